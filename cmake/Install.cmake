@@ -1,0 +1,5 @@
+include(GNUInstallDirs)
+install(TARGETS genesisd genesis-worker genesisctl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/proto/genesis DESTINATION ${CMAKE_INSTALL_DATADIR}/genesis/proto
+        FILES_MATCHING PATTERN "*.proto")
+install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
