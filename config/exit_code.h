@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace genesis {
+
+// What the programs exit with. 1 and 2 mean the same in all. What each means is in ExitCodes().
+enum class ExitCode : int {
+  kOk = 0,
+  kFailure = 1,
+  kUsage = 2,
+  kDataDirInUse = 3,
+  kAddressInUse = 4,
+  kStoreFailure = 5,
+  kJobFailed = 6,
+  kUnavailable = 7,
+};
+
+constexpr int ToInt(ExitCode code) { return static_cast<int>(code); }
+
+// One row of the table that --help and docs/reference.md print and a test freezes.
+struct ExitCodeRow {
+  ExitCode code;
+  const char* programs;
+  const char* meaning;
+};
+const std::vector<ExitCodeRow>& ExitCodes();
+
+// The rows of `program` for its --help, "  0  ..." each.
+std::string ExitCodesHelp(const std::string& program);
+
+}  // namespace genesis

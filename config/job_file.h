@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "genesis/training/v1/job.pb.h"
+
+namespace genesis {
+
+// Reads a job file: YAML whose keys are the fields of JobSpec as job.proto names them; enum values
+// without their prefix (mode: MIXED_BF16). All faults at once, those of ValidateJobSpec included,
+// as INVALID_ARGUMENT, one per line in the order of the file, each with file, line, column, value
+// and what is accepted; an unknown key names the nearest known one. `file` is used in messages
+// only.
+absl::StatusOr<training::v1::JobSpec> ParseJobFile(const std::string& yaml,
+                                                   const std::string& file);
+
+// Reads the file and parses it. NOT_FOUND, PERMISSION_DENIED, or as above.
+absl::StatusOr<training::v1::JobSpec> ReadJobFile(const std::string& path);
+
+}  // namespace genesis

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <string>
+
+namespace genesis {
+
+// Text of docs/reference.md: every setting and every exit code, from their tables.
+std::string ReferencePage();
+
+}  // namespace genesis

@@ -1,0 +1,162 @@
+#include "config/settings.h"
+
+#include <filesystem>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "config/listen_address.h"
+#include "config/settings_sources.h"
+#include "config/settings_table.h"
+
+namespace genesis {
+namespace {
+
+constexpr char kReducedPrecision[] = "precision.reduced_precision";
+
+std::string Absolute(const std::string& path) {
+  const std::string normal = std::filesystem::absolute(path).lexically_normal().string();
+  // "a/b/" and "a/b" are one folder and should print alike.
+  return normal.size() > 1 && normal.ends_with('/') ? normal.substr(0, normal.size() - 1) : normal;
+}
+
+FieldError FaultOf(const GivenValue& given, std::string accepted) {
+  FieldError error;
+  error.path = given.name;
+  error.value = QuoteValue(given.text);
+  error.accepted = std::move(accepted);
+  error.file = given.file;
+  error.line = given.line;
+  error.column = given.column;
+  return error;
+}
+
+// Fills in one LoadedSettings. Lives for one call; not thread-safe.
+class Resolver {
+ public:
+  Resolver(LoadedSettings& loaded, GivenValues values)
+      : loaded_(loaded), values_(std::move(values)) {}
+
+  void Run(const Environment& environment) {
+    // The gate decides what an unreadable FP16_* number means, so its setting comes first.
+    Resolve(*FindByKey(kReducedPrecision));
+    loaded_.settings.gate = ReadPrecisionGate(environment, loaded_.settings.reduced_precision);
+    loaded_.settings.gate.errors.insert(loaded_.settings.gate.errors.end(), gate_errors_.begin(),
+                                        gate_errors_.end());
+    for (const SettingRow& row : SettingsTable()) {
+      if (std::string(row.key) != kReducedPrecision) Resolve(row);
+    }
+  }
+
+  const std::string& SourceOf(const SettingRow& row) { return sources_[row.key]; }
+
+ private:
+  void Resolve(const SettingRow& row) {
+    Settings& settings = loaded_.settings;
+    if (!row.derived) row.set(row.fallback, settings);
+    sources_[row.key] = "default";
+    for (const GivenValue& given : values_[row.key]) {
+      const std::string before = row.get(settings);
+      const std::string accepted = row.set(given.text, settings);
+      if (!accepted.empty()) {
+        Report(row, given, accepted);
+      } else if (row.key != std::string(kReducedPrecision) || row.get(settings) != before) {
+        // A later "true" does not undo a "false", so the "false" stays the source.
+        sources_[row.key] = given.source;
+      }
+    }
+  }
+
+  void Report(const SettingRow& row, const GivenValue& given, const std::string& accepted) {
+    const FieldError fault = FaultOf(given, accepted);
+    Settings& settings = loaded_.settings;
+    if (row.key == std::string(kReducedPrecision)) {
+      // Like ENABLE_FP16_TRAINING: a slip during a rollback gives FP32, not an outage.
+      settings.reduced_precision = false;
+      sources_[row.key] = given.source;
+      gate_errors_.push_back(fault.ToString() + "; reduced precision is disabled");
+    } else if (absl::StartsWith(given.name, "FP16_") && !settings.gate.enabled) {
+      loaded_.warnings.push_back(
+          absl::StrCat(fault.ToString(), "; ignored while reduced precision is disabled: ", row.key,
+                       " is ", row.get(settings)));
+    } else {
+      loaded_.errors.push_back(fault);
+    }
+  }
+
+  LoadedSettings& loaded_;
+  GivenValues values_;
+  std::map<std::string, std::string> sources_;
+  std::vector<std::string> gate_errors_;
+};
+
+// Makes paths absolute and works out those that follow from others.
+void CompletePaths(const std::string& program_dir, Settings& settings) {
+  settings.data_dir = Absolute(settings.data_dir);
+  const auto complete = [](std::string& path, const std::string& fallback) {
+    path = Absolute(path.empty() ? fallback : path);
+  };
+  complete(settings.datasets_root, settings.data_dir + "/datasets");
+  complete(settings.checkpoints_dir, settings.data_dir + "/checkpoints");
+  complete(settings.log_file, settings.data_dir + "/log/orchestrator.log");
+  complete(settings.worker_program, program_dir + "/genesis-worker");
+}
+
+void CheckConflicts(LoadedSettings& loaded) {
+  const Settings& settings = loaded.settings;
+  const std::optional<HostPort> grpc = ParseHostPort(settings.grpc_listen);
+  const std::optional<HostPort> http = ParseHostPort(settings.http_listen);
+  if (!grpc.has_value() || !http.has_value() || grpc->port == 0) return;
+  if (grpc->port != http->port || grpc->host != http->host) return;
+  FieldError error;
+  error.path = "http.listen";
+  error.accepted =
+      absl::StrCat(settings.http_listen, " is also grpc.listen; give each its own port");
+  loaded.errors.push_back(std::move(error));
+}
+
+}  // namespace
+
+LoadedSettings LoadSettings(const std::vector<std::string>& args, const Environment& environment,
+                            const std::string& program_dir) {
+  LoadedSettings loaded;
+  const CommandLine line = ReadFlags(args, loaded.errors);
+  loaded.show_help = line.show_help;
+  loaded.show_version = line.show_version;
+  loaded.check_config = line.check_config;
+
+  const auto config_flag = line.flags.find("config");
+  std::string config_source = "default";
+  std::string config_name;
+  if (config_flag != line.flags.end()) {
+    loaded.settings.config_file = config_flag->second.text;
+    config_source = config_flag->second.source;
+    config_name = config_flag->second.name;
+  } else if (const std::optional<std::string> path = environment("GENESIS_CONFIG")) {
+    loaded.settings.config_file = *path;
+    config_source = "environment GENESIS_CONFIG";
+    config_name = "GENESIS_CONFIG";
+  }
+
+  GivenValues values;
+  if (!loaded.settings.config_file.empty()) {
+    ReadSettingsFile(loaded.settings.config_file, config_name, values, loaded.errors);
+  }
+  ReadSettingsEnvironment(environment, values);
+  for (const auto& [key, given] : line.flags) {
+    if (key != "config") values[key].push_back(given);
+  }
+
+  Resolver resolver(loaded, std::move(values));
+  resolver.Run(environment);
+  CompletePaths(program_dir, loaded.settings);
+  CheckConflicts(loaded);
+  const std::string& file = loaded.settings.config_file;
+  loaded.effective.push_back({"config", file.empty() ? "(none)" : file, config_source});
+  for (const SettingRow& row : SettingsTable()) {
+    loaded.effective.push_back({row.key, row.get(loaded.settings), resolver.SourceOf(row)});
+  }
+  return loaded;
+}
+
+}  // namespace genesis

@@ -1,0 +1,286 @@
+#include "config/job_spec.h"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "gtest/gtest.h"
+
+namespace genesis {
+namespace {
+
+using google::protobuf::util::MessageDifferencer;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using training::v1::JobSpec;
+
+JobSpec Smallest() {
+  JobSpec spec;
+  spec.mutable_model()->mutable_world_model();
+  spec.mutable_dataset()->mutable_trajectories()->set_path("walks.npz");
+  spec.mutable_training()->set_max_steps(100);
+  return spec;
+}
+
+std::vector<std::string> Faults(const JobSpec& spec) {
+  std::vector<std::string> texts;
+  for (const FieldError& error : ValidateJobSpec(spec)) texts.push_back(error.ToString());
+  return texts;
+}
+
+std::vector<std::string> FaultsAfter(const std::function<void(JobSpec&)>& change) {
+  JobSpec spec = Smallest();
+  change(spec);
+  return Faults(spec);
+}
+
+TEST(JobSpecDefaultsTest, AreFrozen) {
+  const JobSpec spec = WithDefaults(Smallest(), LossScaleSettings());
+  EXPECT_EQ(spec.model().world_model().hidden_size(), 256);
+  EXPECT_EQ(spec.model().world_model().latent_size(), 64);
+  EXPECT_EQ(spec.dataset().trajectories().holdout_fraction(), 0.1);
+  EXPECT_EQ(spec.training().epochs(), 0);
+  EXPECT_EQ(spec.training().batch_size(), 128);
+  EXPECT_EQ(spec.training().gradient_accumulation_steps(), 1);
+  EXPECT_EQ(spec.training().max_grad_norm(), 1.0);
+  EXPECT_EQ(spec.training().seed(), 0u);
+  EXPECT_EQ(spec.optimizer().learning_rate(), 1e-3);
+  EXPECT_EQ(spec.optimizer().beta1(), 0.9);
+  EXPECT_EQ(spec.optimizer().beta2(), 0.999);
+  EXPECT_EQ(spec.optimizer().epsilon(), 1e-8);
+  EXPECT_EQ(spec.optimizer().weight_decay(), 0.01);
+  EXPECT_EQ(spec.precision().mode(), training::v1::PRECISION_MODE_UNSPECIFIED);
+  EXPECT_EQ(spec.precision().loss_scale(), 65536.0);
+  EXPECT_EQ(spec.precision().growth_factor(), 2.0);
+  EXPECT_EQ(spec.precision().backoff_factor(), 0.5);
+  EXPECT_EQ(spec.precision().growth_interval(), 2000);
+  EXPECT_EQ(spec.checkpoint().every_steps(), 0);
+  EXPECT_EQ(spec.checkpoint().keep_last(), 3);
+  EXPECT_EQ(spec.max_restarts(), 3);
+}
+
+TEST(JobSpecDefaultsTest, KeepWhatTheUserWrote) {
+  JobSpec spec = WithDefaults(Smallest(), LossScaleSettings());
+  spec.set_max_restarts(0);
+  spec.mutable_optimizer()->set_beta1(-1);
+  spec.mutable_training()->set_max_grad_norm(-1);
+  spec.mutable_training()->set_batch_size(-4);
+  spec.mutable_precision()->set_loss_scale(8);
+  const LossScaleSettings others{
+      .initial = 2, .growth_factor = 3, .backoff_factor = 0.25, .growth_interval = 7};
+  EXPECT_TRUE(MessageDifferencer::Equals(WithDefaults(spec, others), spec));
+}
+
+TEST(JobSpecDefaultsTest, TakeTheLossScaleFromTheDaemonOnlyForModesThatHaveOne) {
+  const LossScaleSettings settings{
+      .initial = 1024, .growth_factor = 3, .backoff_factor = 0.25, .growth_interval = 7};
+  JobSpec spec = Smallest();
+  spec.mutable_precision()->set_mode(training::v1::PRECISION_MODE_MIXED_FP16);
+  EXPECT_EQ(WithDefaults(spec, settings).precision().loss_scale(), 1024);
+  EXPECT_EQ(WithDefaults(spec, settings).precision().growth_interval(), 7);
+  for (auto mode : {training::v1::PRECISION_MODE_FP32, training::v1::PRECISION_MODE_MIXED_BF16}) {
+    spec.mutable_precision()->set_mode(mode);
+    EXPECT_EQ(WithDefaults(spec, settings).precision().loss_scale(), 0);
+    EXPECT_EQ(WithDefaults(spec, settings).precision().growth_interval(), 0);
+  }
+}
+
+TEST(JobSpecDefaultsTest, DoNotInventAModelOrADataset) {
+  const JobSpec spec = WithDefaults(JobSpec(), LossScaleSettings());
+  EXPECT_FALSE(spec.model().has_world_model());
+  EXPECT_FALSE(spec.dataset().has_trajectories());
+}
+
+TEST(JobSpecValidationTest, AcceptsTheSmallestJobWithAndWithoutDefaults) {
+  EXPECT_THAT(Faults(Smallest()), IsEmpty());
+  for (int mode : {0, 1, 4, 5}) {
+    JobSpec spec = Smallest();
+    spec.mutable_precision()->set_mode(static_cast<training::v1::PrecisionMode>(mode));
+    EXPECT_THAT(Faults(WithDefaults(spec, LossScaleSettings())), IsEmpty()) << mode;
+  }
+}
+
+TEST(JobSpecValidationTest, AcceptsTheEdgesOfEveryRange) {
+  EXPECT_THAT(FaultsAfter([](JobSpec& spec) {
+                spec.mutable_model()->mutable_world_model()->set_hidden_size(16384);
+                spec.mutable_model()->mutable_world_model()->set_latent_size(1);
+                spec.mutable_dataset()->mutable_trajectories()->set_holdout_fraction(0.5);
+                spec.mutable_training()->set_max_steps(1'000'000'000'000);
+                spec.mutable_training()->set_batch_size(1048576);
+                spec.mutable_training()->set_gradient_accumulation_steps(65536);
+                spec.mutable_training()->set_max_grad_norm(-1);
+                spec.mutable_training()->set_seed(~0ULL);
+                spec.mutable_optimizer()->set_beta1(-1);
+                spec.mutable_optimizer()->set_beta2(-1);
+                spec.mutable_optimizer()->set_weight_decay(-1);
+                spec.mutable_checkpoint()->set_every_steps(1);
+                spec.mutable_checkpoint()->set_keep_last(1000);
+                spec.set_max_restarts(0);
+              }),
+              IsEmpty());
+}
+
+TEST(JobSpecValidationTest, NamesEveryFaultOfAnEmptyJobAtOnce) {
+  EXPECT_THAT(
+      Faults(JobSpec()),
+      ElementsAre("model: required; give it one kind of model: world_model",
+                  "dataset: required; give it one kind of dataset: trajectories",
+                  "training: its length is required; give training.max_steps (1 to 1000000000000) "
+                  "or training.epochs (1 to 1000000)"));
+}
+
+TEST(JobSpecValidationTest, RefusesValuesOutOfRangeInTheOrderOfTheProtocol) {
+  EXPECT_THAT(
+      FaultsAfter([](JobSpec& spec) {
+        spec.mutable_model()->mutable_world_model()->set_hidden_size(16385);
+        spec.mutable_model()->mutable_world_model()->set_latent_size(-1);
+        spec.mutable_dataset()->mutable_trajectories()->set_holdout_fraction(0.6);
+        spec.mutable_training()->set_max_steps(-1);
+        spec.mutable_training()->set_batch_size(-4);
+        spec.mutable_training()->set_gradient_accumulation_steps(65537);
+        spec.mutable_training()->set_max_grad_norm(-0.5);
+        spec.mutable_optimizer()->set_learning_rate(-1e-3);
+        spec.mutable_optimizer()->set_beta1(1);
+        spec.mutable_optimizer()->set_beta2(-0.5);
+        spec.mutable_optimizer()->set_epsilon(-1);
+        spec.mutable_optimizer()->set_weight_decay(-2);
+        spec.mutable_precision()->set_loss_scale(-1);
+        spec.mutable_precision()->set_growth_factor(1);
+        spec.mutable_precision()->set_backoff_factor(1);
+        spec.mutable_precision()->set_growth_interval(-1);
+        spec.mutable_checkpoint()->set_every_steps(-1);
+        spec.mutable_checkpoint()->set_keep_last(1001);
+        spec.set_max_restarts(1001);
+      }),
+      ElementsAre("model.world_model.hidden_size is 16385; accepted: 1 to 16384",
+                  "model.world_model.latent_size is -1; accepted: 1 to 16384",
+                  "dataset.trajectories.holdout_fraction is 0.6; accepted: above 0, at most 0.5",
+                  "training.max_steps is -1; accepted: 1 to 1000000000000",
+                  "training.batch_size is -4; accepted: 1 to 1048576",
+                  "training.gradient_accumulation_steps is 65537; accepted: 1 to 65536",
+                  "training.max_grad_norm is -0.5; accepted: a finite number > 0, or -1 for no "
+                  "clipping",
+                  "optimizer.learning_rate is -0.001; accepted: a finite number > 0",
+                  "optimizer.beta1 is 1; accepted: above 0 and below 1, or -1 for 0",
+                  "optimizer.beta2 is -0.5; accepted: above 0 and below 1, or -1 for 0",
+                  "optimizer.epsilon is -1; accepted: a finite number > 0",
+                  "optimizer.weight_decay is -2; accepted: a finite number > 0, or -1 for no decay",
+                  "precision.loss_scale is -1; accepted: a finite float > 0",
+                  "precision.growth_factor is 1; accepted: a finite number > 1",
+                  "precision.backoff_factor is 1; accepted: above 0 and below 1",
+                  "precision.growth_interval is -1; accepted: >= 1",
+                  "checkpoint.every_steps is -1; accepted: >= 0",
+                  "checkpoint.keep_last is 1001; accepted: 1 to 1000",
+                  "max_restarts is 1001; accepted: 0 to 1000"));
+}
+
+TEST(JobSpecValidationTest, RefusesNanAndInfinityInEveryNumber) {
+  for (double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    const JobSpec spec = [&] {
+      JobSpec s = Smallest();
+      s.mutable_dataset()->mutable_trajectories()->set_holdout_fraction(bad);
+      s.mutable_training()->set_max_grad_norm(bad);
+      s.mutable_optimizer()->set_learning_rate(bad);
+      s.mutable_optimizer()->set_beta1(bad);
+      s.mutable_optimizer()->set_beta2(bad);
+      s.mutable_optimizer()->set_epsilon(bad);
+      s.mutable_optimizer()->set_weight_decay(bad);
+      s.mutable_precision()->set_loss_scale(bad);
+      s.mutable_precision()->set_growth_factor(bad);
+      s.mutable_precision()->set_backoff_factor(bad);
+      return s;
+    }();
+    EXPECT_EQ(Faults(spec).size(), 10u) << bad;
+  }
+}
+
+TEST(JobSpecValidationTest, RefusesALossScaleThatIsNoFloat) {
+  EXPECT_THAT(FaultsAfter([](JobSpec& s) { s.mutable_precision()->set_loss_scale(1e39); }),
+              ElementsAre("precision.loss_scale is 1e+39; accepted: a finite float > 0"));
+  EXPECT_THAT(FaultsAfter([](JobSpec& s) { s.mutable_precision()->set_loss_scale(1e-60); }),
+              ElementsAre("precision.loss_scale is 1e-60; accepted: a finite float > 0"));
+}
+
+TEST(JobSpecValidationTest, RefusesStepsTogetherWithEpochs) {
+  EXPECT_THAT(
+      FaultsAfter([](JobSpec& spec) { spec.mutable_training()->set_epochs(3); }),
+      ElementsAre("training.max_steps: 100 conflicts with training.epochs 3; give one of the two"));
+}
+
+TEST(JobSpecValidationTest, RefusesModesThatAreNotTrained) {
+  const std::pair<int, std::string> rows[] = {{2, "FP16"}, {3, "BF16"}, {6, "AUTO"}, {17, "17"}};
+  for (const auto& [mode, name] : rows) {
+    JobSpec spec = Smallest();
+    spec.mutable_precision()->set_mode(static_cast<training::v1::PrecisionMode>(mode));
+    EXPECT_THAT(Faults(spec),
+                ElementsAre("precision.mode is " + name +
+                            "; accepted: FP32, MIXED_FP16, MIXED_BF16 (FP16, BF16 and AUTO are not "
+                            "trained by this version)"));
+  }
+}
+
+TEST(JobSpecValidationTest, NamesBothPlacesOfALossScaleConflict) {
+  EXPECT_THAT(FaultsAfter([](JobSpec& spec) {
+                spec.mutable_precision()->set_mode(training::v1::PRECISION_MODE_FP32);
+                spec.mutable_precision()->set_loss_scale(1024);
+              }),
+              ElementsAre("precision.loss_scale: 1024 conflicts with precision.mode FP32, which "
+                          "has no loss scale; remove one of the two"));
+  EXPECT_THAT(
+      FaultsAfter([](JobSpec& spec) {
+        spec.mutable_precision()->set_mode(training::v1::PRECISION_MODE_MIXED_BF16);
+        spec.mutable_precision()->set_growth_factor(2);
+        spec.mutable_precision()->set_backoff_factor(0.5);
+        spec.mutable_precision()->set_growth_interval(5);
+      }),
+      ElementsAre("precision.growth_factor: 2 conflicts with precision.mode MIXED_BF16, which has "
+                  "no loss scale; remove one of the two",
+                  "precision.backoff_factor: 0.5 conflicts with precision.mode MIXED_BF16, which "
+                  "has no loss scale; remove one of the two",
+                  "precision.growth_interval: 5 conflicts with precision.mode MIXED_BF16, which "
+                  "has no loss scale; remove one of the two"));
+}
+
+TEST(JobSpecValidationTest, ChecksTheDatasetPath) {
+  const auto faults = [](const std::string& path) {
+    JobSpec spec = Smallest();
+    spec.mutable_dataset()->mutable_trajectories()->set_path(path);
+    return Faults(spec);
+  };
+  EXPECT_THAT(faults("deep/er/a..b.npz"), IsEmpty());
+  EXPECT_THAT(faults("/data/walks.npz"), IsEmpty());
+  EXPECT_THAT(faults(""), ElementsAre("dataset.trajectories.path: required; give the path of an "
+                                      ".npz file below the dataset root"));
+  const std::string escape = "; accepted: a path without \"..\"; it may not leave the dataset root";
+  for (const std::string path : {"../walks.npz", "a/../../walks.npz", "a/.."}) {
+    EXPECT_THAT(faults(path),
+                ElementsAre("dataset.trajectories.path is \"" + path + "\"" + escape));
+  }
+  EXPECT_THAT(faults("walks.csv"), ElementsAre("dataset.trajectories.path is \"walks.csv\"; "
+                                               "accepted: a path that ends in .npz"));
+  EXPECT_THAT(faults(std::string("a\0.npz", 6)),
+              ElementsAre("dataset.trajectories.path is \"a\\000.npz\"; accepted: a path without a "
+                          "NUL byte"));
+}
+
+TEST(JobIdTest, AcceptsLowerCaseLettersDigitsAndHyphens) {
+  for (const std::string& id : {std::string("a"), std::string("0-9"), std::string(63, 'x')}) {
+    EXPECT_EQ(JobIdFault(id), "") << id;
+  }
+}
+
+TEST(JobIdTest, RefusesEverythingElse) {
+  for (const std::string& id :
+       {std::string(), std::string("-a"), std::string("A"), std::string("a_b"), std::string("a/b"),
+        std::string("ä"), std::string(64, 'x'), std::string("a\0", 2)}) {
+    EXPECT_THAT(JobIdFault(id), testing::HasSubstr("job_id is \"")) << id;
+  }
+  EXPECT_EQ(JobIdFault("A"),
+            "job_id is \"A\"; accepted: 1 to 63 lower-case letters, digits and '-', the first no "
+            "'-'");
+}
+
+}  // namespace
+}  // namespace genesis

@@ -1,0 +1,424 @@
+#include "config/settings.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "config/settings_table.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace genesis {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+using Variables = std::map<std::string, std::string>;
+
+LoadedSettings Load(const std::vector<std::string>& args, const Variables& variables = {}) {
+  const Environment environment = [&variables](const std::string& name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional<std::string>(found->second);
+  };
+  return LoadSettings(args, environment, "/opt/genesis/bin");
+}
+
+std::vector<std::string> Errors(const LoadedSettings& loaded) {
+  std::vector<std::string> texts;
+  for (const FieldError& error : loaded.errors) texts.push_back(error.ToString());
+  return texts;
+}
+
+std::string SourceOf(const LoadedSettings& loaded, const std::string& key) {
+  for (const EffectiveSetting& setting : loaded.effective) {
+    if (setting.key == key) return setting.source;
+  }
+  return "no such setting";
+}
+
+// Each test has a settings file of its own that vanishes with it.
+class SettingsTest : public testing::Test {
+ protected:
+  SettingsTest()
+      : file_(testing::TempDir() + "/genesis_settings_test_" + std::to_string(getpid()) + ".yaml") {
+  }
+  ~SettingsTest() override { std::filesystem::remove(file_); }
+
+  LoadedSettings LoadFile(const std::string& yaml, std::vector<std::string> args = {},
+                          const Variables& variables = {}) {
+    std::ofstream(file_) << yaml;
+    args.push_back("--config=" + file_);
+    return Load(args, variables);
+  }
+
+  const std::string file_;
+};
+
+// Names that users already type. A change here breaks their scripts.
+struct FrozenRow {
+  const char* key;
+  const char* environment;
+  const char* flag;
+  const char* fallback;
+};
+constexpr FrozenRow kFrozen[] = {
+    {"data_dir", "GENESIS_DATA_DIR", "--data-dir", "genesis-data"},
+    {"grpc.listen", "GENESIS_GRPC_LISTEN", "--grpc-listen", "127.0.0.1:50051"},
+    {"http.listen", "GENESIS_HTTP_LISTEN", "--http-listen", "127.0.0.1:8080"},
+    {"datasets.root", "GENESIS_DATASETS_ROOT", "--datasets-root", "<data_dir>/datasets"},
+    {"checkpoints.dir", "GENESIS_CHECKPOINTS_DIR", "--checkpoints-dir", "<data_dir>/checkpoints"},
+    {"log.file", "GENESIS_LOG_FILE", "--log-file", "<data_dir>/log/orchestrator.log"},
+    {"log.level", "GENESIS_LOG_LEVEL", "--log-level", "info"},
+    {"deployment", "GENESIS_DEPLOYMENT", "--deployment", "stable"},
+    {"workers.program", "GENESIS_WORKERS_PROGRAM", "--workers-program",
+     "<folder of genesisd>/genesis-worker"},
+    {"workers.slots", "GENESIS_WORKERS_SLOTS", "--workers-slots", "1"},
+    {"workers.spares", "GENESIS_WORKERS_SPARES", "--workers-spares", "1"},
+    {"workers.start_timeout_seconds", "GENESIS_WORKERS_START_TIMEOUT_SECONDS",
+     "--workers-start-timeout-seconds", "120"},
+    {"queue.max_jobs", "GENESIS_QUEUE_MAX_JOBS", "--queue-max-jobs", "1000"},
+    {"drain.timeout_seconds", "GENESIS_DRAIN_TIMEOUT_SECONDS", "--drain-timeout-seconds", "20"},
+    {"precision.reduced_precision", "GENESIS_PRECISION_REDUCED_PRECISION",
+     "--precision-reduced-precision", "true"},
+    {"precision.cpu_fallback", "GENESIS_PRECISION_CPU_FALLBACK", "--precision-cpu-fallback",
+     "bf16"},
+    {"precision.loss_scale", "FP16_LOSS_SCALE", "--precision-loss-scale", "65536.0"},
+    {"precision.growth_factor", "FP16_GROWTH_FACTOR", "--precision-growth-factor", "2.0"},
+    {"precision.backoff_factor", "FP16_BACKOFF_FACTOR", "--precision-backoff-factor", "0.5"},
+    {"precision.growth_interval", "FP16_GROWTH_INTERVAL", "--precision-growth-interval", "2000"},
+};
+
+TEST(SettingsTableTest, KeepsEveryNameAndDefault) {
+  ASSERT_EQ(SettingsTable().size(), std::size(kFrozen));
+  for (size_t i = 0; i < std::size(kFrozen); ++i) {
+    const SettingRow& row = SettingsTable()[i];
+    EXPECT_STREQ(row.key, kFrozen[i].key);
+    EXPECT_STREQ(row.environment, kFrozen[i].environment) << row.key;
+    EXPECT_EQ(FlagOf(row), kFrozen[i].flag);
+    EXPECT_STREQ(row.fallback, kFrozen[i].fallback) << row.key;
+  }
+  ASSERT_EQ(GateVariables().size(), 2u);
+  EXPECT_STREQ(GateVariables()[0].name, "ENABLE_FP16_TRAINING");
+  EXPECT_STREQ(GateVariables()[0].fallback, "false");
+  EXPECT_STREQ(GateVariables()[1].name, "FEATURE_FLAGS");
+}
+
+TEST(SettingsTableTest, AcceptsItsOwnDefaults) {
+  for (const SettingRow& row : SettingsTable()) {
+    Settings settings;
+    if (!row.derived) {
+      EXPECT_EQ(row.set(row.fallback, settings), "") << row.key;
+    }
+  }
+}
+
+TEST(SettingsDefaultsTest, AreThoseOfTheTable) {
+  const LoadedSettings loaded = Load({});
+  EXPECT_THAT(Errors(loaded), IsEmpty());
+  EXPECT_THAT(loaded.warnings, IsEmpty());
+  const std::string data = (std::filesystem::current_path() / "genesis-data").string();
+  const Settings& s = loaded.settings;
+  EXPECT_EQ(s.config_file, "");
+  EXPECT_EQ(s.data_dir, data);
+  EXPECT_EQ(s.grpc_listen, "127.0.0.1:50051");
+  EXPECT_EQ(s.http_listen, "127.0.0.1:8080");
+  EXPECT_EQ(s.datasets_root, data + "/datasets");
+  EXPECT_EQ(s.checkpoints_dir, data + "/checkpoints");
+  EXPECT_EQ(s.log_file, data + "/log/orchestrator.log");
+  EXPECT_EQ(s.log_level, "info");
+  EXPECT_EQ(s.deployment, "stable");
+  EXPECT_EQ(s.worker_program, "/opt/genesis/bin/genesis-worker");
+  EXPECT_EQ(s.worker_slots, 1);
+  EXPECT_EQ(s.worker_spares, 1);
+  EXPECT_EQ(s.worker_start_timeout_s, 120);
+  EXPECT_EQ(s.queue_max_jobs, 1000);
+  EXPECT_EQ(s.drain_timeout_s, 20);
+  EXPECT_EQ(s.cpu_fallback, CpuFallback::kBf16);
+  EXPECT_EQ(s.loss_scale.initial, 65536.0);
+  EXPECT_EQ(s.loss_scale.growth_factor, 2.0);
+  EXPECT_EQ(s.loss_scale.backoff_factor, 0.5);
+  EXPECT_EQ(s.loss_scale.growth_interval, 2000);
+  EXPECT_FALSE(s.gate.enabled);
+  for (const EffectiveSetting& setting : loaded.effective) EXPECT_EQ(setting.source, "default");
+  EXPECT_EQ(loaded.effective.size(), SettingsTable().size() + 1);
+}
+
+// A good value of each setting that is not its default, as typed and as printed.
+const Variables& OtherValues() {
+  static const auto& values = *new Variables{
+      {"data_dir", "/srv/g"},
+      {"grpc.listen", "[::1]:7000"},
+      {"http.listen", "localhost:0"},
+      {"datasets.root", "/srv/d"},
+      {"checkpoints.dir", "/srv/c"},
+      {"log.file", "/srv/l.log"},
+      {"log.level", "debug"},
+      {"deployment", "canary"},
+      {"workers.program", "/srv/w"},
+      {"workers.slots", "256"},
+      {"workers.spares", "0"},
+      {"workers.start_timeout_seconds", "3600"},
+      {"queue.max_jobs", "1000000"},
+      {"drain.timeout_seconds", "0"},
+      {"precision.reduced_precision", "false"},
+      {"precision.cpu_fallback", "fp32"},
+      {"precision.loss_scale", "1024"},
+      {"precision.growth_factor", "1.5"},
+      {"precision.backoff_factor", "0.25"},
+      {"precision.growth_interval", "1"},
+  };
+  return values;
+}
+
+void ExpectOtherValue(const LoadedSettings& loaded, const SettingRow& row,
+                      const std::string& source) {
+  EXPECT_THAT(Errors(loaded), IsEmpty()) << row.key;
+  EXPECT_EQ(row.get(loaded.settings), OtherValues().at(row.key));
+  EXPECT_EQ(SourceOf(loaded, row.key), source);
+}
+
+TEST_F(SettingsTest, AreEachSetByFlagEnvironmentAndFile) {
+  for (const SettingRow& row : SettingsTable()) {
+    const std::string value = OtherValues().at(row.key);
+    ExpectOtherValue(Load({FlagOf(row) + "=" + value}), row, "flag " + FlagOf(row));
+    ExpectOtherValue(Load({FlagOf(row), value}), row, "flag " + FlagOf(row));
+    ExpectOtherValue(Load({}, {{row.environment, value}}), row,
+                     std::string("environment ") + row.environment);
+    const std::string key = row.key;
+    const size_t dot = key.find('.');
+    const std::string yaml =
+        dot == std::string::npos
+            ? key + ": \"" + value + "\"\n"
+            : key.substr(0, dot) + ":\n  " + key.substr(dot + 1) + ": \"" + value + "\"\n";
+    ExpectOtherValue(LoadFile(yaml), row,
+                     "file " + file_ + (dot == std::string::npos ? ":1" : ":2"));
+  }
+}
+
+TEST_F(SettingsTest, PreferFlagOverEnvironmentOverFile) {
+  const std::string yaml = "workers: {slots: 2, spares: 2}\nqueue: {max_jobs: 2}\n";
+  const LoadedSettings loaded =
+      LoadFile(yaml, {"--workers-slots=4"},
+               {{"GENESIS_WORKERS_SLOTS", "3"}, {"GENESIS_WORKERS_SPARES", "3"}});
+  EXPECT_THAT(Errors(loaded), IsEmpty());
+  EXPECT_EQ(loaded.settings.worker_slots, 4);
+  EXPECT_EQ(loaded.settings.worker_spares, 3);
+  EXPECT_EQ(loaded.settings.queue_max_jobs, 2);
+  EXPECT_EQ(SourceOf(loaded, "workers.slots"), "flag --workers-slots");
+  EXPECT_EQ(SourceOf(loaded, "workers.spares"), "environment GENESIS_WORKERS_SPARES");
+  EXPECT_EQ(SourceOf(loaded, "queue.max_jobs"), "file " + file_ + ":2");
+}
+
+TEST_F(SettingsTest, TakeTheFileFromTheEnvironmentUnlessAFlagNamesOne) {
+  std::ofstream(file_) << "deployment: canary\n";
+  const LoadedSettings by_variable = Load({}, {{"GENESIS_CONFIG", file_}});
+  EXPECT_EQ(by_variable.settings.deployment, "canary");
+  EXPECT_EQ(SourceOf(by_variable, "config"), "environment GENESIS_CONFIG");
+  const LoadedSettings by_flag = Load({"--config", file_}, {{"GENESIS_CONFIG", "/nowhere"}});
+  EXPECT_THAT(Errors(by_flag), IsEmpty());
+  EXPECT_EQ(SourceOf(by_flag, "config"), "flag --config");
+}
+
+TEST_F(SettingsTest, MayComeFromAFileWithCommentsOnly) {
+  EXPECT_THAT(Errors(LoadFile("# nothing yet\n")), IsEmpty());
+  EXPECT_THAT(Errors(LoadFile("grpc:\n")), IsEmpty());
+}
+
+TEST(SettingsFlagsTest, TakeTheLastOfSeveral) {
+  EXPECT_EQ(Load({"--workers-slots=2", "--workers-slots=3"}).settings.worker_slots, 3);
+}
+
+TEST(SettingsFlagsTest, AskForHelpVersionAndCheck) {
+  EXPECT_TRUE(Load({"--help"}).show_help);
+  EXPECT_TRUE(Load({"-h"}).show_help);
+  EXPECT_TRUE(Load({"--version"}).show_version);
+  EXPECT_TRUE(Load({"--check-config"}).check_config);
+  EXPECT_FALSE(Load({}).show_help || Load({}).show_version || Load({}).check_config);
+}
+
+TEST(SettingsFlagsTest, AreRefusedWithTheNearestOne) {
+  EXPECT_THAT(Errors(Load({"--grpc-listn=127.0.0.1:1", "--zebra", "now", "--data-dir", "--help=yes",
+                           "--workers-slots"})),
+              ElementsAre("--grpc-listn: unknown flag; did you mean --grpc-listen?",
+                          "--zebra: unknown flag; see genesisd --help",
+                          "\"now\": no flag; genesisd takes flags only, see genesisd --help",
+                          "--data-dir: needs a value; write --data-dir=VALUE",
+                          "--help: takes no value; write it alone",
+                          "--workers-slots: needs a value; write --workers-slots=VALUE"));
+}
+
+TEST(SettingsValuesTest, AreRefusedWithWhatIsAccepted) {
+  const std::pair<std::string, std::string> rows[] = {
+      {"--data-dir=", "--data-dir is \"\"; accepted: a path"},
+      {"--data-dir=~/g",
+       "--data-dir is \"~/g\"; accepted: a path written out; \"~\" is not expanded"},
+      {"--grpc-listen=0.0.0.0:50051",
+       "--grpc-listen is \"0.0.0.0:50051\"; accepted: a loopback address; this version has no TLS "
+       "or tokens"},
+      {"--http-listen=example.org:80",
+       "--http-listen is \"example.org:80\"; accepted: a loopback address; this version has no TLS "
+       "or tokens"},
+      {"--grpc-listen=50051",
+       "--grpc-listen is \"50051\"; accepted: a loopback host and a port, such as 127.0.0.1:50051 "
+       "or [::1]:0"},
+      {"--log-level=trace", "--log-level is \"trace\"; accepted: debug, info, warning or error"},
+      {"--deployment=blue", "--deployment is \"blue\"; accepted: stable or canary"},
+      {"--workers-slots=0", "--workers-slots is \"0\"; accepted: 1 to 256"},
+      {"--workers-spares=65", "--workers-spares is \"65\"; accepted: 0 to 64"},
+      {"--workers-start-timeout-seconds=1h",
+       "--workers-start-timeout-seconds is \"1h\"; accepted: 1 to 3600"},
+      {"--queue-max-jobs=1e3", "--queue-max-jobs is \"1e3\"; accepted: 1 to 1000000"},
+      {"--drain-timeout-seconds=-1", "--drain-timeout-seconds is \"-1\"; accepted: 0 to 3600"},
+      {"--precision-cpu-fallback=fp16",
+       "--precision-cpu-fallback is \"fp16\"; accepted: bf16 or fp32"},
+      {"--precision-loss-scale=0", "--precision-loss-scale is \"0\"; accepted: a float > 0"},
+      {"--precision-loss-scale=1e39", "--precision-loss-scale is \"1e39\"; accepted: a float > 0"},
+      {"--precision-growth-factor=1", "--precision-growth-factor is \"1\"; accepted: a float > 1"},
+      {"--precision-backoff-factor=1",
+       "--precision-backoff-factor is \"1\"; accepted: a float above 0 and below 1"},
+      {"--precision-growth-interval=0",
+       "--precision-growth-interval is \"0\"; accepted: a whole number >= 1"},
+  };
+  for (const auto& [flag, error] : rows) EXPECT_THAT(Errors(Load({flag})), ElementsAre(error));
+}
+
+TEST_F(SettingsTest, NameTheEnvironmentVariableOrThePlaceInTheFile) {
+  EXPECT_THAT(
+      Errors(Load({}, {{"GENESIS_GRPC_LISTEN", "0.0.0.0:1"}})),
+      ElementsAre("GENESIS_GRPC_LISTEN is \"0.0.0.0:1\"; accepted: a loopback address; this "
+                  "version has no TLS or tokens"));
+  EXPECT_THAT(
+      Errors(LoadFile("grpc:\n  listen: 0.0.0.0:50051\n")),
+      ElementsAre(file_ + ":2:11: grpc.listen is \"0.0.0.0:50051\"; accepted: a loopback address; "
+                          "this version has no TLS or tokens"));
+}
+
+TEST_F(SettingsTest, RefuseUnknownAndRepeatedKeysAndOtherTypes) {
+  EXPECT_THAT(
+      Errors(LoadFile("grpc: {listn: 127.0.0.1:1}\nzebra: 1\nworkers: 4\nlog: {level: [info]}\n"
+                      "deployment: stable\ndeployment: canary\nqueue: {max_jobs: }\n"
+                      "http.listen: 127.0.0.1:1\nhttp: {listen: 127.0.0.1:2}\n? [a]\n: 1\n")),
+      ElementsAre(file_ + ":1:8: grpc.listn: unknown key; did you mean grpc.listen?",
+                  file_ + ":2:1: zebra: unknown key; see genesisd --help for the known ones",
+                  file_ +
+                      ":3:10: workers is \"4\"; accepted: a group of keys: program, slots, spares, "
+                      "start_timeout_seconds",
+                  file_ + ":4:14: log.level is a list; accepted: debug, info, warning or error",
+                  file_ + ":6:1: deployment: given twice; first at line 5; keep one",
+                  file_ + ":7:9: queue.max_jobs is empty; accepted: 1 to 1000000",
+                  file_ + ":9:8: http.listen: given twice; first at line 8; keep one",
+                  file_ + ":10:3: a key is a list; accepted: a name"));
+}
+
+TEST_F(SettingsTest, RefuseAFileThatIsNoYamlOrNotThere) {
+  EXPECT_THAT(Errors(LoadFile("a: b: c\n")),
+              ElementsAre(file_ + ":1:5: not readable as YAML: illegal map value"));
+  EXPECT_THAT(Errors(Load({"--config=/nowhere.yaml"})),
+              ElementsAre("--config: /nowhere.yaml: no such file; check the path"));
+  EXPECT_THAT(Errors(Load({}, {{"GENESIS_CONFIG", "/nowhere.yaml"}})),
+              ElementsAre("GENESIS_CONFIG: /nowhere.yaml: no such file; check the path"));
+}
+
+TEST_F(SettingsTest, ReportFaultsOfAllSourcesAtOnce) {
+  const LoadedSettings loaded =
+      LoadFile("workers: {slots: many}\n", {"--workers-slots=0", "--nonsense"},
+               {{"GENESIS_WORKERS_SLOTS", "-1"}});
+  EXPECT_THAT(Errors(loaded),
+              ElementsAre("--nonsense: unknown flag; see genesisd --help",
+                          file_ + ":1:18: workers.slots is \"many\"; accepted: 1 to 256",
+                          "GENESIS_WORKERS_SLOTS is \"-1\"; accepted: 1 to 256",
+                          "--workers-slots is \"0\"; accepted: 1 to 256"));
+  EXPECT_THAT(FormatErrors(loaded), HasSubstr("error: --workers-slots is \"0\""));
+}
+
+TEST(SettingsConflictsTest, NameBothListenAddresses) {
+  EXPECT_THAT(Errors(Load({"--grpc-listen=127.0.0.1:8080"})),
+              ElementsAre("http.listen: 127.0.0.1:8080 is also grpc.listen; give each its own "
+                          "port"));
+  EXPECT_THAT(Errors(Load({"--grpc-listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"})), IsEmpty());
+}
+
+TEST(SettingsPathsTest, FollowTheDataFolderAndAreAbsolute) {
+  const Settings s = Load({"--data-dir=x/../y/", "--log-file="}).settings;
+  const std::string data = (std::filesystem::current_path() / "y").string();
+  EXPECT_EQ(s.data_dir, data);
+  EXPECT_EQ(s.datasets_root, data + "/datasets");
+  EXPECT_EQ(s.log_file, data + "/log/orchestrator.log");
+  EXPECT_EQ(Load({"--checkpoints-dir=c"}).settings.checkpoints_dir,
+            (std::filesystem::current_path() / "c").string());
+}
+
+// The contract's rows: variable, a value that it takes, one that it does not, what is accepted.
+struct ScaleRow {
+  const char* variable;
+  const char* key;
+  const char* good;
+  const char* bad;
+  const char* accepted;
+};
+constexpr ScaleRow kScaleRows[] = {
+    {"FP16_LOSS_SCALE", "precision.loss_scale", "128.5", "-1", "a float > 0"},
+    {"FP16_GROWTH_FACTOR", "precision.growth_factor", "1.25", "1.0", "a float > 1"},
+    {"FP16_BACKOFF_FACTOR", "precision.backoff_factor", "0.125", "1.5",
+     "a float above 0 and below 1"},
+    {"FP16_GROWTH_INTERVAL", "precision.growth_interval", "17", "2e3", "a whole number >= 1"},
+};
+
+TEST(LossScaleVariablesTest, SetTheScale) {
+  for (const ScaleRow& row : kScaleRows) {
+    const LoadedSettings loaded = Load({}, {{row.variable, row.good}});
+    EXPECT_EQ(FindByKey(row.key)->get(loaded.settings), row.good);
+  }
+}
+
+TEST(LossScaleVariablesTest, StopStartUpWhenUnreadableWhileTheGateIsOpen) {
+  Variables variables = {{"ENABLE_FP16_TRAINING", "true"}};
+  std::vector<std::string> expected;
+  for (const ScaleRow& row : kScaleRows) {
+    variables[row.variable] = row.bad;
+    expected.push_back(std::string(row.variable) + " is \"" + row.bad +
+                       "\"; accepted: " + row.accepted);
+  }
+  const LoadedSettings loaded = Load({}, variables);
+  EXPECT_EQ(Errors(loaded), expected);
+  EXPECT_THAT(loaded.warnings, IsEmpty());
+}
+
+TEST(LossScaleVariablesTest, AreAWarningWhenUnreadableWhileTheGateIsClosed) {
+  const LoadedSettings loaded = Load({}, {{"FP16_LOSS_SCALE", "big"}});
+  EXPECT_THAT(Errors(loaded), IsEmpty());
+  EXPECT_THAT(loaded.warnings,
+              ElementsAre("FP16_LOSS_SCALE is \"big\"; accepted: a float > 0; ignored while "
+                          "reduced precision is disabled: precision.loss_scale is 65536"));
+  EXPECT_EQ(loaded.settings.loss_scale.initial, 65536.0);
+  EXPECT_EQ(SourceOf(loaded, "precision.loss_scale"), "default");
+}
+
+TEST_F(SettingsTest, CloseTheGateFromAnySourceAndNeverOpenItAgain) {
+  const Variables open = {{"ENABLE_FP16_TRAINING", "true"}};
+  EXPECT_TRUE(Load({}, open).settings.gate.enabled);
+  const LoadedSettings by_file = LoadFile("precision: {reduced_precision: false}\n",
+                                          {"--precision-reduced-precision=true"}, open);
+  EXPECT_FALSE(by_file.settings.gate.enabled);
+  EXPECT_EQ(by_file.settings.gate.reason, "disabled by precision.reduced_precision=false");
+  EXPECT_EQ(SourceOf(by_file, "precision.reduced_precision"), "file " + file_ + ":1");
+  EXPECT_FALSE(Load({"--precision-reduced-precision=false"}, open).settings.gate.enabled);
+  EXPECT_FALSE(Load({"--precision-reduced-precision=true"}).settings.gate.enabled);
+}
+
+TEST_F(SettingsTest, CloseTheGateWithoutAnOutageWhenUnreadable) {
+  const LoadedSettings loaded =
+      LoadFile("precision:\n  reduced_precision: False\n", {}, {{"ENABLE_FP16_TRAINING", "true"}});
+  EXPECT_THAT(Errors(loaded), IsEmpty());
+  EXPECT_FALSE(loaded.settings.gate.enabled);
+  EXPECT_THAT(loaded.settings.gate.errors,
+              ElementsAre(file_ + ":2:22: precision.reduced_precision is \"False\"; accepted: "
+                                  "exactly true or false; reduced precision is disabled"));
+}
+
+}  // namespace
+}  // namespace genesis
