@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace genesis {
+
+enum class MetricKind { kCounter, kGauge, kHistogram };
+
+// One metric as operators see it. The label `deployment` is on every series and not repeated here.
+struct MetricInfo {
+  std::string name;
+  MetricKind kind;
+  std::string unit;  // Base unit for people; "1" for a plain number.
+  std::vector<std::string> labels;
+  std::string help;
+  std::vector<double> buckets;  // Upper bounds, histograms only.
+};
+
+// Every metric of the daemon, in the order of docs/metrics.md. This table is the only declaration:
+// metrics.cc builds its families from it and docs/metrics.md is printed from it.
+const std::vector<MetricInfo>& MetricCatalogue();
+
+// Null when there is no such metric.
+const MetricInfo* FindMetric(std::string_view name);
+
+// docs/metrics.md.
+std::string MetricCatalogueAsMarkdown();
+
+}  // namespace genesis

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include "metrics/catalogue.h"
+
+namespace genesis {
+
+// All series of one catalogue entry. A series exists from its first use; label names, help and
+// buckets come from the catalogue, callers give only the label values, in its order.
+// Owner: Metrics; thread-safe, as prometheus-cpp's families are. Constructing one for a name that
+// the catalogue lacks, or lists as another kind, throws std::logic_error.
+template <typename T>
+class MetricFamily {
+ public:
+  MetricFamily(prometheus::Registry& registry, const std::string& deployment,
+               const std::string& name)
+      : info_(Entry(name)), family_(Register(registry, deployment, info_)) {}
+
+  T& With(std::initializer_list<std::string> label_values) {
+    prometheus::Labels labels;
+    auto name = info_.labels.begin();
+    for (const std::string& value : label_values) labels.emplace(*name++, value);
+    if constexpr (std::is_same_v<T, prometheus::Histogram>) {
+      return family_.Add(labels, info_.buckets);
+    } else {
+      return family_.Add(labels);
+    }
+  }
+
+  // Takes the series out of the exposition.
+  void Remove(T& series) { family_.Remove(&series); }
+
+ private:
+  static const MetricInfo& Entry(const std::string& name) {
+    const MetricInfo* info = FindMetric(name);
+    constexpr MetricKind kKind = std::is_same_v<T, prometheus::Counter> ? MetricKind::kCounter
+                                 : std::is_same_v<T, prometheus::Gauge> ? MetricKind::kGauge
+                                                                        : MetricKind::kHistogram;
+    if (info == nullptr || info->kind != kKind) {
+      throw std::logic_error("metrics/catalogue.cc does not list " + name + " as this kind");
+    }
+    return *info;
+  }
+
+  static prometheus::Family<T>& Register(prometheus::Registry& registry,
+                                         const std::string& deployment, const MetricInfo& info) {
+    return prometheus::detail::Builder<T>()
+        .Name(info.name)
+        .Help(info.help)
+        .Labels({{"deployment", deployment}})
+        .Register(registry);
+  }
+
+  const MetricInfo& info_;
+  prometheus::Family<T>& family_;
+};
+
+}  // namespace genesis

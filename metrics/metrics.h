@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "genesis/training/v1/job.pb.h"
+#include "genesis/training/v1/worker_service.pb.h"
+
+namespace genesis {
+
+// Every metric of the daemon. Names, kinds, units, labels and help are one table, catalogue.cc.
+// Purpose: count what happened; owner: the daemon; thread-safe; no call fails or blocks on I/O.
+// A value that was not measured exports no series.
+class Metrics {
+ public:
+  // `deployment` is the constant label of every series: "stable" or "canary".
+  Metrics(const std::string& deployment, const std::string& version);
+  ~Metrics();
+
+  // A job entered `to`; `from` is UNSPECIFIED for a new or recovered one.
+  void JobMoved(training::v1::JobState from, training::v1::JobState to);
+  // A job reached a final state, `seconds` after a worker first began it (0: none ever did).
+  void JobFinished(training::v1::JobState state, training::v1::FailureCause cause, double seconds);
+  void Steps(const training::v1::Steps& steps, training::v1::PrecisionMode mode);
+  void CheckpointWritten(double seconds, int64_t bytes);
+  void CheckpointFailed();
+  // `reason`: "crash", "start_timeout", "daemon_restart".
+  void WorkerRestarted(const std::string& reason);
+  void SetQueueDepth(int jobs);
+  void SetWorkers(int busy, int warm, int slots);
+  // The gate, and how many configuration values could not be read.
+  void SetGate(bool enabled, int config_errors);
+  // The precision the newest job runs in.
+  void SetEffectivePrecision(const training::v1::EffectivePrecision& precision);
+  void SetReady(bool ready);
+  // One finished RPC or HTTP request; `code` is the gRPC code's name or the HTTP status.
+  void Request(const std::string& protocol, const std::string& method, const std::string& code);
+
+  // All series, Prometheus text format 0.0.4.
+  std::string RenderText() const;
+
+ private:
+  struct Series;
+  std::unique_ptr<Series> series_;
+};
+
+}  // namespace genesis

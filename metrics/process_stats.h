@@ -1,0 +1,20 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace genesis {
+
+// What the kernel says about this process. A figure that could not be read is absent.
+struct ProcessStats {
+  std::optional<double> cpu_seconds;
+  std::optional<double> resident_bytes;
+  std::optional<double> open_fds;
+  std::optional<double> max_fds;
+  std::optional<double> start_time_seconds;  // Since the Unix epoch.
+};
+
+// Reads `proc`/self and `proc`/stat; never fails. Thread-safe.
+ProcessStats ReadProcessStats(const std::string& proc = "/proc");
+
+}  // namespace genesis

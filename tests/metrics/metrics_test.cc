@@ -1,0 +1,304 @@
+#include "metrics/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <regex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "metrics/catalogue.h"
+
+namespace genesis {
+namespace {
+
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<std::string> Lines(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos;
+       begin = end + 1) {
+    lines.push_back(text.substr(begin, end - begin));
+  }
+  return lines;
+}
+
+// The text of the value of a series, written as on the page; empty when there is no such series.
+std::string Value(const Metrics& metrics, const std::string& series) {
+  for (const std::string& line : Lines(metrics.RenderText())) {
+    if (line.starts_with(series + " ")) return line.substr(series.size() + 1);
+  }
+  return "";
+}
+
+// A report with everything in it.
+training::v1::Steps SomeSteps() {
+  training::v1::Steps steps;
+  steps.set_new_steps(10);
+  steps.set_new_samples(1280);
+  steps.set_new_reduced_precision_steps(10);
+  steps.set_new_skipped_steps(2);
+  steps.set_new_scale_growths(1);
+  for (int i = 0; i < 10; ++i) steps.add_step_seconds(0.002f);
+  steps.mutable_progress()->set_step(10);
+  steps.mutable_progress()->set_loss(0.25);
+  steps.mutable_progress()->set_grad_norm(1.5);
+  steps.mutable_progress()->set_loss_scale(32768);
+  return steps;
+}
+
+// Every series there can be.
+void Fill(Metrics& metrics) {
+  metrics.JobMoved(training::v1::JOB_STATE_UNSPECIFIED, training::v1::JOB_STATE_QUEUED);
+  metrics.JobMoved(training::v1::JOB_STATE_QUEUED, training::v1::JOB_STATE_RUNNING);
+  metrics.JobFinished(training::v1::JOB_STATE_SUCCEEDED, training::v1::FAILURE_CAUSE_UNSPECIFIED,
+                      12);
+  metrics.JobFinished(training::v1::JOB_STATE_FAILED, training::v1::FAILURE_CAUSE_OUT_OF_MEMORY, 3);
+  training::v1::Steps steps = SomeSteps();
+  steps.set_cuda_memory_allocated_bytes(1 << 20);
+  metrics.Steps(steps, training::v1::PRECISION_MODE_MIXED_FP16);
+  metrics.CheckpointWritten(0.2, 4096);
+  metrics.CheckpointFailed();
+  metrics.WorkerRestarted("crash");
+  metrics.SetQueueDepth(3);
+  metrics.SetWorkers(1, 1, 2);
+  metrics.SetGate(true, 0);
+  training::v1::EffectivePrecision precision;
+  precision.set_mode(training::v1::PRECISION_MODE_MIXED_BF16);
+  precision.set_device("cpu");
+  metrics.SetEffectivePrecision(precision);
+  metrics.SetReady(true);
+  metrics.Request("grpc", "Train", "OK");
+}
+
+TEST(MetricNames, AreFrozenBecauseDashboardsAndAlertsTypeThem) {
+  std::set<std::string> names;
+  for (const MetricInfo& metric : MetricCatalogue()) names.insert(metric.name);
+  EXPECT_EQ(names.size(), MetricCatalogue().size()) << "a name is listed twice";
+  const std::set<std::string> frozen = {"genesis_build_info",
+                                        "genesis_checkpoint_bytes",
+                                        "genesis_checkpoint_duration_seconds",
+                                        "genesis_checkpoint_failures_total",
+                                        "genesis_checkpoints_total",
+                                        "genesis_config_errors",
+                                        "genesis_cuda_memory_allocated_bytes",
+                                        "genesis_effective_precision_info",
+                                        "genesis_fp16_overflow_steps_total",
+                                        "genesis_fp16_training_steps_total",
+                                        "genesis_grad_norm",
+                                        "genesis_jobs",
+                                        "genesis_jobs_finished_total",
+                                        "genesis_loss_scale",
+                                        "genesis_optimizer_steps_total",
+                                        "genesis_queue_depth",
+                                        "genesis_ready",
+                                        "genesis_reduced_precision_enabled",
+                                        "genesis_requests_total",
+                                        "genesis_scale_growths_total",
+                                        "genesis_skipped_steps_total",
+                                        "genesis_step_duration_seconds",
+                                        "genesis_training_duration_seconds",
+                                        "genesis_training_loss",
+                                        "genesis_training_samples_total",
+                                        "genesis_training_success_total",
+                                        "genesis_training_total",
+                                        "genesis_worker_restarts_total",
+                                        "genesis_worker_slots",
+                                        "genesis_workers",
+                                        "process_cpu_seconds_total",
+                                        "process_max_fds",
+                                        "process_open_fds",
+                                        "process_resident_memory_bytes",
+                                        "process_start_time_seconds"};
+  EXPECT_THAT(names, ElementsAreArray(frozen));
+}
+
+TEST(MetricNames, EveryNameOfTheCatalogueIsRendered) {
+  Metrics metrics("stable", "1.2.3");
+  Fill(metrics);
+  const std::string text = metrics.RenderText();
+  for (const MetricInfo& metric : MetricCatalogue()) {
+    EXPECT_THAT(text, HasSubstr("# HELP " + metric.name + " " + metric.help + "\n"));
+    EXPECT_THAT(text, HasSubstr("# TYPE " + metric.name + " "));
+  }
+}
+
+TEST(MetricNames, EverySeriesCarriesTheDeploymentAndTheLabelsOfTheCatalogue) {
+  Metrics metrics("canary", "1.2.3");
+  Fill(metrics);
+  const std::regex series("([a-z0-9_]+)\\{(.*)\\} [^ ]+");
+  for (const std::string& line : Lines(metrics.RenderText())) {
+    if (line.starts_with("#")) continue;
+    std::smatch match;
+    ASSERT_TRUE(std::regex_match(line, match, series)) << line;
+    EXPECT_THAT(match[2].str(), HasSubstr("deployment=\"canary\"")) << line;
+    const std::string family =
+        std::regex_replace(match[1].str(), std::regex("_(bucket|sum|count)$"), "");
+    const MetricInfo* metric = FindMetric(family);
+    ASSERT_NE(metric, nullptr) << line;
+    for (const std::string& label : metric->labels) {
+      EXPECT_THAT(match[2].str(), HasSubstr(label + "=\"")) << line;
+    }
+    EXPECT_THAT(match[2].str(), Not(HasSubstr("job"))) << "a job id would grow without end";
+  }
+}
+
+TEST(MetricsPage, IsCleanForPromtool) {
+  Metrics metrics("stable", "1.2.3");
+  Fill(metrics);
+  FILE* promtool = popen(GENESIS_PROMTOOL " check metrics 2>&1", "w");
+  ASSERT_NE(promtool, nullptr);
+  std::fputs(metrics.RenderText().c_str(), promtool);
+  const int status = pclose(promtool);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << metrics.RenderText();
+}
+
+TEST(MetricsPage, WhatWasNotMeasuredHasNoSeries) {
+  Metrics metrics("stable", "1.2.3");
+  const std::string text = metrics.RenderText();
+  for (const char* name : {"genesis_training_loss", "genesis_grad_norm", "genesis_loss_scale",
+                           "genesis_cuda_memory_allocated_bytes", "genesis_fp32_baseline_loss",
+                           "genesis_checkpoint_bytes", "genesis_queue_depth", "genesis_ready",
+                           "genesis_effective_precision_info"}) {
+    EXPECT_THAT(text, Not(HasSubstr(name)));
+  }
+}
+
+TEST(MetricsPage, CountersStartAtZeroSoThatTheFirstFailureIsAChange) {
+  Metrics metrics("stable", "1.2.3");
+  EXPECT_EQ(Value(metrics, "genesis_training_total{deployment=\"stable\"}"), "0");
+  EXPECT_EQ(Value(metrics, "genesis_fp16_overflow_steps_total{deployment=\"stable\"}"), "0");
+}
+
+TEST(MetricsPage, AReportOfStepsIsCounted) {
+  Metrics metrics("stable", "1.2.3");
+  metrics.Steps(SomeSteps(), training::v1::PRECISION_MODE_MIXED_FP16);
+  metrics.Steps(SomeSteps(), training::v1::PRECISION_MODE_MIXED_FP16);
+  const std::string all = "{deployment=\"stable\"}", mode = "{deployment=\"stable\",mode=\"fp16\"}";
+  EXPECT_EQ(Value(metrics, "genesis_training_samples_total" + all), "2560");
+  EXPECT_EQ(Value(metrics, "genesis_fp16_training_steps_total" + all), "20");
+  EXPECT_EQ(Value(metrics, "genesis_fp16_overflow_steps_total" + all), "4");
+  EXPECT_EQ(Value(metrics, "genesis_scale_growths_total" + all), "2");
+  EXPECT_EQ(Value(metrics, "genesis_training_loss" + all), "0.25");
+  EXPECT_EQ(Value(metrics, "genesis_grad_norm" + all), "1.5");
+  EXPECT_EQ(Value(metrics, "genesis_loss_scale" + all), "32768");
+  EXPECT_EQ(Value(metrics, "genesis_optimizer_steps_total" + mode), "20");
+  EXPECT_EQ(Value(metrics, "genesis_step_duration_seconds_count" + mode), "20");
+}
+
+TEST(MetricsPage, Fp32StepsAreNeitherReducedPrecisionNorDoTheyHaveAScale) {
+  Metrics metrics("stable", "1.2.3");
+  training::v1::Steps steps = SomeSteps();
+  steps.set_new_reduced_precision_steps(0);
+  steps.mutable_progress()->set_loss_scale(1);
+  metrics.Steps(steps, training::v1::PRECISION_MODE_FP32);
+  EXPECT_EQ(Value(metrics, "genesis_fp16_training_steps_total{deployment=\"stable\"}"), "0");
+  EXPECT_EQ(Value(metrics, "genesis_fp16_overflow_steps_total{deployment=\"stable\"}"), "0");
+  EXPECT_EQ(
+      Value(metrics, "genesis_skipped_steps_total{deployment=\"stable\",reason=\"overflow\"}"),
+      "2");
+  EXPECT_EQ(Value(metrics, "genesis_loss_scale{deployment=\"stable\"}"), "");
+}
+
+TEST(MetricsPage, ALossThatIsNotANumberIsShownAsSuch) {
+  Metrics metrics("stable", "1.2.3");
+  training::v1::Steps steps = SomeSteps();
+  metrics.Steps(steps, training::v1::PRECISION_MODE_FP32);
+  steps.mutable_progress()->set_loss(std::numeric_limits<double>::quiet_NaN());
+  metrics.Steps(steps, training::v1::PRECISION_MODE_FP32);
+  EXPECT_TRUE(
+      std::isnan(std::stod(Value(metrics, "genesis_training_loss{deployment=\"stable\"}"))));
+}
+
+TEST(MetricsPage, AReportBeforeTheFirstStepShowsNoLoss) {
+  Metrics metrics("stable", "1.2.3");
+  training::v1::Steps steps;
+  steps.mutable_progress()->set_total_steps(100);
+  metrics.Steps(steps, training::v1::PRECISION_MODE_FP32);
+  EXPECT_EQ(Value(metrics, "genesis_training_loss{deployment=\"stable\"}"), "");
+}
+
+TEST(MetricsPage, ATimeThatIsNoTimeDoesNotSpoilTheSum) {
+  Metrics metrics("stable", "1.2.3");
+  metrics.CheckpointWritten(0.5, 1);
+  metrics.CheckpointWritten(std::numeric_limits<double>::quiet_NaN(), 1);
+  metrics.CheckpointWritten(-1, 2);
+  EXPECT_EQ(Value(metrics, "genesis_checkpoint_duration_seconds_sum{deployment=\"stable\"}"),
+            "0.5");
+  EXPECT_EQ(Value(metrics, "genesis_checkpoints_total{deployment=\"stable\"}"), "3");
+  EXPECT_EQ(Value(metrics, "genesis_checkpoint_bytes{deployment=\"stable\"}"), "2");
+}
+
+TEST(MetricsPage, JobsAreCountedInTheStateTheyAreIn) {
+  Metrics metrics("stable", "1.2.3");
+  for (int i = 0; i < 2; ++i) {
+    metrics.JobMoved(training::v1::JOB_STATE_UNSPECIFIED, training::v1::JOB_STATE_QUEUED);
+  }
+  metrics.JobMoved(training::v1::JOB_STATE_QUEUED, training::v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Value(metrics, "genesis_jobs{deployment=\"stable\",state=\"queued\"}"), "1");
+  EXPECT_EQ(Value(metrics, "genesis_jobs{deployment=\"stable\",state=\"starting\"}"), "1");
+}
+
+TEST(MetricsPage, ACancelledJobIsNeitherSuccessNorFailure) {
+  Metrics metrics("stable", "1.2.3");
+  metrics.JobFinished(training::v1::JOB_STATE_SUCCEEDED, training::v1::FAILURE_CAUSE_UNSPECIFIED,
+                      20);
+  metrics.JobFinished(training::v1::JOB_STATE_FAILED, training::v1::FAILURE_CAUSE_NON_FINITE, 4);
+  metrics.JobFinished(training::v1::JOB_STATE_CANCELLED, training::v1::FAILURE_CAUSE_UNSPECIFIED,
+                      0);
+  const std::string all = "{deployment=\"stable\"}";
+  EXPECT_EQ(Value(metrics, "genesis_training_total" + all), "2");
+  EXPECT_EQ(Value(metrics, "genesis_training_success_total" + all), "1");
+  EXPECT_EQ(Value(metrics, "genesis_training_duration_seconds_count" + all), "2")
+      << "a job that no worker began took no time to train";
+  const std::string text = metrics.RenderText();
+  EXPECT_THAT(text, HasSubstr("cause=\"non_finite\""));
+  EXPECT_THAT(text, HasSubstr("state=\"cancelled\""));
+}
+
+TEST(MetricsPage, OnlyTheNewestEffectivePrecisionIsShown) {
+  Metrics metrics("stable", "1.2.3");
+  training::v1::EffectivePrecision precision;
+  precision.set_device("cpu");
+  precision.set_mode(training::v1::PRECISION_MODE_MIXED_BF16);
+  metrics.SetEffectivePrecision(precision);
+  metrics.SetEffectivePrecision(precision);
+  EXPECT_THAT(metrics.RenderText(), HasSubstr("mode=\"bf16\""));
+  precision.set_mode(training::v1::PRECISION_MODE_FP32);
+  metrics.SetEffectivePrecision(precision);
+  EXPECT_THAT(metrics.RenderText(), HasSubstr("mode=\"fp32\""));
+  EXPECT_THAT(metrics.RenderText(), Not(HasSubstr("mode=\"bf16\"")));
+}
+
+TEST(MetricsPage, IsWholeWhileEventsArrive) {
+  Metrics metrics("stable", "1.2.3");
+  constexpr int kRounds = 300;
+  std::vector<std::thread> threads;
+  for (const auto mode :
+       {training::v1::PRECISION_MODE_FP32, training::v1::PRECISION_MODE_MIXED_BF16}) {
+    threads.emplace_back([&metrics, mode] {
+      training::v1::EffectivePrecision precision;
+      precision.set_mode(mode);
+      for (int i = 0; i < kRounds; ++i) {
+        metrics.Steps(SomeSteps(), mode);
+        metrics.SetEffectivePrecision(precision);
+        metrics.Request("grpc", "GetJob", i % 2 == 0 ? "OK" : "NOT_FOUND");
+      }
+    });
+  }
+  for (int i = 0; i < 50; ++i) EXPECT_TRUE(metrics.RenderText().ends_with("\n"));
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(Value(metrics, "genesis_training_samples_total{deployment=\"stable\"}"),
+            std::to_string(2 * kRounds * 1280));
+}
+
+}  // namespace
+}  // namespace genesis
