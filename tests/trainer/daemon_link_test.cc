@@ -1,0 +1,185 @@
+#include "trainer/run/daemon_link.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "genesis/training/v1/worker_service.grpc.pb.h"
+#include "tests/trainer/job_for_test.h"
+#include "trainer/run/termination.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::AttachRequest;
+using training::v1::AttachResponse;
+using training::v1::Finished;
+using Stream = grpc::ServerReaderWriter<AttachResponse, AttachRequest>;
+
+// A daemon whose side of the stream is a script.
+class ScriptedDaemon : public training::v1::WorkerService::Service {
+ public:
+  using Script = std::function<grpc::Status(Stream&)>;
+
+  ScriptedDaemon(const std::string& socket, Script script) : script_(std::move(script)) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("unix:" + socket, grpc::InsecureServerCredentials());
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+
+  grpc::Status Attach(grpc::ServerContext*, Stream* stream) override { return script_(*stream); }
+
+ private:
+  const Script script_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+class DaemonLinkTest : public testing::Test {
+ protected:
+  DaemonLinkTest() { BlockTerminationSignals(); }
+
+  // Exit code of a worker that meets `script`.
+  int Serve(ScriptedDaemon::Script script) {
+    const ScriptedDaemon daemon(socket_, [&](Stream& stream) {
+      stream.Read(&hello_);
+      return script(stream);
+    });
+    training::v1::DeviceInfo device;
+    device.set_name("cpu");
+    return RunAttached("unix:" + socket_, "worker-1", device);
+  }
+  void Give(Stream& stream) {
+    AttachResponse command;
+    *command.mutable_start_job() = job_;
+    stream.Write(command);
+  }
+  // Reads events until one fits, or the stream ends.
+  template <typename Fits>
+  bool ReadUntil(Stream& stream, Fits fits) {
+    for (AttachRequest event; stream.Read(&event);) {
+      events_.push_back(event);
+      if (fits(event)) return true;
+    }
+    return false;
+  }
+  static bool IsFinished(const AttachRequest& event) { return event.has_finished(); }
+  static bool IsSteps(const AttachRequest& event) { return event.has_steps(); }
+  bool HasCheckpoint() const {
+    for (const AttachRequest& event : events_) {
+      if (event.has_checkpoint_written()) return true;
+    }
+    return false;
+  }
+  void MakeJobLong() { job_.mutable_spec()->mutable_training()->set_max_steps(1'000'000); }
+
+  TempDir folder_;
+  const std::string socket_ = folder_.path() + "/worker.sock";
+  training::v1::StartJob job_ = TinyJob(folder_);
+  AttachRequest hello_;
+  std::vector<AttachRequest> events_;
+};
+
+TEST_F(DaemonLinkTest, SaysHelloRunsItsJobAndEndsWithItsEnd) {
+  const int code = Serve([&](Stream& stream) {
+    Give(stream);
+    ReadUntil(stream, [](const AttachRequest&) { return false; });
+    return grpc::Status::OK;
+  });
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(hello_.hello().worker_id(), "worker-1");
+  EXPECT_EQ(hello_.hello().pid(), getpid());
+  EXPECT_EQ(hello_.hello().device().name(), "cpu");
+  ASSERT_FALSE(events_.empty());
+  EXPECT_EQ(events_.back().finished().outcome(), Finished::OUTCOME_COMPLETED);
+  int64_t steps = 0;
+  for (const AttachRequest& event : events_) {
+    EXPECT_EQ(event.job_id(), "tiny");
+    EXPECT_EQ(event.claim(), 7);
+    steps += event.steps().new_steps();
+  }
+  EXPECT_EQ(steps, 40);
+  EXPECT_TRUE(HasCheckpoint());
+}
+
+TEST_F(DaemonLinkTest, StopsOnCommandWithACheckpoint) {
+  MakeJobLong();
+  const int code = Serve([&](Stream& stream) {
+    Give(stream);
+    ReadUntil(stream, IsSteps);
+    AttachResponse command;
+    command.mutable_stop_job()->set_checkpoint(true);
+    stream.Write(command);
+    ReadUntil(stream, IsFinished);
+    return grpc::Status::OK;
+  });
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(events_.back().finished().outcome(), Finished::OUTCOME_STOPPED);
+  EXPECT_TRUE(HasCheckpoint());
+}
+
+TEST_F(DaemonLinkTest, TakesACheckpointOnCommandAndGoesOn) {
+  MakeJobLong();
+  Serve([&](Stream& stream) {
+    Give(stream);
+    ReadUntil(stream, IsSteps);
+    AttachResponse command;
+    command.mutable_take_checkpoint();
+    stream.Write(command);
+    EXPECT_TRUE(ReadUntil(
+        stream, [](const AttachRequest& event) { return event.has_checkpoint_written(); }));
+    EXPECT_TRUE(ReadUntil(stream, IsSteps));
+    return grpc::Status::OK;
+  });
+}
+
+TEST_F(DaemonLinkTest, StopsWithoutACheckpointWhenTheDaemonIsLost) {
+  MakeJobLong();
+  const int code = Serve([&](Stream& stream) {
+    Give(stream);
+    ReadUntil(stream, IsSteps);
+    return grpc::Status(grpc::StatusCode::ABORTED, "gone");
+  });
+  EXPECT_EQ(code, 1);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path() + "/checkpoints"));
+}
+
+TEST_F(DaemonLinkTest, StopsWithACheckpointOnSigterm) {
+  MakeJobLong();
+  const int code = Serve([&](Stream& stream) {
+    Give(stream);
+    ReadUntil(stream, IsSteps);
+    kill(getpid(), SIGTERM);
+    ReadUntil(stream, IsFinished);
+    return grpc::Status::OK;
+  });
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(events_.back().finished().outcome(), Finished::OUTCOME_STOPPED);
+  EXPECT_TRUE(HasCheckpoint());
+}
+
+TEST_F(DaemonLinkTest, EndsWellWhenThereIsNoJob) {
+  EXPECT_EQ(Serve([](Stream&) { return grpc::Status::OK; }), 0);
+}
+
+TEST_F(DaemonLinkTest, EndsOnSigtermWhileItWaits) {
+  EXPECT_EQ(Serve([&](Stream& stream) {
+              kill(getpid(), SIGTERM);
+              ReadUntil(stream, IsFinished);
+              return grpc::Status::OK;
+            }),
+            0);
+}
+
+TEST_F(DaemonLinkTest, FailsWhenNoDaemonIsThere) {
+  EXPECT_EQ(RunAttached("unix:" + socket_, "worker-1", {}), 1);
+}
+
+}  // namespace
+}  // namespace genesis

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "genesis/training/v1/worker_service.pb.h"
+#include "tests/temp_dir.h"
+#include "tests/trainer/npz_writer.h"
+#include "trainer/run/training_run.h"
+
+namespace genesis {
+
+// A tiny job on the spiral data, written to `folder`: 40 steps of a batch of 32 in FP32.
+inline training::v1::StartJob TinyJob(const TempDir& folder) {
+  folder.Write("spiral.npz", ZipBytes(SpiralRecords()));
+  training::v1::StartJob start;
+  start.set_job_id("tiny");
+  start.set_claim(7);
+  start.set_checkpoint_dir(folder.path() + "/checkpoints");
+  start.mutable_precision()->set_mode(training::v1::PRECISION_MODE_FP32);
+  start.mutable_precision()->set_device("cpu");
+  training::v1::JobSpec& spec = *start.mutable_spec();
+  spec.mutable_model()->mutable_world_model()->set_hidden_size(16);
+  spec.mutable_model()->mutable_world_model()->set_latent_size(8);
+  spec.mutable_dataset()->mutable_trajectories()->set_path(folder.path() + "/spiral.npz");
+  spec.mutable_dataset()->mutable_trajectories()->set_holdout_fraction(0.25);
+  spec.mutable_training()->set_max_steps(40);
+  spec.mutable_training()->set_batch_size(32);
+  spec.mutable_training()->set_gradient_accumulation_steps(1);
+  spec.mutable_training()->set_max_grad_norm(1);
+  spec.mutable_optimizer()->set_learning_rate(3e-3);
+  spec.mutable_optimizer()->set_beta1(0.9);
+  spec.mutable_optimizer()->set_beta2(0.999);
+  spec.mutable_optimizer()->set_epsilon(1e-8);
+  spec.mutable_optimizer()->set_weight_decay(0.01);
+  spec.mutable_checkpoint()->set_keep_last(3);
+  return start;
+}
+
+// Keeps all that a run tells; may ask for something when a step is there.
+class RecordingObserver : public RunObserver {
+ public:
+  void OnStarted(const training::v1::Started& event) override { started = event; }
+  void OnStep(const StepRecord& record) override {
+    steps.push_back(record);
+    if (on_step) on_step(record.step);
+  }
+  void OnSteps(const training::v1::Steps& steps_event) override { reports.push_back(steps_event); }
+  void OnCheckpoint(const training::v1::CheckpointWritten& event) override {
+    checkpoints.push_back(event);
+  }
+  void OnLog(const std::string& line) override { log += line + "\n"; }
+
+  training::v1::Started started;
+  std::vector<StepRecord> steps;
+  std::vector<training::v1::Steps> reports;
+  std::vector<training::v1::CheckpointWritten> checkpoints;
+  std::string log;
+  std::function<void(int64_t)> on_step;
+};
+
+}  // namespace genesis

@@ -1,0 +1,72 @@
+#include "trainer/run/step_reporter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace genesis {
+namespace {
+
+using std::chrono::milliseconds;
+
+class Recorder : public RunObserver {
+ public:
+  void OnStarted(const training::v1::Started&) override {}
+  void OnSteps(const training::v1::Steps& steps) override { reports.push_back(steps); }
+  void OnCheckpoint(const training::v1::CheckpointWritten&) override {}
+  void OnLog(const std::string&) override {}
+
+  std::vector<training::v1::Steps> reports;
+};
+
+class StepReporterTest : public testing::Test {
+ protected:
+  StepReporter Make(bool reduced_precision = false) {
+    training::v1::Progress progress;
+    progress.set_samples(1000);
+    StepReporter::Options options;
+    options.samples_per_step = 10;
+    options.reduced_precision = reduced_precision;
+    options.clock = [this] { return now_; };
+    return StepReporter(recorder_, progress, options);
+  }
+
+  std::chrono::steady_clock::time_point now_;
+  Recorder recorder_;
+};
+
+TEST_F(StepReporterTest, ReportsTheFirstStepAtOnceAndThenEveryTenthOfASecond) {
+  StepReporter reporter = Make();
+  for (int64_t step = 1; step <= 50; ++step) {
+    reporter.Add({.step = step}, 1, 0.004);
+    now_ += milliseconds(4);
+  }
+  ASSERT_EQ(recorder_.reports.size(), 2u);
+  EXPECT_EQ(recorder_.reports[0].new_steps(), 1);
+  EXPECT_EQ(recorder_.reports[1].new_steps(), 25);
+  reporter.Flush();
+  ASSERT_EQ(recorder_.reports.size(), 3u);
+  EXPECT_EQ(recorder_.reports[2].new_steps(), 24);
+  EXPECT_EQ(recorder_.reports[2].step_seconds_size(), 24);
+  EXPECT_EQ(recorder_.reports[2].progress().samples(), 1500);
+  reporter.Flush();
+  EXPECT_EQ(recorder_.reports.size(), 3u);
+}
+
+TEST_F(StepReporterTest, CountsSkippedStepsAndGrowthsOfTheScale) {
+  StepReporter reporter = Make(/*reduced_precision=*/true);
+  reporter.Add({.step = 1, .loss_scale = 4, .skipped = true}, 2, 0.1);
+  reporter.Add({.step = 2, .loss_scale = 2}, 4, 0.1);
+  reporter.Flush();
+  ASSERT_EQ(recorder_.reports.size(), 2u);
+  EXPECT_EQ(recorder_.reports[0].new_skipped_steps(), 1);
+  EXPECT_EQ(recorder_.reports[0].new_scale_growths(), 0);
+  EXPECT_EQ(recorder_.reports[1].new_scale_growths(), 1);
+  EXPECT_EQ(reporter.progress().skipped_steps(), 1);
+  EXPECT_EQ(reporter.progress().reduced_precision_steps(), 2);
+  EXPECT_EQ(reporter.progress().loss_scale(), 4);
+}
+
+}  // namespace
+}  // namespace genesis

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace genesis {
+
+// A file that appears under its name only whole and durable: written beside it under a name of its
+// own, synced, renamed, and the folder synced. Without Commit nothing is left behind.
+//
+// Owner: one writer. Threads: one. Failure: the first error is kept and Commit returns it;
+// RESOURCE_EXHAUSTED when the disk is full.
+class DurableFile {
+ public:
+  static absl::StatusOr<DurableFile> Create(const std::string& path);
+  DurableFile(DurableFile&& other) noexcept;
+  DurableFile& operator=(DurableFile&&) = delete;
+  ~DurableFile();
+
+  // After an error does nothing.
+  void Write(const void* data, uint64_t size);
+  absl::Status Commit();
+
+  uint64_t size() const { return size_; }
+
+ private:
+  DurableFile(std::string path, std::string temporary, int fd);
+  void Fail(const char* what);
+
+  std::string path_;
+  std::string temporary_;
+  int fd_ = -1;
+  uint64_t size_ = 0;
+  absl::Status status_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,291 @@
+#include "trainer/data/zip_archive.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace genesis {
+namespace {
+
+constexpr uint32_t kLocalHeader = 0x04034b50;
+constexpr uint32_t kDirectoryHeader = 0x02014b50;
+constexpr uint32_t kEndOfDirectory = 0x06054b50;
+constexpr uint32_t kEndOfDirectory64 = 0x06064b50;
+constexpr uint32_t kLocator64 = 0x07064b50;
+constexpr uint64_t kEndSize = 22;
+constexpr uint64_t kLocator64Size = 20;
+constexpr uint64_t kEnd64Size = 56;
+constexpr uint64_t kDirectoryHeaderSize = 46;
+constexpr uint64_t kLocalHeaderSize = 30;
+constexpr uint64_t kMaxComment = 65535;
+constexpr uint16_t kZip64Extra = 1;
+constexpr uint16_t kStored = 0;
+constexpr uint16_t kDeflate = 8;
+// Deflate cannot shrink data further than this; a record that claims more is a trap for memory.
+constexpr uint64_t kMaxDeflateRatio = 1032;
+
+// Little-endian number at `offset`; the caller has checked that it is inside.
+template <typename T>
+T Number(const std::string& bytes, uint64_t offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof(T));
+  return value;
+}
+
+absl::Status OpenError(const std::string& path, int error) {
+  const std::string message = absl::StrCat(path, ": cannot be opened: ", std::strerror(error));
+  if (error == ENOENT) return absl::NotFoundError(message);
+  if (error == EACCES) return absl::PermissionDeniedError(message);
+  return absl::UnknownError(message);
+}
+
+// The 64-bit value of a field whose 32-bit form says "see the zip64 extra field". The values stand
+// there in a fixed order, each only when its 32-bit form is full.
+class Zip64Fields {
+ public:
+  explicit Zip64Fields(const std::string& extra) {
+    for (uint64_t at = 0; at + 4 <= extra.size();) {
+      const auto id = Number<uint16_t>(extra, at);
+      const auto size = Number<uint16_t>(extra, at + 2);
+      if (at + 4 + size > extra.size()) return;
+      if (id == kZip64Extra) fields_ = extra.substr(at + 4, size);
+      at += 4 + uint64_t{size};
+    }
+  }
+
+  std::optional<uint64_t> Resolve(uint32_t value) {
+    if (value != 0xFFFFFFFFu) return value;
+    if (next_ + 8 > fields_.size()) return std::nullopt;
+    next_ += 8;
+    return Number<uint64_t>(fields_, next_ - 8);
+  }
+
+ private:
+  std::string fields_;
+  uint64_t next_ = 0;
+};
+
+// Inflates raw deflate data to exactly `size` bytes.
+std::optional<std::string> Inflate(const std::string& compressed, uint64_t size) {
+  std::string plain(size, '\0');
+  z_stream stream{};
+  // Negative window bits: raw deflate, without zlib's own header.
+  if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) return std::nullopt;
+  int result = Z_OK;
+  while (result == Z_OK) {
+    // zlib counts in 32 bits, so large records go through in pieces.
+    constexpr uint64_t kPiece = uint64_t{1} << 30;
+    stream.next_in =
+        const_cast<Bytef*>(reinterpret_cast<const Bytef*>(compressed.data() + stream.total_in));
+    stream.avail_in = static_cast<uInt>(std::min(kPiece, compressed.size() - stream.total_in));
+    stream.next_out = reinterpret_cast<Bytef*>(plain.data() + stream.total_out);
+    stream.avail_out = static_cast<uInt>(std::min(kPiece, plain.size() - stream.total_out));
+    result = inflate(&stream, Z_NO_FLUSH);
+  }
+  const bool whole = result == Z_STREAM_END && stream.total_out == size;
+  inflateEnd(&stream);
+  if (!whole) return std::nullopt;
+  return plain;
+}
+
+}  // namespace
+
+class ZipArchive::File {
+ public:
+  File(int fd, uint64_t size) : fd_(fd), size_(size) {}
+  ~File() { close(fd_); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  uint64_t size() const { return size_; }
+  bool Holds(uint64_t offset, uint64_t size) const {
+    return offset <= size_ && size <= size_ - offset;
+  }
+
+  // nullopt when the range is not inside the file or the disk fails.
+  std::optional<std::string> Read(uint64_t offset, uint64_t size) const {
+    if (!Holds(offset, size)) return std::nullopt;
+    std::string bytes(size, '\0');
+    for (uint64_t done = 0; done < size;) {
+      const ssize_t got =
+          pread(fd_, bytes.data() + done, size - done, static_cast<off_t>(offset + done));
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) return std::nullopt;
+      done += static_cast<uint64_t>(got);
+    }
+    return bytes;
+  }
+
+ private:
+  const int fd_;
+  const uint64_t size_;
+};
+
+absl::StatusOr<ZipArchive> ZipArchive::Open(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return OpenError(path, errno);
+  struct stat info {};
+  const int stat_result = fstat(fd, &info);
+  ZipArchive archive;
+  archive.path_ = path;
+  archive.file_ = std::make_shared<File>(fd, static_cast<uint64_t>(info.st_size));
+  if (stat_result != 0 || !S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is not a regular file"));
+  }
+  absl::StatusOr<Directory> directory = archive.FindDirectory();
+  if (!directory.ok()) return directory.status();
+  if (absl::Status status = archive.ReadDirectory(*directory); !status.ok()) return status;
+  return archive;
+}
+
+std::vector<std::string> ZipArchive::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, record] : records_) names.push_back(name);
+  return names;
+}
+
+absl::Status ZipArchive::Corrupt(const std::string& what) const {
+  return absl::DataLossError(absl::StrCat(path_, ": is not a sound zip file: ", what));
+}
+
+absl::StatusOr<ZipArchive::Directory> ZipArchive::FindDirectory() const {
+  const uint64_t tail_size = std::min(file_->size(), kEndSize + kMaxComment);
+  const uint64_t tail_offset = file_->size() - tail_size;
+  const std::optional<std::string> tail = file_->Read(tail_offset, tail_size);
+  if (!tail) return Corrupt("its end cannot be read");
+  // The end record is last, before a comment of unknown length: look for it backwards.
+  std::optional<uint64_t> end;
+  for (uint64_t back = kEndSize; back <= tail_size && !end; ++back) {
+    const uint64_t at = tail_size - back;
+    if (Number<uint32_t>(*tail, at) == kEndOfDirectory) end = at;
+  }
+  if (!end) return Corrupt("it has no central directory; the file is cut off or of another kind");
+  const uint64_t end_offset = tail_offset + *end;
+  Directory directory{.offset = Number<uint32_t>(*tail, *end + 16),
+                      .size = Number<uint32_t>(*tail, *end + 12),
+                      .records = Number<uint16_t>(*tail, *end + 10)};
+  const bool needs_zip64 = directory.offset == 0xFFFFFFFFu || directory.size == 0xFFFFFFFFu ||
+                           directory.records == 0xFFFFu;
+  if (!needs_zip64) return directory;
+  if (end_offset < kLocator64Size) return Corrupt("its zip64 locator is missing");
+  const auto locator = file_->Read(end_offset - kLocator64Size, kLocator64Size);
+  if (!locator || Number<uint32_t>(*locator, 0) != kLocator64) {
+    return Corrupt("its zip64 locator is missing");
+  }
+  const auto end64 = file_->Read(Number<uint64_t>(*locator, 8), kEnd64Size);
+  if (!end64 || Number<uint32_t>(*end64, 0) != kEndOfDirectory64) {
+    return Corrupt("its zip64 locator points to no zip64 end record");
+  }
+  return Directory{.offset = Number<uint64_t>(*end64, 48),
+                   .size = Number<uint64_t>(*end64, 40),
+                   .records = Number<uint64_t>(*end64, 32)};
+}
+
+absl::Status ZipArchive::ReadDirectory(const Directory& directory) {
+  const auto bytes = file_->Read(directory.offset, directory.size);
+  if (!bytes) return Corrupt("its central directory lies outside the file");
+  uint64_t at = 0;
+  for (uint64_t i = 0; i < directory.records; ++i) {
+    if (at + kDirectoryHeaderSize > bytes->size() ||
+        Number<uint32_t>(*bytes, at) != kDirectoryHeader) {
+      return Corrupt(absl::StrCat("entry ", i, " of its central directory is broken"));
+    }
+    const uint64_t name_size = Number<uint16_t>(*bytes, at + 28);
+    const uint64_t extra_size = Number<uint16_t>(*bytes, at + 30);
+    const uint64_t comment_size = Number<uint16_t>(*bytes, at + 32);
+    const uint64_t entry_size = kDirectoryHeaderSize + name_size + extra_size + comment_size;
+    if (at + entry_size > bytes->size()) {
+      return Corrupt(absl::StrCat("entry ", i, " of its central directory is cut off"));
+    }
+    absl::Status status =
+        AddRecord(bytes->substr(at, kDirectoryHeaderSize),
+                  bytes->substr(at + kDirectoryHeaderSize, name_size),
+                  bytes->substr(at + kDirectoryHeaderSize + name_size, extra_size));
+    if (!status.ok()) return status;
+    at += entry_size;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ZipArchive::AddRecord(const std::string& header, std::string name,
+                                   const std::string& extra) {
+  const auto flags = Number<uint16_t>(header, 8);
+  Zip64Fields zip64(extra);
+  const auto size = zip64.Resolve(Number<uint32_t>(header, 24));
+  const auto compressed_size = zip64.Resolve(Number<uint32_t>(header, 20));
+  const auto header_offset = zip64.Resolve(Number<uint32_t>(header, 42));
+  if (!size || !compressed_size || !header_offset) {
+    return Corrupt(absl::StrCat("record ", name, " lacks its zip64 sizes"));
+  }
+  const Record record{.header_offset = *header_offset,
+                      .compressed_size = *compressed_size,
+                      .size = *size,
+                      .crc = Number<uint32_t>(header, 16),
+                      .method = Number<uint16_t>(header, 10)};
+  if ((flags & 1) != 0) return Corrupt(absl::StrCat("record ", name, " is encrypted"));
+  if (!file_->Holds(record.header_offset, record.compressed_size)) {
+    return Corrupt(absl::StrCat("record ", name, " lies outside the file"));
+  }
+  const bool sane = record.method == kStored
+                        ? record.size == record.compressed_size
+                        : record.size / kMaxDeflateRatio <= record.compressed_size;
+  if (!sane) {
+    return Corrupt(absl::StrCat("record ", name, " claims ", record.size, " bytes from ",
+                                record.compressed_size));
+  }
+  if (!records_.emplace(name, record).second) {
+    return Corrupt(absl::StrCat("record ", name, " is there twice"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ZipArchive::ReadCompressed(const std::string& name,
+                                                       const Record& record) const {
+  const auto local = file_->Read(record.header_offset, kLocalHeaderSize);
+  if (!local || Number<uint32_t>(*local, 0) != kLocalHeader) {
+    return Corrupt(absl::StrCat("record ", name, " has no header"));
+  }
+  // Sizes come from the central directory: writers of streams leave them empty here.
+  const uint64_t data_offset = record.header_offset + kLocalHeaderSize +
+                               Number<uint16_t>(*local, 26) + Number<uint16_t>(*local, 28);
+  auto bytes = file_->Read(data_offset, record.compressed_size);
+  if (!bytes) return Corrupt(absl::StrCat("record ", name, " is cut off"));
+  return *std::move(bytes);
+}
+
+absl::StatusOr<std::string> ZipArchive::Read(const std::string& name) const {
+  const auto found = records_.find(name);
+  if (found == records_.end()) {
+    return absl::NotFoundError(absl::StrCat(path_, ": has no record ", name));
+  }
+  const Record& record = found->second;
+  if (record.method != kStored && record.method != kDeflate) {
+    return absl::UnimplementedError(absl::StrCat(path_, ": record ", name,
+                                                 " is compressed by method ", record.method,
+                                                 "; accepted: 0 (stored), 8 (deflate)"));
+  }
+  absl::StatusOr<std::string> bytes = ReadCompressed(name, record);
+  if (!bytes.ok()) return bytes;
+  if (record.method == kDeflate) {
+    std::optional<std::string> plain = Inflate(*bytes, record.size);
+    if (!plain) return Corrupt(absl::StrCat("record ", name, " does not inflate"));
+    *bytes = *std::move(plain);
+  }
+  const auto crc = static_cast<uint32_t>(
+      crc32_z(0, reinterpret_cast<const Bytef*>(bytes->data()), bytes->size()));
+  if (crc != record.crc) {
+    return Corrupt(absl::StrCat("record ", name, " fails its checksum; the file is damaged"));
+  }
+  return bytes;
+}
+
+}  // namespace genesis

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace genesis {
+
+// A zip file opened for reading: both .npz datasets and .pt checkpoints are zip files. Reads the
+// central directory when opened (zip64 included), records on demand (stored and deflate), and
+// checks every offset against the file and every record against its CRC-32.
+//
+// Owner: whoever opened it. Threads: Read may be called from several at once. Failure: NOT_FOUND,
+// PERMISSION_DENIED, or DATA_LOSS for anything that is not a sound zip file.
+class ZipArchive {
+ public:
+  static absl::StatusOr<ZipArchive> Open(const std::string& path);
+
+  bool Contains(const std::string& name) const { return records_.contains(name); }
+  std::vector<std::string> names() const;
+  const std::string& path() const { return path_; }
+
+  // The whole uncompressed record.
+  absl::StatusOr<std::string> Read(const std::string& name) const;
+
+ private:
+  struct Record {
+    uint64_t header_offset = 0;
+    uint64_t compressed_size = 0;
+    uint64_t size = 0;
+    uint32_t crc = 0;
+    uint16_t method = 0;
+  };
+  struct Directory {
+    uint64_t offset = 0;
+    uint64_t size = 0;
+    uint64_t records = 0;
+  };
+  class File;
+
+  absl::StatusOr<Directory> FindDirectory() const;
+  absl::Status ReadDirectory(const Directory& directory);
+  absl::Status AddRecord(const std::string& header, std::string name, const std::string& extra);
+  absl::StatusOr<std::string> ReadCompressed(const std::string& name, const Record& record) const;
+  absl::Status Corrupt(const std::string& what) const;
+
+  std::string path_;
+  std::shared_ptr<const File> file_;
+  std::map<std::string, Record> records_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,113 @@
+// genesis-worker: trains one job, for a daemon or by itself.
+
+#include <algorithm>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "config/exit_code.h"
+#include "config/version.h"
+#include "trainer/run/daemon_link.h"
+#include "trainer/run/device.h"
+#include "trainer/run/local_run.h"
+#include "trainer/run/termination.h"
+#include "trainer/run/threads.h"
+
+namespace {
+
+constexpr char kHelp[] = R"(genesis-worker trains one job and exits.
+
+  genesis-worker --spec job.yaml [options]         run a job file without a daemon
+  genesis-worker --daemon unix:PATH --worker-id ID  take a job from genesisd (which starts it so)
+
+With --spec:
+  --checkpoint-dir DIR   where checkpoints go. Default: ./checkpoints
+  --resume FILE          continue from this checkpoint
+  --telemetry FILE       write one line of JSON per step: step, loss, grad_norm, loss_scale,
+                         skipped, samples
+
+Both:
+  --threads N            threads for arithmetic at most, 1 to 1024; a small model uses fewer.
+                         Default: one per processor
+  --help, --version
+
+Reduced precision runs only with ENABLE_FP16_TRAINING=true.
+
+Exit codes: 0 done; 1 stopped by a signal, or the daemon was lost; 2 unusable flag or job file;
+6 the job failed.
+)";
+
+struct Flags {
+  genesis::LocalRunOptions local;
+  std::string daemon;
+  std::string worker_id;
+  int threads = 0;
+  bool help = false;
+  bool version = false;
+};
+
+int Usage(const std::string& fault) {
+  std::cerr << "genesis-worker: " << fault << "; see genesis-worker --help" << std::endl;
+  return genesis::ToInt(genesis::ExitCode::kUsage);
+}
+
+// "" or what is wrong. A value is the next argument, or follows '='.
+std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) {
+  std::string threads;
+  const std::pair<const char*, std::string*> valued[] = {
+      {"--spec", &flags.local.spec},
+      {"--checkpoint-dir", &flags.local.checkpoint_dir},
+      {"--resume", &flags.local.resume},
+      {"--telemetry", &flags.local.telemetry},
+      {"--daemon", &flags.daemon},
+      {"--worker-id", &flags.worker_id},
+      {"--threads", &threads}};
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const size_t equals = arguments[i].find('=');
+    const std::string name = arguments[i].substr(0, equals);
+    if (name == "--help" || name == "--version") {
+      (name == "--help" ? flags.help : flags.version) = true;
+      continue;
+    }
+    const auto* const flag = std::find_if(std::begin(valued), std::end(valued),
+                                          [&](const auto& known) { return known.first == name; });
+    if (flag == std::end(valued)) return "unknown argument " + arguments[i];
+    if (equals == std::string::npos && i + 1 == arguments.size()) return name + " needs a value";
+    *flag->second = equals != std::string::npos ? arguments[i].substr(equals + 1) : arguments[++i];
+  }
+  if (!threads.empty() &&
+      (!absl::SimpleAtoi(threads, &flags.threads) || flags.threads < 1 || flags.threads > 1024)) {
+    return "--threads is " + threads + "; accepted: 1 to 1024";
+  }
+  return "";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // Before any thread is there, for threads inherit it.
+  genesis::BlockTerminationSignals();
+  Flags flags;
+  const std::string fault = ParseFlags({argv + 1, argv + argc}, flags);
+  if (!fault.empty()) return Usage(fault);
+  if (flags.help || flags.version) {
+    std::cout << (flags.help ? kHelp : std::string("genesis-worker ") + genesis::kVersion + "\n");
+    return genesis::ToInt(genesis::ExitCode::kOk);
+  }
+  if (flags.local.spec.empty() == flags.daemon.empty()) {
+    return Usage("exactly one of --spec and --daemon is needed");
+  }
+  if (!flags.daemon.empty() && flags.worker_id.empty()) return Usage("--daemon needs --worker-id");
+
+  genesis::RestartWithPassiveWaiting(argv);
+  std::string note;
+  const genesis::training::v1::DeviceInfo device = genesis::DetectDevice(&note);
+  if (!note.empty()) std::cerr << note << std::endl;
+  const int processors = static_cast<int>(std::thread::hardware_concurrency());
+  genesis::WarmUp(device, flags.threads > 0 ? flags.threads : std::max(1, processors));
+  if (!flags.daemon.empty()) return genesis::RunAttached(flags.daemon, flags.worker_id, device);
+  return genesis::RunLocal(flags.local, device);
+}

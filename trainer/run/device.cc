@@ -1,0 +1,120 @@
+#include "trainer/run/device.h"
+
+#include <dlfcn.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "config/precision.h"
+#include "trainer/precision/autocast_guard.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::DeviceInfo;
+
+// "AMD EPYC 7763 64-Core Processor", or "CPU" where the system does not say.
+std::string ProcessorName() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const size_t colon = line.find(':');
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) {
+      return std::string(absl::StripAsciiWhitespace(line.substr(colon + 1)));
+    }
+  }
+  return "CPU";
+}
+
+DeviceInfo Processor() {
+  DeviceInfo device;
+  device.set_name("cpu");
+  device.set_cpu_native_bf16(CpuHasNativeBf16());
+  device.set_description(ProcessorName());
+  return device;
+}
+
+// The few calls of NVIDIA's driver that name the device; its library is there with the driver.
+class Driver {
+ public:
+  Driver() : library_(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {}
+
+  bool present() const { return library_ != nullptr || access("/dev/nvidiactl", F_OK) == 0; }
+
+  // False when the driver gives no answer.
+  bool Describe(DeviceInfo& device) const {
+    constexpr int kMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+    constexpr int kMinor = 76;
+    int major = 0;
+    int minor = 0;
+    char name[256] = "";
+    const bool known = Call<unsigned>("cuInit", 0u) &&
+                       Call<int*, int, int>("cuDeviceGetAttribute", &major, kMajor, 0) &&
+                       Call<int*, int, int>("cuDeviceGetAttribute", &minor, kMinor, 0) &&
+                       Call<char*, int, int>("cuDeviceGetName", name, int{sizeof(name)}, 0);
+    device.set_compute_capability(major * 10 + minor);
+    device.set_description(name);
+    return known;
+  }
+
+ private:
+  template <typename... Arguments>
+  bool Call(const char* name, Arguments... arguments) const {
+    void* const symbol = library_ != nullptr ? dlsym(library_, name) : nullptr;
+    return symbol != nullptr && reinterpret_cast<int (*)(Arguments...)>(symbol)(arguments...) == 0;
+  }
+
+  void* const library_;  // Stays loaded, as LibTorch uses it too.
+};
+
+}  // namespace
+
+DeviceInfo DetectDevice(std::string* note) {
+  const Driver driver;
+  if (!driver.present()) return Processor();
+  // The kernels register themselves when the library is loaded.
+  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    *note = absl::StrCat(
+        "an NVIDIA driver is there but LibTorch's CUDA library is not, so the CPU "
+        "is used: ",
+        dlerror(), "; run deploy/setup.sh --cuda");
+    return Processor();
+  }
+  DeviceInfo device;
+  device.set_name("cuda:0");
+  device.set_cuda(true);
+  if (!torch::cuda::is_available() || !driver.Describe(device)) {
+    *note =
+        "an NVIDIA driver is there but shows no usable device, so the CPU is used; see nvidia-smi";
+    return Processor();
+  }
+  return device;
+}
+
+void WarmUp(const DeviceInfo& device, int threads) {
+  torch::set_num_threads(threads);
+  const torch::Device where(device.name());
+  // A step in small: it starts the threads of autograd, the matrix library, and on a GPU the
+  // context; with the formats that a job may ask for.
+  torch::nn::Linear layer(64, 64);
+  layer->to(where);
+  const torch::Tensor input = torch::ones({128, 64}, torch::TensorOptions(where));
+  const bool bf16 = device.cuda() || device.cpu_native_bf16();
+  for (const bool reduced : {false, true}) {
+    if (reduced && !bf16) continue;
+    torch::Tensor output;
+    {
+      const AutocastGuard guard(where.type(),
+                                reduced ? std::optional(torch::kBFloat16) : std::nullopt);
+      output = torch::silu(layer->forward(input));
+    }
+    output.to(torch::kFloat).square().mean().backward();
+  }
+  torch::_foreach_norm({layer->weight.grad(), layer->bias.grad()}, 2).front().item<float>();
+}
+
+}  // namespace genesis

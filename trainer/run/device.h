@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+#include "genesis/training/v1/worker_service.pb.h"
+
+namespace genesis {
+
+// What this process computes on: the first CUDA device where a driver and LibTorch's CUDA library
+// are there, else the processor. Loads that library, which takes seconds, only where there is a
+// driver. `note` gets one sentence when a driver is there but cannot be used.
+training::v1::DeviceInfo DetectDevice(std::string* note);
+
+// Sets the number of threads for arithmetic and does everything once that is slow the first time,
+// so that the first step of a job is as fast as the others.
+void WarmUp(const training::v1::DeviceInfo& device, int threads);
+
+}  // namespace genesis

@@ -1,0 +1,159 @@
+#include "trainer/run/local_run.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <optional>
+#include <system_error>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "config/exit_code.h"
+#include "config/field_error.h"
+#include "config/gate.h"
+#include "config/job_file.h"
+#include "config/job_spec.h"
+#include "config/precision.h"
+#include "trainer/run/termination.h"
+#include "trainer/run/training_run.h"
+
+namespace genesis {
+namespace {
+
+namespace fs = std::filesystem;
+using training::v1::Finished;
+using training::v1::JobSpec;
+using training::v1::StartJob;
+
+// A number in JSON; NaN and Inf have no form there.
+std::string JsonNumber(double value) {
+  return std::isfinite(value) ? absl::StrFormat("%.17g", value) : "null";
+}
+
+class PrintingObserver : public RunObserver {
+ public:
+  explicit PrintingObserver(const std::string& telemetry) {
+    if (!telemetry.empty()) telemetry_.open(telemetry, std::ios::trunc);
+  }
+  bool good() const { return telemetry_.good(); }
+
+  void OnStarted(const training::v1::Started& started) override {
+    total_ = started.total_steps();
+    std::cout << "started: " << total_ << " steps, from step " << started.resumed_step()
+              << std::endl;
+  }
+  void OnStep(const StepRecord& record) override {
+    if (!telemetry_.is_open()) return;
+    telemetry_ << "{\"step\":" << record.step << ",\"loss\":" << JsonNumber(record.loss)
+               << ",\"grad_norm\":" << JsonNumber(record.grad_norm)
+               << ",\"loss_scale\":" << JsonNumber(record.loss_scale)
+               << ",\"skipped\":" << (record.skipped ? "true" : "false")
+               << ",\"samples\":" << record.samples << "}\n";
+  }
+  void OnSteps(const training::v1::Steps& steps) override {
+    const training::v1::Progress& progress = steps.progress();
+    // Ten lines a second are for programs; people get one per twentieth of the job.
+    const int64_t part = progress.step() * 20 / std::max<int64_t>(total_, 1);
+    if (part == printed_part_) return;
+    printed_part_ = part;
+    std::cout << absl::StrFormat("step %d/%d  loss %.6g  grad norm %.4g  %.0f samples/s",
+                                 progress.step(), total_, progress.loss(), progress.grad_norm(),
+                                 progress.samples_per_second());
+    if (progress.loss_scale() != 1) {
+      std::cout << absl::StrFormat("  loss scale %g  skipped %d", progress.loss_scale(),
+                                   progress.skipped_steps());
+    }
+    std::cout << std::endl;
+  }
+  void OnCheckpoint(const training::v1::CheckpointWritten& written) override {
+    const training::v1::Checkpoint& checkpoint = written.checkpoint();
+    std::cout << absl::StrFormat("checkpoint %s (%d bytes, %.3f s)", checkpoint.path(),
+                                 checkpoint.size_bytes(), written.seconds())
+              << std::endl;
+  }
+  void OnLog(const std::string& line) override { std::cout << line << std::endl; }
+
+ private:
+  std::ofstream telemetry_;
+  int64_t total_ = 0;
+  int64_t printed_part_ = -1;
+};
+
+// The file's name as a job id: "runs/My_Job.yaml" gives "my-job".
+std::string JobIdOf(const std::string& spec) {
+  std::string id = absl::AsciiStrToLower(fs::path(spec).stem().string());
+  for (char& c : id) {
+    if (!absl::ascii_isalnum(c)) c = '-';
+  }
+  return JobIdFault(id).empty() ? id : "job";
+}
+
+// A relative dataset is looked for beside the job file, then in its folder "trajectories".
+void FindDataset(const std::string& spec_path, JobSpec& spec) {
+  std::string& path = *spec.mutable_dataset()->mutable_trajectories()->mutable_path();
+  const fs::path folder = fs::absolute(spec_path).parent_path();
+  const fs::path beside = folder / path;  // `path` itself when that is absolute.
+  const fs::path below = folder / "trajectories" / path;
+  std::error_code error;
+  path = !fs::exists(beside, error) && fs::exists(below, error) ? below.string() : beside.string();
+}
+
+absl::StatusOr<StartJob> Prepare(const LocalRunOptions& options,
+                                 const training::v1::DeviceInfo& device) {
+  absl::StatusOr<JobSpec> spec = ReadJobFile(options.spec);
+  if (!spec.ok()) return spec.status();
+  const std::vector<FieldError> errors = ValidateJobSpec(*spec);
+  if (!errors.empty()) return ToStatus(errors, options.spec);
+  StartJob start;
+  start.set_job_id(JobIdOf(options.spec));
+  *start.mutable_spec() = WithDefaults(*spec, LossScaleSettings());
+  FindDataset(options.spec, *start.mutable_spec());
+  const PrecisionGate gate = ReadPrecisionGate(ProcessEnvironment, /*yaml_allows=*/true);
+  for (const std::string& error : gate.errors) std::cerr << error << std::endl;
+  *start.mutable_precision() =
+      ComputeEffectivePrecision(spec->precision().mode(), gate, CpuFallback::kBf16, device);
+  start.set_checkpoint_dir(options.checkpoint_dir);
+  if (!options.resume.empty()) start.add_resume_from(options.resume);
+  return start;
+}
+
+int Report(const Finished& finished) {
+  switch (finished.outcome()) {
+    case Finished::OUTCOME_COMPLETED:
+      std::cout << absl::StrFormat(
+          "held-out error on %d transitions: model %.6g, persistence %.6g, mean %.6g\n",
+          finished.held_out().transitions(), finished.held_out().model(),
+          finished.held_out().persistence(), finished.held_out().mean());
+      return ToInt(ExitCode::kOk);
+    case Finished::OUTCOME_STOPPED:
+      return ToInt(ExitCode::kFailure);
+    default:
+      std::cerr << training::v1::FailureCause_Name(finished.failure().cause()) << ": "
+                << finished.failure().message() << std::endl;
+      return ToInt(ExitCode::kJobFailed);
+  }
+}
+
+}  // namespace
+
+int RunLocal(const LocalRunOptions& options, const training::v1::DeviceInfo& device) {
+  const absl::StatusOr<StartJob> start = Prepare(options, device);
+  if (!start.ok()) {
+    std::cerr << start.status().message() << std::endl;
+    return ToInt(ExitCode::kUsage);
+  }
+  PrintingObserver observer(options.telemetry);
+  if (!observer.good()) {
+    std::cerr << "--telemetry " << options.telemetry << ": cannot be written" << std::endl;
+    return ToInt(ExitCode::kUsage);
+  }
+  std::cout << "job " << start->job_id() << " on " << device.name() << " (" << device.description()
+            << ")\nprecision: " << start->precision().reason() << std::endl;
+  RunControl control;
+  const TerminationWatch watch([&control] { control.RequestStop(/*checkpoint=*/true); });
+  return Report(RunTraining(*start, control, observer));
+}
+
+}  // namespace genesis

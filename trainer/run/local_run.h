@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+#include "genesis/training/v1/worker_service.pb.h"
+
+namespace genesis {
+
+// What `genesis-worker --spec` was asked for.
+struct LocalRunOptions {
+  std::string spec;                            // Path of the job file.
+  std::string checkpoint_dir = "checkpoints";  // Made when it is not there.
+  std::string resume;                          // A checkpoint, or "".
+  std::string telemetry;                       // File for one line of JSON per step, or "".
+};
+
+// Runs a job file without a daemon: the same run, told on standard output. Returns the exit code of
+// the process: kOk, kUsage for an unusable job file, kJobFailed, or kFailure when it was stopped by
+// a signal. Signals must be blocked (see termination.h).
+int RunLocal(const LocalRunOptions& options, const training::v1::DeviceInfo& device);
+
+}  // namespace genesis

@@ -1,0 +1,35 @@
+#include "trainer/run/threads.h"
+
+#include <ATen/Parallel.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace genesis {
+namespace {
+
+// What one thread does in about 2 ms; below it, waking a second one costs more than it brings.
+constexpr int64_t kOperationsPerThread = 150'000'000;
+
+}  // namespace
+
+void RestartWithPassiveWaiting(char** argv) {
+  constexpr char kPolicy[] = "OMP_WAIT_POLICY";
+  if (getenv(kPolicy) != nullptr || setenv(kPolicy, "PASSIVE", 0) != 0) return;
+  // Returns only on failure; then training is slower, not wrong.
+  execv("/proc/self/exe", argv);
+}
+
+int ThreadsFor(int64_t operations, int available) {
+  const int64_t useful = std::max<int64_t>(1, operations / kOperationsPerThread);
+  return static_cast<int>(std::min<int64_t>(useful, available));
+}
+
+ThreadLimit::ThreadLimit(int64_t operations) : before_(at::get_num_threads()) {
+  at::set_num_threads(ThreadsFor(operations, before_));
+}
+
+ThreadLimit::~ThreadLimit() { at::set_num_threads(before_); }
+
+}  // namespace genesis
