@@ -1,0 +1,77 @@
+// genesisd: the training daemon. Reads settings, runs a Daemon until SIGTERM or SIGINT, drains.
+#include <signal.h>
+
+#include <ctime>
+#include <filesystem>
+#include <iostream>
+
+#include "config/environment.h"
+#include "config/exit_code.h"
+#include "config/settings.h"
+#include "config/version.h"
+#include "server/daemon.h"
+#include "spdlog/spdlog.h"
+
+namespace genesis {
+namespace {
+
+constexpr timespec kTendPeriod = {0, 200'000'000};
+
+std::string ProgramDir() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
+}
+
+// Blocked before any thread starts, so that only the main thread's wait takes them.
+sigset_t BlockSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int each : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, each);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return signals;
+}
+
+int Serve(LoadedSettings loaded) {
+  const sigset_t signals = BlockSignals();
+  Daemon daemon(std::move(loaded));
+  const std::optional<StartFailure> failure = daemon.Start();
+  if (failure) {
+    std::cerr << "error: " << failure->message << "\n";
+    return ToInt(failure->code);
+  }
+  for (;;) {
+    const int signal = sigtimedwait(&signals, nullptr, &kTendPeriod);
+    if (signal == SIGTERM || signal == SIGINT) break;
+    daemon.Tend();
+  }
+  return ToInt(daemon.Drain() ? ExitCode::kOk : ExitCode::kFailure);
+}
+
+int Main(const std::vector<std::string>& args) {
+  LoadedSettings loaded = LoadSettings(args, ProcessEnvironment, ProgramDir());
+  if (loaded.show_help) {
+    std::cout << SettingsHelp();
+    return ToInt(ExitCode::kOk);
+  }
+  if (loaded.show_version) {
+    std::cout << "genesisd " << kVersion << "\n";
+    return ToInt(ExitCode::kOk);
+  }
+  if (!loaded.errors.empty()) {
+    std::cerr << FormatErrors(loaded);
+    return ToInt(ExitCode::kUsage);
+  }
+  if (loaded.check_config) {
+    std::cout << FormatEffective(loaded);
+    return ToInt(ExitCode::kOk);
+  }
+  return Serve(std::move(loaded));
+}
+
+}  // namespace
+}  // namespace genesis
+
+int main(int argc, char** argv) {
+  return genesis::Main(std::vector<std::string>(argv + 1, argv + argc));
+}

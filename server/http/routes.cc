@@ -1,0 +1,182 @@
+#include "server/http/routes.h"
+
+#include <google/protobuf/util/time_util.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "server/http/json.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::GetServerInfoResponse;
+using training::v1::Job;
+using training::v1::PrecisionMode;
+using training::v1::StatsResponse;
+
+constexpr char kJson[] = "application/json";
+
+struct Route {
+  const char* path;
+  const char* meaning;
+  HttpResponse (*answer)(const RouteSources& sources);
+};
+
+std::string ModeName(PrecisionMode mode) {
+  return std::string(absl::StripPrefix(training::v1::PrecisionMode_Name(mode), "PRECISION_MODE_"));
+}
+
+JsonObject ReadinessJson(const Readiness& readiness) {
+  return JsonObject()
+      .Set("ready", readiness.ready)
+      .Set("reasons", readiness.reasons)
+      .Set("notes", readiness.notes);
+}
+
+JsonObject JobJson(const Job& job) {
+  JsonObject json;
+  json.Set("id", job.id())
+      .Set("state",
+           std::string(absl::StripPrefix(training::v1::JobState_Name(job.state()), "JOB_STATE_")))
+      .Set("state_reason", job.state_reason())
+      .Set("step", job.progress().step())
+      .Set("total_steps", job.progress().total_steps());
+  // Before they are known they are null: 0 would be the best loss there is.
+  if (job.progress().step() > 0) {
+    json.Set("loss", job.progress().loss());
+  } else {
+    json.SetNull("loss");
+  }
+  if (job.has_precision()) {
+    json.Set("precision", JsonObject()
+                              .Set("effective", ModeName(job.precision().mode()))
+                              .Set("requested", ModeName(job.precision().requested()))
+                              .Set("reason", job.precision().reason())
+                              .Set("device", job.precision().device()));
+  } else {
+    json.SetNull("precision");
+  }
+  return json;
+}
+
+JsonObject JobsByStateJson(const StatsResponse& stats) {
+  JsonObject json;
+  const std::map<std::string, int64_t> states(stats.jobs_by_state().begin(),
+                                              stats.jobs_by_state().end());
+  for (const auto& [state, jobs] : states) json.Set(state, jobs);
+  return json;
+}
+
+HttpResponse Metrics(const RouteSources& sources) {
+  return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = sources.metrics()};
+}
+
+HttpResponse Health(const RouteSources&) { return {.body = "ok\n"}; }
+
+HttpResponse Ready(const RouteSources& sources) {
+  const Readiness readiness = sources.readiness();
+  return {.status = readiness.ready ? 200 : 503,
+          .content_type = kJson,
+          .body = ReadinessJson(readiness).Print()};
+}
+
+HttpResponse Status(const RouteSources& sources) {
+  const GetServerInfoResponse info = sources.info();
+  JsonObject server;
+  server.Set("version", info.version())
+      .Set("start_time", google::protobuf::util::TimeUtil::ToString(info.start_time()))
+      .Set("data_dir", info.data_dir())
+      .Set("deployment", info.deployment());
+  std::vector<JsonObject> jobs;
+  for (const Job& job : sources.recent_jobs()) jobs.push_back(JobJson(job));
+  JsonObject page;
+  page.Set("server", server)
+      .Set("fp16_enabled_runtime", info.reduced_precision_enabled())
+      .Set("fp16_reason", info.reduced_precision_reason())
+      .Set("readiness", ReadinessJson(sources.readiness()))
+      .Set("jobs_by_state", JobsByStateJson(sources.stats()))
+      .Set("recent_jobs", jobs);
+  return {.content_type = kJson, .body = page.Print()};
+}
+
+HttpResponse Stats(const RouteSources& sources) {
+  const StatsResponse stats = sources.stats();
+  std::vector<JsonObject> history;
+  for (const Job& job : sources.recent_jobs()) {
+    if (job.progress().step() <= 0) continue;
+    history.push_back(JsonObject()
+                          .Set("job_id", job.id())
+                          .Set("step", job.progress().step())
+                          .Set("loss", job.progress().loss()));
+  }
+  std::reverse(history.begin(), history.end());  // Scripts take the last entry for the newest.
+  JsonObject fp16;
+  fp16.Set("fp16_enabled_runtime", stats.fp16_enabled_runtime())
+      .Set("overflow_rate", stats.overflow_rate())
+      .Set("training_steps", stats.training_steps())
+      .Set("current_scale", stats.current_scale());
+  JsonObject page;
+  page.Set("_fp16_stats", fp16)
+      .Set("training_history", history)
+      .Set("samples", stats.samples())
+      .Set("jobs_by_state", JobsByStateJson(stats))
+      .Set("busy_workers", int64_t{stats.busy_workers()})
+      .Set("warm_workers", int64_t{stats.warm_workers()})
+      .Set("slots", int64_t{stats.slots()});
+  return {.content_type = kJson, .body = page.Print()};
+}
+
+HttpResponse Index(const RouteSources& sources);
+
+constexpr Route kRoutes[] = {
+    {"/", "this page", Index},
+    {"/metrics", "every metric, for Prometheus", Metrics},
+    {"/healthz", "200 while the process serves", Health},
+    {"/readyz", "200 when traffic may come, 503 with the reasons when not", Ready},
+    {"/api/training/status", "server, precision gate, readiness and recent jobs", Status},
+    {"/api/training/stats", "counters of all jobs, newest loss of recent ones", Stats},
+};
+
+std::string PathList() {
+  std::string list;
+  for (const Route& route : kRoutes) {
+    absl::StrAppend(&list, "  ", route.path, "  ", route.meaning, "\n");
+  }
+  return list;
+}
+
+HttpResponse Index(const RouteSources& sources) {
+  return {.body = absl::StrCat("Genesis trainer ", sources.info().version(), "\n\n", PathList())};
+}
+
+}  // namespace
+
+HttpServer::Handler MakeRoutes(RouteSources route_sources) {
+  // The server may copy its handler; the sources are shared, not copied.
+  const auto sources = std::make_shared<const RouteSources>(std::move(route_sources));
+  return [sources](const HttpRequest& request) {
+    HttpResponse response{.status = 404,
+                          .body = absl::StrCat("No such page: ", request.path, "\n\n", PathList())};
+    std::string counted_path = "other";
+    for (const Route& route : kRoutes) {
+      if (request.path != route.path) continue;
+      counted_path = route.path;
+      if (request.method == "GET" || request.method == "HEAD") {
+        response = route.answer(*sources);
+      } else {
+        response = {.status = 405,
+                    .body = absl::StrCat(request.method, " is not for ", request.path,
+                                         "; use GET or HEAD.\n\n", PathList())};
+      }
+    }
+    if (sources->on_response) sources->on_response(counted_path, response.status);
+    return response;
+  };
+}
+
+}  // namespace genesis

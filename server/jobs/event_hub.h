@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "genesis/training/v1/job.pb.h"
+
+namespace genesis {
+
+// A job as it was at one moment. `version` grows with every change of any job.
+struct JobSnapshot {
+  training::v1::Job job;
+  int64_t version = 0;
+};
+
+// One reader of one job. Notify is called on the writer thread, must not block, and may see an
+// older version after a newer one once, at the start; it keeps the newest.
+class JobWatcher {
+ public:
+  virtual ~JobWatcher() = default;
+  virtual void Notify(std::shared_ptr<const JobSnapshot> snapshot) = 0;
+};
+
+// Tells watchers of changes that are durable. Holds nothing for a slow one: a watcher keeps one
+// snapshot, the newest. Thread-safe; no lock is held while a watcher is called.
+class EventHub {
+ public:
+  void Subscribe(const std::string& job_id, std::shared_ptr<JobWatcher> watcher);
+  void Unsubscribe(const std::string& job_id, const JobWatcher* watcher);
+  void Publish(const std::shared_ptr<const JobSnapshot>& snapshot);
+
+ private:
+  absl::Mutex mutex_;
+  std::map<std::string, std::vector<std::shared_ptr<JobWatcher>>> watchers_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace genesis

@@ -1,0 +1,88 @@
+#include "server/jobs/writer.h"
+
+#include <utility>
+
+#include "absl/time/time.h"
+#include "spdlog/spdlog.h"
+
+namespace genesis {
+namespace {
+
+constexpr absl::Duration kRetryPause = absl::Seconds(1);
+
+}  // namespace
+
+void Writer::Start() {
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void Writer::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Writer::Post(Change change) {
+  absl::MutexLock lock(&mutex_);
+  waiting_.push_back(std::move(change));
+}
+
+absl::Status Writer::store_status() const {
+  absl::MutexLock lock(&mutex_);
+  return store_status_;
+}
+
+void Writer::SetStoreStatus(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  if (status != store_status_) {
+    if (status.ok()) {
+      spdlog::info("the store takes changes again");
+    } else {
+      spdlog::error("the store refuses changes: {}", status.ToString());
+    }
+  }
+  store_status_ = status;
+}
+
+void Writer::Loop() {
+  for (;;) {
+    std::deque<Change> changes;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || !waiting_.empty();
+      };
+      mutex_.Await(absl::Condition(&ready));
+      if (waiting_.empty()) return;
+      changes.swap(waiting_);
+    }
+    ApplyAll(std::move(changes));
+  }
+}
+
+void Writer::ApplyAll(std::deque<Change> changes) {
+  for (const Change& change : changes) change.apply();
+  const absl::Status status = table_->Commit();
+  SetStoreStatus(status);
+  if (status.ok()) return;
+  std::deque<Change> facts;
+  for (Change& change : changes) {
+    if (change.refused) {
+      change.refused(status);
+    } else {
+      facts.push_back(std::move(change));
+    }
+  }
+  if (facts.empty()) return;
+  absl::MutexLock lock(&mutex_);
+  waiting_.insert(waiting_.begin(), std::make_move_iterator(facts.begin()),
+                  std::make_move_iterator(facts.end()));
+  // While the store is broken nothing else can be promised either, so the thread may wait here; a
+  // stop ends the wait, and the facts are then told again by the store's older state at recovery.
+  mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kRetryPause);
+  if (stopping_) waiting_.clear();
+}
+
+}  // namespace genesis

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include "absl/status/status.h"
+
+namespace genesis {
+
+// The one place where a core status becomes a gRPC status; the codes have equal numbers.
+grpc::Status ToGrpcStatus(const absl::Status& status);
+
+}  // namespace genesis

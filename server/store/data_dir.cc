@@ -1,0 +1,87 @@
+#include "server/store/data_dir.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace genesis {
+namespace {
+
+// What the store needs to start: its write-ahead log and a few pages, with room to log.
+constexpr size_t kProbeBytes = size_t{1024} * 1024;
+
+absl::Status DirError(const std::string& path, const std::string& what, int error) {
+  const std::string message = absl::StrCat("data folder ", path, ": ", what, ": ", strerror(error));
+  if (error == ENOSPC || error == EDQUOT) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(message,
+                     "; genesisd needs at least 1 MiB to start: free some space, or choose "
+                     "another folder with --data-dir"));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(message, "; choose another folder with --data-dir, or mend its permissions"));
+}
+
+std::string ReadHolder(int fd) {
+  char text[32] = {};
+  const ssize_t size = pread(fd, text, sizeof(text) - 1, 0);
+  return size > 0 ? absl::StrCat(" (process ", std::string(text, size), ")") : "";
+}
+
+// Writes and removes a file, so that a full disk is found before a job is accepted.
+absl::Status ProbeSpace(const std::string& path) {
+  const std::string probe = path + "/.space-probe";
+  const int fd = open(probe.c_str(), O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) return DirError(path, "cannot create a file", errno);
+  const std::vector<char> zeros(kProbeBytes);
+  size_t written = 0;
+  int error = 0;
+  while (error == 0 && written < zeros.size()) {
+    const ssize_t n = write(fd, zeros.data() + written, zeros.size() - written);
+    if (n < 0) {
+      error = errno;
+    } else {
+      written += static_cast<size_t>(n);
+    }
+  }
+  if (error == 0 && fsync(fd) != 0) error = errno;
+  close(fd);
+  unlink(probe.c_str());
+  return error == 0 ? absl::OkStatus() : DirError(path, "cannot write", error);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DataDir>> DataDir::Acquire(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return DirError(path, "cannot create it", error.value());
+  const std::string lock_path = path + "/genesisd.lock";
+  const int fd = open(lock_path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+  if (fd < 0) return DirError(path, "cannot open genesisd.lock", errno);
+  std::unique_ptr<DataDir> dir(new DataDir(fd));
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return DirError(path, "cannot lock genesisd.lock", errno);
+    return absl::AlreadyExistsError(
+        absl::StrCat("data folder ", path, " is in use by another genesisd", ReadHolder(fd),
+                     "; stop it, or choose another folder with --data-dir"));
+  }
+  const absl::Status space = ProbeSpace(path);
+  if (!space.ok()) return space;
+  const std::string pid = absl::StrCat(getpid());
+  if (ftruncate(fd, 0) != 0 || pwrite(fd, pid.data(), pid.size(), 0) < 0) {
+    return DirError(path, "cannot write genesisd.lock", errno);
+  }
+  return dir;
+}
+
+DataDir::~DataDir() { close(lock_fd_); }
+
+}  // namespace genesis

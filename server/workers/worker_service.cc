@@ -1,0 +1,108 @@
+#include "server/workers/worker_service.h"
+
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "server/rpc/status_mapping.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::AttachRequest;
+using training::v1::AttachResponse;
+
+// Reads until the worker has said all, writes commands one at a time. Finishes when the reads end
+// or when the pool closes the link; deletes itself in OnDone.
+class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, AttachResponse> {
+ public:
+  explicit AttachReactor(WorkerPool* pool) : pool_(pool), link_(std::make_shared<Link>(this)) {
+    StartRead(&request_);
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      link_->Finish(grpc::Status::OK);
+      return;
+    }
+    if (worker_id_.empty()) {
+      const absl::Status attached = pool_->Attach(request_.hello(), link_);
+      if (!attached.ok()) {
+        link_->Finish(ToGrpcStatus(attached));
+        return;
+      }
+      worker_id_ = request_.hello().worker_id();
+    } else {
+      pool_->OnMessage(worker_id_, request_);
+    }
+    request_.Clear();
+    StartRead(&request_);
+  }
+
+  void OnWriteDone(bool ok) override { link_->OnWriteDone(ok); }
+
+  void OnCancel() override { link_->Finish(grpc::Status::CANCELLED); }
+
+  void OnDone() override {
+    link_->Detach();
+    if (!worker_id_.empty()) pool_->OnDetached(worker_id_);
+    delete this;
+  }
+
+ private:
+  // What the pool holds; outlives the reactor, so that a late Send meets a closed link.
+  class Link final : public WorkerLink {
+   public:
+    explicit Link(AttachReactor* reactor) : reactor_(reactor) {}
+
+    void Send(const AttachResponse& command) override {
+      absl::MutexLock lock(&mutex_);
+      if (reactor_ == nullptr || finished_) return;
+      waiting_.push_back(command);
+      if (waiting_.size() == 1) reactor_->StartWrite(&waiting_.front());
+    }
+
+    void Close() override { Finish(grpc::Status::OK); }
+
+    void OnWriteDone(bool ok) {
+      absl::MutexLock lock(&mutex_);
+      waiting_.pop_front();
+      if (ok && !finished_ && !waiting_.empty()) reactor_->StartWrite(&waiting_.front());
+    }
+
+    void Finish(const grpc::Status& status) {
+      absl::MutexLock lock(&mutex_);
+      if (reactor_ == nullptr || finished_) return;
+      finished_ = true;
+      reactor_->grpc::ServerBidiReactor<AttachRequest, AttachResponse>::Finish(status);
+    }
+
+    void Detach() {
+      absl::MutexLock lock(&mutex_);
+      reactor_ = nullptr;
+    }
+
+   private:
+    absl::Mutex mutex_;
+    AttachReactor* reactor_ ABSL_GUARDED_BY(mutex_);
+    bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+    // The front one is being written; bounded by what the daemon asks of one job.
+    std::deque<AttachResponse> waiting_ ABSL_GUARDED_BY(mutex_);
+  };
+
+  WorkerPool* const pool_;
+  const std::shared_ptr<Link> link_;
+  std::string worker_id_;
+  AttachRequest request_;
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<AttachRequest, AttachResponse>* WorkerServiceImpl::Attach(
+    grpc::CallbackServerContext*) {
+  return new AttachReactor(pool_);
+}
+
+}  // namespace genesis
