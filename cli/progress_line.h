@@ -1,0 +1,44 @@
+#pragma once
+
+#include <functional>
+#include <ostream>
+#include <string>
+
+#include "absl/time/time.h"
+#include "genesis/training/v1/job.pb.h"
+
+namespace genesis::cli {
+
+// "walk-1  RUNNING  [#####.....]  512/1000  51.2%  loss 0.0123  scale 65536  9870 samples/s  ETA
+// 0:12" in at most `width` columns: the bar shrinks first and is dropped next. Before the first
+// step the state and its reason.
+std::string RenderProgress(const training::v1::Job& job, int width);
+
+// Time left, from the rate so far; "" while no rate is known and after the last step.
+std::string RenderEta(const training::v1::Progress& progress);
+
+// How a job ended: state and reason, held-out errors, checkpoint; for a failed job cause, message
+// and log tail.
+std::string RenderEnd(const training::v1::Job& job);
+
+// Shows a job that is watched. On a terminal one line is redrawn in place; else a line is printed
+// when the state changes and at most once a second. Used by one thread. Cannot fail.
+class ProgressLine {
+ public:
+  ProgressLine(std::ostream& out, bool terminal, int width, std::function<absl::Time()> now);
+
+  void Update(const training::v1::Job& job);
+  // Ends the line that is being redrawn, so that other text can follow.
+  void Close();
+
+ private:
+  std::ostream& out_;
+  const bool terminal_;
+  const int width_;
+  const std::function<absl::Time()> now_;
+  bool open_ = false;  // A line without its end is on the terminal.
+  training::v1::JobState last_state_ = training::v1::JOB_STATE_UNSPECIFIED;
+  absl::Time last_print_ = absl::InfinitePast();
+};
+
+}  // namespace genesis::cli

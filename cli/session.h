@@ -1,0 +1,44 @@
+#pragma once
+
+#include <functional>
+#include <istream>
+#include <ostream>
+#include <string>
+
+#include "absl/time/time.h"
+#include "cli/arguments.h"
+#include "cli/interrupt.h"
+#include "config/exit_code.h"
+#include "genesis/training/v1/training_service.grpc.pb.h"
+
+namespace genesis::cli {
+
+// What a command works with. Owned by main or a test; used by one thread.
+struct Session {
+  training::v1::TrainingService::StubInterface& service;
+  std::string server;  // For messages.
+  OutputFormat output = OutputFormat::kTable;
+  std::istream& in;
+  std::ostream& out;
+  std::ostream& err;
+  bool terminal = false;  // `out` is a terminal.
+  int width = 80;         // Its columns.
+  std::function<absl::Time()> now;
+  Interrupt& interrupt;
+};
+
+// A deadline for the call that `context` makes.
+void SetDeadline(grpc::ClientContext& context, absl::Duration timeout);
+inline constexpr absl::Duration kCallTimeout = absl::Seconds(10);
+
+// Prints what went wrong with a call and how to fix it. Returns what to exit with: kUnavailable
+// when no daemon answered, else kFailure.
+ExitCode ReportError(const grpc::Status& status, Session& session);
+
+// Prints "genesisctl: message" to err and returns kUsage.
+ExitCode ReportUsage(const std::string& message, Session& session);
+
+// "NOT_FOUND" and the like.
+std::string CodeName(grpc::StatusCode code);
+
+}  // namespace genesis::cli

@@ -1,0 +1,59 @@
+#include "cli/text.h"
+
+#include <cmath>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+
+namespace genesis::cli {
+
+std::string Printable(absl::string_view text) {
+  std::string printable(text);
+  for (char& c : printable) {
+    if (absl::ascii_iscntrl(c)) c = '?';
+  }
+  return printable;
+}
+
+std::string StateName(training::v1::JobState state) {
+  // A number that a newer daemon sent has no name.
+  if (!training::v1::JobState_IsValid(state)) return absl::StrCat(static_cast<int>(state));
+  return std::string(absl::StripPrefix(training::v1::JobState_Name(state), "JOB_STATE_"));
+}
+
+std::string CauseName(training::v1::FailureCause cause) {
+  if (!training::v1::FailureCause_IsValid(cause)) return absl::StrCat(static_cast<int>(cause));
+  return std::string(absl::StripPrefix(training::v1::FailureCause_Name(cause), "FAILURE_CAUSE_"));
+}
+
+bool IsFinal(training::v1::JobState state) {
+  return state == training::v1::JOB_STATE_SUCCEEDED || state == training::v1::JOB_STATE_FAILED ||
+         state == training::v1::JOB_STATE_CANCELLED;
+}
+
+std::string FormatTimestamp(const google::protobuf::Timestamp& time) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%SZ", absl::FromUnixSeconds(time.seconds()),
+                          absl::UTCTimeZone());
+}
+
+std::string FormatBytes(int64_t bytes) {
+  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes < 1024) return absl::StrCat(bytes, " B");
+  double size = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  for (; size >= 1024 && unit + 1 < std::size(kUnits); ++unit) size /= 1024;
+  return absl::StrFormat("%.1f %s", size, kUnits[unit]);
+}
+
+std::string FormatSeconds(double seconds) {
+  const auto total = static_cast<int64_t>(std::llround(seconds));
+  const int64_t hours = total / 3600, minutes = total / 60 % 60, rest = total % 60;
+  if (hours > 0) return absl::StrFormat("%d:%02d:%02d", hours, minutes, rest);
+  return absl::StrFormat("%d:%02d", minutes, rest);
+}
+
+std::string FormatFigure(double value) { return absl::StrFormat("%.6g", value); }
+
+}  // namespace genesis::cli

@@ -1,0 +1,361 @@
+// What genesisctl reads from its command line and how it prints: no daemon is involved.
+#include <map>
+#include <sstream>
+
+#include "cli/arguments.h"
+#include "cli/command_table.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/progress_line.h"
+#include "cli/session.h"
+#include "cli/table.h"
+#include "cli/text.h"
+#include "config/job_file.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "gtest/gtest.h"
+
+namespace genesis::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using training::v1::Job;
+
+Arguments Parse(const std::vector<std::string>& args,
+                const std::map<std::string, std::string>& variables = {}) {
+  return ParseArguments(args, [&variables](const std::string& name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional<std::string>(found->second);
+  });
+}
+
+TEST(ArgumentsTest, TakeOptionsBeforeAndAfterTheCommand) {
+  for (const auto& args : std::vector<std::vector<std::string>>{
+           {"--output", "json", "--job-id=a", "train", "--watch", "-f", "job.yaml"},
+           {"train", "--file=job.yaml", "--watch", "--job-id", "a", "-o", "json"},
+           {"-f", "job.yaml", "--watch", "train", "--job-id=a", "-o=json"}}) {
+    const Arguments arguments = Parse(args);
+    EXPECT_THAT(arguments.errors, IsEmpty());
+    EXPECT_EQ(arguments.command, "train");
+    EXPECT_EQ(arguments.output, OutputFormat::kJson);
+    EXPECT_EQ(arguments.Value("file"), "job.yaml");
+    EXPECT_EQ(arguments.Value("job-id"), "a");
+    EXPECT_TRUE(arguments.Has("watch"));
+    EXPECT_FALSE(arguments.Has("validate-only"));
+  }
+}
+
+TEST(ArgumentsTest, HaveDefaults) {
+  const Arguments arguments = Parse({"jobs"});
+  EXPECT_EQ(arguments.server, "127.0.0.1:50051");
+  EXPECT_EQ(arguments.output, OutputFormat::kTable);
+  EXPECT_THAT(arguments.Values("state"), IsEmpty());
+}
+
+TEST(ArgumentsTest, CollectRepeatedOptionsAndOperands) {
+  EXPECT_THAT(Parse({"jobs", "--state", "RUNNING", "--state=QUEUED"}).Values("state"),
+              ElementsAre("RUNNING", "QUEUED"));
+  EXPECT_THAT(Parse({"job", "a"}).operands, ElementsAre("a"));
+  EXPECT_THAT(Parse({"checkpoints"}).errors, IsEmpty());
+  EXPECT_THAT(Parse({"checkpoints", "a"}).errors, IsEmpty());
+  EXPECT_EQ(Parse({"train", "-f", "-"}).Value("file"), "-");
+}
+
+TEST(ArgumentsTest, TakeTheServerFromFlagThenEnvironment) {
+  const std::map<std::string, std::string> variables = {{"GENESIS_SERVER", "10.0.0.1:1"}};
+  EXPECT_EQ(Parse({"jobs"}, variables).server, "10.0.0.1:1");
+  EXPECT_EQ(Parse({"jobs", "--server=h:2"}, variables).server, "h:2");
+  EXPECT_THAT(Parse({"jobs", "--server", "h"}).errors,
+              ElementsAre("--server is \"h\"; accepted: host:port, such as 127.0.0.1:50051"));
+  EXPECT_THAT(Parse({"jobs"}, {{"GENESIS_SERVER", "h:0"}}).errors,
+              ElementsAre("GENESIS_SERVER is \"h:0\"; accepted: host:port, such as "
+                          "127.0.0.1:50051"));
+}
+
+TEST(ArgumentsTest, AreRefusedWithWhatIsAccepted) {
+  const std::pair<std::vector<std::string>, std::string> rows[] = {
+      {{}, "no command; see genesisctl --help"},
+      {{"jbs"}, "\"jbs\": unknown command; did you mean jobs?"},
+      {{"xyzzy"},
+       "\"xyzzy\": unknown command; accepted: train, jobs, job, watch, cancel, checkpoint, "
+       "checkpoints, stats, info"},
+      {{"jobs", "--stat", "RUNNING"}, "--stat: unknown option; did you mean --state?"},
+      {{"jobs", "--xyzzy"}, "--xyzzy: unknown option; see genesisctl --help"},
+      {{"jobs", "--watch"}, "--watch: no option of jobs; see genesisctl jobs --help"},
+      {{"jobs", "--state"}, "--state: needs a value; write --state STATE"},
+      {{"train", "--watch=yes", "-f", "x"}, "--watch: takes no value; write it alone"},
+      {{"job"}, "job: needs ID; write genesisctl job ID"},
+      {{"job", "a", "b"}, "\"b\": one word too many; see genesisctl job --help"},
+      {{"jobs", "-o", "xml"}, "--output is \"xml\"; accepted: table, json or yaml"},
+  };
+  for (const auto& [args, error] : rows) EXPECT_EQ(Parse(args).errors.at(0), error);
+}
+
+TEST(ArgumentsTest, ReportAllFaultsAtOnce) {
+  EXPECT_THAT(Parse({"job", "--output=xml", "--nope", "--server=x"}).errors,
+              ElementsAre("--nope: unknown option; see genesisctl --help",
+                          "--output is \"xml\"; accepted: table, json or yaml",
+                          "--server is \"x\"; accepted: host:port, such as 127.0.0.1:50051",
+                          "job: needs ID; write genesisctl job ID"));
+}
+
+TEST(ArgumentsTest, AskForHelpAndVersionWithoutTheRest) {
+  EXPECT_THAT(Parse({"--help"}).errors, IsEmpty());
+  EXPECT_THAT(Parse({"job", "--help"}).errors, IsEmpty());
+  EXPECT_THAT(Parse({"--version"}).errors, IsEmpty());
+  EXPECT_TRUE(Parse({"job", "-h"}).show_help);
+}
+
+TEST(HelpTest, NamesEveryCommandOptionAndExitCode) {
+  const std::string overall = HelpText("");
+  for (const CommandRow& command : CommandTable()) {
+    EXPECT_THAT(overall, HasSubstr(std::string("\n  ") + command.name));
+    const std::string help = HelpText(command.name);
+    EXPECT_THAT(help, HasSubstr(std::string("Usage: genesisctl ") + command.name));
+    for (const OptionRow& option : command.options) {
+      EXPECT_THAT(help, HasSubstr(std::string("--") + option.name));
+    }
+  }
+  EXPECT_THAT(overall, HasSubstr("  7  No daemon answers, or it drains.\n"));
+  EXPECT_THAT(overall, HasSubstr("GENESIS_SERVER"));
+}
+
+TEST(TableTest, AlignsColumnsWithoutTrailingSpaces) {
+  Table table({"JOB", ">STEP", "STATE"});
+  table.AddRow({"a", "7", "RUNNING"});
+  table.AddRow({"größer", "1000", ""});
+  EXPECT_EQ(table.ToString(),
+            "JOB     STEP  STATE\n"
+            "a          7  RUNNING\n"
+            "größer  1000\n");
+  EXPECT_EQ(FormatPairs({{"a", "1"}, {"long", "2"}}), "a:     1\nlong:  2\n");
+}
+
+TEST(TextTest, FormatsFigures) {
+  EXPECT_EQ(FormatBytes(1023), "1023 B");
+  EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
+  EXPECT_EQ(FormatBytes(int64_t{3} << 40), "3.0 TiB");
+  EXPECT_EQ(FormatSeconds(6.6), "0:07");
+  EXPECT_EQ(FormatSeconds(3723), "1:02:03");
+  EXPECT_EQ(FormatFigure(0.0123456789), "0.0123457");
+  EXPECT_EQ(FormatFigure(65536), "65536");
+  google::protobuf::Timestamp time;
+  time.set_seconds(1767323045);
+  EXPECT_EQ(FormatTimestamp(time), "2026-01-02 03:04:05Z");
+  EXPECT_EQ(Printable("a\x1b[31m\nb\x7f ö"), "a?[31m?b? ö");
+  EXPECT_EQ(StateName(static_cast<training::v1::JobState>(99)), "99");
+  EXPECT_EQ(CauseName(training::v1::FAILURE_CAUSE_OUT_OF_MEMORY), "OUT_OF_MEMORY");
+  EXPECT_EQ(CodeName(grpc::StatusCode::NOT_FOUND), "NOT_FOUND");
+}
+
+Job Running(int64_t step) {
+  Job job;
+  job.set_id("walk-1");
+  job.set_state(training::v1::JOB_STATE_RUNNING);
+  job.set_state_reason("a worker trains it");
+  job.mutable_progress()->set_step(step);
+  job.mutable_progress()->set_total_steps(1000);
+  job.mutable_progress()->set_samples(step * 128);
+  job.mutable_progress()->set_samples_per_second(6400);
+  job.mutable_progress()->set_loss(0.0123);
+  job.mutable_progress()->set_loss_scale(65536);
+  return job;
+}
+
+TEST(ProgressTest, ShowsStepPercentLossScaleRateAndWhatIsLeft) {
+  EXPECT_EQ(RenderProgress(Running(500), 200),
+            "walk-1  RUNNING  [###############...............]  500/1000  50.0%  loss 0.0123  "
+            "scale 65536  6400 samples/s  ETA 0:10");
+  Job skipping = Running(999);
+  skipping.mutable_progress()->set_skipped_steps(3);
+  EXPECT_THAT(RenderProgress(skipping, 200), HasSubstr("  scale 65536  skipped 3  "));
+}
+
+TEST(ProgressTest, ShrinksAndThenDropsTheBar) {
+  const std::string wide = RenderProgress(Running(500), 110);
+  EXPECT_LE(wide.size(), 110u);
+  EXPECT_THAT(wide, HasSubstr("[#"));
+  const std::string narrow = RenderProgress(Running(500), 95);
+  EXPECT_LE(narrow.size(), 95u);
+  EXPECT_THAT(narrow, testing::Not(HasSubstr("[#")));
+  EXPECT_THAT(narrow, HasSubstr("ETA 0:10"));
+  EXPECT_EQ(RenderProgress(Running(500), 20), "walk-1  RUNNING  500");
+}
+
+TEST(ProgressTest, ShowsTheStateBeforeTheFirstStep) {
+  Job job;
+  job.set_id("walk-1");
+  job.set_state(training::v1::JOB_STATE_QUEUED);
+  job.set_queue_position(2);
+  EXPECT_EQ(RenderProgress(job, 80), "walk-1  QUEUED  place 2 in the queue");
+  job.set_queue_position(0);
+  job.set_state(training::v1::JOB_STATE_STARTING);
+  EXPECT_EQ(RenderProgress(job, 80), "walk-1  STARTING");
+  job.set_state_reason("ää");
+  EXPECT_EQ(RenderProgress(job, 19), "walk-1  STARTING");
+  EXPECT_EQ(RenderProgress(job, 20), "walk-1  STARTING  ä");
+}
+
+TEST(ProgressTest, KnowsNoRemainingTimeWithoutARateOrAfterTheEnd) {
+  training::v1::Progress progress;
+  EXPECT_EQ(RenderEta(progress), "");
+  progress = Running(500).progress();
+  progress.set_samples_per_second(1e-9);
+  EXPECT_EQ(RenderEta(progress), "");
+  progress.set_samples_per_second(0);
+  EXPECT_EQ(RenderEta(progress), "");
+  EXPECT_EQ(RenderEta(Running(1000).progress()), "");
+}
+
+TEST(ProgressTest, TellsHowAJobEnded) {
+  Job job = Running(1000);
+  job.set_state(training::v1::JOB_STATE_SUCCEEDED);
+  job.set_state_reason("all steps were made");
+  job.mutable_held_out()->set_model(0.125);
+  job.mutable_held_out()->set_persistence(0.5);
+  job.mutable_held_out()->set_mean(1);
+  job.mutable_held_out()->set_transitions(640);
+  job.mutable_latest_checkpoint()->set_path("/c/walk-1-step-1000.pt");
+  job.mutable_latest_checkpoint()->set_step(1000);
+  job.mutable_latest_checkpoint()->set_size_bytes(1536);
+  EXPECT_EQ(RenderEnd(job),
+            "job walk-1 SUCCEEDED: all steps were made\n"
+            "held-out error: model 0.125, persistence 0.5, mean 1 (on 640 transitions)\n"
+            "checkpoint: /c/walk-1-step-1000.pt (step 1000, 1.5 KiB)\n");
+}
+
+TEST(ProgressTest, TellsWhyAJobFailed) {
+  Job job;
+  job.set_id("walk-1");
+  job.set_state(training::v1::JOB_STATE_FAILED);
+  job.set_state_reason("the dataset cannot be read");
+  job.mutable_failure()->set_cause(training::v1::FAILURE_CAUSE_DATA);
+  job.mutable_failure()->set_message("walks.npz: no array rewards\nadd it");
+  job.mutable_failure()->add_log_tail("opening walks.npz");
+  job.mutable_failure()->add_log_tail("gone\x1b[2J");
+  EXPECT_EQ(RenderEnd(job),
+            "job walk-1 FAILED: the dataset cannot be read\n"
+            "cause: DATA\n"
+            "  walks.npz: no array rewards\n"
+            "  add it\n"
+            "last log lines of the worker:\n"
+            "  opening walks.npz\n"
+            "  gone?[2J\n");
+}
+
+class ProgressLineTest : public testing::Test {
+ protected:
+  absl::Time time_ = absl::UnixEpoch();
+  std::ostringstream out_;
+  const std::function<absl::Time()> now_ = [this] { return time_; };
+};
+
+TEST_F(ProgressLineTest, IsRedrawnInPlaceOnATerminal) {
+  ProgressLine line(out_, /*terminal=*/true, 21, now_);
+  line.Update(Running(500));
+  line.Update(Running(501));
+  line.Close();
+  line.Close();
+  EXPECT_EQ(out_.str(),
+            "\rwalk-1  RUNNING  500\x1b[K"
+            "\rwalk-1  RUNNING  501\x1b[K\n");
+}
+
+TEST_F(ProgressLineTest, IsPrintedAtMostOnceASecondElsewhere) {
+  ProgressLine line(out_, /*terminal=*/false, 21, now_);
+  line.Update(Running(1));
+  time_ += absl::Milliseconds(999);
+  line.Update(Running(2));
+  time_ += absl::Milliseconds(1);
+  line.Update(Running(3));
+  Job pausing = Running(4);
+  pausing.set_state(training::v1::JOB_STATE_PAUSING);
+  line.Update(pausing);
+  line.Close();
+  const std::string text = out_.str();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
+  EXPECT_THAT(text, HasSubstr("  1/1000"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("  2/1000")));
+  EXPECT_THAT(text, HasSubstr("  3/1000"));
+  EXPECT_THAT(text, HasSubstr("PAUSING"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("\x1b")));
+}
+
+TEST(OutputTest, PrintsJsonWithTheNamesOfTheProtocol) {
+  EXPECT_EQ(ToJson(Running(3).progress(), /*compact=*/true),
+            "{\"step\":\"3\",\"total_steps\":\"1000\",\"loss\":0.0123,\"loss_scale\":65536,"
+            "\"grad_norm\":0,\"skipped_steps\":\"0\",\"samples\":\"384\","
+            "\"samples_per_second\":6400,\"reduced_precision_steps\":\"0\"}\n");
+  EXPECT_THAT(ToJson(Running(3).progress(), /*compact=*/false), HasSubstr("{\n \"step\": \"3\""));
+}
+
+TEST(OutputTest, PrintsYamlOfEveryKindOfField) {
+  training::v1::ListJobsResponse response;
+  EXPECT_EQ(ToYaml(response), "jobs: []\nnext_page_token: \"\"\n");
+  Job& job = *response.add_jobs();
+  job.set_id("a");
+  job.mutable_create_time()->set_seconds(1767323045);
+  job.mutable_held_out()->set_model(std::nan(""));
+  job.mutable_failure()->add_log_tail("a \"b\"\\\n\t\x7f");
+  EXPECT_EQ(ToYaml(response),
+            "jobs:\n"
+            "  - id: \"a\"\n"
+            "    state: JOB_STATE_UNSPECIFIED\n"
+            "    state_reason: \"\"\n"
+            "    create_time: \"2026-01-02T03:04:05Z\"\n"
+            "    claim: 0\n"
+            "    restarts: 0\n"
+            "    held_out:\n"
+            "      model: .nan\n"
+            "      persistence: 0\n"
+            "      mean: 0\n"
+            "      transitions: 0\n"
+            "    failure:\n"
+            "      cause: FAILURE_CAUSE_UNSPECIFIED\n"
+            "      message: \"\"\n"
+            "      exit_code: 0\n"
+            "      signal: 0\n"
+            "      log_tail:\n"
+            "        - \"a \\\"b\\\"\\\\\\n\\u0009\\u007f\"\n"
+            "    queue_position: 0\n"
+            "next_page_token: \"\"\n");
+  training::v1::StatsResponse stats;
+  EXPECT_THAT(ToYaml(stats), HasSubstr("jobs_by_state: {}\n"));
+  (*stats.mutable_jobs_by_state())["RUNNING"] = 2;
+  (*stats.mutable_jobs_by_state())["QUEUED"] = 1;
+  EXPECT_THAT(ToYaml(stats), HasSubstr("jobs_by_state:\n  \"QUEUED\": 1\n  \"RUNNING\": 2\n"));
+  EXPECT_THAT(ToYaml(stats), HasSubstr("fp16_enabled_runtime: false\n"));
+  EXPECT_EQ(ToYaml(training::v1::StatsRequest()), "{}\n");
+}
+
+TEST(OutputTest, PrintsAJobSpecificationThatTheJobFileReaderTakes) {
+  const auto spec = ParseJobFile(
+      "model: {world_model: }\ndataset: {trajectories: {path: a.npz}}\n"
+      "training: {epochs: 3, seed: 18446744073709551615}\nprecision: {mode: MIXED_BF16}\n"
+      "max_restarts: 0\n",
+      "job.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  for (const std::string& text : {ToYaml(*spec), ToJson(*spec, false)}) {
+    const auto again = ParseJobFile(text, "again.yaml");
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(*spec, *again)) << text;
+  }
+}
+
+TEST(InterruptTest, RunsTheActionWhileOneIsSet) {
+  Interrupt interrupt;
+  int runs = 0;
+  EXPECT_FALSE(interrupt.Fire());
+  interrupt.Set([&runs] { ++runs; });
+  EXPECT_FALSE(interrupt.fired());
+  EXPECT_TRUE(interrupt.Fire());
+  EXPECT_TRUE(interrupt.fired());
+  interrupt.Clear();
+  EXPECT_FALSE(interrupt.Fire());
+  EXPECT_EQ(runs, 1);
+}
+
+}  // namespace
+}  // namespace genesis::cli
