@@ -1,0 +1,244 @@
+#!/usr/bin/env bash
+# Brings a bare Debian 12 to where the project builds, and with --test to where its tests run.
+# Installs only what is missing; run it as often as you like.
+set -euo pipefail
+# shellcheck source=deploy/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+usage() {
+  cat <<USAGE
+usage: deploy/setup.sh [--test] [--cuda]
+
+Installs what is missing to build and run the programs:
+  Debian packages   through apt-get, as root or with sudo
+  LibTorch $GENESIS_TORCH_VERSION   from the Python wheel, into $GENESIS_TORCH_VENV
+                    (1.2 GB; with a GPU 5 GB, for NVIDIA's libraries)
+
+  --test   also what only the tests need: torch for Python (5 GB), buf, Prometheus
+  --cuda   the GPU set although no GPU is seen here (for an image, say)
+
+Environment: GENESIS_LIBTORCH=<folder> use that LibTorch and install none (its lib/ holds
+libtorch_cpu.so); XDG_CACHE_HOME moves the cache folder; pip, apt and proxy settings are respected.
+USAGE
+}
+
+DEBIAN_PACKAGES=(
+  # To build.
+  ca-certificates ccache cmake curl g++ libabsl-dev libboost-dev libfmt-dev libgmock-dev
+  libgrpc++-dev libgtest-dev libprotobuf-dev libspdlog-dev libsqlite3-dev libyaml-cpp-dev
+  ninja-build pkg-config prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
+  # To install the wheels.
+  python3 python3-venv
+)
+# What libtorch_cpu.so needs of NVIDIA's libraries even where there is no GPU (13 MB).
+SLIM_WHEELS=("torch==$GENESIS_TORCH_VERSION" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+FULL_WHEELS=("torch==$GENESIS_TORCH_VERSION")
+TEST_WHEELS=("${FULL_WHEELS[@]}" numpy==2.4.6 grpcio==1.85.1 grpcio-health-checking==1.85.1
+  grpcio-reflection==1.85.1)
+SLIM_NEEDS_MB=4000
+FULL_NEEDS_MB=12000
+
+# begin TEXT, end_present, end_installed: one line per stage.
+begin() {
+  STAGE=$((STAGE + 1))
+  STAGE_BEGIN=$SECONDS
+  STAGE_OPEN=yes
+  printf '[%d/%d] %s ... ' "$STAGE" "$STAGES" "$1"
+}
+end_stage() {
+  say "$1"
+  STAGE_OPEN=no
+}
+end_present() { end_stage "present"; }
+end_installed() { end_stage "installed in $((SECONDS - STAGE_BEGIN)) s"; }
+
+missing_packages() {
+  local installed name
+  installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${DEBIAN_PACKAGES[@]}" 2>/dev/null |
+    awk '$2 == "installed" { print $1 }' || true)
+  for name in "${DEBIAN_PACKAGES[@]}"; do
+    grep -qxF -- "$name" <<<"$installed" || printf '%s\n' "$name"
+  done
+}
+
+apt() { quietly "$LOG" as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 "$@"; }
+
+setup_packages() {
+  begin "Debian packages"
+  command -v dpkg-query >/dev/null || fail "no dpkg here: this script knows Debian 12 only." \
+    "Install the equivalents of these yourself: ${DEBIAN_PACKAGES[*]}"
+  local missing
+  mapfile -t missing < <(missing_packages)
+  if [ ${#missing[@]} -eq 0 ]; then
+    end_present
+    return
+  fi
+  if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+    fail "these Debian packages are missing, and this user is not root and has no sudo." \
+      "As root run: apt-get update && apt-get install --no-install-recommends ${missing[*]}"
+  fi
+  printf '%d missing ... ' ${#missing[@]}
+  apt update
+  apt install -y --no-install-recommends "${missing[@]}"
+  end_installed
+}
+
+has_gpu() { [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ]; }
+
+need_space() {
+  local free_mb
+  free_mb=$(df -Pm "$GENESIS_CACHE" | awk 'NR == 2 { print $4 }')
+  [ "$free_mb" -ge "$1" ] || fail "$GENESIS_CACHE has $free_mb MB free and this needs $1 MB." \
+    "Make room, or set XDG_CACHE_HOME to a folder on another disk."
+}
+
+pip_install() {
+  local venv=$1
+  shift
+  quietly "$LOG" "$venv/bin/python" -m pip install --disable-pip-version-check --no-cache-dir "$@"
+}
+
+# wheels KIND: what a complete set holds; the sets slim and full are part of the next one.
+wheels() {
+  case $1 in
+    slim) printf '%s\n' "${SLIM_WHEELS[@]}" ;;
+    full) printf '%s\n' "${FULL_WHEELS[@]}" ;;
+    test) printf '%s\n' "${TEST_WHEELS[@]}" ;;
+  esac
+}
+
+# An install that was cut off has no stamp; it is recognised as complete (somebody installed by hand)
+# only when every file that the wheels list is there at its size.
+torch_is_complete() {
+  local kind=$1 stamp=$GENESIS_TORCH_VENV/.complete-$1 list dependencies=()
+  mapfile -t list < <(wheels "$kind")
+  if [ "$(cat "$stamp" 2>/dev/null)" = "${list[*]}" ]; then return 0; fi
+  [ -x "$GENESIS_TORCH_VENV/bin/python" ] || return 1
+  if [ "$kind" != slim ]; then dependencies=(--with-dependencies); fi
+  "$GENESIS_TORCH_VENV/bin/python" "$GENESIS_ROOT/deploy/check_wheels.py" "${dependencies[@]}" \
+    "${list[@]}" >>"$LOG" 2>&1 || return 1
+  printf '%s\n' "${list[*]}" >"$stamp"
+}
+
+install_torch() {
+  local kind=$1 list dependencies=()
+  mapfile -t list < <(wheels "$kind")
+  mkdir -p "$GENESIS_CACHE"
+  # A smaller set is completed in place, so that programs linked to it go on running.
+  if torch_is_complete full; then
+    need_space 500
+  elif [ "$kind" = slim ]; then
+    need_space "$SLIM_NEEDS_MB"
+  else
+    need_space "$FULL_NEEDS_MB"
+  fi
+  if ! torch_is_complete slim; then
+    rm -rf "$GENESIS_TORCH_VENV"
+    quietly "$LOG" /usr/bin/python3 -m venv "$GENESIS_TORCH_VENV"
+  fi
+  if [ "$kind" = slim ]; then dependencies=(--no-deps); fi
+  pip_install "$GENESIS_TORCH_VENV" "${dependencies[@]}" "${list[@]}"
+  torch_is_complete "$kind" ||
+    fail "the wheels are installed in $GENESIS_TORCH_VENV but not usable; $LOG says why." \
+      "Remove that folder and run this again."
+}
+
+setup_torch() {
+  local kind=$1 size="5 GB"
+  if [ "$kind" = slim ]; then size="1.2 GB"; fi
+  begin "LibTorch $GENESIS_TORCH_VERSION"
+  if [ -n "${GENESIS_LIBTORCH-}" ] && [ "$WITH_TESTS" = no ]; then
+    [ -e "$GENESIS_LIBTORCH/lib/libtorch_cpu.so" ] ||
+      fail "GENESIS_LIBTORCH=$GENESIS_LIBTORCH has no lib/libtorch_cpu.so." \
+        "Name the folder of a LibTorch $GENESIS_TORCH_VERSION, or unset the variable."
+    end_stage "present (GENESIS_LIBTORCH)"
+  elif torch_is_complete "$kind"; then
+    end_present
+  else
+    printf '%s ... ' "$size"
+    install_torch "$kind"
+    end_installed
+  fi
+}
+
+setup_buf() {
+  begin "buf $GENESIS_BUF_VERSION"
+  if [ -e "$GENESIS_BUF_VENV/.complete" ]; then
+    end_present
+    return
+  fi
+  rm -rf "$GENESIS_BUF_VENV"
+  quietly "$LOG" /usr/bin/python3 -m venv "$GENESIS_BUF_VENV"
+  pip_install "$GENESIS_BUF_VENV" --no-deps "buf-bin==$GENESIS_BUF_VERSION"
+  quietly "$LOG" "$GENESIS_BUF_VENV/bin/buf" --version
+  touch "$GENESIS_BUF_VENV/.complete"
+  end_installed
+}
+
+# Debian's prometheus package starts a service when it is installed, so it is only unpacked.
+setup_promtool() {
+  begin "Prometheus"
+  if [ -x "$GENESIS_PROMETHEUS/usr/bin/promtool" ]; then
+    end_present
+    return
+  fi
+  local work
+  work=$(mktemp -d "$GENESIS_CACHE/prometheus.XXXXXX")
+  (
+    cd "$work"
+    if ! apt-get download prometheus >>"$LOG" 2>&1; then
+      apt update
+      quietly "$LOG" apt-get download prometheus
+    fi
+    quietly "$LOG" dpkg-deb -x prometheus_*.deb unpacked
+  )
+  rm -rf "$GENESIS_PROMETHEUS"
+  mv "$work/unpacked" "$GENESIS_PROMETHEUS"
+  rm -rf "$work"
+  end_installed
+}
+
+# Two setups at once (two checkouts) would install into the same folders.
+lock_cache() {
+  mkdir -p "$GENESIS_CACHE"
+  exec 9>"$GENESIS_CACHE/setup.lock"
+  if ! flock -n 9; then
+    say "another setup is running; waiting for it"
+    flock 9
+  fi
+}
+
+main() {
+  local kind=slim
+  WITH_TESTS=no
+  if has_gpu; then kind=full; fi
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --test) WITH_TESTS=yes ;;
+      --cuda) kind=full ;;
+      -h | --help)
+        usage
+        exit 0
+        ;;
+      *)
+        usage >&2
+        fail "unknown option \"$1\""
+        ;;
+    esac
+    shift
+  done
+  STAGE=0
+  STAGES=2
+  if [ "$WITH_TESTS" = yes ]; then STAGES=4 kind=test; fi
+  lock_cache
+  LOG=$GENESIS_CACHE/setup.log
+  : >"$LOG"
+  setup_packages
+  setup_torch "$kind"
+  if [ "$WITH_TESTS" = yes ]; then
+    setup_buf
+    setup_promtool
+  fi
+}
+
+main "$@"

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# All tests, from a bare machine: installs what is missing, builds, tests, names the slowest.
+# usage: deploy/test.sh [arguments of ctest, e.g. -R http_server or -L fast]
+set -euo pipefail
+# shellcheck source=deploy/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+slowest() {
+  say ""
+  say "Slowest tests:"
+  awk '/ +(Passed|\*\*\*[A-Z][a-z]+) +[0-9.]+ sec/ {
+         for (i = 1; i <= NF; i++) if ($i == "Test" && $(i + 1) ~ /^#/) name = $(i + 2)
+         print $(NF - 1), "s ", name
+       }' "$1" | sort -rn | head -n 10
+}
+
+main() {
+  "$GENESIS_ROOT/deploy/setup.sh" --test
+  configure with-tests
+  build all
+  cd "$GENESIS_ROOT"
+  local log=$GENESIS_ROOT/build/release/ctest.log result=0
+  ctest --preset release --no-tests=error --parallel "$(nproc)" "$@" | tee "$log" || result=$?
+  slowest "$log"
+  exit "$result"
+}
+
+main "$@"

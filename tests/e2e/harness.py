@@ -1,0 +1,171 @@
+"""Starts the real programs for end-to-end tests: one daemon per test, in a folder of its own, on
+ports of its own, stopped by its process id."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+import urllib.request
+
+BIN = pathlib.Path(os.environ["GENESIS_BIN"])
+SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
+TRAJECTORIES = SOURCE / "examples" / "trajectories"
+
+# Generous: a bound on a broken run, never what a test measures.
+LONG = 180
+
+PENDULUM = {
+    "model": {"world_model": {"hidden_size": 32, "latent_size": 16}},
+    "dataset": {"trajectories": {"path": "pendulum.npz"}},
+    "training": {"max_steps": 200, "batch_size": 64, "seed": 7},
+    "checkpoint": {"every_steps": 50},
+}
+
+
+def spec(**training):
+    """The small Pendulum job with other training settings."""
+    changed = json.loads(json.dumps(PENDULUM))
+    changed["training"].update(training)
+    return changed
+
+
+def clean_environment(extra=None):
+    kept = {k: v for k, v in os.environ.items()
+            if not k.startswith(("FP16_", "GENESIS_DATA", "GENESIS_GRPC", "GENESIS_HTTP"))
+            and k not in ("ENABLE_FP16_TRAINING", "FEATURE_FLAGS", "GENESIS_CONFIG")}
+    return {**kept, **(extra or {})}
+
+
+def wait_for(what, probe, timeout=LONG):
+    """Polls `probe` until it returns something true, and returns that."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        found = probe()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"waited {timeout} s for {what}")
+
+
+class Daemon:
+    """A running genesisd."""
+
+    def __init__(self, data_dir, *flags, environment=None):
+        self.data_dir = pathlib.Path(data_dir)
+        datasets = self.data_dir / "datasets"
+        datasets.mkdir(parents=True, exist_ok=True)
+        for name in ("pendulum.npz", "cartpole.npz"):
+            if not (datasets / name).exists():
+                shutil.copy(TRAJECTORIES / name, datasets / name)
+        endpoints = self.data_dir / "run" / "endpoints"
+        endpoints.unlink(missing_ok=True)
+        self.output = open(self.data_dir / "stderr", "ab")
+        self.process = subprocess.Popen(
+            [BIN / "genesisd", "--data-dir", self.data_dir, "--grpc-listen", "127.0.0.1:0",
+             "--http-listen", "127.0.0.1:0", *flags],
+            stderr=self.output, env=clean_environment(environment))
+        self._wait_until_listening(endpoints)
+
+    def _wait_until_listening(self, endpoints):
+        def listening():
+            if self.process.poll() is not None:
+                raise AssertionError((self.data_dir / "stderr").read_text())
+            return endpoints.exists()
+
+        wait_for("the daemon", listening)
+        lines = dict(line.split(": ", 1) for line in endpoints.read_text().splitlines())
+        self.grpc, self.http = lines["grpc"], lines["http"]
+
+    def get(self, path):
+        with urllib.request.urlopen(f"http://{self.http}{path}", timeout=LONG) as response:
+            return response.read().decode()
+
+    def get_json(self, path):
+        return json.loads(self.get(path))
+
+    def ctl(self, *arguments, check=True):
+        """Runs genesisctl --output json; its parsed output, or the finished process unchecked."""
+        done = subprocess.run([BIN / "genesisctl", "--server", self.grpc, "--output", "json",
+                               *arguments], capture_output=True, text=True, timeout=LONG)
+        if not check:
+            return done
+        if done.returncode != 0:
+            raise AssertionError(f"genesisctl {arguments}: {done.returncode}: {done.stderr}")
+        return json.loads(done.stdout)
+
+    def train(self, job_id, job_spec, check=True):
+        # YAML is a superset of JSON, so the file is both.
+        path = self.data_dir / f"{job_id}.yaml"
+        path.write_text(json.dumps(job_spec))
+        return self.ctl("train", "-f", str(path), "--job-id", job_id, check=check)
+
+    def job(self, job_id):
+        return self.ctl("job", job_id)
+
+    def wait_for_step(self, job_id, step):
+        def reached():
+            job = self.job(job_id)
+            if job["state"] in ("JOB_STATE_FAILED", "JOB_STATE_CANCELLED"):
+                raise AssertionError(job)
+            return int(job.get("progress", {}).get("step", 0)) >= step and job
+
+        return wait_for(f"step {step} of {job_id}", reached)
+
+    def wait_for_end(self, job_id):
+        final = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
+
+        def ended():
+            job = self.job(job_id)
+            return job["state"] in final and job
+
+        return wait_for(f"the end of {job_id}", ended)
+
+    def log(self):
+        return (self.data_dir / "log" / "orchestrator.log").read_text()
+
+    def worker_pids(self):
+        """Worker processes, which are children of the daemon."""
+        children = pathlib.Path(f"/proc/{self.process.pid}/task")
+        pids = []
+        for task in children.iterdir():
+            pids += [int(pid) for pid in (task / "children").read_text().split()]
+        return pids
+
+    def busy_worker_pid(self):
+        """The worker that has used most processor time: the one that trains."""
+        def ticks(pid):
+            fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            return int(fields[11]) + int(fields[12])
+
+        return max(self.worker_pids(), key=ticks)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.output.close()
+
+    def stop(self):
+        """SIGTERM; the exit code of the drain."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(LONG)
+        self.output.close()
+        return code
+
+
+class DaemonTest(unittest.TestCase):
+    """A test with a data folder; start() starts the daemon and stops it when the test ends."""
+
+    def setUp(self):
+        self.data_dir = tempfile.mkdtemp(prefix="genesis-")
+        self.addCleanup(shutil.rmtree, self.data_dir, ignore_errors=True)
+
+    def start(self, *flags, environment=None):
+        daemon = Daemon(self.data_dir, *flags, environment=environment)
+        self.addCleanup(daemon.stop)
+        return daemon

@@ -1,0 +1,47 @@
+"""cmake --install gives a prefix that works by itself."""
+
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+from harness import LONG, SOURCE, clean_environment
+
+BUILD = pathlib.Path(os.environ["GENESIS_BIN"]).parent
+
+
+class Install(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="genesis-")
+        self.addCleanup(folder.cleanup)
+        self.prefix = pathlib.Path(folder.name)
+        subprocess.run(["cmake", "--install", BUILD, "--prefix", self.prefix], check=True,
+                       stdout=subprocess.DEVNULL)
+
+    def run_installed(self, program, *arguments):
+        return subprocess.run([self.prefix / "bin" / program, *arguments], check=True, text=True,
+                              capture_output=True, timeout=LONG, env=clean_environment()).stdout
+
+    def test_each_program_starts_and_tells_the_one_version(self):
+        project = (SOURCE / "CMakeLists.txt").read_text()
+        version = re.search(r"project\(genesis VERSION ([0-9.]+)", project).group(1)
+        for program in ("genesisd", "genesis-worker", "genesisctl"):
+            self.assertEqual(self.run_installed(program, "--version"), f"{program} {version}\n")
+
+    def test_the_daemon_takes_the_worker_beside_it(self):
+        self.assertIn(f"workers.program = {self.prefix}/bin/genesis-worker",
+                      self.run_installed("genesisd", "--check-config"))
+
+    def test_the_prefix_holds_programs_protocol_and_front_page_only(self):
+        files = {str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*")
+                 if path.is_file()}
+        proto = "share/genesis/proto/genesis/training/v1/"
+        self.assertEqual(files, {
+            "bin/genesisd", "bin/genesis-worker", "bin/genesisctl", "share/doc/genesis/README.md",
+            proto + "job.proto", proto + "training_service.proto", proto + "worker_service.proto"})
+
+
+if __name__ == "__main__":
+    unittest.main()
