@@ -62,7 +62,7 @@ ServerUnaryReactor* TrainingServiceImpl::ListJobs(CallbackServerContext* context
 
 grpc::ServerWriteReactor<training::v1::WatchJobResponse>* TrainingServiceImpl::WatchJob(
     CallbackServerContext*, const training::v1::WatchJobRequest* request) {
-  return StartWatch(jobs_, request->job_id());
+  return StartWatch(jobs_, metrics_, request->job_id());
 }
 
 ServerUnaryReactor* TrainingServiceImpl::CancelJob(CallbackServerContext* context,

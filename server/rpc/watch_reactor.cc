@@ -15,8 +15,8 @@ using training::v1::WatchJobResponse;
 
 class WatchReactor final : public grpc::ServerWriteReactor<WatchJobResponse> {
  public:
-  WatchReactor(JobManager* jobs, std::string job_id)
-      : jobs_(jobs), job_id_(std::move(job_id)), cursor_(std::make_shared<Cursor>(this)) {}
+  WatchReactor(JobManager* jobs, Metrics* metrics, std::string job_id)
+      : jobs_(jobs), job_id_(std::move(job_id)), cursor_(std::make_shared<Cursor>(this, metrics)) {}
 
   void Begin() {
     const absl::Status watching = jobs_->Watch(job_id_, cursor_);
@@ -39,7 +39,7 @@ class WatchReactor final : public grpc::ServerWriteReactor<WatchJobResponse> {
   // What the hub holds; outlives the reactor, so that a late Notify meets nothing.
   class Cursor final : public JobWatcher {
    public:
-    explicit Cursor(WatchReactor* reactor) : reactor_(reactor) {}
+    Cursor(WatchReactor* reactor, Metrics* metrics) : metrics_(metrics), reactor_(reactor) {}
 
     void Notify(std::shared_ptr<const JobSnapshot> snapshot) override {
       absl::MutexLock lock(&mutex_);
@@ -86,9 +86,12 @@ class WatchReactor final : public grpc::ServerWriteReactor<WatchJobResponse> {
     void FinishOnce(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       if (reactor_ == nullptr || finished_) return;
       finished_ = true;
+      const auto code = static_cast<absl::StatusCode>(status.error_code());
+      metrics_->Request("grpc", "WatchJob", absl::StatusCodeToString(code));
       reactor_->Finish(status);
     }
 
+    Metrics* const metrics_;
     absl::Mutex mutex_;
     WatchReactor* reactor_ ABSL_GUARDED_BY(mutex_);
     std::shared_ptr<const JobSnapshot> newest_ ABSL_GUARDED_BY(mutex_);
@@ -106,9 +109,9 @@ class WatchReactor final : public grpc::ServerWriteReactor<WatchJobResponse> {
 
 }  // namespace
 
-grpc::ServerWriteReactor<WatchJobResponse>* StartWatch(JobManager* jobs,
+grpc::ServerWriteReactor<WatchJobResponse>* StartWatch(JobManager* jobs, Metrics* metrics,
                                                        const std::string& job_id) {
-  auto* reactor = new WatchReactor(jobs, job_id);
+  auto* reactor = new WatchReactor(jobs, metrics, job_id);
   reactor->Begin();
   return reactor;
 }

@@ -99,6 +99,17 @@ class MainJob(harness.DaemonTest):
                           "current_scale"})
         self.assertTrue(stats["training_history"])
 
+    def test_every_kind_of_call_is_counted(self):
+        daemon = self.start()
+        daemon.train("counted", spec(max_steps=20))
+        daemon.wait_for_end("counted")
+        daemon.ctl("watch", "counted")
+        daemon.ctl("job", "absent", check=False)
+        page = daemon.get("/metrics")
+        for code, method in (("OK", "Train"), ("OK", "WatchJob"), ("NOT_FOUND", "GetJob")):
+            self.assertIn(f'genesis_requests_total{{deployment="stable",code="{code}",'
+                          f'method="{method}",protocol="grpc"}}', page)
+
     def test_checkpoint_cancel_and_lists(self):
         daemon = self.start()
         daemon.train("long", spec(max_steps=1_000_000))
