@@ -12,6 +12,7 @@
 #include "cli/table.h"
 #include "cli/text.h"
 #include "config/field_error.h"
+#include "config/job_names.h"
 #include "config/job_spec.h"
 #include "config/precision.h"
 
@@ -31,7 +32,7 @@ JobState ParseState(const std::string& text) {
 std::string StateFault(const std::string& text) {
   std::vector<std::string> names;
   for (int i = 1; i < training::v1::JobState_ARRAYSIZE; ++i) {
-    names.push_back(StateName(static_cast<JobState>(i)));
+    names.push_back(JobStateName(static_cast<JobState>(i)));
   }
   return absl::StrCat("--state is ", QuoteValue(text), "; accepted: ", absl::StrJoin(names, ", "));
 }
@@ -43,7 +44,7 @@ std::string Steps(const Job& job) {
 
 void AddJobRow(const Job& job, Table& table) {
   const bool begun = job.progress().step() > 0;
-  table.AddRow({Printable(job.id()), StateName(job.state()), Steps(job),
+  table.AddRow({Printable(job.id()), JobStateName(job.state()), Steps(job),
                 begun ? FormatFigure(job.progress().loss()) : "-",
                 begun ? absl::StrFormat("%.0f", job.progress().samples_per_second()) : "-",
                 job.has_precision() ? PrecisionName(job.precision().mode()) : "-",
@@ -67,7 +68,7 @@ void AddProgress(const training::v1::Progress& progress, Pairs& pairs) {
 std::string JobDetails(const Job& job) {
   Pairs pairs = {
       {"job", Printable(job.id())},
-      {"state", absl::StrCat(StateName(job.state()), job.state_reason().empty() ? "" : ": ",
+      {"state", absl::StrCat(JobStateName(job.state()), job.state_reason().empty() ? "" : ": ",
                              Printable(job.state_reason()))}};
   if (job.queue_position() > 0) {
     pairs.emplace_back("place in queue", absl::StrCat(job.queue_position()));
@@ -145,7 +146,7 @@ ExitCode RunCancel(const Arguments& arguments, Session& session) {
   if (!status.ok()) return ReportError(status, session);
   if (!PrintMessage(response.job(), session)) {
     session.out << "job " << Printable(response.job().id()) << " "
-                << StateName(response.job().state()) << "\n";
+                << JobStateName(response.job().state()) << "\n";
   }
   return ExitCode::kOk;
 }

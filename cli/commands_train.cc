@@ -5,6 +5,7 @@
 #include "cli/progress_line.h"
 #include "cli/text.h"
 #include "config/job_file.h"
+#include "config/job_names.h"
 #include "config/job_spec.h"
 
 namespace genesis::cli {
@@ -33,7 +34,7 @@ void PrintAccepted(const Job& job, bool validate_only, Session& session) {
   if (validate_only) {
     session.out << "the job is valid and was not submitted\n";
   } else {
-    session.out << "job " << Printable(job.id()) << " " << StateName(job.state());
+    session.out << "job " << Printable(job.id()) << " " << JobStateName(job.state());
     if (job.queue_position() > 0) session.out << " (place " << job.queue_position() << ")";
     session.out << "\n";
   }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "cli/text.h"
+#include "config/job_names.h"
 
 namespace genesis::cli {
 namespace {
@@ -55,7 +56,7 @@ std::string RenderEta(const Progress& progress) {
 }
 
 std::string RenderProgress(const Job& job, int width) {
-  const std::string head = absl::StrCat(Printable(job.id()), "  ", StateName(job.state()), "  ");
+  const std::string head = absl::StrCat(Printable(job.id()), "  ", JobStateName(job.state()), "  ");
   const Progress& progress = job.progress();
   std::string line;
   if (progress.step() <= 0 || progress.total_steps() <= 0) {
@@ -83,10 +84,10 @@ std::string RenderProgress(const Job& job, int width) {
 
 std::string RenderEnd(const Job& job) {
   std::string text =
-      absl::StrCat("job ", Printable(job.id()), " ", StateName(job.state()),
+      absl::StrCat("job ", Printable(job.id()), " ", JobStateName(job.state()),
                    job.state_reason().empty() ? "" : ": ", Printable(job.state_reason()), "\n");
   if (job.has_failure()) {
-    absl::StrAppend(&text, "cause: ", CauseName(job.failure().cause()), "\n");
+    absl::StrAppend(&text, "cause: ", FailureCauseName(job.failure().cause()), "\n");
     for (const absl::string_view line : absl::StrSplit(job.failure().message(), '\n')) {
       absl::StrAppend(&text, "  ", Printable(line), "\n");
     }

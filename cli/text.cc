@@ -5,7 +5,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
 
 namespace genesis::cli {
 
@@ -15,22 +14,6 @@ std::string Printable(absl::string_view text) {
     if (absl::ascii_iscntrl(c)) c = '?';
   }
   return printable;
-}
-
-std::string StateName(training::v1::JobState state) {
-  // A number that a newer daemon sent has no name.
-  if (!training::v1::JobState_IsValid(state)) return absl::StrCat(static_cast<int>(state));
-  return std::string(absl::StripPrefix(training::v1::JobState_Name(state), "JOB_STATE_"));
-}
-
-std::string CauseName(training::v1::FailureCause cause) {
-  if (!training::v1::FailureCause_IsValid(cause)) return absl::StrCat(static_cast<int>(cause));
-  return std::string(absl::StripPrefix(training::v1::FailureCause_Name(cause), "FAILURE_CAUSE_"));
-}
-
-bool IsFinal(training::v1::JobState state) {
-  return state == training::v1::JOB_STATE_SUCCEEDED || state == training::v1::JOB_STATE_FAILED ||
-         state == training::v1::JOB_STATE_CANCELLED;
 }
 
 std::string FormatTimestamp(const google::protobuf::Timestamp& time) {

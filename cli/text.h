@@ -5,20 +5,12 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "genesis/training/v1/job.pb.h"
 #include "google/protobuf/timestamp.pb.h"
 
 namespace genesis::cli {
 
 // `text` from the daemon, safe for a terminal: control characters become '?'.
 std::string Printable(absl::string_view text);
-
-// "RUNNING", "MIXED_BF16", "DATA": the names of job.proto without their prefix.
-std::string StateName(training::v1::JobState state);
-std::string CauseName(training::v1::FailureCause cause);
-
-// True for SUCCEEDED, FAILED and CANCELLED.
-bool IsFinal(training::v1::JobState state);
 
 std::string FormatTimestamp(const google::protobuf::Timestamp& time);  // "2026-01-02 03:04:05Z"
 std::string FormatBytes(int64_t bytes);                                // "1.5 MiB"

@@ -14,7 +14,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "config/job_names.h"
 #include "config/precision.h"
 #include "metrics/family.h"
 #include "metrics/process_stats.h"
@@ -30,14 +30,11 @@ using CounterFamily = MetricFamily<prometheus::Counter>;
 using GaugeFamily = MetricFamily<prometheus::Gauge>;
 using HistogramFamily = MetricFamily<prometheus::Histogram>;
 
-std::string StateLabel(JobState state) {
-  return absl::AsciiStrToLower(absl::StripPrefix(training::v1::JobState_Name(state), "JOB_STATE_"));
-}
+std::string StateLabel(JobState state) { return absl::AsciiStrToLower(JobStateName(state)); }
 
 std::string CauseLabel(FailureCause cause) {
   if (cause == training::v1::FAILURE_CAUSE_UNSPECIFIED) return "none";
-  return absl::AsciiStrToLower(
-      absl::StripPrefix(training::v1::FailureCause_Name(cause), "FAILURE_CAUSE_"));
+  return absl::AsciiStrToLower(FailureCauseName(cause));
 }
 
 bool HasLossScale(PrecisionMode mode) {

@@ -24,7 +24,7 @@ class Metrics {
   void Steps(const training::v1::Steps& steps, training::v1::PrecisionMode mode);
   void CheckpointWritten(double seconds, int64_t bytes);
   void CheckpointFailed();
-  // `reason`: "crash", "start_timeout", "daemon_restart".
+  // `reason`: "crash", "daemon_restart".
   void WorkerRestarted(const std::string& reason);
   void SetQueueDepth(int jobs);
   void SetWorkers(int busy, int warm, int slots);

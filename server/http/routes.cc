@@ -8,7 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "config/job_names.h"
+#include "config/precision.h"
 #include "server/http/json.h"
 
 namespace genesis {
@@ -16,7 +17,6 @@ namespace {
 
 using training::v1::GetServerInfoResponse;
 using training::v1::Job;
-using training::v1::PrecisionMode;
 using training::v1::StatsResponse;
 
 constexpr char kJson[] = "application/json";
@@ -26,10 +26,6 @@ struct Route {
   const char* meaning;
   HttpResponse (*answer)(const RouteSources& sources);
 };
-
-std::string ModeName(PrecisionMode mode) {
-  return std::string(absl::StripPrefix(training::v1::PrecisionMode_Name(mode), "PRECISION_MODE_"));
-}
 
 JsonObject ReadinessJson(const Readiness& readiness) {
   return JsonObject()
@@ -41,8 +37,7 @@ JsonObject ReadinessJson(const Readiness& readiness) {
 JsonObject JobJson(const Job& job) {
   JsonObject json;
   json.Set("id", job.id())
-      .Set("state",
-           std::string(absl::StripPrefix(training::v1::JobState_Name(job.state()), "JOB_STATE_")))
+      .Set("state", JobStateName(job.state()))
       .Set("state_reason", job.state_reason())
       .Set("step", job.progress().step())
       .Set("total_steps", job.progress().total_steps());
@@ -54,8 +49,8 @@ JsonObject JobJson(const Job& job) {
   }
   if (job.has_precision()) {
     json.Set("precision", JsonObject()
-                              .Set("effective", ModeName(job.precision().mode()))
-                              .Set("requested", ModeName(job.precision().requested()))
+                              .Set("effective", PrecisionName(job.precision().mode()))
+                              .Set("requested", PrecisionName(job.precision().requested()))
                               .Set("reason", job.precision().reason())
                               .Set("device", job.precision().device()));
   } else {

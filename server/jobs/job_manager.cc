@@ -221,8 +221,14 @@ absl::StatusOr<JobManager::Job> JobManager::Get(const std::string& job_id) const
   const std::shared_ptr<const JobSnapshot> snapshot = table_.Snapshot(job_id);
   if (snapshot == nullptr) return NoSuchJob(job_id);
   if (snapshot->job.state() != training::v1::JOB_STATE_QUEUED) return snapshot->job;
-  for (Job& job : List()) {
-    if (job.id() == job_id) return std::move(job);
+  int queued = 0;
+  for (const auto& each : table_.Snapshots()) {
+    const bool waits = each->job.state() == training::v1::JOB_STATE_QUEUED;
+    if (waits) ++queued;
+    if (each->job.id() != job_id) continue;
+    Job job = each->job;
+    if (waits) job.set_queue_position(queued);
+    return job;
   }
   return snapshot->job;
 }

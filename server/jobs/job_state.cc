@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 
 namespace genesis {
 namespace {
@@ -56,16 +55,8 @@ bool IsLegalMove(JobState from, JobState to) {
                      [&](const JobMove& move) { return move.from == from && move.to == to; });
 }
 
-bool IsFinal(JobState state) {
-  return state == kSucceeded || state == kFailed || state == kCancelled;
-}
-
 bool IsOnWorker(JobState state) {
   return state == kStarting || state == kRunning || state == kPausing || state == kCancelling;
-}
-
-std::string JobStateName(JobState state) {
-  return std::string(absl::StripPrefix(training::v1::JobState_Name(state), "JOB_STATE_"));
 }
 
 const std::vector<JobState>& AllJobStates() {

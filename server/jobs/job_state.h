@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/job_names.h"
 #include "genesis/training/v1/job.pb.h"
 
 namespace genesis {
@@ -22,14 +23,8 @@ const std::vector<JobMove>& JobMoves();
 
 bool IsLegalMove(JobState from, JobState to);
 
-// SUCCEEDED, FAILED, CANCELLED: written once and never left.
-bool IsFinal(JobState state);
-
 // A worker holds the job: STARTING, RUNNING, PAUSING, CANCELLING.
 bool IsOnWorker(JobState state);
-
-// "RUNNING": the enum's name without its prefix.
-std::string JobStateName(JobState state);
 
 // Every state but UNSPECIFIED, in the order of job.proto.
 const std::vector<JobState>& AllJobStates();

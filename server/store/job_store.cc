@@ -3,7 +3,7 @@
 #include <google/protobuf/util/time_util.h>
 
 #include "absl/strings/str_cat.h"
-#include "server/jobs/job_state.h"
+#include "config/job_names.h"
 
 namespace genesis {
 namespace {

@@ -14,7 +14,6 @@ struct WorkerExit {
   std::string job_id;  // Empty when it never had one.
   int64_t claim = 0;
   ProcessExit exit;
-  bool start_timed_out = false;
   std::vector<std::string> log_tail;  // Its last output, at most 50 lines.
 };
 

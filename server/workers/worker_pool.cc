@@ -241,7 +241,6 @@ void WorkerPool::EndOverdue() {
   for (auto& [id, worker] : workers_) {
     if (worker.exit || now < worker.kill_at) continue;
     if (!worker.attached && !stopping_) {
-      worker.start_timed_out = true;
       spdlog::error("worker {} did not attach within {}; killed", id,
                     absl::FormatDuration(options_.start_timeout));
     } else if (!stopping_) {
@@ -254,8 +253,7 @@ void WorkerPool::EndOverdue() {
 
 WorkerExit WorkerPool::Bury(const std::string& worker_id, Worker& worker) {
   const std::string log_path = absl::StrCat(options_.log_dir, "/", worker_id, ".log");
-  WorkerExit exit{worker_id,    worker.job_id,          worker.claim,
-                  *worker.exit, worker.start_timed_out, ReadLogTail(log_path)};
+  WorkerExit exit{worker_id, worker.job_id, worker.claim, *worker.exit, ReadLogTail(log_path)};
   const bool clean = exit.exit.exit_code == 0;
   if (clean) {
     std::error_code ignored;

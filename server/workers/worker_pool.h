@@ -94,7 +94,6 @@ class WorkerPool {
     std::string job_id;
     int64_t claim = 0;
     absl::Time kill_at = absl::InfiniteFuture();
-    bool start_timed_out = false;
   };
 
   void Loop();

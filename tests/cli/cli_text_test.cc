@@ -11,6 +11,7 @@
 #include "cli/table.h"
 #include "cli/text.h"
 #include "config/job_file.h"
+#include "config/job_names.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
@@ -145,8 +146,8 @@ TEST(TextTest, FormatsFigures) {
   time.set_seconds(1767323045);
   EXPECT_EQ(FormatTimestamp(time), "2026-01-02 03:04:05Z");
   EXPECT_EQ(Printable("a\x1b[31m\nb\x7f ö"), "a?[31m?b? ö");
-  EXPECT_EQ(StateName(static_cast<training::v1::JobState>(99)), "99");
-  EXPECT_EQ(CauseName(training::v1::FAILURE_CAUSE_OUT_OF_MEMORY), "OUT_OF_MEMORY");
+  EXPECT_EQ(JobStateName(static_cast<training::v1::JobState>(99)), "99");
+  EXPECT_EQ(FailureCauseName(training::v1::FAILURE_CAUSE_OUT_OF_MEMORY), "OUT_OF_MEMORY");
   EXPECT_EQ(CodeName(grpc::StatusCode::NOT_FOUND), "NOT_FOUND");
 }
 
