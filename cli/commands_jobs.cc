@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/commands.h"
 #include "cli/pages.h"
+#include "cli/precision_details.h"
 #include "cli/progress_line.h"
 #include "cli/table.h"
 #include "cli/text.h"
@@ -56,6 +57,7 @@ using Pairs = std::vector<std::pair<std::string, std::string>>;
 void AddProgress(const training::v1::Progress& progress, Pairs& pairs) {
   if (progress.step() == 0) return;
   pairs.emplace_back("loss", FormatFigure(progress.loss()));
+  pairs.emplace_back("learning rate", FormatFigure(progress.learning_rate()));
   pairs.emplace_back("loss scale", FormatFigure(progress.loss_scale()));
   pairs.emplace_back("gradient norm", FormatFigure(progress.grad_norm()));
   pairs.emplace_back("skipped steps", absl::StrCat(progress.skipped_steps()));
@@ -73,11 +75,16 @@ std::string JobDetails(const Job& job) {
   if (job.queue_position() > 0) {
     pairs.emplace_back("place in queue", absl::StrCat(job.queue_position()));
   }
-  if (job.has_precision()) pairs.emplace_back("precision", Printable(job.precision().reason()));
-  if (job.has_precision()) pairs.emplace_back("device", Printable(job.precision().device()));
-  pairs.emplace_back("dataset", Printable(job.spec().dataset().trajectories().path()));
+  AddPrecision(job, pairs);
+  pairs.emplace_back("model", DescribeModel(job.spec()));
+  pairs.emplace_back("dataset", Printable(DescribeDataset(job.spec())));
   pairs.emplace_back("steps", Steps(job));
   AddProgress(job.progress(), pairs);
+  if (job.has_evaluation()) {
+    pairs.emplace_back("held-out loss",
+                       absl::StrFormat("%s at step %d", FormatFigure(job.evaluation().loss()),
+                                       job.evaluation().step()));
+  }
   pairs.emplace_back("restarts", absl::StrCat(job.restarts(), " of ", job.spec().max_restarts()));
   pairs.emplace_back("created", FormatTimestamp(job.create_time()));
   if (job.has_start_time()) pairs.emplace_back("started", FormatTimestamp(job.start_time()));

@@ -37,4 +37,6 @@ add_library(genesis_torch INTERFACE)
 target_include_directories(genesis_torch SYSTEM INTERFACE
   ${_torch_include} ${GENESIS_LIBTORCH}/include/torch/csrc/api/include)
 target_link_libraries(genesis_torch INTERFACE ${_torch_cpu} ${_c10})
+# As the library itself was built: some of its classes (at::RecordFunction) have other members without it.
+target_compile_definitions(genesis_torch INTERFACE NDEBUG)
 target_link_options(genesis_torch INTERFACE -Wl,-rpath,${GENESIS_LIBTORCH}/lib)

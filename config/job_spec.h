@@ -33,7 +33,7 @@ std::vector<FieldError> ValidateJobSpec(const training::v1::JobSpec& spec);
 // else what is wrong with it.
 std::string JobIdFault(const std::string& id);
 
-// What precision.mode accepts, for messages: names the modes that this version trains.
-extern const char kAcceptedPrecisionModes[];
+// The same for another name of that form; `field` begins the message.
+std::string NameFault(const std::string& field, const std::string& name);
 
 }  // namespace genesis

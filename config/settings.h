@@ -30,9 +30,12 @@ struct Settings {
   int worker_start_timeout_s = 120;  // workers.start_timeout_seconds
   int queue_max_jobs = 1000;  // queue.max_jobs: jobs QUEUED at once before RESOURCE_EXHAUSTED.
   int drain_timeout_s = 20;   // drain.timeout_seconds: for running jobs to checkpoint.
-  CpuFallback cpu_fallback = CpuFallback::kBf16;  // precision.cpu_fallback: bf16 or fp32.
-  bool reduced_precision = true;  // precision.reduced_precision; a false in any source wins.
-  LossScaleSettings loss_scale;   // precision.loss_scale ... (FP16_LOSS_SCALE ...).
+  CpuFallback cpu_fallback = CpuFallback::kBf16;  // precision.cpu_fallback.
+  // precision.failure_watch.
+  FailureWatchAction failure_watch = FailureWatchAction::kEnforce;
+  bool rehearsals_allowed = false;  // rehearsals.allowed.
+  bool reduced_precision = true;    // precision.reduced_precision; a false in any source wins.
+  LossScaleSettings loss_scale;     // precision.loss_scale ... (FP16_LOSS_SCALE ...).
   PrecisionGate gate;  // precision.reduced_precision, ENABLE_FP16_TRAINING, FEATURE_FLAGS.
 };
 

@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "config/listen_address.h"
 #include "config/scalars.h"
@@ -45,8 +46,7 @@ std::string SetWord(Text text, const std::vector<std::string>& words, std::strin
     word = text;
     return "";
   }
-  return words.size() == 2 ? absl::StrCat(words[0], " or ", words[1])
-                           : "debug, info, warning or error";
+  return absl::StrCat(absl::StrJoin(words.begin(), words.end() - 1, ", "), " or ", words.back());
 }
 
 std::string SetReducedPrecision(Text text, Settings& s) {
@@ -59,9 +59,31 @@ std::string SetReducedPrecision(Text text, Settings& s) {
 
 std::string SetCpuFallback(Text text, Settings& s) {
   std::string word;
-  std::string accepted = SetWord(text, {"bf16", "fp32"}, word);
-  if (accepted.empty()) s.cpu_fallback = word == "bf16" ? CpuFallback::kBf16 : CpuFallback::kFp32;
+  std::string accepted = SetWord(text, {"bf16", "fp32", "emulate"}, word);
+  if (accepted.empty()) {
+    s.cpu_fallback = word == "bf16"   ? CpuFallback::kBf16
+                     : word == "fp32" ? CpuFallback::kFp32
+                                      : CpuFallback::kEmulate;
+  }
   return accepted;
+}
+
+std::string SetFailureWatch(Text text, Settings& s) {
+  std::string word;
+  std::string accepted = SetWord(text, {"off", "advise", "enforce"}, word);
+  if (accepted.empty()) {
+    s.failure_watch = word == "off"      ? FailureWatchAction::kOff
+                      : word == "advise" ? FailureWatchAction::kAdvise
+                                         : FailureWatchAction::kEnforce;
+  }
+  return accepted;
+}
+
+std::string SetRehearsalsAllowed(Text text, Settings& s) {
+  const std::optional<bool> value = ParseBool(text);
+  if (!value.has_value()) return "exactly true or false";
+  s.rehearsals_allowed = *value;
+  return "";
 }
 
 std::string SetLossScale(Text text, Settings& s) {
@@ -174,13 +196,32 @@ std::vector<SettingRow> PrecisionRows() {
        &SetReducedPrecision,
        [](const Settings& s) -> std::string { return s.reduced_precision ? "true" : "false"; }},
       {"precision.cpu_fallback", "GENESIS_PRECISION_CPU_FALLBACK", "bf16", false, "",
-       "bf16 or fp32",
+       "bf16, fp32 or emulate",
        "What FP16 jobs run in on a machine without CUDA: bf16 takes MIXED_BF16 where the processor "
-       "multiplies BF16 natively, else FP32.",
+       "multiplies BF16 natively, else FP32. emulate runs FP16 20 to 140 times slower than FP32, "
+       "to "
+       "rehearse a rollback.",
        &SetCpuFallback,
        [](const Settings& s) -> std::string {
+         if (s.cpu_fallback == CpuFallback::kEmulate) return "emulate";
          return s.cpu_fallback == CpuFallback::kBf16 ? "bf16" : "fp32";
        }},
+      {"precision.failure_watch", "GENESIS_PRECISION_FAILURE_WATCH", "enforce", false, "",
+       "off, advise or enforce",
+       "What happens when more than half of the newest 10 jobs in reduced precision (at least 4) "
+       "failed: enforce starts every new attempt in FP32 until genesisd is restarted, advise only "
+       "logs and counts.",
+       &SetFailureWatch,
+       [](const Settings& s) -> std::string {
+         if (s.failure_watch == FailureWatchAction::kOff) return "off";
+         return s.failure_watch == FailureWatchAction::kAdvise ? "advise" : "enforce";
+       }},
+      {"rehearsals.allowed", "GENESIS_REHEARSALS_ALLOWED", "false", false, "",
+       "exactly true or false",
+       "true accepts jobs with rehearsals: faults made on purpose, to see the precision policy "
+       "act.",
+       &SetRehearsalsAllowed,
+       [](const Settings& s) -> std::string { return s.rehearsals_allowed ? "true" : "false"; }},
       {"precision.loss_scale", "FP16_LOSS_SCALE", "65536.0", false, "", "a float > 0",
        "Initial gradient scale of jobs that name none.", &SetLossScale,
        [](const Settings& s) { return FormatNumber(s.loss_scale.initial); }},

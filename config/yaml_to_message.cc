@@ -5,7 +5,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "config/job_spec.h"
 #include "config/nearest.h"
 #include "config/scalars.h"
 #include "google/protobuf/descriptor.h"
@@ -59,8 +58,6 @@ const EnumValueDescriptor* FindEnumValue(const EnumDescriptor& type, const std::
 }
 
 std::string AcceptedEnumValues(const EnumDescriptor& type) {
-  // Not every mode of the protocol is trained, and only job_spec.cc knows which.
-  if (&type == training::v1::PrecisionMode_descriptor()) return kAcceptedPrecisionModes;
   std::vector<std::string> names;
   for (int i = 1; i < type.value_count(); ++i) {  // 0 is UNSPECIFIED.
     names.push_back(type.value(i)->name().substr(EnumPrefix(type).size()));
@@ -79,9 +76,12 @@ class Reader {
  private:
   void ReadField(const YAML::Node& key, const YAML::Node& value, const std::string& path,
                  const FieldDescriptor& field, Message& message);
-  void ReadGroup(const YAML::Node& value, const std::string& path, const FieldDescriptor& field,
-                 Message& message);
-  // "" when `text` was set, else what the field accepts.
+  void ReadGroup(const YAML::Node& value, const std::string& path, Message& group);
+  void ReadList(const YAML::Node& key, const YAML::Node& value, const std::string& path,
+                const FieldDescriptor& field, Message& message);
+  void ReadScalar(const YAML::Node& key, const YAML::Node& value, const std::string& path,
+                  const FieldDescriptor& field, Message& message);
+  // "" when `text` was set (or added to a list), else what the field accepts.
   static std::string SetScalar(const std::string& text, const FieldDescriptor& field,
                                Message& message);
   bool CheckOneof(const YAML::Node& key, const std::string& path, const FieldDescriptor& field,
@@ -164,11 +164,37 @@ bool Reader::CheckOneof(const YAML::Node& key, const std::string& path,
 
 void Reader::ReadField(const YAML::Node& key, const YAML::Node& value, const std::string& path,
                        const FieldDescriptor& field, Message& message) {
-  if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+  if (field.is_repeated()) {
+    ReadList(key, value, path, field, message);
+  } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
     reading_.places[path] = PlaceOf(key);
-    ReadGroup(value, path, field, message);
+    ReadGroup(value, path, *message.GetReflection()->MutableMessage(&message, &field));
+  } else {
+    ReadScalar(key, value, path, field, message);
+  }
+}
+
+void Reader::ReadList(const YAML::Node& key, const YAML::Node& value, const std::string& path,
+                      const FieldDescriptor& field, Message& message) {
+  reading_.places[path] = PlaceOf(key);
+  if (value.IsNull()) return;
+  if (!value.IsSequence()) {
+    Fault(value, path, DescribeYaml(value), "a list, such as [a, b]");
     return;
   }
+  for (size_t i = 0; i < value.size(); ++i) {
+    const std::string item = absl::StrCat(path, "[", i, "]");
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      reading_.places[item] = PlaceOf(value[i]);
+      ReadGroup(value[i], item, *message.GetReflection()->AddMessage(&message, &field));
+    } else {
+      ReadScalar(key, value[i], item, field, message);
+    }
+  }
+}
+
+void Reader::ReadScalar(const YAML::Node& key, const YAML::Node& value, const std::string& path,
+                        const FieldDescriptor& field, Message& message) {
   // The mark of an empty value is that of the next token, which may be lines away.
   const YAML::Node& place = value.IsNull() ? key : value;
   reading_.places[path] = PlaceOf(place);
@@ -181,15 +207,13 @@ void Reader::ReadField(const YAML::Node& key, const YAML::Node& value, const std
   }
 }
 
-void Reader::ReadGroup(const YAML::Node& value, const std::string& path,
-                       const FieldDescriptor& field, Message& message) {
-  Message& group = *message.GetReflection()->MutableMessage(&message, &field);
+void Reader::ReadGroup(const YAML::Node& value, const std::string& path, Message& group) {
   if (value.IsMap()) {
     ReadMapping(value, path, group);
   } else if (!value.IsNull()) {  // "world_model:" with nothing below it asks for the defaults.
     Fault(
         value, path, DescribeYaml(value),
-        absl::StrCat("a group of keys: ", absl::StrJoin(FieldNames(*field.message_type()), ", ")));
+        absl::StrCat("a group of keys: ", absl::StrJoin(FieldNames(*group.GetDescriptor()), ", ")));
   }
 }
 
@@ -198,43 +222,50 @@ std::string Reader::SetScalar(const std::string& text, const FieldDescriptor& fi
   const Reflection& reflection = *message.GetReflection();
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_STRING:
-      reflection.SetString(&message, &field, text);
+      field.is_repeated() ? reflection.AddString(&message, &field, text)
+                          : reflection.SetString(&message, &field, text);
       return "";
     case FieldDescriptor::CPPTYPE_BOOL: {
       const std::optional<bool> value = ParseBool(text);
       if (!value.has_value()) return "true or false";
-      reflection.SetBool(&message, &field, *value);
+      field.is_repeated() ? reflection.AddBool(&message, &field, *value)
+                          : reflection.SetBool(&message, &field, *value);
       return "";
     }
     case FieldDescriptor::CPPTYPE_DOUBLE: {
       const std::optional<double> value = ParseDouble(text);
       if (!value.has_value()) return "a number, such as 0.5 or 1e-3";
-      reflection.SetDouble(&message, &field, *value);
+      field.is_repeated() ? reflection.AddDouble(&message, &field, *value)
+                          : reflection.SetDouble(&message, &field, *value);
       return "";
     }
     case FieldDescriptor::CPPTYPE_INT32: {
       const std::optional<int64_t> value = ParseInt64(text);
       if (!value.has_value()) return "a whole number";
       if (*value != static_cast<int32_t>(*value)) return "a whole number of at most 2147483647";
-      reflection.SetInt32(&message, &field, static_cast<int32_t>(*value));
+      field.is_repeated() ? reflection.AddInt32(&message, &field, static_cast<int32_t>(*value))
+                          : reflection.SetInt32(&message, &field, static_cast<int32_t>(*value));
       return "";
     }
     case FieldDescriptor::CPPTYPE_INT64: {
       const std::optional<int64_t> value = ParseInt64(text);
       if (!value.has_value()) return "a whole number";
-      reflection.SetInt64(&message, &field, *value);
+      field.is_repeated() ? reflection.AddInt64(&message, &field, *value)
+                          : reflection.SetInt64(&message, &field, *value);
       return "";
     }
     case FieldDescriptor::CPPTYPE_UINT64: {
       const std::optional<uint64_t> value = ParseUint64(text);
       if (!value.has_value()) return "a whole number from 0 to 18446744073709551615";
-      reflection.SetUInt64(&message, &field, *value);
+      field.is_repeated() ? reflection.AddUInt64(&message, &field, *value)
+                          : reflection.SetUInt64(&message, &field, *value);
       return "";
     }
     case FieldDescriptor::CPPTYPE_ENUM: {
       const EnumValueDescriptor* value = FindEnumValue(*field.enum_type(), text);
       if (value == nullptr) return AcceptedEnumValues(*field.enum_type());
-      reflection.SetEnum(&message, &field, value);
+      field.is_repeated() ? reflection.AddEnum(&message, &field, value)
+                          : reflection.SetEnum(&message, &field, value);
       return "";
     }
     default:

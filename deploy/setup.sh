@@ -34,7 +34,7 @@ DEBIAN_PACKAGES=(
 SLIM_WHEELS=("torch==$GENESIS_TORCH_VERSION" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 FULL_WHEELS=("torch==$GENESIS_TORCH_VERSION")
 TEST_WHEELS=("${FULL_WHEELS[@]}" numpy==2.4.6 grpcio==1.85.1 grpcio-health-checking==1.85.1
-  grpcio-reflection==1.85.1)
+  grpcio-reflection==1.85.1 picklescan==1.0.5 safetensors==0.8.0)
 SLIM_NEEDS_MB=4000
 FULL_NEEDS_MB=12000
 

@@ -92,6 +92,7 @@ struct Metrics::Series {
   CounterFamily successes = Counter("genesis_training_success_total");
   HistogramFamily training_seconds = Histogram("genesis_training_duration_seconds");
   CounterFamily samples = Counter("genesis_training_samples_total");
+  CounterFamily appended = Counter("genesis_transitions_appended_total");
   GaugeFamily loss = Gauge("genesis_training_loss");
   GaugeFamily grad_norm = Gauge("genesis_grad_norm");
   CounterFamily steps = Counter("genesis_optimizer_steps_total");
@@ -104,6 +105,11 @@ struct Metrics::Series {
   CounterFamily skipped_steps = Counter("genesis_skipped_steps_total");
   GaugeFamily loss_scale = Gauge("genesis_loss_scale");
   CounterFamily scale_growths = Counter("genesis_scale_growths_total");
+  CounterFamily scale_backoffs = Counter("genesis_scale_backoffs_total");
+  CounterFamily precision_changes = Counter("genesis_precision_changes_total");
+  CounterFamily incidents = Counter("genesis_incidents_total");
+  GaugeFamily baseline_loss = Gauge("genesis_fp32_baseline_loss");
+  GaugeFamily held_out_loss = Gauge("genesis_held_out_loss");
   GaugeFamily cuda_memory = Gauge("genesis_cuda_memory_allocated_bytes");
 
   GaugeFamily jobs = Gauge("genesis_jobs");
@@ -134,11 +140,15 @@ Metrics::Metrics(const std::string& deployment, const std::string& version)
   // A counter that has counted nothing is 0, which is a measurement: without it the first failure
   // would look like no change to rate().
   for (CounterFamily* family :
-       {&s.trainings, &s.successes, &s.samples, &s.reduced_steps, &s.overflow_steps,
-        &s.scale_growths, &s.checkpoints, &s.checkpoint_failures}) {
+       {&s.trainings, &s.successes, &s.samples, &s.appended, &s.reduced_steps, &s.overflow_steps,
+        &s.scale_growths, &s.scale_backoffs, &s.checkpoints, &s.checkpoint_failures}) {
     family->With({});
   }
   s.skipped_steps.With({"overflow"});
+  for (const char* const trigger :
+       {"non_finite", "overflow", "divergence", "scale_floor", "slowdown", "promotion"}) {
+    s.precision_changes.With({trigger});
+  }
   s.training_seconds.With({});
   s.checkpoint_seconds.With({});
 }
@@ -167,6 +177,7 @@ void Metrics::Steps(const training::v1::Steps& steps, PrecisionMode mode) {
   s.samples.With({}).Increment(static_cast<double>(steps.new_samples()));
   s.reduced_steps.With({}).Increment(static_cast<double>(steps.new_reduced_precision_steps()));
   s.scale_growths.With({}).Increment(static_cast<double>(steps.new_scale_growths()));
+  s.scale_backoffs.With({}).Increment(static_cast<double>(steps.new_scale_backoffs()));
   const double skipped = static_cast<double>(steps.new_skipped_steps());
   s.skipped_steps.With({"overflow"}).Increment(skipped);
   if (IsReducedPrecision(mode)) s.overflow_steps.With({}).Increment(skipped);
@@ -180,7 +191,24 @@ void Metrics::Steps(const training::v1::Steps& steps, PrecisionMode mode) {
   if (!steps.has_progress() || steps.progress().step() <= 0) return;
   s.loss.With({}).Set(steps.progress().loss());
   s.grad_norm.With({}).Set(steps.progress().grad_norm());
+  if (steps.progress().baseline_loss() > 0) {
+    s.baseline_loss.With({}).Set(steps.progress().baseline_loss());
+  }
   if (HasLossScale(mode)) s.loss_scale.With({}).Set(steps.progress().loss_scale());
+}
+
+void Metrics::PrecisionChanged(const std::string& trigger) {
+  series_->precision_changes.With({trigger}).Increment();
+}
+
+void Metrics::IncidentSeen(const std::string& rule) { series_->incidents.With({rule}).Increment(); }
+
+void Metrics::Evaluated(double held_out_loss) {
+  series_->held_out_loss.With({}).Set(held_out_loss);
+}
+
+void Metrics::TransitionsAppended(int64_t count) {
+  series_->appended.With({}).Increment(static_cast<double>(count));
 }
 
 void Metrics::CheckpointWritten(double seconds, int64_t bytes) {

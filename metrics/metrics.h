@@ -22,6 +22,13 @@ class Metrics {
   // A job reached a final state, `seconds` after a worker first began it (0: none ever did).
   void JobFinished(training::v1::JobState state, training::v1::FailureCause cause, double seconds);
   void Steps(const training::v1::Steps& steps, training::v1::PrecisionMode mode);
+  // A running job moved from one precision to another.
+  void PrecisionChanged(const std::string& trigger);
+  // A rule of the watchdog fired.
+  void IncidentSeen(const std::string& rule);
+  void Evaluated(double held_out_loss);
+  // A batch became durable in a replay buffer.
+  void TransitionsAppended(int64_t count);
   void CheckpointWritten(double seconds, int64_t bytes);
   void CheckpointFailed();
   // `reason`: "crash", "daemon_restart".

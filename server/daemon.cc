@@ -125,6 +125,7 @@ std::optional<StartFailure> Daemon::StartJobs() {
   jobs_ = std::make_unique<JobManager>(
       JobManager::Options{settings_.datasets_root, settings_.checkpoints_dir,
                           settings_.queue_max_jobs, settings_.gate, settings_.cpu_fallback,
+                          settings_.failure_watch, settings_.rehearsals_allowed,
                           settings_.loss_scale},
       store_.get(), pool_.get(), &metrics_);
   const absl::Status recovered = jobs_->Recover();
@@ -139,8 +140,9 @@ std::optional<StartFailure> Daemon::StartJobs() {
 }
 
 std::optional<StartFailure> Daemon::StartTrainingService() {
-  training_service_ =
-      std::make_unique<TrainingServiceImpl>(jobs_.get(), &metrics_, [this] { return Info(); });
+  datasets_ = std::make_unique<ReplayStore>(settings_.datasets_root);
+  training_service_ = std::make_unique<TrainingServiceImpl>(jobs_.get(), datasets_.get(), &metrics_,
+                                                            [this] { return Info(); });
   absl::StatusOr<GrpcListener> listener =
       StartGrpcListener(settings_.grpc_listen, training_service_.get());
   if (!listener.ok()) return Failure(ExitCode::kAddressInUse, listener.status());

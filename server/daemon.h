@@ -9,6 +9,7 @@
 #include "config/exit_code.h"
 #include "config/settings.h"
 #include "metrics/metrics.h"
+#include "server/datasets/replay_store.h"
 #include "server/http/http_server.h"
 #include "server/http/routes.h"
 #include "server/jobs/job_manager.h"
@@ -67,6 +68,7 @@ class Daemon {
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<JobManager> jobs_;
   std::unique_ptr<WorkerServiceImpl> worker_service_;
+  std::unique_ptr<ReplayStore> datasets_;
   std::unique_ptr<TrainingServiceImpl> training_service_;
   GrpcListener worker_listener_;
   GrpcListener training_listener_;

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "config/exit_code.h"
 #include "config/version.h"
+#include "trainer/run/checkpoint_tools.h"
 #include "trainer/run/daemon_link.h"
 #include "trainer/run/device.h"
 #include "trainer/run/local_run.h"
@@ -22,12 +23,15 @@ constexpr char kHelp[] = R"(genesis-worker trains one job and exits.
 
   genesis-worker --spec job.yaml [options]         run a job file without a daemon
   genesis-worker --daemon unix:PATH --worker-id ID  take a job from genesisd (which starts it so)
+  genesis-worker --verify FILE                     read a checkpoint from end to end
+  genesis-worker --export FILE --to FILE.safetensors [--average]  its weights, or their average
 
 With --spec:
   --checkpoint-dir DIR   where checkpoints go. Default: ./checkpoints
   --resume FILE          continue from this checkpoint
   --telemetry FILE       write one line of JSON per step: step, loss, grad_norm, loss_scale,
-                         skipped, samples
+                         learning_rate, mode, skipped, samples
+  --emulate-fp16         run FP16 modes on a CPU, 20 to 140 times slower than FP32, to rehearse
 
 Both:
   --threads N            threads for arithmetic at most, 1 to 1024; a small model uses fewer.
@@ -42,6 +46,10 @@ Exit codes: 0 done; 1 stopped by a signal, or the daemon was lost; 2 unusable fl
 
 struct Flags {
   genesis::LocalRunOptions local;
+  std::string verify;
+  std::string export_from;
+  std::string export_to;
+  bool average = false;
   std::string daemon;
   std::string worker_id;
   int threads = 0;
@@ -58,18 +66,20 @@ int Usage(const std::string& fault) {
 std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) {
   std::string threads;
   const std::pair<const char*, std::string*> valued[] = {
-      {"--spec", &flags.local.spec},
-      {"--checkpoint-dir", &flags.local.checkpoint_dir},
-      {"--resume", &flags.local.resume},
-      {"--telemetry", &flags.local.telemetry},
-      {"--daemon", &flags.daemon},
-      {"--worker-id", &flags.worker_id},
-      {"--threads", &threads}};
+      {"--spec", &flags.local.spec},     {"--checkpoint-dir", &flags.local.checkpoint_dir},
+      {"--resume", &flags.local.resume}, {"--telemetry", &flags.local.telemetry},
+      {"--verify", &flags.verify},       {"--export", &flags.export_from},
+      {"--to", &flags.export_to},        {"--daemon", &flags.daemon},
+      {"--worker-id", &flags.worker_id}, {"--threads", &threads}};
   for (size_t i = 0; i < arguments.size(); ++i) {
     const size_t equals = arguments[i].find('=');
     const std::string name = arguments[i].substr(0, equals);
     if (name == "--help" || name == "--version") {
       (name == "--help" ? flags.help : flags.version) = true;
+      continue;
+    }
+    if (name == "--emulate-fp16" || name == "--average") {
+      (name == "--average" ? flags.average : flags.local.emulate_fp16) = true;
       continue;
     }
     const auto* const flag = std::find_if(std::begin(valued), std::end(valued),
@@ -96,6 +106,10 @@ int main(int argc, char** argv) {
   if (flags.help || flags.version) {
     std::cout << (flags.help ? kHelp : std::string("genesis-worker ") + genesis::kVersion + "\n");
     return genesis::ToInt(genesis::ExitCode::kOk);
+  }
+  if (!flags.verify.empty()) return genesis::RunVerify(flags.verify);
+  if (!flags.export_from.empty()) {
+    return genesis::RunExport(flags.export_from, flags.export_to, flags.average);
   }
   if (flags.local.spec.empty() == flags.daemon.empty()) {
     return Usage("exactly one of --spec and --daemon is needed");

@@ -4,11 +4,13 @@
 #include <sys/random.h>
 
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "config/field_error.h"
+#include "config/job_paths.h"
 #include "config/timestamp.h"
 #include "server/jobs/job_state.h"
 #include "spdlog/spdlog.h"
@@ -35,6 +37,27 @@ std::string NewJobId() {
   return absl::StrFormat("job-%012x", random & 0xffffffffffffULL);
 }
 
+// Whether what a job names is there, beneath the root and no link out of it.
+std::optional<FieldError> PathError(const std::string& datasets_root, const JobPath& named) {
+  namespace fs = std::filesystem;
+  const fs::path root = datasets_root;
+  std::error_code error;
+  const fs::path real = fs::weakly_canonical(root / *named.path, error);
+  const std::string relative = real.lexically_relative(fs::weakly_canonical(root, error)).string();
+  if (relative.empty() || relative.substr(0, 2) == "..") {
+    return FieldError{named.field, *named.path,
+                      absl::StrCat("a path beneath the dataset root ", root.string())};
+  }
+  const bool there =
+      named.folder ? fs::is_directory(real, error) : fs::is_regular_file(real, error);
+  if (there) return std::nullopt;
+  const std::string kind = named.folder ? "folder" : "file";
+  return FieldError{
+      named.field, *named.path,
+      absl::StrCat("a ", kind, " beneath the dataset root ", root.string(), "; there is no such ",
+                   kind, ": copy it there, or set datasets.root")};
+}
+
 }  // namespace
 
 JobManager::JobManager(Options options, JobStore* store, WorkerPool* pool, Metrics* metrics)
@@ -42,7 +65,8 @@ JobManager::JobManager(Options options, JobStore* store, WorkerPool* pool, Metri
       pool_(pool),
       metrics_(metrics),
       table_(store, &hub_),
-      writer_(&table_) {
+      writer_(&table_),
+      failure_watch_(options_.failure_watch) {
   counters_.current_scale = options_.loss_scale.initial;
 }
 
@@ -96,22 +120,19 @@ void JobManager::Train(const TrainRequest& request, const Answer<Job>& answer) {
 absl::Status JobManager::CheckSpec(const JobSpec& spec) const {
   const std::vector<FieldError> errors = ValidateJobSpec(spec);
   if (!errors.empty()) return ToStatus(errors);
-  const std::filesystem::path root = options_.datasets_root;
-  const std::filesystem::path path = spec.dataset().trajectories().path();
-  std::error_code error;
-  const std::filesystem::path real = std::filesystem::weakly_canonical(root / path, error);
-  const std::filesystem::path real_root = std::filesystem::weakly_canonical(root, error);
-  const std::string relative = real.lexically_relative(real_root).string();
-  if (relative.empty() || relative.substr(0, 2) == "..") {
-    return ToStatus({{"dataset.trajectories.path", path.string(),
-                      absl::StrCat("a path beneath the dataset root ", root.string())}});
+  if (spec.rehearsals_size() > 0 && !options_.rehearsals_allowed) {
+    return ToStatus({{"rehearsals", "",
+                      "this daemon makes no faults on purpose; set rehearsals.allowed to true "
+                      "(GENESIS_REHEARSALS_ALLOWED) where that is wanted, or remove rehearsals"}});
   }
-  if (!std::filesystem::is_regular_file(real, error)) {
-    return ToStatus(
-        {{"dataset.trajectories.path", path.string(),
-          absl::StrCat("a file beneath the dataset root ", root.string(),
-                       "; there is no such file: copy it there, or set datasets.root")}});
+  JobSpec named = spec;
+  std::vector<FieldError> path_errors;
+  for (const JobPath& path : PathsOf(named)) {
+    if (auto error = PathError(options_.datasets_root, path)) {
+      path_errors.push_back(*std::move(error));
+    }
   }
+  if (!path_errors.empty()) return ToStatus(path_errors);
   return absl::OkStatus();
 }
 

@@ -17,6 +17,7 @@
 #include "metrics/metrics.h"
 #include "server/jobs/counters.h"
 #include "server/jobs/event_hub.h"
+#include "server/jobs/failure_watch.h"
 #include "server/jobs/job_table.h"
 #include "server/jobs/writer.h"
 #include "server/workers/worker_events.h"
@@ -40,6 +41,8 @@ class JobManager final : public WorkerEvents {
     int queue_max_jobs = 1000;
     PrecisionGate gate;
     CpuFallback cpu_fallback = CpuFallback::kBf16;
+    FailureWatchAction failure_watch = FailureWatchAction::kEnforce;
+    bool rehearsals_allowed = false;
     LossScaleSettings loss_scale;
   };
   template <typename T>
@@ -95,6 +98,12 @@ class JobManager final : public WorkerEvents {
   void OnStarted(const Job& job, const training::v1::Started& started);
   void OnSteps(const Job& job, const training::v1::Steps& steps);
   void OnCheckpoint(const Job& job, const training::v1::CheckpointWritten& written);
+  void OnPrecisionChanged(const Job& job, const training::v1::PrecisionChange& change);
+  void OnIncident(const Job& job, const training::v1::Incident& incident);
+  void OnEvaluated(const Job& job, const training::v1::Evaluation& evaluation);
+  // The gate, unless jobs in reduced precision fail too often.
+  PrecisionGate Gate() const;
+  void WatchFailures(const Job& ended);
   void OnFinished(const Job& job, const training::v1::Finished& finished);
   void OnStopped(const Job& job);
   void OnLost(const WorkerExit& exit);
@@ -113,6 +122,7 @@ class JobManager final : public WorkerEvents {
   Counters counters_;
   std::atomic<bool> draining_{false};
   // Writer thread only.
+  FailureWatch failure_watch_;
   std::map<std::string, std::vector<Answer<training::v1::Checkpoint>>> checkpoint_waiters_;
 };
 

@@ -117,8 +117,18 @@ void JobTable::Announce(std::function<void()> announcement) {
   announcements_.push_back(std::move(announcement));
 }
 
+training::v1::LossCurve JobTable::BaselineOf(const std::string& workload) const {
+  return store_->FindBaseline(workload).value_or(training::v1::LossCurve());
+}
+
+void JobTable::PutBaseline(const std::string& workload, const std::string& job_id,
+                           const training::v1::LossCurve& curve) {
+  put_baselines_.push_back({workload, job_id, curve});
+}
+
 absl::Status JobTable::Write() {
-  if (to_store_.empty() && put_checkpoints_.empty() && removed_checkpoints_.empty()) {
+  if (to_store_.empty() && put_checkpoints_.empty() && removed_checkpoints_.empty() &&
+      put_baselines_.empty()) {
     return absl::OkStatus();
   }
   absl::Status status = store_->Begin();
@@ -134,6 +144,9 @@ absl::Status JobTable::Write() {
   }
   for (const std::string& id : removed_checkpoints_) {
     if (status.ok()) status = store_->RemoveCheckpoint(id);
+  }
+  for (const BaselineRecord& each : put_baselines_) {
+    if (status.ok()) status = store_->PutBaseline(each.workload, each.job_id, each.curve);
   }
   if (status.ok()) return store_->Commit();
   store_->Rollback();
@@ -154,6 +167,7 @@ absl::Status JobTable::Commit() {
   put_checkpoints_.clear();
   removed_checkpoints_.clear();
   moves_.clear();
+  put_baselines_.clear();
   if (status.ok()) {
     for (const auto& announce : announcements) announce();
   }

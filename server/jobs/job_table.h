@@ -45,6 +45,11 @@ class JobTable {
   void PutCheckpoint(const training::v1::Checkpoint& checkpoint);
   void RemoveCheckpoint(const std::string& id);
   std::vector<training::v1::Checkpoint> CheckpointsOf(const std::string& job_id) const;
+  // Losses in FP32 to compare jobs of a workload with (WorkloadKey); empty when there are none, or
+  // when the store cannot be read, for they only help.
+  training::v1::LossCurve BaselineOf(const std::string& workload) const;
+  void PutBaseline(const std::string& workload, const std::string& job_id,
+                   const training::v1::LossCurve& curve);
   // Runs after the commit and before readers see it, so that whoever sees a change finds it
   // counted; dropped when the commit fails.
   void Count(std::function<void()> counting);
@@ -61,6 +66,10 @@ class JobTable {
   struct Record {
     training::v1::Job job;
     int64_t ordinal = 0;
+  };
+  struct BaselineRecord {
+    std::string workload, job_id;
+    training::v1::LossCurve curve;
   };
   struct MoveRecord {
     std::string job_id;
@@ -88,6 +97,7 @@ class JobTable {
   std::vector<training::v1::Checkpoint> put_checkpoints_;
   std::vector<std::string> removed_checkpoints_;
   std::vector<MoveRecord> moves_;
+  std::vector<BaselineRecord> put_baselines_;
   std::vector<std::function<void()>> countings_;
   std::vector<std::function<void()>> announcements_;
 

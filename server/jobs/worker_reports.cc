@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "config/job_paths.h"
 #include "config/precision.h"
 #include "config/timestamp.h"
+#include "config/workload.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_state.h"
 #include "spdlog/spdlog.h"
@@ -77,16 +79,21 @@ std::string JobManager::AssignNext() {
   Job* job = table_.Edit(id);
   job->set_claim(job->claim() + 1);
   if (!job->has_start_time()) *job->mutable_start_time() = TimestampNow();
-  *job->mutable_precision() = ComputeEffectivePrecision(
-      job->spec().precision().mode(), options_.gate, options_.cpu_fallback, lease->device);
+  *job->mutable_precision() = ComputeEffectivePrecision(job->spec().precision().mode(), Gate(),
+                                                        options_.cpu_fallback, lease->device);
+  const std::vector<training::v1::PrecisionMode> allowed =
+      AllowedModes(job->spec().precision(), Gate(), options_.cpu_fallback, lease->device);
 
   training::v1::StartJob start;
   start.set_job_id(id);
   start.set_claim(job->claim());
   *start.mutable_spec() = job->spec();
-  auto* trajectories = start.mutable_spec()->mutable_dataset()->mutable_trajectories();
-  trajectories->set_path(absl::StrCat(options_.datasets_root, "/", trajectories->path()));
+  for (const JobPath& path : PathsOf(*start.mutable_spec())) {
+    *path.path = absl::StrCat(options_.datasets_root, "/", *path.path);
+  }
   *start.mutable_precision() = job->precision();
+  start.mutable_allowed_modes()->Assign(allowed.begin(), allowed.end());
+  *start.mutable_baseline() = table_.BaselineOf(WorkloadKey(job->spec()));
   start.set_checkpoint_dir(options_.checkpoints_dir);
   const std::vector<training::v1::Checkpoint> checkpoints = table_.CheckpointsOf(id);
   for (auto it = checkpoints.rbegin(); it != checkpoints.rend(); ++it) {
@@ -94,7 +101,7 @@ std::string JobManager::AssignNext() {
   }
   table_.Announce([this, start, worker_id = lease->worker_id] {
     spdlog::info("job {}: {}", start.job_id(), start.precision().reason());
-    if (!options_.gate.enabled) spdlog::info("FP16 training disabled - using FP32");
+    if (!Gate().enabled) spdlog::info("FP16 training disabled - using FP32");
     metrics_->SetEffectivePrecision(start.precision());
     pool_->Begin(worker_id, start);
   });
@@ -116,6 +123,12 @@ void JobManager::Report(const AttachRequest& event) {
       return OnSteps(job, event.steps());
     case AttachRequest::kCheckpointWritten:
       return OnCheckpoint(job, event.checkpoint_written());
+    case AttachRequest::kPrecisionChanged:
+      return OnPrecisionChanged(job, event.precision_changed());
+    case AttachRequest::kIncident:
+      return OnIncident(job, event.incident());
+    case AttachRequest::kEvaluated:
+      return OnEvaluated(job, event.evaluated());
     case AttachRequest::kFinished:
       return OnFinished(job, event.finished());
     case AttachRequest::kLogLine:
@@ -137,10 +150,17 @@ void JobManager::OnStarted(const Job& job, const training::v1::Started& started)
   Job* running = table_.Edit(id);
   running->mutable_progress()->set_total_steps(started.total_steps());
   running->mutable_progress()->set_step(started.resumed_step());
+  if (!started.has_precision()) return;
+  *running->mutable_precision() = started.precision();
+  table_.Announce(
+      [this, precision = started.precision()] { metrics_->SetEffectivePrecision(precision); });
 }
 
 void JobManager::OnSteps(const Job& job, const training::v1::Steps& steps) {
-  const training::v1::PrecisionMode mode = job.precision().mode();
+  // Each report is of one mode; workers before it was reported named none.
+  const training::v1::PrecisionMode mode =
+      steps.progress().mode() == training::v1::PRECISION_MODE_UNSPECIFIED ? job.precision().mode()
+                                                                          : steps.progress().mode();
   *table_.EditVolatile(job.id())->mutable_progress() = steps.progress();
   table_.Count([this, steps, mode] {
     counters_.steps += steps.new_steps();
@@ -181,8 +201,14 @@ void JobManager::OnFinished(const Job& job, const Finished& finished) {
       if (job.state() == training::v1::JOB_STATE_STARTING) {
         Move(id, training::v1::JOB_STATE_RUNNING, "training");
       }
-      *table_.Edit(id)->mutable_held_out() = finished.held_out();
-      End(id, training::v1::JOB_STATE_SUCCEEDED, "training complete");
+      if (finished.has_held_out()) *table_.Edit(id)->mutable_held_out() = finished.held_out();
+      if (finished.curve().steps_size() > 0) {
+        table_.PutBaseline(WorkloadKey(job.spec()), id, finished.curve());
+      }
+      End(id, training::v1::JOB_STATE_SUCCEEDED,
+          finished.early_end().empty()
+              ? "training complete"
+              : absl::StrCat("training complete, ended early: ", finished.early_end()));
       break;
     case Finished::OUTCOME_STOPPED:
       OnStopped(*table_.Find(id));
@@ -260,6 +286,7 @@ void JobManager::End(const std::string& job_id, JobState state, const std::strin
   Move(job_id, state, reason);
   Job* job = table_.Edit(job_id);
   *job->mutable_end_time() = TimestampNow();
+  WatchFailures(*job);
   table_.Count([this, ended = *job] {
     spdlog::info("job {} {}: {}", ended.id(), JobStateName(ended.state()), ended.state_reason());
     metrics_->JobFinished(ended.state(), ended.failure().cause(), SecondsOnWorkers(ended));

@@ -15,8 +15,8 @@
 namespace genesis {
 namespace {
 
-// Requests are specifications, not tensors.
-constexpr int kMaxRequestBytes = 1024 * 1024;
+// What gRPC itself takes by default: room for a batch of transitions. More comes as more batches.
+constexpr int kMaxRequestBytes = 4 * 1024 * 1024;
 
 absl::Status BindError(const std::string& address, const std::string& cause) {
   return absl::FailedPreconditionError(

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "server/rpc/append_reactor.h"
 #include "server/rpc/page.h"
 #include "server/rpc/status_mapping.h"
 #include "server/rpc/watch_reactor.h"
@@ -125,6 +126,12 @@ ServerUnaryReactor* TrainingServiceImpl::GetServerInfo(
   *response = info_();
   Reply(reactor, "GetServerInfo", absl::OkStatus());
   return reactor;
+}
+
+grpc::ServerReadReactor<training::v1::AppendTrajectoriesRequest>*
+TrainingServiceImpl::AppendTrajectories(CallbackServerContext* context,
+                                        training::v1::AppendTrajectoriesResponse* response) {
+  return StartAppend(context, datasets_, metrics_, response);
 }
 
 }  // namespace genesis

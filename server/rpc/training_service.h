@@ -4,6 +4,7 @@
 
 #include "genesis/training/v1/training_service.grpc.pb.h"
 #include "metrics/metrics.h"
+#include "server/datasets/replay_store.h"
 #include "server/jobs/job_manager.h"
 
 namespace genesis {
@@ -14,8 +15,8 @@ class TrainingServiceImpl final : public training::v1::TrainingService::Callback
  public:
   using InfoSource = std::function<training::v1::GetServerInfoResponse()>;
 
-  TrainingServiceImpl(JobManager* jobs, Metrics* metrics, InfoSource info)
-      : jobs_(jobs), metrics_(metrics), info_(std::move(info)) {}
+  TrainingServiceImpl(JobManager* jobs, ReplayStore* datasets, Metrics* metrics, InfoSource info)
+      : jobs_(jobs), datasets_(datasets), metrics_(metrics), info_(std::move(info)) {}
 
   grpc::ServerUnaryReactor* Train(grpc::CallbackServerContext* context,
                                   const training::v1::TrainRequest* request,
@@ -43,12 +44,16 @@ class TrainingServiceImpl final : public training::v1::TrainingService::Callback
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
                                           const training::v1::GetServerInfoRequest* request,
                                           training::v1::GetServerInfoResponse* response) override;
+  grpc::ServerReadReactor<training::v1::AppendTrajectoriesRequest>* AppendTrajectories(
+      grpc::CallbackServerContext* context,
+      training::v1::AppendTrajectoriesResponse* response) override;
 
  private:
   // Finishes a unary call: maps the status, counts it.
   void Reply(grpc::ServerUnaryReactor* reactor, const char* method, const absl::Status& status);
 
   JobManager* const jobs_;
+  ReplayStore* const datasets_;
   Metrics* const metrics_;
   const InfoSource info_;
 };

@@ -10,9 +10,8 @@ namespace {
 
 using google::protobuf::util::TimeUtil;
 
-constexpr int64_t kSchemaVersion = 1;
-
-constexpr char kSchema[] = R"sql(
+// What brings the schema from each version to the next; the first makes it from nothing.
+constexpr const char* kMigrations[] = {R"sql(
 CREATE TABLE jobs(
   id TEXT PRIMARY KEY,
   ordinal INTEGER NOT NULL UNIQUE,
@@ -37,7 +36,17 @@ CREATE TABLE checkpoints(
   checkpoint BLOB NOT NULL
 ) STRICT;
 PRAGMA user_version = 1;
-)sql";
+)sql",
+                                       R"sql(
+CREATE TABLE baselines(
+  workload BLOB PRIMARY KEY,
+  job_id TEXT NOT NULL,
+  time TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+  curve BLOB NOT NULL
+) STRICT;
+PRAGMA user_version = 2;
+)sql"};
+constexpr int64_t kSchemaVersion = std::size(kMigrations);
 
 }  // namespace
 
@@ -68,7 +77,9 @@ absl::Status JobStore::Migrate() {
   }
   if (*version == kSchemaVersion) return absl::OkStatus();
   absl::Status status = Begin();
-  if (status.ok()) status = database_->Execute(kSchema);
+  for (int64_t i = *version; i < kSchemaVersion && status.ok(); ++i) {
+    status = database_->Execute(kMigrations[i]);
+  }
   if (status.ok()) return Commit();
   Rollback();
   return status;
@@ -155,6 +166,34 @@ absl::Status JobStore::PutCheckpoint(const training::v1::Checkpoint& checkpoint)
       .Bind(4, checkpoint.path())
       .BindBlob(5, checkpoint.SerializeAsString())
       .Run();
+}
+
+absl::StatusOr<training::v1::LossCurve> JobStore::FindBaseline(const std::string& workload) {
+  absl::StatusOr<Statement> find =
+      database_->Prepare("SELECT curve FROM baselines WHERE workload = ?1");
+  if (!find.ok()) return find.status();
+  find->BindBlob(1, workload);
+  const absl::StatusOr<bool> row = find->Step();
+  if (!row.ok()) return row.status();
+  training::v1::LossCurve curve;
+  // A curve that cannot be read is one that is not there: it only helps.
+  if (*row && !curve.ParseFromString(find->Text(0))) curve.Clear();
+  return curve;
+}
+
+absl::Status JobStore::PutBaseline(const std::string& workload, const std::string& job_id,
+                                   const training::v1::LossCurve& curve) {
+  absl::StatusOr<Statement> put = database_->Prepare(
+      "INSERT INTO baselines(workload, job_id, curve) VALUES(?1, ?2, ?3) "
+      "ON CONFLICT(workload) DO UPDATE SET job_id = ?2, curve = ?3, "
+      "time = strftime('%Y-%m-%d %H:%M:%f', 'now')");
+  if (!put.ok()) return put.status();
+  absl::Status status =
+      put->BindBlob(1, workload).Bind(2, job_id).BindBlob(3, curve.SerializeAsString()).Run();
+  if (!status.ok()) return status;
+  return database_->Execute(
+      "DELETE FROM baselines WHERE workload NOT IN "
+      "(SELECT workload FROM baselines ORDER BY time DESC LIMIT 1000)");
 }
 
 absl::Status JobStore::RemoveCheckpoint(const std::string& id) {

@@ -201,7 +201,8 @@ TEST_F(CommandsTest, TrainRefusesABadJobFileWithEveryFault) {
   EXPECT_EQ(Run({"train", "-f", file_}), ExitCode::kUsage);
   EXPECT_EQ(err_.str(),
             file_ + ":2:23: training.max_steps is \"many\"; accepted: a whole number\n" + file_ +
-                ": dataset: required; give it one kind of dataset: trajectories\n");
+                ": dataset: required; give it one kind of dataset: trajectories, replay, tokens, "
+                "arrays or synthetic\n");
   EXPECT_EQ(Run({"train", "-f", "/nowhere.yaml"}), ExitCode::kUsage);
   EXPECT_EQ(err_.str(), "/nowhere.yaml: no such file; check the path\n");
 }

@@ -288,7 +288,9 @@ TEST(OutputTest, PrintsJsonWithTheNamesOfTheProtocol) {
   EXPECT_EQ(ToJson(Running(3).progress(), /*compact=*/true),
             "{\"step\":\"3\",\"total_steps\":\"1000\",\"loss\":0.0123,\"loss_scale\":65536,"
             "\"grad_norm\":0,\"skipped_steps\":\"0\",\"samples\":\"384\","
-            "\"samples_per_second\":6400,\"reduced_precision_steps\":\"0\"}\n");
+            "\"samples_per_second\":6400,\"reduced_precision_steps\":\"0\","
+            "\"mode\":\"PRECISION_MODE_UNSPECIFIED\",\"learning_rate\":0,"
+            "\"scale_backoffs\":\"0\",\"baseline_loss\":0,\"seconds\":0}\n");
   EXPECT_THAT(ToJson(Running(3).progress(), /*compact=*/false), HasSubstr("{\n \"step\": \"3\""));
 }
 
@@ -321,6 +323,8 @@ TEST(OutputTest, PrintsYamlOfEveryKindOfField) {
             "      log_tail:\n"
             "        - \"a \\\"b\\\"\\\\\\n\\u0009\\u007f\"\n"
             "    queue_position: 0\n"
+            "    precision_changes: []\n"
+            "    incidents: []\n"
             "next_page_token: \"\"\n");
   training::v1::StatsResponse stats;
   EXPECT_THAT(ToYaml(stats), HasSubstr("jobs_by_state: {}\n"));

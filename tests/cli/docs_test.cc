@@ -64,17 +64,23 @@ void ExpectNamed(const google::protobuf::Descriptor& type, const std::string& te
 
 TEST(JobFilePageTest, NamesEveryKeyAndShowsItsDefault) {
   const std::string block = YamlBlocks(ReadPage("job_file.md")).at(1);
-  ExpectNamed(*JobSpec::descriptor(), block);
+  // It names these pages for the other kinds of model and data, and for rehearsals.
+  ExpectNamed(*JobSpec::descriptor(),
+              absl::StrCat(block, ReadPage("models.md"), ReadPage("data.md"),
+                           ReadPage("mixed_precision.md")));
   const JobSpec shown = ParseJobFile(block, "job_file.md").value();
   JobSpec defaults = shown;
   defaults.mutable_model()->mutable_world_model()->Clear();
   defaults.mutable_dataset()->mutable_trajectories()->clear_holdout_fraction();
+  defaults.mutable_dataset()->clear_memory_limit_bytes();
+  defaults.mutable_dataset()->clear_sampling();
   defaults.mutable_training()->Clear();
   defaults.mutable_training()->set_epochs(shown.training().epochs());
   defaults.clear_optimizer();
   defaults.clear_precision();
   defaults.mutable_precision()->set_mode(shown.precision().mode());
   defaults.mutable_checkpoint()->clear_keep_last();
+  defaults.mutable_checkpoint()->clear_keep_best();
   defaults.clear_max_restarts();
   EXPECT_TRUE(MessageDifferencer::Equals(shown, WithDefaults(defaults, LossScaleSettings())));
 }

@@ -125,8 +125,10 @@ TEST(JobSpecValidationTest, AcceptsTheEdgesOfEveryRange) {
 TEST(JobSpecValidationTest, NamesEveryFaultOfAnEmptyJobAtOnce) {
   EXPECT_THAT(
       Faults(JobSpec()),
-      ElementsAre("model: required; give it one kind of model: world_model",
-                  "dataset: required; give it one kind of dataset: trajectories",
+      ElementsAre("model: required; give it one kind of model: world_model, transformer, "
+                  "radio_unet or torchscript",
+                  "dataset: required; give it one kind of dataset: trajectories, replay, tokens, "
+                  "arrays or synthetic",
                   "training: its length is required; give training.max_steps (1 to 1000000000000) "
                   "or training.epochs (1 to 1000000)"));
 }
@@ -167,12 +169,12 @@ TEST(JobSpecValidationTest, RefusesValuesOutOfRangeInTheOrderOfTheProtocol) {
                   "optimizer.beta2 is -0.5; accepted: above 0 and below 1, or -1 for 0",
                   "optimizer.epsilon is -1; accepted: a finite number > 0",
                   "optimizer.weight_decay is -2; accepted: a finite number > 0, or -1 for no decay",
+                  "checkpoint.every_steps is -1; accepted: >= 0",
+                  "checkpoint.keep_last is 1001; accepted: 1 to 1000",
                   "precision.loss_scale is -1; accepted: a finite float > 0",
                   "precision.growth_factor is 1; accepted: a finite number > 1",
                   "precision.backoff_factor is 1; accepted: above 0 and below 1",
                   "precision.growth_interval is -1; accepted: >= 1",
-                  "checkpoint.every_steps is -1; accepted: >= 0",
-                  "checkpoint.keep_last is 1001; accepted: 1 to 1000",
                   "max_restarts is 1001; accepted: 0 to 1000"));
 }
 
@@ -209,16 +211,96 @@ TEST(JobSpecValidationTest, RefusesStepsTogetherWithEpochs) {
       ElementsAre("training.max_steps: 100 conflicts with training.epochs 3; give one of the two"));
 }
 
-TEST(JobSpecValidationTest, RefusesModesThatAreNotTrained) {
-  const std::pair<int, std::string> rows[] = {{2, "FP16"}, {3, "BF16"}, {6, "AUTO"}, {17, "17"}};
-  for (const auto& [mode, name] : rows) {
+TEST(JobSpecValidationTest, TakesEveryModeOfTheProtocolAndNoOther) {
+  for (int mode = 0; mode < training::v1::PrecisionMode_ARRAYSIZE; ++mode) {
     JobSpec spec = Smallest();
     spec.mutable_precision()->set_mode(static_cast<training::v1::PrecisionMode>(mode));
-    EXPECT_THAT(Faults(spec),
-                ElementsAre("precision.mode is " + name +
-                            "; accepted: FP32, MIXED_FP16, MIXED_BF16 (FP16, BF16 and AUTO are not "
-                            "trained by this version)"));
+    EXPECT_THAT(Faults(spec), IsEmpty()) << mode;
+    // What is stored is checked again when it is submitted again.
+    EXPECT_THAT(Faults(WithDefaults(spec, LossScaleSettings())), IsEmpty()) << mode;
   }
+  EXPECT_THAT(FaultsAfter([](JobSpec& spec) {
+                spec.mutable_precision()->set_mode(static_cast<training::v1::PrecisionMode>(17));
+              }),
+              ElementsAre("precision.mode is 17; accepted: FP32, FP16, BF16, MIXED_FP16, "
+                          "MIXED_BF16, AUTO"));
+}
+
+TEST(JobSpecValidationTest, NamesBothPlacesOfConflictsAroundPrecision) {
+  EXPECT_THAT(
+      FaultsAfter([](JobSpec& spec) {
+        spec.mutable_precision()->set_loss_scale(8);
+        spec.mutable_precision()->set_min_loss_scale(16);
+        spec.mutable_precision()->set_max_loss_scale(4);
+      }),
+      ElementsAre("precision.min_loss_scale: 16 conflicts with precision.loss_scale 8, which "
+                  "has to be at least as large",
+                  "precision.loss_scale: 8 conflicts with precision.max_loss_scale 4, which "
+                  "has to be at least as large"));
+  EXPECT_THAT(
+      FaultsAfter([](JobSpec& spec) {
+        spec.mutable_precision()->set_mode(training::v1::PRECISION_MODE_BF16);
+        spec.mutable_precision()->add_fallbacks(training::v1::PRECISION_MODE_BF16);
+        spec.mutable_precision()->add_fallbacks(training::v1::PRECISION_MODE_AUTO);
+      }),
+      ElementsAre("precision.fallbacks[0]: BF16 conflicts with precision.mode, which is the "
+                  "same; a job cannot fall back to what it left",
+                  "precision.fallbacks[1] is AUTO; accepted: FP32, FP16, BF16, MIXED_FP16 "
+                  "or MIXED_BF16"));
+  EXPECT_THAT(
+      FaultsAfter([](JobSpec& spec) {
+        spec.mutable_precision()->set_mode(training::v1::PRECISION_MODE_FP32);
+        spec.mutable_precision()->set_promote_after_steps(5);
+      }),
+      ElementsAre("precision.promote_after_steps: 5 conflicts with precision.mode FP32, which "
+                  "never falls back; remove one of the two"));
+}
+
+TEST(JobSpecValidationTest, NamesBothPlacesOfConflictsAroundTheOptimizer) {
+  EXPECT_THAT(FaultsAfter([](JobSpec& spec) {
+                spec.mutable_optimizer()->set_kind(training::v1::OPTIMIZER_KIND_SGD);
+                spec.mutable_optimizer()->set_beta1(0.9);
+                spec.mutable_optimizer()->set_nesterov(true);
+              }),
+              ElementsAre("optimizer.beta1: 0.9 conflicts with optimizer.kind SGD, which does not "
+                          "use it; remove one of the two",
+                          "optimizer.nesterov: true needs optimizer.momentum above 0; give one, or "
+                          "remove nesterov"));
+  EXPECT_THAT(
+      FaultsAfter([](JobSpec& spec) { spec.mutable_optimizer()->set_momentum(0.9); }),
+      ElementsAre("optimizer.momentum: 0.9 conflicts with optimizer.kind ADAMW or ADAM, which "
+                  "does not use it; remove one of the two"));
+  EXPECT_THAT(FaultsAfter([](JobSpec& spec) {
+                spec.mutable_optimizer()->mutable_schedule()->set_warmup_steps(101);
+              }),
+              ElementsAre("optimizer.schedule.warmup_steps: 101 conflicts with training.max_steps "
+                          "100; the warm-up has to end before the job"));
+}
+
+TEST(JobSpecValidationTest, WantsEvaluationsWhereSomethingDependsOnThem) {
+  const char* const kRest =
+      " needs evaluation.every_steps, which is 0; give the steps between evaluations (>= 1), or "
+      "remove ";
+  EXPECT_THAT(FaultsAfter([](JobSpec& spec) {
+                spec.mutable_evaluation()->set_patience(3);
+                spec.mutable_training()->set_target_loss(0.5);
+                spec.mutable_checkpoint()->set_keep_best(2);
+              }),
+              ElementsAre(std::string("evaluation.patience: 3") + kRest + "evaluation.patience",
+                          std::string("training.target_loss: 0.5") + kRest + "training.target_loss",
+                          std::string("checkpoint.keep_best: 2") + kRest + "checkpoint.keep_best"));
+}
+
+TEST(JobSpecValidationTest, ChecksRehearsals) {
+  EXPECT_THAT(FaultsAfter([](JobSpec& spec) {
+                spec.add_rehearsals()->set_micro_batch(1);
+                spec.mutable_rehearsals(0)->set_amount(-1);
+              }),
+              ElementsAre("rehearsals[0].kind: required; give INF, NAN, SPIKE or SLOW",
+                          "rehearsals[0].at_step: required; give the step (>= 1) that it acts in",
+                          "rehearsals[0].micro_batch is 1; accepted: 0 to 0, for "
+                          "training.gradient_accumulation_steps counts micro-batches",
+                          "rehearsals[0].amount is -1; accepted: a finite number > 0"));
 }
 
 TEST(JobSpecValidationTest, NamesBothPlacesOfALossScaleConflict) {
@@ -252,14 +334,15 @@ TEST(JobSpecValidationTest, ChecksTheDatasetPath) {
   EXPECT_THAT(faults("deep/er/a..b.npz"), IsEmpty());
   EXPECT_THAT(faults("/data/walks.npz"), IsEmpty());
   EXPECT_THAT(faults(""), ElementsAre("dataset.trajectories.path: required; give the path of an "
-                                      ".npz file below the dataset root"));
+                                      ".npz, .jsonl or .safetensors file below the dataset root"));
   const std::string escape = "; accepted: a path without \"..\"; it may not leave the dataset root";
   for (const std::string path : {"../walks.npz", "a/../../walks.npz", "a/.."}) {
     EXPECT_THAT(faults(path),
                 ElementsAre("dataset.trajectories.path is \"" + path + "\"" + escape));
   }
   EXPECT_THAT(faults("walks.csv"), ElementsAre("dataset.trajectories.path is \"walks.csv\"; "
-                                               "accepted: a path that ends in .npz"));
+                                               "accepted: a path that ends in .npz or .jsonl "
+                                               "or .safetensors"));
   EXPECT_THAT(faults(std::string("a\0.npz", 6)),
               ElementsAre("dataset.trajectories.path is \"a\\000.npz\"; accepted: a path without a "
                           "NUL byte"));

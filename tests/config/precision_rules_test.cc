@@ -153,19 +153,21 @@ EffectivePrecision Effective(PrecisionMode requested, bool gate_open, CpuFallbac
 // Every mode on every kind of device, with the gate open.
 struct Row {
   PrecisionMode requested;
-  PrecisionMode plain_cpu, plain_cpu_fp32_policy, native_cpu, native_cpu_fp32_policy;
-  PrecisionMode cuda_75, cuda_80, cuda_90;
+  PrecisionMode plain_cpu, plain_cpu_fp32_policy, native_cpu, native_cpu_fp32_policy, emulating_cpu;
+  PrecisionMode cuda_61, cuda_75, cuda_80, cuda_90;
 };
 
+// clang-format off
 constexpr Row kTable[] = {
-    {kUnspecified, kFp32, kFp32, kMixedBf16, kFp32, kMixedFp16, kMixedFp16, kMixedFp16},
-    {kFp32, kFp32, kFp32, kFp32, kFp32, kFp32, kFp32, kFp32},
-    {kFp16, kFp32, kFp32, kFp32, kFp32, kFp32, kFp32, kFp32},
-    {kBf16, kFp32, kFp32, kFp32, kFp32, kFp32, kFp32, kFp32},
-    {kMixedFp16, kFp32, kFp32, kMixedBf16, kFp32, kMixedFp16, kMixedFp16, kMixedFp16},
-    {kMixedBf16, kMixedBf16, kMixedBf16, kMixedBf16, kMixedBf16, kFp32, kMixedBf16, kMixedBf16},
-    {kAuto, kFp32, kFp32, kFp32, kFp32, kFp32, kFp32, kFp32},
+    {kUnspecified, kFp32, kFp32, kMixedBf16, kFp32, kMixedFp16, kFp32, kMixedFp16, kMixedFp16, kMixedFp16},
+    {kFp32, kFp32, kFp32, kFp32, kFp32, kFp32, kFp32, kFp32, kFp32, kFp32},
+    {kFp16, kFp32, kFp32, kMixedBf16, kFp32, kFp16, kFp32, kFp16, kFp16, kFp16},
+    {kBf16, kBf16, kBf16, kBf16, kBf16, kBf16, kFp32, kFp32, kBf16, kBf16},
+    {kMixedFp16, kFp32, kFp32, kMixedBf16, kFp32, kMixedFp16, kFp32, kMixedFp16, kMixedFp16, kMixedFp16},
+    {kMixedBf16, kMixedBf16, kMixedBf16, kMixedBf16, kMixedBf16, kMixedBf16, kFp32, kFp32, kMixedBf16, kMixedBf16},
+    {kAuto, kFp32, kFp32, kAuto, kAuto, kAuto, kFp32, kAuto, kAuto, kAuto},
 };
+// clang-format on
 
 TEST(EffectivePrecisionTest, FollowsTheTruthTableOfModePolicyAndDevice) {
   static_assert(std::size(kTable) == training::v1::PrecisionMode_ARRAYSIZE);
@@ -175,6 +177,9 @@ TEST(EffectivePrecisionTest, FollowsTheTruthTableOfModePolicyAndDevice) {
         {Cpu(false), CpuFallback::kFp32, row.plain_cpu_fp32_policy},
         {Cpu(true), CpuFallback::kBf16, row.native_cpu},
         {Cpu(true), CpuFallback::kFp32, row.native_cpu_fp32_policy},
+        {Cpu(false), CpuFallback::kEmulate, row.emulating_cpu},
+        {Cuda(61), CpuFallback::kBf16, row.cuda_61},
+        {Cuda(61), CpuFallback::kEmulate, row.cuda_61},
         {Cuda(75), CpuFallback::kBf16, row.cuda_75},
         {Cuda(75), CpuFallback::kFp32, row.cuda_75},
         {Cuda(80), CpuFallback::kBf16, row.cuda_80},
@@ -188,10 +193,36 @@ TEST(EffectivePrecisionTest, FollowsTheTruthTableOfModePolicyAndDevice) {
       EXPECT_EQ(open.requested(), row.requested) << what;
       EXPECT_EQ(open.device(), device.name()) << what;
       EXPECT_THAT(open.reason(), testing::StartsWith(PrecisionName(expected) + ": ")) << what;
+      const PrecisionMode wanted = row.requested == kUnspecified ? kMixedFp16 : row.requested;
+      if (expected == wanted) {
+        EXPECT_EQ(open.refused_size(), 0) << what;
+      } else {
+        ASSERT_EQ(open.refused_size(), 1) << what;
+        EXPECT_THAT(open.refused(0), testing::StartsWith(PrecisionName(wanted) + ": ")) << what;
+      }
       const EffectivePrecision closed = Effective(row.requested, false, fallback, device);
       EXPECT_EQ(closed.mode(), kFp32) << what;
     }
   }
+}
+
+TEST(AllowedModesTest, AreWhatRunsInHardwareOrWasNamed) {
+  PrecisionGate open;
+  open.enabled = true;
+  training::v1::PrecisionSpec spec;
+  const auto allowed = [&](const DeviceInfo& device) {
+    return AllowedModes(spec, open, CpuFallback::kBf16, device);
+  };
+  EXPECT_THAT(allowed(Cpu(false)), ElementsAre(kFp32));
+  EXPECT_THAT(allowed(Cpu(true)), ElementsAre(kFp32, kBf16, kMixedBf16));
+  EXPECT_THAT(allowed(Cuda(75)), ElementsAre(kFp32, kFp16, kMixedFp16));
+  EXPECT_THAT(allowed(Cuda(90)), ElementsAre(kFp32, kFp16, kBf16, kMixedFp16, kMixedBf16));
+  EXPECT_THAT(AllowedModes(spec, PrecisionGate(), CpuFallback::kBf16, Cuda(90)),
+              ElementsAre(kFp32));
+  spec.add_fallbacks(kMixedBf16);
+  EXPECT_THAT(allowed(Cpu(false)), ElementsAre(kFp32, kMixedBf16));
+  spec.set_mode(kAuto);
+  EXPECT_THAT(allowed(Cuda(90)), ElementsAre(kMixedBf16, kMixedFp16, kFp32));
 }
 
 TEST(EffectivePrecisionTest, GivesTheReason) {
@@ -220,7 +251,14 @@ TEST(EffectivePrecisionTest, GivesTheReason) {
             "MIXED_BF16: asked for by the job; warning: this processor has no native BF16 "
             "(avx512_bf16 or amx_bf16), so it is emulated and slower than FP32");
   EXPECT_EQ(reason(kAuto, true, CpuFallback::kBf16, Cpu(true)),
-            "FP32: AUTO is not trained by this version");
+            "AUTO: the worker measures and chooses");
+  EXPECT_EQ(reason(kAuto, true, CpuFallback::kBf16, Cpu(false)),
+            "FP32: nothing to choose from: cpu multiplies neither FP16 nor BF16 in hardware");
+  EXPECT_EQ(reason(kFp16, true, CpuFallback::kBf16, Cuda(61)),
+            "FP32: FP16 training needs compute capability 7.0; cuda:0 has 6.1");
+  EXPECT_EQ(reason(kMixedFp16, true, CpuFallback::kEmulate, Cpu(false)),
+            "MIXED_FP16: asked for by the job; warning: FP16 is emulated on a CPU (20 to 140 times "
+            "slower than FP32), as precision.cpu_fallback emulate asks");
 }
 
 TEST(PrecisionNamesTest, AreFrozen) {

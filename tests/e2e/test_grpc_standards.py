@@ -35,7 +35,7 @@ class Standards(harness.DaemonTest):
             service = DescriptorPool(database).FindServiceByName(TRAINING)
             self.assertEqual([method.name for method in service.methods],
                              ["Train", "GetJob", "ListJobs", "WatchJob", "CancelJob", "Checkpoint",
-                              "ListCheckpoints", "Stats", "GetServerInfo"])
+                              "ListCheckpoints", "Stats", "GetServerInfo", "AppendTrajectories"])
 
 
 if __name__ == "__main__":

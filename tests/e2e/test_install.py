@@ -40,7 +40,7 @@ class Install(unittest.TestCase):
         proto = "share/genesis/proto/genesis/training/v1/"
         self.assertEqual(files, {
             "bin/genesisd", "bin/genesis-worker", "bin/genesisctl", "share/doc/genesis/README.md",
-            proto + "job.proto", proto + "training_service.proto", proto + "worker_service.proto"})
+            *(proto + path.name for path in (SOURCE / proto.removeprefix("share/genesis/")).iterdir())})
 
 
 if __name__ == "__main__":

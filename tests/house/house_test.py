@@ -14,8 +14,9 @@ BUF = os.environ["GENESIS_BUF"]
 MAY_INCLUDE = {
     "config": {"proto"},
     "metrics": {"config", "proto"},
-    "server": {"metrics", "config", "proto"},
-    "trainer": {"config", "proto"},
+    "replay": {"config", "proto"},
+    "server": {"metrics", "config", "proto", "replay"},
+    "trainer": {"config", "proto", "replay"},
     "cli": {"config", "proto"},
 }
 FOLDERS = set(MAY_INCLUDE) | {"proto", "tests"}
@@ -25,6 +26,9 @@ NOT_OURS = {"build", "genesis-data", "__pycache__", ".git", ".cache", ".venv", "
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2|c10d)/")
 # Written in two parts, so that this file does not hold what it looks for.
+# A row of docs/promised_cases.md names tests as `file` `Suite.Name`, `Suite.Name`; `file` ...
+CASE_FILE = re.compile(r"`(tests/[\w./]+\.(?:cc|py))`")
+CASE_NAME = re.compile(r"`(\w+)\.(\w+)`")
 LEFT_OVER = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
 
 
@@ -42,6 +46,17 @@ def folder_of(include: str) -> str:
     if first == "genesis":
         return "proto"
     return first if first in FOLDERS and "/" in include else ""
+
+
+def has_test(path: pathlib.Path, suite: str, name: str) -> bool:
+    if not path.exists():
+        return False
+    text = path.read_text()
+    if path.suffix == ".cc":
+        return re.search(rf"^TEST(_F|_P)?\(\s*{suite},\s*{name}\)", text, re.MULTILINE) is not None
+    # The methods of a class are indented until its end.
+    body = re.search(rf"^class {suite}\b.*\n((?:[ \t].*\n|\n)*)", text, re.MULTILINE)
+    return body is not None and re.search(rf"^    def {name}\(", body[1], re.MULTILINE) is not None
 
 
 class House(unittest.TestCase):

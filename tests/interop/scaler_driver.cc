@@ -1,21 +1,38 @@
 // Runs GradScaler over an overflow script and prints the scale after every step as the eight hex
 // digits of its float. Standard input: initial scale, growth factor, backoff factor, interval, then
 // one 0 or 1 (overflow) per step.
+//
+//   scaler_driver [DEVICE]   cpu (the default) or cuda:0; exits 2 where that device is not there
 #include <bit>
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
+#include <string>
 
 #include "trainer/precision/grad_scaler.h"
+#include "trainer/run/device.h"
 
-int main() {
+int main(int argc, char** argv) {
+  const std::string name = argc > 1 ? argv[1] : "cpu";
+  if (name != "cpu") {
+    // Loads LibTorch's CUDA library, which this program is not linked with.
+    std::string note;
+    const std::string present = genesis::DetectDevice(&note).name();
+    if (present != name) {
+      std::cerr << "scaler_driver: device " << name << " is not here; accepted: cpu"
+                << (present == "cpu" ? "" : " and " + present) << "\n"
+                << note << std::endl;
+      return 2;
+    }
+  }
+  const at::Device device(name);
   genesis::GradScalerOptions options;
   std::cin >> options.initial_scale >> options.growth_factor >> options.backoff_factor >>
       options.growth_interval;
-  genesis::GradScaler scaler(options, at::kCPU);
+  genesis::GradScaler scaler(options, device);
   for (int overflow = 0; std::cin >> overflow;) {
-    scaler.Update(at::full({}, overflow, at::kFloat));
+    scaler.Update(at::full({}, overflow, at::TensorOptions(device).dtype(at::kFloat)));
     std::printf("%08" PRIx32 "\n", std::bit_cast<uint32_t>(scaler.scale().item<float>()));
   }
   return 0;

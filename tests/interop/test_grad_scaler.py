@@ -10,16 +10,16 @@ import torch
 import twin
 
 
-def torch_scales(settings, script):
+def torch_scales(settings, script, device="cpu"):
     scale, growth, backoff, interval = settings
-    scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_factor=growth,
+    scaler = torch.amp.GradScaler(device, init_scale=scale, growth_factor=growth,
                                   backoff_factor=backoff, growth_interval=interval)
-    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter = torch.nn.Parameter(torch.zeros(1, device=device))
     optimizer = torch.optim.SGD([parameter], lr=0.0)
     scales = []
     for overflow in script:
         scaler.scale(parameter.sum())  # Makes the scaler's tensors.
-        parameter.grad = torch.tensor([float("inf") if overflow else 1.0])
+        parameter.grad = torch.tensor([float("inf") if overflow else 1.0], device=device)
         scaler.step(optimizer)
         scaler.update()
         scales.append(struct.pack(">f", scaler.get_scale()).hex())

@@ -59,6 +59,11 @@ class Dataset:
         held_out = max(1, round(holdout * len(ends)))
         self.training_size = int(ends[len(ends) - held_out - 1])
 
+    def to(self, device):
+        for name in ("observation", "action", "next_observation", "change", "reward", "done"):
+            setattr(self, name, getattr(self, name).to(device))
+        return self
+
     def statistics(self, name):
         values = getattr(self, name)[: self.training_size].double()
         deviation = values.std(0, correction=0)

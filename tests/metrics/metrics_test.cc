@@ -64,9 +64,14 @@ void Fill(Metrics& metrics) {
   metrics.JobFinished(training::v1::JOB_STATE_FAILED, training::v1::FAILURE_CAUSE_OUT_OF_MEMORY, 3);
   training::v1::Steps steps = SomeSteps();
   steps.set_cuda_memory_allocated_bytes(1 << 20);
+  steps.mutable_progress()->set_baseline_loss(0.25);
   metrics.Steps(steps, training::v1::PRECISION_MODE_MIXED_FP16);
+  metrics.PrecisionChanged("overflow");
+  metrics.IncidentSeen("overflow_warning");
+  metrics.Evaluated(0.5);
   metrics.CheckpointWritten(0.2, 4096);
   metrics.CheckpointFailed();
+  metrics.TransitionsAppended(52);
   metrics.WorkerRestarted("crash");
   metrics.SetQueueDepth(3);
   metrics.SetWorkers(1, 1, 2);
@@ -93,15 +98,20 @@ TEST(MetricNames, AreFrozenBecauseDashboardsAndAlertsTypeThem) {
                                         "genesis_effective_precision_info",
                                         "genesis_fp16_overflow_steps_total",
                                         "genesis_fp16_training_steps_total",
+                                        "genesis_fp32_baseline_loss",
                                         "genesis_grad_norm",
+                                        "genesis_held_out_loss",
+                                        "genesis_incidents_total",
                                         "genesis_jobs",
                                         "genesis_jobs_finished_total",
                                         "genesis_loss_scale",
                                         "genesis_optimizer_steps_total",
+                                        "genesis_precision_changes_total",
                                         "genesis_queue_depth",
                                         "genesis_ready",
                                         "genesis_reduced_precision_enabled",
                                         "genesis_requests_total",
+                                        "genesis_scale_backoffs_total",
                                         "genesis_scale_growths_total",
                                         "genesis_skipped_steps_total",
                                         "genesis_step_duration_seconds",
@@ -110,6 +120,7 @@ TEST(MetricNames, AreFrozenBecauseDashboardsAndAlertsTypeThem) {
                                         "genesis_training_samples_total",
                                         "genesis_training_success_total",
                                         "genesis_training_total",
+                                        "genesis_transitions_appended_total",
                                         "genesis_worker_restarts_total",
                                         "genesis_worker_slots",
                                         "genesis_workers",
@@ -192,6 +203,15 @@ TEST(MetricsPage, AReportOfStepsIsCounted) {
   EXPECT_EQ(Value(metrics, "genesis_loss_scale" + all), "32768");
   EXPECT_EQ(Value(metrics, "genesis_optimizer_steps_total" + mode), "20");
   EXPECT_EQ(Value(metrics, "genesis_step_duration_seconds_count" + mode), "20");
+}
+
+TEST(MetricsPage, AppendedTransitionsAddUp) {
+  Metrics metrics("stable", "1.2.3");
+  const std::string series = "genesis_transitions_appended_total{deployment=\"stable\"}";
+  EXPECT_EQ(Value(metrics, series), "0");
+  metrics.TransitionsAppended(52);
+  metrics.TransitionsAppended(3);
+  EXPECT_EQ(Value(metrics, series), "55");
 }
 
 TEST(MetricsPage, Fp32StepsAreNeitherReducedPrecisionNorDoTheyHaveAScale) {

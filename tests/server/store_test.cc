@@ -70,6 +70,40 @@ TEST(JobStore, ARollbackLeavesNothing) {
   EXPECT_TRUE((*store)->LoadJobs()->empty());
 }
 
+TEST(JobStore, AStoreOfTheFirstSchemaIsBroughtUpAndKeepsItsJobs) {
+  TempDir temp;
+  training::v1::Job job;
+  job.set_id("kept");
+  {
+    const auto store = JobStore::Open(temp.path());
+    ASSERT_TRUE((*store)->Begin().ok());
+    ASSERT_TRUE((*store)->PutJob(job).ok());
+    ASSERT_TRUE((*store)->Commit().ok());
+    auto database = Database::Open(temp.path() + "/jobs.db");
+    ASSERT_TRUE((*database)->Execute("DROP TABLE baselines; PRAGMA user_version = 1").ok());
+  }
+  const auto store = JobStore::Open(temp.path());
+  ASSERT_TRUE(store.ok()) << store.status();
+  EXPECT_EQ((*store)->LoadJobs()->at(0).id(), "kept");
+  EXPECT_EQ((*store)->FindBaseline("w")->steps_size(), 0);
+}
+
+TEST(JobStore, KeepsTheNewestBaselineOfAWorkload) {
+  TempDir temp;
+  training::v1::LossCurve curve;
+  curve.add_steps(1);
+  curve.add_losses(0.5);
+  {
+    const auto store = JobStore::Open(temp.path());
+    ASSERT_TRUE((*store)->PutBaseline(std::string("a\0b", 3), "first", curve).ok());
+    curve.set_losses(0, 0.25);
+    ASSERT_TRUE((*store)->PutBaseline(std::string("a\0b", 3), "second", curve).ok());
+  }
+  const auto store = JobStore::Open(temp.path());
+  EXPECT_EQ((*store)->FindBaseline(std::string("a\0b", 3))->losses(0), 0.25);
+  EXPECT_EQ((*store)->FindBaseline(std::string("a\0c", 3))->losses_size(), 0);
+}
+
 TEST(JobStore, ANewerSchemaIsRefused) {
   TempDir temp;
   {
@@ -79,7 +113,7 @@ TEST(JobStore, ANewerSchemaIsRefused) {
   const auto store = JobStore::Open(temp.path());
   EXPECT_EQ(
       store.status().message(),
-      "the store has schema 7, this genesisd knows up to 1; run the newer genesisd, or another "
+      "the store has schema 7, this genesisd knows up to 2; run the newer genesisd, or another "
       "--data-dir");
 }
 

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "replay/crc32c.h"
 #include "tests/temp_dir.h"
 #include "trainer/checkpoint/durable_file.h"
 
@@ -51,6 +52,43 @@ TEST(CheckpointFolderTest, RemovesWhatAKilledWorkerLeft) {
   ASSERT_TRUE(folder.Prepare().ok());
   EXPECT_FALSE(fs::exists(temp.path() + "/.a-step-000000000100.pt.tmp-77-0"));
   EXPECT_TRUE(fs::exists(temp.path() + "/.b-step-000000000100.pt.tmp-77-0"));
+}
+
+TEST(CheckpointFolderTest, RemovesManifestsWithoutTheirCheckpoint) {
+  const TempDir temp;
+  temp.Write("a-step-000000000100.pt.manifest.json", "{}");
+  temp.Write("a-step-000000000200.pt.manifest.json", "{}");
+  temp.Write("a-step-000000000200.pt", "x");
+  temp.Write("b-step-000000000100.pt.manifest.json", "another job's");
+  CheckpointFolder folder(temp.path(), "a");
+  ASSERT_TRUE(folder.Prepare().ok());
+  EXPECT_FALSE(fs::exists(temp.path() + "/a-step-000000000100.pt.manifest.json"));
+  EXPECT_TRUE(fs::exists(temp.path() + "/a-step-000000000200.pt.manifest.json"));
+  EXPECT_TRUE(fs::exists(temp.path() + "/b-step-000000000100.pt.manifest.json"));
+}
+
+TEST(Crc32cTest, IsThatOfThePublishedVectorsWithAndWithoutTheInstruction) {
+  // RFC 3720, B.4.
+  std::string ascending(32, '\0');
+  for (size_t i = 0; i < ascending.size(); ++i) ascending[i] = static_cast<char>(i);
+  const std::pair<std::string, uint32_t> vectors[] = {{"123456789", 0xE3069283},
+                                                      {std::string(32, '\0'), 0x8A9136AA},
+                                                      {std::string(32, '\xff'), 0x62A8AB43},
+                                                      {ascending, 0x46DD794E},
+                                                      {"", 0}};
+  for (const auto& [bytes, crc] : vectors) {
+    EXPECT_EQ(Crc32c(0, bytes.data(), bytes.size()), crc);
+    EXPECT_EQ(Crc32cPortable(0, bytes.data(), bytes.size()), crc);
+  }
+  // In pieces of every length, at every alignment.
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += static_cast<char>(i * 37);
+  const uint32_t whole = Crc32cPortable(0, text.data(), text.size());
+  for (size_t cut = 0; cut <= text.size(); ++cut) {
+    const uint32_t first = Crc32c(0, text.data(), cut);
+    EXPECT_EQ(Crc32c(first, text.data() + cut, text.size() - cut), whole);
+    EXPECT_EQ(Crc32cPortable(first, text.data() + cut, text.size() - cut), whole);
+  }
 }
 
 TEST(DurableFileTest, AppearsOnlyWhenCommitted) {

@@ -4,12 +4,20 @@
 #include <string>
 #include <vector>
 
+#include "config/job_spec.h"
 #include "genesis/training/v1/worker_service.pb.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/npz_writer.h"
 #include "trainer/run/training_run.h"
 
 namespace genesis {
+
+inline training::v1::DeviceInfo TestCpu() {
+  training::v1::DeviceInfo device;
+  device.set_name("cpu");
+  device.set_cpu_isa("avx2");
+  return device;
+}
 
 // A tiny job on the spiral data, written to `folder`: 40 steps of a batch of 32 in FP32.
 inline training::v1::StartJob TinyJob(const TempDir& folder) {
@@ -35,6 +43,12 @@ inline training::v1::StartJob TinyJob(const TempDir& folder) {
   spec.mutable_optimizer()->set_epsilon(1e-8);
   spec.mutable_optimizer()->set_weight_decay(0.01);
   spec.mutable_checkpoint()->set_keep_last(3);
+  spec = WithDefaults(spec, LossScaleSettings());
+  for (const auto mode :
+       {training::v1::PRECISION_MODE_FP32, training::v1::PRECISION_MODE_MIXED_BF16,
+        training::v1::PRECISION_MODE_MIXED_FP16}) {
+    start.add_allowed_modes(mode);
+  }
   return start;
 }
 
@@ -50,12 +64,20 @@ class RecordingObserver : public RunObserver {
   void OnCheckpoint(const training::v1::CheckpointWritten& event) override {
     checkpoints.push_back(event);
   }
+  void OnPrecisionChanged(const training::v1::PrecisionChange& event) override {
+    changes.push_back(event);
+  }
+  void OnIncident(const training::v1::Incident& event) override { incidents.push_back(event); }
+  void OnEvaluated(const training::v1::Evaluation& event) override { evaluations.push_back(event); }
   void OnLog(const std::string& line) override { log += line + "\n"; }
 
   training::v1::Started started;
   std::vector<StepRecord> steps;
   std::vector<training::v1::Steps> reports;
   std::vector<training::v1::CheckpointWritten> checkpoints;
+  std::vector<training::v1::PrecisionChange> changes;
+  std::vector<training::v1::Incident> incidents;
+  std::vector<training::v1::Evaluation> evaluations;
   std::string log;
   std::function<void(int64_t)> on_step;
 };

@@ -39,8 +39,27 @@ TEST(PickleReaderTest, RefusesByNameWhatWouldRunCode) {
               HasSubstr("wants to call os.system; accepted: tensors"));
 }
 
+TEST(PickleReaderTest, SaysWhichEntryItRefuses) {
+  // {"model": {"a": 1, "args": argparse.Namespace()}}
+  EXPECT_THAT(Fault("\x80\x02}q\x00(X\x05\x00\x00\x00model}q\x01(X\x01\x00\x00\x00"s +
+                    "aK\x01X\x04\x00\x00\x00"s + "argscargparse\nNamespace\n)Ruu."s),
+              HasSubstr("wants to call argparse.Namespace in entry model.args"));
+}
+
+TEST(PickleReaderTest, ReadsWhatProtocolFourAdds) {
+  // pickle.dumps({"ab": collections.OrderedDict(c=5)}, protocol=4), framed and memoized.
+  const auto document = ReadPickle(
+      "\x80\x04\x95\x30\x00\x00\x00\x00\x00\x00\x00}\x94\x8c\x02"s + "ab\x94\x8c\x0b"s +
+      "collections\x94\x8c\x0bOrderedDict\x94\x93\x94)R\x94\x8c\x01"s + "c\x94K\x05ss."s);
+  ASSERT_TRUE(document.ok()) << document.status();
+  const PickleValue* const inner = document->root->Find("ab");
+  ASSERT_NE(inner, nullptr);
+  EXPECT_EQ(*inner->Find("c")->As<int64_t>(), 5);
+}
+
 TEST(PickleReaderTest, RefusesOpcodesAndProtocolsThatNoCheckpointNeeds) {
-  EXPECT_THAT(Fault("\x80\x04."s), HasSubstr("has pickle protocol 4; accepted: 2"));
+  EXPECT_THAT(Fault("\x80\x01."s), HasSubstr("has pickle protocol 1; accepted: 2 to 5"));
+  EXPECT_THAT(Fault("\x80\x06."s), HasSubstr("has pickle protocol 6; accepted: 2 to 5"));
   EXPECT_THAT(Fault("\x80\x02i."s), HasSubstr("uses pickle opcode 0x69"));
 }
 

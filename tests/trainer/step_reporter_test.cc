@@ -22,12 +22,11 @@ class Recorder : public RunObserver {
 
 class StepReporterTest : public testing::Test {
  protected:
-  StepReporter Make(bool reduced_precision = false) {
+  StepReporter Make() {
     training::v1::Progress progress;
     progress.set_samples(1000);
     StepReporter::Options options;
     options.samples_per_step = 10;
-    options.reduced_precision = reduced_precision;
     options.clock = [this] { return now_; };
     return StepReporter(recorder_, progress, options);
   }
@@ -39,7 +38,7 @@ class StepReporterTest : public testing::Test {
 TEST_F(StepReporterTest, ReportsTheFirstStepAtOnceAndThenEveryTenthOfASecond) {
   StepReporter reporter = Make();
   for (int64_t step = 1; step <= 50; ++step) {
-    reporter.Add({.step = step}, 1, 0.004);
+    reporter.Add({.step = step}, 1, 0, 0.004);
     now_ += milliseconds(4);
   }
   ASSERT_EQ(recorder_.reports.size(), 2u);
@@ -55,17 +54,40 @@ TEST_F(StepReporterTest, ReportsTheFirstStepAtOnceAndThenEveryTenthOfASecond) {
 }
 
 TEST_F(StepReporterTest, CountsSkippedStepsAndGrowthsOfTheScale) {
-  StepReporter reporter = Make(/*reduced_precision=*/true);
-  reporter.Add({.step = 1, .loss_scale = 4, .skipped = true}, 2, 0.1);
-  reporter.Add({.step = 2, .loss_scale = 2}, 4, 0.1);
+  StepReporter reporter = Make();
+  const auto mode = training::v1::PRECISION_MODE_MIXED_FP16;
+  reporter.Add({.step = 1, .loss_scale = 4, .skipped = true, .mode = mode}, 2, 0, 0.1);
+  reporter.Add({.step = 2, .loss_scale = 2, .mode = mode}, 4, 0.5, 0.1);
   reporter.Flush();
   ASSERT_EQ(recorder_.reports.size(), 2u);
   EXPECT_EQ(recorder_.reports[0].new_skipped_steps(), 1);
   EXPECT_EQ(recorder_.reports[0].new_scale_growths(), 0);
+  EXPECT_EQ(recorder_.reports[0].new_scale_backoffs(), 1);
+  EXPECT_EQ(recorder_.reports[1].new_scale_backoffs(), 0);
+  EXPECT_EQ(recorder_.reports[1].progress().baseline_loss(), 0.5);
+  EXPECT_EQ(recorder_.reports[1].progress().mode(), mode);
   EXPECT_EQ(recorder_.reports[1].new_scale_growths(), 1);
   EXPECT_EQ(reporter.progress().skipped_steps(), 1);
   EXPECT_EQ(reporter.progress().reduced_precision_steps(), 2);
   EXPECT_EQ(reporter.progress().loss_scale(), 4);
+}
+
+TEST_F(StepReporterTest, GoesBackToAnEarlierStepAndCountsEveryStepMade) {
+  StepReporter reporter = Make();
+  for (int64_t step = 1; step <= 5; ++step) reporter.Add({.step = step}, 1, 0, 0.1);
+  RunPosition position;
+  position.step = 2;
+  position.samples = 1020;
+  position.loss = 0.25;
+  reporter.Rewind(position);
+  EXPECT_EQ(reporter.progress().step(), 2);
+  EXPECT_EQ(reporter.progress().samples(), 1020);
+  EXPECT_EQ(reporter.progress().loss(), 0.25);
+  reporter.Add({.step = 3}, 1, 0, 0.1);
+  reporter.Flush();
+  int64_t steps = 0;
+  for (const training::v1::Steps& report : recorder_.reports) steps += report.new_steps();
+  EXPECT_EQ(steps, 6);
 }
 
 }  // namespace

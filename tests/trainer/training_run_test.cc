@@ -20,7 +20,7 @@ using training::v1::StartJob;
 
 class TrainingRunTest : public testing::Test {
  protected:
-  Finished Run() { return RunTraining(job_, control_, observer_); }
+  Finished Run() { return RunTraining(job_, TestCpu(), control_, observer_); }
   // Of step 20 and 40.
   void RunOnceWithCheckpoints() {
     job_.mutable_spec()->mutable_checkpoint()->set_every_steps(20);
@@ -183,7 +183,7 @@ TEST_F(TrainingRunTest, RefusesABatchLargerThanTheData) {
   const Finished finished = Run();
   EXPECT_EQ(finished.failure().cause(), training::v1::FAILURE_CAUSE_CONFIG);
   EXPECT_EQ(finished.failure().message(),
-            "training.batch_size is 193; accepted for this dataset: 1 to 192, the transitions that "
+            "training.batch_size is 193; accepted for this dataset: 1 to 192, the examples that "
             "it trains on");
 }
 

@@ -10,6 +10,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/verify.h"
 
 namespace genesis {
 namespace {
@@ -45,6 +47,12 @@ absl::Status CheckpointFolder::Prepare() {
     if (absl::StartsWith(name, "." + prefix_) && absl::StrContains(name, ".tmp-")) {
       fs::remove(fs::path(folder_) / name, error);
     }
+    if (absl::StartsWith(name, prefix_) && absl::EndsWith(name, ManifestPath(kSuffix))) {
+      const std::string checkpoint = name.substr(0, name.size() - ManifestPath("").size());
+      if (!fs::exists(fs::path(folder_) / checkpoint)) {
+        fs::remove(fs::path(folder_) / name, error);
+      }
+    }
   }
   return absl::OkStatus();
 }
@@ -72,14 +80,61 @@ std::vector<int64_t> CheckpointFolder::Steps() const {
   return steps;
 }
 
-std::vector<std::string> CheckpointFolder::Retain(int64_t keep, int64_t step) const {
+std::vector<std::string> CheckpointFolder::Paths() const {
   std::vector<int64_t> steps = Steps();
-  const auto rank = [step](int64_t s) { return std::pair(s <= step, s); };
-  std::sort(steps.begin(), steps.end(), [&](int64_t a, int64_t b) { return rank(a) > rank(b); });
+  std::sort(steps.rbegin(), steps.rend());
+  std::vector<std::string> paths;
+  for (const int64_t step : steps) paths.push_back(Path(step));
+  return paths;
+}
+
+// From the manifests, so that it is the same after a restart.
+std::set<int64_t> CheckpointFolder::Best(const std::vector<int64_t>& steps, int64_t count) const {
+  std::vector<std::pair<double, int64_t>> losses;
+  for (const int64_t step : count > 0 ? steps : std::vector<int64_t>()) {
+    const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(Path(step));
+    if (manifest.ok() && manifest->held_out_loss) {
+      losses.emplace_back(*manifest->held_out_loss, step);
+    }
+  }
+  std::sort(losses.begin(), losses.end());
+  std::set<int64_t> best;
+  for (size_t i = 0; i < losses.size() && i < static_cast<size_t>(count); ++i) {
+    best.insert(losses[i].second);
+  }
+  return best;
+}
+
+std::vector<std::string> CheckpointFolder::Retain(int64_t keep_last, int64_t step,
+                                                  int64_t keep_best) const {
+  std::vector<int64_t> current;  // Newest first.
+  std::vector<int64_t> going;
+  for (const int64_t s : Steps()) (s <= step ? current : going).push_back(s);
+  std::sort(current.rbegin(), current.rend());
+  std::sort(going.rbegin(), going.rend());
+  const std::set<int64_t> best = Best(current, keep_best);
+  const auto sound = [this](int64_t s) { return VerifyCheckpoint(Path(s)).ok(); };
+  bool safe = false;  // A kept one verifies.
+  std::vector<int64_t> older;
+  for (size_t i = 0; i < current.size(); ++i) {
+    const bool kept =
+        static_cast<int64_t>(i) < std::max<int64_t>(keep_last, 1) || best.contains(current[i]);
+    if (!kept) {
+      older.push_back(current[i]);
+    } else if (!safe) {
+      safe = sound(current[i]);
+    }
+  }
+  older.insert(older.end(), going.begin(), going.end());
   std::vector<std::string> removed;
-  for (size_t i = static_cast<size_t>(keep); i < steps.size(); ++i) {
+  for (const int64_t s : older) {
+    if (!safe && sound(s)) {
+      safe = true;
+      continue;
+    }
     std::error_code error;
-    if (fs::remove(Path(steps[i]), error)) removed.push_back(Id(steps[i]));
+    if (fs::remove(Path(s), error)) removed.push_back(Id(s));
+    fs::remove(ManifestPath(Path(s)), error);
   }
   return removed;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,8 @@ class CheckpointFolder {
  public:
   CheckpointFolder(const std::string& folder, const std::string& job_id);
 
-  // Makes the folder and removes what a killed worker left half written.
+  // Makes the folder and removes what a killed worker left half written: temporary files, and
+  // manifests without their checkpoint.
   absl::Status Prepare();
 
   // Absolute.
@@ -23,12 +25,18 @@ class CheckpointFolder {
   // "<job id>-step-<step>"
   std::string Id(int64_t step) const;
 
-  // Removes all but `keep` checkpoints and returns the ids of the removed. The newest up to `step`
-  // are kept; those of later steps are of a course that the job has left, and go first.
-  std::vector<std::string> Retain(int64_t keep, int64_t step) const;
+  // Paths, newest first.
+  std::vector<std::string> Paths() const;
+
+  // Removes all but some checkpoints, with their manifests, and returns the ids of the removed.
+  // Kept are the newest `keep_last` (at least one) up to `step` and, as their manifests say, the
+  // `keep_best` with the lowest held-out loss; those of later steps are of a course that the job
+  // has left, and go first. Where none of these verifies, the newest that does is kept too.
+  std::vector<std::string> Retain(int64_t keep_last, int64_t step, int64_t keep_best = 0) const;
 
  private:
   std::vector<int64_t> Steps() const;
+  std::set<int64_t> Best(const std::vector<int64_t>& steps, int64_t count) const;
 
   std::string folder_;
   std::string prefix_;  // "<job id>-step-"

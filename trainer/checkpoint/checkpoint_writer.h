@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -8,10 +9,16 @@
 
 namespace genesis {
 
-// Writes `state` as a file that torch.load opens with its defaults: a dict of model_state_dict,
-// optimizer_state_dict (of torch.optim.AdamW), scaler_state_dict (of torch.amp.GradScaler, empty
-// where the mode has no scale) and genesis (format_version, position, generator state). The file is
-// there only when it is whole and durable. Returns its size. RESOURCE_EXHAUSTED on a full disk.
-absl::StatusOr<int64_t> WriteCheckpoint(const TrainingState& state, const std::string& path);
+// What the manifest says besides the state.
+struct CheckpointMeta {
+  std::string job_id;
+  std::optional<double> held_out_loss = std::nullopt;  // At this step, where it was measured.
+};
+
+// Writes `state` as a file that torch.load opens with its defaults; docs/checkpoints.md describes
+// it. The manifest is written first, and the file is there only when it is whole and durable.
+// Returns its size. RESOURCE_EXHAUSTED on a full disk. Throws what LibTorch throws.
+absl::StatusOr<int64_t> WriteCheckpoint(const TrainingState& state, const std::string& path,
+                                        const CheckpointMeta& meta = {});
 
 }  // namespace genesis

@@ -20,6 +20,10 @@ absl::Status IoError(const std::string& path, const std::string& what, int error
     return absl::ResourceExhaustedError(
         absl::StrCat(message, "; free space there or lower checkpoint.keep_last"));
   }
+  if (error == EFBIG) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(message, "; raise the limit on the size of files (ulimit -f) there"));
+  }
   if (error == EACCES || error == EROFS) return absl::PermissionDeniedError(message);
   return absl::UnknownError(message);
 }

@@ -25,6 +25,8 @@ class DurableFile {
   absl::Status Commit();
 
   uint64_t size() const { return size_; }
+  // The first error, or OK.
+  const absl::Status& status() const { return status_; }
 
  private:
   DurableFile(std::string path, std::string temporary, int fd);

@@ -8,7 +8,7 @@
 
 namespace genesis {
 
-// The opcodes of protocol 2 that torch.save and the pickler of LibTorch write.
+// The opcodes that torch.save and the pickler of LibTorch write, with protocols 2 to 5.
 enum PickleOpcode : unsigned char {
   kMark = '(',
   kStop = '.',
@@ -41,6 +41,12 @@ enum PickleOpcode : unsigned char {
   kNewTrue = 0x88,
   kNewFalse = 0x89,
   kLong1 = 0x8a,
+  kLong4 = 0x8b,
+  kShortBinUnicode = 0x8c,
+  kBinUnicode8 = 0x8d,
+  kStackGlobal = 0x93,
+  kMemoize = 0x94,
+  kFrame = 0x95,
 };
 
 // The rule behind a name such as torch._utils._rebuild_tensor_v2; nullopt for one that is not
@@ -51,6 +57,7 @@ inline std::optional<PickleGlobal> FindGlobal(const std::string& name) {
       {"torch._utils._rebuild_tensor_v2", {kRebuildTensor}},
       {"torch._utils._rebuild_parameter", {kRebuildParameter}},
       {"collections.OrderedDict", {kOrderedDict}},
+      {"torch.Size", {kSize}},
       {"torch.FloatStorage", {kStorageType, ElementType::kFloat32}},
       {"torch.DoubleStorage", {kStorageType, ElementType::kFloat64}},
       {"torch.HalfStorage", {kStorageType, ElementType::kFloat16}},

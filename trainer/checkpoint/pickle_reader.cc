@@ -4,29 +4,15 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "trainer/checkpoint/pickle_calls.h"
 #include "trainer/checkpoint/pickle_format.h"
 
 namespace genesis {
 namespace {
-
-// The T that item `index` of a list is, or nullptr.
-template <typename T>
-const T* ItemAs(const PickleList& list, size_t index) {
-  return index < list.items.size() ? list.items[index]->As<T>() : nullptr;
-}
-
-std::optional<std::vector<int64_t>> Integers(const PickleList* list) {
-  if (list == nullptr) return std::nullopt;
-  std::vector<int64_t> integers;
-  for (size_t i = 0; i < list->items.size(); ++i) {
-    const auto* const integer = ItemAs<int64_t>(*list, i);
-    if (integer == nullptr || *integer < 0) return std::nullopt;
-    integers.push_back(*integer);
-  }
-  return integers;
-}
 
 // The stack machine that a pickle is a program for. After a fault it goes on with empty values
 // until the step ends; the first fault is what Run returns.
@@ -46,21 +32,31 @@ class Machine {
 
  private:
   static constexpr PickleValue* kMarkItem = nullptr;
+  // About 200,000 tensors; bounds the memory that a small file can ask for.
+  static constexpr size_t kMaxValues = 4'000'000;
 
   void Step() {
     const auto opcode = static_cast<unsigned char>(Byte());
     if (!status_.ok() || Scalar(opcode) || Container(opcode) || Memory(opcode)) return;
     switch (opcode) {
       case kProtocol:
-        if (const int version = Byte(); version != 2) {
-          Refuse(absl::StrCat("has pickle protocol ", version, "; accepted: 2"));
+        if (const int version = Byte(); version < 2 || version > 5) {
+          Refuse(absl::StrCat("has pickle protocol ", version, "; accepted: 2 to 5"));
         }
+        return;
+      case kFrame:
+        // The length of what follows, for readers that read ahead.
+        Number<uint64_t>();
         return;
       case kStop:
         stopped_ = true;
         return;
-      case kGlobal:
-        return PushGlobal();
+      case kGlobal: {
+        const std::string module = Line();
+        return PushGlobal(module, Line());
+      }
+      case kStackGlobal:
+        return PushStackGlobal();
       case kPersistentId:
         return PushStorage();
       case kReduce:
@@ -68,10 +64,13 @@ class Machine {
       case kBuild:
         // Attributes of an ordered dict (a Python state dict carries _metadata): of no use here.
         Pop();
+        Top<PickleDict>();
         return;
       default:
         return Refuse(absl::StrCat("uses pickle opcode 0x", absl::Hex(opcode, absl::kZeroPad2),
-                                   ", which no checkpoint needs"));
+                                   Where(),
+                                   "; accepted: what torch.save writes for tensors, "
+                                   "dicts, lists, numbers and strings"));
     }
   }
 
@@ -90,11 +89,17 @@ class Machine {
       case kBinInt2:
         return Push(int64_t{Number<uint16_t>()});
       case kLong1:
-        return PushLong();
+        return PushLong(static_cast<size_t>(Byte()));
+      case kLong4:
+        return PushLong(Number<uint32_t>());
       case kBinFloat:
         return PushFloat();
       case kBinUnicode:
         return Push(Take(Number<uint32_t>()));
+      case kShortBinUnicode:
+        return Push(Take(static_cast<size_t>(Byte())));
+      case kBinUnicode8:
+        return Push(Take(Number<uint64_t>()));
       default:
         return false;
     }
@@ -135,6 +140,8 @@ class Machine {
         return Remember(static_cast<uint32_t>(Byte()));
       case kLongBinPut:
         return Remember(Number<uint32_t>());
+      case kMemoize:
+        return Remember(static_cast<uint32_t>(memory_.size()));
       case kBinGet:
         return Recall(static_cast<uint32_t>(Byte()));
       case kLongBinGet:
@@ -144,8 +151,34 @@ class Machine {
     }
   }
 
+  // " in entry model.weight": the keys of the dicts that are being filled.
+  std::string Where() const {
+    std::string path;
+    for (size_t at = 0; at + 1 < stack_.size();) {
+      const bool is_dict = stack_[at] != kMarkItem && stack_[at]->As<PickleDict>() != nullptr;
+      if (!is_dict) {
+        ++at;
+        continue;
+      }
+      // A key alone, or a mark and then key, value, key, value, ... up to the next mark.
+      const bool marked = stack_[at + 1] == kMarkItem;
+      size_t key = at + (marked ? 2 : 1);
+      while (marked && key + 2 < stack_.size() && stack_[key + 1] != kMarkItem &&
+             stack_[key + 2] != kMarkItem) {
+        key += 2;
+      }
+      if (key >= stack_.size() || stack_[key] == kMarkItem) break;
+      if (const auto* const text = stack_[key]->As<std::string>()) {
+        absl::StrAppend(&path, path.empty() ? "" : ".", text->substr(0, 100));
+      }
+      at = key + 1;
+    }
+    return path.empty() ? "" : absl::StrCat(" in entry ", absl::Utf8SafeCHexEscape(path));
+  }
+
   void Break(const std::string& what) {
-    status_.Update(absl::DataLossError(absl::StrCat("the pickle is broken: ", what)));
+    status_.Update(absl::DataLossError(
+        absl::StrCat("the pickle is broken at byte ", at_, Where(), ": ", what)));
   }
   void Refuse(const std::string& what) { status_.Update(absl::InvalidArgumentError(what)); }
 
@@ -175,13 +208,20 @@ class Machine {
 
   template <typename T>
   bool Push(T value) {
+    if (document_.values.size() >= kMaxValues) {
+      Refuse(absl::StrCat("holds more than ", kMaxValues, " values; accepted: up to that many"));
+      return true;
+    }
     document_.values.push_back(PickleValue{std::move(value)});
     stack_.push_back(&document_.values.back());
     return true;
   }
-  bool PushLong() {
-    const std::string raw = Take(static_cast<size_t>(Byte()));
-    if (raw.size() > sizeof(uint64_t)) Refuse("holds an integer beyond 64 bits");
+  bool PushLong(size_t size) {
+    const std::string raw = Take(size);
+    if (raw.size() > sizeof(uint64_t)) {
+      Refuse(absl::StrCat("holds an integer of ", raw.size(), " bytes", Where(),
+                          "; accepted: at most 8"));
+    }
     // Two's complement, little-endian, as short as possible.
     uint64_t value = !raw.empty() && (raw.back() & 0x80) != 0 ? ~uint64_t{0} : 0;
     std::memcpy(&value, raw.data(), std::min(raw.size(), sizeof(value)));
@@ -264,57 +304,37 @@ class Machine {
     return true;
   }
 
-  void PushGlobal() {
-    const std::string module = Line();
-    const std::string name = absl::StrCat(module, ".", Line());
-    const std::optional<PickleGlobal> global = FindGlobal(name);
+  void PushGlobal(const std::string& module, const std::string& name) {
+    const std::string full = absl::StrCat(module, ".", name);
+    const std::optional<PickleGlobal> global = FindGlobal(full);
     if (global) {
       Push(*global);
     } else if (status_.ok()) {
-      Refuse(absl::StrCat("wants to call ", name,
+      Refuse(absl::StrCat("wants to call ", absl::Utf8SafeCHexEscape(full.substr(0, 200)), Where(),
                           "; accepted: tensors, dicts, lists, numbers and strings"));
     }
   }
-  // ("storage", type, key, device, number of elements)
+  void PushStackGlobal() {
+    const auto* const name = Pop()->As<std::string>();
+    const auto* const module = Pop()->As<std::string>();
+    if (name == nullptr || module == nullptr) return Break("a global has no name");
+    PushGlobal(*module, *name);
+  }
+  // torch.save names the storage of a tensor by a persistent id.
   void PushStorage() {
     const auto* const id = Pop()->As<PickleList>();
-    if (id == nullptr) return Break("a storage is malformed");
-    const auto* const type = ItemAs<PickleGlobal>(*id, 1);
-    const auto* const key = ItemAs<std::string>(*id, 2);
-    const auto* const elements = ItemAs<int64_t>(*id, 4);
-    if (type == nullptr || key == nullptr || elements == nullptr || *elements < 0) {
-      return Break("a storage is malformed");
-    }
-    Push(PickleStorage{.key = *key, .type = type->type, .elements = *elements});
+    const std::optional<PickleStorage> storage =
+        id != nullptr ? BuildPickleStorage(*id) : std::nullopt;
+    if (!storage) return Break("a storage is malformed");
+    Push(*storage);
   }
   void Call() {
     const auto* const arguments = Pop()->As<PickleList>();
     const auto* const callee = Pop()->As<PickleGlobal>();
     if (arguments == nullptr || callee == nullptr) return Break("it calls what cannot be called");
-    if (callee->rule == PickleRule::kRebuildTensor) return PushTensor(*arguments);
-    if (callee->rule == PickleRule::kOrderedDict && arguments->items.empty()) {
-      Push(PickleDict{});
-      return;
-    }
-    // (tensor, requires_grad, hooks)
-    const auto* const tensor = ItemAs<PickleTensor>(*arguments, 0);
-    if (callee->rule != PickleRule::kRebuildParameter || tensor == nullptr) {
-      return Break("a call has arguments that do not fit");
-    }
-    Push(*tensor);
-  }
-  // (storage, offset, sizes, strides, requires_grad, hooks)
-  void PushTensor(const PickleList& arguments) {
-    const auto* const storage = ItemAs<PickleStorage>(arguments, 0);
-    const auto* const offset = ItemAs<int64_t>(arguments, 1);
-    const auto sizes = Integers(ItemAs<PickleList>(arguments, 2));
-    const auto strides = Integers(ItemAs<PickleList>(arguments, 3));
-    if (storage == nullptr || offset == nullptr || *offset < 0 || !sizes || !strides ||
-        sizes->size() != strides->size()) {
-      return Break("a tensor is malformed");
-    }
-    Push(
-        PickleTensor{.storage = *storage, .offset = *offset, .sizes = *sizes, .strides = *strides});
+    std::optional<PickleValue> result = CallPickleGlobal(*callee, *arguments);
+    if (!result) return Break("a call has arguments that do not fit");
+    Push(std::move(result->value));
   }
 
   const std::string& bytes_;

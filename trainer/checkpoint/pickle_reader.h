@@ -8,26 +8,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "trainer/data/element_type.h"
 
 namespace genesis {
 
-// Number formats of tensors that a checkpoint may hold.
-enum class ElementType {
-  kFloat32,
-  kFloat64,
-  kFloat16,
-  kBfloat16,
-  kInt64,
-  kInt32,
-  kInt16,
-  kInt8,
-  kUint8,
-  kBool
-};
-
 // What a pickle may name in order to build a tensor or an ordered dict; each stands for a fixed
 // rule of the reader, not for code.
-enum class PickleRule { kRebuildTensor, kRebuildParameter, kOrderedDict, kStorageType };
+enum class PickleRule { kRebuildTensor, kRebuildParameter, kOrderedDict, kSize, kStorageType };
 struct PickleGlobal {
   PickleRule rule = PickleRule::kStorageType;
   ElementType type = ElementType::kFloat32;  // Of kStorageType.
@@ -75,9 +62,10 @@ struct PickleDocument {
   const PickleValue* root = nullptr;
 };
 
-// Reads the pickle of a checkpoint written by torch.save or by ours (protocol 2). Knows tensors,
-// dicts, lists, tuples, numbers, strings, bool and None only; no code runs. INVALID_ARGUMENT names
-// anything else ("wants to call os.system"), DATA_LOSS for broken bytes.
+// Reads the pickle of a checkpoint written by torch.save (protocols 2 to 5) or by ours. Knows
+// tensors, parameters, dicts, lists, tuples, numbers, strings, bool and None only; no code runs.
+// INVALID_ARGUMENT names anything else and the entry that it is in ("wants to call os.system in
+// entry model.x"), DATA_LOSS for broken bytes.
 absl::StatusOr<PickleDocument> ReadPickle(const std::string& bytes);
 
 }  // namespace genesis

@@ -13,10 +13,15 @@ std::string FirstNonFinite(const TrainingState& state) {
   for (const auto& [name, tensor] : state.model) {
     if (!IsFinite(tensor)) return name;
   }
-  for (size_t i = 0; i < state.optimizer.size(); ++i) {
-    if (!IsFinite(state.optimizer[i].exp_avg) || !IsFinite(state.optimizer[i].exp_avg_sq)) {
-      return absl::StrCat("the optimizer's moments of ", state.model[i].first);
+  for (size_t i = 0; i < state.optimizer.parameters.size(); ++i) {
+    for (const auto& [name, tensor] : state.optimizer.parameters[i]) {
+      if (!IsFinite(tensor)) {
+        return absl::StrCat("the optimizer's ", name, " of ", state.model[i].first);
+      }
     }
+  }
+  for (const auto& [name, tensor] : state.ema) {
+    if (!IsFinite(tensor)) return absl::StrCat("the average of ", name);
   }
   return "";
 }

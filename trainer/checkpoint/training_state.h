@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,32 +11,50 @@
 
 #include "genesis/training/v1/job.pb.h"
 #include "trainer/data/batch_sampler.h"
-#include "trainer/optim/fused_adamw.h"
+#include "trainer/optim/optimizer_state.h"
 #include "trainer/precision/grad_scaler.h"
+#include "trainer/precision/policy.h"
 
 namespace genesis {
 
 // How far a job is, over all attempts.
 struct RunPosition {
-  int64_t step = 0;
+  int64_t step = 0;           // Made, skipped ones included.
+  int64_t applied_steps = 0;  // Whose update was applied: what schedules and averages count.
   int64_t samples = 0;
   int64_t skipped_steps = 0;
   int64_t reduced_precision_steps = 0;
+  int64_t scale_backoffs = 0;
+  double seconds = 0;  // Of training.
   SamplerPosition sampler;
   uint64_t seed = 0;
   double loss = 0;
   training::v1::PrecisionMode mode = training::v1::PRECISION_MODE_FP32;
 };
 
+// Where held-out evaluation stands.
+struct EvaluationState {
+  double best_loss = std::numeric_limits<double>::infinity();
+  int64_t best_step = 0;
+  int32_t without_improvement = 0;
+};
+
 // All that a run continues from, on the CPU and apart from the run's own tensors: once taken at a
 // step boundary it can be written while training goes on.
 struct TrainingState {
   std::vector<std::pair<std::string, at::Tensor>> model;  // Parameters, then buffers; float32.
-  std::vector<AdamWParameterState> optimizer;             // In the order of the parameters.
-  AdamWOptions optimizer_options;
+  // Names that Python's state_dict() has besides, each with the entry of `model` it shares.
+  std::vector<std::pair<std::string, std::string>> tied;
+  OptimizerState optimizer;
+  // Moving average of the parameters, under their names; empty where there is none.
+  std::vector<std::pair<std::string, at::Tensor>> ema;
   std::optional<GradScalerState> scaler;  // Where the mode has a loss scale.
   at::Tensor rng_state;                   // Of torch's generator on the CPU.
+  at::Tensor device_rng_state;            // Of the device's; undefined on a CPU.
+  at::Tensor priorities;                  // float32 [examples]; undefined with uniform sampling.
   RunPosition position;
+  PolicyState policy;
+  EvaluationState evaluation;
 };
 
 // Name of the first tensor that holds a NaN or an Inf, or "". Such a state is never written.

@@ -1,13 +1,10 @@
 #include "trainer/data/zip_archive.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -41,11 +38,16 @@ T Number(const std::string& bytes, uint64_t offset) {
   return value;
 }
 
-absl::Status OpenError(const std::string& path, int error) {
-  const std::string message = absl::StrCat(path, ": cannot be opened: ", std::strerror(error));
-  if (error == ENOENT) return absl::NotFoundError(message);
-  if (error == EACCES) return absl::PermissionDeniedError(message);
-  return absl::UnknownError(message);
+bool Holds(const DataFile& file, uint64_t offset, uint64_t size) {
+  return offset <= file.size() && size <= file.size() - offset;
+}
+
+// nullopt when the range is not inside the file or the disk fails.
+std::optional<std::string> ReadRange(const DataFile& file, uint64_t offset, uint64_t size) {
+  if (!Holds(file, offset, size)) return std::nullopt;
+  std::string bytes(size, '\0');
+  if (!file.Read(offset, size, bytes.data()).ok()) return std::nullopt;
+  return bytes;
 }
 
 // The 64-bit value of a field whose 32-bit form says "see the zip64 extra field". The values stand
@@ -99,51 +101,16 @@ std::optional<std::string> Inflate(const std::string& compressed, uint64_t size)
 
 }  // namespace
 
-class ZipArchive::File {
- public:
-  File(int fd, uint64_t size) : fd_(fd), size_(size) {}
-  ~File() { close(fd_); }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
-  uint64_t size() const { return size_; }
-  bool Holds(uint64_t offset, uint64_t size) const {
-    return offset <= size_ && size <= size_ - offset;
-  }
-
-  // nullopt when the range is not inside the file or the disk fails.
-  std::optional<std::string> Read(uint64_t offset, uint64_t size) const {
-    if (!Holds(offset, size)) return std::nullopt;
-    std::string bytes(size, '\0');
-    for (uint64_t done = 0; done < size;) {
-      const ssize_t got =
-          pread(fd_, bytes.data() + done, size - done, static_cast<off_t>(offset + done));
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) return std::nullopt;
-      done += static_cast<uint64_t>(got);
-    }
-    return bytes;
-  }
-
- private:
-  const int fd_;
-  const uint64_t size_;
-};
-
 absl::StatusOr<ZipArchive> ZipArchive::Open(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return OpenError(path, errno);
-  struct stat info {};
-  const int stat_result = fstat(fd, &info);
+  absl::StatusOr<std::shared_ptr<const DataFile>> file = DataFile::Open(path);
+  if (!file.ok()) return file.status();
   ZipArchive archive;
   archive.path_ = path;
-  archive.file_ = std::make_shared<File>(fd, static_cast<uint64_t>(info.st_size));
-  if (stat_result != 0 || !S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": is not a regular file"));
-  }
+  archive.file_ = *std::move(file);
   absl::StatusOr<Directory> directory = archive.FindDirectory();
   if (!directory.ok()) return directory.status();
   if (absl::Status status = archive.ReadDirectory(*directory); !status.ok()) return status;
+  if (absl::Status status = archive.CheckOverlaps(); !status.ok()) return status;
   return archive;
 }
 
@@ -160,7 +127,7 @@ absl::Status ZipArchive::Corrupt(const std::string& what) const {
 absl::StatusOr<ZipArchive::Directory> ZipArchive::FindDirectory() const {
   const uint64_t tail_size = std::min(file_->size(), kEndSize + kMaxComment);
   const uint64_t tail_offset = file_->size() - tail_size;
-  const std::optional<std::string> tail = file_->Read(tail_offset, tail_size);
+  const std::optional<std::string> tail = ReadRange(*file_, tail_offset, tail_size);
   if (!tail) return Corrupt("its end cannot be read");
   // The end record is last, before a comment of unknown length: look for it backwards.
   std::optional<uint64_t> end;
@@ -177,11 +144,11 @@ absl::StatusOr<ZipArchive::Directory> ZipArchive::FindDirectory() const {
                            directory.records == 0xFFFFu;
   if (!needs_zip64) return directory;
   if (end_offset < kLocator64Size) return Corrupt("its zip64 locator is missing");
-  const auto locator = file_->Read(end_offset - kLocator64Size, kLocator64Size);
+  const auto locator = ReadRange(*file_, end_offset - kLocator64Size, kLocator64Size);
   if (!locator || Number<uint32_t>(*locator, 0) != kLocator64) {
     return Corrupt("its zip64 locator is missing");
   }
-  const auto end64 = file_->Read(Number<uint64_t>(*locator, 8), kEnd64Size);
+  const auto end64 = ReadRange(*file_, Number<uint64_t>(*locator, 8), kEnd64Size);
   if (!end64 || Number<uint32_t>(*end64, 0) != kEndOfDirectory64) {
     return Corrupt("its zip64 locator points to no zip64 end record");
   }
@@ -191,7 +158,7 @@ absl::StatusOr<ZipArchive::Directory> ZipArchive::FindDirectory() const {
 }
 
 absl::Status ZipArchive::ReadDirectory(const Directory& directory) {
-  const auto bytes = file_->Read(directory.offset, directory.size);
+  const auto bytes = ReadRange(*file_, directory.offset, directory.size);
   if (!bytes) return Corrupt("its central directory lies outside the file");
   uint64_t at = 0;
   for (uint64_t i = 0; i < directory.records; ++i) {
@@ -232,7 +199,7 @@ absl::Status ZipArchive::AddRecord(const std::string& header, std::string name,
                       .crc = Number<uint32_t>(header, 16),
                       .method = Number<uint16_t>(header, 10)};
   if ((flags & 1) != 0) return Corrupt(absl::StrCat("record ", name, " is encrypted"));
-  if (!file_->Holds(record.header_offset, record.compressed_size)) {
+  if (!Holds(*file_, record.header_offset, record.compressed_size)) {
     return Corrupt(absl::StrCat("record ", name, " lies outside the file"));
   }
   const bool sane = record.method == kStored
@@ -248,18 +215,68 @@ absl::Status ZipArchive::AddRecord(const std::string& header, std::string name,
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ZipArchive::ReadCompressed(const std::string& name,
-                                                       const Record& record) const {
-  const auto local = file_->Read(record.header_offset, kLocalHeaderSize);
+// Records that share bytes are how a small file unpacks to a huge one.
+absl::Status ZipArchive::CheckOverlaps() const {
+  std::map<uint64_t, const std::string*> by_offset;
+  for (const auto& [name, record] : records_) {
+    const auto [at, fresh] = by_offset.emplace(record.header_offset, &name);
+    if (!fresh) return Corrupt(absl::StrCat("records ", *at->second, " and ", name, " overlap"));
+  }
+  for (auto at = by_offset.begin(); at != by_offset.end(); ++at) {
+    const auto next = std::next(at);
+    if (next == by_offset.end()) break;
+    const uint64_t size = records_.at(*at->second).compressed_size;
+    const uint64_t room = next->first - at->first;
+    if (room >= kLocalHeaderSize && size <= room - kLocalHeaderSize) continue;
+    return Corrupt(absl::StrCat("records ", *at->second, " and ", *next->second, " overlap"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> ZipArchive::DataOffset(const std::string& name,
+                                                const Record& record) const {
+  const auto local = ReadRange(*file_, record.header_offset, kLocalHeaderSize);
   if (!local || Number<uint32_t>(*local, 0) != kLocalHeader) {
     return Corrupt(absl::StrCat("record ", name, " has no header"));
   }
   // Sizes come from the central directory: writers of streams leave them empty here.
-  const uint64_t data_offset = record.header_offset + kLocalHeaderSize +
-                               Number<uint16_t>(*local, 26) + Number<uint16_t>(*local, 28);
-  auto bytes = file_->Read(data_offset, record.compressed_size);
+  const uint64_t offset = record.header_offset + kLocalHeaderSize + Number<uint16_t>(*local, 26) +
+                          Number<uint16_t>(*local, 28);
+  if (!Holds(*file_, offset, record.compressed_size)) {
+    return Corrupt(absl::StrCat("record ", name, " is cut off"));
+  }
+  return offset;
+}
+
+absl::StatusOr<std::string> ZipArchive::ReadCompressed(const std::string& name,
+                                                       const Record& record) const {
+  const absl::StatusOr<uint64_t> offset = DataOffset(name, record);
+  if (!offset.ok()) return offset.status();
+  auto bytes = ReadRange(*file_, *offset, record.compressed_size);
   if (!bytes) return Corrupt(absl::StrCat("record ", name, " is cut off"));
   return *std::move(bytes);
+}
+
+absl::StatusOr<ZipArchive::Location> ZipArchive::Locate(const std::string& name) const {
+  const Record& record = records_.at(name);
+  const absl::StatusOr<uint64_t> offset = DataOffset(name, record);
+  if (!offset.ok()) return offset.status();
+  return Location{.stored = record.method == kStored, .offset = *offset, .size = record.size};
+}
+
+absl::Status ZipArchive::CheckStored(const std::string& name) const {
+  const absl::StatusOr<Location> place = Locate(name);
+  if (!place.ok()) return place.status();
+  std::string piece;
+  uLong crc = 0;
+  for (uint64_t done = 0; done < place->size; done += piece.size()) {
+    piece.resize(std::min<uint64_t>(place->size - done, 1 << 20));
+    absl::Status status = file_->Read(place->offset + done, piece.size(), piece.data());
+    if (!status.ok()) return status;
+    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(piece.data()), piece.size());
+  }
+  if (static_cast<uint32_t>(crc) == records_.at(name).crc) return absl::OkStatus();
+  return Corrupt(absl::StrCat("record ", name, " fails its checksum; the file is damaged"));
 }
 
 absl::StatusOr<std::string> ZipArchive::Read(const std::string& name) const {

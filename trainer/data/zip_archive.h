@@ -8,12 +8,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "trainer/data/data_file.h"
 
 namespace genesis {
 
 // A zip file opened for reading: both .npz datasets and .pt checkpoints are zip files. Reads the
 // central directory when opened (zip64 included), records on demand (stored and deflate), and
-// checks every offset against the file and every record against its CRC-32.
+// checks every offset against the file, that no two records overlap, and every record against its
+// CRC-32.
 //
 // Owner: whoever opened it. Threads: Read may be called from several at once. Failure: NOT_FOUND,
 // PERMISSION_DENIED, or DATA_LOSS for anything that is not a sound zip file.
@@ -28,6 +30,17 @@ class ZipArchive {
   // The whole uncompressed record.
   absl::StatusOr<std::string> Read(const std::string& name) const;
 
+  // Where the bytes of a record stand in the file. Requires Contains(name).
+  struct Location {
+    bool stored = false;  // Not compressed: the next `size` bytes from `offset` are the record.
+    uint64_t offset = 0;
+    uint64_t size = 0;  // Uncompressed.
+  };
+  absl::StatusOr<Location> Locate(const std::string& name) const;
+  // Reads a stored record piece by piece and compares its checksum. Requires Locate's stored.
+  absl::Status CheckStored(const std::string& name) const;
+  const std::shared_ptr<const DataFile>& file() const { return file_; }
+
  private:
   struct Record {
     uint64_t header_offset = 0;
@@ -41,16 +54,16 @@ class ZipArchive {
     uint64_t size = 0;
     uint64_t records = 0;
   };
-  class File;
-
   absl::StatusOr<Directory> FindDirectory() const;
   absl::Status ReadDirectory(const Directory& directory);
   absl::Status AddRecord(const std::string& header, std::string name, const std::string& extra);
+  absl::Status CheckOverlaps() const;
+  absl::StatusOr<uint64_t> DataOffset(const std::string& name, const Record& record) const;
   absl::StatusOr<std::string> ReadCompressed(const std::string& name, const Record& record) const;
   absl::Status Corrupt(const std::string& what) const;
 
   std::string path_;
-  std::shared_ptr<const File> file_;
+  std::shared_ptr<const DataFile> file_;
   std::map<std::string, Record> records_;
 };
 

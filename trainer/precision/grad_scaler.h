@@ -11,20 +11,34 @@ struct GradScalerOptions {
   double growth_factor = 2.0;
   double backoff_factor = 0.5;
   int64_t growth_interval = 2000;
+
+  // What torch.amp.GradScaler has not; with these values the arithmetic is torch's.
+  double min_scale = 0.0;
+  double max_scale = 0.0;         // 0 for none.
+  int64_t hysteresis = 1;         // Overflows needed for one reduction.
+  bool refill_on_growth = false;  // Hysteresis starts again when the scale grows (Megatron-LM), not
+                                  // after each clean step (Apex).
+  double overflow_tolerance = 0.0;  // Share of the steps since the scale last changed that may
+                                    // overflow without a reduction (fairseq).
 };
 
-// The five entries of torch.amp.GradScaler's state dict.
+// The five entries of torch.amp.GradScaler's state dict, then what torch has not.
 struct GradScalerState {
   double scale = 65536.0;
   double growth_factor = 2.0;
   double backoff_factor = 0.5;
   int64_t growth_interval = 2000;
   int64_t growth_tracker = 0;
+
+  int64_t hysteresis_left = 1;         // Overflows until the next reduction.
+  int64_t overflows_since_change = 0;  // Of the scale.
+  int64_t steps_since_change = 0;
 };
 
 // Dynamic loss scaling with the arithmetic of torch.amp.GradScaler, bit for bit: after a step with
 // an overflow the scale is multiplied by the backoff factor, after growth_interval steps without
-// one by the growth factor. Scale and tracker live on the device, so no call waits for it.
+// one by the growth factor. Bounds, hysteresis and tolerance come on top. Everything lives on the
+// device, so no call waits for it.
 //
 // Owner: the run. Threads: one. Failure: exceptions of LibTorch.
 class GradScaler {
@@ -34,18 +48,28 @@ class GradScaler {
   at::Tensor Scale(const at::Tensor& loss) const { return loss * scale_; }
   // float32, no dimensions, on the device.
   const at::Tensor& scale() const { return scale_; }
+  const GradScalerOptions& options() const { return options_; }
   // `found_inf`: float32 on the device; 1 where a gradient of the step was not finite, else 0.
   void Update(const at::Tensor& found_inf);
 
   // Waits for the device.
   GradScalerState state() const;
-  // Takes scale and tracker; factors and interval stay those of the job.
+  // Takes scale, tracker and counts; factors and interval stay those of the job.
   void LoadState(const GradScalerState& state);
 
  private:
+  bool counts_overflows() const {
+    return options_.hysteresis > 1 || options_.overflow_tolerance > 0;
+  }
+  // 1 where the overflow of this step leads to a reduction.
+  at::Tensor OverflowCounts(const at::Tensor& found_inf);
+
   const GradScalerOptions options_;
-  at::Tensor scale_;           // float32
-  at::Tensor growth_tracker_;  // int32
+  at::Tensor scale_;            // float32
+  at::Tensor growth_tracker_;   // int32
+  at::Tensor hysteresis_left_;  // float32, as the next two
+  at::Tensor overflows_since_change_;
+  at::Tensor steps_since_change_;
 };
 
 }  // namespace genesis

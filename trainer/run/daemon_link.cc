@@ -59,6 +59,15 @@ class ReportingObserver : public RunObserver {
   void OnCheckpoint(const training::v1::CheckpointWritten& written) override {
     Send([&](AttachRequest& event) { *event.mutable_checkpoint_written() = written; });
   }
+  void OnPrecisionChanged(const training::v1::PrecisionChange& change) override {
+    Send([&](AttachRequest& event) { *event.mutable_precision_changed() = change; });
+  }
+  void OnIncident(const training::v1::Incident& incident) override {
+    Send([&](AttachRequest& event) { *event.mutable_incident() = incident; });
+  }
+  void OnEvaluated(const training::v1::Evaluation& evaluation) override {
+    Send([&](AttachRequest& event) { *event.mutable_evaluated() = evaluation; });
+  }
   void OnLog(const std::string& line) override {
     std::cerr << line << std::endl;
     log_tail_.push_back(line);
@@ -106,7 +115,7 @@ class Attachment {
     std::thread reader([this] { ReadCommands(); });
     const TerminationWatch watch([this] { OnSignal(); });
     const std::optional<StartJob> start = WaitForJob();
-    const bool good = start ? RunJob(*start) : true;
+    const bool good = start ? RunJob(*start, device) : true;
     Close();
     reader.join();
     const grpc::Status status = stream_->Finish();
@@ -162,11 +171,11 @@ class Attachment {
   }
 
   // False when the stream broke before the job's end was sent.
-  bool RunJob(const StartJob& start) {
+  bool RunJob(const StartJob& start, const training::v1::DeviceInfo& device) {
     EventSender sender([this](const AttachRequest& event) { return stream_->Write(event); },
                        [this] { OnStreamEnd(); });
     ReportingObserver observer(start, sender);
-    const training::v1::Finished finished = RunTraining(start, control_, observer);
+    const training::v1::Finished finished = RunTraining(start, device, control_, observer);
     {
       const std::lock_guard lock(mutex_);
       if (broken_) return false;

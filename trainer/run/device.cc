@@ -34,6 +34,7 @@ DeviceInfo Processor() {
   DeviceInfo device;
   device.set_name("cpu");
   device.set_cpu_native_bf16(CpuHasNativeBf16());
+  device.set_cpu_isa(CpuIsa());
   device.set_description(ProcessorName());
   return device;
 }

@@ -14,6 +14,7 @@
 #include "config/field_error.h"
 #include "config/gate.h"
 #include "config/job_file.h"
+#include "config/job_paths.h"
 #include "config/job_spec.h"
 #include "config/precision.h"
 #include "trainer/run/termination.h"
@@ -49,7 +50,9 @@ class PrintingObserver : public RunObserver {
     telemetry_ << "{\"step\":" << record.step << ",\"loss\":" << JsonNumber(record.loss)
                << ",\"grad_norm\":" << JsonNumber(record.grad_norm)
                << ",\"loss_scale\":" << JsonNumber(record.loss_scale)
-               << ",\"skipped\":" << (record.skipped ? "true" : "false")
+               << ",\"learning_rate\":" << JsonNumber(record.learning_rate) << ",\"mode\":\""
+               << PrecisionName(record.mode)
+               << "\",\"skipped\":" << (record.skipped ? "true" : "false")
                << ",\"samples\":" << record.samples << "}\n";
   }
   void OnSteps(const training::v1::Steps& steps) override {
@@ -90,14 +93,16 @@ std::string JobIdOf(const std::string& spec) {
   return JobIdFault(id).empty() ? id : "job";
 }
 
-// A relative dataset is looked for beside the job file, then in its folder "trajectories".
-void FindDataset(const std::string& spec_path, JobSpec& spec) {
-  std::string& path = *spec.mutable_dataset()->mutable_trajectories()->mutable_path();
+// What a job names is looked for beside the job file, then in the folder "trajectories" there.
+void FindFiles(const std::string& spec_path, JobSpec& spec) {
   const fs::path folder = fs::absolute(spec_path).parent_path();
-  const fs::path beside = folder / path;  // `path` itself when that is absolute.
-  const fs::path below = folder / "trajectories" / path;
-  std::error_code error;
-  path = !fs::exists(beside, error) && fs::exists(below, error) ? below.string() : beside.string();
+  for (const JobPath& named : PathsOf(spec)) {
+    const fs::path beside = folder / *named.path;  // The path itself when that is absolute.
+    const fs::path below = folder / "trajectories" / *named.path;
+    std::error_code error;
+    const bool is_below = !fs::exists(beside, error) && fs::exists(below, error);
+    *named.path = is_below ? below.string() : beside.string();
+  }
 }
 
 absl::StatusOr<StartJob> Prepare(const LocalRunOptions& options,
@@ -109,11 +114,15 @@ absl::StatusOr<StartJob> Prepare(const LocalRunOptions& options,
   StartJob start;
   start.set_job_id(JobIdOf(options.spec));
   *start.mutable_spec() = WithDefaults(*spec, LossScaleSettings());
-  FindDataset(options.spec, *start.mutable_spec());
+  FindFiles(options.spec, *start.mutable_spec());
   const PrecisionGate gate = ReadPrecisionGate(ProcessEnvironment, /*yaml_allows=*/true);
   for (const std::string& error : gate.errors) std::cerr << error << std::endl;
+  const CpuFallback fallback = options.emulate_fp16 ? CpuFallback::kEmulate : CpuFallback::kBf16;
   *start.mutable_precision() =
-      ComputeEffectivePrecision(spec->precision().mode(), gate, CpuFallback::kBf16, device);
+      ComputeEffectivePrecision(spec->precision().mode(), gate, fallback, device);
+  const std::vector<training::v1::PrecisionMode> allowed =
+      AllowedModes(start.spec().precision(), gate, fallback, device);
+  start.mutable_allowed_modes()->Assign(allowed.begin(), allowed.end());
   start.set_checkpoint_dir(options.checkpoint_dir);
   if (!options.resume.empty()) start.add_resume_from(options.resume);
   return start;
@@ -122,6 +131,7 @@ absl::StatusOr<StartJob> Prepare(const LocalRunOptions& options,
 int Report(const Finished& finished) {
   switch (finished.outcome()) {
     case Finished::OUTCOME_COMPLETED:
+      if (!finished.has_held_out()) return ToInt(ExitCode::kOk);
       std::cout << absl::StrFormat(
           "held-out error on %d transitions: model %.6g, persistence %.6g, mean %.6g\n",
           finished.held_out().transitions(), finished.held_out().model(),
@@ -153,7 +163,7 @@ int RunLocal(const LocalRunOptions& options, const training::v1::DeviceInfo& dev
             << ")\nprecision: " << start->precision().reason() << std::endl;
   RunControl control;
   const TerminationWatch watch([&control] { control.RequestStop(/*checkpoint=*/true); });
-  return Report(RunTraining(*start, control, observer));
+  return Report(RunTraining(*start, device, control, observer));
 }
 
 }  // namespace genesis

@@ -12,6 +12,7 @@ struct LocalRunOptions {
   std::string checkpoint_dir = "checkpoints";  // Made when it is not there.
   std::string resume;                          // A checkpoint, or "".
   std::string telemetry;                       // File for one line of JSON per step, or "".
+  bool emulate_fp16 = false;                   // Run FP16 modes on a CPU, slowly.
 };
 
 // Runs a job file without a daemon: the same run, told on standard output. Returns the exit code of

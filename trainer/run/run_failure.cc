@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <new>
+#include <stdexcept>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -24,7 +25,11 @@ RunFailure ExplainException(const std::exception& error) {
   if (memory) {
     return {training::v1::FAILURE_CAUSE_OUT_OF_MEMORY,
             absl::StrCat("no memory left: ", what,
-                         "; lower training.batch_size or model.world_model.hidden_size")};
+                         "; lower training.batch_size or the size of the model")};
+  }
+  // A scripted module's outputs do not fit the job.
+  if (dynamic_cast<const std::invalid_argument*>(&error) != nullptr) {
+    return {training::v1::FAILURE_CAUSE_CONFIG, what};
   }
   if (dynamic_cast<const c10::AcceleratorError*>(&error) != nullptr ||
       absl::StrContains(what, "CUDA error") || absl::StrContains(what, "cuDNN error")) {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "config/precision.h"
+
 namespace genesis {
 namespace {
 
@@ -14,22 +16,27 @@ StepReporter::StepReporter(RunObserver& observer, const training::v1::Progress& 
     : observer_(observer),
       options_(std::move(options)),
       progress_(progress),
-      samples_before_(progress.samples()),
+      seconds_before_(progress.seconds()),
       start_(options_.clock()) {}
 
-void StepReporter::Add(StepRecord record, double next_loss_scale, double seconds) {
+void StepReporter::Add(StepRecord record, double next_loss_scale, double baseline_loss,
+                       double seconds) {
   progress_.set_step(record.step);
   progress_.set_loss(record.loss);
   progress_.set_grad_norm(record.grad_norm);
   progress_.set_loss_scale(next_loss_scale);
+  progress_.set_learning_rate(record.learning_rate);
+  progress_.set_mode(record.mode);
+  progress_.set_baseline_loss(baseline_loss);
   progress_.set_samples(progress_.samples() + options_.samples_per_step);
+  samples_since_start_ += options_.samples_per_step;
   record.samples = progress_.samples();
   observer_.OnStep(record);
 
   pending_.set_new_steps(pending_.new_steps() + 1);
   pending_.set_new_samples(pending_.new_samples() + options_.samples_per_step);
   pending_.add_step_seconds(static_cast<float>(seconds));
-  if (options_.reduced_precision) {
+  if (IsReducedPrecision(record.mode)) {
     progress_.set_reduced_precision_steps(progress_.reduced_precision_steps() + 1);
     pending_.set_new_reduced_precision_steps(pending_.new_reduced_precision_steps() + 1);
   }
@@ -40,15 +47,35 @@ void StepReporter::Add(StepRecord record, double next_loss_scale, double seconds
   if (next_loss_scale > record.loss_scale) {
     pending_.set_new_scale_growths(pending_.new_scale_growths() + 1);
   }
+  if (next_loss_scale < record.loss_scale) {
+    progress_.set_scale_backoffs(progress_.scale_backoffs() + 1);
+    pending_.set_new_scale_backoffs(pending_.new_scale_backoffs() + 1);
+  }
   if (!last_report_ || options_.clock() - *last_report_ >= kInterval) Flush();
+}
+
+void StepReporter::Rewind(const RunPosition& position) {
+  Flush();
+  progress_.set_step(position.step);
+  progress_.set_loss(position.loss);
+  progress_.set_samples(position.samples);
+  progress_.set_skipped_steps(position.skipped_steps);
+  progress_.set_reduced_precision_steps(position.reduced_precision_steps);
+  progress_.set_scale_backoffs(position.scale_backoffs);
+}
+
+double StepReporter::seconds() const {
+  return seconds_before_ + std::chrono::duration<double>(options_.clock() - start_).count();
 }
 
 void StepReporter::Flush() {
   if (pending_.new_steps() == 0) return;
   last_report_ = options_.clock();
   const double seconds = std::chrono::duration<double>(*last_report_ - start_).count();
-  const auto samples = static_cast<double>(progress_.samples() - samples_before_);
-  if (seconds > 0) progress_.set_samples_per_second(samples / seconds);
+  progress_.set_seconds(seconds_before_ + seconds);
+  if (seconds > 0) {
+    progress_.set_samples_per_second(static_cast<double>(samples_since_start_) / seconds);
+  }
   *pending_.mutable_progress() = progress_;
   if (options_.device_memory) {
     pending_.set_cuda_memory_allocated_bytes(options_.device_memory());

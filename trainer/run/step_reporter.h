@@ -6,7 +6,8 @@
 #include <optional>
 
 #include "genesis/training/v1/worker_service.pb.h"
-#include "trainer/run/training_run.h"
+#include "trainer/checkpoint/training_state.h"
+#include "trainer/run/run_observer.h"
 
 namespace genesis {
 
@@ -21,7 +22,6 @@ class StepReporter {
   // What is reported besides the figures of steps.
   struct Options {
     int64_t samples_per_step = 0;
-    bool reduced_precision = false;
     // Bytes held on the device now; unset on a CPU.
     std::function<int64_t()> device_memory;
     SteadyClock clock = [] { return std::chrono::steady_clock::now(); };
@@ -30,11 +30,16 @@ class StepReporter {
   // `progress` holds what earlier attempts did.
   StepReporter(RunObserver& observer, const training::v1::Progress& progress, Options options);
 
-  // `record.samples` is filled in here. `next_loss_scale` is the scale after the step.
-  void Add(StepRecord record, double next_loss_scale, double seconds);
+  // `record.samples` is filled in here. `next_loss_scale` is the scale after the step,
+  // `baseline_loss` that of FP32 at the step or 0.
+  void Add(StepRecord record, double next_loss_scale, double baseline_loss, double seconds);
+  // Takes the run back to an earlier step, whose figures `position` has.
+  void Rewind(const RunPosition& position);
   // Reports what is not yet reported, if anything.
   void Flush();
 
+  // Of training, over all attempts, until now.
+  double seconds() const;
   const training::v1::Progress& progress() const { return progress_; }
 
  private:
@@ -44,7 +49,8 @@ class StepReporter {
   const Options options_;
   training::v1::Progress progress_;
   training::v1::Steps pending_;
-  const int64_t samples_before_;
+  const double seconds_before_;
+  int64_t samples_since_start_ = 0;
   const Time start_;
   std::optional<Time> last_report_;
 };

@@ -8,19 +8,33 @@
 #include <vector>
 
 #include "c10/core/Event.h"
-#include "trainer/models/world_model.h"
-#include "trainer/optim/fused_adamw.h"
+#include "trainer/models/model.h"
+#include "trainer/optim/master_weights.h"
+#include "trainer/optim/optimizer.h"
+#include "trainer/optim/schedule.h"
+#include "trainer/optim/weight_average.h"
+#include "trainer/precision/format.h"
 #include "trainer/precision/grad_scaler.h"
-#include "trainer/run/transition_source.h"
+#include "trainer/run/batch_source.h"
+#include "trainer/run/rehearsal.h"
 
 namespace genesis {
+
+// What a step works on. All of it outlives the step.
+struct StepParts {
+  Model& model;
+  BatchSource& source;
+  MasterWeights& weights;
+  Optimizer& optimizer;
+  WeightAverage* average = nullptr;  // Null where the job keeps none.
+  const Schedule& schedule;
+  const Rehearsals& rehearsals;
+};
 
 struct TrainStepOptions {
   int64_t gradient_accumulation_steps = 1;
   // Global L2 norm that gradients are clipped to; nullopt for no clipping.
   std::optional<double> max_grad_norm;
-  // Number format of the layers; nullopt for float32.
-  std::optional<at::ScalarType> autocast;
 };
 
 // What a finished step says of itself.
@@ -29,48 +43,68 @@ struct StepFigures {
   double grad_norm = 0;        // Unscaled, before clipping.
   double loss_scale = 1;       // That the step used.
   double next_loss_scale = 1;  // After the step.
+  double learning_rate = 0;    // That the step used.
   bool skipped = false;        // A gradient was not finite; nothing was updated.
 };
 
+// What is kept of a step until it is known to be good: enough to make it again.
+struct StepEvidence {
+  std::vector<std::vector<int64_t>> examples;  // Of each micro-batch.
+  torch::Tensor generator;                     // State of torch's CPU generator before the step.
+  std::vector<torch::Tensor> gradient_norms;   // Scaled, one per parameter, on the device.
+};
+
 // One optimizer step, in order: micro-batches forward and backward, global norm, finite test, clip
-// and unscale folded into one factor, fused AdamW, scale update. The device is never waited for in
-// Run; figures of a step are fetched while the next one runs.
+// and unscale folded into one factor, fused optimizer, average, scale update. The device is never
+// waited for in Run; figures of a step are fetched while the next one runs.
 //
-// Owner: the run; everything passed in outlives it. Threads: one. Failure: exceptions of LibTorch.
+// Owner: the run. Threads: one. Failure: exceptions of LibTorch, RunFailure from the source.
 class TrainStep {
  public:
-  // `scaler` is null where the mode has no loss scale.
-  TrainStep(WorldModel model, TransitionSource& source, FusedAdamW& optimizer, GradScaler* scaler,
-            const TrainStepOptions& options);
+  TrainStep(const StepParts& parts, const TrainStepOptions& options);
 
-  // Makes a step. Requires that fewer than two steps are unread.
-  void Run();
+  // What the next steps run in. `scaler` is null where the mode has no loss scale. Requires
+  // unread() == 0, and that the master weights are in the format.
+  void SetFormat(const StepFormat& format, GradScaler* scaler);
+  // The steps that were applied before the next one. Requires unread() == 0.
+  void SetApplied(int64_t applied) { applied_ = applied; }
+
+  // Makes step number `step`. Requires that fewer than two steps are unread.
+  void Run(int64_t step);
 
   int unread() const { return unread_; }
   // Figures of the oldest step not yet read. Waits for that step; called with one younger step
   // under way, that is a step that has long ended. Requires unread() > 0.
   StepFigures Read();
+  // Of the step that was read last.
+  const StepEvidence& evidence() const { return evidence_; }
+  // Applied steps among those that were read, and before.
+  int64_t applied() const { return applied_; }
 
  private:
   // Figures of one step on their way to the host.
   struct Slot {
     torch::Tensor host;  // float32 [5]; pinned where the device is CUDA
     std::optional<c10::Event> copied;
+    StepEvidence evidence;
   };
 
-  torch::Tensor AccumulateGradients();
-  torch::Tensor ScaledGradientNorm() const;
-  void SendFigures(const std::vector<torch::Tensor>& figures);
+  Slot& OldestUnread();
+  torch::Tensor AccumulateGradients(int64_t step, StepEvidence& evidence);
+  Optimizer::LearningRate LearningRate();
+  void SendFigures(Slot& slot, const std::vector<torch::Tensor>& figures);
 
-  WorldModel model_;
-  TransitionSource& source_;
-  FusedAdamW& optimizer_;
-  GradScaler* const scaler_;
+  const StepParts parts_;
   const TrainStepOptions options_;
-  const torch::Tensor one_;  // The scale of modes that have none.
+  StepFormat format_;
+  GradScaler* scaler_ = nullptr;
+  const torch::Tensor one_;       // The scale of modes that have none.
+  torch::Tensor last_found_inf_;  // Of the newest step, on the device.
+  int64_t applied_ = 0;
   std::array<Slot, 2> slots_;
   int next_slot_ = 0;
   int unread_ = 0;
+  StepEvidence evidence_;
 };
 
 }  // namespace genesis

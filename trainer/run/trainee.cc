@@ -1,11 +1,14 @@
 #include "trainer/run/trainee.h"
 
+#include <algorithm>
 #include <map>
 #include <sstream>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "trainer/checkpoint/weights.h"
+#include "trainer/run/run_failure.h"
 
 namespace genesis {
 namespace {
@@ -13,64 +16,32 @@ namespace {
 using training::v1::JobSpec;
 using training::v1::PrecisionMode;
 
-// In an OptimizerSpec 0 means "the default", so that -1 asks for 0.
-double MinusOneIsZero(double value) { return value == -1 ? 0.0 : value; }
-
-AdamWOptions OptimizerOptions(const JobSpec& spec) {
-  return {.learning_rate = spec.optimizer().learning_rate(),
-          .beta1 = MinusOneIsZero(spec.optimizer().beta1()),
-          .beta2 = MinusOneIsZero(spec.optimizer().beta2()),
-          .epsilon = spec.optimizer().epsilon(),
-          .weight_decay = MinusOneIsZero(spec.optimizer().weight_decay())};
-}
-
 // The defaults stand in where a daemon gave a mode that the job did not name.
-GradScalerOptions ScalerOptions(const JobSpec& spec) {
+GradScalerOptions ScalerOptions(const training::v1::PrecisionSpec& given) {
   GradScalerOptions options;
-  const training::v1::PrecisionSpec& given = spec.precision();
   if (given.loss_scale() > 0) options.initial_scale = given.loss_scale();
   if (given.growth_factor() > 0) options.growth_factor = given.growth_factor();
   if (given.backoff_factor() > 0) options.backoff_factor = given.backoff_factor();
   if (given.growth_interval() > 0) options.growth_interval = given.growth_interval();
+  options.min_scale = given.min_loss_scale();
+  options.max_scale = given.max_loss_scale();
+  if (given.hysteresis() > 0) options.hysteresis = given.hysteresis();
+  options.refill_on_growth = given.hysteresis_refill() == training::v1::HYSTERESIS_REFILL_ON_GROWTH;
+  options.overflow_tolerance = given.overflow_tolerance_percent() / 100;
   return options;
 }
 
-TrainStepOptions StepOptions(const JobSpec& spec, PrecisionMode mode) {
+TrainStepOptions StepOptions(const training::v1::TrainingSpec& training) {
   TrainStepOptions options;
-  options.gradient_accumulation_steps = spec.training().gradient_accumulation_steps();
-  if (spec.training().max_grad_norm() > 0) options.max_grad_norm = spec.training().max_grad_norm();
-  if (mode == training::v1::PRECISION_MODE_MIXED_BF16) options.autocast = at::kBFloat16;
-  if (mode == training::v1::PRECISION_MODE_MIXED_FP16) options.autocast = at::kHalf;
+  options.gradient_accumulation_steps = training.gradient_accumulation_steps();
+  if (training.max_grad_norm() > 0) options.max_grad_norm = training.max_grad_norm();
   return options;
 }
 
-WorldModel BuildModel(const JobSpec& spec, const TrajectoryDataset& dataset, at::Device device) {
-  const training::v1::WorldModelSpec& model = spec.model().world_model();
-  // Drawn on the CPU, so that every device starts from the same weights.
-  WorldModel built(dataset, model.hidden_size(), model.latent_size(), spec.training().seed());
-  built->to(device);
-  return built;
-}
-
-std::optional<GradScaler> BuildScaler(const JobSpec& spec, PrecisionMode mode, at::Device device) {
-  if (mode != training::v1::PRECISION_MODE_MIXED_FP16) return std::nullopt;
-  return GradScaler(ScalerOptions(spec), device);
-}
-
-// Parameters, then buffers, by name; shares memory with the model.
-std::vector<std::pair<std::string, at::Tensor>> NamedTensors(const WorldModel& model) {
-  std::vector<std::pair<std::string, at::Tensor>> tensors;
-  for (const auto& entry : model->named_parameters()) {
-    tensors.emplace_back(entry.key(), entry.value());
-  }
-  for (const auto& entry : model->named_buffers()) {
-    tensors.emplace_back(entry.key(), entry.value());
-  }
-  return tensors;
-}
-
-at::Tensor CopyToCpu(const at::Tensor& tensor) {
-  return tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+int64_t TotalSteps(const training::v1::TrainingSpec& training, int64_t batches_per_epoch) {
+  if (training.max_steps() > 0) return training.max_steps();
+  const int64_t batches = training.epochs() * batches_per_epoch;
+  return std::max<int64_t>(1, batches / training.gradient_accumulation_steps());
 }
 
 std::string Sizes(const at::Tensor& tensor) {
@@ -79,47 +50,139 @@ std::string Sizes(const at::Tensor& tensor) {
   return text.str();
 }
 
+// Buffers that the file lacks stay as the data made them.
+absl::Status LoadInitialWeights(const std::string& path, Model& model) {
+  const absl::StatusOr<NamedTensors> weights = ReadWeights(path);
+  if (!weights.ok()) return weights.status();
+  const torch::NoGradGuard no_grad;
+  const std::map<std::string, at::Tensor> saved(weights->begin(), weights->end());
+  const auto take = [&](const std::string& name, at::Tensor own, bool needed) {
+    const auto found = saved.find(name);
+    if (found == saved.end()) {
+      return needed ? absl::InvalidArgumentError(
+                          absl::StrCat("model.initial_weights ", path, ": has no ", name,
+                                       "; the job's model has one of shape ", Sizes(own)))
+                    : absl::OkStatus();
+    }
+    if (found->second.sizes() != own.sizes()) {
+      return absl::InvalidArgumentError(absl::StrCat("model.initial_weights ", path, ": ", name,
+                                                     " has shape ", Sizes(found->second),
+                                                     "; the job's model needs ", Sizes(own)));
+    }
+    own.copy_(found->second);
+    return absl::OkStatus();
+  };
+  absl::Status status;
+  for (const auto& [name, tensor] : model.parameters()) status.Update(take(name, tensor, true));
+  for (const auto& [name, tensor] : model.buffers()) status.Update(take(name, tensor, false));
+  return status;
+}
+
+std::unique_ptr<Model> Build(const JobSpec& spec, const Dataset& dataset, at::Device device) {
+  absl::StatusOr<std::unique_ptr<Model>> model = BuildModel(spec, dataset);
+  Require(model.status(), training::v1::FAILURE_CAUSE_CONFIG);
+  if (!spec.model().initial_weights().empty()) {
+    Require(LoadInitialWeights(spec.model().initial_weights(), **model),
+            training::v1::FAILURE_CAUSE_CONFIG);
+  }
+  (*model)->To(device);
+  return *std::move(model);
+}
+
+std::vector<at::Tensor> Tensors(const NamedTensors& named) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
+  return tensors;
+}
+
+at::Tensor CopyToCpu(const at::Tensor& tensor) {
+  return tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+}
+
 }  // namespace
 
-Trainee::Trainee(const training::v1::StartJob& start, const TrajectoryDataset& dataset)
+Trainee::Trainee(const training::v1::StartJob& start, const Dataset& dataset)
     : device_(start.precision().device()),
-      seed_(start.spec().training().seed()),
-      model_(BuildModel(start.spec(), dataset, device_)),
-      source_(dataset, start.spec().training().batch_size(), seed_, device_),
-      optimizer_(model_->parameters(), OptimizerOptions(start.spec())),
-      scaler_(BuildScaler(start.spec(), start.precision().mode(), device_)),
-      step_(model_, source_, optimizer_, scaler_ ? &*scaler_ : nullptr,
-            StepOptions(start.spec(), start.precision().mode())) {}
+      spec_(start.spec()),
+      model_(Build(spec_, dataset, device_)),
+      source_(std::make_unique<BatchSource>(dataset, spec_, device_)),
+      total_steps_(TotalSteps(spec_.training(), source_->batches_per_epoch())),
+      schedule_(spec_.optimizer(), total_steps_),
+      rehearsals_(spec_),
+      weights_(std::make_unique<MasterWeights>(Tensors(model_->parameters()))),
+      optimizer_(std::make_unique<Optimizer>(weights_->masters(), spec_.optimizer())) {
+  const double decay = spec_.training().ema_decay();
+  if (decay > 0) average_.emplace(weights_->masters(), decay);
+  step_ = std::make_unique<TrainStep>(Parts(), StepOptions(spec_.training()));
+}
+
+StepParts Trainee::Parts() {
+  return {.model = *model_,
+          .source = *source_,
+          .weights = *weights_,
+          .optimizer = *optimizer_,
+          .average = average_ ? &*average_ : nullptr,
+          .schedule = schedule_,
+          .rehearsals = rehearsals_};
+}
 
 int64_t Trainee::OperationsPerPass() const {
-  int64_t weights = 0;
-  for (const torch::Tensor& parameter : model_->parameters()) weights += parameter.numel();
-  // A multiplication and an addition per weight: once forward, twice backward.
-  return 6 * weights * source_.batch_size();
+  return model_->OperationsPerExample() * source_->batch_size();
+}
+
+void Trainee::SetMode(PrecisionMode mode, bool keep_scale) {
+  mode_ = mode;
+  const StepFormat format = FormatOf(mode);
+  if (format.weights != weights_->format()) weights_->SetFormat(format.weights);
+  if (format.scaled && !(scaler_ && keep_scale)) {
+    scaler_.emplace(ScalerOptions(spec_.precision()), device_);
+  }
+  step_->SetFormat(format, format.scaled ? &*scaler_ : nullptr);
+}
+
+Investigation Trainee::InvestigateLast(int64_t step, double loss_scale) {
+  return Investigate(Parts(), FormatOf(mode_), step_->evidence(), step, loss_scale);
 }
 
 TrainingState Trainee::TakeState(RunPosition position) const {
-  position.sampler = source_.position();
-  position.seed = seed_;
+  position.sampler = source_->position();
+  position.seed = spec_.training().seed();
+  position.mode = mode_;
+  position.applied_steps = step_->applied();
   TrainingState state;
-  for (const auto& [name, tensor] : NamedTensors(model_)) {
-    state.model.emplace_back(name, CopyToCpu(tensor));
+  const NamedTensors parameters = model_->parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    state.model.emplace_back(parameters[i].first, CopyToCpu(weights_->masters()[i]));
+    if (average_) {
+      state.ema.emplace_back(parameters[i].first, CopyToCpu(average_->average()[i]));
+    }
   }
-  for (const AdamWParameterState& entry : optimizer_.state()) {
-    state.optimizer.push_back({.step = CopyToCpu(entry.step),
-                               .exp_avg = CopyToCpu(entry.exp_avg),
-                               .exp_avg_sq = CopyToCpu(entry.exp_avg_sq)});
+  for (const auto& [name, tensor] : model_->buffers()) {
+    // Those of a scripted module take the format of its parameters; checkpoints are in FP32.
+    const bool wide = !tensor.is_floating_point() || tensor.scalar_type() == at::kDouble;
+    state.model.emplace_back(name, CopyToCpu(wide ? tensor : tensor.to(at::kFloat)));
   }
-  state.optimizer_options = optimizer_.options();
+  state.tied = model_->tied();
+  state.optimizer = optimizer_->state();
+  state.optimizer.scheduled_learning_rate = schedule_.LearningRate(step_->applied());
+  for (auto& entry : state.optimizer.parameters) {
+    for (auto& [name, tensor] : entry) tensor = CopyToCpu(tensor);
+  }
   if (scaler_) state.scaler = scaler_->state();
   state.rng_state = at::detail::getDefaultCPUGenerator().get_state();
+  if (device_.is_cuda()) {
+    state.device_rng_state = at::globalContext().defaultGenerator(device_).get_state();
+  }
+  state.priorities = source_->priorities();
   state.position = position;
   return state;
 }
 
 absl::Status Trainee::CheckFits(const TrainingState& state) const {
   const std::map<std::string, at::Tensor> saved(state.model.begin(), state.model.end());
-  const auto own = NamedTensors(model_);
+  NamedTensors own = model_->parameters();
+  const size_t parameters = own.size();
+  for (auto& buffer : model_->buffers()) own.push_back(std::move(buffer));
   for (const auto& [name, tensor] : own) {
     const auto found = saved.find(name);
     if (found == saved.end()) {
@@ -131,40 +194,71 @@ absl::Status Trainee::CheckFits(const TrainingState& state) const {
     }
   }
   if (saved.size() != own.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "holds ", saved.size(), " tensors of a model; the job's model has ", own.size()));
+  }
+  if (state.optimizer.kind != spec_.optimizer().kind()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("has ", saved.size(), " tensors of a model; the job's has ", own.size()));
+        absl::StrCat("was made with ", training::v1::OptimizerKind_Name(state.optimizer.kind),
+                     "; the job has ", training::v1::OptimizerKind_Name(spec_.optimizer().kind())));
   }
-  const std::vector<at::Tensor>& parameters = optimizer_.parameters();
-  bool fits = state.optimizer.size() == parameters.size();
-  for (size_t i = 0; fits && i < parameters.size(); ++i) {
-    const AdamWParameterState& entry = state.optimizer[i];
-    fits = entry.step.dim() == 0 && entry.exp_avg.sizes() == parameters[i].sizes() &&
-           entry.exp_avg_sq.sizes() == parameters[i].sizes();
+  const OptimizerState optimizer = optimizer_->state();
+  if (state.optimizer.parameters.size() != parameters) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has optimizer state of ", state.optimizer.parameters.size(),
+                     " parameters; the job's model has ", parameters));
   }
-  if (!fits) return absl::InvalidArgumentError("has an optimizer state of other parameters");
-  const SamplerPosition& sampler = state.position.sampler;
-  if (state.position.step < 0 || sampler.epoch < 0 || sampler.batch < 0) {
-    return absl::InvalidArgumentError("has a negative position");
+  for (size_t i = 0; i < parameters; ++i) {
+    const auto& saved_entry = state.optimizer.parameters[i];
+    const auto& own_entry = optimizer.parameters[i];
+    bool fits = saved_entry.size() == own_entry.size();
+    for (size_t j = 0; fits && j < own_entry.size(); ++j) {
+      fits = saved_entry[j].first == own_entry[j].first &&
+             saved_entry[j].second.sizes() == own_entry[j].second.sizes();
+    }
+    if (!fits) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the optimizer's state of ", own[i].first, " does not fit the job's"));
+    }
+  }
+  if (average_ && state.ema.size() != parameters) {
+    return absl::InvalidArgumentError(
+        "has no average of the weights; the job has training.ema_decay");
   }
   return absl::OkStatus();
 }
 
-absl::Status Trainee::PutState(const TrainingState& state) {
+absl::Status Trainee::PutState(const TrainingState& state, PrecisionMode mode) {
   if (absl::Status status = CheckFits(state); !status.ok()) return status;
   const torch::NoGradGuard no_grad;
   const std::map<std::string, at::Tensor> saved(state.model.begin(), state.model.end());
-  for (auto& [name, tensor] : NamedTensors(model_)) tensor.copy_(saved.at(name));
-  optimizer_.LoadState(state.optimizer);
-  // A run that changed to a mode with a loss scale begins with the scale of the job.
-  if (scaler_ && state.scaler) scaler_->LoadState(*state.scaler);
+  const NamedTensors parameters = model_->parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    weights_->masters()[i].copy_(saved.at(parameters[i].first));
+  }
+  for (const auto& [name, tensor] : model_->buffers()) tensor.copy_(saved.at(name));
+  weights_->Publish();
+  optimizer_->LoadState(state.optimizer);
+  if (average_) average_->LoadState(Tensors(state.ema));
+  SetMode(mode);
+  if (state.scaler) {
+    // Kept also by modes without a scale: a promotion may come back to it.
+    if (!scaler_) scaler_.emplace(ScalerOptions(spec_.precision()), device_);
+    scaler_->LoadState(*state.scaler);
+  }
   if (state.rng_state.defined() && state.rng_state.scalar_type() == at::kByte) {
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     generator.set_state(state.rng_state);
   }
   SamplerPosition sampler = state.position.sampler;
   // The place is of another dataset or batch size: begin the next pass.
-  if (sampler.batch >= source_.batches_per_epoch()) sampler = {sampler.epoch + 1, 0};
-  source_.Seek(sampler);
+  if (sampler.batch >= source_->batches_per_epoch()) sampler = {sampler.epoch + 1, 0};
+  source_->Seek(sampler);
+  if (source_->prioritized() && state.priorities.defined() &&
+      state.priorities.numel() == source_->priorities().numel()) {
+    source_->RestorePriorities(state.priorities);
+  }
+  step_->SetApplied(state.position.applied_steps);
   return absl::OkStatus();
 }
 

@@ -3,56 +3,105 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "genesis/training/v1/worker_service.pb.h"
 #include "trainer/checkpoint/training_state.h"
-#include "trainer/data/trajectory_dataset.h"
-#include "trainer/models/world_model.h"
-#include "trainer/optim/fused_adamw.h"
+#include "trainer/data/dataset.h"
+#include "trainer/models/model.h"
+#include "trainer/optim/master_weights.h"
+#include "trainer/optim/optimizer.h"
+#include "trainer/optim/schedule.h"
+#include "trainer/optim/weight_average.h"
 #include "trainer/precision/grad_scaler.h"
+#include "trainer/run/batch_source.h"
+#include "trainer/run/culprit.h"
+#include "trainer/run/rehearsal.h"
 #include "trainer/run/train_step.h"
-#include "trainer/run/transition_source.h"
 
 namespace genesis {
 
 // All that one job trains with, built from its specification: model, data source, optimizer, scaler
-// and step, on one device; and how their state is taken and put back.
+// and step, on one device; how it changes precision; and how its state is taken and put back.
 //
-// Owner: the run; the dataset outlives it. Threads: one. Failure: exceptions of LibTorch.
+// Owner: the run; the dataset outlives it. Threads: one. Failure: exceptions of LibTorch,
+// RunFailure for a model that cannot be built.
 class Trainee {
  public:
-  // Requires batch_size <= dataset.training_size.
-  Trainee(const training::v1::StartJob& start, const TrajectoryDataset& dataset);
+  // Requires batch_size <= dataset.training_size(). Starts in FP32.
+  Trainee(const training::v1::StartJob& start, const Dataset& dataset);
   Trainee(const Trainee&) = delete;
   Trainee& operator=(const Trainee&) = delete;
 
-  TrainStep& step() { return step_; }
-  const TransitionSource& source() const { return source_; }
-  const WorldModel& model() const { return model_; }
+  TrainStep& step() { return *step_; }
+  Model& model() { return *model_; }
+  BatchSource& source() { return *source_; }
+  const Rehearsals& rehearsals() const { return rehearsals_; }
   at::Device device() const { return device_; }
+  // Steps that the job makes in all.
+  int64_t total_steps() const { return total_steps_; }
   // Floating-point operations of one micro-batch, forward and backward, about.
   int64_t OperationsPerPass() const;
 
+  training::v1::PrecisionMode mode() const { return mode_; }
+  // What the next steps run in; weights and optimizer keep their values. The loss scale starts
+  // afresh unless `keep_scale`. Requires that every step has been read.
+  void SetMode(training::v1::PrecisionMode mode, bool keep_scale = false);
+
+  // What the loss scale cannot fall below; 0 where there is no scale or no bound.
+  double lowest_loss_scale() const { return scaler_ ? scaler_->options().min_scale : 0; }
+
+  // Waits for the device; nullopt where no mode so far had a scale.
+  std::optional<GradScalerState> scaler_state() const {
+    return scaler_ ? std::optional(scaler_->state()) : std::nullopt;
+  }
+
+  // Why the step that was read last was not finite.
+  Investigation InvestigateLast(int64_t step, double loss_scale);
+
+  // With the FP32 weights in the model while it lives; for evaluation.
+  class Fp32Weights {
+   public:
+    explicit Fp32Weights(Trainee& trainee) : trainee_(trainee) {
+      trainee_.weights_->SetFormat(at::kFloat);
+    }
+    ~Fp32Weights() { trainee_.weights_->SetFormat(FormatOf(trainee_.mode_).weights); }
+    Fp32Weights(const Fp32Weights&) = delete;
+    Fp32Weights& operator=(const Fp32Weights&) = delete;
+
+   private:
+    Trainee& trainee_;
+  };
+
   // A copy of everything on the CPU; waits for the device. `position` lacks the sampler's place,
-  // which is filled in here.
+  // the mode and the applied steps, which are filled in here. Policy and evaluation are the
+  // caller's.
   TrainingState TakeState(RunPosition position) const;
 
-  // INVALID_ARGUMENT, with nothing changed, when `state` is of another model.
-  absl::Status PutState(const TrainingState& state);
+  // INVALID_ARGUMENT, with nothing changed, when `state` is of another model. The next steps run in
+  // `mode`, whatever the state was made in. Requires that every step has been read.
+  absl::Status PutState(const TrainingState& state, training::v1::PrecisionMode mode);
 
  private:
   absl::Status CheckFits(const TrainingState& state) const;
+  StepParts Parts();
 
   const at::Device device_;
-  const uint64_t seed_;
-  WorldModel model_;
-  TransitionSource source_;
-  FusedAdamW optimizer_;
+  const training::v1::JobSpec& spec_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<BatchSource> source_;
+  const int64_t total_steps_;
+  const Schedule schedule_;
+  const Rehearsals rehearsals_;
+  std::unique_ptr<MasterWeights> weights_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::optional<WeightAverage> average_;
   std::optional<GradScaler> scaler_;
-  TrainStep step_;
+  std::unique_ptr<TrainStep> step_;
+  training::v1::PrecisionMode mode_ = training::v1::PRECISION_MODE_FP32;
 };
 
 }  // namespace genesis

@@ -1,23 +1,22 @@
 #include "trainer/run/training_run.h"
 
-#include <c10/core/CachingDeviceAllocator.h>
-
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "config/precision.h"
-#include "config/timestamp.h"
-#include "trainer/checkpoint/checkpoint_folder.h"
-#include "trainer/checkpoint/checkpoint_reader.h"
-#include "trainer/checkpoint/checkpoint_writer.h"
-#include "trainer/data/trajectory_dataset.h"
-#include "trainer/run/held_out_error.h"
+#include "trainer/data/dataset.h"
+#include "trainer/run/calibration.h"
+#include "trainer/run/device_memory.h"
+#include "trainer/run/evaluator.h"
+#include "trainer/run/precision_guard.h"
+#include "trainer/run/precision_report.h"
+#include "trainer/run/run_checkpoints.h"
 #include "trainer/run/run_failure.h"
 #include "trainer/run/step_reporter.h"
 #include "trainer/run/threads.h"
@@ -26,36 +25,41 @@
 namespace genesis {
 namespace {
 
-using training::v1::CheckpointWritten;
 using training::v1::Finished;
+using training::v1::PrecisionMode;
 using training::v1::Progress;
 using training::v1::StartJob;
-
-// A loss scale that fell this far cannot be what keeps gradients from overflowing.
-constexpr double kLowestLossScale = 1.0 / (1 << 20);
 
 double Seconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
 }
 
-int64_t TotalSteps(const training::v1::TrainingSpec& training, int64_t batches_per_epoch) {
-  if (training.max_steps() > 0) return training.max_steps();
-  const int64_t batches = training.epochs() * batches_per_epoch;
-  return std::max<int64_t>(1, batches / training.gradient_accumulation_steps());
+// The curve that the daemon gave, or the file that the job names.
+Baseline ReadBaseline(const StartJob& start) {
+  const std::string& file = start.spec().precision().baseline_file();
+  if (file.empty()) return Baseline(start.baseline());
+  absl::StatusOr<training::v1::LossCurve> curve = ReadLossCurve(file);
+  Require(curve.status(), training::v1::FAILURE_CAUSE_DATA);
+  return Baseline(*std::move(curve));
 }
 
 // One attempt at one job.
 class Run {
  public:
-  Run(const StartJob& start, RunControl& control, RunObserver& observer)
+  Run(const StartJob& start, const training::v1::DeviceInfo& device, RunControl& control,
+      RunObserver& observer)
       : start_(start),
+        device_(device),
         control_(control),
         observer_(observer),
-        folder_(start.checkpoint_dir(), start.job_id()) {}
+        checkpoints_(start, observer) {}
 
   Finished Execute() {
     Prepare();
-    Resume();
+    const std::optional<TrainingState> resumed = checkpoints_.Resume(
+        [this](const TrainingState& state) { return trainee_->PutState(state, InitialMode()); });
+    if (resumed) TakePosition(*resumed);
+    ChoosePrecision(resumed ? &*resumed : nullptr);
     StartReports();
     const bool completed = MakeSteps();
     return completed ? Complete() : Stop();
@@ -64,217 +68,279 @@ class Run {
   const Progress& progress() const { return reporter_ ? reporter_->progress() : progress_; }
 
  private:
+  // Preparation.
+
   void Prepare() {
-    absl::StatusOr<TrajectoryDataset> dataset =
-        LoadTrajectories(start_.spec().dataset().trajectories());
+    absl::StatusOr<std::unique_ptr<Dataset>> dataset = OpenDataset(start_.spec());
     Require(dataset.status(), training::v1::FAILURE_CAUSE_DATA);
     dataset_ = *std::move(dataset);
     const int64_t batch = start_.spec().training().batch_size();
-    if (batch > dataset_.training_size) {
+    if (batch > dataset_->training_size()) {
       throw RunFailure{
           training::v1::FAILURE_CAUSE_CONFIG,
           absl::StrCat("training.batch_size is ", batch, "; accepted for this dataset: 1 to ",
-                       dataset_.training_size, ", the transitions that it trains on")};
+                       dataset_->training_size(), ", the examples that it trains on")};
     }
-    Require(folder_.Prepare(), training::v1::FAILURE_CAUSE_CHECKPOINT);
-    observer_.OnLog(absl::StrCat("data: ", dataset_.training_size, " transitions of ",
-                                 dataset_.training_episodes, " episodes to train on, ",
-                                 dataset_.size - dataset_.training_size, " of ",
-                                 dataset_.episodes - dataset_.training_episodes, " held out"));
-    trainee_ = std::make_unique<Trainee>(start_, dataset_);
+    checkpoints_.Prepare();
+    observer_.OnLog("data: " + dataset_->Describe());
+    trainee_ = std::make_unique<Trainee>(start_, *dataset_);
     if (!trainee_->device().is_cuda()) threads_.emplace(trainee_->OperationsPerPass());
-    total_steps_ = TotalSteps(start_.spec().training(), trainee_->source().batches_per_epoch());
+    guard_.emplace(start_, *trainee_, observer_, ReadBaseline(start_));
+    evaluator_.emplace(start_.spec(), *dataset_, *trainee_);
   }
 
-  // Takes the first checkpoint of resume_from that is whole and of this model.
-  void Resume() {
-    absl::Status last;
-    for (const std::string& path : start_.resume_from()) {
-      const absl::StatusOr<TrainingState> state = ReadCheckpoint(path);
-      last = state.status();
-      if (state.ok()) last = trainee_->PutState(*state);
-      if (last.ok()) {
-        TakePosition(state->position);
-        observer_.OnLog(absl::StrCat("resumed from ", path, " at step ", step_));
-        return;
-      }
-      observer_.OnLog(absl::StrCat("checkpoint ", path, " cannot be used: ", last.message()));
-    }
-    if (!last.ok()) {
-      throw RunFailure{training::v1::FAILURE_CAUSE_CHECKPOINT,
-                       absl::StrCat("none of ", start_.resume_from_size(),
-                                    " checkpoints can be used; the last: ", last.message())};
-    }
+  // What to put a state into before it is known what runs.
+  PrecisionMode InitialMode() const {
+    const PrecisionMode mode = start_.precision().mode();
+    return mode == training::v1::PRECISION_MODE_AUTO ? training::v1::PRECISION_MODE_FP32 : mode;
   }
 
-  void TakePosition(const RunPosition& position) {
+  void TakePosition(const TrainingState& state) {
+    const RunPosition& position = state.position;
     step_ = position.step;
-    saved_step_ = position.step;
     progress_.set_step(position.step);
     progress_.set_loss(position.loss);
     progress_.set_samples(position.samples);
     progress_.set_skipped_steps(position.skipped_steps);
     progress_.set_reduced_precision_steps(position.reduced_precision_steps);
+    progress_.set_scale_backoffs(position.scale_backoffs);
+    progress_.set_seconds(position.seconds);
+    evaluator_->LoadState(state.evaluation);
+  }
+
+  // Settles what runs: as the daemon says, as AUTO measures, or as the job left it.
+  void ChoosePrecision(const TrainingState* resumed) {
+    effective_ = start_.precision();
+    const bool automatic = effective_.mode() == training::v1::PRECISION_MODE_AUTO;
+    std::optional<Calibration> calibration;
+    if (automatic && resumed == nullptr) {
+      std::vector<PrecisionMode> modes;
+      for (const int mode : start_.allowed_modes()) {
+        modes.push_back(static_cast<PrecisionMode>(mode));
+      }
+      calibration = Calibrate(*trainee_, modes, start_.spec().precision().calibration_steps());
+      guard_->SetFp32StepSeconds(calibration->fp32_step_seconds());
+      effective_.set_mode(calibration->chosen);
+      effective_.set_reason(
+          absl::StrCat(PrecisionName(calibration->chosen), ": ", calibration->reason));
+    } else if (automatic) {
+      effective_.set_mode(resumed->position.mode);
+      effective_.set_reason(
+          absl::StrCat(PrecisionName(resumed->position.mode), ": chosen when the job began"));
+    }
+    guard_->Begin(effective_.mode(), resumed);
+    if (guard_->mode() != effective_.mode()) {
+      effective_.set_reason(absl::StrCat(PrecisionName(guard_->mode()), ": the job fell back from ",
+                                         PrecisionName(effective_.mode()), " before"));
+      effective_.set_mode(guard_->mode());
+    }
+    *effective_.mutable_report() = ReportPrecision(*trainee_, device_);
+    if (calibration) {
+      effective_.mutable_report()->mutable_calibration()->Assign(calibration->results.begin(),
+                                                                 calibration->results.end());
+    }
+    observer_.OnLog("precision: " + effective_.reason());
   }
 
   void StartReports() {
-    progress_.set_total_steps(total_steps_);
+    progress_.set_total_steps(trainee_->total_steps());
     progress_.set_loss_scale(1);
     const training::v1::TrainingSpec& training = start_.spec().training();
     StepReporter::Options options;
     options.samples_per_step =
         int64_t{training.batch_size()} * training.gradient_accumulation_steps();
-    options.reduced_precision = IsReducedPrecision(start_.precision().mode());
     if (trainee_->device().is_cuda()) {
-      options.device_memory = [device = trainee_->device()] {
-        const auto stats = at::getDeviceAllocator(at::kCUDA)->getDeviceStats(device.index());
-        return stats
-            .allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)]
-            .current;
-      };
+      options.device_memory = [device = trainee_->device()] { return AllocatedMemory(device); };
     }
     training::v1::Started started;
-    started.set_total_steps(total_steps_);
+    started.set_total_steps(trainee_->total_steps());
     started.set_resumed_step(step_);
+    *started.mutable_precision() = effective_;
     observer_.OnStarted(started);
     reporter_.emplace(observer_, progress_, options);
+    all_fp32_ = step_ == 0;
   }
 
-  // True when all steps are made, false when a stop was asked for.
+  // Steps.
+
+  // True when the job is done, false when a stop was asked for.
   bool MakeSteps() {
-    const int64_t every = start_.spec().checkpoint().every_steps();
-    for (int64_t made = 0;; ++made) {
+    const int64_t checkpoint_every = start_.spec().checkpoint().every_steps();
+    const int64_t evaluate_every = start_.spec().evaluation().every_steps();
+    bool first = true;
+    while (true) {
       // A stop is asked for after its checkpoint, so it is looked for before it.
       const bool stop = control_.stop_requested();
       if (control_.TakeCheckpointRequest()) SaveOnRequest();
-      if (step_ >= total_steps_) return true;
+      if (step_ >= trainee_->total_steps()) AbsorbAll();  // May take the run back.
+      if (step_ >= trainee_->total_steps() || EndsEarly()) return true;
       if (stop) return false;
-      const auto begin = std::chrono::steady_clock::now();
-      trainee_->step().Run();
-      ++step_;
-      // The figures of the step before, long there; the first step's at once, so that whoever
-      // watches sees the job move.
-      if (made == 0) {
-        Absorb(Seconds(begin));
-      } else if (trainee_->step().unread() == 2) {
-        Absorb(step_seconds_);
+      if (guard_->WantsGoodState(step_)) KeepGoodState();
+      MakeStep(first);
+      first = false;
+      if (pending_) ChangePrecision();
+      if (evaluate_every > 0 && step_ % evaluate_every == 0 && step_ != evaluated_step_) {
+        Evaluate();
       }
-      step_seconds_ = Seconds(begin);
-      if (every > 0 && step_ % every == 0) Save();
+      if (checkpoint_every > 0 && step_ % checkpoint_every == 0) Save();
     }
   }
 
-  // Takes in the figures of the oldest unread step.
+  void MakeStep(bool first) {
+    const auto begin = std::chrono::steady_clock::now();
+    trainee_->step().Run(++step_);
+    if (const double delay = Delay(); delay > 0) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(delay));
+    }
+    // The figures of the step before, long there; the first step's at once, so that whoever watches
+    // sees the job move.
+    if (first) {
+      Absorb(Seconds(begin));
+    } else if (trainee_->step().unread() == 2) {
+      Absorb(step_seconds_);
+    }
+    step_seconds_ = Seconds(begin);
+  }
+
+  double Delay() const {
+    const bool reduced = IsReducedPrecision(trainee_->mode());
+    return reduced ? trainee_->rehearsals().Delay(step_) : 0;
+  }
+
+  // Takes in the figures of the oldest unread step; what they ask for is left in pending_.
   void Absorb(double seconds) {
     const StepFigures figures = trainee_->step().Read();
     const int64_t step = step_ - trainee_->step().unread();
-    const bool scaled = start_.precision().mode() == training::v1::PRECISION_MODE_MIXED_FP16;
-    const bool excusable = scaled && figures.skipped;
-    if (!excusable && !std::isfinite(figures.loss)) FailNonFinite("loss", figures.loss, step);
-    if (!excusable && figures.skipped) FailNonFinite("gradient norm", figures.grad_norm, step);
+    const PrecisionMode mode = trainee_->mode();
+    if (!pending_) pending_ = guard_->Judge(step, figures, seconds);
     reporter_->Add({.step = step,
                     .loss = figures.loss,
                     .grad_norm = figures.grad_norm,
                     .loss_scale = figures.loss_scale,
-                    .skipped = figures.skipped},
-                   figures.next_loss_scale, seconds);
-    if (scaled && figures.next_loss_scale < kLowestLossScale) {
-      throw RunFailure{
-          training::v1::FAILURE_CAUSE_NON_FINITE,
-          absl::StrFormat("gradients overflow at step %d although the loss scale fell to %g; the "
-                          "loss is %g; train in MIXED_BF16 or FP32, or lower "
-                          "optimizer.learning_rate",
-                          step, figures.next_loss_scale, figures.loss)};
-    }
-  }
-
-  [[noreturn]] void FailNonFinite(const char* what, double value, int64_t step) const {
-    throw RunFailure{training::v1::FAILURE_CAUSE_NON_FINITE,
-                     absl::StrFormat("the %s became %g at step %d in %s; lower "
-                                     "optimizer.learning_rate (it is %g) or look for outliers in "
-                                     "the dataset",
-                                     what, value, step, PrecisionName(start_.precision().mode()),
-                                     start_.spec().optimizer().learning_rate())};
+                    .learning_rate = figures.learning_rate,
+                    .skipped = figures.skipped,
+                    .mode = mode},
+                   figures.next_loss_scale, guard_->baseline_loss(), seconds);
+    all_fp32_ = all_fp32_ && !IsReducedPrecision(mode);
+    if (all_fp32_ && std::isfinite(figures.loss)) curve_.Add(step, figures.loss, seconds);
   }
 
   // Sync: waits for the newest step.
   void AbsorbAll() {
     while (trainee_->step().unread() > 0) Absorb(step_seconds_);
+    if (pending_) ChangePrecision();
     reporter_->Flush();
   }
 
-  void SaveOnRequest() {
-    if (written_ && written_->checkpoint().step() == step_) {
-      // Whoever asks waits for an answer, and the file is there already.
-      observer_.OnCheckpoint(*written_);
-    } else {
-      Save();
+  void ChangePrecision() {
+    // Steps under way were made before anybody knew; they count, and are not judged.
+    while (trainee_->step().unread() > 0) Absorb(step_seconds_);
+    reporter_->Flush();
+    const PrecisionDecision decision = *std::exchange(pending_, std::nullopt);
+    RunPosition position;
+    const int64_t resumed = guard_->Apply(decision, step_, position);
+    if (resumed < step_) {
+      reporter_->Rewind(position);
+      checkpoints_.Forget();
+      step_ = resumed;
     }
   }
 
-  void Save() {
+  // Checkpoints and evaluations.
+
+  std::shared_ptr<const TrainingState> TakeState() {
     AbsorbAll();
-    const auto begin = std::chrono::steady_clock::now();
     const Progress& progress = reporter_->progress();
-    const TrainingState state =
+    auto state = std::make_shared<TrainingState>(
         trainee_->TakeState({.step = step_,
+                             .applied_steps = 0,
                              .samples = progress.samples(),
                              .skipped_steps = progress.skipped_steps(),
                              .reduced_precision_steps = progress.reduced_precision_steps(),
+                             .scale_backoffs = progress.scale_backoffs(),
+                             .seconds = progress.seconds(),
                              .sampler = {},
                              .seed = 0,
                              .loss = progress.loss(),
-                             .mode = start_.precision().mode()});
-    if (const std::string name = FirstNonFinite(state); !name.empty()) {
-      throw RunFailure{training::v1::FAILURE_CAUSE_NON_FINITE,
-                       absl::StrCat(name, " is not finite after step ", step_,
-                                    "; lower optimizer.learning_rate")};
-    }
-    const std::string path = folder_.Path(step_);
-    const absl::StatusOr<int64_t> size = WriteCheckpoint(state, path);
-    Require(size.status(), training::v1::FAILURE_CAUSE_CHECKPOINT);
-    saved_step_ = step_;
-    written_ = Describe(path, *size);
-    for (std::string& id : folder_.Retain(start_.spec().checkpoint().keep_last(), step_)) {
-      written_->add_removed_ids(std::move(id));
-    }
-    written_->set_seconds(Seconds(begin));
-    observer_.OnCheckpoint(*written_);
+                             .mode = trainee_->mode()}));
+    state->policy = guard_->policy();
+    state->evaluation = evaluator_->state();
+    return state;
   }
 
-  CheckpointWritten Describe(const std::string& path, int64_t size) const {
-    CheckpointWritten written;
-    training::v1::Checkpoint& checkpoint = *written.mutable_checkpoint();
-    checkpoint.set_id(folder_.Id(step_));
-    checkpoint.set_job_id(start_.job_id());
-    checkpoint.set_step(step_);
-    checkpoint.set_path(path);
-    checkpoint.set_size_bytes(size);
-    checkpoint.set_loss(progress().loss());
-    checkpoint.set_mode(start_.precision().mode());
-    *checkpoint.mutable_create_time() = TimestampNow();
-    return written;
+  void KeepGoodState() { guard_->KeepGoodState(TakeState()); }
+
+  void SaveOnRequest() {
+    // Whoever asks waits for an answer, and the file may be there already.
+    if (checkpoints_.saved_step() == step_ && checkpoints_.Repeat(step_)) return;
+    Save();
+  }
+
+  void Save() {
+    const auto since = std::chrono::steady_clock::now();
+    const std::shared_ptr<const TrainingState> state = TakeState();
+    std::optional<double> held_out_loss;
+    if (evaluated_step_ == step_) held_out_loss = evaluation_.loss();
+    checkpoints_.Save(*state, held_out_loss, since);
+    guard_->KeepGoodState(state);
+  }
+
+  void Evaluate() {
+    AbsorbAll();
+    evaluation_ = evaluator_->Measure(step_);
+    evaluated_step_ = step_;
+    observer_.OnLog(absl::StrFormat("evaluation: step %d, held-out loss %.6g%s", step_,
+                                    evaluation_.loss(), evaluation_.best() ? ", the best" : ""));
+    observer_.OnEvaluated(evaluation_);
+  }
+
+  // The end.
+
+  bool EndsEarly() {
+    const double limit = start_.spec().training().time_limit_seconds();
+    const double seconds = reporter_->seconds();
+    if (limit > 0 && seconds >= limit) {
+      early_end_ =
+          absl::StrFormat("%.1f s of training; training.time_limit_seconds is %g", seconds, limit);
+    } else if (evaluated_step_ == step_) {
+      early_end_ = evaluator_->StopReason();
+    }
+    return !early_end_.empty();
   }
 
   Finished Complete() {
     AbsorbAll();
-    if (saved_step_ != step_) Save();
+    if (evaluated_step_ != step_) Evaluate();
+    if (checkpoints_.saved_step() != step_) Save();
+    checkpoints_.Flush();
     Finished finished;
     finished.set_outcome(Finished::OUTCOME_COMPLETED);
-    *finished.mutable_held_out() =
-        MeasureHeldOutError(trainee_->model(), dataset_, trainee_->device());
+    finished.set_early_end(early_end_);
+    if (const auto error = evaluator_->held_out_error()) *finished.mutable_held_out() = *error;
     *finished.mutable_progress() = progress();
-    observer_.OnLog(absl::StrFormat(
-        "training complete: job %s, %d steps, loss %.6g, held-out error %.4g (persistence %.4g, "
-        "mean %.4g)",
-        start_.job_id(), step_, progress().loss(), finished.held_out().model(),
-        finished.held_out().persistence(), finished.held_out().mean()));
+    if (all_fp32_) *finished.mutable_curve() = curve_.curve();
+    observer_.OnLog(CompletionLine(finished));
     return finished;
+  }
+
+  std::string CompletionLine(const Finished& finished) const {
+    std::string line = absl::StrFormat("training complete: job %s, %d steps, loss %.6g",
+                                       start_.job_id(), step_, progress().loss());
+    if (finished.has_held_out()) {
+      absl::StrAppendFormat(&line, ", held-out error %.4g (persistence %.4g, mean %.4g)",
+                            finished.held_out().model(), finished.held_out().persistence(),
+                            finished.held_out().mean());
+    } else {
+      absl::StrAppendFormat(&line, ", held-out loss %.6g", evaluation_.loss());
+    }
+    if (!early_end_.empty()) absl::StrAppend(&line, "; ended early: ", early_end_);
+    return line;
   }
 
   Finished Stop() {
     AbsorbAll();
-    observer_.OnLog(absl::StrCat("stopped at step ", step_, " of ", total_steps_));
+    checkpoints_.Flush();
+    observer_.OnLog(absl::StrCat("stopped at step ", step_, " of ", trainee_->total_steps()));
     Finished finished;
     finished.set_outcome(Finished::OUTCOME_STOPPED);
     *finished.mutable_progress() = progress();
@@ -282,19 +348,27 @@ class Run {
   }
 
   const StartJob& start_;
+  const training::v1::DeviceInfo& device_;
   RunControl& control_;
   RunObserver& observer_;
-  CheckpointFolder folder_;
-  TrajectoryDataset dataset_;
+  RunCheckpoints checkpoints_;
+  std::unique_ptr<Dataset> dataset_;
   std::unique_ptr<Trainee> trainee_;
   std::optional<ThreadLimit> threads_;
+  std::optional<PrecisionGuard> guard_;
+  std::optional<Evaluator> evaluator_;
   std::optional<StepReporter> reporter_;
+  training::v1::EffectivePrecision effective_;
   Progress progress_;  // Of the attempts before.
-  int64_t total_steps_ = 0;
-  int64_t step_ = 0;         // Made, their figures read or not.
-  int64_t saved_step_ = -1;  // Of the newest checkpoint that this run wrote or came from.
-  std::optional<CheckpointWritten> written_;
+  int64_t step_ = 0;   // Made, their figures read or not.
   double step_seconds_ = 0;
+  std::optional<PrecisionDecision> pending_;
+  training::v1::Evaluation evaluation_;
+  int64_t evaluated_step_ = -1;
+  std::string early_end_;
+  // What later jobs are compared with, while every step was made in FP32.
+  bool all_fp32_ = true;
+  LossRecorder curve_;
 };
 
 Finished Fail(const RunFailure& failure, const Progress& progress, RunObserver& observer) {
@@ -309,8 +383,9 @@ Finished Fail(const RunFailure& failure, const Progress& progress, RunObserver& 
 
 }  // namespace
 
-Finished RunTraining(const StartJob& start, RunControl& control, RunObserver& observer) {
-  Run run(start, control, observer);
+Finished RunTraining(const StartJob& start, const training::v1::DeviceInfo& device,
+                     RunControl& control, RunObserver& observer) {
+  Run run(start, device, control, observer);
   try {
     return run.Execute();
   } catch (const RunFailure& failure) {

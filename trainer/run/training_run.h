@@ -5,6 +5,7 @@
 #include <string>
 
 #include "genesis/training/v1/worker_service.pb.h"
+#include "trainer/run/run_observer.h"
 
 namespace genesis {
 
@@ -25,30 +26,10 @@ class RunControl {
   std::atomic<bool> stop_{false};
 };
 
-// One finished step, as --telemetry writes it.
-struct StepRecord {
-  int64_t step = 0;
-  double loss = 0;
-  double grad_norm = 0;   // Unscaled, before clipping.
-  double loss_scale = 1;  // That the step used.
-  bool skipped = false;
-  int64_t samples = 0;  // Since the job began.
-};
-
-// Where a run tells what happens. Called on the run's threads; must not block.
-class RunObserver {
- public:
-  virtual ~RunObserver() = default;
-  virtual void OnStarted(const training::v1::Started& started) = 0;
-  virtual void OnStep(const StepRecord&) {}
-  virtual void OnSteps(const training::v1::Steps& steps) = 0;
-  virtual void OnCheckpoint(const training::v1::CheckpointWritten& written) = 0;
-  virtual void OnLog(const std::string& line) = 0;
-};
-
 // Runs one job from data to final checkpoint on the calling thread, and says how it ended. Never
 // throws: exceptions of LibTorch become Finished.failure here and nowhere else.
-training::v1::Finished RunTraining(const training::v1::StartJob& start, RunControl& control,
+training::v1::Finished RunTraining(const training::v1::StartJob& start,
+                                   const training::v1::DeviceInfo& device, RunControl& control,
                                    RunObserver& observer);
 
 }  // namespace genesis

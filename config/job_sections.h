@@ -1,0 +1,26 @@
+#pragma once
+
+#include "config/faults.h"
+#include "config/job_spec.h"
+#include "genesis/training/v1/job.pb.h"
+
+// The sections of a job file, each in a file of its own (job_spec_<section>.cc). Fill writes the
+// defaults of job.proto out; Check finds every fault, conflicts with other sections included.
+namespace genesis {
+
+void FillModel(training::v1::JobSpec& spec);
+void CheckModel(const training::v1::JobSpec& spec, Faults& faults);
+
+// After FillModel: some defaults are the model's.
+void FillDataset(training::v1::JobSpec& spec);
+void CheckDataset(const training::v1::JobSpec& spec, Faults& faults);
+
+// training, evaluation, optimizer and checkpoint. After FillModel.
+void FillTraining(training::v1::JobSpec& spec);
+void CheckTraining(const training::v1::JobSpec& spec, Faults& faults);
+
+// precision and rehearsals.
+void FillPrecision(training::v1::JobSpec& spec, const LossScaleSettings& loss_scale);
+void CheckPrecision(const training::v1::JobSpec& spec, Faults& faults);
+
+}  // namespace genesis

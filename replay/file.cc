@@ -1,0 +1,127 @@
+#include "replay/file.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace genesis {
+namespace {
+
+absl::Status FromErrno(const std::string& path, const char* what, int error) {
+  const std::string message = absl::StrCat(path, ": ", what, ": ", std::strerror(error));
+  if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(message);
+  if (error == EACCES || error == EPERM || error == EROFS) {
+    return absl::PermissionDeniedError(message);
+  }
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
+    return absl::ResourceExhaustedError(absl::StrCat(message, "; free space there"));
+  }
+  return absl::UnknownError(message);
+}
+
+}  // namespace
+
+ReplayFile::~ReplayFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+absl::StatusOr<ReplayFile> ReplayFile::OpenToRead(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return FromErrno(path, "cannot be opened", errno);
+  ReplayFile file(path, fd);
+  struct stat info {};
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is not a regular file"));
+  }
+  return file;
+}
+
+absl::StatusOr<ReplayFile> ReplayFile::OpenToWrite(const std::string& path, int flags) {
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | flags, 0644);
+  if (fd < 0) return FromErrno(path, "cannot be opened to write", errno);
+  return ReplayFile(path, fd);
+}
+
+absl::Status ReplayFile::Fault(const char* what) const { return FromErrno(path_, what, errno); }
+
+absl::Status ReplayFile::Read(uint64_t offset, uint64_t size, void* out) const {
+  char* at = static_cast<char*>(out);
+  while (size > 0) {
+    const ssize_t got = pread(fd_, at, size, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return Fault("reading failed");
+    if (got == 0) {
+      return absl::DataLossError(absl::StrCat(path_, ": ends before byte ", offset + size));
+    }
+    at += got;
+    offset += static_cast<uint64_t>(got);
+    size -= static_cast<uint64_t>(got);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReplayFile::Write(uint64_t offset, const void* data, uint64_t size) const {
+  const char* at = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t wrote = pwrite(fd_, at, size, static_cast<off_t>(offset));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return Fault("writing failed");
+    at += wrote;
+    offset += static_cast<uint64_t>(wrote);
+    size -= static_cast<uint64_t>(wrote);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReplayFile::Truncate(uint64_t size) const {
+  return ftruncate(fd_, static_cast<off_t>(size)) == 0 ? absl::OkStatus()
+                                                       : Fault("cutting it failed");
+}
+
+absl::Status ReplayFile::Sync() const {
+  return fsync(fd_) == 0 ? absl::OkStatus() : Fault("syncing failed");
+}
+
+absl::StatusOr<uint64_t> ReplayFile::Size() const {
+  struct stat info {};
+  if (fstat(fd_, &info) != 0) return Fault("its size cannot be read");
+  return static_cast<uint64_t>(info.st_size);
+}
+
+bool ReplayFile::TryLock() const { return flock(fd_, LOCK_EX | LOCK_NB) == 0; }
+
+absl::Status SyncFolder(const std::string& folder) {
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return FromErrno(folder, "cannot be opened", errno);
+  const int result = fsync(fd);
+  const int error = errno;
+  close(fd);
+  return result == 0 ? absl::OkStatus() : FromErrno(folder, "syncing failed", error);
+}
+
+absl::Status WriteWhole(const std::string& folder, const std::string& name,
+                        const std::string& bytes) {
+  const std::string path = absl::StrCat(folder, "/", name);
+  const std::string temporary = absl::StrCat(path, ".tmp");
+  absl::StatusOr<ReplayFile> file = ReplayFile::OpenToWrite(temporary, O_TRUNC);
+  if (!file.ok()) return file.status();
+  absl::Status status = file->Write(0, bytes.data(), bytes.size());
+  if (status.ok()) status = file->Sync();
+  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
+    status = FromErrno(path, "renaming failed", errno);
+  }
+  if (!status.ok()) {
+    unlink(temporary.c_str());
+    return status;
+  }
+  return SyncFolder(folder);
+}
+
+}  // namespace genesis

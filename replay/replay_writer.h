@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "replay/file.h"
+#include "replay/segment.h"
+
+namespace genesis {
+
+struct ReplayOptions {
+  // Of every transition; compared with what the folder holds.
+  ReplayLayout layout;
+  // Transitions kept at most; the oldest segment is removed whole to make room.
+  int64_t capacity = 1'000'000;
+  // A segment is finished once it has this many transitions. 0: an eighth of the capacity, at least
+  // 1 and at most 65536.
+  int64_t segment_transitions = 0;
+};
+
+// What an append did.
+struct Appended {
+  int64_t first = 0;  // Number of the first transition.
+  int64_t count = 0;
+  bool repeated = false;  // The batch was there already.
+};
+
+// Appends to a replay buffer; segment.h describes its files. A batch is in the buffer whole, or not
+// at all, and is durable when Append returns.
+//
+// Owner: whoever opened it; one per folder, which a lock sees to. Threads: one at a time. Failure:
+// INVALID_ARGUMENT for an unusable batch, ALREADY_EXISTS for another batch of the same id,
+// RESOURCE_EXHAUSTED for a full disk (nothing was appended; try again), DATA_LOSS for damage. Once
+// a sync has failed nothing more is taken: what the disk holds is known only after opening anew.
+class ReplayWriter {
+ public:
+  // Creates the folder where it is missing and cuts a torn record away. FAILED_PRECONDITION when
+  // another writer holds the folder or its transitions have another layout.
+  static absl::StatusOr<std::unique_ptr<ReplayWriter>> Open(const std::string& folder,
+                                                            const ReplayOptions& options);
+
+  // `batch_id`: 1 to 255 bytes. The same id with the same transitions again appends nothing and
+  // succeeds, as long as the batch is still in the buffer.
+  absl::StatusOr<Appended> Append(const std::string& batch_id,
+                                  absl::Span<const ReplayTransition> transitions);
+
+  // Transitions in the buffer, and the number of the oldest.
+  int64_t size() const { return static_cast<int64_t>(next_ - first()); }
+  uint64_t first() const { return segments_.empty() ? next_ : segments_.front().first; }
+  size_t segments() const { return segments_.size(); }
+  // What opening repaired; empty when all was in order.
+  const std::string& repaired() const { return repaired_; }
+
+ private:
+  struct Segment {
+    uint64_t first = 0;
+    uint64_t size = 0;  // Bytes.
+    std::vector<RecordEntry> records;
+  };
+  // A batch that is in the buffer.
+  struct Place {
+    uint64_t segment = 0;
+    RecordEntry record;
+  };
+
+  ReplayWriter(std::string folder, const ReplayOptions& options);
+  absl::Status Load();
+  absl::Status LoadSegment(uint64_t first, bool last);
+  absl::Status CheckLayout(const ReplayFile& file);
+  absl::Status CheckBatch(const std::string& batch_id,
+                          absl::Span<const ReplayTransition> transitions) const;
+  absl::StatusOr<Appended> Repeat(const Place& place, const std::string& body) const;
+  absl::Status BeginSegment();
+  absl::Status WriteRecord(const RecordEntry& record, const std::string& body);
+  void Evict();
+  int64_t Transitions(const Segment& segment) const;
+  std::string PathOf(uint64_t first) const;
+
+  const std::string folder_;
+  ReplayOptions options_;
+  ReplayFile lock_;
+  ReplayFile active_;  // The last segment.
+  std::deque<Segment> segments_;
+  std::map<std::string, Place> batches_;
+  uint64_t next_ = 0;
+  std::string repaired_;
+  absl::Status broken_;
+};
+
+}  // namespace genesis

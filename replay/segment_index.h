@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "replay/segment.h"
+
+namespace genesis {
+
+// The index of a finished segment, so that a writer need not read the whole buffer to know its
+// batch ids: "GNSRPLX1", size of the segment u64, number of records u64, then per record offset
+// u64, body_size u64, first u64, body checksum u32, count u32, id_size u32 and the id, and last the
+// checksum of all before u32.
+//
+// It is only a copy: one that is missing, damaged or of another size of the segment is ignored and
+// made again from the segment.
+absl::Status WriteSegmentIndex(const std::string& folder, uint64_t first, uint64_t segment_size,
+                               const std::vector<RecordEntry>& records);
+std::optional<std::vector<RecordEntry>> ReadSegmentIndex(const std::string& folder, uint64_t first,
+                                                         uint64_t segment_size);
+std::string SegmentIndexName(uint64_t first);
+
+}  // namespace genesis

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace genesis {
+
+// A few threads for tasks that wait for a disk, so that gRPC's own serve other calls meanwhile.
+// The queue has no bound of its own: who posts bounds it.
+//
+// Owner: ReplayStore. Threads: Post from any. Failure: none; a task must not throw.
+class IoThreads {
+ public:
+  explicit IoThreads(int count);
+  // Runs what waits, then ends the threads.
+  ~IoThreads();
+  IoThreads(const IoThreads&) = delete;
+  IoThreads& operator=(const IoThreads&) = delete;
+
+  void Post(std::function<void()> task);
+
+ private:
+  void Loop();
+
+  absl::Mutex mutex_;
+  std::deque<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,156 @@
+#include "server/datasets/replay_store.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "config/field_error.h"
+#include "replay/file.h"
+#include "spdlog/spdlog.h"
+
+namespace genesis {
+namespace {
+
+// One that waits for a disk leaves another for a buffer on a faster one.
+constexpr int kThreads = 2;
+constexpr char kCapacityFile[] = "capacity";
+constexpr uint64_t kMostDigits = 20;
+
+// A link could lead out of the root, and a file is no buffer.
+absl::Status CheckFolder(const std::string& root, const std::string& dataset) {
+  std::error_code error;
+  const auto type = std::filesystem::symlink_status(absl::StrCat(root, "/", dataset), error).type();
+  if (type == std::filesystem::file_type::not_found ||
+      type == std::filesystem::file_type::directory) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "dataset ", QuoteValue(dataset), " is ",
+      type == std::filesystem::file_type::symlink ? "a link" : "no folder",
+      "; accepted: a folder in the dataset root ", root, ", or a name that is free there"));
+}
+
+// What the daemon kept at most when it last had the buffer open; nullopt for a buffer that it has
+// never appended to.
+absl::StatusOr<std::optional<int64_t>> ReadCapacity(const std::string& folder) {
+  const absl::StatusOr<ReplayFile> file =
+      ReplayFile::OpenToRead(absl::StrCat(folder, "/", kCapacityFile));
+  if (absl::IsNotFound(file.status())) return std::nullopt;
+  if (!file.ok()) return file.status();
+  const absl::StatusOr<uint64_t> size = file->Size();
+  if (!size.ok()) return size.status();
+  std::string text(std::min(*size, kMostDigits), '\0');
+  if (absl::Status status = file->Read(0, text.size(), text.data()); !status.ok()) return status;
+  int64_t capacity = 0;
+  if (*size > kMostDigits || !absl::SimpleAtoi(text, &capacity) || capacity < 1) {
+    return absl::DataLossError(
+        absl::StrCat(file->path(), " is ", QuoteValue(text),
+                     "; accepted: the number of transitions that the buffer keeps; write it"));
+  }
+  return capacity;
+}
+
+// A fault of the batch leaves its writer as sound as before.
+bool IsFaultOfBatch(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsAlreadyExists(status);
+}
+
+}  // namespace
+
+ReplayStore::ReplayStore(std::string root) : root_(std::move(root)), threads_(kThreads) {}
+
+ReplayStore::~ReplayStore() = default;
+
+absl::Status ReplayStore::BeginStream() {
+  if (++streams_ <= kMostStreams) return absl::OkStatus();
+  --streams_;
+  return absl::ResourceExhaustedError(
+      absl::StrCat(kMostStreams, " streams append at this time; accepted: at most ", kMostStreams,
+                   "; try again when one has ended"));
+}
+
+size_t ReplayStore::open() const {
+  absl::MutexLock lock(&mutex_);
+  return buffers_.size();
+}
+
+std::shared_ptr<ReplayStore::Buffer> ReplayStore::Take(const std::string& dataset) {
+  absl::MutexLock lock(&mutex_);
+  auto found = buffers_.find(dataset);
+  if (found == buffers_.end()) {
+    if (buffers_.size() >= kMostOpen) CloseOldest();
+    found = buffers_.emplace(dataset, std::make_shared<Buffer>()).first;
+  }
+  ++found->second->users;
+  found->second->last_use = ++uses_;
+  return found->second;
+}
+
+void ReplayStore::GiveBack(Buffer& buffer) {
+  absl::MutexLock lock(&mutex_);
+  --buffer.users;
+}
+
+// Closes under the lock, so that whoever opens the same buffer next finds its folder free. All was
+// synced when it was appended: nothing is left to wait for.
+void ReplayStore::CloseOldest() {
+  auto oldest = buffers_.end();
+  for (auto it = buffers_.begin(); it != buffers_.end(); ++it) {
+    if (it->second->users > 0) continue;
+    if (oldest == buffers_.end() || it->second->last_use < oldest->second->last_use) oldest = it;
+  }
+  // All in use: as many as there are threads, for as long as their appends take.
+  if (oldest != buffers_.end()) buffers_.erase(oldest);
+}
+
+absl::Status ReplayStore::Open(const AppendTarget& target, Buffer& buffer) {
+  const std::string folder = absl::StrCat(root_, "/", target.dataset);
+  if (absl::Status status = CheckFolder(root_, target.dataset); !status.ok()) return status;
+  const absl::StatusOr<std::optional<int64_t>> kept = ReadCapacity(folder);
+  if (!kept.ok()) return kept.status();
+  const int64_t capacity = target.capacity > 0 ? target.capacity : kept->value_or(kDefaultCapacity);
+  absl::StatusOr<std::unique_ptr<ReplayWriter>> writer =
+      ReplayWriter::Open(folder, {.layout = target.layout, .capacity = capacity});
+  if (!writer.ok()) return writer.status();
+  if (*kept != capacity) {
+    absl::Status status = WriteWhole(folder, kCapacityFile, absl::StrCat(capacity));
+    if (!status.ok()) return status;
+  }
+  if (!(*writer)->repaired().empty()) spdlog::warn("{}", (*writer)->repaired());
+  spdlog::info("dataset {}: appending after {} transitions of at most {}", target.dataset,
+               (*writer)->size(), capacity);
+  buffer.writer = *std::move(writer);
+  buffer.layout = target.layout;
+  buffer.capacity = capacity;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ReplayStore::Result> ReplayStore::Append(
+    const AppendTarget& target, const std::string& batch_id,
+    absl::Span<const ReplayTransition> transitions) {
+  const std::shared_ptr<Buffer> buffer = Take(target.dataset);
+  const absl::Cleanup give_back = [&] { GiveBack(*buffer); };
+  absl::MutexLock lock(&buffer->mutex);
+  const bool other_capacity = target.capacity > 0 && target.capacity != buffer->capacity;
+  const bool other_layout = buffer->writer != nullptr && buffer->layout != target.layout;
+  if (other_capacity || other_layout) buffer->writer.reset();
+  if (buffer->writer == nullptr) {
+    if (absl::Status status = Open(target, *buffer); !status.ok()) return status;
+  }
+  const absl::StatusOr<Appended> appended = buffer->writer->Append(batch_id, transitions);
+  if (!appended.ok()) {
+    if (!IsFaultOfBatch(appended.status())) {
+      spdlog::error("dataset {}: {}", target.dataset, std::string(appended.status().message()));
+      buffer->writer.reset();
+    }
+    return appended.status();
+  }
+  return Result{*appended, buffer->writer->size()};
+}
+
+}  // namespace genesis

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <deque>
+#include <string>
+
+#include "config/precision.h"
+
+namespace genesis {
+
+// The P0 trigger of the rollback plan over jobs: more than half of the newest jobs in reduced
+// precision failed. The newest 10 count, once there are 4; a job that was cancelled, or that failed
+// for its specification or its data, says nothing about precision and does not count.
+//
+// Owner: JobManager. Threads: the writer's only. What it saw is forgotten when the daemon restarts.
+class FailureWatch {
+ public:
+  explicit FailureWatch(FailureWatchAction action) : action_(action) {}
+
+  // A job in reduced precision ended. True when the trigger fires now; it fires once.
+  bool Add(bool failed);
+
+  // New attempts start in FP32.
+  bool closes_gate() const { return fired_ && action_ == FailureWatchAction::kEnforce; }
+  // "6 of the last 10 jobs in reduced precision failed; accepted: at most half"
+  const std::string& reason() const { return reason_; }
+
+ private:
+  int failures() const;
+
+  const FailureWatchAction action_;
+  std::deque<bool> failed_;
+  bool fired_ = false;
+  std::string reason_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,80 @@
+// What workers report on precision and accuracy while a job runs: a part of the worker side of
+// JobManager (worker_reports.cc). Every method here runs on the writer thread.
+#include "absl/strings/str_cat.h"
+#include "config/precision.h"
+#include "server/jobs/job_manager.h"
+#include "spdlog/spdlog.h"
+
+namespace genesis {
+namespace {
+
+// The newest of what a job's record holds.
+template <typename Message>
+void AddBounded(const Message& message, google::protobuf::RepeatedPtrField<Message>& list) {
+  constexpr int kMost = 64;
+  if (list.size() == kMost) list.DeleteSubrange(0, 1);
+  *list.Add() = message;
+}
+
+}  // namespace
+
+PrecisionGate JobManager::Gate() const {
+  PrecisionGate gate = options_.gate;
+  if (failure_watch_.closes_gate()) {
+    gate.enabled = false;
+    gate.reason = absl::StrCat("disabled by precision.failure_watch: ", failure_watch_.reason(),
+                               "; restart genesisd to try it again");
+  }
+  return gate;
+}
+
+void JobManager::WatchFailures(const Job& ended) {
+  const bool failed = ended.state() == training::v1::JOB_STATE_FAILED;
+  const training::v1::FailureCause cause = ended.failure().cause();
+  const bool telling = ended.state() == training::v1::JOB_STATE_SUCCEEDED ||
+                       (failed && cause != training::v1::FAILURE_CAUSE_CONFIG &&
+                        cause != training::v1::FAILURE_CAUSE_DATA);
+  // What it began in: a job that fell back to FP32 and failed there failed for its precision too.
+  const bool reduced = ended.progress().reduced_precision_steps() > 0;
+  if (!telling || !reduced || !failure_watch_.Add(failed)) return;
+  table_.Count([this, reason = failure_watch_.reason(), closes = failure_watch_.closes_gate()] {
+    spdlog::error("precision.failure_watch: {}{}", reason,
+                  closes ? "; new attempts start in FP32 until genesisd is restarted" : "");
+    metrics_->IncidentSeen("failures");
+  });
+}
+
+void JobManager::OnPrecisionChanged(const Job& job, const training::v1::PrecisionChange& change) {
+  Job* changed = table_.Edit(job.id());
+  AddBounded(change, *changed->mutable_precision_changes());
+  training::v1::EffectivePrecision& precision = *changed->mutable_precision();
+  precision.set_mode(change.to());
+  precision.set_reason(absl::StrCat(PrecisionName(change.to()), ": ", change.trigger(), " at step ",
+                                    change.step(), ": ", change.reason()));
+  precision.add_refused(absl::StrCat(PrecisionName(change.from()), ": left at step ", change.step(),
+                                     ": ", change.reason()));
+  table_.Count([this, id = job.id(), change, now = precision] {
+    spdlog::warn(
+        "job {}: precision changed from {} to {} at step {} ({}), training goes on from "
+        "step {}: {}",
+        id, PrecisionName(change.from()), PrecisionName(change.to()), change.step(),
+        change.trigger(), change.resumed_step(), change.reason());
+    metrics_->PrecisionChanged(change.trigger());
+    metrics_->SetEffectivePrecision(now);
+  });
+}
+
+void JobManager::OnIncident(const Job& job, const training::v1::Incident& incident) {
+  AddBounded(incident, *table_.Edit(job.id())->mutable_incidents());
+  table_.Count([this, id = job.id(), incident] {
+    spdlog::warn("job {}: incident ({}): {}", id, incident.rule(), incident.message());
+    metrics_->IncidentSeen(incident.rule());
+  });
+}
+
+void JobManager::OnEvaluated(const Job& job, const training::v1::Evaluation& evaluation) {
+  *table_.EditVolatile(job.id())->mutable_evaluation() = evaluation;
+  table_.Count([this, evaluation] { metrics_->Evaluated(evaluation.loss()); });
+}
+
+}  // namespace genesis

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include "genesis/training/v1/training_service.grpc.pb.h"
+#include "metrics/metrics.h"
+#include "server/datasets/replay_store.h"
+
+namespace genesis {
+
+// Starts the reactor of one AppendTrajectories call. It reads a message, appends it on a thread of
+// the store, and reads the next only then: the client is held back by the disk. Finishes after the
+// client's last message, at the first fault, on cancel, or when the server shuts down; an append
+// that is under way is ended first. Is counted then, and deletes itself.
+grpc::ServerReadReactor<training::v1::AppendTrajectoriesRequest>* StartAppend(
+    grpc::CallbackServerContext* context, ReplayStore* store, Metrics* metrics,
+    training::v1::AppendTrajectoriesResponse* response);
+
+}  // namespace genesis

@@ -1,0 +1,102 @@
+"""What an orchestrator does, over the real API: append, train, watch, checkpoint, read Stats.
+
+There is no generated code: the daemon describes its messages by reflection."""
+
+import grpc
+from google.protobuf import json_format, message_factory
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase)
+
+import business_creation as creation
+
+SERVICE = "genesis.training.v1.TrainingService"
+FINAL = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
+# A bound on a broken run, never what a test measures.
+DEADLINE = 180
+
+
+class Orchestrator:
+    """A client of one daemon; close() ends it. Any thread may call it."""
+
+    def __init__(self, address):
+        self._channel = grpc.insecure_channel(address)
+        self._pool = DescriptorPool(ProtoReflectionDescriptorDatabase(self._channel))
+        self._methods = {}
+        for method in self._pool.FindServiceByName(SERVICE).methods:
+            streams = (method.client_streaming, method.server_streaming)
+            kind = {(False, False): self._channel.unary_unary,
+                    (False, True): self._channel.unary_stream,
+                    (True, False): self._channel.stream_unary}[streams]
+            request = message_factory.GetMessageClass(method.input_type)
+            response = message_factory.GetMessageClass(method.output_type)
+            call = kind(f"/{SERVICE}/{method.name}", request_serializer=request.SerializeToString,
+                        response_deserializer=response.FromString)
+            self._methods[method.name] = (request, call)
+
+    def close(self):
+        self._channel.close()
+
+    def _call(self, name, **fields):
+        request, call = self._methods[name]
+        return call(json_format.ParseDict(fields, request()), timeout=DEADLINE)
+
+    def batch(self, dataset, batch_id, recording, **more):
+        """One message of AppendTrajectories."""
+        request, _ = self._methods["AppendTrajectories"]
+        return request(dataset=dataset, batch_id=batch_id,
+                       observation_size=len(creation.OBSERVATION), action_size=len(creation.ACTION),
+                       observations=recording.observations, actions=recording.actions,
+                       next_observations=recording.next_observations, rewards=recording.rewards,
+                       terminals=recording.terminals, timeouts=recording.timeouts, **more)
+
+    def append(self, dataset, seeds, **more):
+        """Streams the lives of businesses, a batch each, named by its seed."""
+        return self.append_batches(
+            self.batch(dataset, f"business-{seed}", creation.live(seed), **more) for seed in seeds)
+
+    def append_batches(self, batches):
+        _, call = self._methods["AppendTrajectories"]
+        return call(batches, timeout=DEADLINE)
+
+    def train(self, job_id, spec):
+        return self._call("Train", job_id=job_id, spec=spec).job
+
+    def job(self, job_id):
+        return self._call("GetJob", job_id=job_id).job
+
+    def watch(self, job_id):
+        """The job at each change that this reader saw, the last one final."""
+        return [update.job for update in self._call("WatchJob", job_id=job_id)]
+
+    def watch_until(self, job_id, wanted):
+        """The first state of the job that `wanted` is true of; ends the watch there."""
+        updates = self._call("WatchJob", job_id=job_id)
+        for update in updates:
+            if wanted(update.job):
+                updates.cancel()
+                return update.job
+        raise AssertionError(f"{job_id} ended before what was awaited")
+
+    def checkpoint(self, job_id):
+        return self._call("Checkpoint", job_id=job_id).checkpoint
+
+    def cancel(self, job_id):
+        return self._call("CancelJob", job_id=job_id).job
+
+    def stats(self):
+        return self._call("Stats")
+
+
+def state_of(job):
+    """"JOB_STATE_RUNNING" and the like."""
+    return job.DESCRIPTOR.fields_by_name["state"].enum_type.values_by_number[job.state].name
+
+
+def world_model(dataset, **training):
+    """A small world model of the businesses in a replay buffer."""
+    settings = {"max_steps": 300, "batch_size": 64, "seed": 11, **training}
+    return {"model": {"world_model": {"hidden_size": 48, "latent_size": 24}},
+            "dataset": {"replay": {"path": dataset, "holdout_fraction": 0.2}},
+            "optimizer": {"learning_rate": 0.002},
+            "training": settings}

@@ -1,0 +1,139 @@
+// Runs a model on a batch for test_models.py. Usage: model_driver FOLDER. The folder holds
+//   spec.json       a JobSpec; defaults are filled in
+//   fields/         the batch, all of it, and the dataset that the model is built for
+//   weights/        parameters to put in place of the initial ones; may be missing
+// and gets
+//   initial/        parameters and buffers as built
+//   fp32/, bf16/    loss and gradients, in float32 and under BF16 autocast
+//   pure_bf16/      loss with parameters converted to BF16
+//   metrics/        what Evaluate reports
+//   tied.txt        pairs of names
+// Each of these is a folder with index.txt, one "number type name size..." per line, and raw
+// little-endian elements in <number>.bin. Exits 1 with a message when the model cannot be built.
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "config/job_spec.h"
+#include "google/protobuf/util/json_util.h"
+#include "tests/trainer/memory_dataset.h"
+
+namespace genesis {
+namespace {
+
+constexpr uint64_t kSeed = 77;  // Of the numbers that a loss draws; test_models.py has the same.
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error("cannot read " + path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+NamedTensors ReadTensors(const std::string& folder) {
+  NamedTensors tensors;
+  std::istringstream index(ReadFile(folder + "/index.txt"));
+  for (std::string line; std::getline(index, line);) {
+    std::istringstream words(line);
+    std::string number;
+    std::string type;
+    std::string name;
+    words >> number >> type >> name;
+    std::vector<int64_t> sizes;
+    for (int64_t size = 0; words >> size;) sizes.push_back(size);
+    const torch::Tensor tensor =
+        torch::empty(sizes, type == "int64" ? torch::kLong : torch::kFloat);
+    const std::string bytes = ReadFile(folder + "/" + number + ".bin");
+    if (bytes.size() != tensor.nbytes()) throw std::runtime_error("wrong size of " + name);
+    std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
+    tensors.emplace_back(name, tensor);
+  }
+  return tensors;
+}
+
+void WriteTensors(const std::string& folder, const NamedTensors& tensors) {
+  std::ofstream index(folder + "/index.txt");
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const torch::Tensor tensor = tensors[i].second.detach().to(torch::kDouble).contiguous();
+    index << i << " float64 " << tensors[i].first;
+    for (const int64_t size : tensor.sizes()) index << " " << size;
+    index << "\n";
+    std::ofstream file(folder + "/" + std::to_string(i) + ".bin", std::ios::binary);
+    file.write(static_cast<const char*>(tensor.const_data_ptr()),
+               static_cast<std::streamsize>(tensor.nbytes()));
+  }
+}
+
+NamedTensors LossAndGradients(Model& model, const Batch& batch,
+                              std::optional<torch::ScalarType> autocast) {
+  for (const auto& [name, parameter] : model.parameters()) parameter.mutable_grad().reset();
+  torch::manual_seed(kSeed);
+  const torch::Tensor loss = model.Loss(batch, autocast);
+  loss.backward();
+  NamedTensors result = {{"loss", loss}};
+  for (const auto& [name, parameter] : model.parameters()) {
+    result.emplace_back(name, parameter.grad());
+  }
+  return result;
+}
+
+int Run(const std::string& folder) {
+  training::v1::JobSpec spec;
+  const auto parsed =
+      google::protobuf::util::JsonStringToMessage(ReadFile(folder + "/spec.json"), &spec);
+  if (!parsed.ok()) throw std::runtime_error(parsed.ToString());
+  spec = WithDefaults(spec, LossScaleSettings());
+  const MemoryDataset dataset(ReadTensors(folder + "/fields"));
+  auto built = BuildModel(spec, dataset);
+  if (!built.ok()) {
+    std::cerr << built.status().message() << "\n";
+    return 1;
+  }
+  Model& model = **built;
+
+  NamedTensors all = model.parameters();
+  for (const auto& buffer : model.buffers()) all.push_back(buffer);
+  WriteTensors(folder + "/initial", all);
+  std::ofstream tied(folder + "/tied.txt");
+  for (const auto& [name, same] : model.tied()) tied << name << " " << same << "\n";
+  if (std::ifstream(folder + "/weights/index.txt")) {
+    const torch::NoGradGuard no_grad;
+    const NamedTensors weights = ReadTensors(folder + "/weights");
+    const std::map<std::string, torch::Tensor> given(weights.begin(), weights.end());
+    for (const auto& [name, parameter] : model.parameters()) {
+      torch::Tensor(parameter).copy_(given.at(name));
+    }
+  }
+
+  const Batch batch = dataset.Rows(0, dataset.size());
+  NamedTensors metrics;
+  for (const MetricSum& metric : model.Evaluate(batch)) {
+    metrics.emplace_back(metric.name, metric.sum);
+  }
+  WriteTensors(folder + "/metrics", metrics);
+  WriteTensors(folder + "/fp32", LossAndGradients(model, batch, std::nullopt));
+  WriteTensors(folder + "/bf16", LossAndGradients(model, batch, torch::kBFloat16));
+  for (const auto& [name, parameter] : model.parameters()) {
+    parameter.mutable_grad().reset();
+    parameter.set_data(parameter.detach().to(torch::kBFloat16));
+  }
+  WriteTensors(folder + "/pure_bf16", LossAndGradients(model, batch, std::nullopt));
+  return 0;
+}
+
+}  // namespace
+}  // namespace genesis
+
+int main(int count, char** arguments) {
+  if (count != 2) {
+    std::fprintf(stderr, "usage: model_driver FOLDER\n");
+    return 2;
+  }
+  try {
+    at::set_num_threads(1);
+    return genesis::Run(arguments[1]);
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << "\n";
+    return 2;
+  }
+}

@@ -1,0 +1,5 @@
+"""The models of trainer/models once more, in plain Python and torch: one module each.
+
+A twin's state_dict() has the names of the C++ model, its weights are drawn in the same order, and
+its loss is computed from the same fields.
+"""

@@ -1,0 +1,124 @@
+#include "trainer/data/array_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/temp_dir.h"
+#include "tests/trainer/npz_writer.h"
+
+namespace genesis {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kMemoryLimit = 1 << 20;
+
+absl::StatusOr<StoredArray> Load(const std::string& path, const std::string& array) {
+  absl::StatusOr<ArrayFile> file = ArrayFile::Open(path, "a", kMemoryLimit);
+  if (!file.ok()) return file.status();
+  return file->Load(array);
+}
+
+absl::Status ReadStatus(const std::string& file, const std::string& array = "a") {
+  const TempDir folder;
+  folder.Write("x.npz", file);
+  return Load(folder.path() + "/x.npz", array).status();
+}
+
+std::string Message(const std::string& file) { return std::string(ReadStatus(file).message()); }
+
+const std::string& Good() {
+  static const auto* const good =
+      new std::string(NpyBytes("<f4", "(2, 2)", RawBytes<float>({1, 2, 3, 4})));
+  return *good;
+}
+
+TEST(ArrayFileTest, ReadsStoredAndDeflatedArraysAlike) {
+  for (const bool deflate : {false, true}) {
+    const TempDir folder;
+    folder.Write("x.npz", ZipBytes({{"a.npy", Good()}}, deflate));
+    const auto array = Load(folder.path() + "/x.npz", "a");
+    ASSERT_TRUE(array.ok()) << array.status();
+    EXPECT_EQ(array->type(), ElementType::kFloat32);
+    EXPECT_THAT(array->shape(), testing::ElementsAre(2, 2));
+    // Only what is compressed takes memory.
+    EXPECT_EQ(array->held_bytes() > 0, deflate);
+    std::vector<float> values(3);
+    ASSERT_TRUE(array->ReadFloats(1, 3, values.data()).ok());
+    EXPECT_THAT(values, testing::ElementsAre(2, 3, 4));
+  }
+}
+
+TEST(ArrayFileTest, ReadsEveryAcceptedType) {
+  const std::pair<std::string, std::string> arrays[] = {
+      {"<f8", RawBytes<double>({0, 1})},  {"<f2", RawBytes<uint16_t>({0, 0x3C00})},
+      {"<i8", RawBytes<int64_t>({0, 1})}, {"<i4", RawBytes<int32_t>({0, 1})},
+      {"<i2", RawBytes<int16_t>({0, 1})}, {"|i1", RawBytes<int8_t>({0, 1})},
+      {"|u1", RawBytes<uint8_t>({0, 1})}, {"|b1", RawBytes<uint8_t>({0, 1})}};
+  for (const auto& [descr, data] : arrays) {
+    const TempDir folder;
+    folder.Write("x.npy", NpyBytes(descr, "(2,)", data));
+    const auto array = Load(folder.path() + "/x.npy", "a");
+    ASSERT_TRUE(array.ok()) << descr << array.status();
+    std::vector<float> values(2);
+    ASSERT_TRUE(array->ReadFloats(0, 2, values.data()).ok());
+    EXPECT_THAT(values, testing::ElementsAre(0, 1)) << descr;
+  }
+}
+
+TEST(ArrayFileTest, NamesTheArraysThatAreThereWhenOneIsMissing) {
+  const absl::Status status = ReadStatus(ZipBytes({{"a.npy", Good()}}), "b");
+  EXPECT_TRUE(absl::IsNotFound(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("has no array b; it has: a.npy"));
+}
+
+TEST(ArrayFileTest, RefusesLayoutsThatItDoesNotRead) {
+  const std::string data = RawBytes<float>({1, 2, 3, 4});
+  EXPECT_THAT(Message(ZipBytes({{"a.npy", NpyBytes("<f4", "(2, 2)", data, "True")}})),
+              HasSubstr("a is in fortran order; accepted: C order"));
+  EXPECT_THAT(Message(ZipBytes({{"a.npy", NpyBytes(">f4", "(2, 2)", data)}})),
+              HasSubstr("a is big-endian ('>f4'); accepted: little-endian"));
+  EXPECT_THAT(Message(ZipBytes({{"a.npy", NpyBytes("<c8", "(2,)", data)}})),
+              HasSubstr("a has elements of type '<c8'; accepted: float32"));
+}
+
+TEST(ArrayFileTest, RefusesAShapeThatDoesNotFitTheBytes) {
+  const std::string data = RawBytes<float>({1, 2, 3});
+  EXPECT_THAT(Message(ZipBytes({{"a.npy", NpyBytes("<f4", "(2, 2)", data)}})),
+              HasSubstr("a holds 12 bytes but its shape (2, 2) of float32 needs 16"));
+  EXPECT_THAT(Message(ZipBytes({{"a.npy", NpyBytes("<f4", "(-3,)", data)}})),
+              HasSubstr("the shape (-3,) in its header is unreadable"));
+  EXPECT_THAT(Message(ZipBytes({{"a.npy", NpyBytes("<f4", "(4294967296, 4294967296)", data)}})),
+              HasSubstr("accepted: at most 2^40 elements"));
+}
+
+TEST(ArrayFileTest, RefusesAFileThatIsNoZip) {
+  EXPECT_THAT(Message("hello"), HasSubstr("it has no central directory"));
+  EXPECT_THAT(Message(""), HasSubstr("it has no central directory"));
+}
+
+TEST(ArrayFileTest, FindsADamagedRecordByItsChecksum) {
+  for (const bool deflate : {false, true}) {
+    std::string file = ZipBytes({{"a.npy", Good()}}, deflate);
+    file[60] = static_cast<char>(file[60] ^ 1);
+    EXPECT_TRUE(absl::IsDataLoss(ReadStatus(file))) << ReadStatus(file);
+  }
+}
+
+// Whatever is cut off or changed, the answer is a status: never a crash, never too much memory.
+TEST(ArrayFileTest, SurvivesEveryTruncationAndEveryChangedByte) {
+  const std::string file = ZipBytes({{"a.npy", Good()}}, /*deflate=*/true);
+  for (size_t length = 0; length < file.size(); ++length) {
+    EXPECT_FALSE(ReadStatus(file.substr(0, length)).ok()) << length;
+  }
+  for (size_t at = 0; at < file.size(); ++at) {
+    for (const int change : {0x01, 0x80, 0xFF}) {
+      std::string changed = file;
+      changed[at] = static_cast<char>(changed[at] ^ change);
+      ReadStatus(changed).IgnoreError();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace genesis

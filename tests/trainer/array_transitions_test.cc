@@ -1,0 +1,116 @@
+#include "trainer/data/array_transitions.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/temp_dir.h"
+#include "tests/trainer/data_files.h"
+#include "tests/trainer/npz_writer.h"
+
+namespace genesis {
+namespace {
+
+using testing::EndsWith;
+using testing::HasSubstr;
+using Records = std::map<std::string, std::string>;
+
+absl::StatusOr<std::unique_ptr<Dataset>> Load(const Records& records,
+                                              double holdout_fraction = 0.1) {
+  const TempDir folder;
+  folder.Write("pendulum.npz", ZipBytes(records));
+  training::v1::JobSpec spec = WorldModelJob();
+  spec.mutable_dataset()->mutable_trajectories()->set_path(folder.path() + "/pendulum.npz");
+  spec.mutable_dataset()->mutable_trajectories()->set_holdout_fraction(holdout_fraction);
+  return OpenDataset(spec);
+}
+
+std::string Fault(const Records& records) { return std::string(Load(records).status().message()); }
+
+// Overwrites element `index` of a float32 array.
+void SetFloat(std::string& npy, size_t index, float value) {
+  const size_t begin = npy.find('\n') + 1;
+  npy.replace(begin + index * sizeof(float), sizeof(float), RawBytes<float>({value}));
+}
+
+TEST(ArrayTransitionsTest, HoldsOutWholeEpisodesFromTheEnd) {
+  const auto dataset = Load(SpiralRecords(8, 32), 0.25);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->size(), 256);
+  EXPECT_EQ((*dataset)->training_size(), 192);
+  EXPECT_EQ((*dataset)->Describe(), "192 transitions of 6 episodes to train on, 64 of 2 held out");
+  EXPECT_THAT((*dataset)->fields()[0].shape, testing::ElementsAre(2));
+  EXPECT_THAT((*dataset)->fields()[1].shape, testing::ElementsAre(1));
+}
+
+TEST(ArrayTransitionsTest, HoldsOutAtLeastOneEpisodeAndKeepsOne) {
+  EXPECT_EQ((*Load(SpiralRecords(3, 10), 0.01))->training_size(), 20);
+  EXPECT_EQ((*Load(SpiralRecords(2, 10), 0.5))->training_size(), 10);
+}
+
+TEST(ArrayTransitionsTest, NamesTheElementThatIsNotFinite) {
+  Records records = SpiralRecords(8, 32);
+  SetFloat(records["observations.npy"], 2 * 234 + 1, std::nanf(""));
+  EXPECT_EQ(Fault(records),
+            "pendulum.npz: observations[234, 1] is nan (episode 7, step 10); every value must be "
+            "finite; remove that episode or repair the recording");
+  records = SpiralRecords(8, 32);
+  SetFloat(records["rewards.npy"], 33, -std::numeric_limits<float>::infinity());
+  EXPECT_THAT(Fault(records), HasSubstr("rewards[33] is -inf (episode 1, step 1)"));
+}
+
+TEST(ArrayTransitionsTest, RefusesShapesThatDisagree) {
+  Records records = SpiralRecords(2, 4);
+  records["rewards.npy"] = NpyBytes("<f4", "(7,)", RawBytes(std::vector<float>(7)));
+  EXPECT_EQ(Fault(records),
+            "pendulum.npz: rewards has shape (7,); accepted, because observations has shape (8, "
+            "2): (8,)");
+  records = SpiralRecords(2, 4);
+  records["observations.npy"] = NpyBytes("<f4", "(16,)", RawBytes(std::vector<float>(16)));
+  EXPECT_THAT(Fault(records), HasSubstr("observations has shape (16,); accepted: (transitions"));
+}
+
+TEST(ArrayTransitionsTest, RefusesASingleEpisode) {
+  EXPECT_THAT(Fault(SpiralRecords(1, 8)), HasSubstr("has 1 episode; accepted: at least 2"));
+}
+
+TEST(ArrayTransitionsTest, RefusesTypesThatMeanSomethingElse) {
+  Records records = SpiralRecords(2, 4);
+  records["terminals.npy"] = NpyBytes("<f4", "(8,)", RawBytes(std::vector<float>(8)));
+  EXPECT_THAT(Fault(records), HasSubstr("terminals is float32; accepted: bool or uint8"));
+}
+
+TEST(ArrayTransitionsTest, NamesAMissingArray) {
+  Records records = SpiralRecords(2, 4);
+  records.erase("timeouts.npy");
+  EXPECT_THAT(Fault(records), HasSubstr("has no array timeouts; it has: actions.npy"));
+}
+
+TEST(ArrayTransitionsTest, MakesIntegerActionsOneHot) {
+  Records records = SpiralRecords(2, 2);
+  records["actions.npy"] = NpyBytes("<i8", "(4,)", RawBytes<int64_t>({0, 2, 1, 2}));
+  const auto dataset = Load(records);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_THAT(FieldValues<float>(**dataset, {0, 1, 2, 3}, "action"),
+              testing::ElementsAre(1, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1));
+  records["actions.npy"] = NpyBytes("<i8", "(4,)", RawBytes<int64_t>({0, -1, 1, 2}));
+  EXPECT_THAT(Fault(records),
+              EndsWith("actions[1] is -1; accepted for integer actions: 0 to 1023"));
+}
+
+TEST(ArrayTransitionsTest, TakesStatisticsFromTheTrainingPartOnly) {
+  Records records = SpiralRecords(2, 2);
+  const std::vector<float> values = {1, 5, 3, 5, 100, 7, 100, 7};
+  records["observations.npy"] = NpyBytes("<f4", "(4, 2)", RawBytes(values));
+  const auto dataset = Load(records, 0.5);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const ColumnStatistics& statistics = (*dataset)->statistics().at("observation");
+  EXPECT_THAT(statistics.mean, testing::ElementsAre(2, 5));
+  // The second column is constant there.
+  EXPECT_THAT(statistics.deviation, testing::ElementsAre(1, 1));
+}
+
+}  // namespace
+}  // namespace genesis

@@ -1,0 +1,181 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "config/job_spec.h"
+#include "tests/temp_dir.h"
+#include "trainer/precision/loss_curve.h"
+#include "trainer/precision/policy.h"
+#include "trainer/precision/watchdog.h"
+
+namespace genesis {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using training::v1::PrecisionSpec;
+
+constexpr auto kFp32 = training::v1::PRECISION_MODE_FP32;
+constexpr auto kBf16 = training::v1::PRECISION_MODE_BF16;
+constexpr auto kMixedBf16 = training::v1::PRECISION_MODE_MIXED_BF16;
+constexpr auto kMixedFp16 = training::v1::PRECISION_MODE_MIXED_FP16;
+
+training::v1::WatchdogSpec Defaults() {
+  return WithDefaults(training::v1::JobSpec(), LossScaleSettings()).precision().watchdog();
+}
+
+Baseline Flat(double loss, int64_t steps, double step_seconds = 0) {
+  training::v1::LossCurve curve;
+  curve.add_steps(1);
+  curve.add_steps(steps);
+  curve.add_losses(loss);
+  curve.add_losses(loss);
+  curve.set_step_seconds(step_seconds);
+  return Baseline(curve);
+}
+
+// Names of the rules that fire over steps first..last, in order.
+std::vector<std::string> Rules(Watchdog& watchdog, int64_t first, int64_t last,
+                               const std::function<Watchdog::Step(int64_t)>& step) {
+  std::vector<std::string> rules;
+  for (int64_t i = first; i <= last; ++i) {
+    Watchdog::Step made = step(i);
+    made.step = i;
+    for (const WatchdogFinding& finding : watchdog.Observe(made)) {
+      rules.push_back(finding.rule + (finding.enforce ? "!" : ""));
+    }
+  }
+  return rules;
+}
+
+TEST(WatchdogTest, StaysQuietOnAHealthyRunAndWhileTheScaleFindsItsPlace) {
+  Watchdog watchdog(Defaults(), Flat(1.0, 1000));
+  EXPECT_THAT(Rules(watchdog, 1, 1000,
+                    [](int64_t i) {
+                      return Watchdog::Step{.loss = 1.05, .skipped = i <= 20 || i % 50 == 0};
+                    }),
+              ElementsAre());
+  EXPECT_DOUBLE_EQ(watchdog.baseline_loss(), 1.0);
+}
+
+TEST(WatchdogTest, WarnsOfOverflowsAndThenActs) {
+  Watchdog watchdog(Defaults(), Baseline());
+  EXPECT_THAT(
+      Rules(watchdog, 1, 100, [](int64_t i) { return Watchdog::Step{.skipped = i % 5 == 0}; }),
+      ElementsAre("overflow_warning"));
+  EXPECT_THAT(
+      Rules(watchdog, 101, 200, [](int64_t i) { return Watchdog::Step{.skipped = i % 2 == 0}; }),
+      ElementsAre("overflow!"));
+  // Back on the good side, then over the threshold once more.
+  EXPECT_THAT(Rules(watchdog, 201, 400, [](int64_t) { return Watchdog::Step{}; }), ElementsAre());
+  EXPECT_THAT(Rules(watchdog, 401, 431, [](int64_t) { return Watchdog::Step{.skipped = true}; }),
+              ElementsAre("overflow_warning", "overflow!"));
+}
+
+TEST(WatchdogTest, FindsALossThatRunsAwayFromTheBaseline) {
+  Watchdog watchdog(Defaults(), Flat(2.0, 200));
+  const auto rising = [](int64_t i) { return Watchdog::Step{.loss = i < 100 ? 2.0 : 3.0}; };
+  EXPECT_THAT(Rules(watchdog, 1, 118, rising), ElementsAre());
+  EXPECT_TRUE(watchdog.suspicious());
+  EXPECT_THAT(Rules(watchdog, 119, 200, rising), ElementsAre("divergence!"));
+  // Beyond the recorded curve nothing is compared.
+  EXPECT_THAT(Rules(watchdog, 201, 400, [](int64_t) { return Watchdog::Step{.loss = 99}; }),
+              ElementsAre());
+}
+
+TEST(WatchdogTest, AdvisesWhereReducedPrecisionIsSlower) {
+  Watchdog watchdog(Defaults(), Flat(1.0, 10, /*step_seconds=*/0.010));
+  EXPECT_THAT(Rules(watchdog, 1, 100, [](int64_t) { return Watchdog::Step{.seconds = 0.012}; }),
+              ElementsAre());
+  EXPECT_THAT(Rules(watchdog, 101, 200, [](int64_t) { return Watchdog::Step{.seconds = 0.014}; }),
+              ElementsAre("slowdown"));
+}
+
+TEST(WatchdogTest, KeepsQuietWhenTurnedOffAndForgetsOnReset) {
+  training::v1::WatchdogSpec spec = Defaults();
+  spec.mutable_overflow()->set_action(training::v1::WATCHDOG_ACTION_OFF);
+  spec.mutable_overflow_warning()->set_action(training::v1::WATCHDOG_ACTION_ENFORCE);
+  Watchdog watchdog(spec, Baseline());
+  const auto half = [](int64_t i) { return Watchdog::Step{.skipped = i % 2 == 0}; };
+  EXPECT_THAT(Rules(watchdog, 1, 200, half), ElementsAre("overflow_warning!"));
+  watchdog.Reset();
+  EXPECT_THAT(Rules(watchdog, 201, 400, half), ElementsAre("overflow_warning!"));
+}
+
+TEST(PolicyTest, GoesDownTheListAndUpAgainAfterCleanSteps) {
+  PrecisionSpec spec;
+  spec.set_promote_after_steps(3);
+  spec.set_max_promotions(1);
+  PrecisionPolicy policy(spec, {kMixedFp16, kMixedBf16, kFp32}, kMixedFp16);
+  ASSERT_EQ(policy.Fallback(), kMixedBf16);
+  policy.FallBackTo(kMixedBf16);
+  ASSERT_EQ(policy.Fallback(), kFp32);
+  policy.FallBackTo(kFp32);
+  EXPECT_EQ(policy.Fallback(), std::nullopt);
+  policy.AddCleanStep();
+  policy.AddCleanStep();
+  EXPECT_EQ(policy.Promotion(), std::nullopt);
+  policy.TroubleSeen();
+  for (int i = 0; i < 3; ++i) policy.AddCleanStep();
+  ASSERT_EQ(policy.Promotion(), kMixedBf16);
+  policy.Promote();
+  EXPECT_EQ(policy.mode(), kMixedBf16);
+  // One promotion is all that it has.
+  for (int i = 0; i < 3; ++i) policy.AddCleanStep();
+  EXPECT_EQ(policy.Promotion(), std::nullopt);
+  EXPECT_EQ(policy.Fallback(), kFp32);
+}
+
+TEST(PolicyTest, SkipsFallbacksThatGateOrDeviceForbid) {
+  PrecisionSpec spec;
+  spec.add_fallbacks(kBf16);
+  spec.add_fallbacks(kMixedBf16);
+  EXPECT_EQ(PrecisionPolicy(spec, {kMixedBf16}, kMixedFp16).Fallback(), kMixedBf16);
+  EXPECT_EQ(PrecisionPolicy(spec, {}, kMixedFp16).Fallback(), kFp32);
+}
+
+TEST(LossCurveTest, StaysSmallAndCloseToTheLosses) {
+  LossRecorder recorder;
+  for (int64_t step = 1; step <= 100'000; ++step) {
+    recorder.Add(step, 1e5 / static_cast<double>(step + 1000), 0.25);
+  }
+  const training::v1::LossCurve curve = recorder.curve();
+  EXPECT_LT(curve.steps_size(), 1024);
+  EXPECT_GE(curve.steps_size(), 512);
+  EXPECT_EQ(curve.step_seconds(), 0.25);
+  const Baseline baseline(curve);
+  EXPECT_FALSE(baseline.Covers(100'001));
+  for (const int64_t step : {5'000, 50'000, 99'000}) {
+    ASSERT_TRUE(baseline.Covers(step));
+    EXPECT_NEAR(baseline.At(step), 1e5 / static_cast<double>(step + 1000), 0.05);
+  }
+}
+
+TEST(LossCurveTest, ReadsTelemetryAndNamesTheFaultyLine) {
+  const TempDir folder;
+  folder.Write("good.jsonl",
+               "{\"step\":1,\"loss\":4,\"x\":true}\n{\"step\":2,\"loss\":null}\n"
+               "{\"step\":3,\"loss\":2}\n");
+  const auto curve = ReadLossCurve(folder.path() + "/good.jsonl");
+  ASSERT_TRUE(curve.ok()) << curve.status();
+  EXPECT_EQ(Baseline(*curve).At(2), 3);
+  const std::pair<const char*, const char*> rows[] = {
+      {"", "holds no losses"},
+      {"{\"step\":1,\"loss\":1}\nnonsense\n", ":2: is no JSON object"},
+      {"{\"loss\":1}\n", ":1: has no step and loss"},
+      {"{\"step\":2,\"loss\":1}\n{\"step\":2,\"loss\":1}\n", ":2: has step 2 after 2"},
+      {"{\"step\":1.5,\"loss\":1}\n", ":1: has step 1.5 after 0"},
+      {"{\"step\":-4,\"loss\":1}\n", ":1: has step -4 after 0"}};
+  for (const auto& [text, fault] : rows) {
+    folder.Write("bad.jsonl", text);
+    EXPECT_THAT(std::string(ReadLossCurve(folder.path() + "/bad.jsonl").status().message()),
+                HasSubstr(fault))
+        << text;
+  }
+  EXPECT_TRUE(absl::IsNotFound(ReadLossCurve("/nowhere.jsonl").status()));
+}
+
+}  // namespace
+}  // namespace genesis

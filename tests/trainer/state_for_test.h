@@ -1,0 +1,82 @@
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trainer/checkpoint/training_state.h"
+
+namespace genesis {
+
+// A state with every field set, a function of its arguments: two layers and a buffer, an output
+// that is tied to the first layer's weight, groups with and without weight decay.
+inline TrainingState StateForTest(training::v1::OptimizerKind kind, uint64_t seed,
+                                  int64_t width = 4) {
+  at::Generator generator = at::detail::createCPUGenerator(seed);
+  const auto random = [&](std::vector<int64_t> sizes) { return at::randn(sizes, generator); };
+  TrainingState state;
+  state.model = {{"first.weight", random({width, 3})},
+                 {"first.bias", random({width})},
+                 {"second.weight", random({2, width})},
+                 {"second.bias", random({2})},
+                 {"mean", random({3})}};
+  state.tied = {{"output.weight", "first.weight"}};
+  OptimizerState& optimizer = state.optimizer;
+  optimizer.kind = kind;
+  optimizer.learning_rate = 2e-3;
+  optimizer.scheduled_learning_rate = 1.5e-3;
+  optimizer.beta1 = 0.8;
+  optimizer.beta2 = 0.95;
+  optimizer.epsilon = 1e-7;
+  const bool sgd = kind == training::v1::OPTIMIZER_KIND_SGD;
+  optimizer.momentum = sgd ? 0.9 : 0;
+  optimizer.nesterov = sgd;
+  optimizer.groups = {{.weight_decay = 0.1, .parameters = {0, 2}},
+                      {.weight_decay = 0, .parameters = {1, 3}}};
+  for (size_t i = 0; i < 4; ++i) {
+    const std::vector<int64_t> sizes = state.model[i].second.sizes().vec();
+    auto& entry = optimizer.parameters.emplace_back();
+    if (sgd) {
+      entry = {{"momentum_buffer", random(sizes)}};
+    } else {
+      entry = {{"step", at::full({}, 7, at::kFloat)},
+               {"exp_avg", random(sizes)},
+               {"exp_avg_sq", random(sizes).square()}};
+    }
+    state.ema.emplace_back(state.model[i].first, random(sizes));
+  }
+  state.scaler = GradScalerState{.scale = 4096,
+                                 .growth_factor = 2,
+                                 .backoff_factor = 0.5,
+                                 .growth_interval = 100,
+                                 .growth_tracker = 17,
+                                 .hysteresis_left = 2,
+                                 .overflows_since_change = 1,
+                                 .steps_since_change = 18};
+  state.rng_state = generator.get_state();
+  state.device_rng_state = at::arange(16, at::kByte);
+  state.priorities = random({9}).abs();
+  state.position = {.step = 9,
+                    .applied_steps = 7,
+                    .samples = 576,
+                    .skipped_steps = 2,
+                    .reduced_precision_steps = 8,
+                    .scale_backoffs = 1,
+                    .seconds = 1.25,
+                    .sampler = {.epoch = 3, .batch = 2},
+                    .seed = ~uint64_t{0} - seed,
+                    .loss = 0.375,
+                    .mode = training::v1::PRECISION_MODE_MIXED_FP16};
+  state.policy = {
+      .promotions = 1,
+      .clean_steps = 5,
+      .left = {training::v1::PRECISION_MODE_FP16, training::v1::PRECISION_MODE_MIXED_BF16}};
+  state.evaluation = {.best_loss = 0.25, .best_step = 6, .without_improvement = 1};
+  return state;
+}
+
+}  // namespace genesis

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "trainer/checkpoint/training_state.h"
+#include "trainer/checkpoint/value.h"
+
+namespace genesis {
+
+// The layout of a checkpoint, as docs/checkpoints.md describes it: model_state_dict,
+// optimizer_state_dict and scaler_state_dict are what Python's load_state_dict takes, the rest is
+// under "genesis".
+inline constexpr int64_t kCheckpointFormat = 2;
+
+Value ToTree(const TrainingState& state);
+
+// Also reads format 1, of release 0.1.0: what it lacks gets its default. INVALID_ARGUMENT with
+// `file`, the entry, what it is and what is accepted.
+absl::StatusOr<TrainingState> FromTree(const std::string& file, const Value& root);
+
+}  // namespace genesis

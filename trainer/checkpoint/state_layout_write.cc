@@ -1,0 +1,171 @@
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/precision.h"
+#include "trainer/checkpoint/optimizer_name.h"
+#include "trainer/checkpoint/state_layout.h"
+
+namespace genesis {
+namespace {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+ValueDict ToDict(const NamedTensors& tensors) {
+  ValueDict dict;
+  for (const auto& [name, tensor] : tensors) dict.Add(name, tensor);
+  return dict;
+}
+
+// `tensors`, then the second names of those that have some: load_state_dict wants them all.
+ValueDict ToDict(const NamedTensors& tensors, const TrainingState& state) {
+  ValueDict dict = ToDict(tensors);
+  const std::map<std::string, at::Tensor> by_name(tensors.begin(), tensors.end());
+  for (const auto& [name, of] : state.tied) {
+    const auto found = by_name.find(of);
+    if (found != by_name.end()) dict.Add(name, found->second);
+  }
+  return dict;
+}
+
+// Every key that load_state_dict and the next step() of the optimizer look at.
+ValueDict ToDict(const OptimizerGroup& group, const OptimizerState& optimizer) {
+  ValueDict dict;
+  dict.Add("lr", optimizer.scheduled_learning_rate);
+  dict.Add("initial_lr", optimizer.learning_rate);
+  dict.Add("weight_decay", group.weight_decay);
+  if (optimizer.kind == training::v1::OPTIMIZER_KIND_SGD) {
+    dict.Add("momentum", optimizer.momentum);
+    dict.Add("dampening", 0.0);
+    dict.Add("nesterov", optimizer.nesterov);
+  } else {
+    dict.Add("betas", ValueTuple{{optimizer.beta1, optimizer.beta2}});
+    dict.Add("eps", optimizer.epsilon);
+    dict.Add("amsgrad", false);
+    dict.Add("capturable", false);
+    dict.Add("decoupled_weight_decay", optimizer.kind != training::v1::OPTIMIZER_KIND_ADAM);
+  }
+  dict.Add("maximize", false);
+  dict.Add("foreach", Value());
+  dict.Add("differentiable", false);
+  dict.Add("fused", true);
+  dict.Add("params", ValueList(group.parameters.begin(), group.parameters.end()));
+  return dict;
+}
+
+ValueDict ToDict(const OptimizerState& optimizer) {
+  ValueDict parameters;
+  for (size_t i = 0; i < optimizer.parameters.size(); ++i) {
+    // Python's state has no entry for what has none.
+    if (optimizer.parameters[i].empty()) continue;
+    parameters.Add(static_cast<int64_t>(i), ToDict(optimizer.parameters[i]));
+  }
+  ValueList groups;
+  for (const OptimizerGroup& group : optimizer.groups) groups.push_back(ToDict(group, optimizer));
+  ValueDict dict;
+  dict.Add("state", std::move(parameters));
+  dict.Add("param_groups", std::move(groups));
+  return dict;
+}
+
+ValueDict ScalerDict(const TrainingState& state) {
+  ValueDict dict;
+  if (!state.scaler) return dict;
+  dict.Add("scale", state.scaler->scale);
+  dict.Add("growth_factor", state.scaler->growth_factor);
+  dict.Add("backoff_factor", state.scaler->backoff_factor);
+  dict.Add("growth_interval", state.scaler->growth_interval);
+  dict.Add("_growth_tracker", state.scaler->growth_tracker);
+  return dict;
+}
+
+Value ScalerBesides(const TrainingState& state) {
+  if (!state.scaler) return {};
+  ValueDict dict;
+  dict.Add("hysteresis_left", state.scaler->hysteresis_left);
+  dict.Add("overflows_since_change", state.scaler->overflows_since_change);
+  dict.Add("steps_since_change", state.scaler->steps_since_change);
+  return dict;
+}
+
+void AddPosition(const RunPosition& position, ValueDict& dict) {
+  dict.Add("step", position.step);
+  dict.Add("applied_steps", position.applied_steps);
+  dict.Add("samples", position.samples);
+  dict.Add("skipped_steps", position.skipped_steps);
+  dict.Add("reduced_precision_steps", position.reduced_precision_steps);
+  dict.Add("scale_backoffs", position.scale_backoffs);
+  dict.Add("seconds", position.seconds);
+  dict.Add("epoch", position.sampler.epoch);
+  dict.Add("batch_in_epoch", position.sampler.batch);
+  // As text: a seed has 64 bits without sign.
+  dict.Add("seed", std::to_string(position.seed));
+  dict.Add("loss", position.loss);
+  dict.Add("mode", PrecisionName(position.mode));
+}
+
+ValueDict ToDict(const PolicyState& policy) {
+  ValueList left;
+  for (const training::v1::PrecisionMode mode : policy.left) left.emplace_back(PrecisionName(mode));
+  ValueDict dict;
+  dict.Add("promotions", int64_t{policy.promotions});
+  dict.Add("clean_steps", policy.clean_steps);
+  dict.Add("left", std::move(left));
+  return dict;
+}
+
+ValueDict ToDict(const EvaluationState& evaluation) {
+  ValueDict dict;
+  dict.Add("best_loss", evaluation.best_loss);
+  dict.Add("best_step", evaluation.best_step);
+  dict.Add("without_improvement", int64_t{evaluation.without_improvement});
+  return dict;
+}
+
+// By name and by group, so that the numbers of the optimizer's state find their parameters also
+// after Python has numbered or ordered them anew.
+void AddParameters(const TrainingState& state, ValueDict& dict) {
+  ValueList names;
+  for (size_t i = 0; i < state.optimizer.parameters.size(); ++i) {
+    names.emplace_back(state.model[i].first);
+  }
+  ValueList groups;
+  for (const OptimizerGroup& group : state.optimizer.groups) {
+    groups.emplace_back(ValueList(group.parameters.begin(), group.parameters.end()));
+  }
+  ValueDict tied;
+  for (const auto& [name, of] : state.tied) tied.Add(name, of);
+  dict.Add("parameters", std::move(names));
+  dict.Add("parameter_groups", std::move(groups));
+  dict.Add("tied", std::move(tied));
+}
+
+ValueDict OwnDict(const TrainingState& state) {
+  ValueDict dict;
+  dict.Add("format_version", kCheckpointFormat);
+  AddPosition(state.position, dict);
+  dict.Add("optimizer", OptimizerName(state.optimizer.kind));
+  AddParameters(state, dict);
+  dict.Add("scaler", ScalerBesides(state));
+  dict.Add("policy", ToDict(state.policy));
+  dict.Add("evaluation", ToDict(state.evaluation));
+  dict.Add("rng_state", state.rng_state);
+  dict.Add("device_rng_state", state.device_rng_state);
+  dict.Add("priorities", state.priorities);
+  return dict;
+}
+
+}  // namespace
+
+Value ToTree(const TrainingState& state) {
+  ValueDict root;
+  root.Add("model_state_dict", ToDict(state.model, state));
+  root.Add("optimizer_state_dict", ToDict(state.optimizer));
+  root.Add("scaler_state_dict", ScalerDict(state));
+  if (!state.ema.empty()) root.Add("ema_state_dict", ToDict(state.ema, state));
+  root.Add("genesis", OwnDict(state));
+  return root;
+}
+
+}  // namespace genesis

@@ -1,0 +1,260 @@
+#include "trainer/checkpoint/torch_archive.h"
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "trainer/checkpoint/element_scalar.h"
+#include "trainer/checkpoint/pickle_reader.h"
+#include "trainer/data/zip_archive.h"
+
+namespace genesis {
+namespace {
+
+// Deeper than any state dict, and shallow enough for the stack.
+constexpr size_t kMaxDepth = 100;
+constexpr uint64_t kMinText = uint64_t{1} << 20;
+constexpr double kMaxElements = 1LL << 60;
+// Elements of expanded tensors: a view of one element can claim to be any size.
+constexpr double kMaxRepeated = 1 << 24;
+
+// Turns the values of one file into a tree. After a fault it goes on with empty values; the first
+// fault is what Read returns.
+class Reader {
+ public:
+  explicit Reader(const ZipArchive& archive) : archive_(archive) {}
+
+  absl::StatusOr<Value> Read() {
+    if (absl::Status status = FindFolder(); !status.ok()) return status;
+    const absl::StatusOr<std::string> pickle = ReadRecord("data.pkl");
+    if (!pickle.ok()) return pickle.status();
+    const absl::StatusOr<PickleDocument> document = ReadPickle(*pickle);
+    if (!document.ok()) {
+      return absl::Status(document.status().code(),
+                          absl::StrCat(archive_.path(), ": ", document.status().message()));
+    }
+    values_left_ = pickle->size();
+    text_left_ = kMinText + 16 * pickle->size();
+    Value root = ToValue(*document->root);
+    if (!status_.ok()) return status_;
+    return root;
+  }
+
+ private:
+  // The records stand in one folder; torch.save names it after the file.
+  absl::Status FindFolder() {
+    int found = 0;
+    bool script = false;
+    for (const std::string& name : archive_.names()) {
+      const bool pickle = name == "data.pkl" || absl::EndsWith(name, "/data.pkl");
+      if (pickle) folder_ = name.substr(0, name.size() - 8);
+      found += pickle ? 1 : 0;
+      script = script || absl::EndsWith(name, "/constants.pkl") || name == "constants.pkl";
+      if (absl::StartsWith(name, "/") || absl::StrContains(name, "..")) {
+        return Refused(absl::StrCat("has a record named \"", absl::Utf8SafeCHexEscape(name),
+                                    "\"; accepted: names without .. inside one folder"));
+      }
+    }
+    if (script) {
+      return Refused(
+          "is a TorchScript module; accepted: a state dict. In Python: "
+          "torch.save(torch.jit.load(PATH).state_dict(), NEW_PATH)");
+    }
+    if (found == 1) return CheckByteOrder();
+    return Refused(absl::StrCat("is a zip file with ", found,
+                                " records data.pkl; accepted: one, as torch.save writes"));
+  }
+
+  absl::Status CheckByteOrder() const {
+    if (!archive_.Contains(folder_ + "byteorder")) return absl::OkStatus();
+    const absl::StatusOr<std::string> order = ReadRecord("byteorder");
+    if (!order.ok()) return order.status();
+    if (*order == "little") return absl::OkStatus();
+    return Refused("has the byte order of another kind of machine; accepted: little");
+  }
+
+  absl::Status Refused(const std::string& what) const {
+    return absl::InvalidArgumentError(absl::StrCat(archive_.path(), ": ", what));
+  }
+
+  absl::StatusOr<std::string> ReadRecord(const std::string& name) const {
+    const std::string full = folder_ + name;
+    if (!archive_.Contains(full)) {
+      return absl::DataLossError(absl::StrCat(archive_.path(), ": has no record ",
+                                              absl::Utf8SafeCHexEscape(full.substr(0, 200))));
+    }
+    const absl::StatusOr<ZipArchive::Location> location = archive_.Locate(full);
+    if (!location.ok()) return location.status();
+    // torch.save never compresses, and a small file could ask for all memory.
+    if (!location->stored) {
+      return Refused(absl::StrCat("has a compressed record ", full, "; accepted: stored records"));
+    }
+    return archive_.Read(full);
+  }
+
+  // Where in the tree the reader is, put together only for a message.
+  std::string Path() const {
+    std::string path;
+    for (const auto& [text, number] : path_) {
+      absl::StrAppend(
+          &path, path.empty() ? "" : ".",
+          text != nullptr ? absl::Utf8SafeCHexEscape(text->substr(0, 200)) : absl::StrCat(number));
+    }
+    return path.empty() ? "the file" : absl::StrCat("entry ", path);
+  }
+
+  void Fault(const std::string& what) {
+    status_.Update(
+        absl::InvalidArgumentError(absl::StrCat(archive_.path(), ": ", Path(), " ", what)));
+  }
+
+  // Every value takes a byte of the pickle or more, and most text is there once: only a pickle that
+  // repeats containers or text inside each other unfolds to more.
+  bool Spend(size_t text) {
+    if (values_left_ == 0 || text_left_ < text) {
+      Fault("unfolds to far more than the file holds; accepted: values that are not repeated");
+      return false;
+    }
+    --values_left_;
+    text_left_ -= text;
+    return true;
+  }
+
+  Value ToValue(const PickleValue& value) {
+    const auto* const text = value.As<std::string>();
+    if (!status_.ok() || !Spend(text != nullptr ? text->size() : 0)) return {};
+    if (path_.size() > kMaxDepth) {
+      Fault(absl::StrCat("is nested more than ", kMaxDepth, " deep or holds itself"));
+      return {};
+    }
+    if (text != nullptr) return *text;
+    if (const auto* const boolean = value.As<bool>()) return *boolean;
+    if (const auto* const integer = value.As<int64_t>()) return *integer;
+    if (const auto* const number = value.As<double>()) return *number;
+    if (const auto* const tensor = value.As<PickleTensor>()) return ToTensor(*tensor);
+    if (const auto* const dict = value.As<PickleDict>()) return ToDict(*dict);
+    if (const auto* const list = value.As<PickleList>()) return ToList(*list);
+    if (value.As<std::monostate>() == nullptr) Fault("is a type, not a value");
+    return {};
+  }
+
+  Value ToList(const PickleList& list) {
+    ValueList items;
+    for (size_t i = 0; i < list.items.size() && status_.ok(); ++i) {
+      path_.emplace_back(nullptr, static_cast<int64_t>(i));
+      items.push_back(ToValue(*list.items[i]));
+      path_.pop_back();
+    }
+    return items;
+  }
+
+  Value ToDict(const PickleDict& dict) {
+    ValueDict items;
+    std::set<DictKey> seen;
+    for (const auto& [key, value] : dict.items) {
+      const auto* const text = key->As<std::string>();
+      const auto* const number = key->As<int64_t>();
+      if (text == nullptr && number == nullptr) {
+        Fault("has a key that is neither a string nor an integer");
+      }
+      if (!status_.ok() || !Spend(text != nullptr ? text->size() : 0)) return {};
+      const DictKey name = text != nullptr ? DictKey(*text) : DictKey(*number);
+      path_.emplace_back(text, number != nullptr ? *number : 0);
+      if (!seen.insert(name).second) Fault("is there twice");
+      items.items.push_back({name, ToValue(*value)});
+      path_.pop_back();
+    }
+    return items;
+  }
+
+  Value ToTensor(const PickleTensor& described) {
+    const at::Tensor storage = StorageOf(described.storage);
+    const auto held = static_cast<double>(storage.numel());
+    // Last element that the view reaches. Sizes and strides come from the file: in a double their
+    // product cannot wrap around.
+    auto last = static_cast<double>(described.offset);
+    double elements = 1;
+    double nonzero = 1;
+    for (size_t i = 0; i < described.sizes.size(); ++i) {
+      const auto size = static_cast<double>(described.sizes[i]);
+      elements *= size;
+      nonzero *= std::max(size, 1.0);
+      last += (size - 1) * static_cast<double>(described.strides[i]);
+    }
+    if (elements > 0 && last >= held) {
+      Fault(absl::StrCat("reaches element ", last, " of a storage of ", storage.numel()));
+    } else if (nonzero > kMaxElements) {
+      Fault(absl::StrCat("has a shape of ", nonzero, " elements; accepted: up to 2^60"));
+    } else if (elements > held) {
+      // Expanded: the same elements again and again.
+      repeated_left_ -= elements;
+      if (repeated_left_ < 0) {
+        Fault(absl::StrCat("repeats ", storage.numel(), " elements to ", elements,
+                           "; accepted: up to ", kMaxRepeated, " in a file"));
+      }
+    }
+    if (!status_.ok()) return {};
+    if (elements == 0) return at::empty(described.sizes, storage.options());
+    return storage.as_strided(described.sizes, described.strides, described.offset);
+  }
+
+  // Tensors may share a storage; each is read once.
+  at::Tensor StorageOf(const PickleStorage& storage) {
+    at::Tensor& tensor = storages_[{storage.key, storage.type}];
+    if (tensor.defined()) return tensor;
+    tensor = at::empty({0}, ToScalarType(storage.type));
+    absl::StatusOr<std::string> bytes = ReadRecord("data/" + storage.key);
+    status_.Update(bytes.status());
+    if (!bytes.ok()) return tensor;
+    const auto held = bytes->size() / tensor.element_size();
+    if (held < static_cast<uint64_t>(storage.elements)) {
+      Fault(absl::StrCat("has storage ", storage.key, " of ", storage.elements,
+                         " elements, and its record holds ", held));
+      return tensor;
+    }
+    auto owner = std::make_shared<std::string>(*std::move(bytes));
+    tensor = at::from_blob(
+        owner->data(), {storage.elements}, [owner](void*) {}, tensor.options());
+    return tensor;
+  }
+
+  const ZipArchive& archive_;
+  std::string folder_;
+  // Of keys, or indices where there is no text.
+  std::vector<std::pair<const std::string*, int64_t>> path_;
+  uint64_t values_left_ = 0;
+  uint64_t text_left_ = 0;
+  double repeated_left_ = kMaxRepeated;
+  std::map<std::pair<std::string, ElementType>, at::Tensor> storages_;
+  absl::Status status_;
+};
+
+}  // namespace
+
+absl::Status ExplainForeignFile(const std::string& path, const absl::Status& fault) {
+  std::string begin(16, '\0');
+  std::ifstream(path, std::ios::binary).read(begin.data(), static_cast<std::streamsize>(16));
+  // LONG1 0x1950a86a20f9469cfc6c, with which torch.save began before version 1.6.
+  if (absl::StrContains(begin, "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path,
+        ": is in the format that torch.save wrote before version 1.6; accepted: the zip format. In "
+        "Python: torch.save(torch.load(PATH, weights_only=True), NEW_PATH)"));
+  }
+  return fault;
+}
+
+absl::StatusOr<Value> ReadTorchArchive(const std::string& path) {
+  const absl::StatusOr<ZipArchive> archive = ZipArchive::Open(path);
+  if (!archive.ok()) return ExplainForeignFile(path, archive.status());
+  return Reader(*archive).Read();
+}
+
+}  // namespace genesis

@@ -1,0 +1,127 @@
+#include "trainer/checkpoint/verify.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "replay/crc32c.h"
+#include "trainer/checkpoint/manifest.h"
+#include "trainer/data/data_file.h"
+#include "trainer/data/zip_archive.h"
+
+namespace genesis {
+namespace {
+
+constexpr uint64_t kPiece = uint64_t{1} << 20;
+
+absl::StatusOr<uint32_t> ChecksumOf(const DataFile& file, uint64_t offset, uint64_t size) {
+  std::string piece(std::min(kPiece, size), '\0');
+  uint32_t crc = 0;
+  for (uint64_t done = 0; done < size;) {
+    const uint64_t count = std::min(kPiece, size - done);
+    if (absl::Status s = file.Read(offset + done, count, piece.data()); !s.ok()) return s;
+    crc = Crc32c(crc, piece.data(), count);
+    done += count;
+  }
+  return crc;
+}
+
+// Against the checksums of the file itself.
+absl::Status VerifyAlone(const ZipArchive& archive) {
+  for (const std::string& name : archive.names()) {
+    const absl::StatusOr<ZipArchive::Location> location = archive.Locate(name);
+    if (!location.ok()) return location.status();
+    if (!location->stored) {
+      return absl::InvalidArgumentError(absl::StrCat(archive.path(), ": record ", name,
+                                                     " is compressed; accepted: stored records"));
+    }
+    if (absl::Status status = archive.CheckStored(name); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// "" where there is none.
+std::string IdOf(const ZipArchive& archive) {
+  for (const std::string& name : archive.names()) {
+    if (!absl::EndsWith(name, "/.data/serialization_id")) continue;
+    const absl::StatusOr<ZipArchive::Location> location = archive.Locate(name);
+    if (!location.ok() || !location->stored || location->size > 100) return "";
+    const absl::StatusOr<std::string> id = archive.Read(name);
+    return id.ok() ? *id : "";
+  }
+  return "";
+}
+
+// The whole file, and the record that is to blame when that fails.
+absl::Status VerifyBeside(const ZipArchive& archive, const CheckpointManifest& manifest) {
+  const DataFile& file = *archive.file();
+  if (file.size() != manifest.size) {
+    return absl::DataLossError(absl::StrCat(archive.path(), ": is ", file.size(),
+                                            " bytes long; its manifest says ", manifest.size));
+  }
+  const absl::StatusOr<uint32_t> whole = ChecksumOf(file, 0, file.size());
+  if (!whole.ok()) return whole.status();
+  if (*whole == manifest.crc32c) return absl::OkStatus();
+  for (const CheckpointManifest::Record& record : manifest.records) {
+    if (!archive.Contains(record.name)) {
+      return absl::DataLossError(
+          absl::StrCat(archive.path(), ": record ", record.name, " of its manifest is not there"));
+    }
+    const absl::StatusOr<ZipArchive::Location> location = archive.Locate(record.name);
+    if (!location.ok()) return location.status();
+    const absl::StatusOr<uint32_t> crc = ChecksumOf(file, location->offset, location->size);
+    if (!crc.ok()) return crc.status();
+    if (location->size == record.size && *crc == record.crc32c) continue;
+    return absl::DataLossError(absl::StrFormat(
+        "%s: record %s has %d bytes with CRC-32C %08x; its manifest says %d and %08x; the file is "
+        "damaged",
+        archive.path(), record.name, location->size, *crc, record.size, record.crc32c));
+  }
+  return absl::DataLossError(absl::StrFormat(
+      "%s: has CRC-32C %08x; its manifest says %08x; the file is damaged between its records",
+      archive.path(), *whole, manifest.crc32c));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> VerifyCheckpoint(const std::string& path) {
+  const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(path);
+  const absl::StatusOr<ZipArchive> archive = ZipArchive::Open(path);
+  if (!archive.ok()) {
+    if (!absl::IsDataLoss(archive.status()) || !manifest.ok()) return archive.status();
+    return absl::DataLossError(
+        absl::StrCat(archive.status().message(), "; its manifest says ", manifest->size, " bytes"));
+  }
+  if (!manifest.ok() && !absl::IsNotFound(manifest.status())) return manifest.status();
+  const std::string id = IdOf(*archive);
+  if (manifest.ok() && id.empty()) {
+    return absl::DataLossError(absl::StrCat(
+        path,
+        ": has no record .data/serialization_id that can be read, and its manifest was "
+        "written for a file that has; remove ",
+        ManifestPath(path), " if another program wrote it"));
+  }
+  if (manifest.ok() && manifest->id == id) {
+    if (absl::Status status = VerifyBeside(*archive, *manifest); !status.ok()) return status;
+    return std::string();
+  }
+  if (absl::Status status = VerifyAlone(*archive); !status.ok()) return status;
+  if (!manifest.ok()) return absl::StrCat(path, ": has no manifest; its own checksums are right");
+  return absl::StrCat(ManifestPath(path), ": was written for another file of this name; ", path,
+                      " is checked by its own checksums, and they are right");
+}
+
+absl::StatusOr<std::string> NewestGood(const std::vector<std::string>& paths,
+                                       absl::FunctionRef<void(const std::string&)> log) {
+  for (const std::string& path : paths) {
+    const absl::StatusOr<std::string> verified = VerifyCheckpoint(path);
+    if (verified.ok()) return path;
+    log(absl::StrCat("checkpoint ", path, " cannot be used: ", verified.status().message()));
+  }
+  return absl::NotFoundError(absl::StrCat("none of ", paths.size(), " checkpoints is sound"));
+}
+
+}  // namespace genesis

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+
+namespace genesis {
+
+// Reads a checkpoint from end to end and compares it with its manifest: size, CRC-32C of the file
+// and of each record. Without a manifest, or beside one that was written for another file, every
+// record is checked against the CRC-32 that the file itself holds. Returns what was not as usual
+// but no fault, "" for nothing. A fault is DATA_LOSS and names path, record, what was found and
+// what was expected. Takes little memory.
+absl::StatusOr<std::string> VerifyCheckpoint(const std::string& path);
+
+// The first of `paths`, newest first, that verifies; `log` is told why others were passed over.
+// NOT_FOUND when none does.
+absl::StatusOr<std::string> NewestGood(const std::vector<std::string>& paths,
+                                       absl::FunctionRef<void(const std::string&)> log);
+
+}  // namespace genesis

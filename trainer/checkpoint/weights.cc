@@ -1,0 +1,112 @@
+#include "trainer/checkpoint/weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <map>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "trainer/checkpoint/element_scalar.h"
+#include "trainer/checkpoint/torch_archive.h"
+#include "trainer/checkpoint/value_reader.h"
+#include "trainer/data/safetensors.h"
+
+namespace genesis {
+namespace {
+
+// Eight bytes of length, then JSON. A zip file begins with "PK" and has no brace there.
+bool LooksLikeSafetensors(const std::string& path) {
+  std::string begin(9, '\0');
+  std::ifstream(path, std::ios::binary).read(begin.data(), static_cast<std::streamsize>(9));
+  return begin[8] == '{' && !absl::StartsWith(begin, "PK");
+}
+
+absl::StatusOr<NamedTensors> ReadSafetensors(const std::string& path, WeightsKind kind) {
+  if (kind == WeightsKind::kAverage) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": is a .safetensors file and has no ema_state_dict; accepted: a checkpoint"));
+  }
+  const absl::StatusOr<SafetensorsReader> reader = SafetensorsReader::Open(path);
+  if (!reader.ok()) return reader.status();
+  NamedTensors tensors;
+  for (const auto& [name, entry] : reader->tensors()) {
+    at::Tensor tensor = at::empty(entry.shape, ToScalarType(entry.type));
+    if (tensor.numel() > 0) {
+      absl::Status status = reader->Read(entry, tensor.mutable_data_ptr());
+      if (!status.ok()) return status;
+    }
+    tensors.emplace_back(name, std::move(tensor));
+  }
+  return tensors;
+}
+
+bool IsStateDict(const Value& value) {
+  const auto* const dict = value.As<ValueDict>();
+  return dict != nullptr && !dict->items.empty() &&
+         std::any_of(dict->items.begin(), dict->items.end(),
+                     [](const DictItem& item) { return item.value.As<at::Tensor>() != nullptr; });
+}
+
+// The keys of a dict, for a message.
+std::string Keys(const ValueDict& dict) {
+  std::string keys;
+  for (size_t i = 0; i < dict.items.size() && i < 8; ++i) {
+    const auto* const name = std::get_if<std::string>(&dict.items[i].key);
+    const std::string shown = name != nullptr ? absl::Utf8SafeCHexEscape(name->substr(0, 60))
+                                              : absl::StrCat(std::get<int64_t>(dict.items[i].key));
+    absl::StrAppend(&keys, keys.empty() ? "" : ", ", shown);
+  }
+  if (dict.items.size() > 8) absl::StrAppend(&keys, ", and ", dict.items.size() - 8, " more");
+  return keys.empty() ? "nothing" : keys;
+}
+
+// Where in the tree the weights stand.
+ValueReader FindWeights(const ValueReader& root, WeightsKind kind) {
+  if (kind == WeightsKind::kAverage) return root.At("ema_state_dict");
+  for (const char* const key : {"model_state_dict", "state_dict"}) {
+    if (root.Has(key) && root.At(key).value().As<ValueDict>() != nullptr) return root.At(key);
+  }
+  if (IsStateDict(root.value())) return root;
+  const auto* const dict = root.value().As<ValueDict>();
+  root.Fault(
+      absl::StrCat(dict != nullptr ? absl::StrCat("holds a dict of ", Keys(*dict))
+                                   : absl::StrCat("holds ", DescribeValue(root.value())),
+                   "; accepted: a dict of tensors, alone or as model_state_dict or state_dict"));
+  return root;
+}
+
+}  // namespace
+
+absl::StatusOr<NamedTensors> ReadWeights(const std::string& path, WeightsKind kind) {
+  if (LooksLikeSafetensors(path)) return ReadSafetensors(path, kind);
+  const absl::StatusOr<Value> tree = ReadTorchArchive(path);
+  if (!tree.ok()) return tree.status();
+  const ValueReader root(path, *tree);
+  const ValueReader weights = FindWeights(root, kind);
+  NamedTensors tensors;
+  if (root.status().ok()) {
+    for (const auto& [name, entry] : weights.Named()) {
+      tensors.emplace_back(name, entry.Tensor().contiguous());
+    }
+  }
+  if (!root.status().ok()) return root.status();
+  return tensors;
+}
+
+absl::Status ExportSafetensors(const std::string& from, const std::string& to, WeightsKind kind) {
+  const absl::StatusOr<NamedTensors> tensors = ReadWeights(from, kind);
+  if (!tensors.ok()) return tensors.status();
+  std::vector<SafetensorsEntry> entries;
+  for (const auto& [name, tensor] : *tensors) {
+    entries.push_back({.name = name,
+                       .type = ToElementType(tensor.scalar_type()).value_or(ElementType::kFloat32),
+                       .shape = tensor.sizes().vec(),
+                       .data = tensor.const_data_ptr()});
+  }
+  // What Python's loaders look for.
+  return WriteSafetensors(to, std::move(entries), {{"format", "pt"}});
+}
+
+}  // namespace genesis

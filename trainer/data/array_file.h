@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "trainer/data/data_file.h"
+#include "trainer/data/element_type.h"
+#include "trainer/data/npy_header.h"
+#include "trainer/data/safetensors.h"
+#include "trainer/data/zip_archive.h"
+
+namespace genesis {
+
+// One array of a file: in the file, or in memory where the file is compressed. C order.
+class StoredArray {
+ public:
+  StoredArray() = default;
+  StoredArray(ElementType type, std::vector<int64_t> shape, std::shared_ptr<const DataFile> file,
+              uint64_t offset);
+  StoredArray(ElementType type, std::vector<int64_t> shape, std::string bytes, uint64_t offset);
+
+  ElementType type() const { return type_; }
+  const std::vector<int64_t>& shape() const { return shape_; }
+  int64_t elements() const { return ShapeElements(shape_); }
+  int64_t held_bytes() const;
+
+  // Copies elements [first, first + count) as they are.
+  absl::Status Read(int64_t first, int64_t count, char* out) const;
+  // The same as float32; what it cannot hold becomes infinite.
+  absl::Status ReadFloats(int64_t first, int64_t count, float* out) const;
+
+ private:
+  ElementType type_ = ElementType::kFloat32;
+  std::vector<int64_t> shape_;
+  uint64_t offset_ = 0;
+  std::shared_ptr<const DataFile> file_;
+  std::shared_ptr<const std::string> bytes_;
+};
+
+// A file of named arrays: .npz, .safetensors, or .npy, whose only array gets a name from the
+// caller. What is stored uncompressed stays in the file and is read from there, its checksum (.npz)
+// verified once; a compressed array is unpacked into memory.
+//
+// Owner: whoever opened it. Threads: one; the arrays it gives may be read from several. Failure:
+// statuses whose message begins with the path: those of ZipArchive, SafetensorsReader and
+// ReadNpyHeader, and RESOURCE_EXHAUSTED when unpacking takes more than the memory limit.
+class ArrayFile {
+ public:
+  static absl::StatusOr<ArrayFile> Open(const std::string& path, const std::string& npy_name,
+                                        int64_t memory_limit_bytes);
+
+  // In the order of the alphabet.
+  const std::vector<std::string>& names() const { return names_; }
+  // NOT_FOUND when there is none.
+  absl::StatusOr<StoredArray> Load(const std::string& name);
+  absl::Status CheckUnchanged() const;
+
+ private:
+  ArrayFile(std::string path, int64_t room) : path_(std::move(path)), room_(room) {}
+
+  absl::StatusOr<StoredArray> LoadFromZip(const std::string& name);
+  absl::StatusOr<StoredArray> Unpack(const std::string& name, const std::string& record);
+
+  std::string path_;
+  int64_t room_;  // What unpacked arrays may still take.
+  std::vector<std::string> names_;
+  std::optional<ZipArchive> zip_;
+  std::optional<SafetensorsReader> safetensors_;
+  std::shared_ptr<const DataFile> npy_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,70 @@
+#include "trainer/data/data_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+
+namespace genesis {
+
+absl::StatusOr<std::shared_ptr<const DataFile>> DataFile::Open(const std::string& path) {
+  // Without O_NONBLOCK, opening a named pipe would wait for a writer.
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
+    const int error = errno;
+    const std::string message = absl::StrCat(path, ": cannot be opened: ", std::strerror(error));
+    if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(message);
+    if (error == EACCES) return absl::PermissionDeniedError(message);
+    return absl::UnknownError(message);
+  }
+  std::shared_ptr<DataFile> file(new DataFile(path, fd));
+  if (fstat(fd, &file->opened_) != 0 || !S_ISREG(file->opened_.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is not a regular file"));
+  }
+  return file;
+}
+
+DataFile::~DataFile() { close(fd_); }
+
+std::string DataFile::name() const { return std::filesystem::path(path_).filename().string(); }
+
+absl::Status DataFile::Read(uint64_t offset, uint64_t size, void* out) const {
+  if (offset > this->size() || size > this->size() - offset) {
+    return absl::DataLossError(absl::StrCat(path_, ": ", size, " bytes at ", offset,
+                                            " lie outside the file of ", this->size(), " bytes"));
+  }
+  char* at = static_cast<char*>(out);
+  while (size > 0) {
+    const ssize_t got = pread(fd_, at, size, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      return absl::DataLossError(absl::StrCat(path_, ": reading ", size, " bytes at ", offset,
+                                              " failed: ", std::strerror(errno)));
+    }
+    if (got == 0) {
+      return absl::DataLossError(absl::StrCat(path_, ": was cut off while it was in use, before ",
+                                              offset, " bytes; start the job anew"));
+    }
+    at += got;
+    offset += static_cast<uint64_t>(got);
+    size -= static_cast<uint64_t>(got);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DataFile::CheckUnchanged() const {
+  struct stat now {};
+  const bool same = fstat(fd_, &now) == 0 && now.st_size == opened_.st_size &&
+                    now.st_mtim.tv_sec == opened_.st_mtim.tv_sec &&
+                    now.st_mtim.tv_nsec == opened_.st_mtim.tv_nsec;
+  if (same) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      path_,
+      ": was changed while it was in use; write new data to a new file, and start the job anew"));
+}
+
+}  // namespace genesis

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "genesis/training/v1/job.pb.h"
+#include "trainer/data/element_type.h"
+
+namespace genesis {
+
+// Mean and standard deviation of each column over the training part; a constant column gets 1, so
+// that dividing by it is safe.
+struct ColumnStatistics {
+  std::vector<float> mean;
+  std::vector<float> deviation;
+};
+
+// One named part of every example. `shape` is that of one example, without the batch.
+struct Field {
+  std::string name;
+  ElementType type = ElementType::kFloat32;
+  std::vector<int64_t> shape;
+
+  int64_t elements() const;
+  int64_t bytes() const { return elements() * ElementSize(type); }
+};
+
+// Examples to train on and to evaluate on, checked when opened, behind one door whatever file they
+// come from. Examples [0, training_size) are for training, [training_size, size) are held out.
+//
+// Fields by kind of data:
+//   transitions  observation [O], action [A], change [O] (next observation - observation),
+//                reward [1], done [1]; with rollouts of H > 1 steps each begins with H:
+//                observation [H, O] and so on, H steps in a row of one episode. All float32.
+//   tokens       tokens [context_length + 1], int64.
+//   arrays       as named in the file; radio_unet's are image [C, H, W] and condition [K, H, W].
+// A dataset with importance weights adds weight [1], float32.
+//
+// Owner: the run. Threads: every method may be called from several at once. Failure: statuses whose
+// message begins with the file's name.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+
+  virtual const std::vector<Field>& fields() const = 0;
+  virtual int64_t size() const = 0;
+  virtual int64_t training_size() const = 0;
+
+  // Copies examples: out[f] has room for examples.size() * fields()[f].bytes() bytes and gets them
+  // in order. Requires 0 <= example < size(). Fails when the file changed or cannot be read.
+  virtual absl::Status Gather(absl::Span<const int64_t> examples,
+                              absl::Span<std::byte* const> out) const = 0;
+
+  // By field name, over the training part; fields that are not normalised have none. Besides the
+  // fields of transitions: next_observation.
+  virtual const std::map<std::string, ColumnStatistics>& statistics() const = 0;
+
+  // One priority > 0 per training example, or empty where the data has none.
+  virtual const std::vector<float>& priorities() const = 0;
+
+  // For people: "33600 transitions of 168 episodes to train on, 2400 of 12 held out".
+  virtual std::string Describe() const = 0;
+};
+
+// Opens the data that `spec` names. The model decides how examples are cut: rollout_steps of a
+// world model, context_length of a transformer. INVALID_ARGUMENT for data that cannot be trained on
+// (with file, row, column and value of the first fault), NOT_FOUND, PERMISSION_DENIED, or DATA_LOSS
+// for a damaged file. Never holds more than memory_limit_bytes of examples in memory.
+absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const training::v1::JobSpec& spec);
+
+}  // namespace genesis

@@ -1,0 +1,89 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "trainer/data/array_dataset.h"
+#include "trainer/data/array_transitions.h"
+#include "trainer/data/dataset.h"
+#include "trainer/data/jsonl_transitions.h"
+#include "trainer/data/replay_transitions.h"
+#include "trainer/data/synthetic.h"
+#include "trainer/data/token_dataset.h"
+#include "trainer/data/transition_dataset.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::DatasetSpec;
+using training::v1::JobSpec;
+
+using OpenedDataset = absl::StatusOr<std::unique_ptr<Dataset>>;
+
+constexpr int64_t kDefaultMemoryLimit = int64_t{1} << 30;
+
+OpenedDataset OpenTransitions(absl::StatusOr<std::unique_ptr<TransitionRows>> rows,
+                              const JobSpec& spec, double holdout_fraction,
+                              int64_t memory_limit_bytes) {
+  if (!rows.ok()) return rows.status();
+  TransitionOptions options;
+  options.holdout_fraction = holdout_fraction;
+  options.rollout_steps = std::max(1, spec.model().world_model().rollout_steps());
+  options.memory_limit_bytes = memory_limit_bytes;
+  return TransitionDataset::Open(*std::move(rows), options);
+}
+
+absl::StatusOr<std::unique_ptr<TransitionRows>> OpenTrajectoryFile(const std::string& path,
+                                                                   int64_t memory_limit_bytes) {
+  if (absl::EndsWith(path, ".jsonl")) return OpenJsonlTransitions(path);
+  return OpenArrayTransitions(path, memory_limit_bytes);
+}
+
+OpenedDataset OpenSynthetic(const JobSpec& spec, int64_t memory_limit_bytes) {
+  const training::v1::SyntheticSpec& data = spec.dataset().synthetic();
+  const double holdout = data.holdout_fraction();
+  if (data.has_trajectories()) {
+    return OpenTransitions(MakeTransitions(data.trajectories(), data.seed()), spec, holdout,
+                           memory_limit_bytes);
+  }
+  if (data.has_tokens()) {
+    return MakeTokens(data.tokens(), spec.model().transformer(), data.seed(), holdout,
+                      memory_limit_bytes);
+  }
+  return MakeMaps(data.maps(), data.seed(), holdout, memory_limit_bytes);
+}
+
+}  // namespace
+
+int64_t Field::elements() const {
+  int64_t elements = 1;
+  for (const int64_t dimension : shape) elements *= dimension;
+  return elements;
+}
+
+OpenedDataset OpenDataset(const JobSpec& spec) {
+  const DatasetSpec& data = spec.dataset();
+  const int64_t limit =
+      data.memory_limit_bytes() > 0 ? data.memory_limit_bytes() : kDefaultMemoryLimit;
+  switch (data.kind_case()) {
+    case DatasetSpec::kTrajectories:
+      return OpenTransitions(OpenTrajectoryFile(data.trajectories().path(), limit), spec,
+                             data.trajectories().holdout_fraction(), limit);
+    case DatasetSpec::kTokens:
+      return OpenTokens(data.tokens(), spec.model().transformer(), limit);
+    case DatasetSpec::kArrays:
+      return OpenArrays(data.arrays(), spec.model().has_radio_unet() ? "image" : "input", limit);
+    case DatasetSpec::kSynthetic:
+      return OpenSynthetic(spec, limit);
+    case DatasetSpec::kReplay:
+      return OpenTransitions(OpenReplayTransitions(data.replay().path()), spec,
+                             data.replay().holdout_fraction(), limit);
+    case DatasetSpec::KIND_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("dataset: required; give it one kind of dataset");
+}
+
+}  // namespace genesis

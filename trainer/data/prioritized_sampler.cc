@@ -1,0 +1,115 @@
+#include "trainer/data/prioritized_sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "trainer/data/splitmix.h"
+
+namespace genesis {
+namespace {
+
+// A loss of 0 is no reason never to see the example again, and one of infinity no reason to see
+// nothing else.
+constexpr float kLowest = 1e-6f;
+constexpr float kHighest = 1e12f;
+
+float Usable(float priority) {
+  if (std::isnan(priority)) return kHighest;
+  return std::clamp(priority, kLowest, kHighest);
+}
+
+}  // namespace
+
+PrioritizedSampler::PrioritizedSampler(std::vector<float> priorities,
+                                       const PrioritizedOptions& options)
+    : options_(options) {
+  Restore(std::move(priorities));
+}
+
+int64_t PrioritizedSampler::batches_per_epoch() const {
+  const auto size = static_cast<int64_t>(priorities_.size());
+  return std::max<int64_t>(1, size / options_.batch_size);
+}
+
+void PrioritizedSampler::Restore(std::vector<float> priorities) {
+  priorities_ = std::move(priorities);
+  std::transform(priorities_.begin(), priorities_.end(), priorities_.begin(), Usable);
+  BuildTree();
+}
+
+void PrioritizedSampler::BuildTree() {
+  while (leaves_ < priorities_.size()) leaves_ *= 2;
+  sum_.assign(2 * leaves_, 0.0);
+  least_.assign(2 * leaves_, std::numeric_limits<double>::infinity());
+  for (size_t i = 0; i < priorities_.size(); ++i) SetLeaf(static_cast<int64_t>(i));
+  for (size_t node = leaves_ - 1; node >= 1; --node) {
+    sum_[node] = sum_[2 * node] + sum_[2 * node + 1];
+    least_[node] = std::min(least_[2 * node], least_[2 * node + 1]);
+  }
+}
+
+void PrioritizedSampler::SetLeaf(int64_t example) {
+  const auto at = static_cast<size_t>(example);
+  const double weight = std::pow(double{priorities_[at]}, options_.priority_exponent);
+  sum_[leaves_ + at] = weight;
+  least_[leaves_ + at] = weight;
+}
+
+void PrioritizedSampler::Update(absl::Span<const int64_t> examples,
+                                absl::Span<const float> priorities) {
+  for (size_t i = 0; i < examples.size(); ++i) {
+    const auto at = static_cast<size_t>(examples[i]);
+    priorities_[at] = Usable(priorities[i]);
+    SetLeaf(examples[i]);
+    // Sums are added up anew, never corrected by differences: the tree depends on the priorities
+    // alone and not on the way there.
+    for (size_t node = (leaves_ + at) / 2; node >= 1; node /= 2) {
+      sum_[node] = sum_[2 * node] + sum_[2 * node + 1];
+      least_[node] = std::min(least_[2 * node], least_[2 * node + 1]);
+    }
+  }
+}
+
+int64_t PrioritizedSampler::Find(double share) const {
+  double left = share * sum_[1];
+  size_t node = 1;
+  while (node < leaves_) {
+    node *= 2;
+    // Rounding must not lead into a part without examples.
+    if (left >= sum_[node] && sum_[node + 1] > 0) {
+      left -= sum_[node];
+      ++node;
+    }
+  }
+  return static_cast<int64_t>(node - leaves_);
+}
+
+double PrioritizedSampler::Probability(int64_t example) const {
+  return sum_[leaves_ + static_cast<size_t>(example)] / sum_[1];
+}
+
+PrioritizedBatch PrioritizedSampler::Draw() const {
+  const int64_t draw = position_.epoch * batches_per_epoch() + position_.batch;
+  SplitMix64 random(options_.seed, static_cast<uint64_t>(draw));
+  PrioritizedBatch batch;
+  for (int64_t k = 0; k < options_.batch_size; ++k) {
+    const double share =
+        (static_cast<double>(k) + random.Uniform()) / static_cast<double>(options_.batch_size);
+    const int64_t example = Find(share);
+    // N and the sum are the same for all and fall out of the quotient.
+    const double ratio = least_[1] / sum_[leaves_ + static_cast<size_t>(example)];
+    batch.examples.push_back(example);
+    batch.weights.push_back(static_cast<float>(std::pow(ratio, options_.importance_exponent)));
+  }
+  return batch;
+}
+
+void PrioritizedSampler::Advance() {
+  ++position_.batch;
+  if (position_.batch < batches_per_epoch()) return;
+  position_ = {.epoch = position_.epoch + 1, .batch = 0};
+}
+
+}  // namespace genesis

@@ -1,0 +1,57 @@
+#include "trainer/models/alignment.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "trainer/models/dataset_fields.h"
+
+namespace genesis {
+namespace {
+
+constexpr int64_t kMultiple = 8;
+constexpr size_t kMost = 16;
+
+// Sizes of rows and columns, or of output and input channels: what a product runs over.
+std::vector<int64_t> Odd(const torch::Tensor& weight) {
+  std::vector<int64_t> odd;
+  for (int64_t i = 0; i < 2; ++i) {
+    const int64_t size = weight.size(i);
+    if (size % kMultiple != 0 && std::find(odd.begin(), odd.end(), size) == odd.end()) {
+      odd.push_back(size);
+    }
+  }
+  return odd;
+}
+
+// Embeddings are looked up and not multiplied, unless an output layer shares them.
+bool IsMultiplied(const Model& model, const std::string& name) {
+  if (!absl::EndsWith(name, "_embedding.weight")) return true;
+  const auto tied = model.tied();
+  return std::any_of(tied.begin(), tied.end(),
+                     [&name](const auto& pair) { return pair.second == name; });
+}
+
+}  // namespace
+
+std::vector<std::string> AlignmentWarnings(const Model& model) {
+  std::vector<std::string> warnings;
+  for (const auto& [name, weight] : model.parameters()) {
+    if (weight.dim() < 2 || !IsMultiplied(model, name)) continue;
+    const std::vector<int64_t> odd = Odd(weight);
+    if (odd.empty()) continue;
+    warnings.push_back(absl::StrCat(
+        name, " is ", SizesText(weight.sizes().vec()), ": ", absl::StrJoin(odd, " and "),
+        odd.size() == 1 ? " is no multiple of " : " are no multiples of ", kMultiple));
+  }
+  if (warnings.size() > kMost) {
+    const size_t more = warnings.size() - kMost + 1;
+    warnings.resize(kMost - 1);
+    warnings.push_back(
+        absl::StrCat("and ", more, " more with sizes that are no multiples of ", kMultiple));
+  }
+  return warnings;
+}
+
+}  // namespace genesis

@@ -1,0 +1,162 @@
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include "trainer/models/radio_layers.h"
+#include "trainer/models/radio_unet.h"
+#include "trainer/precision/autocast_guard.h"
+
+namespace genesis {
+namespace {
+
+namespace nn = torch::nn;
+using training::v1::RadioUnetSpec;
+
+// What is left of the map's variance after each step (Nichol and Dhariwal, 2021, equation 17).
+torch::Tensor CosineSchedule(int64_t steps) {
+  constexpr double kOffset = 0.008;
+  constexpr double kMostNoise = 0.999;
+  const auto left = [steps](int64_t step) {
+    const double part = static_cast<double>(step) / static_cast<double>(steps);
+    return std::pow(std::cos((part + kOffset) / (1 + kOffset) * std::numbers::pi / 2), 2);
+  };
+  std::vector<double> product;
+  double signal = 1;
+  for (int64_t step = 0; step < steps; ++step) {
+    signal *= 1 - std::min(1 - left(step + 1) / left(step), kMostNoise);
+    product.push_back(signal);
+  }
+  return torch::tensor(product, torch::kDouble).to(torch::kFloat);
+}
+
+}  // namespace
+
+class DiffusionModule : public nn::Module {
+ public:
+  DiffusionModule(const RadioUnetSpec& spec, const MapShape& shape)
+      : width_(spec.base_channels()), schedule_steps_(spec.diffusion_steps()) {
+    const LevelChannels channels = ChannelsOf(spec);
+    const int64_t time = 4 * width_;
+    // One after another: the order of making is the order of drawing.
+    time_embedding_ = register_module("time_embedding", nn::Sequential());
+    time_embedding_->push_back(nn::Linear(width_, time));
+    time_embedding_->push_back(nn::SiLU());
+    time_embedding_->push_back(nn::Linear(time, time));
+    input_ = register_module("input",
+                             Convolution(shape.channels + shape.condition_channels, channels[0]));
+    down_ = AddDownLevels(*this, channels, time);
+    middle_ = register_module("middle", std::make_shared<Middle>(channels.back(), time));
+    up_ = AddUpLevels(*this, channels, time, /*skips=*/true);
+    norm_ = register_module("norm", Norm(channels[0]));
+    output_ = register_module("output", Convolution(channels[0], shape.channels));
+    {
+      // The first prediction is no noise at all.
+      const torch::NoGradGuard no_grad;
+      output_->weight.zero_();
+      output_->bias.zero_();
+    }
+    signal_ = register_buffer("alphas_cumprod", CosineSchedule(schedule_steps_));
+    UseChannelsLast(*this);
+  }
+
+  // The noise in `maps` [B, C + K, H, W] at `steps` [B].
+  torch::Tensor forward(const torch::Tensor& maps, const torch::Tensor& steps) {
+    const torch::Tensor time = time_embedding_->forward(Sinusoids(steps).to(maps.dtype()));
+    torch::Tensor x = input_->forward(maps);
+    std::vector<torch::Tensor> passed;
+    for (const auto& level : down_) {
+      passed.push_back(level->Blocks(x, time));
+      x = level->Leave(passed.back());
+    }
+    x = middle_->forward(x, time);
+    for (const auto& level : up_) {
+      x = level->Leave(level->Blocks(torch::cat({x, passed.back()}, 1), time));
+      passed.pop_back();
+    }
+    return output_->forward(torch::silu(norm_->forward(x)));
+  }
+
+  int64_t Operations(const MapShape& shape) const {
+    const int64_t pixels = shape.height * shape.width;
+    const int64_t lowest = pixels >> (2 * (down_.size() - 1));
+    return LayerOperations(*time_embedding_, 1) + LayerOperations(*input_, pixels) +
+           LevelOperations(down_, pixels, /*down=*/true) + LayerOperations(*middle_, lowest) +
+           LevelOperations(up_, lowest, /*down=*/false) + LayerOperations(*output_, pixels);
+  }
+
+  int64_t schedule_steps() const { return schedule_steps_; }
+  // Part of the map's variance that is left at each step, by step.
+  const torch::Tensor& signal() const { return signal_; }
+
+ private:
+  // The step number as sines and cosines of falling frequency (Vaswani et al., 2017).
+  torch::Tensor Sinusoids(const torch::Tensor& steps) const {
+    const int64_t half = width_ / 2;
+    const torch::Tensor frequencies =
+        torch::exp(torch::arange(half, torch::TensorOptions(torch::kFloat).device(steps.device())) *
+                   (-std::log(10000.0) / static_cast<double>(half)));
+    const torch::Tensor angles = steps.to(torch::kFloat).unsqueeze(1) * frequencies;
+    return torch::cat({angles.sin(), angles.cos()}, 1);
+  }
+
+  const int64_t width_;
+  const int64_t schedule_steps_;
+  nn::Sequential time_embedding_{nullptr};
+  nn::Conv2d input_{nullptr}, output_{nullptr};
+  std::vector<std::shared_ptr<Level>> down_, up_;
+  std::shared_ptr<Middle> middle_;
+  nn::GroupNorm norm_{nullptr};
+  torch::Tensor signal_;
+};
+
+MapDiffusion::MapDiffusion(const RadioUnetSpec& spec, const MapShape& shape)
+    : MapDiffusion(std::make_shared<DiffusionModule>(spec, shape), shape) {}
+
+MapDiffusion::MapDiffusion(std::shared_ptr<DiffusionModule> module, const MapShape& shape)
+    : ModuleModel(module), module_(std::move(module)), shape_(shape) {}
+
+torch::Tensor MapDiffusion::Losses(const Batch& batch, const torch::Tensor& steps,
+                                   const torch::Tensor& noise,
+                                   std::optional<torch::ScalarType> autocast) {
+  const torch::Tensor map = batch.at("image").to(torch::kFloat);
+  const torch::Device device = map.device();
+  const torch::Tensor there_steps = steps.to(device, /*non_blocking=*/true);
+  const torch::Tensor there_noise = noise.to(device, /*non_blocking=*/true);
+  const torch::Tensor signal = module_->signal().index_select(0, there_steps).view({-1, 1, 1, 1});
+  torch::Tensor input = signal.sqrt() * map + (1 - signal).sqrt() * there_noise;
+  if (shape_.condition_channels > 0) {
+    input = torch::cat({input, batch.at("condition").to(torch::kFloat)}, 1);
+  }
+  input = input.to(format()).contiguous(torch::MemoryFormat::ChannelsLast);
+  torch::Tensor predicted;
+  {
+    const AutocastGuard guard(device.type(), autocast);
+    predicted = module_->forward(input, there_steps);
+  }
+  return (predicted.to(torch::kFloat) - there_noise).square().flatten(1).mean(1);
+}
+
+torch::Tensor MapDiffusion::Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) {
+  const torch::Tensor steps =
+      torch::randint(module_->schedule_steps(), {batch.at("image").size(0)}, torch::kLong);
+  const torch::Tensor noise = torch::randn(batch.at("image").sizes());
+  return MeanLoss(Losses(batch, steps, noise, autocast), batch);
+}
+
+std::vector<MetricSum> MapDiffusion::Evaluate(const Batch& batch) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> steps;
+  std::vector<torch::Tensor> noise;
+  for (const int64_t example : batch.examples) {
+    const at::Generator generator = EvaluationGenerator(example);
+    steps.push_back(torch::randint(module_->schedule_steps(), {}, generator, torch::kLong));
+    noise.push_back(
+        torch::randn({shape_.channels, shape_.height, shape_.width}, generator, torch::kFloat));
+  }
+  return {SumOf("loss", Losses(batch, torch::stack(steps), torch::stack(noise), std::nullopt))};
+}
+
+int64_t MapDiffusion::OperationsPerExample() const { return module_->Operations(shape_); }
+
+}  // namespace genesis

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "genesis/training/v1/job.pb.h"
+#include "trainer/data/dataset.h"
+
+namespace genesis {
+
+// In an order that means something: that of the module's state_dict().
+using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
+
+// Examples on the device, one tensor per field of the dataset with the batch as first dimension.
+struct Batch {
+  std::map<std::string, torch::Tensor> fields;
+  std::vector<int64_t> examples;  // Their numbers in the dataset.
+
+  // Requires that the dataset has it.
+  const torch::Tensor& at(const std::string& field) const { return fields.at(field); }
+  int64_t size() const { return static_cast<int64_t>(examples.size()); }
+};
+
+// A figure of an evaluation: its sum over the examples of a batch, so that batches add up.
+struct MetricSum {
+  std::string name;
+  torch::Tensor sum;  // float64, no dimensions, on the device.
+};
+
+// What is trained: parameters, and a loss of a batch. A kind of model is one file that implements
+// this and one line in BuildModel.
+//
+// Precision is not the model's business, with two exceptions. It casts floating-point inputs of its
+// first layer to InputType(), because pure FP16 and BF16 convert the parameters in place; and it
+// converts what comes out of the last layer to float32 before it computes losses. Normalisation
+// statistics are float32 buffers and are applied in float32. Autocast is switched on around
+// Predict by Loss and nowhere else.
+//
+// Owner: the run. Threads: one at a time. Failure: exceptions of LibTorch.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  // Share memory with the model. Names are those of a Python twin's state_dict(). Tied parameters
+  // appear once in parameters().
+  virtual NamedTensors parameters() const = 0;
+  virtual NamedTensors buffers() const = 0;
+  // Names that a Python state_dict() has besides, each with the tensor that it shares, e.g.
+  // lm_head.weight and token_embedding.weight.
+  virtual std::vector<std::pair<std::string, std::string>> tied() const { return {}; }
+  virtual void To(torch::Device device) = 0;
+
+  // Mean loss over the batch: float32, no dimensions. Layers run in `autocast` (see AutocastGuard);
+  // the loss itself is computed in float32 outside of it. With a field "weight" each example's loss
+  // is multiplied by its weight. Draws random numbers, if any, from torch's generators.
+  virtual torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) = 0;
+
+  // Loss of each example of the last call of Loss: float32 [B], detached; for priorities. Undefined
+  // where a model has none.
+  virtual torch::Tensor ExampleLosses() const { return {}; }
+
+  // Figures of the model's kind on held-out examples, "loss" first, without gradients and in the
+  // format of the parameters. Deterministic: draws from no shared generator.
+  virtual std::vector<MetricSum> Evaluate(const Batch& batch) = 0;
+
+  // Floating-point operations of one example, forward and backward, about.
+  virtual int64_t OperationsPerExample() const = 0;
+
+  // The number format of the parameters: float32 but in pure FP16 and BF16.
+  torch::ScalarType InputType() const { return parameters().front().second.scalar_type(); }
+};
+
+// Builds the model of `spec` on the CPU, with weights drawn after torch.manual_seed(training.seed)
+// in the order of a Python twin, and with the statistics of `dataset` as buffers. `spec` has every
+// default filled in. INVALID_ARGUMENT when the dataset lacks a field or has one of another shape
+// (naming both places), or when a scripted file cannot be used.
+absl::StatusOr<std::unique_ptr<Model>> BuildModel(const training::v1::JobSpec& spec,
+                                                  const Dataset& dataset);
+
+}  // namespace genesis

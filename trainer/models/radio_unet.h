@@ -1,0 +1,92 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "trainer/models/module_model.h"
+
+namespace genesis {
+
+// What radio_unet knows of its maps.
+struct MapShape {
+  int64_t channels = 0;
+  int64_t condition_channels = 0;  // 0: the data has none.
+  int64_t height = 0;
+  int64_t width = 0;
+};
+
+// The half of a latent diffusion model (Rombach et al., 2022) that the job asks for. See
+// BuildModel.
+absl::StatusOr<std::unique_ptr<Model>> BuildRadioUnet(const training::v1::JobSpec& spec,
+                                                      const Dataset& dataset);
+
+class DiffusionModule;
+class AutoencoderModule;
+
+// A U-Net that predicts the noise in a map at a random step of a cosine schedule, from the noisy
+// map, the step and, where the data has one, a condition of the same height and width.
+//
+// Random numbers are drawn on the CPU and moved, so that a run is the same on every device;
+// evaluation draws those of an example from a generator of its own.
+//
+// Owner: the run. Threads: one at a time. Failure: exceptions of LibTorch.
+class MapDiffusion : public ModuleModel {
+ public:
+  // Draws the weights from the default generator.
+  MapDiffusion(const training::v1::RadioUnetSpec& spec, const MapShape& shape);
+
+  // Mean squared error of the noise.
+  torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
+  std::vector<MetricSum> Evaluate(const Batch& batch) override;
+  int64_t OperationsPerExample() const override;
+
+ private:
+  MapDiffusion(std::shared_ptr<DiffusionModule> module, const MapShape& shape);
+  // Of each example, [B].
+  torch::Tensor Losses(const Batch& batch, const torch::Tensor& steps, const torch::Tensor& noise,
+                       std::optional<torch::ScalarType> autocast);
+
+  const std::shared_ptr<DiffusionModule> module_;
+  const MapShape shape_;
+};
+
+// A variational autoencoder of maps: the loss is the mean squared error of the map plus kl_weight
+// times the Kullback-Leibler divergence of the latent map from the unit normal, in nats per element
+// of the map. A condition is not used.
+//
+// Random numbers, owner, threads and failure as above.
+class MapAutoencoder : public ModuleModel {
+ public:
+  MapAutoencoder(const training::v1::RadioUnetSpec& spec, const MapShape& shape);
+
+  torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
+  std::vector<MetricSum> Evaluate(const Batch& batch) override;
+  int64_t OperationsPerExample() const override;
+
+ private:
+  // Of each example, [B].
+  struct Errors {
+    torch::Tensor reconstruction, divergence;
+  };
+
+  MapAutoencoder(std::shared_ptr<AutoencoderModule> module, const MapShape& shape,
+                 double kl_weight);
+  Errors Measure(const Batch& batch, const torch::Tensor& noise,
+                 std::optional<torch::ScalarType> autocast);
+  torch::Tensor Weigh(const Errors& errors) const;
+
+  const std::shared_ptr<AutoencoderModule> module_;
+  const MapShape shape_;
+  const double kl_weight_;
+};
+
+// A generator for what one example of an evaluation needs: the same however examples are batched.
+at::Generator EvaluationGenerator(int64_t example);
+// `base_channels` times each multiplier.
+std::vector<int64_t> ChannelsOf(const training::v1::RadioUnetSpec& spec);
+
+}  // namespace genesis

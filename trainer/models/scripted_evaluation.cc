@@ -1,0 +1,63 @@
+#include "trainer/models/scripted_evaluation.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <torch/csrc/profiler/util.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace genesis {
+namespace {
+
+constexpr uint64_t kSeed = 0x67656e65736973;
+
+// A thread-local callback has no argument of ours.
+thread_local int64_t counted = 0;
+
+// What counts; torch warns of others that it cannot count.
+bool IsProduct(const std::string& name) {
+  return name == "aten::mm" || name == "aten::addmm" || name == "aten::bmm" ||
+         name == "aten::baddbmm" || name == "aten::conv2d";
+}
+
+std::unique_ptr<at::ObserverContext> Count(const at::RecordFunction& function) {
+  const std::string name = function.name();
+  if (!IsProduct(name)) return nullptr;
+  counted += static_cast<int64_t>(
+      torch::profiler::impl::computeFlops(name, torch::profiler::impl::saveExtraArgs(function)));
+  return nullptr;
+}
+
+}  // namespace
+
+ScriptedEvaluation::ScriptedEvaluation(torch::jit::Module& module, torch::Device device)
+    : module_(module) {
+  const auto take = [this](at::Generator generator) {
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    saved_.push_back({generator, generator.get_state()});
+    generator.set_current_seed(kSeed);
+  };
+  take(at::detail::getDefaultCPUGenerator());
+  if (!device.is_cpu()) take(at::globalContext().defaultGenerator(device));
+  module_.eval();
+}
+
+ScriptedEvaluation::~ScriptedEvaluation() {
+  module_.train();
+  for (Saved& saved : saved_) {
+    const std::lock_guard<std::mutex> lock(saved.generator.mutex());
+    saved.generator.set_state(saved.state);
+  }
+}
+
+OperationCounter::OperationCounter()
+    : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(Count).needsInputs(true).scopes(
+          {at::RecordScope::FUNCTION}))) {
+  counted = 0;
+}
+
+int64_t OperationCounter::operations() const { return counted; }
+
+}  // namespace genesis

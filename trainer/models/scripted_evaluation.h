@@ -1,0 +1,49 @@
+#pragma once
+
+#include <ATen/record_function.h>
+#include <torch/script.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace genesis {
+
+// While it lives the module is in eval mode, without gradients, and draws from generators that are
+// seeded by a constant; after it everything is as it was. Whatever the user's module does, an
+// evaluation says the same twice and the training before and after it is the same run.
+//
+// Owner: a scope; the module outlives it. Threads: the calling one. Failure: none.
+class ScriptedEvaluation {
+ public:
+  ScriptedEvaluation(torch::jit::Module& module, torch::Device device);
+  ~ScriptedEvaluation();
+  ScriptedEvaluation(const ScriptedEvaluation&) = delete;
+  ScriptedEvaluation& operator=(const ScriptedEvaluation&) = delete;
+
+ private:
+  struct Saved {
+    at::Generator generator;
+    at::Tensor state;
+  };
+
+  const torch::NoGradGuard no_grad_;
+  torch::jit::Module& module_;
+  std::vector<Saved> saved_;
+};
+
+// Adds up the floating-point operations of the matrix products and convolutions that the calling
+// thread runs while it lives.
+class OperationCounter {
+ public:
+  OperationCounter();
+  ~OperationCounter() { at::removeCallback(handle_); }
+  OperationCounter(const OperationCounter&) = delete;
+  OperationCounter& operator=(const OperationCounter&) = delete;
+
+  int64_t operations() const;
+
+ private:
+  at::CallbackHandle handle_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <torch/script.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trainer/models/model.h"
+
+namespace genesis {
+
+// The user's own module, run as it is written, in eager mode. Parameters and buffers carry the keys
+// of the Python module's state_dict(). Parameters that need no gradient are among buffers(): kept
+// in checkpoints, not trained.
+//
+// Owner: the run. Threads: one at a time. Failure: exceptions of LibTorch and of the module, and
+// std::invalid_argument where what forward returns does not fit the loss; BuildModel has tried it
+// on two examples before.
+class ScriptedModel : public Model {
+ public:
+  // See BuildModel.
+  static absl::StatusOr<std::unique_ptr<Model>> Build(const training::v1::JobSpec& spec,
+                                                      const Dataset& dataset);
+
+  NamedTensors parameters() const override { return parameters_; }
+  NamedTensors buffers() const override;
+  std::vector<std::pair<std::string, std::string>> tied() const override { return tied_; }
+  void To(torch::Device device) override;
+  // The module's own loss, or mean squared error, cross-entropy or Huber loss of its output.
+  torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
+  // Only of batches with weights.
+  torch::Tensor ExampleLosses() const override { return example_losses_; }
+  // In eval mode.
+  std::vector<MetricSum> Evaluate(const Batch& batch) override;
+  int64_t OperationsPerExample() const override { return operations_; }
+
+ private:
+  // A parameter that needs no gradient. The module runs with a copy in the format of the others;
+  // what checkpoints hold stays in float32.
+  struct Frozen {
+    std::string name;
+    torch::Tensor exact;
+    torch::Tensor used;
+    uint32_t version = 0;  // Of `exact` when it was copied.
+  };
+
+  ScriptedModel(torch::jit::Module module, training::v1::TorchScriptSpec spec,
+                std::vector<std::string> inputs);
+
+  // Brings what is not trained into the format of the parameters, as module.to(dtype) in Python.
+  void FollowFormat(torch::ScalarType format);
+  // What forward returns, checked against the loss.
+  torch::Tensor Output(const Batch& batch, std::optional<torch::ScalarType> autocast);
+  void CheckOutput(const torch::Tensor& output, const Batch& batch) const;
+  torch::Tensor Target(const Batch& batch) const;
+  // Of float32 output: no dimensions, or for each element.
+  torch::Tensor Compare(const torch::Tensor& output, const torch::Tensor& target, bool mean) const;
+  // Of each example, [B].
+  torch::Tensor LossOfEach(const torch::Tensor& output, const torch::Tensor& target) const;
+  // Runs the module on the first examples: what does not fit is said before the job runs.
+  absl::Status Try(const Dataset& dataset);
+
+  torch::jit::Module module_;
+  const training::v1::TorchScriptSpec spec_;
+  const std::vector<std::string> inputs_;
+  NamedTensors parameters_;
+  std::vector<Frozen> frozen_;
+  std::vector<std::pair<std::string, std::string>> tied_;
+  torch::Tensor example_losses_;
+  int64_t operations_ = 0;
+};
+
+}  // namespace genesis

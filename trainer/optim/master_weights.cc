@@ -1,0 +1,57 @@
+#include "trainer/optim/master_weights.h"
+
+#include <utility>
+
+namespace genesis {
+
+MasterWeights::MasterWeights(std::vector<at::Tensor> parameters)
+    : parameters_(std::move(parameters)) {
+  for (const at::Tensor& parameter : parameters_) masters_.push_back(parameter.detach());
+}
+
+void MasterWeights::SetFormat(at::ScalarType format) {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i].mutable_grad().reset();
+    parameters_[i].set_data(masters_[i].to(format));
+  }
+  gradients_.clear();
+}
+
+void MasterWeights::BeginStep() {
+  for (const at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
+  gradients_.clear();
+}
+
+void MasterWeights::Accumulate() {
+  const at::NoGradGuard no_grad;
+  const bool first = gradients_.empty();
+  if (shared()) {
+    // Autograd sums by itself; the list is made once the last micro-batch is known to be so, which
+    // is never known here, so it is made anew each time: handles, no copies.
+    gradients_.clear();
+    for (const at::Tensor& parameter : parameters_) {
+      gradients_.push_back(parameter.grad().defined() ? parameter.grad()
+                                                      : at::zeros_like(parameter));
+    }
+    return;
+  }
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    at::Tensor& gradient = parameters_[i].mutable_grad();
+    if (first) {
+      gradients_.push_back(gradient.defined() ? gradient.to(at::kFloat)
+                                              : at::zeros_like(masters_[i]));
+    } else if (gradient.defined()) {
+      gradients_[i].add_(gradient);
+    }
+    gradient.reset();
+  }
+}
+
+void MasterWeights::Publish() {
+  if (shared()) return;
+  const at::NoGradGuard no_grad;
+  at::_foreach_copy_(parameters_, masters_);
+}
+
+}  // namespace genesis

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+namespace genesis {
+
+// The FP32 weights that an optimizer updates, beside the parameters that a model computes with. In
+// FP32 and the mixed modes the two are the same memory. In pure FP16 and BF16 the parameters are
+// rounded copies, and gradients are summed over micro-batches in FP32 (Micikevicius et al., 2018).
+//
+// Owner: the run. Threads: one. Failure: exceptions of LibTorch.
+class MasterWeights {
+ public:
+  // The parameters are float32 and shared with the model.
+  explicit MasterWeights(std::vector<at::Tensor> parameters);
+
+  // Converts the parameters in place: kFloat, kHalf or kBFloat16. The masters keep their values.
+  void SetFormat(at::ScalarType format);
+  at::ScalarType format() const { return parameters_.front().scalar_type(); }
+
+  // Before the first micro-batch of a step: forgets its gradients.
+  void BeginStep();
+  // After each backward pass.
+  void Accumulate();
+  // float32, one per parameter, summed over the micro-batches; zeros where none arrived.
+  const std::vector<at::Tensor>& gradients() const { return gradients_; }
+  // After the masters changed: rounds them into the parameters.
+  void Publish();
+
+  const std::vector<at::Tensor>& masters() const { return masters_; }
+
+ private:
+  bool shared() const { return format() == at::kFloat; }
+
+  std::vector<at::Tensor> parameters_;
+  std::vector<at::Tensor> masters_;
+  std::vector<at::Tensor> gradients_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,137 @@
+#include "trainer/optim/optimizer.h"
+
+#include <utility>
+
+namespace genesis {
+namespace {
+
+// In an OptimizerSpec 0 means "the default", so that -1 asks for 0.
+double MinusOneIsZero(double value) { return value == -1 ? 0.0 : value; }
+
+at::Tensor ZeroStep(const at::Tensor& master) {
+  return at::zeros({}, master.options().dtype(at::kFloat));
+}
+
+}  // namespace
+
+Optimizer::Optimizer(std::vector<at::Tensor> masters, const training::v1::OptimizerSpec& spec)
+    : masters_(std::move(masters)) {
+  settings_.kind = spec.kind();
+  settings_.learning_rate = spec.learning_rate();
+  settings_.scheduled_learning_rate = spec.learning_rate();
+  settings_.beta1 = MinusOneIsZero(spec.beta1());
+  settings_.beta2 = MinusOneIsZero(spec.beta2());
+  settings_.epsilon = spec.epsilon();
+  settings_.momentum = spec.momentum();
+  settings_.nesterov = spec.nesterov();
+  std::vector<int64_t> matrices;
+  std::vector<int64_t> vectors;
+  for (size_t i = 0; i < masters_.size(); ++i) {
+    const bool vector = spec.no_decay_on_norms_and_biases() && masters_[i].dim() < 2;
+    (vector ? vectors : matrices).push_back(static_cast<int64_t>(i));
+  }
+  if (!matrices.empty()) AddGroup(MinusOneIsZero(spec.weight_decay()), std::move(matrices));
+  if (!vectors.empty()) AddGroup(0.0, std::move(vectors));
+}
+
+void Optimizer::AddGroup(double weight_decay, std::vector<int64_t> numbers) {
+  Group group;
+  group.weight_decay = weight_decay;
+  for (const int64_t number : numbers) {
+    const at::Tensor& master = masters_[static_cast<size_t>(number)];
+    const auto zeros = [&master] { return at::zeros_like(master, at::MemoryFormat::Preserve); };
+    group.masters.push_back(master);
+    if (!is_sgd()) {
+      group.steps.push_back(ZeroStep(master));
+      group.first.push_back(zeros());
+      group.second.push_back(zeros());
+    } else if (has_momentum()) {
+      group.first.push_back(zeros());
+    }
+  }
+  group.numbers = std::move(numbers);
+  groups_.push_back(std::move(group));
+}
+
+void Optimizer::Step(const std::vector<at::Tensor>& gradients, const LearningRate& learning_rate,
+                     const at::Tensor& grad_scale, const at::Tensor& found_inf) {
+  const at::NoGradGuard no_grad;
+  for (Group& group : groups_) {
+    std::vector<at::Tensor> own;
+    own.reserve(group.numbers.size());
+    for (const int64_t number : group.numbers) {
+      own.push_back(gradients[static_cast<size_t>(number)]);
+    }
+    if (is_sgd()) {
+      StepSgd(group, own, learning_rate, grad_scale, found_inf);
+    } else {
+      StepAdam(group, own, learning_rate, grad_scale, found_inf);
+    }
+  }
+}
+
+void Optimizer::StepAdam(Group& group, const std::vector<at::Tensor>& gradients,
+                         const LearningRate& learning_rate, const at::Tensor& grad_scale,
+                         const at::Tensor& found_inf) {
+  at::_foreach_add_(group.steps, 1);
+  const auto update = [&](const auto& rate) {
+    const auto call = [&](auto kernel) {
+      kernel(group.masters, gradients, group.first, group.second,
+             /*max_exp_avg_sqs=*/at::TensorList(), group.steps, rate, settings_.beta1,
+             settings_.beta2, group.weight_decay, settings_.epsilon, /*amsgrad=*/false,
+             /*maximize=*/false, grad_scale, found_inf);
+    };
+    if (settings_.kind == training::v1::OPTIMIZER_KIND_ADAM) {
+      call([](auto&&... arguments) { at::_fused_adam_(arguments...); });
+    } else {
+      call([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
+    }
+  };
+  std::visit(update, learning_rate);
+  // A skipped update counts as no step.
+  at::_foreach_sub_(group.steps, std::vector<at::Tensor>(group.steps.size(), found_inf));
+}
+
+void Optimizer::StepSgd(Group& group, const std::vector<at::Tensor>& gradients,
+                        const LearningRate& learning_rate, const at::Tensor& grad_scale,
+                        const at::Tensor& found_inf) {
+  // The buffers begin at zero, from where the kernel's later steps do what torch's first step
+  // does (momentum * 0 + gradient); so a skipped first step needs no care.
+  constexpr bool kFirstStep = false;
+  const auto update = [&](const auto& rate) {
+    at::_fused_sgd_(group.masters, gradients, group.first, group.weight_decay, settings_.momentum,
+                    rate, /*dampening=*/0.0, settings_.nesterov, /*maximize=*/false, kFirstStep,
+                    grad_scale, found_inf);
+  };
+  std::visit(update, learning_rate);
+}
+
+OptimizerState Optimizer::state() const {
+  OptimizerState state = settings_;
+  state.parameters.resize(masters_.size());
+  for (const Group& group : groups_) {
+    state.groups.push_back({.weight_decay = group.weight_decay, .parameters = group.numbers});
+    for (size_t i = 0; i < group.numbers.size(); ++i) {
+      auto& entry = state.parameters[static_cast<size_t>(group.numbers[i])];
+      if (!is_sgd()) {
+        entry = {
+            {"step", group.steps[i]}, {"exp_avg", group.first[i]}, {"exp_avg_sq", group.second[i]}};
+      } else if (has_momentum()) {
+        entry = {{"momentum_buffer", group.first[i]}};
+      }
+    }
+  }
+  return state;
+}
+
+void Optimizer::LoadState(const OptimizerState& state) {
+  const at::NoGradGuard no_grad;
+  const OptimizerState own = this->state();
+  for (size_t i = 0; i < own.parameters.size(); ++i) {
+    for (size_t j = 0; j < own.parameters[i].size(); ++j) {
+      own.parameters[i][j].second.copy_(state.parameters[i][j].second);
+    }
+  }
+}
+
+}  // namespace genesis

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "genesis/training/v1/job.pb.h"
+#include "trainer/optim/optimizer_state.h"
+
+namespace genesis {
+
+// torch.optim.AdamW, Adam or SGD with fused=True: one kernel per group updates all parameters,
+// divides the gradients by a scale, and does nothing at all when an overflow was found; none of it
+// needs the host.
+//
+// Owner: the run. Threads: one. Failure: exceptions of LibTorch.
+class Optimizer {
+ public:
+  // A number, or a float32 tensor without dimensions on the device where only the device knows it.
+  using LearningRate = std::variant<double, at::Tensor>;
+
+  // `masters` are float32 and updated in place. `spec` has every default filled in.
+  Optimizer(std::vector<at::Tensor> masters, const training::v1::OptimizerSpec& spec);
+
+  // One update from one gradient per parameter, which are divided by `grad_scale` in place first.
+  // `found_inf` is exactly 1 to skip the update, else 0. Both are float32, without dimensions.
+  void Step(const std::vector<at::Tensor>& gradients, const LearningRate& learning_rate,
+            const at::Tensor& grad_scale, const at::Tensor& found_inf);
+
+  const std::vector<at::Tensor>& masters() const { return masters_; }
+  // Shares memory with the optimizer. The scheduled rate is the plain one.
+  OptimizerState state() const;
+  // Copies the values in. Requires the same kind, and entries of the same shapes.
+  void LoadState(const OptimizerState& state);
+
+ private:
+  // Parallel lists of the parameters of one group.
+  struct Group {
+    double weight_decay = 0;
+    std::vector<int64_t> numbers;
+    std::vector<at::Tensor> masters, steps, first, second;  // SGD: first is the momentum.
+  };
+
+  bool is_sgd() const { return settings_.kind == training::v1::OPTIMIZER_KIND_SGD; }
+  bool has_momentum() const { return settings_.momentum > 0; }
+  void AddGroup(double weight_decay, std::vector<int64_t> numbers);
+  void StepAdam(Group& group, const std::vector<at::Tensor>& gradients,
+                const LearningRate& learning_rate, const at::Tensor& grad_scale,
+                const at::Tensor& found_inf);
+  void StepSgd(Group& group, const std::vector<at::Tensor>& gradients,
+               const LearningRate& learning_rate, const at::Tensor& grad_scale,
+               const at::Tensor& found_inf);
+
+  OptimizerState settings_;  // Without tensors.
+  std::vector<at::Tensor> masters_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "genesis/training/v1/job.pb.h"
+
+namespace genesis {
+
+// Parameters that share their settings; an entry of torch's param_groups.
+struct OptimizerGroup {
+  double weight_decay = 0;
+  std::vector<int64_t> parameters;  // Numbers of the model's parameters, from 0.
+};
+
+// The state dict of torch.optim.AdamW, Adam or SGD.
+struct OptimizerState {
+  training::v1::OptimizerKind kind = training::v1::OPTIMIZER_KIND_ADAMW;
+  double learning_rate = 1e-3;            // Without the schedule.
+  double scheduled_learning_rate = 1e-3;  // Of the next step: "lr" of the group in Python.
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double momentum = 0;
+  bool nesterov = false;
+  std::vector<OptimizerGroup> groups;
+  // One per parameter, float32, in torch's order: step, exp_avg, exp_avg_sq for Adam and AdamW;
+  // momentum_buffer, or nothing without momentum, for SGD.
+  std::vector<std::vector<std::pair<std::string, at::Tensor>>> parameters;
+};
+
+}  // namespace genesis

@@ -1,0 +1,32 @@
+#include "trainer/optim/schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace genesis {
+
+Schedule::Schedule(const training::v1::OptimizerSpec& spec, int64_t total_steps)
+    : spec_(spec.schedule()), learning_rate_(spec.learning_rate()), total_steps_(total_steps) {}
+
+double Schedule::LearningRate(int64_t applied) const { return learning_rate_ * Factor(applied); }
+
+bool Schedule::constant() const {
+  return spec_.warmup_steps() <= 1 && (spec_.kind() == training::v1::SCHEDULE_KIND_CONSTANT ||
+                                       spec_.kind() == training::v1::SCHEDULE_KIND_UNSPECIFIED);
+}
+
+double Schedule::Factor(int64_t applied) const {
+  const int64_t warmup = spec_.warmup_steps();
+  if (applied < warmup) return static_cast<double>(applied + 1) / static_cast<double>(warmup);
+  const auto length = static_cast<double>(std::max<int64_t>(total_steps_ - 1 - warmup, 1));
+  const double x = std::min(static_cast<double>(applied - warmup) / length, 1.0);
+  double shape = 1;
+  if (spec_.kind() == training::v1::SCHEDULE_KIND_LINEAR) shape = 1 - x;
+  if (spec_.kind() == training::v1::SCHEDULE_KIND_COSINE) {
+    shape = (1 + std::cos(std::numbers::pi * x)) / 2;
+  }
+  return spec_.final_fraction() + (1 - spec_.final_fraction()) * shape;
+}
+
+}  // namespace genesis

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include "genesis/training/v1/job.pb.h"
+
+namespace genesis {
+
+// The learning rate over the applied steps of a job: a linear warm-up, then constant, linear or
+// cosine decay to final_fraction at the last step. As a torch.optim.lr_scheduler.LambdaLR:
+//
+//   def factor(applied):                       # steps applied before this one, from 0
+//       if applied < warmup: return (applied + 1) / warmup
+//       x = min((applied - warmup) / max(total - 1 - warmup, 1), 1)
+//       shape = {CONSTANT: 1, LINEAR: 1 - x, COSINE: (1 + cos(pi * x)) / 2}[kind]
+//       return final + (1 - final) * shape
+//
+// Threads: immutable.
+class Schedule {
+ public:
+  Schedule(const training::v1::OptimizerSpec& spec, int64_t total_steps);
+
+  // Of the step that `applied` applied steps came before.
+  double LearningRate(int64_t applied) const;
+  // The rate is the same for every step.
+  bool constant() const;
+
+ private:
+  double Factor(int64_t applied) const;
+
+  const training::v1::ScheduleSpec spec_;
+  const double learning_rate_;
+  const int64_t total_steps_;
+};
+
+}  // namespace genesis

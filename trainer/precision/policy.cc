@@ -1,0 +1,60 @@
+#include "trainer/precision/policy.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace genesis {
+
+using training::v1::PRECISION_MODE_FP32;
+using training::v1::PRECISION_MODE_MIXED_BF16;
+
+PrecisionPolicy::PrecisionPolicy(const training::v1::PrecisionSpec& spec, std::vector<Mode> allowed,
+                                 Mode mode)
+    : spec_(spec), allowed_(std::move(allowed)), mode_(mode) {}
+
+bool PrecisionPolicy::IsAllowed(Mode mode) const {
+  return mode == PRECISION_MODE_FP32 ||
+         std::find(allowed_.begin(), allowed_.end(), mode) != allowed_.end();
+}
+
+std::optional<PrecisionPolicy::Mode> PrecisionPolicy::Fallback() const {
+  if (mode_ == PRECISION_MODE_FP32) return std::nullopt;
+  std::vector<Mode> candidates;
+  for (const int fallback : spec_.fallbacks()) candidates.push_back(static_cast<Mode>(fallback));
+  if (candidates.empty()) candidates.push_back(PRECISION_MODE_MIXED_BF16);
+  candidates.push_back(PRECISION_MODE_FP32);
+  for (const Mode candidate : candidates) {
+    const bool left =
+        std::find(state_.left.begin(), state_.left.end(), candidate) != state_.left.end();
+    if (candidate != mode_ && !left && IsAllowed(candidate)) return candidate;
+  }
+  return std::nullopt;
+}
+
+std::optional<PrecisionPolicy::Mode> PrecisionPolicy::Promotion() const {
+  const bool due = spec_.promote_after_steps() > 0 &&
+                   state_.clean_steps >= spec_.promote_after_steps() && !state_.left.empty() &&
+                   state_.promotions < spec_.max_promotions();
+  if (!due || !IsAllowed(state_.left.back())) return std::nullopt;
+  return state_.left.back();
+}
+
+void PrecisionPolicy::FallBackTo(Mode mode) {
+  state_.left.push_back(mode_);
+  state_.clean_steps = 0;
+  mode_ = mode;
+}
+
+void PrecisionPolicy::Promote() {
+  mode_ = state_.left.back();
+  state_.left.pop_back();
+  state_.clean_steps = 0;
+  ++state_.promotions;
+}
+
+void PrecisionPolicy::LoadState(Mode mode, const PolicyState& state) {
+  mode_ = mode;
+  state_ = state;
+}
+
+}  // namespace genesis

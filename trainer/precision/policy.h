@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "genesis/training/v1/precision.pb.h"
+
+namespace genesis {
+
+// Where the precision policy stands; kept in checkpoints, for what is tried next depends on it.
+struct PolicyState {
+  int32_t promotions = 0;   // Made so far.
+  int64_t clean_steps = 0;  // Applied since the last change of precision.
+  // What was left for a fallback, newest last.
+  std::vector<training::v1::PrecisionMode> left;
+};
+
+// Which precision comes next: down an ordered list of fallbacks, and up again after clean steps, a
+// limited number of times.
+//
+// Owner: the run. Threads: one.
+class PrecisionPolicy {
+ public:
+  using Mode = training::v1::PrecisionMode;
+
+  // `allowed`: what gate and device let run besides FP32, which always may.
+  PrecisionPolicy(const training::v1::PrecisionSpec& spec, std::vector<Mode> allowed, Mode mode);
+
+  Mode mode() const { return mode_; }
+  // Where to go from the present mode; nullopt in FP32.
+  std::optional<Mode> Fallback() const;
+  // The mode before the last fallback, once it may be tried again.
+  std::optional<Mode> Promotion() const;
+
+  void AddCleanStep() { ++state_.clean_steps; }
+  void TroubleSeen() { state_.clean_steps = 0; }
+  void FallBackTo(Mode mode);
+  void Promote();
+
+  const PolicyState& state() const { return state_; }
+  void LoadState(Mode mode, const PolicyState& state);
+
+ private:
+  bool IsAllowed(Mode mode) const;
+
+  const training::v1::PrecisionSpec spec_;
+  const std::vector<Mode> allowed_;
+  Mode mode_;
+  PolicyState state_;
+};
+
+}  // namespace genesis

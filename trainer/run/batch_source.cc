@@ -1,0 +1,175 @@
+#include "trainer/run/batch_source.h"
+
+#include <utility>
+
+#include "trainer/run/run_failure.h"
+
+namespace genesis {
+namespace {
+
+// Enough that a slow read does not stop a step, few enough to cost no memory worth mention.
+constexpr size_t kAhead = 3;
+
+at::ScalarType ToScalarType(ElementType type) {
+  switch (type) {
+    case ElementType::kFloat32:
+      return at::kFloat;
+    case ElementType::kFloat64:
+      return at::kDouble;
+    case ElementType::kFloat16:
+      return at::kHalf;
+    case ElementType::kBfloat16:
+      return at::kBFloat16;
+    case ElementType::kInt64:
+      return at::kLong;
+    case ElementType::kInt32:
+      return at::kInt;
+    case ElementType::kInt16:
+      return at::kShort;
+    case ElementType::kInt8:
+      return at::kChar;
+    case ElementType::kUint8:
+      return at::kByte;
+    case ElementType::kBool:
+      return at::kBool;
+  }
+  return at::kFloat;
+}
+
+}  // namespace
+
+BatchSource::BatchSource(const Dataset& dataset, const training::v1::JobSpec& spec,
+                         at::Device device)
+    : dataset_(dataset),
+      batch_size_(spec.training().batch_size()),
+      device_(device),
+      batches_per_epoch_(dataset.training_size() / batch_size_),
+      sampler_(dataset.training_size(), batch_size_, spec.training().seed()) {
+  const training::v1::SamplingSpec& sampling = spec.dataset().sampling();
+  if (sampling.kind() == training::v1::SAMPLING_KIND_PRIORITIZED) {
+    prioritized_.emplace(dataset.priorities(),
+                         PrioritizedOptions{.batch_size = batch_size_,
+                                            .seed = spec.training().seed(),
+                                            .priority_exponent = sampling.priority_exponent(),
+                                            .importance_exponent = sampling.importance_exponent()});
+  }
+  Start();
+}
+
+BatchSource::~BatchSource() { Stop(); }
+
+void BatchSource::Start() {
+  if (prioritized()) return;
+  stopping_ = false;
+  thread_ = std::thread([this] { Gather(); });
+}
+
+void BatchSource::Stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  ready_.clear();
+}
+
+void BatchSource::Gather() {
+  for (;;) {
+    const auto begin = sampler_.order().begin() + sampler_.offset();
+    Prepared prepared = Prepare({begin, begin + batch_size_});
+    sampler_.Advance();
+    prepared.after = sampler_.position();
+    const bool failed = !prepared.status.ok();
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return stopping_ || ready_.size() < kAhead; });
+    if (stopping_) return;
+    ready_.push_back(std::move(prepared));
+    lock.unlock();
+    changed_.notify_all();
+    if (failed) return;
+  }
+}
+
+BatchSource::Prepared BatchSource::Prepare(std::vector<int64_t> examples) const {
+  Prepared prepared;
+  std::vector<std::byte*> targets;
+  for (const Field& field : dataset_.fields()) {
+    std::vector<int64_t> shape = {static_cast<int64_t>(examples.size())};
+    shape.insert(shape.end(), field.shape.begin(), field.shape.end());
+    const auto options =
+        torch::TensorOptions(ToScalarType(field.type)).pinned_memory(device_.is_cuda());
+    torch::Tensor tensor = torch::empty(shape, options);
+    targets.push_back(static_cast<std::byte*>(tensor.data_ptr()));
+    prepared.batch.fields.emplace(field.name, std::move(tensor));
+  }
+  prepared.status = dataset_.Gather(examples, targets);
+  prepared.batch.examples = std::move(examples);
+  return prepared;
+}
+
+Batch BatchSource::ToDevice(Batch batch) const {
+  if (!device_.is_cuda()) return batch;
+  for (auto& [name, tensor] : batch.fields) tensor = tensor.to(device_, /*non_blocking=*/true);
+  return batch;
+}
+
+BatchSource::Prepared BatchSource::DrawPrioritized() {
+  PrioritizedBatch drawn = prioritized_->Draw();
+  Prepared prepared = Prepare(std::move(drawn.examples));
+  prepared.batch.fields["weight"] = torch::tensor(drawn.weights).view({-1, 1});
+  prioritized_->Advance();
+  prepared.after = prioritized_->position();
+  return prepared;
+}
+
+BatchSource::Prepared BatchSource::TakeReady() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !ready_.empty(); });
+  Prepared prepared = std::move(ready_.front());
+  ready_.pop_front();
+  lock.unlock();
+  changed_.notify_all();
+  return prepared;
+}
+
+Batch BatchSource::Next() {
+  Prepared prepared = prioritized() ? DrawPrioritized() : TakeReady();
+  Require(prepared.status, training::v1::FAILURE_CAUSE_DATA);
+  position_ = prepared.after;
+  return ToDevice(std::move(prepared.batch));
+}
+
+Batch BatchSource::Fetch(std::vector<int64_t> examples) const {
+  Prepared prepared = Prepare(std::move(examples));
+  Require(prepared.status, training::v1::FAILURE_CAUSE_DATA);
+  return ToDevice(std::move(prepared.batch));
+}
+
+void BatchSource::Seek(const SamplerPosition& position) {
+  Stop();
+  if (prioritized()) {
+    prioritized_->Seek(position);
+  } else {
+    sampler_.Seek(position);
+  }
+  position_ = position;
+  Start();
+}
+
+void BatchSource::Reprioritize(const std::vector<int64_t>& examples, const torch::Tensor& losses) {
+  // Sync: the next draw depends on it; the price of prioritized sampling on a GPU.
+  const torch::Tensor host = losses.to(at::kCPU, at::kFloat).contiguous();
+  prioritized_->Update(examples, {host.const_data_ptr<float>(), examples.size()});
+}
+
+torch::Tensor BatchSource::priorities() const {
+  return prioritized() ? torch::tensor(prioritized_->priorities()) : torch::Tensor();
+}
+
+void BatchSource::RestorePriorities(const torch::Tensor& priorities) {
+  const float* const values = priorities.const_data_ptr<float>();
+  prioritized_->Restore({values, values + priorities.numel()});
+}
+
+}  // namespace genesis

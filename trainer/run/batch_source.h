@@ -1,0 +1,86 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "trainer/data/batch_sampler.h"
+#include "trainer/data/dataset.h"
+#include "trainer/data/prioritized_sampler.h"
+#include "trainer/models/model.h"
+
+namespace genesis {
+
+// Serves the training examples batch by batch. A thread of its own draws and gathers the next few
+// batches into (on CUDA: pinned) host memory while the step runs; Next sends one to the device. The
+// order is the sampler's alone, so the threads' timing never shows. With prioritized sampling each
+// draw depends on the step before, so Next gathers by itself, and adds the field weight [B, 1].
+//
+// Owner: the run; the dataset outlives it. Threads: one caller, and the one that gathers. Failure:
+// RunFailure from Next and Fetch when the data cannot be read any more.
+class BatchSource {
+ public:
+  // Requires 1 <= batch_size <= dataset.training_size(), and for prioritized sampling that the
+  // dataset has priorities.
+  BatchSource(const Dataset& dataset, const training::v1::JobSpec& spec, at::Device device);
+  ~BatchSource();
+  BatchSource(const BatchSource&) = delete;
+  BatchSource& operator=(const BatchSource&) = delete;
+
+  Batch Next();
+  // Any examples, held-out ones included; takes nothing from the order.
+  Batch Fetch(std::vector<int64_t> examples) const;
+
+  int64_t batch_size() const { return batch_size_; }
+  int64_t batches_per_epoch() const { return batches_per_epoch_; }
+  // Of the batch that Next gives next.
+  const SamplerPosition& position() const { return position_; }
+  void Seek(const SamplerPosition& position);
+
+  bool prioritized() const { return prioritized_.has_value(); }
+  // After a step: examples that it lost more on are drawn more often. Requires prioritized().
+  void Reprioritize(const std::vector<int64_t>& examples, const torch::Tensor& losses);
+  // float32 [examples], or undefined where sampling is uniform.
+  torch::Tensor priorities() const;
+  void RestorePriorities(const torch::Tensor& priorities);
+
+ private:
+  // A batch on the host, and where the order stands after it.
+  struct Prepared {
+    Batch batch;
+    SamplerPosition after;
+    absl::Status status;
+  };
+
+  void Start();
+  void Stop();
+  void Gather();
+  Prepared DrawPrioritized();
+  Prepared TakeReady();
+  Prepared Prepare(std::vector<int64_t> examples) const;
+  Batch ToDevice(Batch batch) const;
+
+  const Dataset& dataset_;
+  const int64_t batch_size_;
+  const at::Device device_;
+  const int64_t batches_per_epoch_;
+  SamplerPosition position_;
+
+  std::optional<PrioritizedSampler> prioritized_;
+  BatchSampler sampler_;  // Ahead of position_; the gathering thread's while it runs.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Prepared> ready_;  // Guarded by mutex_, as the next.
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace genesis

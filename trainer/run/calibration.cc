@@ -1,0 +1,134 @@
+#include "trainer/run/calibration.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "config/precision.h"
+#include "trainer/run/device_memory.h"
+#include "trainer/run/run_failure.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::CalibrationResult;
+using training::v1::PrecisionMode;
+
+constexpr double kMostDeviation = 0.05;
+constexpr double kMostOverflows = 0.05;
+// The first steps choose algorithms and fill caches.
+constexpr int kWarmUp = 2;
+// Skipped steps before the first applied one: the scale finding its place.
+constexpr int kMostSearch = 24;
+// A mode has to be this much faster than FP32 to be worth its risk.
+constexpr double kWorthwhile = 1.05;
+
+struct Measured {
+  CalibrationResult result;
+  std::vector<double> losses;
+};
+
+Measured Measure(Trainee& trainee, const TrainingState& from, PrecisionMode mode, int steps) {
+  Require(trainee.PutState(from, mode), training::v1::FAILURE_CAUSE_INTERNAL);
+  ResetPeakMemory(trainee.device());
+  Measured measured;
+  measured.result.set_mode(mode);
+  std::vector<double> seconds;
+  int64_t step = from.position.step;
+  for (int search = 0; static_cast<int>(measured.losses.size()) < steps;) {
+    const auto begin = std::chrono::steady_clock::now();
+    trainee.step().Run(++step);
+    const StepFigures figures = trainee.step().Read();
+    const double took =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() +
+        trainee.rehearsals().Delay(step);
+    if (figures.skipped && measured.losses.empty() && ++search < kMostSearch) {
+      // The same batch again at the lower scale: FP32 saw it too.
+      TrainingState again = from;
+      again.scaler = trainee.scaler_state();
+      Require(trainee.PutState(again, mode), training::v1::FAILURE_CAUSE_INTERNAL);
+      --step;
+      continue;
+    }
+    if (figures.skipped) measured.result.set_skipped_steps(measured.result.skipped_steps() + 1);
+    measured.losses.push_back(figures.loss);
+    if (static_cast<int>(measured.losses.size()) > kWarmUp) seconds.push_back(took);
+  }
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  measured.result.set_step_seconds(*middle);
+  measured.result.set_peak_device_bytes(PeakMemory(trainee.device()));
+  return measured;
+}
+
+double Deviation(const Measured& measured, const Measured& fp32) {
+  double sum = 0;
+  for (size_t i = 0; i < fp32.losses.size(); ++i) {
+    sum += std::abs(measured.losses[i] - fp32.losses[i]) / std::max(fp32.losses[i], 1e-12);
+  }
+  return sum / static_cast<double>(fp32.losses.size());
+}
+
+// Why a mode cannot be chosen, or "".
+std::string Objection(const CalibrationResult& result, int steps, double speed) {
+  if (!(result.loss_deviation() <= kMostDeviation)) {
+    return absl::StrFormat("its loss differs from FP32's by %.2f %%; accepted: at most %g %%",
+                           100 * result.loss_deviation(), 100 * kMostDeviation);
+  }
+  if (result.skipped_steps() > kMostOverflows * steps) {
+    return absl::StrFormat("%d of %d steps overflowed; accepted: at most %g %%",
+                           result.skipped_steps(), steps, 100 * kMostOverflows);
+  }
+  if (speed < kWorthwhile) {
+    return absl::StrFormat("%.2f times the speed of FP32; accepted: %g or more", speed,
+                           kWorthwhile);
+  }
+  return "";
+}
+
+}  // namespace
+
+Calibration Calibrate(Trainee& trainee, const std::vector<PrecisionMode>& modes, int steps) {
+  const TrainingState from = trainee.TakeState({});
+  Calibration calibration;
+  const Measured fp32 = Measure(trainee, from, training::v1::PRECISION_MODE_FP32, steps);
+  calibration.results.push_back(fp32.result);
+  const double fp32_seconds = fp32.result.step_seconds();
+  double best = fp32_seconds;
+  for (const PrecisionMode mode : modes) {
+    if (mode == training::v1::PRECISION_MODE_FP32) continue;
+    Measured measured = Measure(trainee, from, mode, steps);
+    CalibrationResult& result = measured.result;
+    result.set_loss_deviation(Deviation(measured, fp32));
+    const double speed = fp32_seconds / result.step_seconds();
+    const std::string objection = Objection(result, steps, speed);
+    result.set_verdict(!objection.empty()
+                           ? absl::StrCat("refused: ", objection)
+                           : absl::StrFormat("accepted: %.2f times the speed of FP32, loss within "
+                                             "%.2f %%",
+                                             speed, 100 * result.loss_deviation()));
+    if (objection.empty() && result.step_seconds() < best) {
+      best = result.step_seconds();
+      calibration.chosen = mode;
+    }
+    calibration.results.push_back(result);
+  }
+  const bool reduced = calibration.chosen != training::v1::PRECISION_MODE_FP32;
+  calibration.results.front().set_verdict(reduced ? "the reference" : "chosen");
+  calibration.reason =
+      absl::StrFormat("measured over %d steps: FP32 %.3g ms a step", steps, 1e3 * fp32_seconds);
+  for (CalibrationResult& result : calibration.results) {
+    if (result.mode() == training::v1::PRECISION_MODE_FP32) continue;
+    if (result.mode() == calibration.chosen) {
+      result.set_verdict(absl::StrCat("chosen, ", result.verdict()));
+    }
+    absl::StrAppend(&calibration.reason, "; ", PrecisionName(result.mode()),
+                    absl::StrFormat(" %.3g ms, ", 1e3 * result.step_seconds()), result.verdict());
+  }
+  Require(trainee.PutState(from, calibration.chosen), training::v1::FAILURE_CAUSE_INTERNAL);
+  return calibration;
+}
+
+}  // namespace genesis

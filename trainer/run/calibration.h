@@ -1,0 +1,25 @@
+#pragma once
+
+#include <vector>
+
+#include "genesis/training/v1/precision.pb.h"
+#include "trainer/run/trainee.h"
+
+namespace genesis {
+
+struct Calibration {
+  std::vector<training::v1::CalibrationResult> results;  // FP32 first.
+  training::v1::PrecisionMode chosen = training::v1::PRECISION_MODE_FP32;
+  std::string reason;  // One sentence with the figures.
+
+  double fp32_step_seconds() const { return results.front().step_seconds(); }
+};
+
+// AUTO: makes a few steps in FP32 and in each of `modes`, on the job's own model and data and from
+// the same state, and chooses the fastest mode whose loss agrees with FP32's (within 5 %) and that
+// overflows in at most 5 % of its steps once its scale is found. Puts everything back, so the run
+// begins as if it had not been measured. Requires that every step has been read.
+Calibration Calibrate(Trainee& trainee, const std::vector<training::v1::PrecisionMode>& modes,
+                      int steps);
+
+}  // namespace genesis

@@ -1,0 +1,38 @@
+#include "trainer/run/checkpoint_tools.h"
+
+#include <iostream>
+
+#include "absl/strings/match.h"
+#include "config/exit_code.h"
+#include "trainer/checkpoint/verify.h"
+#include "trainer/checkpoint/weights.h"
+
+namespace genesis {
+
+int RunVerify(const std::string& path) {
+  const absl::StatusOr<std::string> verified = VerifyCheckpoint(path);
+  if (!verified.ok()) {
+    std::cerr << verified.status().message() << std::endl;
+    return ToInt(ExitCode::kFailure);
+  }
+  std::cout << path << ": whole" << (verified->empty() ? "" : "; " + *verified) << std::endl;
+  return ToInt(ExitCode::kOk);
+}
+
+int RunExport(const std::string& from, const std::string& to, bool average) {
+  if (!absl::EndsWith(to, ".safetensors")) {
+    std::cerr << "--to is \"" << to << "\"; accepted: a path that ends in .safetensors"
+              << std::endl;
+    return ToInt(ExitCode::kUsage);
+  }
+  const absl::Status exported =
+      ExportSafetensors(from, to, average ? WeightsKind::kAverage : WeightsKind::kModel);
+  if (!exported.ok()) {
+    std::cerr << exported.message() << std::endl;
+    return ToInt(ExitCode::kUsage);
+  }
+  std::cout << to << ": written" << std::endl;
+  return ToInt(ExitCode::kOk);
+}
+
+}  // namespace genesis

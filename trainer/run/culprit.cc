@@ -1,0 +1,114 @@
+#include "trainer/run/culprit.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trainer/run/non_finite_trace.h"
+
+namespace genesis {
+namespace {
+
+constexpr size_t kMaxParameters = 8;
+constexpr size_t kMaxExamples = 16;
+constexpr double kLargestHalf = 65504;
+
+bool AllFinite(const torch::Tensor& tensor) {
+  return torch::isfinite(tensor.detach()).all().item<bool>();
+}
+
+bool HoldsBadData(const Batch& batch) {
+  for (const auto& [name, tensor] : batch.fields) {
+    if (!tensor.is_floating_point()) continue;
+    if (!AllFinite(tensor) || tensor.abs().max().item<double>() > kLargestHalf) return true;
+  }
+  return false;
+}
+
+// Makes the forward and backward pass of one micro-batch; true when loss and gradients are finite.
+bool Repeat(Model& model, MasterWeights& weights, const Batch& batch,
+            std::optional<torch::ScalarType> autocast, double loss_scale) {
+  weights.BeginStep();
+  const torch::Tensor loss = model.Loss(batch, autocast);
+  if (!AllFinite(loss)) return false;
+  (loss * loss_scale).backward();
+  for (const auto& [name, parameter] : model.parameters()) {
+    if (parameter.grad().defined() && !AllFinite(parameter.grad())) return false;
+  }
+  return true;
+}
+
+std::vector<std::string> BadParameters(const Model& model, const StepEvidence& evidence) {
+  std::vector<std::string> names;
+  const NamedTensors parameters = model.parameters();
+  for (size_t i = 0; i < evidence.gradient_norms.size() && names.size() < kMaxParameters; ++i) {
+    if (!AllFinite(evidence.gradient_norms[i])) names.push_back(parameters[i].first);
+  }
+  return names;
+}
+
+bool WeightsAreFinite(const MasterWeights& weights) {
+  return std::all_of(weights.masters().begin(), weights.masters().end(), AllFinite);
+}
+
+}  // namespace
+
+std::string VerdictName(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kData:
+      return "data";
+    case Verdict::kWeights:
+      return "weights";
+    case Verdict::kPrecision:
+      return "precision";
+    case Verdict::kDivergence:
+      return "divergence";
+    case Verdict::kPassed:
+      return "passed";
+  }
+  return "";
+}
+
+void Investigation::Describe(training::v1::Incident& incident) const {
+  incident.set_verdict(VerdictName(verdict));
+  incident.set_micro_batch(micro_batch);
+  incident.set_module(module);
+  incident.mutable_parameters()->Assign(parameters.begin(), parameters.end());
+  const auto shown = static_cast<std::ptrdiff_t>(std::min(examples.size(), kMaxExamples));
+  incident.mutable_examples()->Assign(examples.begin(), examples.begin() + shown);
+}
+
+Investigation Investigate(const StepParts& parts, const StepFormat& format,
+                          const StepEvidence& evidence, int64_t step, double loss_scale) {
+  Investigation found;
+  found.parameters = BadParameters(parts.model, evidence);
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const torch::Tensor generator_now = generator.get_state();
+  generator.set_state(evidence.generator);
+  for (size_t i = 0; i < evidence.examples.size() && found.micro_batch < 0; ++i) {
+    Batch batch = parts.source.Fetch(evidence.examples[i]);
+    parts.rehearsals.SpoilBatch(step, static_cast<int64_t>(i), batch);
+    const torch::Tensor before = generator.get_state();
+    const NonFiniteTrace trace(parts.model.parameters());
+    if (Repeat(parts.model, parts.weights, batch, format.autocast, loss_scale)) continue;
+    found.micro_batch = static_cast<int32_t>(i);
+    found.module = NonFiniteTrace::Found();
+    found.examples = evidence.examples[i];
+    if (!WeightsAreFinite(parts.weights)) {
+      found.verdict = Verdict::kWeights;
+    } else if (HoldsBadData(batch)) {
+      found.verdict = Verdict::kData;
+    } else {
+      generator.set_state(before);
+      parts.weights.SetFormat(at::kFloat);
+      const bool fine = format.reduced() &&
+                        Repeat(parts.model, parts.weights, batch, std::nullopt, /*loss_scale=*/1);
+      found.verdict = fine ? Verdict::kPrecision : Verdict::kDivergence;
+    }
+  }
+  parts.weights.BeginStep();
+  parts.weights.SetFormat(format.weights);
+  generator.set_state(generator_now);
+  return found;
+}
+
+}  // namespace genesis

@@ -1,0 +1,87 @@
+#include "trainer/run/evaluator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "absl/strings/str_format.h"
+
+namespace genesis {
+namespace {
+
+// Examples measured at a time, or the job's own batch where that is larger.
+constexpr int64_t kPart = 1024;
+
+}  // namespace
+
+Evaluator::Evaluator(const training::v1::JobSpec& spec, const Dataset& dataset, Trainee& trainee)
+    : spec_(spec), dataset_(dataset), trainee_(trainee) {}
+
+training::v1::Evaluation Evaluator::Measure(int64_t step) {
+  const torch::NoGradGuard no_grad;
+  const Trainee::Fp32Weights fp32(trainee_);
+  const int64_t part = std::max<int64_t>(kPart, spec_.training().batch_size());
+  std::map<std::string, torch::Tensor> sums;
+  for (int64_t begin = dataset_.training_size(); begin < dataset_.size(); begin += part) {
+    std::vector<int64_t> examples(static_cast<size_t>(std::min(part, dataset_.size() - begin)));
+    std::iota(examples.begin(), examples.end(), begin);
+    for (const MetricSum& metric :
+         trainee_.model().Evaluate(trainee_.source().Fetch(std::move(examples)))) {
+      torch::Tensor& sum = sums[metric.name];
+      sum = sum.defined() ? sum + metric.sum : metric.sum;
+    }
+  }
+  const auto count = static_cast<double>(dataset_.size() - dataset_.training_size());
+  training::v1::Evaluation evaluation;
+  evaluation.set_step(step);
+  for (const auto& [name, sum] : sums) {
+    // Sync: an evaluation waits for the device.
+    const double mean = sum.item<double>() / count;
+    if (name == "loss") {
+      evaluation.set_loss(mean);
+    } else {
+      (*evaluation.mutable_metrics())[name] = mean;
+    }
+  }
+  if (spec_.model().has_transformer()) {
+    (*evaluation.mutable_metrics())["perplexity"] = std::exp(evaluation.loss());
+  }
+  if (evaluation.loss() < state_.best_loss - spec_.evaluation().min_improvement()) {
+    state_ = {.best_loss = evaluation.loss(), .best_step = step, .without_improvement = 0};
+    evaluation.set_best(true);
+  } else {
+    ++state_.without_improvement;
+  }
+  last_ = evaluation;
+  return evaluation;
+}
+
+std::optional<training::v1::HeldOutError> Evaluator::held_out_error() const {
+  const auto model = last_.metrics().find("observation_error");
+  if (model == last_.metrics().end()) return std::nullopt;
+  training::v1::HeldOutError error;
+  error.set_model(model->second);
+  error.set_persistence(last_.metrics().at("persistence_error"));
+  error.set_mean(last_.metrics().at("mean_error"));
+  error.set_transitions(dataset_.size() - dataset_.training_size());
+  return error;
+}
+
+std::string Evaluator::StopReason() const {
+  const double target = spec_.training().target_loss();
+  if (target > 0 && last_.step() > 0 && last_.loss() <= target) {
+    return absl::StrFormat("the held-out loss reached %.6g; training.target_loss is %g",
+                           last_.loss(), target);
+  }
+  const int32_t patience = spec_.evaluation().patience();
+  if (patience > 0 && state_.without_improvement >= patience) {
+    return absl::StrFormat(
+        "%d evaluations in a row did not improve on the held-out loss %.6g of step %d; "
+        "evaluation.patience is %d",
+        state_.without_improvement, state_.best_loss, state_.best_step, patience);
+  }
+  return "";
+}
+
+}  // namespace genesis

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "genesis/training/v1/worker_service.pb.h"
+#include "trainer/checkpoint/training_state.h"
+#include "trainer/run/trainee.h"
+
+namespace genesis {
+
+// Measures a job's model on its held-out examples, in FP32 whatever the job trains in, and says
+// when the figures give reason to stop.
+//
+// Owner: the run. Threads: one. Failure: as Trainee.
+class Evaluator {
+ public:
+  Evaluator(const training::v1::JobSpec& spec, const Dataset& dataset, Trainee& trainee);
+
+  // Measures the weights as they are after `step`.
+  training::v1::Evaluation Measure(int64_t step);
+  // Of the evaluation that was made last, in the terms of a world model; nullopt for other models.
+  std::optional<training::v1::HeldOutError> held_out_error() const;
+  // Why the job should stop now, or "".
+  std::string StopReason() const;
+
+  const EvaluationState& state() const { return state_; }
+  void LoadState(const EvaluationState& state) { state_ = state; }
+
+ private:
+  const training::v1::JobSpec& spec_;
+  const Dataset& dataset_;
+  Trainee& trainee_;
+  EvaluationState state_;
+  training::v1::Evaluation last_;
+};
+
+}  // namespace genesis

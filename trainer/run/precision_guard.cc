@@ -1,0 +1,212 @@
+#include "trainer/run/precision_guard.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "config/precision.h"
+#include "config/timestamp.h"
+#include "trainer/run/run_failure.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::PrecisionMode;
+
+// Bad batches are passed over; this many in a row are no accident.
+constexpr int64_t kMostNonFiniteInRow = 10;
+// Steps between states that a rewind can take, where no checkpoint is nearer.
+constexpr int64_t kGoodStateSteps = 500;
+
+std::vector<PrecisionMode> AllowedModes(const training::v1::StartJob& start) {
+  std::vector<PrecisionMode> modes;
+  for (const int mode : start.allowed_modes()) modes.push_back(static_cast<PrecisionMode>(mode));
+  return modes;
+}
+
+}  // namespace
+
+PrecisionGuard::PrecisionGuard(const training::v1::StartJob& start, Trainee& trainee,
+                               RunObserver& observer, Baseline baseline)
+    : start_(start),
+      spec_(start.spec().precision()),
+      trainee_(trainee),
+      observer_(observer),
+      watchdog_(spec_.watchdog(), std::move(baseline)) {}
+
+void PrecisionGuard::Begin(PrecisionMode mode, const TrainingState* resumed) {
+  std::vector<PrecisionMode> allowed = AllowedModes(start_);
+  allowed.push_back(mode);
+  policy_.emplace(spec_, std::move(allowed), mode);
+  if (resumed != nullptr && !resumed->policy.left.empty() && resumed->policy.left.front() == mode) {
+    policy_->LoadState(resumed->position.mode, resumed->policy);
+  }
+  trainee_.SetMode(policy_->mode(), /*keep_scale=*/resumed != nullptr);
+}
+
+bool PrecisionGuard::WantsGoodState(int64_t step) const {
+  return reduced() && (good_ == nullptr || step >= good_->position.step + kGoodStateSteps);
+}
+
+std::optional<PrecisionDecision> PrecisionGuard::Judge(int64_t step, const StepFigures& figures,
+                                                       double seconds) {
+  const bool overflow = figures.skipped && FormatOf(mode()).scaled;
+  if (!std::isfinite(figures.loss) || (figures.skipped && !overflow)) {
+    return JudgeNonFinite(step, figures);
+  }
+  non_finite_in_row_ = 0;
+  if (overflow) {
+    policy_->TroubleSeen();
+    if (figures.loss_scale <= trainee_.lowest_loss_scale()) {
+      if (auto decision = JudgeFloor(step, figures)) return decision;
+    }
+  } else {
+    policy_->AddCleanStep();
+    floor_reported_ = false;
+  }
+  if (auto decision = JudgeWatched(step, figures, seconds)) return decision;
+  if (const std::optional<PrecisionMode> up = policy_->Promotion()) {
+    return PrecisionDecision{.to = *up,
+                             .rewind = false,
+                             .trigger = "promotion",
+                             .reason = absl::StrFormat(
+                                 "%d steps in %s went without trouble (promotion %d of at most %d)",
+                                 policy_->state().clean_steps, PrecisionName(mode()),
+                                 policy_->state().promotions + 1, spec_.max_promotions())};
+  }
+  return std::nullopt;
+}
+
+std::optional<PrecisionDecision> PrecisionGuard::JudgeNonFinite(int64_t step,
+                                                                const StepFigures& figures) {
+  ++non_finite_in_row_;
+  policy_->TroubleSeen();
+  const Investigation found = trainee_.InvestigateLast(step, figures.loss_scale);
+  const std::string what = std::isfinite(figures.loss)
+                               ? absl::StrFormat("the gradient norm became %g", figures.grad_norm)
+                               : absl::StrFormat("the loss became %g", figures.loss);
+  const std::string where =
+      found.module.empty() ? "" : absl::StrCat("; first non-finite output: ", found.module);
+  const std::string message = absl::StrCat(what, " at step ", step, " in ", PrecisionName(mode()),
+                                           where, "; verdict: ", VerdictName(found.verdict));
+  const training::v1::WatchdogAction action = spec_.watchdog().non_finite().action();
+  if (action != training::v1::WATCHDOG_ACTION_OFF) Report(step, "non_finite", message, found);
+
+  const bool passing = found.verdict == Verdict::kData || found.verdict == Verdict::kPassed;
+  if (passing && non_finite_in_row_ < kMostNonFiniteInRow) return std::nullopt;
+  if (found.verdict == Verdict::kData) {
+    Fail(training::v1::FAILURE_CAUSE_DATA,
+         absl::StrCat(message, "; ", non_finite_in_row_,
+                      " batches in a row hold values that are not finite or beyond 65504; repair "
+                      "the dataset"));
+  }
+  const bool enforce = action == training::v1::WATCHDOG_ACTION_ENFORCE ||
+                       action == training::v1::WATCHDOG_ACTION_UNSPECIFIED;
+  if (reduced() && enforce) {
+    const bool rewind = found.verdict == Verdict::kDivergence || found.verdict == Verdict::kWeights;
+    return FallBack("non_finite", rewind, message);
+  }
+  if (reduced() && non_finite_in_row_ < kMostNonFiniteInRow) return std::nullopt;
+  Fail(training::v1::FAILURE_CAUSE_NON_FINITE,
+       absl::StrFormat("%s; lower optimizer.learning_rate (it is %g) or look for outliers in the "
+                       "dataset",
+                       message, start_.spec().optimizer().learning_rate()));
+}
+
+std::optional<PrecisionDecision> PrecisionGuard::JudgeFloor(int64_t step,
+                                                            const StepFigures& figures) {
+  const std::string message = absl::StrFormat(
+      "gradients overflow at step %d although the loss scale is at its lowest, %g; "
+      "the loss is %g",
+      step, figures.loss_scale, figures.loss);
+  if (spec_.floor_action() == training::v1::SCALE_FLOOR_ACTION_ABORT) {
+    Fail(training::v1::FAILURE_CAUSE_NON_FINITE,
+         absl::StrCat(message,
+                      " and precision.floor_action is ABORT; train in MIXED_BF16 or FP32, "
+                      "or lower optimizer.learning_rate"));
+  }
+  const bool clamp = spec_.floor_action() == training::v1::SCALE_FLOOR_ACTION_CLAMP;
+  if (clamp && floor_reported_) return std::nullopt;
+  floor_reported_ = true;
+  const Investigation found = trainee_.InvestigateLast(step, figures.loss_scale);
+  Report(step, "scale_floor", message, found);
+  if (clamp) return std::nullopt;
+  return FallBack("scale_floor", /*rewind=*/found.verdict == Verdict::kDivergence, message);
+}
+
+std::optional<PrecisionDecision> PrecisionGuard::JudgeWatched(int64_t step,
+                                                              const StepFigures& figures,
+                                                              double seconds) {
+  if (!reduced()) return std::nullopt;
+  const std::vector<WatchdogFinding> findings = watchdog_.Observe(
+      {.step = step, .loss = figures.loss, .skipped = figures.skipped, .seconds = seconds});
+  for (const WatchdogFinding& finding : findings) {
+    const Investigation found =
+        figures.skipped ? trainee_.InvestigateLast(step, figures.loss_scale) : Investigation();
+    Report(step, finding.rule, finding.message, found);
+    if (!finding.enforce) continue;
+    return FallBack(finding.rule, /*rewind=*/finding.rule == "divergence", finding.message);
+  }
+  return std::nullopt;
+}
+
+std::optional<PrecisionDecision> PrecisionGuard::FallBack(const std::string& trigger, bool rewind,
+                                                          const std::string& reason) const {
+  return PrecisionDecision{.to = policy_->Fallback().value_or(training::v1::PRECISION_MODE_FP32),
+                           .rewind = rewind,
+                           .trigger = trigger,
+                           .reason = reason};
+}
+
+int64_t PrecisionGuard::Apply(const PrecisionDecision& decision, int64_t step,
+                              RunPosition& position) {
+  const PrecisionMode from = mode();
+  if (decision.trigger == "promotion") {
+    policy_->Promote();
+  } else {
+    policy_->FallBackTo(decision.to);
+  }
+  int64_t resumed = step;
+  if (decision.rewind && good_ != nullptr) {
+    Require(trainee_.PutState(*good_, mode()), training::v1::FAILURE_CAUSE_INTERNAL);
+    position = good_->position;
+    resumed = position.step;
+  } else {
+    trainee_.SetMode(mode());
+  }
+  watchdog_.Reset();
+  non_finite_in_row_ = 0;
+  training::v1::PrecisionChange change;
+  change.set_step(step);
+  change.set_from(from);
+  change.set_to(mode());
+  change.set_resumed_step(resumed);
+  change.set_trigger(decision.trigger);
+  change.set_reason(decision.reason);
+  *change.mutable_time() = TimestampNow();
+  observer_.OnLog(
+      absl::StrCat("precision changes from ", PrecisionName(from), " to ", PrecisionName(mode()),
+                   " after step ", step, " (", decision.trigger, "): ", decision.reason,
+                   resumed < step ? absl::StrCat("; continues from step ", resumed) : ""));
+  observer_.OnPrecisionChanged(change);
+  return resumed;
+}
+
+void PrecisionGuard::Report(int64_t step, const std::string& rule, const std::string& message,
+                            const Investigation& found) {
+  training::v1::Incident incident;
+  incident.set_step(step);
+  incident.set_rule(rule);
+  incident.set_message(message);
+  found.Describe(incident);
+  *incident.mutable_time() = TimestampNow();
+  observer_.OnLog(absl::StrCat("incident (", rule, "): ", message));
+  observer_.OnIncident(incident);
+}
+
+void PrecisionGuard::Fail(training::v1::FailureCause cause, const std::string& what) const {
+  throw RunFailure{cause, what};
+}
+
+}  // namespace genesis

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "genesis/training/v1/worker_service.pb.h"
+#include "trainer/checkpoint/training_state.h"
+#include "trainer/precision/policy.h"
+#include "trainer/precision/watchdog.h"
+#include "trainer/run/run_observer.h"
+#include "trainer/run/trainee.h"
+
+namespace genesis {
+
+// A change of precision that is due.
+struct PrecisionDecision {
+  training::v1::PrecisionMode to = training::v1::PRECISION_MODE_FP32;
+  bool rewind = false;  // To the last good state; else the weights of now are good.
+  std::string trigger;
+  std::string reason;
+};
+
+// Watches every finished step of a run: finds out why one was not finite, asks the watchdog, and
+// decides when precision changes; then makes the change. A step that was not finite changed no
+// weights, so most changes lose nothing; only a loss that ran away takes the run back to its last
+// good state.
+//
+// Owner: the run. Threads: one. Failure: RunFailure where nothing is left to fall back to.
+class PrecisionGuard {
+ public:
+  // `baseline` may be empty.
+  PrecisionGuard(const training::v1::StartJob& start, Trainee& trainee, RunObserver& observer,
+                 Baseline baseline);
+
+  // Before the first step: takes `mode`, and where `resumed` is a state whose job had fallen back
+  // from that mode, what it had fallen back to.
+  void Begin(training::v1::PrecisionMode mode, const TrainingState* resumed);
+  training::v1::PrecisionMode mode() const { return policy_->mode(); }
+  const PolicyState& policy() const { return policy_->state(); }
+  double baseline_loss() const { return watchdog_.baseline_loss(); }
+  void SetFp32StepSeconds(double seconds) { watchdog_.SetFp32StepSeconds(seconds); }
+
+  // Looks at the figures of the step that was read last.
+  std::optional<PrecisionDecision> Judge(int64_t step, const StepFigures& figures, double seconds);
+
+  // A state to go back to, unless the loss is already on its way off; shared with whoever writes it
+  // to a file.
+  void KeepGoodState(std::shared_ptr<const TrainingState> state) {
+    if (good_ == nullptr || !watchdog_.suspicious()) good_ = std::move(state);
+  }
+  // Whether one should be taken now, besides those of checkpoints.
+  bool WantsGoodState(int64_t step) const;
+
+  // Makes the change. Returns the step to go on from: `step`, or that of the last good state, whose
+  // position is then put into `position`. Requires that every step has been read.
+  int64_t Apply(const PrecisionDecision& decision, int64_t step, RunPosition& position);
+
+ private:
+  bool reduced() const { return mode() != training::v1::PRECISION_MODE_FP32; }
+  std::optional<PrecisionDecision> JudgeNonFinite(int64_t step, const StepFigures& figures);
+  std::optional<PrecisionDecision> JudgeFloor(int64_t step, const StepFigures& figures);
+  std::optional<PrecisionDecision> JudgeWatched(int64_t step, const StepFigures& figures,
+                                                double seconds);
+  std::optional<PrecisionDecision> FallBack(const std::string& trigger, bool rewind,
+                                            const std::string& reason) const;
+  void Report(int64_t step, const std::string& rule, const std::string& message,
+              const Investigation& found);
+  [[noreturn]] void Fail(training::v1::FailureCause cause, const std::string& what) const;
+
+  const training::v1::StartJob& start_;
+  const training::v1::PrecisionSpec& spec_;
+  Trainee& trainee_;
+  RunObserver& observer_;
+  Watchdog watchdog_;
+  std::optional<PrecisionPolicy> policy_;
+  std::shared_ptr<const TrainingState> good_;
+  int64_t non_finite_in_row_ = 0;
+  bool floor_reported_ = false;
+};
+
+}  // namespace genesis

@@ -1,0 +1,135 @@
+#include "trainer/run/precision_report.h"
+
+#include <ATen/Context.h>
+#include <ATen/record_function.h>
+
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "config/precision.h"
+#include "trainer/models/alignment.h"
+
+namespace genesis {
+namespace {
+
+// Operators by the format that their first floating-point output had.
+struct Formats {
+  std::set<std::string> reduced, single;
+};
+Formats* active = nullptr;
+
+// What computes nothing: its output has the format of its input, whatever autocast does.
+bool IsBookkeeping(const std::string& name) {
+  static const auto* const names = new std::set<std::string>{"aten::to",
+                                                             "aten::_to_copy",
+                                                             "aten::copy_",
+                                                             "aten::empty",
+                                                             "aten::view",
+                                                             "aten::reshape",
+                                                             "aten::t",
+                                                             "aten::transpose",
+                                                             "aten::detach",
+                                                             "aten::expand",
+                                                             "aten::select",
+                                                             "aten::slice",
+                                                             "aten::narrow",
+                                                             "aten::as_strided",
+                                                             "aten::unsqueeze",
+                                                             "aten::squeeze",
+                                                             "aten::permute",
+                                                             "aten::chunk",
+                                                             "aten::split",
+                                                             "aten::clone",
+                                                             "aten::contiguous",
+                                                             "aten::empty_like",
+                                                             "aten::zeros",
+                                                             "aten::ones",
+                                                             "aten::zero_",
+                                                             "aten::fill_",
+                                                             "aten::resize_",
+                                                             "aten::empty_strided",
+                                                             "aten::scalar_tensor",
+                                                             "aten::expand_as",
+                                                             "aten::flatten",
+                                                             "aten::alias",
+                                                             "aten::unflatten",
+                                                             "aten::view_as",
+                                                             "aten::index",
+                                                             "aten::_unsafe_view",
+                                                             "aten::arange",
+                                                             "aten::lift_fresh",
+                                                             "aten::split_with_sizes"};
+  return names->contains(name) || !absl::StartsWith(name, "aten::");
+}
+
+void OnEnd(const at::RecordFunction& function, at::ObserverContext*) {
+  const std::string name = function.name();
+  if (active == nullptr || IsBookkeeping(name)) return;
+  for (const c10::IValue& value : function.outputs()) {
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    const at::ScalarType type = value.toTensor().scalar_type();
+    if (type == at::kHalf || type == at::kBFloat16) active->reduced.insert(name);
+    if (type == at::kFloat) active->single.insert(name);
+    return;
+  }
+}
+
+Formats ObserveForward(Trainee& trainee) {
+  Formats formats;
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const torch::Tensor state = generator.get_state();
+  const Batch batch = trainee.source().Fetch({0});
+  active = &formats;
+  const auto handle = at::addGlobalCallback(at::RecordFunctionCallback(nullptr, OnEnd)
+                                                .needsOutputs(true)
+                                                .scopes({at::RecordScope::FUNCTION}));
+  {
+    const torch::NoGradGuard no_grad;
+    trainee.model().Loss(batch, FormatOf(trainee.mode()).autocast);
+  }
+  at::removeCallback(handle);
+  active = nullptr;
+  generator.set_state(state);
+  return formats;
+}
+
+std::string Architecture(int capability) {
+  const std::string sm = absl::StrCat(" (sm_", capability, ")");
+  if (capability >= 100) return "Blackwell tensor cores" + sm;
+  if (capability >= 90) return "Hopper tensor cores" + sm;
+  if (capability >= 89) return "Ada Lovelace tensor cores" + sm;
+  if (capability >= 80) return "Ampere tensor cores" + sm;
+  if (capability >= 75) return "Turing tensor cores" + sm;
+  if (capability >= 70) return "Volta tensor cores" + sm;
+  return absl::StrCat("no tensor cores", sm);
+}
+
+}  // namespace
+
+std::string HardwareOf(training::v1::PrecisionMode mode, const training::v1::DeviceInfo& device) {
+  if (device.cuda()) return Architecture(device.compute_capability());
+  const std::string label = PrecisionLabel(mode);
+  const bool native = label == "fp32" || (label == "bf16" && device.cpu_native_bf16());
+  return native ? device.cpu_isa()
+                : absl::StrCat(device.cpu_isa(), " (emulates ", absl::AsciiStrToUpper(label), ")");
+}
+
+training::v1::PrecisionReport ReportPrecision(Trainee& trainee,
+                                              const training::v1::DeviceInfo& device) {
+  training::v1::PrecisionReport report;
+  report.set_hardware(HardwareOf(trainee.mode(), device));
+  report.set_tf32(!device.cuda() ? "none" : at::globalContext().allowTF32CuBLAS() ? "on" : "off");
+  for (const std::string& warning : AlignmentWarnings(trainee.model())) {
+    report.add_alignment_warnings(warning);
+  }
+  if (FormatOf(trainee.mode()).autocast) {
+    const Formats formats = ObserveForward(trainee);
+    for (const std::string& name : formats.reduced) report.add_autocast_reduced(name);
+    for (const std::string& name : formats.single) report.add_autocast_fp32(name);
+  }
+  return report;
+}
+
+}  // namespace genesis

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "genesis/training/v1/worker_service.pb.h"
+#include "trainer/models/model.h"
+#include "trainer/run/trainee.h"
+
+namespace genesis {
+
+// What a mode means on this machine and for this model. Makes one forward pass of a copy of the
+// first batch under an observer of operators, so the lists of operators are what ran, not what was
+// meant to run; the random generator is put back.
+training::v1::PrecisionReport ReportPrecision(Trainee& trainee,
+                                              const training::v1::DeviceInfo& device);
+
+// "Hopper tensor cores (sm_90)", "avx2 (emulates BF16)".
+std::string HardwareOf(training::v1::PrecisionMode mode, const training::v1::DeviceInfo& device);
+
+}  // namespace genesis

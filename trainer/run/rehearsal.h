@@ -1,0 +1,41 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "genesis/training/v1/job.pb.h"
+#include "trainer/models/model.h"
+
+namespace genesis {
+
+// Faults made on purpose (JobSpec.rehearsals), so that operators see the policy act before they
+// need it. All but NAN stand for what reduced precision does wrong, and so act in it alone. Without
+// any, each call returns at once.
+//
+// Threads: immutable.
+class Rehearsals {
+ public:
+  explicit Rehearsals(const training::v1::JobSpec& spec)
+      : list_(spec.rehearsals().begin(), spec.rehearsals().end()) {}
+
+  // NAN: into the first floating-point field.
+  void SpoilBatch(int64_t step, int64_t micro_batch, Batch& batch) const;
+  // SPIKE: the loss, and with it every gradient, multiplied.
+  torch::Tensor SpoilLoss(int64_t step, int64_t micro_batch, const torch::Tensor& loss) const;
+  // INF: into the first parameter's gradient; for modes with a loss scale.
+  void SpoilGradients(int64_t step, const std::vector<torch::Tensor>& gradients) const;
+  // SLOW: how much longer the step takes. Seconds.
+  double Delay(int64_t step) const;
+
+  bool empty() const { return list_.empty(); }
+
+ private:
+  // The amount of a rehearsal of `kind` that acts in this step, or 0 where none does.
+  double Amount(training::v1::RehearsalKind kind, int64_t step, int64_t micro_batch) const;
+
+  const std::vector<training::v1::RehearsalSpec> list_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,96 @@
+#include "trainer/run/run_checkpoints.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "config/timestamp.h"
+#include "trainer/checkpoint/checkpoint_reader.h"
+#include "trainer/checkpoint/manifest.h"
+#include "trainer/run/run_failure.h"
+
+namespace genesis {
+
+using training::v1::CheckpointWritten;
+
+RunCheckpoints::RunCheckpoints(const training::v1::StartJob& start, RunObserver& observer)
+    : start_(start),
+      observer_(observer),
+      folder_(start.checkpoint_dir(), start.job_id()),
+      writer_(folder_, {.keep_last = start.spec().checkpoint().keep_last(),
+                        .keep_best = std::max(0, start.spec().checkpoint().keep_best())}) {}
+
+void RunCheckpoints::Prepare() {
+  Require(folder_.Prepare(), training::v1::FAILURE_CAUSE_CHECKPOINT);
+}
+
+std::optional<TrainingState> RunCheckpoints::Resume(
+    const std::function<absl::Status(const TrainingState&)>& take) const {
+  absl::Status last;
+  for (const std::string& path : start_.resume_from()) {
+    absl::StatusOr<TrainingState> state = ReadCheckpoint(path);
+    last = state.status();
+    if (state.ok()) last = take(*state);
+    if (last.ok()) {
+      observer_.OnLog(absl::StrCat("resumed from ", path, " at step ", state->position.step));
+      saved_step_ = state->position.step;
+      return *std::move(state);
+    }
+    observer_.OnLog(absl::StrCat("checkpoint ", path, " cannot be used: ", last.message()));
+  }
+  if (!last.ok()) {
+    throw RunFailure{training::v1::FAILURE_CAUSE_CHECKPOINT,
+                     absl::StrCat("none of ", start_.resume_from_size(),
+                                  " checkpoints can be used; the last: ", last.message())};
+  }
+  return std::nullopt;
+}
+
+void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held_out_loss,
+                          std::chrono::steady_clock::time_point since) {
+  const int64_t step = state.position.step;
+  if (const std::string name = FirstNonFinite(state); !name.empty()) {
+    throw RunFailure{
+        training::v1::FAILURE_CAUSE_NON_FINITE,
+        absl::StrCat(name, " is not finite after step ", step, "; lower optimizer.learning_rate")};
+  }
+  // Waits for the one before; after it nobody else holds what the callback writes to.
+  Flush();
+  CheckpointWritten written;
+  training::v1::Checkpoint& checkpoint = *written.mutable_checkpoint();
+  checkpoint.set_job_id(start_.job_id());
+  checkpoint.set_step(step);
+  checkpoint.set_loss(state.position.loss);
+  checkpoint.set_mode(state.position.mode);
+  if (held_out_loss) checkpoint.set_held_out_loss(*held_out_loss);
+  written.set_stall_seconds(
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count());
+  const auto tell = [this, written](const WrittenCheckpoint& durable) mutable {
+    training::v1::Checkpoint& told = *written.mutable_checkpoint();
+    told.set_id(durable.id);
+    told.set_path(durable.path);
+    told.set_size_bytes(durable.size);
+    if (const auto manifest = ReadManifest(durable.path); manifest.ok()) {
+      told.set_crc32c(manifest->crc32c);
+    }
+    *told.mutable_create_time() = TimestampNow();
+    written.set_seconds(durable.seconds);
+    for (const std::string& id : durable.removed_ids) written.add_removed_ids(id);
+    written_ = written;
+    observer_.OnCheckpoint(written);
+  };
+  Require(writer_.Submit(state, {.job_id = start_.job_id(), .held_out_loss = held_out_loss}, tell),
+          training::v1::FAILURE_CAUSE_CHECKPOINT);
+  saved_step_ = step;
+}
+
+bool RunCheckpoints::Repeat(int64_t step) {
+  Flush();
+  if (!written_ || written_->checkpoint().step() != step) return false;
+  observer_.OnCheckpoint(*written_);
+  return true;
+}
+
+void RunCheckpoints::Flush() { Require(writer_.Flush(), training::v1::FAILURE_CAUSE_CHECKPOINT); }
+
+}  // namespace genesis

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "genesis/training/v1/worker_service.pb.h"
+#include "trainer/checkpoint/async_writer.h"
+#include "trainer/checkpoint/checkpoint_folder.h"
+#include "trainer/checkpoint/training_state.h"
+#include "trainer/run/run_observer.h"
+
+namespace genesis {
+
+// The checkpoints of one run: hands states to the background writer, and tells the observer of each
+// that is durable.
+//
+// Owner: the run. Threads: one; the observer is told on the writer's. Failure: RunFailure, of a
+// write that failed in the background at the next call.
+class RunCheckpoints {
+ public:
+  RunCheckpoints(const training::v1::StartJob& start, RunObserver& observer);
+
+  // Makes the folder.
+  void Prepare();
+  // The first state of start.resume_from that is whole and that `take` accepts; nullopt when there
+  // is none to resume from. Fails when there are some and none can be used.
+  std::optional<TrainingState> Resume(
+      const std::function<absl::Status(const TrainingState&)>& take) const;
+
+  // Begins to write a state that was just taken; `held_out_loss` where its step was evaluated,
+  // `since` when training stopped for it.
+  void Save(const TrainingState& state, std::optional<double> held_out_loss,
+            std::chrono::steady_clock::time_point since);
+  // Tells the observer of the checkpoint of this step once more; false when there is none.
+  bool Repeat(int64_t step);
+  // Waits until everything is durable.
+  void Flush();
+  // Step of the newest checkpoint that this run wrote or came from; -1 for none.
+  int64_t saved_step() const { return saved_step_; }
+  // After the run went back to an earlier step.
+  void Forget() { saved_step_ = -1; }
+
+ private:
+  const training::v1::StartJob& start_;
+  RunObserver& observer_;
+  CheckpointFolder folder_;
+  mutable int64_t saved_step_ = -1;
+  std::optional<training::v1::CheckpointWritten> written_;  // The writer's thread's until a Flush.
+  CheckpointWriter writer_;
+};
+
+}  // namespace genesis

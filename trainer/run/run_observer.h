@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "genesis/training/v1/worker_service.pb.h"
+
+namespace genesis {
+
+// One finished step, as --telemetry writes it.
+struct StepRecord {
+  int64_t step = 0;
+  double loss = 0;
+  double grad_norm = 0;      // Unscaled, before clipping.
+  double loss_scale = 1;     // That the step used.
+  double learning_rate = 0;  // That the step used.
+  bool skipped = false;
+  training::v1::PrecisionMode mode = training::v1::PRECISION_MODE_FP32;
+  int64_t samples = 0;  // Since the job began.
+};
+
+// Where a run tells what happens. Called on the run's threads; must not block.
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  virtual void OnStarted(const training::v1::Started& started) = 0;
+  virtual void OnStep(const StepRecord&) {}
+  virtual void OnSteps(const training::v1::Steps& steps) = 0;
+  virtual void OnCheckpoint(const training::v1::CheckpointWritten& written) = 0;
+  virtual void OnPrecisionChanged(const training::v1::PrecisionChange&) {}
+  virtual void OnIncident(const training::v1::Incident&) {}
+  virtual void OnEvaluated(const training::v1::Evaluation&) {}
+  virtual void OnLog(const std::string& line) = 0;
+};
+
+}  // namespace genesis
