@@ -128,6 +128,27 @@ class House(unittest.TestCase):
                     faults.append(f"{path.relative_to(SOURCE)}:{number}: {line.strip()}")
         self.expect_none(faults, "what is missing is said in the documentation, or done")
 
+    def test_every_promised_case_names_tests_that_exist(self):
+        faults, numbers = [], []
+        for line in (SOURCE / "docs" / "promised_cases.md").read_text().splitlines():
+            row = re.match(r"\| (\d+) \| [^|]+ \| (.*) \|$", line)
+            if not row:
+                continue
+            numbers.append(int(row[1]))
+            # "", file, what follows it, file, what follows it, ...
+            parts = CASE_FILE.split(row[2])
+            named = [
+                (path, *case)
+                for path, text in zip(parts[1::2], parts[2::2])
+                for case in CASE_NAME.findall(text)
+            ]
+            faults += [f"case {row[1]}: {path} has no {suite}.{name}"
+                       for path, suite, name in named if not has_test(SOURCE / path, suite, name)]
+            if not named:
+                faults.append(f"case {row[1]} names no test")
+        self.assertEqual(numbers, list(range(1, 31)))
+        self.expect_none(faults, "docs/promised_cases.md names tests as `file` `Suite.Name`")
+
     def test_shell_scripts_parse(self):
         faults = []
         for path in files(".sh", "run"):

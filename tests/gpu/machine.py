@@ -1,0 +1,179 @@
+"""The device that is tested and the programs on it, for the cases."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import torch
+
+DEVICE = os.environ["GENESIS_GPU_DEVICE"]
+ON_CUDA = DEVICE == "cuda"
+SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
+BIN = pathlib.Path(os.environ["GENESIS_BIN"])
+TESTS = pathlib.Path(os.environ["GENESIS_TESTS"])
+WORKER = BIN / "genesis-worker"
+# A bound on a broken run; none that works comes near.
+LONG = 150
+
+for folder in ("interop", "e2e"):
+    sys.path.insert(0, str(SOURCE / "tests" / folder))
+
+needs_cuda = unittest.skipUnless(ON_CUDA, "no CUDA device: --device cpu")
+HAS_NUMPY = importlib.util.find_spec("numpy") is not None
+needs_numpy = unittest.skipUnless(
+    HAS_NUMPY, f"{sys.executable} has no numpy, which the Python twin reads its data with")
+
+
+def has_bf16():
+    return not ON_CUDA or torch.cuda.get_device_capability(0) >= (8, 0)
+
+
+def has_tensor_cores():
+    return ON_CUDA and torch.cuda.get_device_capability(0) >= (7, 0)
+
+
+def output_of(*command):
+    """What a command prints, or None where it is not there or fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def processor():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(": ", 1)[1]
+    return "unknown"
+
+
+def describe():
+    """What the report says of the machine."""
+    facts = {
+        "device": torch.cuda.get_device_name(0) if ON_CUDA else processor(),
+        "torch": torch.__version__,
+        "python": f"{sys.version.split()[0]} ({sys.executable})",
+        "numpy": "present" if HAS_NUMPY else "absent",
+        "programs": output_of(str(WORKER), "--version"),
+        "processor": f"{processor()}, {os.cpu_count()} cores",
+        "system": " ".join(os.uname()[:3:2]),
+    }
+    if ON_CUDA:
+        major, minor = torch.cuda.get_device_capability(0)
+        facts["compute capability"] = f"{major}.{minor}"
+        facts["device memory"] = f"{torch.cuda.mem_get_info(0)[1] / 2**30:.1f} GiB"
+        facts["driver"] = output_of("nvidia-smi", "--query-gpu=driver_version",
+                                    "--format=csv,noheader") or "unknown: nvidia-smi is not there"
+        facts["CUDA of torch"] = torch.version.cuda
+        facts["cuDNN of torch"] = torch.backends.cudnn.version()
+    manifest = SOURCE / "MANIFEST"
+    if manifest.exists():
+        facts["bundle"] = manifest.read_text().split("library")[0].replace("\n", "; ").strip("; ")
+    return facts
+
+
+class MemoryWatch:
+    """The most that was in use on the device, beyond what was before, while it is open. The driver's
+    figure: CUDA context and everything that the allocator holds. Bytes; None on a CPU."""
+
+    def __enter__(self):
+        self.peak = None
+        self._done = threading.Event()
+        if ON_CUDA:
+            torch.cuda.init()
+            self._free = torch.cuda.mem_get_info(0)[0]
+            self.peak = 0
+            self._thread = threading.Thread(target=self._watch)
+            self._thread.start()
+        return self
+
+    def _watch(self):
+        while not self._done.wait(0.01):
+            self.peak = max(self.peak, self._free - torch.cuda.mem_get_info(0)[0])
+
+    def __exit__(self, *_):
+        self._done.set()
+        if ON_CUDA:
+            self._thread.join()
+
+
+class Run:
+    """A finished genesis-worker --spec: its exit code, output, steps and checkpoints."""
+
+    def __init__(self, job, folder, mode=None, *flags, on_cpu=False):
+        folder = pathlib.Path(folder)
+        folder.mkdir(exist_ok=True)
+        job = json.loads(json.dumps(job))
+        if mode is not None:
+            job.setdefault("precision", {})["mode"] = mode
+        (folder / "job.yaml").write_text(json.dumps(job))  # JSON is YAML.
+        environment = {**os.environ, "ENABLE_FP16_TRAINING": "true"}
+        if on_cpu:
+            environment["CUDA_VISIBLE_DEVICES"] = ""
+        self.emulates = on_cpu or not ON_CUDA
+        command = [WORKER, "--spec", folder / "job.yaml", "--checkpoint-dir", folder, "--telemetry",
+                   folder / "telemetry.jsonl", *flags]
+        if self.emulates:
+            command += ["--threads", "1", "--emulate-fp16"]
+        begin = time.monotonic()
+        with MemoryWatch() as memory:
+            done = subprocess.run(list(map(str, command)), capture_output=True, text=True,
+                                  timeout=LONG, env=environment)
+        self.seconds = time.monotonic() - begin
+        self.memory = memory.peak
+        self.code, self.output = done.returncode, done.stdout + done.stderr
+        self.records = []
+        if self.code == 0:
+            lines = (folder / "telemetry.jsonl").read_text().splitlines()
+            self.records = [json.loads(line) for line in lines]
+        self.losses = [record["loss"] for record in self.records]
+        self.checkpoints = sorted(folder.glob("*.pt"))
+
+    def samples_per_second(self):
+        """Over the last three quarters of the steps: the first ones pay for what is made once."""
+        found = re.findall(r"^step (\d+)/(\d+) .* (\d+) samples/s", self.output, re.MULTILINE)
+        points = [(int(step), int(step) / max(int(rate), 1)) for step, total, rate in found
+                  if int(step) >= int(total) / 4]
+        (first, begin), (last, end) = points[0], points[-1]
+        return (last - first) / (end - begin) if end > begin else float("nan")
+
+
+class Case(unittest.TestCase):
+    """A case with a folder of its own and figures for the report."""
+
+    def setUp(self):
+        self.figures = {}
+        folder = tempfile.TemporaryDirectory(prefix="genesis-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def figure(self, name, value):
+        self.figures[name] = value
+
+    def train(self, job, mode, *flags, name="run", **options):
+        """A run on the device in the mode asked for, and in no other."""
+        run = Run(job, self.folder / name, mode, *flags, **options)
+        self.assertEqual(run.code, 0, run.output)
+        self.assertIn("on cpu" if run.emulates else "on cuda:0", run.output)
+        if mode not in (None, "AUTO"):
+            self.assertIn(f"precision: {mode}:", run.output)
+            self.assertEqual({record["mode"] for record in run.records}, {mode}, run.output)
+        return run
+
+    def assert_learned(self, run, part):
+        """The mean loss of the last tenth is at most `part` of that of the first tenth."""
+        tenth = max(1, len(run.losses) // 10)
+        first = statistics.fmean(run.losses[:tenth])
+        last = statistics.fmean(run.losses[-tenth:])
+        self.assertLess(last, part * first, run.output)
+        return first, last

@@ -1,0 +1,138 @@
+"""Runs the cases and writes report.md and report.json: report.py --out DIR --limit SECONDS [CASE ...]"""
+
+import argparse
+import json
+import pathlib
+import sys
+import time
+import unittest
+
+import machine
+
+# Short ones first: what is cut off by the limit is the measuring.
+ORDER = ("Device", "Daemon", "Modes", "Recovery", "Numerics", "Steps", "Checkpoints", "Memory",
+         "Layers", "Speed", "Distributed")
+
+
+class Recorder(unittest.TestResult):
+    """Results by case: passed, failed, or not run with the reason. Nothing else is a pass."""
+
+    def __init__(self, limit):
+        super().__init__()
+        self.limit = limit
+        self.begin = time.monotonic()
+        self.cases = []
+        self.entry = None
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.entry = {"name": test.id().removeprefix("cases."), "result": "passed", "reason": "",
+                      "seconds": 0.0, "figures": {}}
+        self.started = time.monotonic()
+        print(f"{self.entry['name']} ... ", end="", flush=True)
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        self.entry["seconds"] = round(time.monotonic() - self.started, 1)
+        self.entry["figures"] = getattr(test, "figures", {})
+        self.cases.append(self.entry)
+        reason = self.entry["reason"].strip().splitlines()
+        print(self.entry["result"] + (f": {reason[-1]}" if reason else ""), flush=True)
+
+    def _fail(self, error):
+        text = self._exc_info_to_string(error, self.test)
+        self.entry["result"] = "failed"
+        self.entry["reason"] += text
+
+    def addFailure(self, test, err):
+        self.test = test
+        self._fail(err)
+
+    addError = addFailure
+
+    def addSubTest(self, test, subtest, err):
+        if err is not None:
+            self.test = subtest
+            self.entry["reason"] += f"{subtest._subDescription()}\n"
+            self._fail(err)
+
+    def addSkip(self, test, reason):
+        if self.entry["result"] == "passed":
+            self.entry.update(result="not run", reason=reason)
+
+    def count(self, result):
+        return sum(case["result"] == result for case in self.cases)
+
+
+def each(suite):
+    for part in suite:
+        if isinstance(part, unittest.TestSuite):
+            yield from each(part)
+        else:
+            yield part
+
+
+def wanted(names):
+    loader = unittest.TestLoader()
+    if names:
+        return list(each(loader.loadTestsFromNames([f"cases.{name}" for name in names])))
+    import cases
+    return [test for name in ORDER
+            for test in each(loader.loadTestsFromTestCase(getattr(cases, name)))]
+
+
+def run(tests, limit):
+    result = Recorder(limit)
+    for test in tests:
+        if time.monotonic() - result.begin > limit:
+            result.startTest(test)
+            result.addSkip(test, f"--limit: {limit} s were over before it began")
+            result.stopTest(test)
+        else:
+            test.run(result)
+    return result
+
+
+def markdown(report):
+    lines = [f"# {report['facts']['device']}, tested as {report['tested']}", "",
+             f"{report['passed']} passed, {report['failed']} failed, {report['not run']} not run, "
+             f"in {report['seconds']:.0f} s.", ""]
+    lines += [f"- {name}: {value}" for name, value in report["facts"].items()]
+    lines += ["", "| case | result | seconds |", "|---|---|---|"]
+    for case in report["cases"]:
+        why = f": {case['reason']}" if case["result"] == "not run" else ""
+        lines.append(f"| {case['name']} | {case['result']}{why} | {case['seconds']} |")
+    for case in report["cases"]:
+        if case["figures"]:
+            lines += ["", f"## {case['name']}", ""]
+            lines += [f"- {name}: {value}" for name, value in case["figures"].items()]
+        if case["result"] == "failed":
+            lines += ["", f"## Failure of {case['name']}", "", "```", case["reason"].rstrip(), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--limit", type=int, required=True)
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    if machine.ON_CUDA and not machine.torch.cuda.is_available():
+        print("tests/gpu/run: torch sees no CUDA device here; look at nvidia-smi, or run what needs "
+              "none with --device cpu", file=sys.stderr)
+        return 2
+    result = run(wanted(options.names), options.limit)
+    report = {"tested": machine.DEVICE, "facts": machine.describe(),
+              "seconds": round(time.monotonic() - result.begin, 1), "limit": options.limit,
+              **{kind: result.count(kind) for kind in ("passed", "failed", "not run")},
+              "cases": result.cases}
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    (options.out / "report.md").write_text(markdown(report))
+    print(f"{report['passed']} passed, {report['failed']} failed, {report['not run']} not run; "
+          f"{options.out}/report.md")
+    return 1 if result.count("failed") or not result.count("passed") else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
