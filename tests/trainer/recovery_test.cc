@@ -29,6 +29,9 @@ class RecoveryTest : public testing::Test {
   RecoveryTest() {
     job_.mutable_spec()->mutable_training()->set_max_steps(120);
     job_.add_allowed_modes(kFp16);
+    // Emulated formats are slow on any CPU; one test is about that.
+    precision().mutable_watchdog()->mutable_slowdown()->set_action(
+        training::v1::WATCHDOG_ACTION_OFF);
   }
   training::v1::PrecisionSpec& precision() { return *job_.mutable_spec()->mutable_precision(); }
   void RunIn(PrecisionMode mode) { job_.mutable_precision()->set_mode(mode); }
@@ -211,6 +214,20 @@ TEST_F(RecoveryTest, ASlowModeFallsBackWhereThatIsEnforced) {
   EXPECT_EQ(observer_.changes[0].trigger(), "slowdown");
   EXPECT_EQ(observer_.changes[0].to(), kFp32);
   EXPECT_LE(observer_.changes[0].step(), 10);
+}
+
+TEST_F(RecoveryTest, AJobWithoutABaselineMeasuresOneAndBeginsAfresh) {
+  RunIn(kMixedBf16);
+  precision().set_calibration_steps(60);
+  ASSERT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED);
+  const std::vector<double> measured = Losses();
+  EXPECT_GT(observer_.reports.front().progress().baseline_loss(), 0);
+  EXPECT_EQ(observer_.steps.front().step, 1);
+  observer_ = RecordingObserver();
+  job_.mutable_baseline()->add_steps(1);
+  job_.mutable_baseline()->add_losses(1);
+  ASSERT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED);
+  EXPECT_EQ(Losses(), measured);
 }
 
 TEST_F(RecoveryTest, AdviceIsRecordedAndChangesNothing) {

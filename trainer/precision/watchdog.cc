@@ -38,6 +38,11 @@ Watchdog::Watchdog(const training::v1::WatchdogSpec& spec, Baseline baseline)
       seconds_{SizeOf(spec.slowdown())},
       fp32_step_seconds_(baseline_.step_seconds()) {}
 
+void Watchdog::SetBaseline(Baseline baseline) {
+  baseline_ = std::move(baseline);
+  fp32_step_seconds_ = baseline_.step_seconds();
+}
+
 void Watchdog::Window::Add(double value) {
   values.push_back(value);
   sum += value;

@@ -45,8 +45,9 @@ class Watchdog {
   std::vector<WatchdogFinding> Observe(const Step& step);
   // Forgets what it saw: after a change of precision.
   void Reset();
-  // For the slowdown rule, once known. Seconds.
-  void SetFp32StepSeconds(double seconds) { fp32_step_seconds_ = seconds; }
+  bool has_baseline() const { return !baseline_.empty(); }
+  // For a job that had none.
+  void SetBaseline(Baseline baseline);
 
   // The loss is more than half way to the threshold of the divergence rule.
   bool suspicious() const { return divergence_now_ > divergence_.spec.threshold() / 2; }
@@ -80,7 +81,7 @@ class Watchdog {
   void JudgeDivergence(const Step& step, std::vector<WatchdogFinding>& findings);
   void JudgeSlowdown(const Step& step, std::vector<WatchdogFinding>& findings);
 
-  const Baseline baseline_;
+  Baseline baseline_;
   Rule overflow_, divergence_, overflow_warning_, slowdown_;
   Window overflows_, warned_overflows_, losses_, baselines_, seconds_;
   double fp32_step_seconds_ = 0;

@@ -43,7 +43,7 @@ Measured Measure(Trainee& trainee, const TrainingState& from, PrecisionMode mode
     const StepFigures figures = trainee.step().Read();
     const double took =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() +
-        trainee.rehearsals().Delay(step);
+        (IsReducedPrecision(mode) ? trainee.rehearsals().Delay(step) : 0);
     if (figures.skipped && measured.losses.empty() && ++search < kMostSearch) {
       // The same batch again at the lower scale: FP32 saw it too.
       TrainingState again = from;
@@ -91,10 +91,16 @@ std::string Objection(const CalibrationResult& result, int steps, double speed) 
 }  // namespace
 
 Calibration Calibrate(Trainee& trainee, const std::vector<PrecisionMode>& modes, int steps) {
+  steps = std::max(steps, kWarmUp + 1);
   const TrainingState from = trainee.TakeState({});
   Calibration calibration;
   const Measured fp32 = Measure(trainee, from, training::v1::PRECISION_MODE_FP32, steps);
   calibration.results.push_back(fp32.result);
+  for (size_t i = 0; i < fp32.losses.size(); ++i) {
+    calibration.fp32.add_steps(from.position.step + 1 + static_cast<int64_t>(i));
+    calibration.fp32.add_losses(fp32.losses[i]);
+  }
+  calibration.fp32.set_step_seconds(fp32.result.step_seconds());
   const double fp32_seconds = fp32.result.step_seconds();
   double best = fp32_seconds;
   for (const PrecisionMode mode : modes) {

@@ -10,9 +10,8 @@ namespace genesis {
 struct Calibration {
   std::vector<training::v1::CalibrationResult> results;  // FP32 first.
   training::v1::PrecisionMode chosen = training::v1::PRECISION_MODE_FP32;
-  std::string reason;  // One sentence with the figures.
-
-  double fp32_step_seconds() const { return results.front().step_seconds(); }
+  std::string reason;            // One sentence with the figures.
+  training::v1::LossCurve fp32;  // What FP32 showed, to compare the first steps with.
 };
 
 // AUTO: makes a few steps in FP32 and in each of `modes`, on the job's own model and data and from

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "genesis/training/v1/worker_service.pb.h"
 #include "trainer/checkpoint/training_state.h"
@@ -40,7 +41,8 @@ class PrecisionGuard {
   training::v1::PrecisionMode mode() const { return policy_->mode(); }
   const PolicyState& policy() const { return policy_->state(); }
   double baseline_loss() const { return watchdog_.baseline_loss(); }
-  void SetFp32StepSeconds(double seconds) { watchdog_.SetFp32StepSeconds(seconds); }
+  bool has_baseline() const { return watchdog_.has_baseline(); }
+  void SetBaseline(Baseline baseline) { watchdog_.SetBaseline(std::move(baseline)); }
 
   // Looks at the figures of the step that was read last.
   std::optional<PrecisionDecision> Judge(int64_t step, const StepFigures& figures, double seconds);

@@ -108,18 +108,29 @@ class Run {
     evaluator_->LoadState(state.evaluation);
   }
 
+  std::vector<PrecisionMode> AllowedModes() const {
+    std::vector<PrecisionMode> modes;
+    for (const int mode : start_.allowed_modes()) modes.push_back(static_cast<PrecisionMode>(mode));
+    return modes;
+  }
+
+  // The watchdog of a job in reduced precision has nothing to compare with but what is measured
+  // now.
+  bool NeedsBaseline() const {
+    return IsReducedPrecision(effective_.mode()) && !guard_->has_baseline();
+  }
+
   // Settles what runs: as the daemon says, as AUTO measures, or as the job left it.
   void ChoosePrecision(const TrainingState* resumed) {
     effective_ = start_.precision();
     const bool automatic = effective_.mode() == training::v1::PRECISION_MODE_AUTO;
     std::optional<Calibration> calibration;
-    if (automatic && resumed == nullptr) {
-      std::vector<PrecisionMode> modes;
-      for (const int mode : start_.allowed_modes()) {
-        modes.push_back(static_cast<PrecisionMode>(mode));
-      }
-      calibration = Calibrate(*trainee_, modes, start_.spec().precision().calibration_steps());
-      guard_->SetFp32StepSeconds(calibration->fp32_step_seconds());
+    if (resumed == nullptr && (automatic || NeedsBaseline())) {
+      calibration = Calibrate(*trainee_, automatic ? AllowedModes() : std::vector<PrecisionMode>(),
+                              start_.spec().precision().calibration_steps());
+      if (!guard_->has_baseline()) guard_->SetBaseline(Baseline(calibration->fp32));
+    }
+    if (calibration && automatic) {
       effective_.set_mode(calibration->chosen);
       effective_.set_reason(
           absl::StrCat(PrecisionName(calibration->chosen), ": ", calibration->reason));
@@ -135,7 +146,7 @@ class Run {
       effective_.set_mode(guard_->mode());
     }
     *effective_.mutable_report() = ReportPrecision(*trainee_, device_);
-    if (calibration) {
+    if (calibration && automatic) {
       effective_.mutable_report()->mutable_calibration()->Assign(calibration->results.begin(),
                                                                  calibration->results.end());
     }
