@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "trainer/checkpoint/element_scalar.h"
 #include "trainer/run/run_failure.h"
 
 namespace genesis {
@@ -9,32 +10,6 @@ namespace {
 
 // Enough that a slow read does not stop a step, few enough to cost no memory worth mention.
 constexpr size_t kAhead = 3;
-
-at::ScalarType ToScalarType(ElementType type) {
-  switch (type) {
-    case ElementType::kFloat32:
-      return at::kFloat;
-    case ElementType::kFloat64:
-      return at::kDouble;
-    case ElementType::kFloat16:
-      return at::kHalf;
-    case ElementType::kBfloat16:
-      return at::kBFloat16;
-    case ElementType::kInt64:
-      return at::kLong;
-    case ElementType::kInt32:
-      return at::kInt;
-    case ElementType::kInt16:
-      return at::kShort;
-    case ElementType::kInt8:
-      return at::kChar;
-    case ElementType::kUint8:
-      return at::kByte;
-    case ElementType::kBool:
-      return at::kBool;
-  }
-  return at::kFloat;
-}
 
 }  // namespace
 
