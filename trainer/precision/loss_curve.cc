@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
+#include "trainer/precision/median.h"
 
 namespace genesis {
 namespace {
@@ -71,10 +72,7 @@ absl::StatusOr<training::v1::LossCurve> ReadLossCurve(const std::string& path) {
 training::v1::LossCurve LossRecorder::curve() const {
   training::v1::LossCurve curve = curve_;
   if (seconds_.empty()) return curve;
-  std::vector<double> sorted(seconds_.begin(), seconds_.end());
-  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-  std::nth_element(sorted.begin(), middle, sorted.end());
-  curve.set_step_seconds(*middle);
+  curve.set_step_seconds(Median({seconds_.begin(), seconds_.end()}));
   return curve;
 }
 

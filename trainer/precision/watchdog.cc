@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "trainer/precision/median.h"
 
 namespace genesis {
 namespace {
@@ -14,13 +15,6 @@ constexpr int64_t kSkippedAtStart = 24;
 
 size_t SizeOf(const training::v1::WatchdogRule& rule) {
   return static_cast<size_t>(std::max(rule.window_steps(), 1));
-}
-
-double Median(const std::deque<double>& values) {
-  std::vector<double> sorted(values.begin(), values.end());
-  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-  std::nth_element(sorted.begin(), middle, sorted.end());
-  return *middle;
 }
 
 }  // namespace
@@ -122,7 +116,7 @@ void Watchdog::JudgeSlowdown(const Step& step, std::vector<WatchdogFinding>& fin
   seconds_.Add(step.seconds);
   // A median costs a sort: once per window is soon enough.
   if (!seconds_.full() || step.step % static_cast<int64_t>(seconds_.size) != 0) return;
-  const double median = Median(seconds_.values);
+  const double median = Median({seconds_.values.begin(), seconds_.values.end()});
   const double speed = median > 0 ? fp32_step_seconds_ / median : 1;
   const double threshold = slowdown_.spec.threshold();
   if (!Fires(slowdown_, speed < threshold, speed >= threshold)) return;

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "config/precision.h"
+#include "trainer/precision/median.h"
 #include "trainer/run/device_memory.h"
 #include "trainer/run/run_failure.h"
 
@@ -56,9 +58,7 @@ Measured Measure(Trainee& trainee, const TrainingState& from, PrecisionMode mode
     measured.losses.push_back(figures.loss);
     if (static_cast<int>(measured.losses.size()) > kWarmUp) seconds.push_back(took);
   }
-  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-  std::nth_element(seconds.begin(), middle, seconds.end());
-  measured.result.set_step_seconds(*middle);
+  measured.result.set_step_seconds(Median(std::move(seconds)));
   measured.result.set_peak_device_bytes(PeakMemory(trainee.device()));
   return measured;
 }
