@@ -199,6 +199,19 @@ TEST_F(RecoveryTest, ADivergingLearningRateEndsInFp32WithTheReason) {
   EXPECT_EQ(observer_.changes[0].resumed_step(), 0);
 }
 
+TEST_F(RecoveryTest, NonFiniteStepsFallBackOnlyBeyondTheirShareOfTheWindow) {
+  job_.mutable_spec()->mutable_optimizer()->set_learning_rate(1e30);
+  precision().mutable_watchdog()->mutable_non_finite()->set_threshold(0.5);
+  precision().mutable_watchdog()->mutable_non_finite()->set_window_steps(8);
+  RunIn(kMixedBf16);
+  Run();
+  ASSERT_GE(observer_.changes.size(), 1u) << observer_.log;
+  EXPECT_EQ(observer_.changes[0].trigger(), "non_finite");
+  ASSERT_GE(observer_.incidents.size(), 5u);
+  // Four of eight are half, five are more; the step under way comes on top.
+  EXPECT_EQ(observer_.changes[0].step(), observer_.incidents[4].step() + 1);
+}
+
 TEST_F(RecoveryTest, ASlowModeFallsBackWhereThatIsEnforced) {
   job_.mutable_baseline()->add_steps(1);
   job_.mutable_baseline()->add_losses(1);

@@ -1,5 +1,6 @@
 #include "trainer/run/precision_guard.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -52,10 +53,9 @@ bool PrecisionGuard::WantsGoodState(int64_t step) const {
 std::optional<PrecisionDecision> PrecisionGuard::Judge(int64_t step, const StepFigures& figures,
                                                        double seconds) {
   const bool overflow = figures.skipped && FormatOf(mode()).scaled;
-  if (!std::isfinite(figures.loss) || (figures.skipped && !overflow)) {
-    return JudgeNonFinite(step, figures);
-  }
-  non_finite_in_row_ = 0;
+  const bool non_finite = !std::isfinite(figures.loss) || (figures.skipped && !overflow);
+  NoteNonFinite(non_finite);
+  if (non_finite) return JudgeNonFinite(step, figures);
   if (overflow) {
     policy_->TroubleSeen();
     if (figures.loss_scale <= trainee_.lowest_loss_scale()) {
@@ -78,9 +78,21 @@ std::optional<PrecisionDecision> PrecisionGuard::Judge(int64_t step, const StepF
   return std::nullopt;
 }
 
+void PrecisionGuard::NoteNonFinite(bool non_finite) {
+  non_finite_in_row_ = non_finite ? non_finite_in_row_ + 1 : 0;
+  non_finite_.push_back(non_finite);
+  const auto window = static_cast<size_t>(spec_.watchdog().non_finite().window_steps());
+  if (non_finite_.size() > std::max<size_t>(window, 1)) non_finite_.pop_front();
+}
+
+bool PrecisionGuard::TooManyNonFinite() const {
+  const training::v1::WatchdogRule& rule = spec_.watchdog().non_finite();
+  const auto count = std::count(non_finite_.begin(), non_finite_.end(), true);
+  return static_cast<double>(count) > rule.threshold() * std::max(rule.window_steps(), 1);
+}
+
 std::optional<PrecisionDecision> PrecisionGuard::JudgeNonFinite(int64_t step,
                                                                 const StepFigures& figures) {
-  ++non_finite_in_row_;
   policy_->TroubleSeen();
   const Investigation found = trainee_.InvestigateLast(step, figures.loss_scale);
   const std::string what = std::isfinite(figures.loss)
@@ -103,7 +115,8 @@ std::optional<PrecisionDecision> PrecisionGuard::JudgeNonFinite(int64_t step,
   }
   const bool enforce = action == training::v1::WATCHDOG_ACTION_ENFORCE ||
                        action == training::v1::WATCHDOG_ACTION_UNSPECIFIED;
-  if (reduced() && enforce) {
+  const bool last_resort = non_finite_in_row_ >= kMostNonFiniteInRow;
+  if (reduced() && enforce && (TooManyNonFinite() || last_resort)) {
     const bool rewind = found.verdict == Verdict::kDivergence || found.verdict == Verdict::kWeights;
     return FallBack("non_finite", rewind, message);
   }
@@ -177,6 +190,7 @@ int64_t PrecisionGuard::Apply(const PrecisionDecision& decision, int64_t step,
   }
   watchdog_.Reset();
   non_finite_in_row_ = 0;
+  non_finite_.clear();
   training::v1::PrecisionChange change;
   change.set_step(step);
   change.set_from(from);

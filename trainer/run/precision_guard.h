@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,6 +62,10 @@ class PrecisionGuard {
 
  private:
   bool reduced() const { return mode() != training::v1::PRECISION_MODE_FP32; }
+  // Notes whether a step was not finite.
+  void NoteNonFinite(bool non_finite);
+  // Of the window of the rule non_finite, more than its threshold.
+  bool TooManyNonFinite() const;
   std::optional<PrecisionDecision> JudgeNonFinite(int64_t step, const StepFigures& figures);
   std::optional<PrecisionDecision> JudgeFloor(int64_t step, const StepFigures& figures);
   std::optional<PrecisionDecision> JudgeWatched(int64_t step, const StepFigures& figures,
@@ -78,6 +83,7 @@ class PrecisionGuard {
   Watchdog watchdog_;
   std::optional<PrecisionPolicy> policy_;
   std::shared_ptr<const TrainingState> good_;
+  std::deque<bool> non_finite_;  // The newest steps, as many as the rule looks at.
   int64_t non_finite_in_row_ = 0;
   bool floor_reported_ = false;
 };
