@@ -140,11 +140,24 @@ void ReadServer(const Environment& environment, Arguments& result) {
     result.server = *value;
     name = kServerVariable;
   }
+  if (absl::StartsWith(result.server, "unix:/")) return;
   const std::optional<HostPort> address = ParseHostPort(result.server);
   if (!address.has_value() || address->port == 0) {
-    result.errors.push_back(absl::StrCat(name, " is ", QuoteValue(result.server),
-                                         "; accepted: host:port, such as 127.0.0.1:50051"));
+    result.errors.push_back(
+        absl::StrCat(name, " is ", QuoteValue(result.server),
+                     "; accepted: host:port, such as 127.0.0.1:50051, or unix:/PATH"));
   }
+}
+
+void ReadFiles(const Environment& environment, Arguments& result) {
+  const auto read = [&](const char* option, const char* variable, std::string& path) {
+    path = result.Has(option) ? result.Value(option) : environment(variable).value_or("");
+  };
+  read("token-file", "GENESIS_TOKEN_FILE", result.token_file);
+  read("tls-ca", "GENESIS_TLS_CA", result.tls_ca);
+  read("tls-cert", "GENESIS_TLS_CERT", result.tls_cert);
+  read("tls-key", "GENESIS_TLS_KEY", result.tls_key);
+  result.token = environment("GENESIS_TOKEN").value_or("");
 }
 
 }  // namespace
@@ -166,6 +179,7 @@ Arguments ParseArguments(const std::vector<std::string>& args, const Environment
   result.show_version = result.Has("version");
   ReadOutput(result);
   ReadServer(environment, result);
+  ReadFiles(environment, result);
   if (!result.show_version && !(result.show_help && result.command.empty())) CheckCommand(result);
   if (result.show_help && FindCommand(result.command) != nullptr) {
     // "genesisctl job --help" needs no ID.

@@ -1,4 +1,4 @@
-// checkpoint, checkpoints.
+// checkpoint, checkpoints, checkpoint-delete.
 #include "absl/strings/str_cat.h"
 #include "cli/commands.h"
 #include "cli/pages.h"
@@ -14,6 +14,7 @@ using training::v1::Checkpoint;
 ExitCode RunCheckpoint(const Arguments& arguments, Session& session) {
   training::v1::CheckpointRequest request;
   request.set_job_id(arguments.operands.front());
+  request.set_name(arguments.Value("name"));
   const std::string fault = JobIdFault(request.job_id());
   if (!fault.empty()) return ReportUsage(fault, session);
   // The daemon answers when the file is durable; a large model on a slow disk takes its time.
@@ -49,14 +50,28 @@ ExitCode RunCheckpoints(const Arguments& arguments, Session& session) {
   if (!status.ok()) return ReportError(status, session);
 
   if (PrintMessage(all, session)) return ExitCode::kOk;
-  Table table({"JOB", ">STEP", ">LOSS", "PRECISION", ">SIZE", "CREATED", "PATH"});
+  Table table({"ID", ">STEP", ">LOSS", "PRECISION", ">SIZE", "CREATED", "PATH"});
   for (const Checkpoint& checkpoint : all.checkpoints()) {
-    table.AddRow({Printable(checkpoint.job_id()), absl::StrCat(checkpoint.step()),
+    table.AddRow({Printable(checkpoint.id()), absl::StrCat(checkpoint.step()),
                   FormatFigure(checkpoint.loss()), PrecisionName(checkpoint.mode()),
                   FormatBytes(checkpoint.size_bytes()), FormatTimestamp(checkpoint.create_time()),
                   Printable(checkpoint.path())});
   }
   session.out << (all.checkpoints().empty() ? "no checkpoints\n" : table.ToString());
+  return ExitCode::kOk;
+}
+
+ExitCode RunCheckpointDelete(const Arguments& arguments, Session& session) {
+  training::v1::DeleteCheckpointRequest request;
+  request.set_checkpoint_id(arguments.operands.front());
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  training::v1::DeleteCheckpointResponse response;
+  const grpc::Status status = session.service.DeleteCheckpoint(&context, request, &response);
+  if (!status.ok()) return ReportError(status, session);
+  if (!PrintMessage(response, session)) {
+    session.out << "checkpoint " << Printable(request.checkpoint_id()) << " deleted\n";
+  }
   return ExitCode::kOk;
 }
 

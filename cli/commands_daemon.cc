@@ -74,6 +74,21 @@ ExitCode RunStats(const Arguments&, Session& session) {
   return ExitCode::kOk;
 }
 
+ExitCode RunBackup(const Arguments&, Session& session) {
+  // The daemon answers when the copy is on disk; a large store on a slow disk takes its time.
+  constexpr absl::Duration kBackupTimeout = absl::Seconds(600);
+  grpc::ClientContext context;
+  SetDeadline(context, kBackupTimeout);
+  training::v1::BackupStoreResponse response;
+  const grpc::Status status = session.service.BackupStore(&context, {}, &response);
+  if (!status.ok()) return ReportError(status, session);
+  if (!PrintMessage(response, session)) {
+    session.out << "backup " << Printable(response.path()) << " ("
+                << FormatBytes(response.size_bytes()) << ")\n";
+  }
+  return ExitCode::kOk;
+}
+
 ExitCode RunInfo(const Arguments&, Session& session) {
   grpc::ClientContext context;
   SetDeadline(context, kCallTimeout);

@@ -1,11 +1,13 @@
-// jobs, job, cancel.
+// jobs, job.
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "cli/commands.h"
 #include "cli/pages.h"
 #include "cli/precision_details.h"
@@ -36,6 +38,28 @@ std::string StateFault(const std::string& text) {
     names.push_back(JobStateName(static_cast<JobState>(i)));
   }
   return absl::StrCat("--state is ", QuoteValue(text), "; accepted: ", absl::StrJoin(names, ", "));
+}
+
+// Owner, labels, prefix and order; what is wrong with them, or "".
+std::string SetFilters(const Arguments& arguments, training::v1::ListJobsRequest& request) {
+  request.set_owner(arguments.Value("owner"));
+  request.set_id_prefix(arguments.Value("id-prefix"));
+  for (const std::string& text : arguments.Values("label")) {
+    const std::pair<std::string, std::string> label = absl::StrSplit(text, absl::MaxSplits('=', 1));
+    if (label.first.empty()) {
+      return absl::StrCat("--label is ", QuoteValue(text), "; accepted: KEY or KEY=VALUE");
+    }
+    (*request.mutable_labels())[label.first] = label.second;
+  }
+  const std::string order = arguments.Value("order");
+  if (order == "oldest") {
+    request.set_order(training::v1::JOB_ORDER_OLDEST_FIRST);
+  } else if (order == "priority") {
+    request.set_order(training::v1::JOB_ORDER_PRIORITY);
+  } else if (!order.empty() && order != "newest") {
+    return absl::StrCat("--order is ", QuoteValue(order), "; accepted: newest, oldest or priority");
+  }
+  return "";
 }
 
 std::string Steps(const Job& job) {
@@ -109,6 +133,8 @@ ExitCode RunJobs(const Arguments& arguments, Session& session) {
     }
     request.add_states(state);
   }
+  const std::string fault = SetFilters(arguments, request);
+  if (!fault.empty()) return ReportUsage(fault, session);
   training::v1::ListJobsResponse all;
   const grpc::Status status = ReadAllPages(
       request,
@@ -137,23 +163,6 @@ ExitCode RunJob(const Arguments& arguments, Session& session) {
   if (!status.ok()) return ReportError(status, session);
   if (!PrintMessage(response.job(), session)) {
     session.out << JobDetails(response.job()) << EndDetails(response.job());
-  }
-  return ExitCode::kOk;
-}
-
-ExitCode RunCancel(const Arguments& arguments, Session& session) {
-  training::v1::CancelJobRequest request;
-  request.set_job_id(arguments.operands.front());
-  const std::string fault = JobIdFault(request.job_id());
-  if (!fault.empty()) return ReportUsage(fault, session);
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
-  training::v1::CancelJobResponse response;
-  const grpc::Status status = session.service.CancelJob(&context, request, &response);
-  if (!status.ok()) return ReportError(status, session);
-  if (!PrintMessage(response.job(), session)) {
-    session.out << "job " << Printable(response.job().id()) << " "
-                << JobStateName(response.job().state()) << "\n";
   }
   return ExitCode::kOk;
 }

@@ -1,7 +1,10 @@
 // train, watch.
+#include <google/protobuf/util/message_differencer.h>
+
 #include <sstream>
 
 #include "cli/commands.h"
+#include "cli/event_line.h"
 #include "cli/progress_line.h"
 #include "cli/text.h"
 #include "config/job_file.h"
@@ -11,6 +14,7 @@
 namespace genesis::cli {
 namespace {
 
+using google::protobuf::util::MessageDifferencer;
 using training::v1::Job;
 using training::v1::JobSpec;
 
@@ -55,30 +59,44 @@ ExitCode EndOfWatch(const Job& job, Session& session) {
   }
 }
 
-void PrintUpdate(const Job& job, ProgressLine& line, Session& session) {
+// As JSON or YAML the job alone, or the whole message when events are asked for.
+void PrintUpdate(const training::v1::WatchJobResponse& update, bool events, ProgressLine& line,
+                 Session& session) {
   if (session.output == OutputFormat::kTable) {
-    line.Update(job);
+    for (const training::v1::JobEvent& event : update.events()) {
+      line.Close();
+      session.out << EventLine(event) << "\n";
+    }
+    line.Update(update.job());
     return;
   }
   if (session.output == OutputFormat::kYaml) session.out << "---\n";
-  PrintMessage(job, session, /*compact=*/true);
+  if (events) {
+    PrintMessage(update, session, /*compact=*/true);
+  } else {
+    PrintMessage(update.job(), session, /*compact=*/true);
+  }
   session.out << std::flush;
 }
 
 }  // namespace
 
-ExitCode WatchJob(const std::string& job_id, Session& session) {
+ExitCode WatchJob(const std::string& job_id, bool events, Session& session) {
   grpc::ClientContext context;
   session.interrupt.Set([&context] { context.TryCancel(); });
   training::v1::WatchJobRequest request;
   request.set_job_id(job_id);
+  request.set_cursor(events ? 0 : -1);
   const auto stream = session.service.WatchJob(&context, request);
   ProgressLine line(session.out, session.terminal, session.width, session.now);
   training::v1::WatchJobResponse response;
   Job job;
   while (stream->Read(&response)) {
+    // Without events a message that brings only those says nothing new.
+    if (!events && MessageDifferencer::Equals(job, response.job())) continue;
     job = response.job();
-    PrintUpdate(job, line, session);
+    if (!events) response.clear_events();
+    PrintUpdate(response, events, line, session);
   }
   const grpc::Status status = stream->Finish();
   session.interrupt.Clear();
@@ -99,7 +117,8 @@ ExitCode WatchJob(const std::string& job_id, Session& session) {
 ExitCode RunWatch(const Arguments& arguments, Session& session) {
   const std::string& job_id = arguments.operands.front();
   const std::string fault = JobIdFault(job_id);
-  return fault.empty() ? WatchJob(job_id, session) : ReportUsage(fault, session);
+  return fault.empty() ? WatchJob(job_id, arguments.Has("events"), session)
+                       : ReportUsage(fault, session);
 }
 
 ExitCode RunTrain(const Arguments& arguments, Session& session) {
@@ -126,7 +145,7 @@ ExitCode RunTrain(const Arguments& arguments, Session& session) {
     PrintMessage(response.job(), session);
   }
   session.out << std::flush;
-  return watch ? WatchJob(response.job().id(), session) : ExitCode::kOk;
+  return watch ? WatchJob(response.job().id(), /*events=*/false, session) : ExitCode::kOk;
 }
 
 }  // namespace genesis::cli

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "cli/arguments.h"
+#include "cli/channel.h"
 #include "cli/command_table.h"
 #include "cli/session.h"
 #include "config/environment.h"
@@ -24,12 +25,12 @@ ExitCode Connect(const Arguments& arguments) {
   // Before gRPC starts its threads, which must not take the signal.
   static Interrupt interrupt;
   StartSignalThread(interrupt);
-  grpc::ChannelArguments options;
-  // A proxy for the web cannot reach a daemon that listens on loopback.
-  options.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  const std::shared_ptr<grpc::Channel> channel =
-      grpc::CreateCustomChannel(arguments.server, grpc::InsecureChannelCredentials(), options);
-  const auto service = training::v1::TrainingService::NewStub(channel);
+  const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(arguments);
+  if (!channel.ok()) {
+    std::cerr << "genesisctl: " << channel.status().message() << "\n";
+    return ExitCode::kUsage;
+  }
+  const auto service = training::v1::TrainingService::NewStub(*channel);
   Session session{.service = *service,
                   .server = arguments.server,
                   .output = arguments.output,

@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "google/rpc/error_details.pb.h"
 
 namespace genesis {
 
@@ -19,9 +20,19 @@ std::string FieldError::ToString(const std::string& in_file) const {
 }
 
 absl::Status ToStatus(const std::vector<FieldError>& errors, const std::string& file) {
-  return absl::InvalidArgumentError(absl::StrJoin(
+  absl::Status status = absl::InvalidArgumentError(absl::StrJoin(
       errors, "\n",
       [&file](std::string* out, const FieldError& error) { out->append(error.ToString(file)); }));
+  google::rpc::BadRequest details;
+  for (const FieldError& error : errors) {
+    google::rpc::BadRequest::FieldViolation* violation = details.add_field_violations();
+    violation->set_field(error.path);
+    violation->set_description(
+        error.value.empty() ? error.accepted
+                            : absl::StrCat("is ", error.value, "; accepted: ", error.accepted));
+  }
+  status.SetPayload(kBadRequestType, absl::Cord(details.SerializeAsString()));
+  return status;
 }
 
 std::string QuoteValue(absl::string_view text) {

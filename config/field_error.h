@@ -22,6 +22,9 @@ struct FieldError {
   std::string ToString(const std::string& in_file = "") const;
 };
 
+// The payload of such a status: a serialized google.rpc.BadRequest with every fault.
+inline constexpr char kBadRequestType[] = "type.googleapis.com/google.rpc.BadRequest";
+
 // INVALID_ARGUMENT whose message has one line per fault. Requires at least one.
 absl::Status ToStatus(const std::vector<FieldError>& errors, const std::string& file = "");
 

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <google/protobuf/map.h>
+
+#include <string>
+
 #include "config/faults.h"
 #include "config/job_spec.h"
 #include "genesis/training/v1/job.pb.h"
@@ -22,5 +26,13 @@ void CheckTraining(const training::v1::JobSpec& spec, Faults& faults);
 // precision and rehearsals.
 void FillPrecision(training::v1::JobSpec& spec, const LossScaleSettings& loss_scale);
 void CheckPrecision(const training::v1::JobSpec& spec, Faults& faults);
+
+// scheduling and start_from_checkpoint.
+void FillScheduling(training::v1::JobSpec& spec);
+void CheckScheduling(const training::v1::JobSpec& spec, Faults& faults);
+// Parts of it that UpdateJob takes too; `path` names the field.
+void CheckPriority(const std::string& path, int priority, Faults& faults);
+void CheckLabels(const std::string& path,
+                 const google::protobuf::Map<std::string, std::string>& labels, Faults& faults);
 
 }  // namespace genesis

@@ -15,6 +15,7 @@ JobSpec WithDefaults(JobSpec spec, const LossScaleSettings& loss_scale) {
   FillDataset(spec);
   FillTraining(spec);
   FillPrecision(spec, loss_scale);
+  FillScheduling(spec);
   if (!spec.has_max_restarts()) spec.set_max_restarts(3);
   return spec;
 }
@@ -25,6 +26,7 @@ std::vector<FieldError> ValidateJobSpec(const JobSpec& spec) {
   CheckDataset(spec, faults);
   CheckTraining(spec, faults);
   CheckPrecision(spec, faults);
+  CheckScheduling(spec, faults);
   faults.CheckWhole("max_restarts", spec.max_restarts(), 0, 1000);
   return faults.Take();
 }

@@ -34,13 +34,17 @@ std::string ReferencePage() {
       "`--config` or\n"
       "`GENESIS_CONFIG` names, else its default. The flag of `grpc.listen` is `--grpc-listen`; in "
       "YAML a dot is a\n"
-      "level. `genesisd --check-config` prints every effective value with its source.\n"
+      "level. `genesisd --check-config` prints every effective value with its source, and "
+      "`docs/genesisd.schema.json`\n"
+      "(`genesisd --print-config-schema`) lets an editor check the file. What a reload changes is "
+      "taken over while the\n"
+      "daemon runs, at SIGHUP or `genesisctl config reload`; the rest needs a restart.\n"
       "\n";
-  page += Row({"Key", "Environment", "Default", "Unit", "Accepted", "Meaning"});
-  page += Row({"---", "---", "---", "---", "---", "---"});
+  page += Row({"Key", "Environment", "Default", "Unit", "Accepted", "Reload", "Meaning"});
+  page += Row({"---", "---", "---", "---", "---", "---", "---"});
   for (const SettingRow& row : SettingsTable()) {
-    page += Row(
-        {Code(row.key), Code(row.environment), Code(row.fallback), row.unit, row.range, row.help});
+    page += Row({Code(row.key), Code(row.environment), Code(row.fallback), row.unit, row.range,
+                 row.reloadable ? "yes" : "no", row.help});
   }
   page +=
       "\n"

@@ -1,18 +1,30 @@
-// Writes docs/reference.md: genesis_reference FILE.
+// Writes docs/reference.md and docs/genesisd.schema.json: genesis_reference FOLDER.
 #include <cstdio>
 #include <fstream>
+#include <string>
 
 #include "config/exit_code.h"
 #include "config/reference.h"
+#include "config/schema.h"
+
+namespace {
+
+bool Write(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text << std::flush;
+  if (!file.good()) std::fprintf(stderr, "%s: cannot be written\n", path.c_str());
+  return file.good();
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 2) {
-    std::fprintf(stderr, "Usage: genesis_reference FILE\n");
+    std::fprintf(stderr, "Usage: genesis_reference FOLDER\n");
     return genesis::ToInt(genesis::ExitCode::kUsage);
   }
-  std::ofstream file(argv[1]);
-  file << genesis::ReferencePage() << std::flush;
-  if (file.good()) return genesis::ToInt(genesis::ExitCode::kOk);
-  std::fprintf(stderr, "%s: cannot be written\n", argv[1]);
-  return genesis::ToInt(genesis::ExitCode::kFailure);
+  const std::string folder = argv[1];
+  const bool page = Write(folder + "/reference.md", genesis::ReferencePage());
+  const bool schema = Write(folder + "/genesisd.schema.json", genesis::SettingsSchema());
+  return genesis::ToInt(page && schema ? genesis::ExitCode::kOk : genesis::ExitCode::kFailure);
 }

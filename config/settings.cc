@@ -5,7 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "config/listen_address.h"
+#include "config/settings_conflicts.h"
 #include "config/settings_sources.h"
 #include "config/settings_table.h"
 
@@ -49,6 +49,17 @@ class Resolver {
   }
 
   const std::string& SourceOf(const SettingRow& row) { return sources_[row.key]; }
+
+  // A fault of settings together names the place of the one it is about.
+  void Place(FieldError& fault) const {
+    const auto found = values_.find(fault.path);
+    if (found == values_.end() || found->second.empty()) return;
+    const GivenValue& given = found->second.back();
+    fault.path = given.name;
+    fault.file = given.file;
+    fault.line = given.line;
+    fault.column = given.column;
+  }
 
  private:
   void Resolve(const SettingRow& row) {
@@ -100,19 +111,12 @@ void CompletePaths(const std::string& program_dir, Settings& settings) {
   complete(settings.checkpoints_dir, settings.data_dir + "/checkpoints");
   complete(settings.log_file, settings.data_dir + "/log/orchestrator.log");
   complete(settings.worker_program, program_dir + "/genesis-worker");
-}
-
-void CheckConflicts(LoadedSettings& loaded) {
-  const Settings& settings = loaded.settings;
-  const std::optional<HostPort> grpc = ParseHostPort(settings.grpc_listen);
-  const std::optional<HostPort> http = ParseHostPort(settings.http_listen);
-  if (!grpc.has_value() || !http.has_value() || grpc->port == 0) return;
-  if (grpc->port != http->port || grpc->host != http->host) return;
-  FieldError error;
-  error.path = "http.listen";
-  error.accepted =
-      absl::StrCat(settings.http_listen, " is also grpc.listen; give each its own port");
-  loaded.errors.push_back(std::move(error));
+  complete(settings.audit_file, settings.data_dir + "/log/audit.log");
+  for (std::string* path :
+       {&settings.grpc_unix_socket, &settings.tls_certificate_file, &settings.tls_key_file,
+        &settings.tls_client_ca_file, &settings.auth_tokens_file}) {
+    if (!path->empty()) *path = Absolute(*path);
+  }
 }
 
 }  // namespace
@@ -123,7 +127,12 @@ LoadedSettings LoadSettings(const std::vector<std::string>& args, const Environm
   const CommandLine line = ReadFlags(args, loaded.errors);
   loaded.show_help = line.show_help;
   loaded.show_version = line.show_version;
+  loaded.show_schema = line.show_schema;
   loaded.check_config = line.check_config;
+  loaded.settings.insecure = line.insecure;
+  loaded.again = [args, environment, program_dir] {
+    return LoadSettings(args, environment, program_dir);
+  };
 
   const auto config_flag = line.flags.find("config");
   std::string config_source = "default";
@@ -150,7 +159,12 @@ LoadedSettings LoadSettings(const std::vector<std::string>& args, const Environm
   Resolver resolver(loaded, std::move(values));
   resolver.Run(environment);
   CompletePaths(program_dir, loaded.settings);
-  CheckConflicts(loaded);
+  std::vector<FieldError> conflicts;
+  CheckConflicts(loaded.settings, conflicts);
+  for (FieldError& conflict : conflicts) {
+    resolver.Place(conflict);
+    loaded.errors.push_back(std::move(conflict));
+  }
   const std::string& file = loaded.settings.config_file;
   loaded.effective.push_back({"config", file.empty() ? "(none)" : file, config_source});
   for (const SettingRow& row : SettingsTable()) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,21 +17,47 @@ namespace genesis {
 // name, flag, default, unit, range and help; --help, --check-config and docs/reference.md are
 // printed from it. Precedence: flag > environment > YAML > default.
 struct Settings {
-  std::string config_file;      // --config; empty for none.
-  std::string data_dir;         // data_dir, default "genesis-data". Made absolute.
-  std::string grpc_listen;      // grpc.listen, default "127.0.0.1:50051". Port 0 picks one.
-  std::string http_listen;      // http.listen, default "127.0.0.1:8080".
-  std::string datasets_root;    // datasets.root, default <data_dir>/datasets.
-  std::string checkpoints_dir;  // checkpoints.dir, default <data_dir>/checkpoints.
-  std::string log_file;         // log.file, default <data_dir>/log/orchestrator.log.
-  std::string log_level;        // log.level: debug, info, warning or error. Default info.
-  std::string deployment;       // deployment (GENESIS_DEPLOYMENT): stable or canary.
-  std::string worker_program;   // workers.program, default genesis-worker beside genesisd.
-  int worker_slots = 1;         // workers.slots: jobs at once. Default 1.
-  int worker_spares = 1;        // workers.spares: warm workers beyond the running ones. Default 1.
-  int worker_start_timeout_s = 120;  // workers.start_timeout_seconds
-  int queue_max_jobs = 1000;  // queue.max_jobs: jobs QUEUED at once before RESOURCE_EXHAUSTED.
-  int drain_timeout_s = 20;   // drain.timeout_seconds: for running jobs to checkpoint.
+  std::string config_file;           // --config; empty for none.
+  std::string data_dir;              // data_dir, default "genesis-data". Made absolute.
+  std::string grpc_listen;           // grpc.listen, default "127.0.0.1:50051". Port 0 picks one.
+  std::string http_listen;           // http.listen, default "127.0.0.1:8080".
+  std::string grpc_unix_socket;      // grpc.unix_socket; empty for none.
+  int grpc_unix_socket_mode = 0600;  // grpc.unix_socket_mode.
+  int grpc_max_connections = 4096;   // grpc.max_connections.
+  int grpc_max_message_bytes = 4194304;       // grpc.max_message_bytes.
+  int grpc_keepalive_s = 60;                  // grpc.keepalive_seconds.
+  std::string tls_certificate_file;           // tls.certificate_file; empty for no TLS.
+  std::string tls_key_file;                   // tls.key_file.
+  std::string tls_client_ca_file;             // tls.client_ca_file; empty for no mTLS.
+  std::string tls_client_role = "submitter";  // tls.client_role: viewer, submitter or admin.
+  std::string auth_tokens_file;               // auth.tokens_file; empty for no tokens.
+  std::string audit_file;                     // audit.file, default <data_dir>/log/audit.log.
+  bool insecure = false;                      // --insecure: an address may be open to everybody.
+  std::string datasets_root;                  // datasets.root, default <data_dir>/datasets.
+  std::string checkpoints_dir;                // checkpoints.dir, default <data_dir>/checkpoints.
+  // checkpoints.max_import_bytes.
+  int64_t checkpoints_max_import_bytes = int64_t{64} << 30;
+  std::string log_file;        // log.file, default <data_dir>/log/orchestrator.log.
+  std::string log_level;       // log.level: debug, info, warning or error. Default info.
+  std::string deployment;      // deployment (GENESIS_DEPLOYMENT): stable or canary.
+  std::string worker_program;  // workers.program, default genesis-worker beside genesisd.
+  int worker_slots = 1;        // workers.slots: jobs at once on each device. Default 1.
+  int worker_spares = 1;       // workers.spares: warm workers beyond the running ones. Default 1.
+  int worker_start_timeout_s = 120;                    // workers.start_timeout_seconds
+  std::vector<std::string> worker_devices = {"auto"};  // workers.devices.
+  int worker_reattach_timeout_s = 30;                  // workers.reattach_timeout_seconds.
+  int quarantine_failures = 3;                         // workers.quarantine_failures.
+  int quarantine_s = 600;                              // workers.quarantine_seconds.
+  int hang_setup_s = 1800;                             // hang.setup_seconds.
+  int hang_step_s = 600;                               // hang.step_seconds.
+  int hang_evaluation_s = 1800;                        // hang.evaluation_seconds.
+  int hang_checkpoint_s = 1800;                        // hang.checkpoint_seconds.
+  bool preemption = true;                              // scheduler.preemption.
+  int queue_max_jobs = 1000;      // queue.max_jobs: jobs QUEUED at once before RESOURCE_EXHAUSTED.
+  int drain_timeout_s = 20;       // drain.timeout_seconds: for running jobs to checkpoint.
+  int retention_jobs = 10000;     // retention.jobs: ended jobs that are kept.
+  int retention_days = 0;         // retention.days: for how long; 0 for no limit.
+  bool store_check_full = false;  // store.check: full rather than quick.
   CpuFallback cpu_fallback = CpuFallback::kBf16;  // precision.cpu_fallback.
   // precision.failure_watch.
   FailureWatchAction failure_watch = FailureWatchAction::kEnforce;
@@ -53,13 +81,20 @@ struct LoadedSettings {
   std::vector<std::string> warnings;  // Logged; e.g. an unreadable FP16_* number while FP16 is off.
   bool show_help = false;
   bool show_version = false;
+  bool show_schema = false;
   bool check_config = false;
+  // Reads the same flags, environment and file anew. Empty when not from LoadSettings.
+  std::function<LoadedSettings()> again = {};
 };
 
 // Resolves flags (argv without the program's name), environment and the YAML file that --config or
 // GENESIS_CONFIG names. `program_dir` is the folder of genesisd. Opens only the YAML file.
 LoadedSettings LoadSettings(const std::vector<std::string>& args, const Environment& environment,
                             const std::string& program_dir);
+
+// What everybody may do who reaches the daemon because of --insecure, a sentence per address; empty
+// when every address beyond loopback asks who calls.
+std::vector<std::string> InsecureNotes(const Settings& settings);
 
 // Text of genesisd --help: usage, one entry per setting, exit codes.
 std::string SettingsHelp();

@@ -21,7 +21,8 @@ void AddSentence(std::string path, std::string sentence, std::vector<FieldError>
 }
 
 std::vector<std::string> AllFlags() {
-  std::vector<std::string> flags = {kConfigFlag, "--help", "--version", "--check-config"};
+  std::vector<std::string> flags = {kConfigFlag,      "--help",     "--version",
+                                    "--check-config", "--insecure", "--print-config-schema"};
   for (const SettingRow& row : SettingsTable()) flags.push_back(FlagOf(row));
   return flags;
 }
@@ -158,7 +159,9 @@ CommandLine ReadFlags(const std::vector<std::string>& args, std::vector<FieldErr
   const std::map<std::string, bool*> switches = {{"--help", &line.show_help},
                                                  {"-h", &line.show_help},
                                                  {"--version", &line.show_version},
-                                                 {"--check-config", &line.check_config}};
+                                                 {"--check-config", &line.check_config},
+                                                 {"--print-config-schema", &line.show_schema},
+                                                 {"--insecure", &line.insecure}};
   for (size_t i = 0; i < args.size(); ++i) {
     const size_t equals = args[i].find('=');
     const std::string flag = args[i].substr(0, equals);

@@ -28,9 +28,11 @@ struct CommandLine {
   bool show_help = false;
   bool show_version = false;
   bool check_config = false;
+  bool show_schema = false;
+  bool insecure = false;
 };
 
-// Reads `--flag=value`, `--flag value`, --help, --version and --check-config.
+// Reads `--flag=value`, `--flag value`, and the switches such as --help.
 CommandLine ReadFlags(const std::vector<std::string>& args, std::vector<FieldError>& errors);
 
 // Adds the values of the YAML file at `path`. `named_by` is what named the file, for messages.

@@ -3,51 +3,16 @@
 #include <cmath>
 #include <optional>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "config/listen_address.h"
 #include "config/scalars.h"
+#include "config/setting_values.h"
+#include "config/settings_rows.h"
 
 namespace genesis {
 namespace {
 
 using Text = const std::string&;
-
-std::string SetAddress(Text text, std::string& address) {
-  const std::optional<HostPort> parsed = ParseHostPort(text);
-  if (!parsed.has_value()) return "a loopback host and a port, such as 127.0.0.1:50051 or [::1]:0";
-  if (!IsLoopback(parsed->host)) return "a loopback address; this version has no TLS or tokens";
-  address = text;
-  return "";
-}
-
-// Empty is accepted only where a default is worked out from another setting.
-std::string SetPath(Text text, bool may_be_empty, std::string& path) {
-  if (text.empty() && !may_be_empty) return "a path";
-  if (absl::StrContains(text, '\0')) return "a path without a NUL byte";
-  if (absl::StartsWith(text, "~")) return "a path written out; \"~\" is not expanded";
-  path = text;
-  return "";
-}
-
-std::string SetInt(Text text, int min, int max, int& number) {
-  const std::optional<int64_t> value = ParseInt64(text);
-  if (!value.has_value() || *value < min || *value > max) return absl::StrCat(min, " to ", max);
-  number = static_cast<int>(*value);
-  return "";
-}
-
-std::string SetWord(Text text, const std::vector<std::string>& words, std::string& word) {
-  for (const std::string& known : words) {
-    if (text != known) continue;
-    word = text;
-    return "";
-  }
-  return absl::StrCat(absl::StrJoin(words.begin(), words.end() - 1, ", "), " or ", words.back());
-}
 
 std::string SetReducedPrecision(Text text, Settings& s) {
   const std::optional<bool> value = ParseBool(text);
@@ -122,15 +87,6 @@ std::vector<SettingRow> PlaceRows() {
        "Folder of everything that this daemon keeps: database, logs, datasets, checkpoints.",
        [](Text t, Settings& s) { return SetPath(t, false, s.data_dir); },
        [](const Settings& s) { return s.data_dir; }},
-      {"grpc.listen", "GENESIS_GRPC_LISTEN", "127.0.0.1:50051", false, "host:port",
-       "a loopback address; port 0 picks a free one", "Address of the gRPC API.",
-       [](Text t, Settings& s) { return SetAddress(t, s.grpc_listen); },
-       [](const Settings& s) { return s.grpc_listen; }},
-      {"http.listen", "GENESIS_HTTP_LISTEN", "127.0.0.1:8080", false, "host:port",
-       "a loopback address; port 0 picks a free one",
-       "Address of metrics, health and the dashboard.",
-       [](Text t, Settings& s) { return SetAddress(t, s.http_listen); },
-       [](const Settings& s) { return s.http_listen; }},
       {"datasets.root", "GENESIS_DATASETS_ROOT", "<data_dir>/datasets", true, "path", "a path",
        "Folder that the dataset paths of jobs are relative to and may not leave.",
        [](Text t, Settings& s) { return SetPath(t, true, s.datasets_root); },
@@ -139,6 +95,19 @@ std::vector<SettingRow> PlaceRows() {
        "a path", "Folder that checkpoints are written to.",
        [](Text t, Settings& s) { return SetPath(t, true, s.checkpoints_dir); },
        [](const Settings& s) { return s.checkpoints_dir; }},
+      {"checkpoints.max_import_bytes", "GENESIS_CHECKPOINTS_MAX_IMPORT_BYTES", "68719476736", false,
+       "bytes", "1 to 1125899906842624",
+       "Size of the largest file that ImportCheckpoint takes; a larger one is refused with "
+       "RESOURCE_EXHAUSTED.",
+       [](Text t, Settings& s) -> std::string {
+         const std::optional<int64_t> value = ParseInt64(t);
+         if (!value.has_value() || *value < 1 || *value > int64_t{1} << 50) {
+           return "1 to 1125899906842624";
+         }
+         s.checkpoints_max_import_bytes = *value;
+         return "";
+       },
+       [](const Settings& s) { return absl::StrCat(s.checkpoints_max_import_bytes); }},
       {"log.file", "GENESIS_LOG_FILE", "<data_dir>/log/orchestrator.log", true, "path", "a path",
        "File that the log is appended to; the log goes to stderr too.",
        [](Text t, Settings& s) { return SetPath(t, true, s.log_file); },
@@ -148,7 +117,7 @@ std::vector<SettingRow> PlaceRows() {
        [](Text t, Settings& s) {
          return SetWord(t, {"debug", "info", "warning", "error"}, s.log_level);
        },
-       [](const Settings& s) { return s.log_level; }},
+       [](const Settings& s) { return s.log_level; }, true},
       {"deployment", "GENESIS_DEPLOYMENT", "stable", false, "", "stable or canary",
        "Value of the label `deployment` on every metric.",
        [](Text t, Settings& s) {
@@ -165,7 +134,7 @@ std::vector<SettingRow> JobRows() {
        [](Text t, Settings& s) { return SetPath(t, true, s.worker_program); },
        [](const Settings& s) { return s.worker_program; }},
       {"workers.slots", "GENESIS_WORKERS_SLOTS", "1", false, "jobs", "1 to 256",
-       "Jobs that run at once.",
+       "Jobs that run at once, on each device.",
        [](Text t, Settings& s) { return SetInt(t, 1, 256, s.worker_slots); },
        [](const Settings& s) { return absl::StrCat(s.worker_slots); }},
       {"workers.spares", "GENESIS_WORKERS_SPARES", "1", false, "processes", "0 to 64",
@@ -179,11 +148,11 @@ std::vector<SettingRow> JobRows() {
       {"queue.max_jobs", "GENESIS_QUEUE_MAX_JOBS", "1000", false, "jobs", "1 to 1000000",
        "Jobs that may be QUEUED at once; a further one is refused with RESOURCE_EXHAUSTED.",
        [](Text t, Settings& s) { return SetInt(t, 1, 1000000, s.queue_max_jobs); },
-       [](const Settings& s) { return absl::StrCat(s.queue_max_jobs); }},
+       [](const Settings& s) { return absl::StrCat(s.queue_max_jobs); }, true},
       {"drain.timeout_seconds", "GENESIS_DRAIN_TIMEOUT_SECONDS", "20", false, "seconds",
        "0 to 3600", "Time that running jobs have for a checkpoint when the daemon stops.",
        [](Text t, Settings& s) { return SetInt(t, 0, 3600, s.drain_timeout_s); },
-       [](const Settings& s) { return absl::StrCat(s.drain_timeout_s); }},
+       [](const Settings& s) { return absl::StrCat(s.drain_timeout_s); }, true},
   };
 }
 
@@ -215,7 +184,8 @@ std::vector<SettingRow> PrecisionRows() {
        [](const Settings& s) -> std::string {
          if (s.failure_watch == FailureWatchAction::kOff) return "off";
          return s.failure_watch == FailureWatchAction::kAdvise ? "advise" : "enforce";
-       }},
+       },
+       true},
       {"rehearsals.allowed", "GENESIS_REHEARSALS_ALLOWED", "false", false, "",
        "exactly true or false",
        "true accepts jobs with rehearsals: faults made on purpose, to see the precision policy "
@@ -244,7 +214,8 @@ std::vector<SettingRow> PrecisionRows() {
 const std::vector<SettingRow>& SettingsTable() {
   static const auto& table = *[] {
     auto* rows = new std::vector<SettingRow>(PlaceRows());
-    for (const std::vector<SettingRow>& more : {JobRows(), PrecisionRows()}) {
+    for (const std::vector<SettingRow>& more :
+         {ListenerRows(), JobRows(), WorkerRows(), StoreRows(), PrecisionRows()}) {
       rows->insert(rows->end(), more.begin(), more.end());
     }
     return rows;

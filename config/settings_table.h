@@ -21,6 +21,8 @@ struct SettingRow {
   std::string (*set)(const std::string& text, Settings& settings);
   // The value in use, as it would be typed.
   std::string (*get)(const Settings& settings);
+  // A reload changes it while the daemon runs; any other needs a restart.
+  bool reloadable = false;
 };
 
 const std::vector<SettingRow>& SettingsTable();

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "config/utf8.h"
 #include "yaml-cpp/depthguard.h"
 #include "yaml-cpp/eventhandler.h"
 #include "yaml-cpp/parser.h"
@@ -26,30 +27,6 @@ absl::Status OpenError(const std::string& path) {
         absl::StrCat(path, ": may not be read; give this user read permission"));
   }
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", std::strerror(errno)));
-}
-
-// Length of the UTF-8 character at `at`, or 0 when the bytes there are none. Overlong forms,
-// surrogates and numbers past U+10FFFF are no characters: protobuf refuses them too.
-size_t Utf8Length(const std::string& text, size_t at) {
-  const auto byte = [&](size_t i) -> unsigned {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
-  };
-  const auto continues = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
-  const unsigned lead = byte(at);
-  if (lead < 0x80) return 1;
-  if (lead >= 0xC2 && lead <= 0xDF) return continues(at + 1) ? 2 : 0;
-  if (lead >= 0xE0 && lead <= 0xEF) {
-    const bool overlong = lead == 0xE0 && byte(at + 1) < 0xA0;
-    const bool surrogate = lead == 0xED && byte(at + 1) > 0x9F;
-    return !overlong && !surrogate && continues(at + 1) && continues(at + 2) ? 3 : 0;
-  }
-  if (lead >= 0xF0 && lead <= 0xF4) {
-    const bool overlong = lead == 0xF0 && byte(at + 1) < 0x90;
-    const bool too_large = lead == 0xF4 && byte(at + 1) > 0x8F;
-    const bool complete = continues(at + 1) && continues(at + 2) && continues(at + 3);
-    return !overlong && !too_large && complete ? 4 : 0;
-  }
-  return 0;
 }
 
 FieldError WholeFileFault(std::string sentence, Place place = {}) {

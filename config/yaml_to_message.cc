@@ -1,6 +1,7 @@
 #include "config/yaml_to_message.h"
 
 #include <optional>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -79,6 +80,8 @@ class Reader {
   void ReadGroup(const YAML::Node& value, const std::string& path, Message& group);
   void ReadList(const YAML::Node& key, const YAML::Node& value, const std::string& path,
                 const FieldDescriptor& field, Message& message);
+  void ReadMap(const YAML::Node& key, const YAML::Node& value, const std::string& path,
+               const FieldDescriptor& field, Message& message);
   void ReadScalar(const YAML::Node& key, const YAML::Node& value, const std::string& path,
                   const FieldDescriptor& field, Message& message);
   // "" when `text` was set (or added to a list), else what the field accepts.
@@ -164,7 +167,9 @@ bool Reader::CheckOneof(const YAML::Node& key, const std::string& path,
 
 void Reader::ReadField(const YAML::Node& key, const YAML::Node& value, const std::string& path,
                        const FieldDescriptor& field, Message& message) {
-  if (field.is_repeated()) {
+  if (field.is_map()) {
+    ReadMap(key, value, path, field, message);
+  } else if (field.is_repeated()) {
     ReadList(key, value, path, field, message);
   } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
     reading_.places[path] = PlaceOf(key);
@@ -190,6 +195,34 @@ void Reader::ReadList(const YAML::Node& key, const YAML::Node& value, const std:
     } else {
       ReadScalar(key, value[i], item, field, message);
     }
+  }
+}
+
+// Texts by name, as labels are.
+void Reader::ReadMap(const YAML::Node& key, const YAML::Node& value, const std::string& path,
+                     const FieldDescriptor& field, Message& message) {
+  reading_.places[path] = PlaceOf(key);
+  if (value.IsNull()) return;
+  if (!value.IsMap()) {
+    Fault(value, path, DescribeYaml(value), "names with texts, such as {team: robots}");
+    return;
+  }
+  std::set<std::string> seen;
+  for (const auto& entry : value) {
+    if (!entry.first.IsScalar() || !entry.second.IsScalar()) {
+      Fault(entry.first, path, "", "holds what is no text; accepted: names with texts");
+      continue;
+    }
+    const std::string& name = entry.first.Scalar();
+    if (!seen.insert(name).second) {
+      Fault(entry.first, Join(path, name), "", "given twice; keep one");
+      continue;
+    }
+    reading_.places[Join(path, name)] = PlaceOf(entry.second);
+    Message* added = message.GetReflection()->AddMessage(&message, &field);
+    const Descriptor& type = *added->GetDescriptor();
+    added->GetReflection()->SetString(added, type.map_key(), name);
+    added->GetReflection()->SetString(added, type.map_value(), entry.second.Scalar());
   }
 }
 

@@ -25,7 +25,7 @@ USAGE
 DEBIAN_PACKAGES=(
   # To build.
   ca-certificates ccache cmake curl g++ libabsl-dev libboost-dev libfmt-dev libgmock-dev
-  libgrpc++-dev libgtest-dev libprotobuf-dev libspdlog-dev libsqlite3-dev libyaml-cpp-dev
+  libgrpc++-dev libgtest-dev libprotobuf-dev libspdlog-dev libsqlite3-dev libssl-dev libyaml-cpp-dev
   ninja-build pkg-config prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
   # To install the wheels.
   python3 python3-venv

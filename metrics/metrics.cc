@@ -126,6 +126,11 @@ struct Metrics::Series {
   GaugeFamily build = Gauge("genesis_build_info");
   GaugeFamily ready = Gauge("genesis_ready");
   GaugeFamily config_errors = Gauge("genesis_config_errors");
+  CounterFamily reloads = Counter("genesis_config_reloads_total");
+  GaugeFamily last_reload = Gauge("genesis_config_last_reload_success");
+  GaugeFamily certificate_end = Gauge("genesis_tls_certificate_not_after_timestamp_seconds");
+  CounterFamily refused = Counter("genesis_connections_refused_total");
+  CounterFamily audit_lost = Counter("genesis_audit_lines_lost_total");
   CounterFamily requests = Counter("genesis_requests_total");
 
   // The one series of `precision`; a scrape never sees two.
@@ -141,10 +146,13 @@ Metrics::Metrics(const std::string& deployment, const std::string& version)
   // would look like no change to rate().
   for (CounterFamily* family :
        {&s.trainings, &s.successes, &s.samples, &s.appended, &s.reduced_steps, &s.overflow_steps,
-        &s.scale_growths, &s.scale_backoffs, &s.checkpoints, &s.checkpoint_failures}) {
+        &s.scale_growths, &s.scale_backoffs, &s.checkpoints, &s.checkpoint_failures,
+        &s.audit_lost}) {
     family->With({});
   }
   s.skipped_steps.With({"overflow"});
+  for (const char* const result : {"success", "failure"}) s.reloads.With({result});
+  for (const char* const reason : {"file_handles", "max_connections"}) s.refused.With({reason});
   for (const char* const trigger :
        {"non_finite", "overflow", "divergence", "scale_floor", "slowdown", "promotion"}) {
     s.precision_changes.With({trigger});
@@ -159,6 +167,10 @@ void Metrics::JobMoved(JobState from, JobState to) {
   if (from != training::v1::JOB_STATE_UNSPECIFIED)
     series_->jobs.With({StateLabel(from)}).Decrement();
   if (to != training::v1::JOB_STATE_UNSPECIFIED) series_->jobs.With({StateLabel(to)}).Increment();
+}
+
+void Metrics::SetJobs(JobState state, int64_t count) {
+  series_->jobs.With({StateLabel(state)}).Set(static_cast<double>(count));
 }
 
 void Metrics::JobFinished(JobState state, FailureCause cause, double seconds) {
@@ -248,6 +260,21 @@ void Metrics::SetEffectivePrecision(const training::v1::EffectivePrecision& prec
 }
 
 void Metrics::SetReady(bool ready) { series_->ready.With({}).Set(ready ? 1 : 0); }
+
+void Metrics::ConfigReloaded(bool success) {
+  series_->reloads.With({success ? "success" : "failure"}).Increment();
+  series_->last_reload.With({}).Set(success ? 1 : 0);
+}
+
+void Metrics::SetCertificateEnd(double unix_seconds) {
+  series_->certificate_end.With({}).Set(unix_seconds);
+}
+
+void Metrics::ConnectionRefused(const std::string& reason) {
+  series_->refused.With({reason}).Increment();
+}
+
+void Metrics::AuditLineLost() { series_->audit_lost.With({}).Increment(); }
 
 void Metrics::Request(const std::string& protocol, const std::string& method,
                       const std::string& code) {

@@ -19,6 +19,8 @@ class Metrics {
 
   // A job entered `to`; `from` is UNSPECIFIED for a new or recovered one.
   void JobMoved(training::v1::JobState from, training::v1::JobState to);
+  // Jobs in a state when the daemon starts.
+  void SetJobs(training::v1::JobState state, int64_t count);
   // A job reached a final state, `seconds` after a worker first began it (0: none ever did).
   void JobFinished(training::v1::JobState state, training::v1::FailureCause cause, double seconds);
   void Steps(const training::v1::Steps& steps, training::v1::PrecisionMode mode);
@@ -40,6 +42,12 @@ class Metrics {
   // The precision the newest job runs in.
   void SetEffectivePrecision(const training::v1::EffectivePrecision& precision);
   void SetReady(bool ready);
+  // Settings, tokens or certificates were read again while the daemon ran.
+  void ConfigReloaded(bool success);
+  void SetCertificateEnd(double unix_seconds);
+  // `reason`: "file_handles", "max_connections".
+  void ConnectionRefused(const std::string& reason);
+  void AuditLineLost();
   // One finished RPC or HTTP request; `code` is the gRPC code's name or the HTTP status.
   void Request(const std::string& protocol, const std::string& method, const std::string& code);
 

@@ -10,14 +10,19 @@
 #include "absl/time/clock.h"
 #include "config/timestamp.h"
 #include "config/version.h"
+#include "server/http/api_error.h"
+#include "server/http/http_tls.h"
 #include "server/logging.h"
+#include "server/rpc/grpc_listener.h"
+#include "server/workers/find_devices.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
 namespace {
 
 constexpr char kTrainingServiceName[] = "genesis.training.v1.TrainingService";
-constexpr size_t kRecentJobs = 100;
+constexpr char kHealthServiceName[] = "grpc.health.v1.Health";
+constexpr int64_t kRecentJobs = 100;
 // For workers that ignore the end of their stream, and for calls that are still open.
 constexpr absl::Duration kStopGrace = absl::Seconds(2);
 
@@ -35,13 +40,15 @@ Daemon::Daemon(LoadedSettings loaded)
     : loaded_(std::move(loaded)),
       settings_(loaded_.settings),
       start_time_(TimestampNow()),
-      metrics_(settings_.deployment, kVersion) {}
+      metrics_(settings_.deployment, kVersion),
+      notifier_(&ProcessEnvironment),
+      config_(loaded_, &metrics_) {}
 
 Daemon::~Daemon() { StopAll(); }
 
 std::optional<StartFailure> Daemon::Start() {
-  for (auto step :
-       {&Daemon::OpenData, &Daemon::StartHttp, &Daemon::StartJobs, &Daemon::StartTrainingService}) {
+  for (auto step : {&Daemon::OpenData, &Daemon::OpenSecurity, &Daemon::StartHttp,
+                    &Daemon::StartJobs, &Daemon::StartTrainingService}) {
     std::optional<StartFailure> failure = (this->*step)();
     if (failure) return failure;
   }
@@ -51,6 +58,9 @@ std::optional<StartFailure> Daemon::Start() {
                http_address_);
   const std::string problem = WriteEndpoints();
   if (!problem.empty()) return StartFailure{ExitCode::kStoreFailure, problem};
+  AddReloadableParts();
+  StartWatchdog();
+  notifier_.Ready(StatusLine());
   return std::nullopt;
 }
 
@@ -74,7 +84,9 @@ std::optional<StartFailure> Daemon::OpenData() {
                           absl::StrCat("cannot create folder ", each, ": ", error.message())};
     }
   }
-  absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open(settings_.data_dir);
+  absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open(
+      settings_.data_dir,
+      {settings_.store_check_full ? Database::Check::kFull : Database::Check::kQuick});
   if (!store.ok()) return Failure(ExitCode::kStoreFailure, store.status());
   store_ = *std::move(store);
   return std::nullopt;
@@ -88,7 +100,8 @@ void Daemon::LogGate() const {
   if (!settings_.gate.enabled) spdlog::info("FP16 training disabled - using FP32");
 }
 
-std::optional<StartFailure> Daemon::StartHttp() {
+// The pages answer from the start; the API when all that it needs is there.
+HttpHandlers Daemon::MakeHttpHandlers() {
   RouteSources sources;
   sources.readiness = [this] { return CheckReadiness(); };
   sources.stats = [this] {
@@ -102,8 +115,23 @@ std::optional<StartFailure> Daemon::StartHttp() {
   sources.on_response = [this](const std::string& path, int status) {
     metrics_.Request("http", path, absl::StrCat(status));
   };
-  absl::StatusOr<std::unique_ptr<HttpServer>> http =
-      HttpServer::Start(settings_.http_listen, MakeRoutes(std::move(sources)));
+  HttpHandlers handlers = Pages(MakeRoutes(std::move(sources)));
+  handlers.handle = [this, pages = std::move(handlers.handle)](const HttpRequest& request,
+                                                               const Respond& respond) {
+    if (!ApiRoutes::IsHere(request)) return pages(request, respond);
+    if (started_) return http_api_->Handle(request, respond);
+    respond(ErrorResponse(absl::UnavailableError("the daemon is starting; try again")));
+  };
+  handlers.upload = [this](const HttpRequest& request, const Respond& respond) {
+    return started_ ? http_api_->Upload(request, respond) : HttpUploadStart();
+  };
+  handlers.refuse = &ApiRoutes::Refuse;
+  return handlers;
+}
+
+std::optional<StartFailure> Daemon::StartHttp() {
+  absl::StatusOr<std::unique_ptr<HttpServer>> http = HttpServer::Start(
+      settings_.http_listen, MakeHttpHandlers(), {}, tls_ ? MakeHttpTls(tls_.get()) : nullptr);
   if (!http.ok()) return Failure(ExitCode::kAddressInUse, http.status());
   http_ = *std::move(http);
   http_address_ = WithPort(settings_.http_listen, http_->port());
@@ -111,27 +139,41 @@ std::optional<StartFailure> Daemon::StartHttp() {
 }
 
 std::optional<StartFailure> Daemon::StartJobs() {
-  const std::string address = absl::StrCat("unix:", settings_.data_dir, "/run/worker.sock");
+  const std::string socket = settings_.data_dir + "/run/worker.sock";
   WorkerPool::Options workers;
   workers.program = settings_.worker_program;
-  workers.address = address;
+  workers.address = "unix:" + socket;
   workers.log_dir = settings_.data_dir + "/log/workers";
-  workers.slots = settings_.worker_slots;
+  workers.devices.names = FindDevices(settings_.worker_devices);
+  workers.devices.slots = settings_.worker_slots;
+  workers.devices.quarantine_failures = settings_.quarantine_failures;
+  workers.devices.quarantine = absl::Seconds(settings_.quarantine_s);
   workers.spares = settings_.worker_spares;
   workers.threads =
       std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / settings_.worker_slots);
   workers.start_timeout = absl::Seconds(settings_.worker_start_timeout_s);
+  workers.reattach_timeout = absl::Seconds(settings_.worker_reattach_timeout_s);
+  workers.hang = {absl::Seconds(settings_.hang_setup_s), absl::Seconds(settings_.hang_step_s),
+                  absl::Seconds(settings_.hang_evaluation_s),
+                  absl::Seconds(settings_.hang_checkpoint_s)};
   pool_ = std::make_unique<WorkerPool>(std::move(workers));
   jobs_ = std::make_unique<JobManager>(
-      JobManager::Options{settings_.datasets_root, settings_.checkpoints_dir,
-                          settings_.queue_max_jobs, settings_.gate, settings_.cpu_fallback,
-                          settings_.failure_watch, settings_.rehearsals_allowed,
-                          settings_.loss_scale},
+      JobManager::Options{settings_.datasets_root,
+                          settings_.checkpoints_dir,
+                          settings_.queue_max_jobs,
+                          settings_.preemption,
+                          settings_.gate,
+                          settings_.cpu_fallback,
+                          settings_.failure_watch,
+                          settings_.rehearsals_allowed,
+                          settings_.loss_scale,
+                          {settings_.retention_jobs, settings_.retention_days}},
       store_.get(), pool_.get(), &metrics_);
   const absl::Status recovered = jobs_->Recover();
   if (!recovered.ok()) return Failure(ExitCode::kStoreFailure, recovered);
   worker_service_ = std::make_unique<WorkerServiceImpl>(pool_.get());
-  absl::StatusOr<GrpcListener> listener = StartGrpcListener(address, worker_service_.get());
+  absl::StatusOr<std::unique_ptr<grpc::Server>> listener =
+      StartWorkerListener(socket, worker_service_.get());
   if (!listener.ok()) return Failure(ExitCode::kAddressInUse, listener.status());
   worker_listener_ = *std::move(listener);
   jobs_->Start();
@@ -141,13 +183,30 @@ std::optional<StartFailure> Daemon::StartJobs() {
 
 std::optional<StartFailure> Daemon::StartTrainingService() {
   datasets_ = std::make_unique<ReplayStore>(settings_.datasets_root);
-  training_service_ = std::make_unique<TrainingServiceImpl>(jobs_.get(), datasets_.get(), &metrics_,
-                                                            [this] { return Info(); });
-  absl::StatusOr<GrpcListener> listener =
-      StartGrpcListener(settings_.grpc_listen, training_service_.get());
+  CheckpointFiles::Options files;
+  files.dir = settings_.checkpoints_dir;
+  files.verifier = settings_.worker_program;
+  files.max_import_bytes = settings_.checkpoints_max_import_bytes;
+  files_ = std::make_unique<CheckpointFiles>(std::move(files));
+  backup_ = std::make_unique<StoreBackup>(settings_.data_dir);
+  gate_ = std::make_unique<ApiGate>(authenticator_.get(), audit_.get(), &metrics_);
+  api_ = std::make_unique<TrainingApi>(TrainingApi::Parts{jobs_.get(), pool_.get(), files_.get(),
+                                                          datasets_.get(), backup_.get(), &config_,
+                                                          [this] { return Info(); }});
+  training_service_ = std::make_unique<TrainingServiceImpl>(TrainingServiceImpl::Parts{
+      gate_.get(), api_.get(), jobs_.get(), datasets_.get(), files_.get(), &metrics_});
+  http_api_ = std::make_unique<ApiRoutes>(ApiRoutes::Parts{
+      gate_.get(), api_.get(), jobs_.get(), datasets_.get(), files_.get(), &metrics_});
+  reflection_ = std::make_unique<ReflectionService>(
+      gate_.get(), std::vector<std::string>{kTrainingServiceName, kHealthServiceName});
+  absl::StatusOr<std::unique_ptr<TrainingListener>> listener = TrainingListener::Start(
+      {.settings = &settings_,
+       .tls = tls_.get(),
+       .services = {training_service_.get(), reflection_.get()},
+       .refused = [this](const std::string& reason) { metrics_.ConnectionRefused(reason); }});
   if (!listener.ok()) return Failure(ExitCode::kAddressInUse, listener.status());
   training_listener_ = *std::move(listener);
-  grpc_address_ = WithPort(settings_.grpc_listen, training_listener_.port);
+  grpc_address_ = WithPort(settings_.grpc_listen, training_listener_->port());
   return std::nullopt;
 }
 
@@ -167,13 +226,17 @@ Readiness Daemon::CheckReadiness() const {
   if (!started_) readiness.reasons.push_back("the daemon is starting");
   if (draining_) readiness.reasons.push_back("the daemon is draining");
   if (started_) {
-    const std::string workers = pool_->start_problem();
+    const std::string workers = pool_->problem();
     if (!workers.empty()) readiness.reasons.push_back(workers);
     const absl::Status store = jobs_->store_status();
     if (!store.ok()) readiness.reasons.push_back(std::string(store.message()));
   }
   readiness.ready = readiness.reasons.empty();
   readiness.notes = settings_.gate.errors;
+  for (std::string& note : InsecureNotes(settings_)) readiness.notes.push_back(std::move(note));
+  if (started_) {
+    for (std::string& note : pool_->notes()) readiness.notes.push_back(std::move(note));
+  }
   return readiness;
 }
 
@@ -182,39 +245,50 @@ training::v1::GetServerInfoResponse Daemon::Info() const {
   info.set_version(kVersion);
   *info.mutable_start_time() = start_time_;
   info.set_ready(CheckReadiness().ready);
-  info.set_reduced_precision_enabled(settings_.gate.enabled);
-  info.set_reduced_precision_reason(settings_.gate.reason);
+  const PrecisionGate gate = started_ ? jobs_->gate() : settings_.gate;
+  info.set_reduced_precision_enabled(gate.enabled);
+  info.set_reduced_precision_reason(gate.reason);
   info.set_data_dir(settings_.data_dir);
   info.set_deployment(settings_.deployment);
   return info;
 }
 
 std::vector<training::v1::Job> Daemon::RecentJobs() const {
-  std::vector<training::v1::Job> jobs = jobs_->List();
-  std::reverse(jobs.begin(), jobs.end());
-  if (jobs.size() > kRecentJobs) jobs.resize(kRecentJobs);
+  JobQuery newest;
+  newest.limit = kRecentJobs;
+  std::vector<training::v1::Job> jobs;
+  absl::StatusOr<std::vector<StoredJob>> listed = jobs_->List(newest);
+  if (!listed.ok()) {
+    spdlog::error("the newest jobs cannot be read: {}", listed.status().ToString());
+    return jobs;
+  }
+  for (StoredJob& each : *listed) jobs.push_back(std::move(each.job));
   return jobs;
 }
 
 void Daemon::Tend() {
   const bool ready = CheckReadiness().ready;
-  training_listener_.server->GetHealthCheckService()->SetServingStatus(kTrainingServiceName, ready);
+  training_listener_->health()->SetServingStatus(kTrainingServiceName, ready);
   metrics_.SetReady(ready);
-  metrics_.SetGate(settings_.gate.enabled, static_cast<int>(settings_.gate.errors.size()));
+  metrics_.SetGate(jobs_->gate().enabled, static_cast<int>(settings_.gate.errors.size()));
   const WorkerPool::Counts workers = pool_->counts();
   metrics_.SetWorkers(workers.busy, workers.warm, pool_->slots());
-  // An assignment that a broken store refused is tried again.
-  if (!jobs_->store_status().ok()) jobs_->OnCapacity();
+  config_.Tend();
+  FeedWatchdog();
 }
 
 bool Daemon::Drain() {
+  const absl::Duration timeout = absl::Seconds(config_.settings().drain_timeout_s);
   spdlog::info("draining: no new jobs; running ones are checkpointed within {} s",
-               settings_.drain_timeout_s);
+               absl::ToInt64Seconds(timeout));
+  notifier_.Stopping(timeout + 3 * kStopGrace);
+  if (probe_) probe_->Stop();
+  config_.Close();
   draining_ = true;
   Tend();
   jobs_->Drain();
   pool_->Drain();
-  const absl::Time deadline = absl::Now() + absl::Seconds(settings_.drain_timeout_s);
+  const absl::Time deadline = absl::Now() + timeout;
   while (pool_->counts().busy > 0 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
   const bool clean = pool_->counts().busy == 0;
   if (!clean) spdlog::error("drain: {} jobs did not stop in time", pool_->counts().busy);
@@ -227,9 +301,12 @@ bool Daemon::Drain() {
 // writer; then the writer.
 void Daemon::StopAll() {
   if (pool_) pool_->Stop(kStopGrace);
+  if (files_) files_->Stop();
   const auto deadline = std::chrono::system_clock::now() + absl::ToChronoSeconds(kStopGrace);
-  if (training_listener_.server) training_listener_.server->Shutdown(deadline);
-  if (worker_listener_.server) worker_listener_.server->Shutdown(deadline);
+  if (probe_) probe_->Stop();
+  config_.Close();
+  if (training_listener_) training_listener_->Stop(deadline);
+  if (worker_listener_) worker_listener_->Shutdown(deadline);
   if (jobs_) jobs_->Stop();
   if (http_) http_->Stop();
 }

@@ -9,14 +9,26 @@
 #include "config/exit_code.h"
 #include "config/settings.h"
 #include "metrics/metrics.h"
+#include "server/api/api_gate.h"
+#include "server/api/training_api.h"
 #include "server/datasets/replay_store.h"
+#include "server/files/checkpoint_files.h"
+#include "server/http/api_routes.h"
 #include "server/http/http_server.h"
 #include "server/http/routes.h"
 #include "server/jobs/job_manager.h"
-#include "server/rpc/grpc_listener.h"
+#include "server/rpc/reflection_service.h"
+#include "server/rpc/training_listener.h"
 #include "server/rpc/training_service.h"
+#include "server/runtime_config.h"
+#include "server/security/audit_log.h"
+#include "server/security/tls_files.h"
+#include "server/security/token_authenticator.h"
+#include "server/store/backup.h"
 #include "server/store/data_dir.h"
 #include "server/store/job_store.h"
+#include "server/systemd/notifier.h"
+#include "server/systemd/self_probe.h"
 #include "server/workers/worker_pool.h"
 #include "server/workers/worker_service.h"
 
@@ -37,8 +49,11 @@ class Daemon {
 
   // Store, recovery, workers, then the listeners; ready is said after it is true.
   std::optional<StartFailure> Start();
-  // Refreshes what is told of readiness; called a few times a second.
+  // Refreshes what is told of readiness, reloads what was asked for, feeds the watchdog; called a
+  // few times a second.
   void Tend();
+  // SIGHUP: opens the logs anew and reads the configuration again.
+  void OnHangup();
   // Going away is said first, then running jobs are checkpointed and queued for the next start.
   // True when every worker ended in time.
   bool Drain();
@@ -49,7 +64,13 @@ class Daemon {
 
  private:
   std::optional<StartFailure> OpenData();
+  std::optional<StartFailure> OpenSecurity();
+  void AddReloadableParts();
+  void StartWatchdog();
+  void FeedWatchdog();
+  std::string StatusLine() const;
   std::optional<StartFailure> StartHttp();
+  HttpHandlers MakeHttpHandlers();
   std::optional<StartFailure> StartJobs();
   std::optional<StartFailure> StartTrainingService();
   void LogGate() const;
@@ -63,15 +84,28 @@ class Daemon {
   const Settings& settings_;
   const google::protobuf::Timestamp start_time_;
   Metrics metrics_;
+  const Notifier notifier_;
+  RuntimeConfig config_;
   std::unique_ptr<DataDir> data_dir_;
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<JobManager> jobs_;
   std::unique_ptr<WorkerServiceImpl> worker_service_;
   std::unique_ptr<ReplayStore> datasets_;
+  std::unique_ptr<StoreBackup> backup_;
+  std::unique_ptr<TlsStore> tls_;  // Null without TLS.
+  std::unique_ptr<TokenAuthenticator> authenticator_;
+  std::unique_ptr<AuditLog> audit_;
+  std::unique_ptr<CheckpointFiles> files_;
+  std::unique_ptr<ApiGate> gate_;
+  std::unique_ptr<TrainingApi> api_;
   std::unique_ptr<TrainingServiceImpl> training_service_;
-  GrpcListener worker_listener_;
-  GrpcListener training_listener_;
+  std::unique_ptr<ReflectionService> reflection_;
+  std::unique_ptr<grpc::Server> worker_listener_;
+  std::unique_ptr<TrainingListener> training_listener_;
+  std::unique_ptr<SelfProbe> probe_;  // Null when nobody watches.
+  absl::Time fed_ = absl::InfinitePast();
+  std::unique_ptr<ApiRoutes> http_api_;
   std::unique_ptr<HttpServer> http_;
   std::string grpc_address_;
   std::string http_address_;

@@ -7,9 +7,11 @@
 
 #include "config/environment.h"
 #include "config/exit_code.h"
+#include "config/schema.h"
 #include "config/settings.h"
 #include "config/version.h"
 #include "server/daemon.h"
+#include "server/rpc/file_handles.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -34,7 +36,10 @@ sigset_t BlockSignals() {
 
 int Serve(LoadedSettings loaded) {
   const sigset_t signals = BlockSignals();
+  RaiseFileHandleLimit();
   Daemon daemon(std::move(loaded));
+  // Of this process; workers are none of systemd's services.
+  for (const char* name : {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}) unsetenv(name);
   const std::optional<StartFailure> failure = daemon.Start();
   if (failure) {
     std::cerr << "error: " << failure->message << "\n";
@@ -43,6 +48,7 @@ int Serve(LoadedSettings loaded) {
   for (;;) {
     const int signal = sigtimedwait(&signals, nullptr, &kTendPeriod);
     if (signal == SIGTERM || signal == SIGINT) break;
+    if (signal == SIGHUP) daemon.OnHangup();
     daemon.Tend();
   }
   return ToInt(daemon.Drain() ? ExitCode::kOk : ExitCode::kFailure);
@@ -56,6 +62,10 @@ int Main(const std::vector<std::string>& args) {
   }
   if (loaded.show_version) {
     std::cout << "genesisd " << kVersion << "\n";
+    return ToInt(ExitCode::kOk);
+  }
+  if (loaded.show_schema) {
+    std::cout << SettingsSchema();
     return ToInt(ExitCode::kOk);
   }
   if (!loaded.errors.empty()) {

@@ -36,6 +36,7 @@ With --spec:
 Both:
   --threads N            threads for arithmetic at most, 1 to 1024; a small model uses fewer.
                          Default: one per processor
+  --device NAME          cpu, or cuda:<n>. Default: the first CUDA device, else cpu
   --help, --version
 
 Reduced precision runs only with ENABLE_FP16_TRAINING=true.
@@ -52,6 +53,7 @@ struct Flags {
   bool average = false;
   std::string daemon;
   std::string worker_id;
+  std::string device;
   int threads = 0;
   bool help = false;
   bool version = false;
@@ -70,7 +72,8 @@ std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) 
       {"--resume", &flags.local.resume}, {"--telemetry", &flags.local.telemetry},
       {"--verify", &flags.verify},       {"--export", &flags.export_from},
       {"--to", &flags.export_to},        {"--daemon", &flags.daemon},
-      {"--worker-id", &flags.worker_id}, {"--threads", &threads}};
+      {"--worker-id", &flags.worker_id}, {"--threads", &threads},
+      {"--device", &flags.device}};
   for (size_t i = 0; i < arguments.size(); ++i) {
     const size_t equals = arguments[i].find('=');
     const std::string name = arguments[i].substr(0, equals);
@@ -87,6 +90,12 @@ std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) 
     if (flag == std::end(valued)) return "unknown argument " + arguments[i];
     if (equals == std::string::npos && i + 1 == arguments.size()) return name + " needs a value";
     *flag->second = equals != std::string::npos ? arguments[i].substr(equals + 1) : arguments[++i];
+  }
+  int number = 0;
+  if (!flags.device.empty() && flags.device != "cpu" &&
+      !(flags.device.rfind("cuda:", 0) == 0 && absl::SimpleAtoi(flags.device.substr(5), &number) &&
+        number >= 0)) {
+    return "--device is " + flags.device + "; accepted: cpu, or cuda:<n>";
   }
   if (!threads.empty() &&
       (!absl::SimpleAtoi(threads, &flags.threads) || flags.threads < 1 || flags.threads > 1024)) {
@@ -118,7 +127,7 @@ int main(int argc, char** argv) {
 
   genesis::RestartWithPassiveWaiting(argv);
   std::string note;
-  const genesis::training::v1::DeviceInfo device = genesis::DetectDevice(&note);
+  const genesis::training::v1::DeviceInfo device = genesis::DetectDevice(flags.device, &note);
   if (!note.empty()) std::cerr << note << std::endl;
   const int processors = static_cast<int>(std::thread::hardware_concurrency());
   genesis::WarmUp(device, flags.threads > 0 ? flags.threads : std::max(1, processors));

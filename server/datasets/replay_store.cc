@@ -74,6 +74,43 @@ absl::Status ReplayStore::BeginStream() {
                    "; try again when one has ended"));
 }
 
+absl::Status ReplayStore::Join(const std::string& dataset) {
+  absl::MutexLock lock(&mutex_);
+  if (removing_.contains(dataset)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "dataset ", QuoteValue(dataset), " is being removed; append again when it is gone"));
+  }
+  ++joined_[dataset];
+  return absl::OkStatus();
+}
+
+void ReplayStore::Leave(const std::string& dataset) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = joined_.find(dataset);
+  if (--found->second == 0) joined_.erase(found);
+}
+
+absl::Status ReplayStore::Remove(const std::string& dataset,
+                                 const std::function<absl::Status()>& removal) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (joined_.contains(dataset)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("an append to dataset ", QuoteValue(dataset),
+                       " is open; end it, or delete the dataset when it has ended"));
+    }
+    if (!removing_.insert(dataset).second) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("dataset ", QuoteValue(dataset), " is being removed already"));
+    }
+    buffers_.erase(dataset);  // No stream, so no append uses it.
+  }
+  absl::Status removed = removal();
+  absl::MutexLock lock(&mutex_);
+  removing_.erase(dataset);
+  return removed;
+}
+
 size_t ReplayStore::open() const {
   absl::MutexLock lock(&mutex_);
   return buffers_.size();

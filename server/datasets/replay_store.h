@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,8 @@ class ReplayStore {
   explicit ReplayStore(std::string root);
   ~ReplayStore();
 
+  const std::string& root() const { return root_; }
+
   // Waits for the disk; durable when it returns OK.
   absl::StatusOr<Result> Append(const AppendTarget& target, const std::string& batch_id,
                                 absl::Span<const ReplayTransition> transitions);
@@ -50,6 +53,15 @@ class ReplayStore {
   // Every stream holds a batch in memory, so their number has a bound: RESOURCE_EXHAUSTED above it.
   absl::Status BeginStream();
   void EndStream() { --streams_; }
+
+  // A stream appends to a dataset, from its first batch to its end: FAILED_PRECONDITION while the
+  // dataset is being removed.
+  absl::Status Join(const std::string& dataset);
+  void Leave(const std::string& dataset);
+
+  // Closes the dataset's buffer and runs `removal` while nobody can open it. FAILED_PRECONDITION
+  // while a stream appends to it. Waits for the disk.
+  absl::Status Remove(const std::string& dataset, const std::function<absl::Status()>& removal);
 
   // Writers that are open; for tests.
   size_t open() const;
@@ -75,6 +87,8 @@ class ReplayStore {
   std::atomic<int> streams_{0};
   mutable absl::Mutex mutex_;
   std::map<std::string, std::shared_ptr<Buffer>> buffers_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int> joined_ ABSL_GUARDED_BY(mutex_);  // Streams by dataset.
+  std::set<std::string> removing_ ABSL_GUARDED_BY(mutex_);
   uint64_t uses_ ABSL_GUARDED_BY(mutex_) = 0;
   IoThreads threads_;  // Last: its tasks use what is above.
 };

@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "server/http/http_context.h"
 #include "server/http/http_session.h"
 
 namespace genesis {
@@ -66,8 +68,10 @@ absl::Status CannotListen(const std::string& address, const error_code& error) {
 
 class BeastHttpServer : public HttpServer {
  public:
-  BeastHttpServer(Handler handler, HttpLimits limits)
-      : context_(std::make_shared<HttpContext>(std::move(handler), limits)) {}
+  BeastHttpServer(HttpHandlers handlers, HttpLimits limits, HttpTlsSource tls)
+      : loop_(std::make_shared<HttpLoop>(&io_)),
+        context_(std::make_shared<HttpContext>(std::move(handlers), limits, loop_)),
+        tls_(std::move(tls)) {}
   ~BeastHttpServer() override { BeastHttpServer::Stop(); }
 
   absl::Status Listen(const std::string& address) {
@@ -105,6 +109,7 @@ class BeastHttpServer : public HttpServer {
       error_code ignored;
       acceptor_.close(ignored);
       rest_.cancel();
+      loop_->Close();
       context_->CloseAll();
     });
     thread_.join();  // Ends by itself: nothing is left to wait for.
@@ -128,7 +133,7 @@ class BeastHttpServer : public HttpServer {
       if (!acceptor_.is_open()) return;
       if (!error) {
         // Over the cap the socket is closed here, at the end of its scope.
-        if (!context_->Full()) StartHttpSession(std::move(socket), context_);
+        if (!context_->Full()) Start(std::move(socket));
         Accept();
         return;
       }
@@ -139,8 +144,16 @@ class BeastHttpServer : public HttpServer {
     });
   }
 
-  std::shared_ptr<HttpContext> context_;
+  void Start(tcp::socket socket) {
+    if (tls_ == nullptr) return StartHttpSession(std::move(socket), context_);
+    std::shared_ptr<asio::ssl::context> tls = tls_();
+    if (tls != nullptr) StartHttpsSession(std::move(socket), context_, std::move(tls));
+  }
+
   asio::io_context io_{1};
+  const std::shared_ptr<HttpLoop> loop_;
+  const std::shared_ptr<HttpContext> context_;
+  const HttpTlsSource tls_;
   tcp::acceptor acceptor_{io_};
   asio::steady_timer rest_{io_};
   int port_ = 0;
@@ -150,9 +163,17 @@ class BeastHttpServer : public HttpServer {
 
 }  // namespace
 
+HttpHandlers Pages(std::function<HttpResponse(const HttpRequest&)> page) {
+  return {.handle = [page = std::move(page)](const HttpRequest& request, const Respond& respond) {
+    respond(page(request));
+  }};
+}
+
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& address,
-                                                              Handler handler, HttpLimits limits) {
-  auto server = std::make_unique<BeastHttpServer>(std::move(handler), limits);
+                                                              HttpHandlers handlers,
+                                                              HttpLimits limits,
+                                                              HttpTlsSource tls) {
+  auto server = std::make_unique<BeastHttpServer>(std::move(handlers), limits, std::move(tls));
   if (absl::Status status = server->Listen(address); !status.ok()) return status;
   server->Run();
   return server;

@@ -5,42 +5,42 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/http/http_message.h"
+
+namespace boost::asio::ssl {
+class context;
+}
 
 namespace genesis {
 
-struct HttpRequest {
-  std::string method;
-  std::string path;  // Without the query.
-  std::string query;
-};
-
-struct HttpResponse {
-  int status = 200;
-  std::string content_type = "text/plain; charset=utf-8";
-  std::string body;
-};
+// What TLS of a connection to come is made from; asked for each. nullptr closes the connection.
+using HttpTlsSource = std::function<std::shared_ptr<boost::asio::ssl::context>()>;
 
 struct HttpLimits {
   int max_connections = 256;  // Further ones are closed at once.
-  int read_timeout_s = 10;    // For a whole request; also idle keep-alive.
-  int write_timeout_s = 10;
-  size_t max_request_bytes = size_t{16} * 1024;
+  int read_timeout_s = 10;    // For the head of a request, and for idle keep-alive.
+  int body_timeout_s = 60;    // For a body that is read whole; for each piece of an upload.
+  int write_timeout_s = 10;   // For each 64 KiB of an answer.
+  size_t max_header_bytes = size_t{16} * 1024;
+  size_t max_body_bytes = size_t{4} * 1024 * 1024;
+  // Of all bodies that are read whole at one time; one too many is a 503.
+  size_t max_bodies_bytes = size_t{64} * 1024 * 1024;
 };
 
-// HTTP/1.1 over Boost.Beast on one thread of its own: the pages are small and made from snapshots,
-// so one thread is enough, and a slow client costs a connection, never a thread (prometheus-cpp's
-// own server stalls on two half-open clients). `handler` runs on that thread and must not block.
+// HTTP/1.1 over Boost.Beast on one thread of its own: handlers do not block, and a slow client
+// costs a connection, never a thread (prometheus-cpp's own server stalls on two half-open clients).
 class HttpServer {
  public:
-  using Handler = std::function<HttpResponse(const HttpRequest&)>;
-
-  // Listens on "host:port" (port 0 picks one). FAILED_PRECONDITION, naming the address and the
-  // cause, when it cannot be bound.
+  // Listens on "host:port" (port 0 picks one), with TLS where `tls` is given. FAILED_PRECONDITION,
+  // naming the address and the cause, when it cannot be bound.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address,
-                                                           Handler handler, HttpLimits limits = {});
+                                                           HttpHandlers handlers,
+                                                           HttpLimits limits = {},
+                                                           HttpTlsSource tls = nullptr);
   virtual ~HttpServer() = default;  // Stops.
   virtual int port() const = 0;
   // Closes the listener and every connection; returns when the thread has ended. Idempotent.
+  // Answers that come later go nowhere.
   virtual void Stop() = 0;
 };
 

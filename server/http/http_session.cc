@@ -2,36 +2,44 @@
 
 #include <spdlog/spdlog.h>
 
+#include <array>
 #include <boost/beast/core/bind_handler.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
+#include <boost/beast/ssl.hpp>
 #include <chrono>
 #include <exception>
+#include <limits>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "server/http/http_sender.h"
+
 namespace genesis {
+namespace {
 
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using boost::asio::ip::tcp;
 using boost::system::error_code;
 
-namespace {
-
 constexpr std::chrono::seconds kLinger(1);
 constexpr size_t kDiscardBytes = 4096;
+// Not boost::none: Beast 1.74 takes every length to be over that.
+constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
+constexpr size_t kPieceBytes = size_t{64} * 1024;
 
 // What to answer when a request could not be read; empty when nobody is left to answer.
 std::optional<HttpResponse> AnswerTo(const error_code& error, const HttpLimits& limits) {
-  const std::string limit = std::to_string(limits.max_request_bytes) + " bytes\n";
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
-    return HttpResponse{.status = 431, .body = "The request's header is over " + limit};
-  }
-  if (error == http::error::body_limit) {
-    return HttpResponse{.status = 413, .body = "The request's body is over " + limit};
+    return HttpResponse{.status = 431,
+                        .body = "The request's header is over " +
+                                std::to_string(limits.max_header_bytes) + " bytes\n"};
   }
   // Anything else of Beast's is bad syntax; the rest (timeout, reset) leaves no one to talk to.
   if (error == http::error::end_of_stream || error == http::error::partial_message ||
@@ -41,124 +49,337 @@ std::optional<HttpResponse> AnswerTo(const error_code& error, const HttpLimits& 
   return HttpResponse{.status = 400, .body = "Not an HTTP/1.1 request: " + error.message() + "\n"};
 }
 
-}  // namespace
+HttpRequest PlainHead(const http::request<http::empty_body>& head) {
+  HttpRequest plain;
+  plain.method = std::string(head.method_string());
+  const std::string target(head.target());
+  const size_t question = target.find('?');
+  plain.path = target.substr(0, question);
+  if (question != std::string::npos) plain.query = target.substr(question + 1);
+  for (const auto& field : head) {
+    plain.headers[absl::AsciiStrToLower(std::string(field.name_string()))] =
+        std::string(field.value());
+  }
+  return plain;
+}
 
-// One connection. Owned by its pending operation; lives on the server's thread.
-class HttpSession : public std::enable_shared_from_this<HttpSession> {
+using TlsStream = beast::ssl_stream<beast::tcp_stream>;
+
+// The subject name of the client's certificate; "" without one. The handshake has verified it.
+std::string NameOfPeer(TlsStream& stream) {
+  X509* const certificate = SSL_get1_peer_certificate(stream.native_handle());
+  if (certificate == nullptr) return "";
+  char name[256] = {};
+  X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName, name, sizeof(name));
+  X509_free(certificate);
+  return name;
+}
+
+// One connection. `Stream` is a beast::tcp_stream or what wraps one.
+template <typename Stream>
+class HttpSession final : public HttpSessionBase,
+                          public std::enable_shared_from_this<HttpSession<Stream>> {
  public:
-  HttpSession(tcp::socket socket, std::shared_ptr<HttpContext> context)
-      : stream_(std::move(socket)), context_(std::move(context)) {
+  // `tls` is what the stream was made from, if it has TLS.
+  HttpSession(Stream stream, std::shared_ptr<HttpContext> context,
+              std::shared_ptr<boost::asio::ssl::context> tls = nullptr)
+      : context_(std::move(context)),
+        tls_(std::move(tls)),
+        stream_(std::move(stream)),
+        sender_(&stream_, context_.get()) {
     context_->Add(this);
+    error_code error;
+    const tcp::endpoint peer = beast::get_lowest_layer(stream_).socket().remote_endpoint(error);
+    peer_ = (peer.address().is_v6() ? "ipv6:[" : "ipv4:") + peer.address().to_string(error) +
+            (peer.address().is_v6() ? "]:" : ":") + std::to_string(peer.port());
   }
-  ~HttpSession() { context_->Remove(this); }
-
-  void Read() {
-    parser_.emplace();
-    const size_t limit = context_->limits.max_request_bytes;
-    parser_->header_limit(static_cast<std::uint32_t>(limit));
-    parser_->body_limit(limit);
-    // One deadline for the whole request: bytes that drip in do not extend it.
-    stream_.expires_after(std::chrono::seconds(context_->limits.read_timeout_s));
-    http::async_read(stream_, buffer_, *parser_,
-                     beast::bind_front_handler(&HttpSession::OnRead, shared_from_this()));
+  ~HttpSession() override {
+    EndRequest();
+    context_->Remove(this);
   }
 
-  void Close() { stream_.close(); }
+  // Once, for a stream with TLS.
+  void Handshake() {
+    Arm(context_->limits.read_timeout_s);
+    stream_.async_handshake(boost::asio::ssl::stream_base::server,
+                            [self = Shared()](error_code error) {
+                              if (error) return;
+                              self->certificate_ = NameOfPeer(self->stream_);
+                              self->ReadHead();
+                            });
+  }
+
+  void ReadHead() {
+    EndRequest();
+    head_parser_.emplace();
+    head_parser_->header_limit(static_cast<std::uint32_t>(context_->limits.max_header_bytes));
+    head_parser_->body_limit(kNoLimit);
+    // One deadline for the whole head: bytes that drip in do not extend it.
+    Arm(context_->limits.read_timeout_s);
+    http::async_read_header(stream_, buffer_, *head_parser_,
+                            beast::bind_front_handler(&HttpSession::OnHead, Shared()));
+  }
+
+  void Close() override { beast::get_lowest_layer(stream_).close(); }
 
  private:
-  void OnRead(error_code error, size_t) {
-    if (!error) {
-      const http::request<http::string_body>& request = parser_->get();
-      Write(Handle(request), request.version(), request.keep_alive(),
-            request.method() == http::verb::head);
-      return;
-    }
-    const std::optional<HttpResponse> answer = AnswerTo(error, context_->limits);
-    if (answer.has_value()) {
-      Write(*answer, 11, false, false);
-    } else {
-      End();
-    }
+  std::shared_ptr<HttpSession> Shared() { return this->shared_from_this(); }
+
+  void Arm(int seconds) {
+    beast::get_lowest_layer(stream_).expires_after(std::chrono::seconds(seconds));
   }
 
-  HttpResponse Handle(const http::request<http::string_body>& request) {
-    HttpRequest plain;
-    plain.method = std::string(request.method_string());
-    const std::string target(request.target());
-    const size_t question = target.find('?');
-    plain.path = target.substr(0, question);
-    if (question != std::string::npos) plain.query = target.substr(question + 1);
+  void OnHead(error_code error, size_t) {
+    if (error) {
+      const std::optional<HttpResponse> answer = AnswerTo(error, context_->limits);
+      if (!answer.has_value()) return End();
+      terms_ = {};
+      return Send(*answer);
+    }
+    const http::request<http::empty_body>& head = head_parser_->get();
+    request_ = PlainHead(head);
+    request_.peer = peer_;
+    request_.certificate = certificate_;
+    if (head_parser_->content_length()) request_.content_length = *head_parser_->content_length();
+    terms_ = {.version = head.version(),
+              .keep_alive = head.keep_alive(),
+              .head = head.method() == http::verb::head};
+    Guarded([this] {
+      if (!context_->handlers.upload) return;
+      HttpUploadStart start = context_->handlers.upload(request_, MakeRespond());
+      upload_ = std::move(start.upload);
+      if (start.refusal) Answer(*std::move(start.refusal));
+    });
+    if (responded_) return;
+    if (upload_ != nullptr || MakeRoom()) Continue();
+  }
+
+  // Room in memory for the body; false when the request was refused.
+  bool MakeRoom() {
+    const HttpLimits& limits = context_->limits;
+    const size_t length =
+        request_.content_length.value_or(head_parser_->chunked() ? limits.max_body_bytes : 0);
+    if (length > limits.max_body_bytes) {
+      Refuse(413, "The request's body is over " + std::to_string(limits.max_body_bytes) + " bytes");
+      return false;
+    }
+    if (!context_->TakeRoom(length)) {
+      Refuse(503, "Too many large requests are being read; try again");
+      return false;
+    }
+    room_ = length;
+    return true;
+  }
+
+  // A client that waits for leave to send its body gets it.
+  void Continue() {
+    if (!absl::EqualsIgnoreCase(request_.Header("expect"), "100-continue")) return ReadBody();
+    static constexpr char kLeave[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    Arm(context_->limits.write_timeout_s);
+    boost::asio::async_write(stream_, boost::asio::buffer(kLeave, sizeof(kLeave) - 1),
+                             [self = Shared()](error_code error, size_t) {
+                               if (!error) self->ReadBody();
+                             });
+  }
+
+  void ReadBody() {
+    if (upload_ != nullptr) {
+      upload_parser_.emplace(*std::move(head_parser_));
+      upload_parser_->body_limit(kNoLimit);
+      return ReadPiece();
+    }
+    body_parser_.emplace(*std::move(head_parser_));
+    body_parser_->body_limit(context_->limits.max_body_bytes);
+    Arm(context_->limits.body_timeout_s);
+    http::async_read(stream_, buffer_, *body_parser_,
+                     beast::bind_front_handler(&HttpSession::OnBody, Shared()));
+  }
+
+  void OnBody(error_code error, size_t) {
+    if (error == http::error::body_limit) {
+      return Refuse(413, "The request's body is over " +
+                             std::to_string(context_->limits.max_body_bytes) + " bytes");
+    }
+    if (error) {
+      const std::optional<HttpResponse> answer = AnswerTo(error, context_->limits);
+      if (!answer.has_value()) return End();
+      terms_.keep_alive = false;
+      return Send(*answer);
+    }
+    request_.body = std::move(body_parser_->get().body());
+    context_->Hold(Shared());
+    Guarded([this] { context_->handlers.handle(request_, MakeRespond()); });
+  }
+
+  void ReadPiece() {
+    if (upload_parser_->is_done()) {
+      context_->Hold(Shared());
+      return Guarded([this] { upload_->OnEnd(); });
+    }
+    piece_.resize(kPieceBytes);
+    upload_parser_->get().body().data = piece_.data();
+    upload_parser_->get().body().size = piece_.size();
+    Arm(context_->limits.body_timeout_s);
+    http::async_read_some(stream_, buffer_, *upload_parser_,
+                          beast::bind_front_handler(&HttpSession::OnPiece, Shared()));
+  }
+
+  void OnPiece(error_code error, size_t) {
+    if (error && error != http::error::need_buffer) return End();
+    piece_.resize(kPieceBytes - upload_parser_->get().body().size);
+    if (piece_.empty()) return ReadPiece();
+    context_->Hold(Shared());
+    std::weak_ptr<HttpSession> weak = Shared();
+    Guarded([&] {
+      upload_->OnPiece(std::move(piece_), [weak, loop = context_->loop] {
+        loop->Post([weak] {
+          const auto self = weak.lock();
+          if (self == nullptr || self->responded_) return;
+          self->context_->Release(self);
+          self->ReadPiece();
+        });
+      });
+    });
+  }
+
+  // Runs what belongs to handlers.
+  template <typename Call>
+  void Guarded(const Call& call) {
     try {
-      return context_->handler(plain);
+      call();
     } catch (const std::exception& error) {
-      spdlog::error("{} {} failed: {}", plain.method, plain.path, error.what());
-      return {.status = 500, .body = "The page could not be made; the daemon's log says why.\n"};
+      spdlog::error("{} {} failed: {}", request_.method, request_.path, error.what());
+      Answer({.status = 500, .body = "The page could not be made; the daemon's log says why.\n"});
     }
   }
 
-  void Write(const HttpResponse& answer, unsigned version, bool keep_alive, bool head) {
-    response_ = {};
-    response_.version(version);
-    response_.result(static_cast<unsigned>(answer.status));
-    response_.set(http::field::content_type, answer.content_type);
-    response_.set(http::field::cache_control, "no-store");
-    response_.set("X-Content-Type-Options", "nosniff");
-    // RFC 9110 asks for it; pages can only be read.
-    if (answer.status == 405) response_.set(http::field::allow, "GET, HEAD");
-    response_.keep_alive(keep_alive);
-    response_.content_length(answer.body.size());
-    if (!head) response_.body() = answer.body;
-    serializer_.emplace(response_);
-    serializer_->split(head);
-    stream_.expires_after(std::chrono::seconds(context_->limits.write_timeout_s));
-    auto done = beast::bind_front_handler(&HttpSession::OnWritten, shared_from_this(), keep_alive);
-    if (head) {
-      http::async_write_header(stream_, *serializer_, std::move(done));
-    } else {
-      http::async_write(stream_, *serializer_, std::move(done));
-    }
+  // What handlers answer with; comes back to this thread, and does nothing after this request.
+  Respond MakeRespond() {
+    std::weak_ptr<HttpSession> weak = Shared();
+    return [weak, turn = turn_, loop = context_->loop](HttpResponse answer) {
+      auto shared = std::make_shared<HttpResponse>(std::move(answer));
+      loop->Post([weak, turn, shared] {
+        const auto self = weak.lock();
+        if (self != nullptr && self->turn_ == turn) self->Answer(*std::move(shared));
+      });
+    };
   }
 
-  void OnWritten(bool keep_alive, error_code error, size_t) {
-    if (error || !keep_alive) {
-      End();
-    } else {
-      Read();
-    }
+  void Refuse(int status, const std::string& why) {
+    Answer(context_->handlers.refuse ? context_->handlers.refuse(request_, status, why)
+                                     : HttpResponse{.status = status, .body = why + "\n"});
+  }
+
+  void Answer(HttpResponse answer) {
+    if (responded_) return;
+    context_->Release(Shared());
+    // What is left of the body would be taken for the next request.
+    const bool read_whole = upload_ != nullptr ? upload_parser_ && upload_parser_->is_done()
+                                               : body_parser_ && body_parser_->is_done();
+    if (!read_whole) terms_.keep_alive = false;
+    Send(std::move(answer));
+  }
+
+  void Send(HttpResponse answer) {
+    responded_ = true;
+    const bool endless = answer.stream != nullptr && !answer.stream_length.has_value();
+    // The sender is a part of this.
+    sender_.Send(Shared(), std::move(answer), terms_, [this, endless](bool usable) {
+      if (usable) {
+        ReadHead();
+      } else if (endless) {
+        Close();  // Ends the read of WatchForEnd.
+      } else {
+        End();
+      }
+    });
+    if (endless) WatchForEnd();
+  }
+
+  // Nothing is written while nothing happens, so only a read tells that the reader is gone.
+  void WatchForEnd() {
+    beast::get_lowest_layer(stream_).expires_never();
+    stream_.async_read_some(buffer_.prepare(kDiscardBytes),
+                            [self = Shared()](error_code error, size_t) {
+                              if (!error) return self->WatchForEnd();
+                              self->Close();
+                              self->sender_.Abandon();
+                              self->context_->Release(self);
+                            });
+  }
+
+  // Before the next request, or when there is none.
+  void EndRequest() {
+    ++turn_;
+    if (upload_ != nullptr && !responded_) upload_->OnCancel();
+    upload_ = nullptr;
+    context_->GiveRoom(std::exchange(room_, 0));
+    upload_parser_.reset();
+    body_parser_.reset();
+    request_ = {};
+    responded_ = false;
   }
 
   // Closing with bytes unread resets the connection, and the client would lose our answer; so what
   // it still sends is read and thrown away for a moment.
   void End() {
+    if constexpr (std::is_same_v<Stream, TlsStream>) {
+      beast::get_lowest_layer(stream_).expires_after(kLinger);
+      stream_.async_shutdown([self = Shared()](error_code) {});
+      return;
+    }
     error_code error;
-    stream_.socket().shutdown(tcp::socket::shutdown_send, error);
+    beast::get_lowest_layer(stream_).socket().shutdown(tcp::socket::shutdown_send, error);
     if (error) return;
-    stream_.expires_after(kLinger);
+    beast::get_lowest_layer(stream_).expires_after(kLinger);
     Discard();
   }
 
   void Discard() {
     buffer_.clear();
     stream_.async_read_some(buffer_.prepare(kDiscardBytes),
-                            [self = shared_from_this()](error_code error, size_t) {
+                            [self = Shared()](error_code error, size_t) {
                               if (!error) self->Discard();
                             });
   }
 
-  beast::tcp_stream stream_;
   const std::shared_ptr<HttpContext> context_;
+  const std::shared_ptr<boost::asio::ssl::context> tls_;
+  Stream stream_;
+  HttpSender<Stream> sender_;
+  std::string peer_;
+  std::string certificate_;
   beast::flat_buffer buffer_;
-  std::optional<http::request_parser<http::string_body>> parser_;
-  http::response<http::string_body> response_;
-  std::optional<http::response_serializer<http::string_body>> serializer_;
+  std::optional<http::request_parser<http::empty_body>> head_parser_;
+  std::optional<http::request_parser<http::string_body>> body_parser_;
+  std::optional<http::request_parser<http::buffer_body>> upload_parser_;
+  HttpRequest request_;
+  typename HttpSender<Stream>::Terms terms_;
+  std::shared_ptr<HttpUpload> upload_;
+  std::string piece_;
+  size_t room_ = 0;
+  uint64_t turn_ = 0;  // Tells the answer to this request from a late one.
+  bool responded_ = false;
 };
 
-void HttpContext::CloseAll() {
-  for (HttpSession* session : sessions_) session->Close();
-}
+}  // namespace
 
 void StartHttpSession(tcp::socket socket, std::shared_ptr<HttpContext> context) {
-  std::make_shared<HttpSession>(std::move(socket), std::move(context))->Read();
+  error_code ignored;
+  // Pieces are whole when they are written; waiting for more would only delay them.
+  socket.set_option(tcp::no_delay(true), ignored);
+  std::make_shared<HttpSession<beast::tcp_stream>>(beast::tcp_stream(std::move(socket)),
+                                                   std::move(context))
+      ->ReadHead();
+}
+
+void StartHttpsSession(tcp::socket socket, std::shared_ptr<HttpContext> context,
+                       std::shared_ptr<boost::asio::ssl::context> tls) {
+  error_code ignored;
+  socket.set_option(tcp::no_delay(true), ignored);
+  TlsStream stream(beast::tcp_stream(std::move(socket)), *tls);
+  std::make_shared<HttpSession<TlsStream>>(std::move(stream), std::move(context), std::move(tls))
+      ->Handshake();
 }
 
 }  // namespace genesis

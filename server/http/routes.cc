@@ -151,7 +151,7 @@ HttpResponse Index(const RouteSources& sources) {
 
 }  // namespace
 
-HttpServer::Handler MakeRoutes(RouteSources route_sources) {
+std::function<HttpResponse(const HttpRequest&)> MakeRoutes(RouteSources route_sources) {
   // The server may copy its handler; the sources are shared, not copied.
   const auto sources = std::make_shared<const RouteSources>(std::move(route_sources));
   return [sources](const HttpRequest& request) {
@@ -166,7 +166,8 @@ HttpServer::Handler MakeRoutes(RouteSources route_sources) {
       } else {
         response = {.status = 405,
                     .body = absl::StrCat(request.method, " is not for ", request.path,
-                                         "; use GET or HEAD.\n\n", PathList())};
+                                         "; use GET or HEAD.\n\n", PathList()),
+                    .headers = {{"Allow", "GET, HEAD"}}};
       }
     }
     if (sources->on_response) sources->on_response(counted_path, response.status);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "genesis/training/v1/training_service.pb.h"
-#include "server/http/http_server.h"
+#include "server/http/http_message.h"
 
 namespace genesis {
 
@@ -31,6 +31,6 @@ struct RouteSources {
 // GET (and HEAD) / /metrics /healthz /readyz /api/training/status /api/training/stats; anything
 // else is a 404 or 405 whose body says what exists. /healthz says that the process serves, /readyz
 // (200 or 503) whether traffic should come here. Stateless; thread-safe as far as the sources are.
-HttpServer::Handler MakeRoutes(RouteSources sources);
+std::function<HttpResponse(const HttpRequest&)> MakeRoutes(RouteSources sources);
 
 }  // namespace genesis

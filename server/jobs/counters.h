@@ -12,6 +12,14 @@ struct Counters {
   std::atomic<int64_t> reduced_precision_steps{0};
   std::atomic<int64_t> skipped_steps{0};
   std::atomic<double> current_scale{0};
+  // How long jobs stay on workers: a moving average over those that succeeded; 0 before the first.
+  std::atomic<double> expected_job_seconds{0};
+
+  void NoteJob(double seconds) {
+    constexpr double kWeight = 0.25;  // Of the newest; some ten jobs back it is forgotten.
+    const double before = expected_job_seconds;
+    expected_job_seconds = before == 0 ? seconds : before + kWeight * (seconds - before);
+  }
 
   // Skipped over reduced-precision steps; 0 before the first.
   double OverflowRate() const {

@@ -21,7 +21,8 @@ void EventHub::Unsubscribe(const std::string& job_id, const JobWatcher* watcher)
   if (of_job.empty()) watchers_.erase(found);
 }
 
-void EventHub::Publish(const std::shared_ptr<const JobSnapshot>& snapshot) {
+void EventHub::Publish(const std::shared_ptr<const JobSnapshot>& snapshot,
+                       const JobEvents& events) {
   std::vector<std::shared_ptr<JobWatcher>> of_job;
   {
     absl::MutexLock lock(&mutex_);
@@ -29,7 +30,7 @@ void EventHub::Publish(const std::shared_ptr<const JobSnapshot>& snapshot) {
     if (found == watchers_.end()) return;
     of_job = found->second;
   }
-  for (const auto& watcher : of_job) watcher->Notify(snapshot);
+  for (const auto& watcher : of_job) watcher->Notify(snapshot, events);
 }
 
 }  // namespace genesis

@@ -8,6 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "genesis/training/v1/event.pb.h"
 #include "genesis/training/v1/job.pb.h"
 
 namespace genesis {
@@ -18,21 +19,25 @@ struct JobSnapshot {
   int64_t version = 0;
 };
 
+// Events of one job that have just become durable, oldest first, shared by all its readers.
+using JobEvents = std::vector<std::shared_ptr<const training::v1::JobEvent>>;
+
 // One reader of one job. Notify is called on the writer thread, must not block, and may see an
-// older version after a newer one once, at the start; it keeps the newest.
+// older version after a newer one once, at the start; it keeps the newest. Every version comes with
+// the events that led to it; a snapshot seen before may come again with more of them.
 class JobWatcher {
  public:
   virtual ~JobWatcher() = default;
-  virtual void Notify(std::shared_ptr<const JobSnapshot> snapshot) = 0;
+  virtual void Notify(std::shared_ptr<const JobSnapshot> snapshot, const JobEvents& events) = 0;
 };
 
-// Tells watchers of changes that are durable. Holds nothing for a slow one: a watcher keeps one
-// snapshot, the newest. Thread-safe; no lock is held while a watcher is called.
+// Tells watchers of changes that are durable. Holds nothing for a slow one: what a watcher keeps is
+// its own, and bounded. Thread-safe; no lock is held while a watcher is called.
 class EventHub {
  public:
   void Subscribe(const std::string& job_id, std::shared_ptr<JobWatcher> watcher);
   void Unsubscribe(const std::string& job_id, const JobWatcher* watcher);
-  void Publish(const std::shared_ptr<const JobSnapshot>& snapshot);
+  void Publish(const std::shared_ptr<const JobSnapshot>& snapshot, const JobEvents& events);
 
  private:
   absl::Mutex mutex_;

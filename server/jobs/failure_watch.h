@@ -19,6 +19,9 @@ class FailureWatch {
   // A job in reduced precision ended. True when the trigger fires now; it fires once.
   bool Add(bool failed);
 
+  // From now on. What was seen stays seen: from advise to enforce closes the gate if it has fired.
+  void SetAction(FailureWatchAction action) { action_ = action; }
+
   // New attempts start in FP32.
   bool closes_gate() const { return fired_ && action_ == FailureWatchAction::kEnforce; }
   // "6 of the last 10 jobs in reduced precision failed; accepted: at most half"
@@ -27,7 +30,7 @@ class FailureWatch {
  private:
   int failures() const;
 
-  const FailureWatchAction action_;
+  FailureWatchAction action_;
   std::deque<bool> failed_;
   bool fired_ = false;
   std::string reason_;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,10 +16,15 @@
 #include "config/precision.h"
 #include "genesis/training/v1/training_service.pb.h"
 #include "metrics/metrics.h"
+#include "server/answer.h"
+#include "server/api/caller.h"
 #include "server/jobs/counters.h"
 #include "server/jobs/event_hub.h"
 #include "server/jobs/failure_watch.h"
 #include "server/jobs/job_table.h"
+#include "server/jobs/scheduler.h"
+#include "server/jobs/stop_wish.h"
+#include "server/jobs/training_stats.h"
 #include "server/jobs/writer.h"
 #include "server/workers/worker_events.h"
 #include "server/workers/worker_pool.h"
@@ -27,10 +33,10 @@ namespace genesis {
 
 // The life of jobs: the only class that changes one.
 // Purpose: turns what users wish and what workers report into legal moves of job_state.h, each
-// durable before anybody hears of it, and gives queued jobs to warm workers, oldest first.
-// Owner: the daemon. Every public method may be called by any thread and returns at once; changes
-// run on the writer thread in the order they came. An Answer is called exactly once, on the writer
-// thread, and must not block.
+// durable before anybody hears of it, and gives queued jobs to warm workers in the order of
+// scheduler.h. Owner: the daemon. Every public method may be called by any thread and returns at
+// once; changes run on the writer thread in the order they came. An Answer is called on the writer
+// thread.
 // Failure: a wish is refused with the store's status when it cannot be made durable; a worker's
 // report is kept and tried again.
 class JobManager final : public WorkerEvents {
@@ -39,19 +45,20 @@ class JobManager final : public WorkerEvents {
     std::string datasets_root;
     std::string checkpoints_dir;
     int queue_max_jobs = 1000;
+    bool preemption = true;
     PrecisionGate gate;
     CpuFallback cpu_fallback = CpuFallback::kBf16;
     FailureWatchAction failure_watch = FailureWatchAction::kEnforce;
     bool rehearsals_allowed = false;
     LossScaleSettings loss_scale;
+    Retention retention;
   };
-  template <typename T>
-  using Answer = std::function<void(const absl::StatusOr<T>&)>;
 
   JobManager(Options options, JobStore* store, WorkerPool* pool, Metrics* metrics);
   ~JobManager() override;
 
-  // Loads the store and brings every job that was on a worker back into the queue. Before Start.
+  // Loads the store. A job whose worker lives on keeps it; any other that was on a worker goes back
+  // into the queue. Before Start, and before the pool's.
   absl::Status Recover();
   void Start();
   // No new jobs and no new leases; asks every running job for a checkpoint and its end. They are
@@ -60,16 +67,60 @@ class JobManager final : public WorkerEvents {
   // Ends the writer thread after what waits. Idempotent.
   void Stop();
 
-  void Train(const training::v1::TrainRequest& request, const Answer<training::v1::Job>& answer);
-  void Cancel(const std::string& job_id, const Answer<training::v1::Job>& answer);
+  // Wishes of users (job_wishes.cc).
+  void Train(const training::v1::TrainRequest& request, const Caller& caller,
+             const Answer<training::v1::Job>& answer);
+  void Pause(const std::string& job_id, const Answer<training::v1::Job>& answer);
+  void Resume(const std::string& job_id, const Answer<training::v1::Job>& answer);
+  void Cancel(const std::string& job_id, bool now, const Answer<training::v1::Job>& answer);
+  void Update(const training::v1::UpdateJobRequest& request,
+              const Answer<training::v1::Job>& answer);
   // Answers when the checkpoint is durable.
   void Checkpoint(const std::string& job_id, const Answer<training::v1::Checkpoint>& answer);
+  // Forgets a job that has ended; answers with the checkpoints whose records went with it, whose
+  // files the caller removes.
+  void Delete(const training::v1::DeleteJobRequest& request,
+              const Answer<std::vector<training::v1::Checkpoint>>& answer);
+  // Durable before it acts (policy_changes.cc).
+  void SetPolicy(const training::v1::SetPrecisionPolicyRequest& request, const Caller& caller,
+                 const Answer<training::v1::SetPrecisionPolicyResponse>& answer);
+  // Ends a worker; the job it holds is checkpointed and queued again.
+  void DrainWorker(const std::string& worker_id,
+                   const Answer<training::v1::DrainWorkerResponse>& answer);
 
+  // A checkpoint that a user named or brought (job_checkpoints.cc).
+  void RecordCheckpoint(const training::v1::Checkpoint& checkpoint,
+                        const Answer<training::v1::Checkpoint>& answer);
+  // Removes the record and answers with it; the caller removes the file. NOT_FOUND;
+  // FAILED_PRECONDITION when a job that has not ended may need it.
+  void ForgetCheckpoint(const std::string& id, const Answer<training::v1::Checkpoint>& answer);
+  // A job that has not ended and reads the dataset; "" for none.
+  void JobThatNeedsDataset(const std::string& name, const Answer<std::string>& answer);
+
+  // What readers see (job_reads.cc).
+  absl::StatusOr<training::v1::Checkpoint> GetCheckpoint(const std::string& id) const;
   absl::StatusOr<training::v1::Job> Get(const std::string& job_id) const;
-  // In order of acceptance, queue positions filled in.
-  std::vector<training::v1::Job> List() const;
-  std::vector<training::v1::Checkpoint> ListCheckpoints() const;  // Oldest first.
+  // Places in the queue filled in.
+  absl::StatusOr<std::vector<StoredJob>> List(const JobQuery& query) const;
+  // Events, checkpoints, and jobs without their places in the queue.
+  const JobView& view() const { return table_.view(); }
   training::v1::StatsResponse Stats() const;
+  // With its window, or of one job. NOT_FOUND; INVALID_ARGUMENT for a bad window.
+  absl::StatusOr<training::v1::StatsResponse> Stats(
+      const training::v1::StatsRequest& request) const;
+  // Whether reduced precision may run, and every no there is.
+  PrecisionGate gate() const;
+  // What an operator decided at run time.
+  training::v1::PrecisionPolicy policy() const;
+  // From now on: how many jobs may be QUEUED, what happens when too many of them fail.
+  void SetQueueLimit(int jobs) { queue_limit_ = jobs; }
+  void SetFailureWatch(FailureWatchAction action) {
+    writer_.Post({[this, action] { failure_watch_.SetAction(action); }, [](auto&) {}});
+  }
+  // Called back by the writer thread, which lives then.
+  void AskWriter(std::function<void()> alive) {
+    writer_.Post({std::move(alive), [](auto&) {}});
+  }
   // Why the store refuses changes; OK when it takes them.
   absl::Status store_status() const { return writer_.store_status(); }
   // The watcher is told of the job as it is, then of each change. NOT_FOUND without such a job.
@@ -78,37 +129,97 @@ class JobManager final : public WorkerEvents {
 
   void OnCapacity() override;
   void OnWorkerEvent(const training::v1::AttachRequest& event) override;
+  void OnWorkerBack(const std::string& job_id, int64_t claim) override;
+  void OnWorkerHung(const std::string& job_id, int64_t claim, const std::string& what) override;
   void OnWorkerGone(const WorkerExit& exit) override;
 
  private:
   using Job = training::v1::Job;
+  struct QueuePlace {
+    int position = 0;
+    std::optional<absl::Time> start;
+  };
 
-  // Writer thread, user side (job_manager.cc).
-  absl::StatusOr<Job> Accept(const training::v1::TrainRequest& request);
-  absl::StatusOr<Job> NewJob(const training::v1::TrainRequest& request) const;
-  absl::StatusOr<Job> CancelNow(const std::string& job_id);
+  // Any thread.
+  std::map<std::string, QueuePlace> ReadQueue() const;
+  std::optional<absl::Duration> ExpectedDuration() const;
+  absl::StatusOr<training::v1::StatsResponse> StatsOf(const std::string& job_id,
+                                                      absl::Duration length) const;
+  static void PutPlace(const std::map<std::string, QueuePlace>& places, Job& job);
+
+  // Everything below runs on the writer thread.
+
+  void RecoverRunning(const Job& job);
+  // Applies a wish and answers with the job as it is then, or with why not.
+  void Wish(std::function<absl::StatusOr<Job>()> apply, const Answer<Job>& answer);
+  absl::StatusOr<Job> Accept(const training::v1::TrainRequest& request, const Caller& caller);
+  absl::StatusOr<Job> NewJob(const training::v1::TrainRequest& request, const Caller& caller) const;
+  absl::StatusOr<Job> PauseNow(const std::string& job_id);
+  absl::StatusOr<Job> ResumeNow(const std::string& job_id);
+  absl::StatusOr<Job> CancelNow(const std::string& job_id, bool now);
+  absl::StatusOr<std::vector<training::v1::Checkpoint>> DeleteNow(
+      const training::v1::DeleteJobRequest& request);
+  absl::StatusOr<Job> UpdateNow(const training::v1::UpdateJobRequest& request);
+  static absl::Status CheckNames(const training::v1::TrainRequest& request);
+  // The job that the request names already, by job id or by request id.
+  const Job* FindSame(const training::v1::TrainRequest& request) const;
   absl::Status CheckSpec(const training::v1::JobSpec& spec) const;
+  absl::StatusOr<training::v1::Checkpoint> ForgetNow(const std::string& id);
+  // The job that has not ended and may need the checkpoint; "" for none.
+  std::string NeedsCheckpoint(const training::v1::Checkpoint& checkpoint) const;
 
-  // Writer thread, worker side (worker_reports.cc).
-  bool IsCurrent(const std::string& job_id, int64_t claim) const;
+  // Who gets a slot next (assignment.cc).
   void StartQueued();
-  // The worker it leased for the oldest queued job; empty when there is no job or no worker.
+  // The worker it leased for the next job; empty when there is no job or no worker for one.
   std::string AssignNext();
+  void Assign(const std::string& job_id, const WorkerPool::Lease& lease);
+  void PreemptFor(const Job& waiting);
+  // Looks at what depends on time: deadlines, restarts that waited.
+  void OnTime();
+  bool MayStart(const Job& job, absl::Time now) const;
+  std::vector<std::string> QueueInOrder() const;
+  std::vector<HoldingJob> HoldingJobs() const;
+  int64_t MemoryOf(const training::v1::JobSpec& spec) const;
+  // Asks the job's worker for its end, for a reason that decides what becomes of the job.
+  void StopFor(const std::string& job_id, const StopWish& wish);
+  void AskToStop(const Job& job, bool checkpoint, const std::string& why);
+
+  // What workers report (worker_reports.cc, precision_reports.cc).
+  bool IsCurrent(const std::string& job_id, int64_t claim) const;
   void Report(const training::v1::AttachRequest& event);
+  void Dispatch(const training::v1::AttachRequest& event);
   void OnStarted(const Job& job, const training::v1::Started& started);
   void OnSteps(const Job& job, const training::v1::Steps& steps);
   void OnCheckpoint(const Job& job, const training::v1::CheckpointWritten& written);
   void OnPrecisionChanged(const Job& job, const training::v1::PrecisionChange& change);
   void OnIncident(const Job& job, const training::v1::Incident& incident);
   void OnEvaluated(const Job& job, const training::v1::Evaluation& evaluation);
-  // The gate, unless jobs in reduced precision fail too often.
-  PrecisionGate Gate() const;
+  void OnBack(const Job& job);
+  void LeaveReducedPrecision(const std::string& job_id);
+  void SendTakeCheckpoint(const std::string& job_id);
   void WatchFailures(const Job& ended);
+
+  // Whether reduced precision may run (policy_changes.cc).
+  void LoadPolicy();
+  void PublishPolicy(const training::v1::PrecisionPolicy& policy);
+  void ApplyPolicy(const training::v1::SetPrecisionPolicyRequest& request,
+                   const training::v1::PrecisionPolicy& policy,
+                   const Answer<training::v1::SetPrecisionPolicyResponse>& answer);
+
+  // How attempts end, and what comes after (job_endings.cc).
   void OnFinished(const Job& job, const training::v1::Finished& finished);
+  void OnFailed(const Job& job, const training::v1::Failure& failure);
   void OnStopped(const Job& job);
+  void EndStopped(const std::string& job_id, const StopWish& wish, const std::string& at);
   void OnLost(const WorkerExit& exit);
+  void NotePeak(Job& job, int64_t host_bytes, int64_t device_bytes);
+  // Queues the job again while its budget lasts, else fails it.
+  void RestartOrFail(const std::string& job_id, training::v1::Failure failure);
   void Requeue(const std::string& job_id, const std::string& reason);
+  void Fail(const std::string& job_id, training::v1::Failure failure);
   void End(const std::string& job_id, training::v1::JobState state, const std::string& reason);
+  // The job is off its worker: what it used is counted, what was asked of it is forgotten.
+  void LeaveWorker(const std::string& job_id);
   void Move(const std::string& job_id, training::v1::JobState to, const std::string& reason);
   void AnswerCheckpointWaiters(const std::string& job_id,
                                const absl::StatusOr<training::v1::Checkpoint>& result);
@@ -120,9 +231,19 @@ class JobManager final : public WorkerEvents {
   JobTable table_;
   Writer writer_;
   Counters counters_;
+  TrainingStats stats_;
   std::atomic<bool> draining_{false};
+  std::atomic<int> queue_limit_;
+  mutable absl::Mutex policy_mutex_;
+  training::v1::PrecisionPolicy policy_ ABSL_GUARDED_BY(policy_mutex_);
+  PrecisionGate gate_ ABSL_GUARDED_BY(policy_mutex_);
   // Writer thread only.
   FailureWatch failure_watch_;
+  OwnerUsage usage_;
+  std::map<std::string, StopWish> stops_;             // By job, while it is still on its worker.
+  std::map<std::string, absl::Time> attempt_starts_;  // By job on a worker.
+  std::map<std::string, int> fruitless_restarts_;     // By job, since its newest checkpoint.
+  std::map<std::string, int64_t> peak_memory_;        // By workload.
   std::map<std::string, std::vector<Answer<training::v1::Checkpoint>>> checkpoint_waiters_;
 };
 

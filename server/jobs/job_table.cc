@@ -1,42 +1,103 @@
 #include "server/jobs/job_table.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <utility>
 
+#include "absl/time/clock.h"
+#include "config/timestamp.h"
 #include "server/jobs/job_state.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
+namespace {
 
 using training::v1::Checkpoint;
 using training::v1::Job;
+using training::v1::JobEvent;
+
+constexpr absl::Duration kLazyDelay = absl::Seconds(1);
+// More than these wait for no clock: memory is bounded, and so is one transaction.
+constexpr size_t kMostLazyEvents = 256;
+
+// The value, or what stands for nothing when the store could not be read.
+template <typename Value>
+Value ValueOrLog(absl::StatusOr<Value> read, const char* what, const std::string& id) {
+  if (read.ok()) return *std::move(read);
+  spdlog::error("cannot read {} \"{}\": {}", what, id, read.status().ToString());
+  return Value();
+}
+
+}  // namespace
 
 absl::Status JobTable::Load() {
-  absl::StatusOr<std::vector<Job>> jobs = store_->LoadJobs();
-  if (!jobs.ok()) return jobs.status();
-  absl::StatusOr<std::vector<Checkpoint>> checkpoints = store_->LoadCheckpoints();
-  if (!checkpoints.ok()) return checkpoints.status();
-  for (Job& job : *jobs) {
-    std::string id = job.id();
-    originals_[id] = std::nullopt;
-    jobs_[std::move(id)] = {std::move(job), next_ordinal_++};
+  Database& database = store_->database();
+  absl::StatusOr<std::vector<StoredJob>> open = ReadOpenJobs(database);
+  if (!open.ok()) return open.status();
+  absl::StatusOr<JobView::Counts> counts = CountJobsByState(database);
+  if (!counts.ok()) return counts.status();
+  const absl::StatusOr<int64_t> ordinal = ReadLastOrdinal(database);
+  if (!ordinal.ok()) return ordinal.status();
+  const absl::StatusOr<int64_t> sequence = ReadLastSequence(database);
+  if (!sequence.ok()) return sequence.status();
+  next_ordinal_ = *ordinal + 1;
+  last_sequence_ = *sequence;
+  counts_ = *std::move(counts);
+  JobView::Change change{{}, {}, counts_, last_sequence_};
+  for (StoredJob& each : *open) {
+    change.shown.push_back(
+        {std::make_shared<const JobSnapshot>(JobSnapshot{each.job, ++version_}), each.ordinal});
+    std::string id = each.job.id();
+    jobs_[std::move(id)] = {std::move(each.job), each.ordinal};
   }
-  checkpoints_ = *std::move(checkpoints);
-  original_checkpoints_.emplace();
-  Publish();
+  view_.Publish(std::move(change));
   return absl::OkStatus();
 }
 
-const Job* JobTable::Find(const std::string& id) const {
+JobTable::Record* JobTable::Keep(StoredJob stored) const {
+  std::string id = stored.job.id();
+  const auto [place, is_new] = jobs_.try_emplace(id);
+  if (is_new) {
+    place->second = {std::move(stored.job), stored.ordinal};
+    ended_.push_back(std::move(id));  // One that has not ended is in memory already.
+  }
+  return &place->second;
+}
+
+JobTable::Record* JobTable::Fetch(const std::string& id) const {
   const auto found = jobs_.find(id);
-  return found == jobs_.end() ? nullptr : &found->second.job;
+  if (found != jobs_.end()) return &found->second;
+  if (pending_.removed.contains(id)) return nullptr;
+  std::optional<StoredJob> stored = ValueOrLog(ReadJob(store_->database(), id), "job", id);
+  return stored ? Keep(*std::move(stored)) : nullptr;
+}
+
+const Job* JobTable::Find(const std::string& id) const {
+  const Record* record = Fetch(id);
+  return record == nullptr ? nullptr : &record->job;
+}
+
+const Job* JobTable::FindByRequestId(const std::string& request_id) const {
+  if (request_id.empty()) return nullptr;
+  // The store does not know of those accepted since the last commit.
+  for (const auto& [id, original] : pending_.originals) {
+    const auto found = jobs_.find(id);
+    if (found != jobs_.end() && found->second.job.request_id() == request_id) {
+      return &found->second.job;
+    }
+  }
+  std::optional<StoredJob> stored =
+      ValueOrLog(ReadJobByRequestId(store_->database(), request_id), "request id", request_id);
+  if (!stored || pending_.removed.contains(stored->job.id())) return nullptr;
+  return &Keep(*std::move(stored))->job;
 }
 
 std::vector<std::string> JobTable::Ids() const {
   std::vector<std::string> ids;
-  ids.reserve(jobs_.size());
-  for (const auto& [id, record] : jobs_) ids.push_back(id);
+  for (const auto& [id, record] : jobs_) {
+    if (!IsFinal(record.job.state())) ids.push_back(id);
+  }
   return ids;
 }
 
@@ -59,20 +120,24 @@ int JobTable::CountIn(JobState state) const {
 }
 
 Job* JobTable::Touch(const std::string& id) {
-  Record& record = jobs_.at(id);
-  originals_.try_emplace(id, record);
-  return &record.job;
+  Record* record = Fetch(id);
+  if (record == nullptr) {
+    spdlog::critical("defect: there is no job {} to change", id);
+    std::abort();
+  }
+  pending_.originals.try_emplace(id, *record);
+  return &record->job;
 }
 
 void JobTable::Insert(Job job) {
   const std::string id = job.id();
-  originals_.try_emplace(id, std::nullopt);
+  pending_.originals.try_emplace(id, std::nullopt);
   jobs_[id] = {std::move(job), next_ordinal_++};
-  to_store_.insert(id);
+  pending_.to_store.insert(id);
 }
 
 Job* JobTable::Edit(const std::string& id) {
-  to_store_.insert(id);
+  pending_.to_store.insert(id);
   return Touch(id);
 }
 
@@ -85,36 +150,78 @@ void JobTable::Move(const std::string& id, JobState to, const std::string& reaso
                      JobStateName(job->state()), JobStateName(to), reason);
     std::abort();
   }
-  moves_.push_back({id, job->state(), to, reason});
+  JobEvent event;
+  event.mutable_state_changed()->set_from(job->state());
+  event.mutable_state_changed()->set_to(to);
+  event.mutable_state_changed()->set_reason(reason);
+  AddEvent(id, std::move(event));
   job->set_state(to);
   job->set_state_reason(reason);
 }
 
+void JobTable::Remove(const std::string& id, bool with_checkpoints) {
+  Touch(id);
+  jobs_.erase(id);
+  pending_.to_store.erase(id);
+  pending_.removed[id] = with_checkpoints;
+  const auto is_of_job = [&](const PendingEvent& each) { return each.job_id == id; };
+  const auto settled_end = events_.begin() + static_cast<std::ptrdiff_t>(settled_events_);
+  settled_events_ -= static_cast<size_t>(std::count_if(events_.begin(), settled_end, is_of_job));
+  std::erase_if(events_, is_of_job);
+}
+
+void JobTable::QueueEvent(const std::string& job_id, JobEvent event) {
+  if (!event.has_time()) *event.mutable_time() = TimestampNow();
+  events_.push_back({job_id, std::make_shared<JobEvent>(std::move(event))});
+}
+
+void JobTable::AddEvent(const std::string& job_id, JobEvent event) {
+  QueueEvent(job_id, std::move(event));
+  pending_.must_write = true;
+}
+
+void JobTable::AddEventLazily(const std::string& job_id, JobEvent event) {
+  QueueEvent(job_id, std::move(event));
+  lazy_due_ = std::min(lazy_due_, absl::Now() + kLazyDelay);
+  if (events_.size() > kMostLazyEvents) pending_.must_write = true;
+}
+
 void JobTable::PutCheckpoint(const Checkpoint& checkpoint) {
-  if (!original_checkpoints_) original_checkpoints_ = checkpoints_;
-  std::erase_if(checkpoints_, [&](const Checkpoint& each) { return each.id() == checkpoint.id(); });
-  checkpoints_.push_back(checkpoint);
-  put_checkpoints_.push_back(checkpoint);
+  pending_.removed_checkpoints.erase(checkpoint.id());
+  pending_.put_checkpoints.push_back(checkpoint);
 }
 
 void JobTable::RemoveCheckpoint(const std::string& id) {
-  if (!original_checkpoints_) original_checkpoints_ = checkpoints_;
-  std::erase_if(checkpoints_, [&](const Checkpoint& each) { return each.id() == id; });
-  removed_checkpoints_.push_back(id);
+  std::erase_if(pending_.put_checkpoints, [&](const Checkpoint& each) { return each.id() == id; });
+  pending_.removed_checkpoints.insert(id);
 }
 
 std::vector<Checkpoint> JobTable::CheckpointsOf(const std::string& job_id) const {
+  constexpr int64_t kMost = 10000;  // More than any job keeps.
+  std::vector<StoredCheckpoint> stored =
+      ValueOrLog(ReadCheckpoints(store_->database(), job_id, 0, kMost), "checkpoints of", job_id);
   std::vector<Checkpoint> of_job;
-  for (const Checkpoint& each : checkpoints_) {
+  for (auto it = stored.rbegin(); it != stored.rend(); ++it) {
+    const std::string& id = it->checkpoint.id();
+    const bool replaced =
+        std::any_of(pending_.put_checkpoints.begin(), pending_.put_checkpoints.end(),
+                    [&](const Checkpoint& each) { return each.id() == id; });
+    if (!replaced && !pending_.removed_checkpoints.contains(id)) {
+      of_job.push_back(std::move(it->checkpoint));
+    }
+  }
+  for (const Checkpoint& each : pending_.put_checkpoints) {
     if (each.job_id() == job_id) of_job.push_back(each);
   }
   return of_job;
 }
 
-void JobTable::Count(std::function<void()> counting) { countings_.push_back(std::move(counting)); }
-
-void JobTable::Announce(std::function<void()> announcement) {
-  announcements_.push_back(std::move(announcement));
+std::optional<Checkpoint> JobTable::FindCheckpoint(const std::string& id) const {
+  for (const Checkpoint& each : pending_.put_checkpoints) {
+    if (each.id() == id) return each;
+  }
+  if (pending_.removed_checkpoints.contains(id)) return std::nullopt;
+  return ValueOrLog(ReadCheckpoint(store_->database(), id), "checkpoint", id);
 }
 
 training::v1::LossCurve JobTable::BaselineOf(const std::string& workload) const {
@@ -123,105 +230,25 @@ training::v1::LossCurve JobTable::BaselineOf(const std::string& workload) const 
 
 void JobTable::PutBaseline(const std::string& workload, const std::string& job_id,
                            const training::v1::LossCurve& curve) {
-  put_baselines_.push_back({workload, job_id, curve});
+  pending_.baselines.push_back({workload, job_id, curve});
 }
 
-absl::Status JobTable::Write() {
-  if (to_store_.empty() && put_checkpoints_.empty() && removed_checkpoints_.empty() &&
-      put_baselines_.empty()) {
-    return absl::OkStatus();
-  }
-  absl::Status status = store_->Begin();
-  if (!status.ok()) return status;
-  for (const std::string& id : to_store_) {
-    if (status.ok()) status = store_->PutJob(jobs_.at(id).job);
-  }
-  for (const MoveRecord& move : moves_) {
-    if (status.ok()) status = store_->AddMove(move.job_id, move.from, move.to, move.reason);
-  }
-  for (const Checkpoint& each : put_checkpoints_) {
-    if (status.ok()) status = store_->PutCheckpoint(each);
-  }
-  for (const std::string& id : removed_checkpoints_) {
-    if (status.ok()) status = store_->RemoveCheckpoint(id);
-  }
-  for (const BaselineRecord& each : put_baselines_) {
-    if (status.ok()) status = store_->PutBaseline(each.workload, each.job_id, each.curve);
-  }
-  if (status.ok()) return store_->Commit();
-  store_->Rollback();
-  return status;
+std::optional<std::string> JobTable::Fact(const std::string& key) const {
+  const auto found = pending_.facts.find(key);
+  if (found != pending_.facts.end()) return found->second;
+  return ValueOrLog(ReadFact(store_->database(), key), "fact", key);
 }
 
-absl::Status JobTable::Commit() {
-  absl::Status status = Write();
-  const std::vector<std::function<void()>> countings = std::exchange(countings_, {});
-  const std::vector<std::function<void()>> announcements = std::exchange(announcements_, {});
-  if (status.ok()) {
-    for (const auto& count : countings) count();
-    Publish();
-  } else {
-    Undo();
-  }
-  to_store_.clear();
-  put_checkpoints_.clear();
-  removed_checkpoints_.clear();
-  moves_.clear();
-  put_baselines_.clear();
-  if (status.ok()) {
-    for (const auto& announce : announcements) announce();
-  }
-  return status;
+void JobTable::PutFact(const std::string& key, std::string value) {
+  pending_.facts[key] = std::move(value);
 }
 
-void JobTable::Publish() {
-  std::vector<std::shared_ptr<const JobSnapshot>> changed;
-  {
-    absl::MutexLock lock(&mutex_);
-    for (const auto& [id, original] : originals_) {
-      const Record& record = jobs_.at(id);
-      auto snapshot = std::make_shared<const JobSnapshot>(JobSnapshot{record.job, ++version_});
-      published_[record.ordinal] = snapshot;
-      ordinals_[id] = record.ordinal;
-      changed.push_back(std::move(snapshot));
-    }
-    if (original_checkpoints_) published_checkpoints_ = checkpoints_;
-  }
-  originals_.clear();
-  original_checkpoints_.reset();
-  for (const auto& snapshot : changed) hub_->Publish(snapshot);
+void JobTable::Count(std::function<void()> counting) {
+  pending_.countings.push_back(std::move(counting));
 }
 
-void JobTable::Undo() {
-  for (auto& [id, original] : originals_) {
-    if (original) {
-      jobs_[id] = *std::move(original);
-    } else {
-      jobs_.erase(id);
-    }
-  }
-  if (original_checkpoints_) checkpoints_ = *std::move(original_checkpoints_);
-  originals_.clear();
-  original_checkpoints_.reset();
-}
-
-std::shared_ptr<const JobSnapshot> JobTable::Snapshot(const std::string& id) const {
-  absl::MutexLock lock(&mutex_);
-  const auto found = ordinals_.find(id);
-  return found == ordinals_.end() ? nullptr : published_.at(found->second);
-}
-
-std::vector<std::shared_ptr<const JobSnapshot>> JobTable::Snapshots() const {
-  absl::MutexLock lock(&mutex_);
-  std::vector<std::shared_ptr<const JobSnapshot>> all;
-  all.reserve(published_.size());
-  for (const auto& [ordinal, snapshot] : published_) all.push_back(snapshot);
-  return all;
-}
-
-std::vector<Checkpoint> JobTable::PublishedCheckpoints() const {
-  absl::MutexLock lock(&mutex_);
-  return published_checkpoints_;
+void JobTable::Announce(std::function<void()> announcement) {
+  pending_.announcements.push_back(std::move(announcement));
 }
 
 }  // namespace genesis

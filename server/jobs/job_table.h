@@ -1,37 +1,50 @@
 #pragma once
 
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "genesis/training/v1/event.pb.h"
 #include "genesis/training/v1/job.pb.h"
 #include "server/jobs/event_hub.h"
+#include "server/jobs/job_view.h"
+#include "server/jobs/retention.h"
 #include "server/store/job_store.h"
 
 namespace genesis {
 
-// The jobs and checkpoints in memory, in front of the store.
-// Purpose: one writer changes, any thread reads. Changes gather until Commit, which writes them in
-// one transaction, then counts them, shows them to readers and runs the announcements; when the
-// store refuses, every change since the last commit is undone and nothing was counted or shown.
-// Thread rule: the methods of the second block belong to the writer thread; those of the third may
-// be called by any thread and return snapshots.
+// The jobs as their one writer changes them, in front of the store.
+// Purpose: changes gather until Commit, which writes them in one transaction, then counts them,
+// shows them to readers (view) and runs the announcements; when the store refuses, every change
+// since the last commit is undone and nothing was counted or shown. In memory are the jobs that
+// have not ended and the 64 that ended or were asked for last; the rest is read from the store.
+// Owner: JobManager. Threads: the writer's, but for view().
+// Failure: Commit's status; a read that fails is logged and answers as if there were nothing.
 class JobTable {
  public:
-  JobTable(JobStore* store, EventHub* hub) : store_(store), hub_(hub) {}
+  JobTable(JobStore* store, EventHub* hub) : store_(store), hub_(hub), view_(&store->readers()) {}
 
-  // Fills the table from the store, before any other call.
+  // Before any other call. `on_forgotten` is told the last state of each job that is removed.
+  void SetRetention(Retention retention) { retention_ = retention; }
+  void OnForgotten(std::function<void(training::v1::JobState)> on_forgotten) {
+    on_forgotten_ = std::move(on_forgotten);
+  }
+  // Fills the table from the store with what has not ended.
   absl::Status Load();
 
-  // Writer thread.
+  // A job, ended or not; the pointer is good until the next Commit.
   const training::v1::Job* Find(const std::string& id) const;
+  const training::v1::Job* FindByRequestId(const std::string& request_id) const;
+  // Of the jobs that have not ended.
   std::vector<std::string> Ids() const;
   std::vector<std::string> IdsIn(training::v1::JobState state) const;  // In order of acceptance.
   int CountIn(training::v1::JobState state) const;
@@ -40,27 +53,45 @@ class JobTable {
   training::v1::Job* Edit(const std::string& id);
   // The job, to be changed and shown but not stored (progress between checkpoints).
   training::v1::Job* EditVolatile(const std::string& id);
-  // A legal move of the table in job_state.h; ends the program on any other, which is a defect.
+  // A legal move of the table in job_state.h, with its event; ends the program on any other, which
+  // is a defect.
   void Move(const std::string& id, training::v1::JobState to, const std::string& reason);
+  // Forgets the job with its events and, when asked to, the records of its checkpoints.
+  void Remove(const std::string& id, bool with_checkpoints);
+
+  // What happened to the job, stored with the changes it came with; its time is now if unset.
+  void AddEvent(const std::string& job_id, training::v1::JobEvent event);
+  // The same for events that need not be durable at once, such as log lines: they go with the next
+  // change that is stored, or after a second, so that none costs an fsync of its own. A daemon that
+  // is killed loses at most that second of them.
+  void AddEventLazily(const std::string& job_id, training::v1::JobEvent event);
+
   void PutCheckpoint(const training::v1::Checkpoint& checkpoint);
   void RemoveCheckpoint(const std::string& id);
   std::vector<training::v1::Checkpoint> CheckpointsOf(const std::string& job_id) const;
-  // Losses in FP32 to compare jobs of a workload with (WorkloadKey); empty when there are none, or
-  // when the store cannot be read, for they only help.
+  std::optional<training::v1::Checkpoint> FindCheckpoint(const std::string& id) const;
+
+  // Losses in FP32 to compare jobs of a workload with (WorkloadKey); empty when there are none.
   training::v1::LossCurve BaselineOf(const std::string& workload) const;
   void PutBaseline(const std::string& workload, const std::string& job_id,
                    const training::v1::LossCurve& curve);
+  // What else must be remembered, by a name of its own.
+  std::optional<std::string> Fact(const std::string& key) const;
+  void PutFact(const std::string& key, std::string value);
+
   // Runs after the commit and before readers see it, so that whoever sees a change finds it
   // counted; dropped when the commit fails.
   void Count(std::function<void()> counting);
   // Runs after the commit, when readers see it; dropped when the commit fails.
   void Announce(std::function<void()> announcement);
   absl::Status Commit();
+  // Commit, with the lazy events.
+  absl::Status Flush();
+  // When Commit should be called though nobody changes anything: lazy events, retention.
+  absl::Time NextDue() const;
 
   // Any thread.
-  std::shared_ptr<const JobSnapshot> Snapshot(const std::string& id) const;
-  std::vector<std::shared_ptr<const JobSnapshot>> Snapshots() const;   // In order of acceptance.
-  std::vector<training::v1::Checkpoint> PublishedCheckpoints() const;  // Oldest first.
+  const JobView& view() const { return view_; }
 
  private:
   struct Record {
@@ -71,40 +102,61 @@ class JobTable {
     std::string workload, job_id;
     training::v1::LossCurve curve;
   };
-  struct MoveRecord {
+  struct PendingEvent {
     std::string job_id;
-    training::v1::JobState from, to;
-    std::string reason;
+    std::shared_ptr<training::v1::JobEvent> event;
+  };
+  // Changes since the last commit that was written; `originals` since the last one at all.
+  struct Pending {
+    std::map<std::string, std::optional<Record>> originals;  // nullopt: inserted.
+    std::set<std::string> to_store;
+    std::map<std::string, bool> removed;  // Jobs; true: with their checkpoints.
+    std::vector<training::v1::Checkpoint> put_checkpoints;
+    std::set<std::string> removed_checkpoints;
+    std::vector<BaselineRecord> baselines;
+    std::map<std::string, std::string> facts;
+    std::vector<std::function<void()>> countings;
+    std::vector<std::function<void()>> announcements;
+    bool must_write = false;
   };
 
-  absl::Status Write();
-  void Publish();
-  void Undo();
+  Record* Fetch(const std::string& id) const;
+  Record* Keep(StoredJob stored) const;
   training::v1::Job* Touch(const std::string& id);
+  void QueueEvent(const std::string& job_id, training::v1::JobEvent event);
+  bool IsOverLimit() const;
+  bool MustWrite(absl::Time now) const;
+  absl::Status Write(absl::Time now);
+  absl::Status WriteChanges();
+  absl::Status WriteEvents();
+  absl::Status Forget(absl::Time now);
+  int64_t EndedAfterCommit() const;
+  void Settle(bool written);
+  JobView::Change CollectChange();
+  void DropOldEnded(std::vector<std::string>* dropped);
+  void Undo();
 
   JobStore* const store_;
   EventHub* const hub_;
+  JobView view_;
+  Retention retention_;
+  std::function<void(training::v1::JobState)> on_forgotten_ = [](training::v1::JobState) {};
 
-  // Writer thread only.
-  std::map<std::string, Record> jobs_;
-  std::vector<training::v1::Checkpoint> checkpoints_;
+  // Find fills these from the store.
+  mutable std::map<std::string, Record> jobs_;
+  mutable std::deque<std::string> ended_;  // Those in jobs_ that have ended, the oldest first.
   int64_t next_ordinal_ = 1;
   int64_t version_ = 0;
-  // Changes since the last commit.
-  std::map<std::string, std::optional<Record>> originals_;  // nullopt: inserted.
-  std::optional<std::vector<training::v1::Checkpoint>> original_checkpoints_;
-  std::set<std::string> to_store_;
-  std::vector<training::v1::Checkpoint> put_checkpoints_;
-  std::vector<std::string> removed_checkpoints_;
-  std::vector<MoveRecord> moves_;
-  std::vector<BaselineRecord> put_baselines_;
-  std::vector<std::function<void()>> countings_;
-  std::vector<std::function<void()>> announcements_;
-
-  mutable absl::Mutex mutex_;
-  std::map<int64_t, std::shared_ptr<const JobSnapshot>> published_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, int64_t> ordinals_ ABSL_GUARDED_BY(mutex_);
-  std::vector<training::v1::Checkpoint> published_checkpoints_ ABSL_GUARDED_BY(mutex_);
+  int64_t last_sequence_ = 0;
+  JobView::Counts counts_;
+  Pending pending_;
+  // Lazy ones may be left over from earlier commits: the first `settled_events_`.
+  std::vector<PendingEvent> events_;
+  size_t settled_events_ = 0;
+  std::vector<JobStore::Forgotten> forgotten_;
+  absl::Time lazy_due_ = absl::InfiniteFuture();
+  absl::Time next_age_check_ = absl::InfinitePast();
+  absl::Time retry_ = absl::InfinitePast();
 };
 
 }  // namespace genesis

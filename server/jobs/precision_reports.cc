@@ -18,16 +18,6 @@ void AddBounded(const Message& message, google::protobuf::RepeatedPtrField<Messa
 
 }  // namespace
 
-PrecisionGate JobManager::Gate() const {
-  PrecisionGate gate = options_.gate;
-  if (failure_watch_.closes_gate()) {
-    gate.enabled = false;
-    gate.reason = absl::StrCat("disabled by precision.failure_watch: ", failure_watch_.reason(),
-                               "; restart genesisd to try it again");
-  }
-  return gate;
-}
-
 void JobManager::WatchFailures(const Job& ended) {
   const bool failed = ended.state() == training::v1::JOB_STATE_FAILED;
   const training::v1::FailureCause cause = ended.failure().cause();
@@ -38,6 +28,7 @@ void JobManager::WatchFailures(const Job& ended) {
   const bool reduced = ended.progress().reduced_precision_steps() > 0;
   if (!telling || !reduced || !failure_watch_.Add(failed)) return;
   table_.Count([this, reason = failure_watch_.reason(), closes = failure_watch_.closes_gate()] {
+    PublishPolicy(policy());
     spdlog::error("precision.failure_watch: {}{}", reason,
                   closes ? "; new attempts start in FP32 until genesisd is restarted" : "");
     metrics_->IncidentSeen("failures");
@@ -47,6 +38,9 @@ void JobManager::WatchFailures(const Job& ended) {
 void JobManager::OnPrecisionChanged(const Job& job, const training::v1::PrecisionChange& change) {
   Job* changed = table_.Edit(job.id());
   AddBounded(change, *changed->mutable_precision_changes());
+  training::v1::JobEvent event;
+  *event.mutable_precision_changed() = change;
+  table_.AddEvent(job.id(), std::move(event));
   training::v1::EffectivePrecision& precision = *changed->mutable_precision();
   precision.set_mode(change.to());
   precision.set_reason(absl::StrCat(PrecisionName(change.to()), ": ", change.trigger(), " at step ",
@@ -66,6 +60,9 @@ void JobManager::OnPrecisionChanged(const Job& job, const training::v1::Precisio
 
 void JobManager::OnIncident(const Job& job, const training::v1::Incident& incident) {
   AddBounded(incident, *table_.Edit(job.id())->mutable_incidents());
+  training::v1::JobEvent event;
+  *event.mutable_incident() = incident;
+  table_.AddEvent(job.id(), std::move(event));
   table_.Count([this, id = job.id(), incident] {
     spdlog::warn("job {}: incident ({}): {}", id, incident.rule(), incident.message());
     metrics_->IncidentSeen(incident.rule());
@@ -73,7 +70,10 @@ void JobManager::OnIncident(const Job& job, const training::v1::Incident& incide
 }
 
 void JobManager::OnEvaluated(const Job& job, const training::v1::Evaluation& evaluation) {
-  *table_.EditVolatile(job.id())->mutable_evaluation() = evaluation;
+  *table_.Edit(job.id())->mutable_evaluation() = evaluation;
+  training::v1::JobEvent event;
+  *event.mutable_evaluated() = evaluation;
+  table_.AddEvent(job.id(), std::move(event));
   table_.Count([this, evaluation] { metrics_->Evaluated(evaluation.loss()); });
 }
 

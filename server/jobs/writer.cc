@@ -1,13 +1,16 @@
 #include "server/jobs/writer.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
 namespace {
 
+constexpr absl::Duration kTick = absl::Milliseconds(200);
 constexpr absl::Duration kRetryPause = absl::Seconds(1);
 
 }  // namespace
@@ -54,12 +57,19 @@ void Writer::Loop() {
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stopping_ || !waiting_.empty();
       };
-      mutex_.Await(absl::Condition(&ready));
-      if (waiting_.empty()) return;
+      // Without changes the table may have something to write all the same.
+      mutex_.AwaitWithDeadline(absl::Condition(&ready), std::min(table_->NextDue(), next_tick_));
+      if (stopping_ && waiting_.empty()) break;
       changes.swap(waiting_);
+    }
+    if (absl::Now() >= next_tick_) {
+      next_tick_ = absl::Now() + kTick;
+      // One that is refused is made up for by the next.
+      changes.push_back({on_tick_, [](const absl::Status&) {}});
     }
     ApplyAll(std::move(changes));
   }
+  SetStoreStatus(table_->Flush());
 }
 
 void Writer::ApplyAll(std::deque<Change> changes) {

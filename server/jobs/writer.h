@@ -3,10 +3,12 @@
 #include <deque>
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "server/jobs/job_table.h"
 
 namespace genesis {
@@ -15,7 +17,8 @@ namespace genesis {
 // commits them in one transaction (so a burst costs one fsync) and only then lets anybody know.
 // Failure: when the store refuses a commit, changes that have an answer to give (`refused`) give
 // it; the rest, facts from workers, are tried again every second until the store takes them, and
-// store_status() tells readiness why.
+// store_status() tells readiness why. What the table owes by itself (lazy events, retention) is
+// written when it is due, or at the end.
 class Writer {
  public:
   struct Change {
@@ -24,7 +27,9 @@ class Writer {
     std::function<void(const absl::Status&)> refused;
   };
 
-  explicit Writer(JobTable* table) : table_(table) {}
+  // `on_tick` runs a few times a second as a change of its own: for what depends on time alone.
+  Writer(JobTable* table, std::function<void()> on_tick)
+      : table_(table), on_tick_(std::move(on_tick)) {}
   ~Writer() { Stop(); }
 
   void Start();
@@ -39,6 +44,8 @@ class Writer {
   void SetStoreStatus(const absl::Status& status);
 
   JobTable* const table_;
+  const std::function<void()> on_tick_;
+  absl::Time next_tick_ = absl::InfinitePast();  // The thread's own.
   std::thread thread_;
   mutable absl::Mutex mutex_;
   std::deque<Change> waiting_ ABSL_GUARDED_BY(mutex_);

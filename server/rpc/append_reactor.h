@@ -4,6 +4,7 @@
 
 #include "genesis/training/v1/training_service.grpc.pb.h"
 #include "metrics/metrics.h"
+#include "server/api/api_gate.h"
 #include "server/datasets/replay_store.h"
 
 namespace genesis {
@@ -13,7 +14,7 @@ namespace genesis {
 // client's last message, at the first fault, on cancel, or when the server shuts down; an append
 // that is under way is ended first. Is counted then, and deletes itself.
 grpc::ServerReadReactor<training::v1::AppendTrajectoriesRequest>* StartAppend(
-    grpc::CallbackServerContext* context, ReplayStore* store, Metrics* metrics,
+    const ApiCall& call, grpc::CallbackServerContext* context, ReplayStore* store, Metrics* metrics,
     training::v1::AppendTrajectoriesResponse* response);
 
 }  // namespace genesis

@@ -1,61 +1,54 @@
 #pragma once
 
-#include <functional>
-
 #include "genesis/training/v1/training_service.grpc.pb.h"
-#include "metrics/metrics.h"
+#include "server/api/api_gate.h"
+#include "server/api/training_api.h"
 #include "server/datasets/replay_store.h"
-#include "server/jobs/job_manager.h"
 
 namespace genesis {
 
-// TrainingService over JobManager. Holds no state: each method checks, calls the core, maps the
-// status once and counts. No method waits; a reactor that waits for the core is finished by it.
+// TrainingService over gRPC: admits the call, hands unary ones to TrainingApi and streams to a
+// reactor of their own, maps the status once and counts. Holds no state and never waits.
 class TrainingServiceImpl final : public training::v1::TrainingService::CallbackService {
  public:
-  using InfoSource = std::function<training::v1::GetServerInfoResponse()>;
+  struct Parts {
+    ApiGate* gate;
+    TrainingApi* api;
+    JobManager* jobs;
+    ReplayStore* datasets;
+    CheckpointFiles* files;
+    Metrics* metrics;
+  };
+  explicit TrainingServiceImpl(Parts parts) : parts_(parts) {}
 
-  TrainingServiceImpl(JobManager* jobs, ReplayStore* datasets, Metrics* metrics, InfoSource info)
-      : jobs_(jobs), datasets_(datasets), metrics_(metrics), info_(std::move(info)) {}
+#define GENESIS_UNARY(Name)                                                  \
+  grpc::ServerUnaryReactor* Name(grpc::CallbackServerContext* context,       \
+                                 const training::v1::Name##Request* request, \
+                                 training::v1::Name##Response* response) override;
+  GENESIS_UNARY_METHODS(GENESIS_UNARY)
+#undef GENESIS_UNARY
 
-  grpc::ServerUnaryReactor* Train(grpc::CallbackServerContext* context,
-                                  const training::v1::TrainRequest* request,
-                                  training::v1::TrainResponse* response) override;
-  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
-                                   const training::v1::GetJobRequest* request,
-                                   training::v1::GetJobResponse* response) override;
-  grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context,
-                                     const training::v1::ListJobsRequest* request,
-                                     training::v1::ListJobsResponse* response) override;
   grpc::ServerWriteReactor<training::v1::WatchJobResponse>* WatchJob(
       grpc::CallbackServerContext* context, const training::v1::WatchJobRequest* request) override;
-  grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context,
-                                      const training::v1::CancelJobRequest* request,
-                                      training::v1::CancelJobResponse* response) override;
-  grpc::ServerUnaryReactor* Checkpoint(grpc::CallbackServerContext* context,
-                                       const training::v1::CheckpointRequest* request,
-                                       training::v1::CheckpointResponse* response) override;
-  grpc::ServerUnaryReactor* ListCheckpoints(
-      grpc::CallbackServerContext* context, const training::v1::ListCheckpointsRequest* request,
-      training::v1::ListCheckpointsResponse* response) override;
-  grpc::ServerUnaryReactor* Stats(grpc::CallbackServerContext* context,
-                                  const training::v1::StatsRequest* request,
-                                  training::v1::StatsResponse* response) override;
-  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
-                                          const training::v1::GetServerInfoRequest* request,
-                                          training::v1::GetServerInfoResponse* response) override;
   grpc::ServerReadReactor<training::v1::AppendTrajectoriesRequest>* AppendTrajectories(
       grpc::CallbackServerContext* context,
       training::v1::AppendTrajectoriesResponse* response) override;
+  grpc::ServerWriteReactor<training::v1::DownloadCheckpointResponse>* DownloadCheckpoint(
+      grpc::CallbackServerContext* context,
+      const training::v1::DownloadCheckpointRequest* request) override;
+  grpc::ServerReadReactor<training::v1::ImportCheckpointRequest>* ImportCheckpoint(
+      grpc::CallbackServerContext* context,
+      training::v1::ImportCheckpointResponse* response) override;
 
  private:
-  // Finishes a unary call: maps the status, counts it.
-  void Reply(grpc::ServerUnaryReactor* reactor, const char* method, const absl::Status& status);
+  template <typename Request, typename Response>
+  using Method = void (TrainingApi::*)(const Caller&, const Request&, const Answer<Response>&);
 
-  JobManager* const jobs_;
-  ReplayStore* const datasets_;
-  Metrics* const metrics_;
-  const InfoSource info_;
+  template <typename Request, typename Response>
+  grpc::ServerUnaryReactor* Serve(grpc::CallbackServerContext* context, const Request* request,
+                                  Response* response, Method<Request, Response> method);
+
+  const Parts parts_;
 };
 
 }  // namespace genesis

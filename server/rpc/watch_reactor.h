@@ -2,19 +2,16 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <string>
-
 #include "genesis/training/v1/training_service.grpc.pb.h"
-#include "metrics/metrics.h"
+#include "server/api/api_gate.h"
 #include "server/jobs/job_manager.h"
 
 namespace genesis {
 
-// Starts the reactor of one WatchJob call. It keeps one snapshot, the newest, while a write is
-// under way; finishes after the final state, on cancel, or when the server shuts down; is counted
-// then, and deletes itself.
-grpc::ServerWriteReactor<training::v1::WatchJobResponse>* StartWatch(JobManager* jobs,
-                                                                     Metrics* metrics,
-                                                                     const std::string& job_id);
+// Starts the reactor of one WatchJob call. It keeps the newest snapshot and a bounded number of
+// events while a write is under way; finishes when the final state and all events are sent, on
+// cancel, or when the server shuts down; is counted then, and deletes itself.
+grpc::ServerWriteReactor<training::v1::WatchJobResponse>* StartWatch(
+    const ApiCall& call, JobManager* jobs, const training::v1::WatchJobRequest& request);
 
 }  // namespace genesis

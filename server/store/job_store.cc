@@ -1,119 +1,70 @@
 #include "server/store/job_store.h"
 
-#include <google/protobuf/util/time_util.h>
-
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "config/job_names.h"
+#include "server/store/schema.h"
+#include "spdlog/spdlog.h"
 
 namespace genesis {
 namespace {
 
-using google::protobuf::util::TimeUtil;
+// More than the check of 10,000 jobs takes, and little beside the time to be ready in.
+constexpr absl::Duration kQuickCheckLimit = absl::Milliseconds(250);
+constexpr int64_t kEventsPerJob = 1000;
 
-// What brings the schema from each version to the next; the first makes it from nothing.
-constexpr const char* kMigrations[] = {R"sql(
-CREATE TABLE jobs(
-  id TEXT PRIMARY KEY,
-  ordinal INTEGER NOT NULL UNIQUE,
-  state TEXT NOT NULL,
-  reason TEXT NOT NULL,
-  create_time TEXT NOT NULL,
-  job BLOB NOT NULL
-) STRICT;
-CREATE TABLE job_moves(
-  job_id TEXT NOT NULL,
-  time TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
-  from_state TEXT NOT NULL,
-  to_state TEXT NOT NULL,
-  reason TEXT NOT NULL
-) STRICT;
-CREATE INDEX job_moves_by_job ON job_moves(job_id);
-CREATE TABLE checkpoints(
-  id TEXT PRIMARY KEY,
-  job_id TEXT NOT NULL,
-  step INTEGER NOT NULL,
-  path TEXT NOT NULL,
-  checkpoint BLOB NOT NULL
-) STRICT;
-PRAGMA user_version = 1;
-)sql",
-                                       R"sql(
-CREATE TABLE baselines(
-  workload BLOB PRIMARY KEY,
-  job_id TEXT NOT NULL,
-  time TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
-  curve BLOB NOT NULL
-) STRICT;
-PRAGMA user_version = 2;
-)sql"};
-constexpr int64_t kSchemaVersion = std::size(kMigrations);
+// What an operator does about a store that cannot be opened.
+absl::Status WithAdvice(const absl::Status& status, const std::string& path) {
+  const char* advice = "";
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+      advice =
+          "; another process holds it (fuser names which): end that, then start genesisd again";
+      break;
+    case absl::StatusCode::kResourceExhausted:
+      advice = "; free some space, or choose another folder with --data-dir";
+      break;
+    case absl::StatusCode::kDataLoss:
+      advice =
+          "; restore it from the newest file in backups beside it, or move it away to begin anew";
+      break;
+    case absl::StatusCode::kFailedPrecondition:
+      if (absl::StrContains(status.message(), "schema")) return status;
+      advice = "; mend its owner and permissions, and those of its folder";
+      break;
+    default:
+      return status;
+  }
+  const std::string about =
+      absl::StrContains(status.message(), path) ? "" : absl::StrCat(" (", path, ")");
+  return absl::Status(status.code(), absl::StrCat(status.message(), about, advice));
+}
+
+absl::Status CheckStore(Database& database, const JobStore::Options& options,
+                        const std::string& path) {
+  const bool full = options.check == Database::Check::kFull;
+  absl::Status status =
+      database.RunCheck(options.check, full ? absl::InfiniteDuration() : kQuickCheckLimit);
+  if (!absl::IsDeadlineExceeded(status)) return status;
+  spdlog::info(
+      "the store {} is too large to be checked whole within {} at every start; no fault "
+      "was found so far (store.check: full takes the time)",
+      path, absl::FormatDuration(kQuickCheckLimit));
+  return absl::OkStatus();
+}
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const std::string& dir) {
-  absl::StatusOr<std::unique_ptr<Database>> database = Database::Open(dir + "/jobs.db");
-  if (!database.ok()) return database.status();
-  std::unique_ptr<JobStore> store(new JobStore(*std::move(database)));
-  const absl::Status migrated = store->Migrate();
-  if (!migrated.ok()) return migrated;
-  return store;
-}
-
-absl::StatusOr<int64_t> JobStore::SchemaVersion() {
-  absl::StatusOr<Statement> query = database_->Prepare("PRAGMA user_version");
-  if (!query.ok()) return query.status();
-  const absl::StatusOr<bool> row = query->Step();
-  if (!row.ok()) return row.status();
-  return query->Int(0);
-}
-
-absl::Status JobStore::Migrate() {
-  const absl::StatusOr<int64_t> version = SchemaVersion();
-  if (!version.ok()) return version.status();
-  if (*version > kSchemaVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the store has schema ", *version, ", this genesisd knows up to ",
-                     kSchemaVersion, "; run the newer genesisd, or another --data-dir"));
-  }
-  if (*version == kSchemaVersion) return absl::OkStatus();
-  absl::Status status = Begin();
-  for (int64_t i = *version; i < kSchemaVersion && status.ok(); ++i) {
-    status = database_->Execute(kMigrations[i]);
-  }
-  if (status.ok()) return Commit();
-  Rollback();
-  return status;
-}
-
-absl::StatusOr<std::vector<training::v1::Job>> JobStore::LoadJobs() {
-  absl::StatusOr<Statement> query = database_->Prepare("SELECT id, job FROM jobs ORDER BY ordinal");
-  if (!query.ok()) return query.status();
-  std::vector<training::v1::Job> jobs;
-  for (;;) {
-    const absl::StatusOr<bool> row = query->Step();
-    if (!row.ok()) return row.status();
-    if (!*row) return jobs;
-    if (!jobs.emplace_back().ParseFromString(query->Text(1))) {
-      return absl::DataLossError(absl::StrCat("the store's record of job ", query->Text(0),
-                                              " cannot be read; restore jobs.db from a backup"));
-    }
-  }
-}
-
-absl::StatusOr<std::vector<training::v1::Checkpoint>> JobStore::LoadCheckpoints() {
-  absl::StatusOr<Statement> query =
-      database_->Prepare("SELECT id, checkpoint FROM checkpoints ORDER BY rowid");
-  if (!query.ok()) return query.status();
-  std::vector<training::v1::Checkpoint> checkpoints;
-  for (;;) {
-    const absl::StatusOr<bool> row = query->Step();
-    if (!row.ok()) return row.status();
-    if (!*row) return checkpoints;
-    if (!checkpoints.emplace_back().ParseFromString(query->Text(1))) {
-      return absl::DataLossError(absl::StrCat("the store's record of checkpoint ", query->Text(0),
-                                              " cannot be read; restore jobs.db from a backup"));
-    }
-  }
+absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const std::string& dir,
+                                                         const Options& options) {
+  const std::string path = dir + "/jobs.db";
+  Database::Options connection;
+  connection.wait = options.wait;
+  absl::StatusOr<std::unique_ptr<Database>> database = Database::Open(path, connection);
+  if (!database.ok()) return WithAdvice(database.status(), path);
+  absl::Status status = CheckStore(**database, options, path);
+  if (status.ok()) status = BringUpSchema(**database);
+  if (!status.ok()) return WithAdvice(status, path);
+  return std::unique_ptr<JobStore>(new JobStore(*std::move(database), path));
 }
 
 absl::Status JobStore::Begin() { return database_->Execute("BEGIN IMMEDIATE"); }
@@ -129,36 +80,80 @@ void JobStore::Rollback() {
   database_->Execute("ROLLBACK").IgnoreError();
 }
 
-absl::Status JobStore::PutJob(const training::v1::Job& job) {
-  absl::StatusOr<Statement> put = database_->Prepare(
-      "INSERT INTO jobs(id, ordinal, state, reason, create_time, job) "
-      "VALUES(?1, (SELECT coalesce(max(ordinal), 0) + 1 FROM jobs), ?2, ?3, ?4, ?5) "
-      "ON CONFLICT(id) DO UPDATE SET state = ?2, reason = ?3, job = ?5");
-  if (!put.ok()) return put.status();
-  return put->Bind(1, job.id())
-      .Bind(2, JobStateName(job.state()))
-      .Bind(3, job.state_reason())
-      .Bind(4, TimeUtil::ToString(job.create_time()))
-      .BindBlob(5, job.SerializeAsString())
-      .Run();
+absl::Status JobStore::RunOn(const char* sql, const std::string& text) {
+  absl::StatusOr<Statement> statement = database_->Prepare(sql);
+  if (!statement.ok()) return statement.status();
+  return statement->Bind(1, text).Run();
 }
 
-absl::Status JobStore::AddMove(const std::string& job_id, training::v1::JobState from,
-                               training::v1::JobState to, const std::string& reason) {
-  absl::StatusOr<Statement> add = database_->Prepare(
-      "INSERT INTO job_moves(job_id, from_state, to_state, reason) VALUES(?1, ?2, ?3, ?4)");
-  if (!add.ok()) return add.status();
-  return add->Bind(1, job_id)
-      .Bind(2, JobStateName(from))
-      .Bind(3, JobStateName(to))
-      .Bind(4, reason)
-      .Run();
+absl::Status JobStore::PutJob(int64_t ordinal, const training::v1::Job& job) {
+  return WriteJobRows(*database_, ordinal, job);
+}
+
+absl::Status JobStore::RemoveJob(const std::string& id, bool with_checkpoints) {
+  absl::Status status;
+  for (const char* sql :
+       {"DELETE FROM job_labels WHERE ordinal = (SELECT ordinal FROM jobs WHERE id = ?1)",
+        "DELETE FROM job_records WHERE ordinal = (SELECT ordinal FROM jobs WHERE id = ?1)",
+        "DELETE FROM events WHERE job_id = ?1", "DELETE FROM jobs WHERE id = ?1"}) {
+    if (status.ok()) status = RunOn(sql, id);
+  }
+  if (!status.ok() || !with_checkpoints) return status;
+  return RunOn("DELETE FROM checkpoints WHERE job_id = ?1", id);
+}
+
+absl::StatusOr<int64_t> JobStore::AddEvent(const std::string& job_id,
+                                           const training::v1::JobEvent& event) {
+  return WriteEventRow(*database_, job_id, event);
+}
+
+absl::Status JobStore::PruneEvents(const std::string& job_id) {
+  absl::StatusOr<Statement> prune = database_->Prepare(
+      "DELETE FROM events WHERE job_id = ?1 AND sequence <= (SELECT sequence FROM events "
+      "WHERE job_id = ?1 ORDER BY sequence DESC LIMIT 1 OFFSET ?2)");
+  if (!prune.ok()) return prune.status();
+  return prune->Bind(1, job_id).Bind(2, kEventsPerJob).Run();
+}
+
+absl::StatusOr<std::vector<JobStore::Forgotten>> JobStore::ForgetEnded(int64_t most,
+                                                                       int64_t ended_before,
+                                                                       int64_t batch) {
+  std::vector<Forgotten> forgotten;
+  {
+    absl::StatusOr<Statement> oldest = database_->Prepare(
+        "SELECT id, state, end_time FROM jobs WHERE end_time IS NOT NULL "
+        "ORDER BY end_time, ordinal LIMIT ?1");
+    if (!oldest.ok()) return oldest.status();
+    oldest->Bind(1, batch);
+    for (;;) {
+      const absl::StatusOr<bool> row = oldest->Step();
+      if (!row.ok()) return row.status();
+      const auto taken = static_cast<int64_t>(forgotten.size());
+      if (!*row || (taken >= most && oldest->Int(2) >= ended_before)) break;
+      Forgotten& each = forgotten.emplace_back();
+      each.id = oldest->Text(0);
+      training::v1::JobState_Parse(absl::StrCat("JOB_STATE_", oldest->Text(1)), &each.state);
+    }
+  }
+  for (const Forgotten& each : forgotten) {
+    absl::Status status = RemoveJob(each.id, /*with_checkpoints=*/false);
+    if (!status.ok()) return status;
+  }
+  return forgotten;
+}
+
+absl::Status JobStore::PutFact(const std::string& key, const std::string& value) {
+  absl::StatusOr<Statement> put = database_->Prepare(
+      "INSERT INTO facts(key, value) VALUES(?1, ?2) ON CONFLICT(key) DO UPDATE SET value = ?2");
+  if (!put.ok()) return put.status();
+  return put->Bind(1, key).BindBlob(2, value).Run();
 }
 
 absl::Status JobStore::PutCheckpoint(const training::v1::Checkpoint& checkpoint) {
+  // REPLACE gives a checkpoint that is written again the place of the newest.
   absl::StatusOr<Statement> put = database_->Prepare(
-      "INSERT INTO checkpoints(id, job_id, step, path, checkpoint) VALUES(?1, ?2, ?3, ?4, ?5) "
-      "ON CONFLICT(id) DO UPDATE SET step = ?3, path = ?4, checkpoint = ?5");
+      "INSERT OR REPLACE INTO checkpoints(id, job_id, step, path, checkpoint) "
+      "VALUES(?1, ?2, ?3, ?4, ?5)");
   if (!put.ok()) return put.status();
   return put->Bind(1, checkpoint.id())
       .Bind(2, checkpoint.job_id())
@@ -197,9 +192,7 @@ absl::Status JobStore::PutBaseline(const std::string& workload, const std::strin
 }
 
 absl::Status JobStore::RemoveCheckpoint(const std::string& id) {
-  absl::StatusOr<Statement> remove = database_->Prepare("DELETE FROM checkpoints WHERE id = ?1");
-  if (!remove.ok()) return remove.status();
-  return remove->Bind(1, id).Run();
+  return RunOn("DELETE FROM checkpoints WHERE id = ?1", id);
 }
 
 }  // namespace genesis

@@ -1,46 +1,72 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "genesis/training/v1/event.pb.h"
 #include "genesis/training/v1/job.pb.h"
+#include "server/store/reader_pool.h"
 #include "server/store/sqlite.h"
 
 namespace genesis {
 
-// What the daemon must not forget: jobs, their moves, their checkpoints.
-// Purpose: durable truth behind JobManager; owner: the daemon; used by the writer thread only (and
-// before it starts). Failure: any call may return the store's status; nothing is half written,
-// because every change is made between Begin and Commit.
-//
-// Schema 2 (PRAGMA user_version), readable with the sqlite3 shell; older ones are brought up to it:
-//   jobs(id, ordinal, state, reason, create_time, job)  job is a serialized training.v1.Job
-//   job_moves(job_id, time, from_state, to_state, reason)
-//   checkpoints(id, job_id, step, path, checkpoint)  checkpoint is a serialized Checkpoint
-//   baselines(workload, job_id, time, curve)  curve is a serialized LossCurve of a job in FP32
+// What the daemon must not forget: jobs, what happened to them, their checkpoints; see schema.h.
+// Purpose: durable truth behind JobManager. Owner: the daemon. Threads: the writer's (and before it
+// starts), but for readers(). Failure: any call may return the store's status; nothing is half
+// written, because every change is made between Begin and Commit.
 class JobStore {
  public:
-  // Opens or creates <dir>/jobs.db. FAILED_PRECONDITION for a schema newer than this program's.
-  static absl::StatusOr<std::unique_ptr<JobStore>> Open(const std::string& dir);
+  struct Options {
+    Database::Check check = Database::Check::kQuick;
+    absl::Duration wait = absl::Seconds(5);  // For another process that holds the file.
+  };
+  // Opens or creates <dir>/jobs.db, checks it and brings its schema up. The quick check is given up
+  // after a quarter of a second, for start-up must not grow with the store; the full one is not.
+  // Failure as of Database, and FAILED_PRECONDITION for a newer schema; every message says how to
+  // go on.
+  static absl::StatusOr<std::unique_ptr<JobStore>> Open(const std::string& dir,
+                                                        const Options& options);
+  static absl::StatusOr<std::unique_ptr<JobStore>> Open(const std::string& dir) {
+    return Open(dir, Options());
+  }
 
-  // In the order of acceptance.
-  absl::StatusOr<std::vector<training::v1::Job>> LoadJobs();
-  // Oldest first.
-  absl::StatusOr<std::vector<training::v1::Checkpoint>> LoadCheckpoints();
+  // The writer's connection, for the questions of store_reads.h.
+  Database& database() { return *database_; }
+  // Connections for every other thread.
+  ReaderPool& readers() { return readers_; }
 
   absl::Status Begin();
   absl::Status Commit();
   void Rollback();
 
-  // Inserts or replaces by id; keeps the order of acceptance.
-  absl::Status PutJob(const training::v1::Job& job);
-  absl::Status AddMove(const std::string& job_id, training::v1::JobState from,
-                       training::v1::JobState to, const std::string& reason);
+  // Inserts or replaces by ordinal, the job's place in the order of acceptance.
+  absl::Status PutJob(int64_t ordinal, const training::v1::Job& job);
+  // With its events; its checkpoints only when asked to.
+  absl::Status RemoveJob(const std::string& id, bool with_checkpoints);
+  // Returns the event's sequence, which is above all before it.
+  absl::StatusOr<int64_t> AddEvent(const std::string& job_id, const training::v1::JobEvent& event);
+  // All but the newest 1000 of the job go.
+  absl::Status PruneEvents(const std::string& job_id);
+
+  struct Forgotten {
+    std::string id;
+    training::v1::JobState state;
+  };
+  // Removes the jobs that ended first, with their events, not their checkpoints: as many as `most`,
+  // and all that ended before `ended_before` (seconds since 1970), at most `batch` in all.
+  absl::StatusOr<std::vector<Forgotten>> ForgetEnded(int64_t most, int64_t ended_before,
+                                                     int64_t batch);
+
   absl::Status PutCheckpoint(const training::v1::Checkpoint& checkpoint);
   absl::Status RemoveCheckpoint(const std::string& id);
+  absl::Status PutFact(const std::string& key, const std::string& value);
 
   // Losses of the newest finished FP32 job of a workload (WorkloadKey); empty when there are none.
   absl::StatusOr<training::v1::LossCurve> FindBaseline(const std::string& workload);
@@ -49,11 +75,12 @@ class JobStore {
                            const training::v1::LossCurve& curve);
 
  private:
-  explicit JobStore(std::unique_ptr<Database> database) : database_(std::move(database)) {}
-  absl::Status Migrate();
-  absl::StatusOr<int64_t> SchemaVersion();
+  JobStore(std::unique_ptr<Database> database, const std::string& path)
+      : database_(std::move(database)), readers_(path) {}
+  absl::Status RunOn(const char* sql, const std::string& text);
 
-  std::unique_ptr<Database> database_;
+  const std::unique_ptr<Database> database_;
+  ReaderPool readers_;
 };
 
 }  // namespace genesis

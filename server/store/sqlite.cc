@@ -2,7 +2,11 @@
 
 #include <sqlite3.h>
 
+#include <thread>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/synchronization/notification.h"
 
 namespace genesis {
 namespace {
@@ -20,6 +24,12 @@ absl::Status ToStatus(sqlite3* handle, const std::string& what) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
       return absl::DataLossError(message);
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+    case SQLITE_PERM:
+      return absl::FailedPreconditionError(message);
+    case SQLITE_INTERRUPT:
+      return absl::DeadlineExceededError(message);
     default:
       return absl::InternalError(message);
   }
@@ -41,6 +51,11 @@ Statement& Statement::Bind(int index, int64_t value) {
 
 Statement& Statement::BindBlob(int index, const std::string& bytes) {
   sqlite3_bind_blob64(statement_, index, bytes.data(), bytes.size(), SQLITE_TRANSIENT);
+  return *this;
+}
+
+Statement& Statement::BindNull(int index) {
+  sqlite3_bind_null(statement_, index);
   return *this;
 }
 
@@ -71,17 +86,26 @@ std::string Statement::Text(int column) const {
 
 int64_t Statement::Int(int column) const { return sqlite3_column_int64(statement_, column); }
 
-absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path,
+                                                         const Options& options) {
+  const bool writes = options.access == Access::kReadWrite;
   sqlite3* handle = nullptr;
-  const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
+  const int flags = (writes ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY) |
+                    SQLITE_OPEN_NOMUTEX;
   const int result = sqlite3_open_v2(path.c_str(), &handle, flags, nullptr);
   std::unique_ptr<Database> database(new Database(handle, path));
   if (result != SQLITE_OK) return database->Error("cannot open the store");
-  sqlite3_busy_timeout(handle, 5000);
-  for (const char* pragma : {"PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL"}) {
-    const absl::Status status = database->Execute(pragma);
-    if (!status.ok()) return status;
+  sqlite3_busy_timeout(handle, static_cast<int>(absl::ToInt64Milliseconds(options.wait)));
+  // SQLite opens a file that may not be written for reading alone.
+  if (writes && sqlite3_db_readonly(handle, "main") == 1) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot open the store ", path, ": it may not be written"));
   }
+  absl::Status status = database->Execute(absl::StrCat("PRAGMA cache_size=-", options.cache_kib));
+  for (const char* pragma : {"PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL"}) {
+    if (status.ok() && writes) status = database->Execute(pragma);
+  }
+  if (!status.ok()) return status;
   return database;
 }
 
@@ -100,6 +124,28 @@ absl::StatusOr<Statement> Database::Prepare(const std::string& sql) {
     return Error("the store refused a statement");
   }
   return Statement(statement);
+}
+
+int64_t Database::LastInsertId() const { return sqlite3_last_insert_rowid(handle_); }
+
+absl::Status Database::RunCheck(Check check, absl::Duration limit) {
+  absl::StatusOr<Statement> query =
+      Prepare(check == Check::kQuick ? "PRAGMA quick_check(1)" : "PRAGMA integrity_check(1)");
+  if (!query.ok()) return query.status();
+  absl::Notification done;
+  std::thread timer([&] {
+    if (!done.WaitForNotificationWithTimeout(limit)) sqlite3_interrupt(handle_);
+  });
+  const absl::StatusOr<bool> row = query->Step();
+  done.Notify();
+  timer.join();
+  if (!row.ok()) return row.status();
+  const std::string found = *row ? query->Text(0) : "";
+  if (found == "ok") return absl::OkStatus();
+  // SQLite heads its list, and puts each fault on a line of its own.
+  const std::string fault =
+      absl::StrReplaceAll(found, {{"*** in database main ***\n", ""}, {"\n", "; "}});
+  return absl::DataLossError(absl::StrCat("the store ", path_, " is damaged: ", fault));
 }
 
 absl::Status Database::Error(const std::string& what) const {

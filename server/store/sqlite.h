@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 struct sqlite3;
 struct sqlite3_stmt;
@@ -26,6 +27,7 @@ class Statement {
   Statement& Bind(int index, const std::string& text);
   Statement& Bind(int index, int64_t value);
   Statement& BindBlob(int index, const std::string& bytes);
+  Statement& BindNull(int index);
 
   // Runs to completion and resets, for statements that return no rows.
   absl::Status Run();
@@ -41,16 +43,37 @@ class Statement {
 };
 
 // One SQLite connection. Used by one thread at a time; errors carry SQLite's own text and the path.
+// Failure: RESOURCE_EXHAUSTED disk full, UNAVAILABLE held by another process, DATA_LOSS damaged,
+// FAILED_PRECONDITION may not be written, INTERNAL anything else.
 class Database {
  public:
-  // Opens or creates `path` with WAL and synchronous=FULL: a commit is on disk when it returns.
-  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path);
+  enum class Access { kReadWrite, kReadOnly };
+  struct Options {
+    Access access = Access::kReadWrite;
+    absl::Duration wait = absl::Seconds(5);  // For another process that holds the file.
+    int cache_kib = 2000;                    // Pages that the connection keeps in memory.
+  };
+  enum class Check { kQuick, kFull };
+
+  // Opens `path`; kReadWrite creates it, with WAL and synchronous=FULL: a commit is on disk when it
+  // returns.
+  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path,
+                                                        const Options& options);
+  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path) {
+    return Open(path, Options());
+  }
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
 
   absl::Status Execute(const std::string& sql);
   absl::StatusOr<Statement> Prepare(const std::string& sql);
+  // The row that the newest INSERT made.
+  int64_t LastInsertId() const;
+
+  // Reads the whole file: DATA_LOSS with the first fault, DEADLINE_EXCEEDED when `limit` passed
+  // before the end. kQuick leaves out whether indexes and rows agree, which takes most of the time.
+  absl::Status RunCheck(Check check, absl::Duration limit);
 
  private:
   Database(sqlite3* handle, std::string path) : handle_(handle), path_(std::move(path)) {}

@@ -14,6 +14,10 @@ struct WorkerExit {
   std::string job_id;  // Empty when it never had one.
   int64_t claim = 0;
   ProcessExit exit;
+  // An earlier daemon had started it, and it did not attach to this one.
+  bool never_back = false;
+  // Why the pool ended it by force, one sentence; empty when it ended by itself.
+  std::string forced;
   std::vector<std::string> log_tail;  // Its last output, at most 50 lines.
 };
 
@@ -25,6 +29,11 @@ class WorkerEvents {
   virtual void OnCapacity() = 0;
   // Events of one worker come in the order it sent them.
   virtual void OnWorkerEvent(const training::v1::AttachRequest& event) = 0;
+  // A worker that held the job through a restart of the daemon, or through a broken stream, is
+  // back; what was asked of it meanwhile it does not know.
+  virtual void OnWorkerBack(const std::string& job_id, int64_t claim) = 0;
+  // The worker makes no progress, says `what`; it is being ended.
+  virtual void OnWorkerHung(const std::string& job_id, int64_t claim, const std::string& what) = 0;
   // After the last event of that worker.
   virtual void OnWorkerGone(const WorkerExit& exit) = 0;
 };

@@ -1,39 +1,60 @@
+// What others ask of the pool. Its thread is in worker_pool_thread.cc.
 #include "server/workers/worker_pool.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/workers/log_tail.h"
+#include "config/timestamp.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
 namespace {
 
-constexpr absl::Duration kFirstPause = absl::Seconds(1);
-constexpr absl::Duration kLongestPause = absl::Seconds(30);
-// Between rounds when no process, stream or caller has news: how late a deadline may be noticed.
-constexpr int kRoundMs = 200;
+using training::v1::AttachRequest;
+using training::v1::AttachResponse;
 
-std::string DescribeExit(const ProcessExit& exit) {
-  return exit.signal != 0 ? absl::StrCat("ended by signal ", exit.signal)
-                          : absl::StrCat("exited with ", exit.exit_code);
-}
+// A worker without a job that closed its stream has nothing left to do.
+constexpr absl::Duration kIdleExit = absl::Seconds(30);
 
 }  // namespace
 
 WorkerPool::WorkerPool(Options options)
-    : options_(std::move(options)), wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+    : options_(std::move(options)),
+      wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      devices_(options_.devices) {}
 
 WorkerPool::~WorkerPool() {
   Stop(absl::ZeroDuration());
   close(wake_fd_);
+}
+
+bool WorkerPool::Adopt(const training::v1::WorkerProcessRef& ref, const std::string& job_id,
+                       int64_t claim, int64_t acknowledged, int64_t memory_bytes) {
+  absl::StatusOr<WorkerProcess> process = WorkerProcess::Adopt(ref.pid(), ref.start_ticks());
+  if (!process.ok()) return false;
+  absl::MutexLock lock(&mutex_);
+  const bool known = std::any_of(options_.devices.names.begin(), options_.devices.names.end(),
+                                 [&](const std::string& name) { return name == ref.device(); });
+  if (!known) {
+    process->Signal(SIGTERM);
+    return false;
+  }
+  Worker& worker = workers_.emplace(ref.worker_id(), *std::move(process)).first->second;
+  worker.device_name = ref.device();
+  worker.was_attached = true;
+  worker.adopted = true;
+  worker.job_id = job_id;
+  worker.claim = claim;
+  worker.acknowledged = acknowledged;
+  worker.end_at = absl::Now() + options_.reattach_timeout;
+  worker.end_reason = "it did not attach again after the daemon was restarted";
+  Take(worker, memory_bytes);
+  return true;
 }
 
 void WorkerPool::Start(WorkerEvents* events) {
@@ -47,7 +68,8 @@ void WorkerPool::Stop(absl::Duration grace) {
     stopping_ = true;
     for (auto& [id, worker] : workers_) {
       worker.process.Signal(SIGTERM);
-      worker.kill_at = std::min(worker.kill_at, absl::Now() + grace);
+      worker.terminated = true;
+      worker.end_at = std::min(worker.end_at, absl::Now() + grace);
     }
   }
   Wake();
@@ -62,13 +84,36 @@ void WorkerPool::Drain() {
   }
 }
 
-std::optional<WorkerPool::Lease> WorkerPool::Reserve() {
+void WorkerPool::Take(Worker& worker, int64_t memory_bytes) {
+  DeviceTable::Device& device = devices_.Get(worker.device_name);
+  worker.leased = true;
+  worker.memory_bytes = memory_bytes;
+  ++device.busy;
+  device.reserved_bytes += memory_bytes;
+}
+
+void WorkerPool::GiveBack(Worker& worker) {
+  if (!worker.leased) return;
+  DeviceTable::Device& device = devices_.Get(worker.device_name);
+  worker.leased = false;
+  --device.busy;
+  device.reserved_bytes -= worker.memory_bytes;
+}
+
+std::optional<WorkerPool::Lease> WorkerPool::Reserve(int64_t memory_bytes) {
   absl::MutexLock lock(&mutex_);
-  if (draining_ || stopping_ || CountLocked().busy >= options_.slots) return std::nullopt;
+  if (draining_ || stopping_) return std::nullopt;
   for (auto& [id, worker] : workers_) {
-    if (!worker.attached || worker.attached_ended || worker.leased || worker.exit) continue;
-    worker.leased = true;
-    return Lease{id, worker.device};
+    if (worker.link == nullptr || worker.leased || worker.retiring || worker.exit) continue;
+    if (!devices_.HasRoom(devices_.Get(worker.device_name), memory_bytes, absl::Now())) continue;
+    Take(worker, memory_bytes);
+    Lease lease;
+    lease.device = worker.device;
+    lease.worker.set_worker_id(id);
+    lease.worker.set_pid(worker.process.pid());
+    lease.worker.set_start_ticks(worker.process.start_ticks());
+    lease.worker.set_device(worker.device_name);
+    return lease;
   }
   return std::nullopt;
 }
@@ -76,7 +121,7 @@ std::optional<WorkerPool::Lease> WorkerPool::Reserve() {
 void WorkerPool::Release(const std::string& worker_id) {
   absl::MutexLock lock(&mutex_);
   const auto found = workers_.find(worker_id);
-  if (found != workers_.end()) found->second.leased = false;
+  if (found != workers_.end()) GiveBack(found->second);
   Wake();
 }
 
@@ -84,25 +129,59 @@ void WorkerPool::Begin(const std::string& worker_id, const training::v1::StartJo
   absl::MutexLock lock(&mutex_);
   const auto found = workers_.find(worker_id);
   if (found == workers_.end()) return;
-  found->second.job_id = start.job_id();
-  found->second.claim = start.claim();
-  training::v1::AttachResponse command;
+  Worker& worker = found->second;
+  worker.job_id = start.job_id();
+  worker.claim = start.claim();
+  worker.progress.Begin(absl::Now());
+  AttachResponse command;
   *command.mutable_start_job() = start;
   // Without a link the worker has just died; its burial tells of the job.
-  if (found->second.link) found->second.link->Send(command);
+  if (worker.link) worker.link->Send(command);
   Wake();  // A spare is missing now.
 }
 
-void WorkerPool::Send(const std::string& job_id, const training::v1::AttachResponse& command) {
+void WorkerPool::Send(const std::string& job_id, const AttachResponse& command) {
   absl::MutexLock lock(&mutex_);
   Worker* worker = FindByJob(job_id);
   if (worker != nullptr && worker->link) worker->link->Send(command);
 }
 
-void WorkerPool::ExpectExit(const std::string& job_id, absl::Duration grace) {
+void WorkerPool::Acknowledge(const std::string& job_id, int64_t sequence) {
   absl::MutexLock lock(&mutex_);
   Worker* worker = FindByJob(job_id);
-  if (worker != nullptr) worker->kill_at = std::min(worker->kill_at, absl::Now() + grace);
+  if (worker == nullptr) return;
+  worker->acknowledged = sequence;
+  AttachResponse command;
+  command.mutable_acknowledged()->set_sequence(sequence);
+  if (worker->link) worker->link->Send(command);
+}
+
+void WorkerPool::ExpectExit(const std::string& job_id, absl::Duration grace,
+                            const std::string& why) {
+  {
+    absl::MutexLock lock(&mutex_);
+    Worker* worker = FindByJob(job_id);
+    if (worker == nullptr || worker->exit) return;
+    const absl::Time end_at = absl::Now() + grace;
+    if (grace == absl::ZeroDuration()) worker->terminated = true;
+    if (end_at >= worker->end_at) return;
+    worker->end_at = end_at;
+    worker->end_reason = why;
+  }
+  Wake();
+}
+
+absl::StatusOr<std::string> WorkerPool::Retire(const std::string& worker_id) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = workers_.find(worker_id);
+  if (found == workers_.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no worker \"", worker_id, "\"; `genesisctl workers` lists them"));
+  }
+  Worker& worker = found->second;
+  worker.retiring = true;
+  if (!worker.leased && worker.link) worker.link->Close();
+  return worker.job_id;
 }
 
 WorkerPool::Worker* WorkerPool::FindByJob(const std::string& job_id) {
@@ -112,16 +191,17 @@ WorkerPool::Worker* WorkerPool::FindByJob(const std::string& job_id) {
   return nullptr;
 }
 
-WorkerPool::Counts WorkerPool::CountLocked() const {
+WorkerPool::Counts WorkerPool::Count(const std::string& device) const {
   Counts counts;
   for (const auto& [id, worker] : workers_) {
+    if (!device.empty() && worker.device_name != device) continue;
     if (worker.leased) {
       ++counts.busy;
-    } else if (worker.exit || worker.attached_ended) {
+    } else if (worker.exit || worker.retiring) {
       continue;
-    } else if (worker.attached) {
+    } else if (worker.link) {
       ++counts.warm;
-    } else {
+    } else if (!worker.was_attached) {
       ++counts.starting;
     }
   }
@@ -130,59 +210,172 @@ WorkerPool::Counts WorkerPool::CountLocked() const {
 
 WorkerPool::Counts WorkerPool::counts() const {
   absl::MutexLock lock(&mutex_);
-  return CountLocked();
+  return Count("");
 }
 
-std::string WorkerPool::start_problem() const {
+int WorkerPool::slots() const {
   absl::MutexLock lock(&mutex_);
-  return start_problem_;
+  return devices_.slots();
 }
 
-absl::Status WorkerPool::Attach(const training::v1::Hello& hello,
-                                std::shared_ptr<WorkerLink> link) {
+training::v1::WorkerInfo WorkerPool::InfoOf(const std::string& id, const Worker& worker) const {
+  training::v1::WorkerInfo info;
+  info.set_id(id);
+  info.set_pid(worker.process.pid());
+  info.set_device(worker.device_name);
+  info.set_job_id(worker.job_id);
+  *info.mutable_start_time() = ToTimestamp(worker.start);
+  info.set_draining(worker.retiring);
+  if (worker.exit || (worker.was_attached && !worker.link && !worker.leased)) {
+    info.set_state(training::v1::WORKER_STATE_ENDING);
+  } else if (worker.leased) {
+    info.set_state(training::v1::WORKER_STATE_BUSY);
+  } else {
+    info.set_state(worker.link ? training::v1::WORKER_STATE_WARM
+                               : training::v1::WORKER_STATE_STARTING);
+  }
+  return info;
+}
+
+std::vector<training::v1::WorkerInfo> WorkerPool::workers() const {
+  std::vector<training::v1::WorkerInfo> infos;
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [id, worker] : workers_) infos.push_back(InfoOf(id, worker));
+  std::stable_sort(infos.begin(), infos.end(), [](const auto& a, const auto& b) {
+    return SecondsBetween(a.start_time(), b.start_time()) > 0;
+  });
+  return infos;
+}
+
+std::vector<training::v1::DeviceStatus> WorkerPool::devices() const {
+  std::vector<training::v1::DeviceStatus> statuses;
+  absl::MutexLock lock(&mutex_);
+  for (const DeviceTable::Device& device : devices_.devices()) {
+    statuses.push_back(devices_.StatusOf(device, absl::Now()));
+  }
+  return statuses;
+}
+
+int64_t WorkerPool::largest_device_bytes() const {
+  absl::MutexLock lock(&mutex_);
+  int64_t largest = 0;
+  for (const DeviceTable::Device& device : devices_.devices()) {
+    largest = std::max(largest, device.memory_bytes);
+  }
+  return largest;
+}
+
+std::string WorkerPool::problem() const {
+  absl::MutexLock lock(&mutex_);
+  if (!start_problem_.empty()) return start_problem_;
+  for (const DeviceTable::Device& device : devices_.devices()) {
+    if (!devices_.IsQuarantined(device, absl::Now())) return "";
+  }
+  const DeviceTable::Device& first = devices_.devices().front();
+  return absl::StrCat("every device is quarantined; ", first.name, ": ",
+                      devices_.StatusOf(first, absl::Now()).reason());
+}
+
+std::vector<std::string> WorkerPool::notes() const {
+  std::vector<std::string> notes;
+  for (const training::v1::DeviceStatus& device : devices()) {
+    if (!device.quarantined()) continue;
+    notes.push_back(absl::StrCat("device ", device.name(), " is quarantined: ", device.reason()));
+  }
+  return notes;
+}
+
+absl::Status WorkerPool::Attach(const AttachRequest& request, std::shared_ptr<WorkerLink> link) {
+  const std::string& id = request.hello().worker_id();
+  std::function<void()> tell = [this] { events_->OnCapacity(); };
   {
     absl::MutexLock lock(&mutex_);
-    const auto found = workers_.find(hello.worker_id());
-    if (found == workers_.end() || found->second.attached) {
+    const auto found = workers_.find(id);
+    const bool awaited = found != workers_.end() && !found->second.said_end &&
+                         request.job_id() == found->second.job_id &&
+                         request.claim() == found->second.claim &&
+                         (!found->second.was_attached || !found->second.job_id.empty());
+    if (!awaited) {
       return absl::PermissionDeniedError(absl::StrCat(
-          "worker id \"", hello.worker_id(), "\" is not one this daemon has started and awaits"));
+          "worker id \"", id, "\" is not one this daemon has started and awaits",
+          request.job_id().empty()
+              ? ""
+              : absl::StrCat(" with job ", request.job_id(), " claim ", request.claim())));
     }
     Worker& worker = found->second;
-    worker.attached = true;
-    worker.device = hello.device();
+    if (worker.link) worker.link->Close();
+    worker.was_attached = true;
+    worker.adopted = false;
+    worker.device = request.hello().device();
+    // A worker sees one CUDA device, which it calls cuda:0.
+    if (worker.device.cuda()) worker.device.set_name(worker.device_name);
+    devices_.Get(worker.device_name).memory_bytes = worker.device.memory_bytes();
     worker.link = std::move(link);
-    worker.kill_at = absl::InfiniteFuture();
+    if (!worker.terminated) worker.end_at = absl::InfiniteFuture();
     start_failures_ = 0;
     start_problem_.clear();
-    if (draining_ || stopping_) worker.link->Close();
+    if (!worker.job_id.empty()) {
+      spdlog::info("worker {} is back with job {}", id, worker.job_id);
+      AttachResponse acknowledged;
+      acknowledged.mutable_acknowledged()->set_sequence(worker.acknowledged);
+      worker.link->Send(acknowledged);
+      worker.progress.Begin(absl::Now());
+      tell = [this, job_id = worker.job_id, claim = worker.claim] {
+        events_->OnWorkerBack(job_id, claim);
+      };
+    } else if (draining_ || stopping_ || worker.retiring) {
+      worker.link->Close();
+    }
   }
-  events_->OnCapacity();
+  tell();
   return absl::OkStatus();
 }
 
-void WorkerPool::OnMessage(const std::string& worker_id,
-                           const training::v1::AttachRequest& message) {
+void WorkerPool::NoteEndOfJob(Worker& worker, const training::v1::Finished& finished) {
+  worker.said_end = true;
+  DeviceTable::Device& device = devices_.Get(worker.device_name);
+  if (finished.outcome() == training::v1::Finished::OUTCOME_COMPLETED) {
+    devices_.NoteSuccess(device);
+  } else if (finished.failure().cause() == training::v1::FAILURE_CAUSE_DEVICE &&
+             devices_.NoteFailure(device, finished.failure().message(), absl::Now())) {
+    spdlog::error("device {} is quarantined: {}", device.name,
+                  devices_.StatusOf(device, absl::Now()).reason());
+  }
+}
+
+void WorkerPool::OnMessage(const std::string& worker_id, const AttachRequest& message) {
   {
     absl::MutexLock lock(&mutex_);
     const auto found = workers_.find(worker_id);
     if (found == workers_.end()) return;
-    const Worker& worker = found->second;
+    Worker& worker = found->second;
     if (message.job_id() != worker.job_id || message.claim() != worker.claim) {
       spdlog::warn("worker {} reports on job {} claim {}, but holds job {} claim {}; refused",
                    worker_id, message.job_id(), message.claim(), worker.job_id, worker.claim);
       return;
     }
+    worker.progress.OnEvent(message, absl::Now());
+    if (message.has_finished()) NoteEndOfJob(worker, message.finished());
   }
   events_->OnWorkerEvent(message);
 }
 
-void WorkerPool::OnDetached(const std::string& worker_id) {
+void WorkerPool::OnDetached(const std::string& worker_id, const WorkerLink* link) {
   {
     absl::MutexLock lock(&mutex_);
     const auto found = workers_.find(worker_id);
-    if (found == workers_.end()) return;
-    found->second.attached_ended = true;
-    found->second.link.reset();
+    // A worker that is back already has another link.
+    if (found == workers_.end() || found->second.link.get() != link) return;
+    Worker& worker = found->second;
+    worker.link.reset();
+    worker.progress.Pause();
+    const bool holds = !worker.job_id.empty() && !worker.said_end;
+    const absl::Time end_at = absl::Now() + (holds ? options_.reattach_timeout : kIdleExit);
+    if (end_at < worker.end_at) {
+      worker.end_at = end_at;
+      worker.end_reason = holds ? "its stream broke and it did not attach again"
+                                : "it closed its stream and did not exit";
+    }
   }
   Wake();
 }
@@ -191,127 +384,6 @@ void WorkerPool::Wake() const {
   const uint64_t one = 1;
   // Fails only when the counter is full, and then the thread is awake.
   [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof(one));
-}
-
-void WorkerPool::Loop() {
-  for (;;) {
-    for (const auto& tell : Tend()) tell();
-    {
-      absl::MutexLock lock(&mutex_);
-      if (stopping_ && workers_.empty()) return;
-    }
-    WaitForNews();
-  }
-}
-
-std::vector<std::function<void()>> WorkerPool::Tend() {
-  std::vector<std::function<void()>> news;
-  absl::MutexLock lock(&mutex_);
-  ReapEnded();
-  EndOverdue();
-  for (auto it = workers_.begin(); it != workers_.end();) {
-    Worker& worker = it->second;
-    // One that is reserved but has no job yet waits for Begin or Release: the job must hear of it.
-    const bool reserved = worker.leased && worker.job_id.empty() && !stopping_;
-    if (!worker.exit || (worker.attached && !worker.attached_ended) || reserved) {
-      ++it;
-      continue;
-    }
-    WorkerExit exit = Bury(it->first, worker);
-    it = workers_.erase(it);
-    news.emplace_back([this, exit = std::move(exit)] {
-      if (!exit.job_id.empty()) events_->OnWorkerGone(exit);
-      events_->OnCapacity();
-    });
-  }
-  SpawnMissing();
-  return news;
-}
-
-void WorkerPool::ReapEnded() {
-  for (auto& [id, worker] : workers_) {
-    if (worker.exit) continue;
-    pollfd ended = {worker.process.pidfd(), POLLIN, 0};
-    if (poll(&ended, 1, 0) > 0) worker.exit = worker.process.Reap();
-  }
-}
-
-void WorkerPool::EndOverdue() {
-  const absl::Time now = absl::Now();
-  for (auto& [id, worker] : workers_) {
-    if (worker.exit || now < worker.kill_at) continue;
-    if (!worker.attached && !stopping_) {
-      spdlog::error("worker {} did not attach within {}; killed", id,
-                    absl::FormatDuration(options_.start_timeout));
-    } else if (!stopping_) {
-      spdlog::warn("worker {} did not end in time; killed", id);
-    }
-    worker.process.Signal(SIGKILL);
-    worker.kill_at = absl::InfiniteFuture();
-  }
-}
-
-WorkerExit WorkerPool::Bury(const std::string& worker_id, Worker& worker) {
-  const std::string log_path = absl::StrCat(options_.log_dir, "/", worker_id, ".log");
-  WorkerExit exit{worker_id, worker.job_id, worker.claim, *worker.exit, ReadLogTail(log_path)};
-  const bool clean = exit.exit.exit_code == 0;
-  if (clean) {
-    std::error_code ignored;
-    std::filesystem::remove(log_path, ignored);
-  }
-  if (!worker.attached && !stopping_) {
-    NoteStartFailure(absl::StrCat("worker ", worker_id, " ", DescribeExit(exit.exit),
-                                  " before it was warm",
-                                  exit.log_tail.empty() ? "" : ": " + exit.log_tail.back()));
-  } else if (!clean && !stopping_) {
-    spdlog::warn("worker {} {}; its output is in {}", worker_id, DescribeExit(exit.exit), log_path);
-  }
-  return exit;
-}
-
-void WorkerPool::NoteStartFailure(const std::string& problem) {
-  absl::Duration pause = kFirstPause;
-  for (int i = 0; i < start_failures_ && pause < kLongestPause; ++i) pause *= 2;
-  pause = std::min(pause, kLongestPause);
-  ++start_failures_;
-  next_spawn_ = absl::Now() + pause;
-  start_problem_ = problem;
-  spdlog::error("{}; next try in {}", problem, absl::FormatDuration(pause));
-}
-
-void WorkerPool::SpawnMissing() {
-  if (draining_ || stopping_ || absl::Now() < next_spawn_) return;
-  const Counts counts = CountLocked();
-  const int free_slot = counts.busy < options_.slots ? 1 : 0;
-  int missing = std::max(options_.spares, free_slot) - counts.warm - counts.starting;
-  for (; missing > 0; --missing) {
-    const std::string id = absl::StrCat("w", getpid(), "-", next_id_++);
-    absl::StatusOr<WorkerProcess> process =
-        WorkerProcess::Spawn(options_.program,
-                             {"--daemon", options_.address, "--worker-id", id, "--threads",
-                              absl::StrCat(options_.threads)},
-                             absl::StrCat(options_.log_dir, "/", id, ".log"));
-    if (!process.ok()) {
-      NoteStartFailure(std::string(process.status().message()));
-      return;
-    }
-    spdlog::debug("worker {} is process {}", id, process->pid());
-    Worker& worker = workers_.emplace(id, *std::move(process)).first->second;
-    worker.kill_at = absl::Now() + options_.start_timeout;
-  }
-}
-
-void WorkerPool::WaitForNews() {
-  std::vector<pollfd> watched = {{wake_fd_, POLLIN, 0}};
-  {
-    absl::MutexLock lock(&mutex_);
-    for (const auto& [id, worker] : workers_) {
-      if (!worker.exit) watched.push_back({worker.process.pidfd(), POLLIN, 0});
-    }
-  }
-  poll(watched.data(), watched.size(), kRoundMs);
-  uint64_t drained = 0;
-  [[maybe_unused]] const ssize_t ignored = read(wake_fd_, &drained, sizeof(drained));
 }
 
 }  // namespace genesis

@@ -10,9 +10,13 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "genesis/training/v1/operations.pb.h"
 #include "genesis/training/v1/worker_service.pb.h"
+#include "server/workers/device_table.h"
+#include "server/workers/progress_watch.h"
 #include "server/workers/worker_events.h"
 #include "server/workers/worker_process.h"
 
@@ -27,24 +31,27 @@ class WorkerLink {
 };
 
 // The worker processes of this machine.
-// Purpose: keeps warm spares started, leases one per job, and says truly when a worker is gone:
-// when both its process has ended and its stream is drained, so that no last report is lost. Owner:
-// the daemon. Thread-safe. Its own thread spawns, watches and ends processes. Failure: a worker
-// that cannot start is tried again with growing pauses (1 s to 30 s); start_problem() says why for
-// readiness.
+// Purpose: keeps warm spares started on each device, leases one per job, ends those that hang, and
+// says truly when a worker is gone: when both its process has ended and its stream is drained, so
+// that no last report is lost. A worker whose stream breaks, or whose daemon was restarted, keeps
+// its job for a while and may attach again. Owner: the daemon. Thread-safe. Its own thread spawns,
+// watches and ends processes. Failure: a worker that cannot start is tried again with growing
+// pauses (1 s to 30 s); problem() says why for readiness.
 class WorkerPool {
  public:
   struct Options {
     std::string program;
     std::string address;  // "unix:/..." of WorkerService.
     std::string log_dir;  // One file per worker; kept when it failed.
-    int slots = 1;
-    int spares = 1;
+    DeviceTable::Options devices;
+    int spares = 1;   // Per device.
     int threads = 1;  // For arithmetic, per worker: the slots share the cores.
     absl::Duration start_timeout = absl::Seconds(120);
+    absl::Duration reattach_timeout = absl::Seconds(30);
+    SectionTimeouts hang;
   };
   struct Lease {
-    std::string worker_id;
+    training::v1::WorkerProcessRef worker;
     training::v1::DeviceInfo device;
   };
   struct Counts {
@@ -56,57 +63,93 @@ class WorkerPool {
   explicit WorkerPool(Options options);
   ~WorkerPool();
 
+  // Before Start: takes over the worker that holds a job since before the daemon was restarted, if
+  // its process lives. It has reattach_timeout to dial. `acknowledged`: Job.worker_sequence.
+  bool Adopt(const training::v1::WorkerProcessRef& worker, const std::string& job_id, int64_t claim,
+             int64_t acknowledged, int64_t memory_bytes);
   void Start(WorkerEvents* events);
   // Ends every worker (SIGTERM, SIGKILL after `grace`) and the thread. Idempotent.
   void Stop(absl::Duration grace);
   // No new workers from now on; warm ones are sent home.
   void Drain();
 
-  // A warm worker when a slot is free.
-  std::optional<Lease> Reserve();
+  // A warm worker on a device with a free slot and that much memory not yet promised to others.
+  std::optional<Lease> Reserve(int64_t memory_bytes);
   void Release(const std::string& worker_id);
   // Gives the job to the leased worker.
   void Begin(const std::string& worker_id, const training::v1::StartJob& start);
   // To the worker that holds the job; nothing when there is none.
   void Send(const std::string& job_id, const training::v1::AttachResponse& command);
-  // Ends the worker that holds the job if it is still there after `grace`.
-  void ExpectExit(const std::string& job_id, absl::Duration grace);
+  // Events of the job up to `sequence` are durable: the worker need not keep them.
+  void Acknowledge(const std::string& job_id, int64_t sequence);
+  // Ends the worker that holds the job if it is still there after `grace`: SIGTERM, soon after
+  // SIGKILL; with no grace at once. `why` is kept for WorkerExit.forced.
+  void ExpectExit(const std::string& job_id, absl::Duration grace, const std::string& why);
+  // Sends a warm worker home, or marks the one that holds a job, whose id is returned. NOT_FOUND.
+  absl::StatusOr<std::string> Retire(const std::string& worker_id);
 
   Counts counts() const;
-  int slots() const { return options_.slots; }
-  std::string start_problem() const;
+  int slots() const;
+  std::vector<training::v1::WorkerInfo> workers() const;
+  std::vector<training::v1::DeviceStatus> devices() const;
+  // Memory of the largest device; 0 until it is known.
+  int64_t largest_device_bytes() const;
+  // Why no job can be run, for readiness; empty when some can.
+  std::string problem() const;
+  // What is wrong but does not stop it, such as one device of several in quarantine.
+  std::vector<std::string> notes() const;
 
-  // For WorkerService. Attach refuses a worker that the pool did not start or that has attached.
-  absl::Status Attach(const training::v1::Hello& hello, std::shared_ptr<WorkerLink> link);
+  // For WorkerService. Attach refuses a worker that the pool does not await.
+  absl::Status Attach(const training::v1::AttachRequest& hello, std::shared_ptr<WorkerLink> link);
   void OnMessage(const std::string& worker_id, const training::v1::AttachRequest& message);
-  void OnDetached(const std::string& worker_id);
+  void OnDetached(const std::string& worker_id, const WorkerLink* link);
 
  private:
   struct Worker {
     explicit Worker(WorkerProcess running) : process(std::move(running)) {}
     WorkerProcess process;
     training::v1::DeviceInfo device;
-    std::shared_ptr<WorkerLink> link;
-    bool attached = false;  // Has said Hello.
+    std::string device_name;
+    absl::Time start = absl::Now();
+    std::shared_ptr<WorkerLink> link;  // While its stream is open.
+    bool was_attached = false;         // Has said Hello, now or before.
+    bool adopted = false;              // From an earlier daemon, and not back yet.
     bool leased = false;
-    bool attached_ended = false;  // Its stream is drained.
+    bool retiring = false;
+    bool said_end = false;  // Its job's Finished has come.
     std::optional<ProcessExit> exit;
     std::string job_id;
     int64_t claim = 0;
-    absl::Time kill_at = absl::InfiniteFuture();
+    int64_t memory_bytes = 0;
+    int64_t acknowledged = 0;
+    ProgressWatch progress;
+    // When the next signal is due, SIGTERM first unless `terminated`.
+    absl::Time end_at = absl::InfiniteFuture();
+    bool terminated = false;
+    std::string end_reason;
   };
+  using News = std::vector<std::function<void()>>;
 
   void Loop();
   // One round of the pool's thread; what is to be told is returned, to be told without the lock.
-  std::vector<std::function<void()>> Tend();
-  void SpawnMissing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  News Tend();
   void ReapEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndHung(News& news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndOverdue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void BuryEnded(News& news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   WorkerExit Bury(const std::string& worker_id, Worker& worker)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SpawnMissing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Spawn(const std::string& device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteStartFailure(const std::string& problem) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteEndOfJob(Worker& worker, const training::v1::Finished& finished)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Take(Worker& worker, int64_t memory_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GiveBack(Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Worker* FindByJob(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Counts CountLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Counts Count(const std::string& device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  training::v1::WorkerInfo InfoOf(const std::string& id, const Worker& worker) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WaitForNews();
   void Wake() const;
 
@@ -116,6 +159,7 @@ class WorkerPool {
   std::thread thread_;
 
   mutable absl::Mutex mutex_;
+  DeviceTable devices_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Worker> workers_ ABSL_GUARDED_BY(mutex_);
   int64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;

@@ -10,9 +10,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 extern char** environ;
 
@@ -57,6 +60,23 @@ void Configure(SpawnSetup& setup, const std::string& log_path) {
 
 }  // namespace
 
+std::optional<int64_t> StartTicksOf(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::string stat;
+  std::getline(file, stat);
+  // The second field, the name, may hold spaces and parentheses.
+  const size_t name_end = stat.rfind(')');
+  if (name_end == std::string::npos) return std::nullopt;
+  const std::vector<std::string> fields =
+      absl::StrSplit(stat.substr(name_end + 1), ' ', absl::SkipEmpty());
+  constexpr size_t kStartTicks = 22 - 3;  // The first here is field 3.
+  int64_t ticks = 0;
+  if (fields.size() <= kStartTicks || !absl::SimpleAtoi(fields[kStartTicks], &ticks)) {
+    return std::nullopt;
+  }
+  return ticks;
+}
+
 absl::StatusOr<WorkerProcess> WorkerProcess::Spawn(const std::string& program,
                                                    const std::vector<std::string>& args,
                                                    const std::string& log_path) {
@@ -85,11 +105,29 @@ absl::StatusOr<WorkerProcess> WorkerProcess::Spawn(const std::string& program,
     return absl::ResourceExhaustedError(
         absl::StrCat("cannot watch worker process ", pid, ": ", strerror(pidfd_error)));
   }
-  return WorkerProcess(pid, pidfd);
+  return WorkerProcess(pid, pidfd, /*child=*/true);
 }
 
+absl::StatusOr<WorkerProcess> WorkerProcess::Adopt(pid_t pid, int64_t start_ticks) {
+  const auto gone = [pid] {
+    return absl::NotFoundError(absl::StrCat("worker process ", pid, " is gone"));
+  };
+  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  if (pidfd < 0) return gone();
+  WorkerProcess process(pid, pidfd, /*child=*/false);
+  // After the pidfd, so that the number cannot pass to another process in between.
+  if (process.start_ticks() != start_ticks) return gone();
+  return process;
+}
+
+WorkerProcess::WorkerProcess(pid_t pid, int pidfd, bool child)
+    : pid_(pid), pidfd_(pidfd), child_(child), start_ticks_(StartTicksOf(pid).value_or(0)) {}
+
 WorkerProcess::WorkerProcess(WorkerProcess&& other) noexcept
-    : pid_(other.pid_), pidfd_(std::exchange(other.pidfd_, -1)) {}
+    : pid_(other.pid_),
+      pidfd_(std::exchange(other.pidfd_, -1)),
+      child_(other.child_),
+      start_ticks_(other.start_ticks_) {}
 
 WorkerProcess::~WorkerProcess() {
   if (pidfd_ >= 0) close(pidfd_);
@@ -100,10 +138,16 @@ void WorkerProcess::Signal(int signal) const {
 }
 
 ProcessExit WorkerProcess::Reap() const {
-  int status = 0;
-  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-  }
   ProcessExit exit;
+  if (!child_) {
+    exit.known = false;
+    return exit;
+  }
+  int status = 0;
+  rusage usage = {};
+  while (wait4(pid_, &status, 0, &usage) < 0 && errno == EINTR) {
+  }
+  exit.peak_memory_bytes = int64_t{usage.ru_maxrss} * 1024;
   if (WIFEXITED(status)) exit.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) exit.signal = WTERMSIG(status);
   return exit;

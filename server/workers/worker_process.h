@@ -2,6 +2,8 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,11 +13,19 @@ namespace genesis {
 
 // How a worker process ended.
 struct ProcessExit {
-  int exit_code = -1;  // -1 when a signal ended it.
+  int exit_code = -1;  // -1 when a signal ended it, or when that is not known.
   int signal = 0;
+  // The status of a process that another daemon started cannot be had.
+  bool known = true;
+  int64_t peak_memory_bytes = 0;  // Resident; 0 when not known.
 };
 
-// A child process of the daemon, watched by its pidfd. Used by one thread.
+// Field 22 of /proc/<pid>/stat, which tells a process from a later one of the same number; nullopt
+// when there is no such process.
+std::optional<int64_t> StartTicksOf(pid_t pid);
+
+// A worker process, watched by its pidfd: a child of the daemon, or one that an earlier daemon had
+// started. Used by one thread.
 class WorkerProcess {
  public:
   // Starts `program` with `args` by posix_spawn: own process group (a Ctrl-C on the daemon is the
@@ -24,11 +34,14 @@ class WorkerProcess {
   static absl::StatusOr<WorkerProcess> Spawn(const std::string& program,
                                              const std::vector<std::string>& args,
                                              const std::string& log_path);
+  // The process `pid` if it began at `start_ticks`. NOT_FOUND when it is gone.
+  static absl::StatusOr<WorkerProcess> Adopt(pid_t pid, int64_t start_ticks);
   WorkerProcess(WorkerProcess&& other) noexcept;
   WorkerProcess& operator=(WorkerProcess&&) = delete;
   ~WorkerProcess();  // Does not end the process.
 
   pid_t pid() const { return pid_; }
+  int64_t start_ticks() const { return start_ticks_; }
   // Readable once the process has ended.
   int pidfd() const { return pidfd_; }
   void Signal(int signal) const;
@@ -36,9 +49,11 @@ class WorkerProcess {
   ProcessExit Reap() const;
 
  private:
-  WorkerProcess(pid_t pid, int pidfd) : pid_(pid), pidfd_(pidfd) {}
+  WorkerProcess(pid_t pid, int pidfd, bool child);
   pid_t pid_;
   int pidfd_;
+  bool child_;
+  int64_t start_ticks_;
 };
 
 }  // namespace genesis

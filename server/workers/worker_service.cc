@@ -28,7 +28,7 @@ class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, Attach
       return;
     }
     if (worker_id_.empty()) {
-      const absl::Status attached = pool_->Attach(request_.hello(), link_);
+      const absl::Status attached = pool_->Attach(request_, link_);
       if (!attached.ok()) {
         link_->Finish(ToGrpcStatus(attached));
         return;
@@ -47,7 +47,7 @@ class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, Attach
 
   void OnDone() override {
     link_->Detach();
-    if (!worker_id_.empty()) pool_->OnDetached(worker_id_);
+    if (!worker_id_.empty()) pool_->OnDetached(worker_id_, link_.get());
     delete this;
   }
 

@@ -67,9 +67,11 @@ class FakeService : public TrainingService::Service {
   grpc::Status WatchJob(grpc::ServerContext* context, const WatchJobRequest* request,
                         grpc::ServerWriter<WatchJobResponse>* writer) override {
     asked_id = request->job_id();
+    asked_cursor = request->cursor();
     for (const Job& update : updates) {
       WatchJobResponse response;
       *response.mutable_job() = update;
+      *response.mutable_events() = {events.begin(), events.end()};
       writer->Write(response);
     }
     if (on_updates_sent != nullptr) on_updates_sent();
@@ -94,6 +96,11 @@ class FakeService : public TrainingService::Service {
     if (!checkpoint.id().empty()) *response->add_checkpoints() = checkpoint;
     return status;
   }
+  grpc::Status BackupStore(grpc::ServerContext*, const BackupStoreRequest*,
+                           BackupStoreResponse* response) override {
+    *response = backup;
+    return status;
+  }
   grpc::Status Stats(grpc::ServerContext*, const StatsRequest*, StatsResponse* response) override {
     *response = stats;
     return status;
@@ -108,6 +115,9 @@ class FakeService : public TrainingService::Service {
   Job job;
   Job second_job;
   std::vector<Job> updates;
+  std::vector<JobEvent> events;  // In every update.
+  int64_t asked_cursor = 0;
+  BackupStoreResponse backup;
   bool hold_watch = false;
   std::function<void()> on_updates_sent;
   absl::Notification cancelled;
@@ -252,6 +262,41 @@ TEST_F(CommandsTest, WatchPrintsOneJsonObjectPerLine) {
   EXPECT_THAT(out_.str(), testing::StartsWith("---\nid: \"walk-1\"\n"));
 }
 
+TEST_F(CommandsTest, WatchPrintsEventsOnlyWhenAskedTo) {
+  fake_.updates = {MakeJob("walk-1", JOB_STATE_SUCCEEDED, 10)};
+  JobEvent event;
+  event.mutable_time()->set_seconds(1767323045);
+  event.set_log_line("epoch 1\x1b[2J");
+  fake_.events.push_back(event);
+  event.mutable_state_changed()->set_from(JOB_STATE_RUNNING);
+  event.mutable_state_changed()->set_to(JOB_STATE_SUCCEEDED);
+  event.mutable_state_changed()->set_reason("training complete");
+  fake_.events.push_back(event);
+  event.mutable_checkpoint_written()->set_id("walk-1-step-10");
+  event.mutable_checkpoint_written()->set_step(10);
+  event.mutable_checkpoint_written()->set_size_bytes(1536);
+  fake_.events.push_back(event);
+  EXPECT_EQ(Run({"watch", "walk-1"}), ExitCode::kOk);
+  EXPECT_EQ(fake_.asked_cursor, -1);
+  EXPECT_THAT(out_.str(), Not(HasSubstr("epoch 1")));
+  EXPECT_EQ(Run({"watch", "walk-1", "--events"}), ExitCode::kOk);
+  EXPECT_EQ(fake_.asked_cursor, 0);
+  EXPECT_THAT(out_.str(), HasSubstr("2026-01-02 03:04:05Z  log: epoch 1?[2J\n"));
+  EXPECT_THAT(out_.str(),
+              HasSubstr("2026-01-02 03:04:05Z  RUNNING -> SUCCEEDED: training complete\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("checkpoint walk-1-step-10 at step 10, 1.5 KiB\n"));
+  EXPECT_EQ(Run({"watch", "walk-1", "--events", "--output=json"}), ExitCode::kOk);
+  EXPECT_THAT(out_.str(), HasSubstr("\"events\":[{"));
+}
+
+TEST_F(CommandsTest, WatchPrintsAJobThatHasNotChangedOnce) {
+  fake_.updates = {MakeJob("walk-1", JOB_STATE_RUNNING, 5), MakeJob("walk-1", JOB_STATE_RUNNING, 5),
+                   MakeJob("walk-1", JOB_STATE_SUCCEEDED, 10)};
+  EXPECT_EQ(Run({"watch", "walk-1", "--output=json"}), ExitCode::kOk);
+  const std::string text = out_.str();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
+}
+
 TEST_F(CommandsTest, WatchEndsOnCtrlCAndSaysThatTheJobGoesOn) {
   fake_.updates = {MakeJob("walk-1", JOB_STATE_RUNNING, 5)};
   fake_.hold_watch = true;
@@ -288,6 +333,28 @@ TEST_F(CommandsTest, JobsListsAllPagesOfTheAskedStates) {
   EXPECT_EQ(Run({"jobs", "--output=json"}), ExitCode::kOk);
   EXPECT_THAT(out_.str(), HasSubstr("\"id\": \"walk-1\""));
   EXPECT_THAT(out_.str(), HasSubstr("\"next_page_token\": \"\""));
+}
+
+TEST_F(CommandsTest, JobsPassesItsFiltersOn) {
+  EXPECT_EQ(Run({"jobs", "--owner=ann", "--label=team=red=ish", "--label", "gpu",
+                 "--id-prefix=walk", "--order=priority"}),
+            ExitCode::kOk);
+  EXPECT_EQ(fake_.list_jobs.owner(), "ann");
+  EXPECT_EQ(fake_.list_jobs.labels().at("team"), "red=ish");
+  EXPECT_EQ(fake_.list_jobs.labels().at("gpu"), "");
+  EXPECT_EQ(fake_.list_jobs.id_prefix(), "walk");
+  EXPECT_EQ(fake_.list_jobs.order(), JOB_ORDER_PRIORITY);
+  EXPECT_EQ(Run({"jobs", "--order=size"}), ExitCode::kUsage);
+  EXPECT_EQ(err_.str(), "genesisctl: --order is \"size\"; accepted: newest, oldest or priority\n");
+  EXPECT_EQ(Run({"jobs", "--label==red"}), ExitCode::kUsage);
+  EXPECT_EQ(err_.str(), "genesisctl: --label is \"=red\"; accepted: KEY or KEY=VALUE\n");
+}
+
+TEST_F(CommandsTest, BackupSaysWhereTheCopyIs) {
+  fake_.backup.set_path("/d/backups/jobs-1.db");
+  fake_.backup.set_size_bytes(1536);
+  EXPECT_EQ(Run({"backup"}), ExitCode::kOk);
+  EXPECT_EQ(out_.str(), "backup /d/backups/jobs-1.db (1.5 KiB)\n");
 }
 
 TEST_F(CommandsTest, JobsSaysWhenThereAreNone) {
@@ -333,8 +400,9 @@ TEST_F(CommandsTest, CheckpointPrintsWhereItIs) {
   EXPECT_EQ(Run({"checkpoints", "walk-1"}), ExitCode::kOk);
   EXPECT_EQ(fake_.asked_id, "walk-1");
   EXPECT_EQ(out_.str(),
-            "JOB     STEP  LOSS  PRECISION      SIZE  CREATED               PATH\n"
-            "walk-1     5  0.25  MIXED_BF16  2.0 KiB  2026-01-02 03:04:05Z  /c/walk-1-step-5.pt\n");
+            "ID             STEP  LOSS  PRECISION      SIZE  CREATED               PATH\n"
+            "walk-1-step-5     5  0.25  MIXED_BF16  2.0 KiB  2026-01-02 03:04:05Z  "
+            "/c/walk-1-step-5.pt\n");
   fake_.checkpoint.Clear();
   EXPECT_EQ(Run({"checkpoints"}), ExitCode::kOk);
   EXPECT_EQ(out_.str(), "no checkpoints\n");

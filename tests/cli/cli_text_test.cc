@@ -2,6 +2,8 @@
 #include <map>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/arguments.h"
 #include "cli/command_table.h"
 #include "cli/interrupt.h"
@@ -69,19 +71,21 @@ TEST(ArgumentsTest, TakeTheServerFromFlagThenEnvironment) {
   EXPECT_EQ(Parse({"jobs"}, variables).server, "10.0.0.1:1");
   EXPECT_EQ(Parse({"jobs", "--server=h:2"}, variables).server, "h:2");
   EXPECT_THAT(Parse({"jobs", "--server", "h"}).errors,
-              ElementsAre("--server is \"h\"; accepted: host:port, such as 127.0.0.1:50051"));
+              ElementsAre("--server is \"h\"; accepted: host:port, such as 127.0.0.1:50051, or "
+                          "unix:/PATH"));
   EXPECT_THAT(Parse({"jobs"}, {{"GENESIS_SERVER", "h:0"}}).errors,
               ElementsAre("GENESIS_SERVER is \"h:0\"; accepted: host:port, such as "
-                          "127.0.0.1:50051"));
+                          "127.0.0.1:50051, or unix:/PATH"));
 }
 
 TEST(ArgumentsTest, AreRefusedWithWhatIsAccepted) {
+  std::vector<std::string> names;
+  for (const CommandRow& command : CommandTable()) names.push_back(command.name);
   const std::pair<std::vector<std::string>, std::string> rows[] = {
       {{}, "no command; see genesisctl --help"},
       {{"jbs"}, "\"jbs\": unknown command; did you mean jobs?"},
       {{"xyzzy"},
-       "\"xyzzy\": unknown command; accepted: train, jobs, job, watch, cancel, checkpoint, "
-       "checkpoints, stats, info"},
+       absl::StrCat("\"xyzzy\": unknown command; accepted: ", absl::StrJoin(names, ", "))},
       {{"jobs", "--stat", "RUNNING"}, "--stat: unknown option; did you mean --state?"},
       {{"jobs", "--xyzzy"}, "--xyzzy: unknown option; see genesisctl --help"},
       {{"jobs", "--watch"}, "--watch: no option of jobs; see genesisctl jobs --help"},
@@ -95,10 +99,11 @@ TEST(ArgumentsTest, AreRefusedWithWhatIsAccepted) {
 }
 
 TEST(ArgumentsTest, ReportAllFaultsAtOnce) {
-  EXPECT_THAT(Parse({"job", "--output=xml", "--nope", "--server=x"}).errors,
-              ElementsAre("--nope: unknown option; see genesisctl --help",
+  EXPECT_THAT(Parse({"job", "--output=xml", "--xyzzy", "--server=x"}).errors,
+              ElementsAre("--xyzzy: unknown option; see genesisctl --help",
                           "--output is \"xml\"; accepted: table, json or yaml",
-                          "--server is \"x\"; accepted: host:port, such as 127.0.0.1:50051",
+                          "--server is \"x\"; accepted: host:port, such as 127.0.0.1:50051, or "
+                          "unix:/PATH",
                           "job: needs ID; write genesisctl job ID"));
 }
 
@@ -325,6 +330,15 @@ TEST(OutputTest, PrintsYamlOfEveryKindOfField) {
             "    queue_position: 0\n"
             "    precision_changes: []\n"
             "    incidents: []\n"
+            "    priority: 0\n"
+            "    labels: {}\n"
+            "    owner: \"\"\n"
+            "    request_id: \"\"\n"
+            "    peak_memory_bytes: 0\n"
+            "    batch_halvings: 0\n"
+            "    worker_sequence: 0\n"
+            "    worker_seconds: 0\n"
+            "    peak_device_bytes: 0\n"
             "next_page_token: \"\"\n");
   training::v1::StatsResponse stats;
   EXPECT_THAT(ToYaml(stats), HasSubstr("jobs_by_state: {}\n"));
@@ -332,7 +346,7 @@ TEST(OutputTest, PrintsYamlOfEveryKindOfField) {
   (*stats.mutable_jobs_by_state())["QUEUED"] = 1;
   EXPECT_THAT(ToYaml(stats), HasSubstr("jobs_by_state:\n  \"QUEUED\": 1\n  \"RUNNING\": 2\n"));
   EXPECT_THAT(ToYaml(stats), HasSubstr("fp16_enabled_runtime: false\n"));
-  EXPECT_EQ(ToYaml(training::v1::StatsRequest()), "{}\n");
+  EXPECT_EQ(ToYaml(training::v1::GetServerInfoRequest()), "{}\n");
 }
 
 TEST(OutputTest, PrintsAJobSpecificationThatTheJobFileReaderTakes) {

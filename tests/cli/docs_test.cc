@@ -82,6 +82,7 @@ TEST(JobFilePageTest, NamesEveryKeyAndShowsItsDefault) {
   defaults.mutable_checkpoint()->clear_keep_last();
   defaults.mutable_checkpoint()->clear_keep_best();
   defaults.clear_max_restarts();
+  defaults.clear_scheduling();
   EXPECT_TRUE(MessageDifferencer::Equals(shown, WithDefaults(defaults, LossScaleSettings())));
 }
 

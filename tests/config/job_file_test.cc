@@ -227,7 +227,8 @@ TEST(JobFileTest, NamesTheNearestKnownKey) {
             "keep_best");
   EXPECT_EQ(Fault(Job("training: {epochs: 1}\n\"a\\e[31m\": 4\n")),
             "job.yaml:4:1: \"a\\033[31m\": unknown key; accepted here: model, dataset, training, "
-            "optimizer, precision, checkpoint, max_restarts, evaluation, rehearsals");
+            "optimizer, precision, checkpoint, max_restarts, evaluation, rehearsals, scheduling, "
+            "start_from_checkpoint");
 }
 
 TEST(JobFileTest, DoesNotReportAMisspeltFieldAsMissingToo) {
@@ -323,7 +324,7 @@ TEST(YamlToMessageTest, RefusesTwoMembersOfOneOneof) {
             "line 1:24: stop_job.checkpoint is \"maybe\"; accepted: true or false");
   EXPECT_EQ(reading.errors[1].ToString(),
             "line 2:1: start_job: conflicts with stop_job; give one of start_job, "
-            "take_checkpoint, stop_job");
+            "take_checkpoint, stop_job, acknowledged, leave_reduced_precision");
 }
 
 TEST(NearestTest, FindsSlipsOfTheHand) {

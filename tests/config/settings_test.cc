@@ -58,67 +58,6 @@ class SettingsTest : public testing::Test {
   const std::string file_;
 };
 
-// Names that users already type. A change here breaks their scripts.
-struct FrozenRow {
-  const char* key;
-  const char* environment;
-  const char* flag;
-  const char* fallback;
-};
-constexpr FrozenRow kFrozen[] = {
-    {"data_dir", "GENESIS_DATA_DIR", "--data-dir", "genesis-data"},
-    {"grpc.listen", "GENESIS_GRPC_LISTEN", "--grpc-listen", "127.0.0.1:50051"},
-    {"http.listen", "GENESIS_HTTP_LISTEN", "--http-listen", "127.0.0.1:8080"},
-    {"datasets.root", "GENESIS_DATASETS_ROOT", "--datasets-root", "<data_dir>/datasets"},
-    {"checkpoints.dir", "GENESIS_CHECKPOINTS_DIR", "--checkpoints-dir", "<data_dir>/checkpoints"},
-    {"log.file", "GENESIS_LOG_FILE", "--log-file", "<data_dir>/log/orchestrator.log"},
-    {"log.level", "GENESIS_LOG_LEVEL", "--log-level", "info"},
-    {"deployment", "GENESIS_DEPLOYMENT", "--deployment", "stable"},
-    {"workers.program", "GENESIS_WORKERS_PROGRAM", "--workers-program",
-     "<folder of genesisd>/genesis-worker"},
-    {"workers.slots", "GENESIS_WORKERS_SLOTS", "--workers-slots", "1"},
-    {"workers.spares", "GENESIS_WORKERS_SPARES", "--workers-spares", "1"},
-    {"workers.start_timeout_seconds", "GENESIS_WORKERS_START_TIMEOUT_SECONDS",
-     "--workers-start-timeout-seconds", "120"},
-    {"queue.max_jobs", "GENESIS_QUEUE_MAX_JOBS", "--queue-max-jobs", "1000"},
-    {"drain.timeout_seconds", "GENESIS_DRAIN_TIMEOUT_SECONDS", "--drain-timeout-seconds", "20"},
-    {"precision.reduced_precision", "GENESIS_PRECISION_REDUCED_PRECISION",
-     "--precision-reduced-precision", "true"},
-    {"precision.cpu_fallback", "GENESIS_PRECISION_CPU_FALLBACK", "--precision-cpu-fallback",
-     "bf16"},
-    {"precision.failure_watch", "GENESIS_PRECISION_FAILURE_WATCH", "--precision-failure-watch",
-     "enforce"},
-    {"rehearsals.allowed", "GENESIS_REHEARSALS_ALLOWED", "--rehearsals-allowed", "false"},
-    {"precision.loss_scale", "FP16_LOSS_SCALE", "--precision-loss-scale", "65536.0"},
-    {"precision.growth_factor", "FP16_GROWTH_FACTOR", "--precision-growth-factor", "2.0"},
-    {"precision.backoff_factor", "FP16_BACKOFF_FACTOR", "--precision-backoff-factor", "0.5"},
-    {"precision.growth_interval", "FP16_GROWTH_INTERVAL", "--precision-growth-interval", "2000"},
-};
-
-TEST(SettingsTableTest, KeepsEveryNameAndDefault) {
-  ASSERT_EQ(SettingsTable().size(), std::size(kFrozen));
-  for (size_t i = 0; i < std::size(kFrozen); ++i) {
-    const SettingRow& row = SettingsTable()[i];
-    EXPECT_STREQ(row.key, kFrozen[i].key);
-    EXPECT_STREQ(row.environment, kFrozen[i].environment) << row.key;
-    EXPECT_EQ(FlagOf(row), kFrozen[i].flag);
-    EXPECT_STREQ(row.fallback, kFrozen[i].fallback) << row.key;
-  }
-  ASSERT_EQ(GateVariables().size(), 2u);
-  EXPECT_STREQ(GateVariables()[0].name, "ENABLE_FP16_TRAINING");
-  EXPECT_STREQ(GateVariables()[0].fallback, "false");
-  EXPECT_STREQ(GateVariables()[1].name, "FEATURE_FLAGS");
-}
-
-TEST(SettingsTableTest, AcceptsItsOwnDefaults) {
-  for (const SettingRow& row : SettingsTable()) {
-    Settings settings;
-    if (!row.derived) {
-      EXPECT_EQ(row.set(row.fallback, settings), "") << row.key;
-    }
-  }
-}
-
 TEST(SettingsDefaultsTest, AreThoseOfTheTable) {
   const LoadedSettings loaded = Load({});
   EXPECT_THAT(Errors(loaded), IsEmpty());
@@ -156,8 +95,20 @@ const Variables& OtherValues() {
       {"data_dir", "/srv/g"},
       {"grpc.listen", "[::1]:7000"},
       {"http.listen", "localhost:0"},
+      {"grpc.unix_socket", "/srv/s"},
+      {"grpc.unix_socket_mode", "0660"},
+      {"grpc.max_connections", "1"},
+      {"grpc.max_message_bytes", "65536"},
+      {"grpc.keepalive_seconds", "10"},
+      {"tls.certificate_file", "/srv/cert.pem"},
+      {"tls.key_file", "/srv/key.pem"},
+      {"tls.client_ca_file", "/srv/ca.pem"},
+      {"tls.client_role", "viewer"},
+      {"auth.tokens_file", "/srv/tokens"},
+      {"audit.file", "/srv/a.log"},
       {"datasets.root", "/srv/d"},
       {"checkpoints.dir", "/srv/c"},
+      {"checkpoints.max_import_bytes", "1"},
       {"log.file", "/srv/l.log"},
       {"log.level", "debug"},
       {"deployment", "canary"},
@@ -165,6 +116,18 @@ const Variables& OtherValues() {
       {"workers.slots", "256"},
       {"workers.spares", "0"},
       {"workers.start_timeout_seconds", "3600"},
+      {"workers.devices", "cpu"},
+      {"workers.reattach_timeout_seconds", "1"},
+      {"workers.quarantine_failures", "1"},
+      {"workers.quarantine_seconds", "604800"},
+      {"hang.setup_seconds", "1"},
+      {"hang.step_seconds", "1"},
+      {"hang.evaluation_seconds", "1"},
+      {"hang.checkpoint_seconds", "1"},
+      {"scheduler.preemption", "false"},
+      {"retention.jobs", "0"},
+      {"retention.days", "36500"},
+      {"store.check", "full"},
       {"queue.max_jobs", "1000000"},
       {"drain.timeout_seconds", "0"},
       {"precision.reduced_precision", "false"},
@@ -179,6 +142,18 @@ const Variables& OtherValues() {
   return values;
 }
 
+// The settings without which that one is refused, as variables.
+Variables Companions(const std::string& key) {
+  Variables companions;
+  if (key == "tls.client_ca_file" || key == "tls.key_file") {
+    companions["GENESIS_TLS_CERTIFICATE_FILE"] = "/srv/cert.pem";
+  }
+  if (key == "tls.client_ca_file" || key == "tls.certificate_file") {
+    companions["GENESIS_TLS_KEY_FILE"] = "/srv/key.pem";
+  }
+  return companions;
+}
+
 void ExpectOtherValue(const LoadedSettings& loaded, const SettingRow& row,
                       const std::string& source) {
   EXPECT_THAT(Errors(loaded), IsEmpty()) << row.key;
@@ -189,17 +164,19 @@ void ExpectOtherValue(const LoadedSettings& loaded, const SettingRow& row,
 TEST_F(SettingsTest, AreEachSetByFlagEnvironmentAndFile) {
   for (const SettingRow& row : SettingsTable()) {
     const std::string value = OtherValues().at(row.key);
-    ExpectOtherValue(Load({FlagOf(row) + "=" + value}), row, "flag " + FlagOf(row));
-    ExpectOtherValue(Load({FlagOf(row), value}), row, "flag " + FlagOf(row));
-    ExpectOtherValue(Load({}, {{row.environment, value}}), row,
-                     std::string("environment ") + row.environment);
+    ExpectOtherValue(Load({FlagOf(row) + "=" + value}, Companions(row.key)), row,
+                     "flag " + FlagOf(row));
+    ExpectOtherValue(Load({FlagOf(row), value}, Companions(row.key)), row, "flag " + FlagOf(row));
+    Variables variables = Companions(row.key);
+    variables[row.environment] = value;
+    ExpectOtherValue(Load({}, variables), row, std::string("environment ") + row.environment);
     const std::string key = row.key;
     const size_t dot = key.find('.');
     const std::string yaml =
         dot == std::string::npos
             ? key + ": \"" + value + "\"\n"
             : key.substr(0, dot) + ":\n  " + key.substr(dot + 1) + ": \"" + value + "\"\n";
-    ExpectOtherValue(LoadFile(yaml), row,
+    ExpectOtherValue(LoadFile(yaml, {}, Companions(row.key)), row,
                      "file " + file_ + (dot == std::string::npos ? ":1" : ":2"));
   }
 }
@@ -262,14 +239,16 @@ TEST(SettingsValuesTest, AreRefusedWithWhatIsAccepted) {
       {"--data-dir=~/g",
        "--data-dir is \"~/g\"; accepted: a path written out; \"~\" is not expanded"},
       {"--grpc-listen=0.0.0.0:50051",
-       "--grpc-listen is \"0.0.0.0:50051\"; accepted: a loopback address; this version has no TLS "
-       "or tokens"},
+       "--grpc-listen is \"0.0.0.0:50051\"; accepted: a loopback address; any other needs "
+       "tls.certificate_file, tls.key_file and one of auth.tokens_file and tls.client_ca_file, or "
+       "the flag --insecure"},
       {"--http-listen=example.org:80",
-       "--http-listen is \"example.org:80\"; accepted: a loopback address; this version has no TLS "
-       "or tokens"},
+       "--http-listen is \"example.org:80\"; accepted: a loopback address; any other needs "
+       "tls.certificate_file, tls.key_file and one of auth.tokens_file and tls.client_ca_file, or "
+       "the flag --insecure"},
       {"--grpc-listen=50051",
-       "--grpc-listen is \"50051\"; accepted: a loopback host and a port, such as 127.0.0.1:50051 "
-       "or [::1]:0"},
+       "--grpc-listen is \"50051\"; accepted: a host and a port, such as 127.0.0.1:50051 or "
+       "[::1]:0"},
       {"--log-level=trace", "--log-level is \"trace\"; accepted: debug, info, warning or error"},
       {"--deployment=blue", "--deployment is \"blue\"; accepted: stable or canary"},
       {"--workers-slots=0", "--workers-slots is \"0\"; accepted: 1 to 256"},
@@ -294,12 +273,19 @@ TEST(SettingsValuesTest, AreRefusedWithWhatIsAccepted) {
 TEST_F(SettingsTest, NameTheEnvironmentVariableOrThePlaceInTheFile) {
   EXPECT_THAT(
       Errors(Load({}, {{"GENESIS_GRPC_LISTEN", "0.0.0.0:1"}})),
-      ElementsAre("GENESIS_GRPC_LISTEN is \"0.0.0.0:1\"; accepted: a loopback address; this "
-                  "version has no TLS or tokens"));
+      ElementsAre(
+          "GENESIS_GRPC_LISTEN is \"0.0.0.0:1\"; accepted: a loopback address; any other needs "
+          "tls.certificate_file, tls.key_file and one of auth.tokens_file and tls.client_ca_file, "
+          "or "
+          "the flag --insecure"));
   EXPECT_THAT(
       Errors(LoadFile("grpc:\n  listen: 0.0.0.0:50051\n")),
-      ElementsAre(file_ + ":2:11: grpc.listen is \"0.0.0.0:50051\"; accepted: a loopback address; "
-                          "this version has no TLS or tokens"));
+      ElementsAre(
+          file_ +
+          ":2:11: grpc.listen is \"0.0.0.0:50051\"; accepted: a loopback address; any other needs "
+          "tls.certificate_file, tls.key_file and one of auth.tokens_file and tls.client_ca_file, "
+          "or "
+          "the flag --insecure"));
 }
 
 TEST_F(SettingsTest, RefuseUnknownAndRepeatedKeysAndOtherTypes) {
@@ -311,7 +297,8 @@ TEST_F(SettingsTest, RefuseUnknownAndRepeatedKeysAndOtherTypes) {
                   file_ + ":2:1: zebra: unknown key; see genesisd --help for the known ones",
                   file_ +
                       ":3:10: workers is \"4\"; accepted: a group of keys: program, slots, spares, "
-                      "start_timeout_seconds",
+                      "start_timeout_seconds, devices, reattach_timeout_seconds, "
+                      "quarantine_failures, quarantine_seconds",
                   file_ + ":4:14: log.level is a list; accepted: debug, info, warning or error",
                   file_ + ":6:1: deployment: given twice; first at line 5; keep one",
                   file_ + ":7:9: queue.max_jobs is empty; accepted: 1 to 1000000",

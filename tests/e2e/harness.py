@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import signal
+import ssl
 import subprocess
 import tempfile
 import time
@@ -15,6 +16,8 @@ import urllib.request
 BIN = pathlib.Path(os.environ["GENESIS_BIN"])
 SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
 TRAJECTORIES = SOURCE / "examples" / "trajectories"
+# A worker without LibTorch that does what the id of its job says; for tests of the daemon alone.
+FAKE_WORKER = BIN.parent / "tests" / "fake_worker"
 
 # Generous: a bound on a broken run, never what a test measures.
 LONG = 180
@@ -57,6 +60,7 @@ class Daemon:
 
     def __init__(self, data_dir, *flags, environment=None):
         self.data_dir = pathlib.Path(data_dir)
+        self.scheme = "https" if "--tls-certificate-file" in flags else "http"
         datasets = self.data_dir / "datasets"
         datasets.mkdir(parents=True, exist_ok=True)
         for name in ("pendulum.npz", "cartpole.npz"):
@@ -82,7 +86,10 @@ class Daemon:
         self.grpc, self.http = lines["grpc"], lines["http"]
 
     def get(self, path):
-        with urllib.request.urlopen(f"http://{self.http}{path}", timeout=LONG) as response:
+        # Whether a certificate is the right one is what tests of TLS look at.
+        context = ssl._create_unverified_context() if self.scheme == "https" else None
+        with urllib.request.urlopen(f"{self.scheme}://{self.http}{path}", timeout=LONG,
+                                    context=context) as response:
             return response.read().decode()
 
     def get_json(self, path):

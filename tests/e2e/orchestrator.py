@@ -37,8 +37,9 @@ class Orchestrator:
     def close(self):
         self._channel.close()
 
-    def _call(self, name, **fields):
-        request, call = self._methods[name]
+    def call(self, method, **fields):
+        """The answer of any method that takes one message; a stream of them of WatchJob."""
+        request, call = self._methods[method]
         return call(json_format.ParseDict(fields, request()), timeout=DEADLINE)
 
     def batch(self, dataset, batch_id, recording, **more):
@@ -60,18 +61,18 @@ class Orchestrator:
         return call(batches, timeout=DEADLINE)
 
     def train(self, job_id, spec):
-        return self._call("Train", job_id=job_id, spec=spec).job
+        return self.call("Train", job_id=job_id, spec=spec).job
 
     def job(self, job_id):
-        return self._call("GetJob", job_id=job_id).job
+        return self.call("GetJob", job_id=job_id).job
 
     def watch(self, job_id):
         """The job at each change that this reader saw, the last one final."""
-        return [update.job for update in self._call("WatchJob", job_id=job_id)]
+        return [update.job for update in self.call("WatchJob", job_id=job_id)]
 
     def watch_until(self, job_id, wanted):
         """The first state of the job that `wanted` is true of; ends the watch there."""
-        updates = self._call("WatchJob", job_id=job_id)
+        updates = self.call("WatchJob", job_id=job_id)
         for update in updates:
             if wanted(update.job):
                 updates.cancel()
@@ -79,13 +80,13 @@ class Orchestrator:
         raise AssertionError(f"{job_id} ended before what was awaited")
 
     def checkpoint(self, job_id):
-        return self._call("Checkpoint", job_id=job_id).checkpoint
+        return self.call("Checkpoint", job_id=job_id).checkpoint
 
     def cancel(self, job_id):
-        return self._call("CancelJob", job_id=job_id).job
+        return self.call("CancelJob", job_id=job_id).job
 
     def stats(self):
-        return self._call("Stats")
+        return self.call("Stats")
 
 
 def state_of(job):

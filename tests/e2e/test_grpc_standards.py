@@ -1,5 +1,6 @@
 """The standard gRPC services, asked by the standard Python clients."""
 
+import re
 import unittest
 
 import grpc
@@ -33,9 +34,21 @@ class Standards(harness.DaemonTest):
             database = ProtoReflectionDescriptorDatabase(channel)
             self.assertIn(TRAINING, database.get_services())
             service = DescriptorPool(database).FindServiceByName(TRAINING)
+            proto = harness.SOURCE / "proto/genesis/training/v1/training_service.proto"
             self.assertEqual([method.name for method in service.methods],
-                             ["Train", "GetJob", "ListJobs", "WatchJob", "CancelJob", "Checkpoint",
-                              "ListCheckpoints", "Stats", "GetServerInfo", "AppendTrajectories"])
+                             re.findall(r"^  rpc (\w+)\(", proto.read_text(), re.MULTILINE))
+            # The other services that are served can be described too.
+            for name in database.get_services():
+                self.assertTrue(DescriptorPool(database).FindServiceByName(name).methods)
+
+    def test_reflection_says_what_there_is_not(self):
+        daemon = self.start()
+        with grpc.insecure_channel(daemon.grpc) as channel:
+            database = ProtoReflectionDescriptorDatabase(channel)
+            self.assertEqual(list(database.FindAllExtensionNumbers(f"{TRAINING[:-15]}Job")), [])
+            for ask in (database.FindFileByName, database.FindFileContainingSymbol):
+                with self.assertRaises(KeyError):
+                    ask("genesis.training.v1.NoSuchThing")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ MAY_INCLUDE = {
     "replay": {"config", "proto"},
     "server": {"metrics", "config", "proto", "replay"},
     "trainer": {"config", "proto", "replay"},
-    "cli": {"config", "proto"},
+    "cli": {"config", "proto", "replay"},
 }
 FOLDERS = set(MAY_INCLUDE) | {"proto", "tests"}
 HEADER_LINES, SOURCE_LINES = 250, 500

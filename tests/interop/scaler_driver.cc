@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
   if (name != "cpu") {
     // Loads LibTorch's CUDA library, which this program is not linked with.
     std::string note;
-    const std::string present = genesis::DetectDevice(&note).name();
+    const std::string present = genesis::DetectDevice("", &note).name();
     if (present != name) {
       std::cerr << "scaler_driver: device " << name << " is not here; accepted: cpu"
                 << (present == "cpu" ? "" : " and " + present) << "\n"

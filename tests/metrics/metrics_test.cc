@@ -81,6 +81,10 @@ void Fill(Metrics& metrics) {
   precision.set_device("cpu");
   metrics.SetEffectivePrecision(precision);
   metrics.SetReady(true);
+  metrics.ConfigReloaded(true);
+  metrics.SetCertificateEnd(2e9);
+  metrics.ConnectionRefused("file_handles");
+  metrics.AuditLineLost();
   metrics.Request("grpc", "Train", "OK");
 }
 
@@ -88,12 +92,16 @@ TEST(MetricNames, AreFrozenBecauseDashboardsAndAlertsTypeThem) {
   std::set<std::string> names;
   for (const MetricInfo& metric : MetricCatalogue()) names.insert(metric.name);
   EXPECT_EQ(names.size(), MetricCatalogue().size()) << "a name is listed twice";
-  const std::set<std::string> frozen = {"genesis_build_info",
+  const std::set<std::string> frozen = {"genesis_audit_lines_lost_total",
+                                        "genesis_build_info",
                                         "genesis_checkpoint_bytes",
                                         "genesis_checkpoint_duration_seconds",
                                         "genesis_checkpoint_failures_total",
                                         "genesis_checkpoints_total",
                                         "genesis_config_errors",
+                                        "genesis_config_last_reload_success",
+                                        "genesis_config_reloads_total",
+                                        "genesis_connections_refused_total",
                                         "genesis_cuda_memory_allocated_bytes",
                                         "genesis_effective_precision_info",
                                         "genesis_fp16_overflow_steps_total",
@@ -115,6 +123,7 @@ TEST(MetricNames, AreFrozenBecauseDashboardsAndAlertsTypeThem) {
                                         "genesis_scale_growths_total",
                                         "genesis_skipped_steps_total",
                                         "genesis_step_duration_seconds",
+                                        "genesis_tls_certificate_not_after_timestamp_seconds",
                                         "genesis_training_duration_seconds",
                                         "genesis_training_loss",
                                         "genesis_training_samples_total",

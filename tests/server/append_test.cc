@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "replay/replay_snapshot.h"
 #include "server/daemon.h"
+#include "tests/server/daemon_fixture.h"
 #include "tests/server/http_client.h"
 #include "tests/temp_dir.h"
 
@@ -27,22 +28,6 @@ using namespace training::v1;  // NOLINT: every name here is of the API.
 
 constexpr int kObservations = 2;
 constexpr int kActions = 1;
-
-LoadedSettings MakeSettings(const std::string& dir) {
-  LoadedSettings loaded;
-  Settings& settings = loaded.settings;
-  settings.data_dir = dir;
-  settings.grpc_listen = "127.0.0.1:0";
-  settings.http_listen = "127.0.0.1:0";
-  settings.datasets_root = dir + "/datasets";
-  settings.checkpoints_dir = dir + "/checkpoints";
-  settings.log_file = dir + "/log/orchestrator.log";
-  settings.log_level = "debug";
-  settings.deployment = "stable";
-  settings.worker_program = GENESIS_FAKE_WORKER;
-  settings.gate = {false, "disabled by ENABLE_FP16_TRAINING (unset)", {}};
-  return loaded;
-}
 
 // `count` transitions whose numbers follow from `first`.
 AppendTrajectoriesRequest Batch(const std::string& id, int first, int count,

@@ -36,5 +36,15 @@ TEST(FailureWatch, OnlyTellsOrKeepsQuietWhereThatIsAskedFor) {
   for (int i = 0; i < 9; ++i) EXPECT_FALSE(off.Add(true));
 }
 
+TEST(FailureWatchTest, AnActionThatIsChangedHoldsFromThenOn) {
+  FailureWatch watch(FailureWatchAction::kAdvise);
+  for (int i = 0; i < 4; ++i) watch.Add(true);
+  EXPECT_FALSE(watch.closes_gate());
+  watch.SetAction(FailureWatchAction::kEnforce);
+  EXPECT_TRUE(watch.closes_gate());
+  watch.SetAction(FailureWatchAction::kOff);
+  EXPECT_FALSE(watch.closes_gate());
+}
+
 }  // namespace
 }  // namespace genesis

@@ -5,6 +5,12 @@
 //   crash-*       ends by SIGKILL after 5 steps
 //   crash-once-*  the same, on the first claim only
 //   fail-*        reports bad data
+//   oom-*         reports that it ran out of memory while the micro-batch is the specification's
+//   device-*      reports a device error
+//   hang-*        trains 5 steps, then does nothing and ignores SIGTERM
+//   survive-*     as hold-*, but trains on and dials again when the daemon is lost
+//   lose-*        as hold-*, but ends by SIGKILL when it is told to checkpoint
+// With --verify FILE it reads a file instead.
 // A start that resumes reports the step of its checkpoint.
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
@@ -25,18 +31,12 @@ using namespace training::v1;  // NOLINT: every name here is of the wire.
 
 class FakeWorker {
  public:
-  FakeWorker(const std::string& address, std::string id)
-      : stub_(WorkerService::NewStub(
-            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))),
-        stream_(stub_->Attach(&context_)),
-        id_(std::move(id)) {}
+  FakeWorker(const std::string& address, std::string id) : address_(address), id_(std::move(id)) {
+    Connect();
+  }
 
   int Run() {
-    AttachRequest hello;
-    hello.mutable_hello()->set_worker_id(id_);
-    hello.mutable_hello()->set_pid(getpid());
-    hello.mutable_hello()->mutable_device()->set_name("cpu");
-    if (!stream_->Write(hello)) return 1;
+    if (!stream_->Write(Hello())) return 1;
     AttachResponse command;
     if (!stream_->Read(&command)) return 0;
     start_ = command.start_job();
@@ -47,6 +47,28 @@ class FakeWorker {
   }
 
  private:
+  // Of the specification that tests submit.
+  static constexpr int kFullBatch = 128;
+  static constexpr int64_t kMemory = int64_t{8} << 30;
+
+  void Connect() {
+    context_ = std::make_unique<grpc::ClientContext>();
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    stub_ = WorkerService::NewStub(
+        grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
+    stream_ = stub_->Attach(context_.get());
+  }
+
+  AttachRequest Hello() const {
+    AttachRequest hello;
+    hello.mutable_hello()->set_worker_id(id_);
+    hello.mutable_hello()->set_pid(getpid());
+    hello.mutable_hello()->mutable_device()->set_name("cpu");
+    hello.mutable_hello()->mutable_device()->set_memory_bytes(kMemory);
+    return hello;
+  }
+
   AttachRequest Event() const {
     AttachRequest event;
     event.set_job_id(start_.job_id());
@@ -57,26 +79,61 @@ class FakeWorker {
   bool Is(const char* kind) const { return absl::StartsWith(start_.job_id(), kind); }
 
   void Act() {
-    if (Is("fail-")) return Finish(Finished::OUTCOME_FAILED);
+    if (Is("fail-")) return Fail(FAILURE_CAUSE_DATA, "observations[3, 1] is nan");
+    if (Is("device-")) return Fail(FAILURE_CAUSE_DEVICE, "CUDA error: an illegal memory access");
+    if (Is("oom-") && start_.spec().training().batch_size() == kFullBatch) {
+      return Fail(FAILURE_CAUSE_OUT_OF_MEMORY, "CUDA out of memory");
+    }
     AttachRequest started = Event();
-    step_ = start_.resume_from().empty() ? 0 : StepOf(start_.resume_from(0));
+    step_ = ResumedStep();
     started.mutable_started()->set_total_steps(10);
     started.mutable_started()->set_resumed_step(step_);
     stream_->Write(started);
     Train(5);
     if (Is("crash-once-") ? start_.claim() == 1 : Is("crash-")) kill(getpid(), SIGKILL);
-    if (Is("hold-")) return Hold();
+    if (Is("hang-") && start_.claim() == 1) Hang();
+    if (Is("hold-") || Is("survive-") || Is("lose-")) return Hold();
     Train(5);
     WriteCheckpoint();
     Finish(Finished::OUTCOME_COMPLETED);
   }
 
   void Hold() {
-    AttachResponse command;
-    while (stream_->Read(&command)) {
-      if (command.has_take_checkpoint() || command.stop_job().checkpoint()) WriteCheckpoint();
-      if (command.has_stop_job()) return Finish(Finished::OUTCOME_STOPPED);
+    do {
+      for (AttachResponse command; stream_->Read(&command);) {
+        if (command.has_take_checkpoint() && Is("lose-")) kill(getpid(), SIGKILL);
+        if (command.has_take_checkpoint() || command.stop_job().checkpoint()) WriteCheckpoint();
+        if (command.has_stop_job()) return Finish(Finished::OUTCOME_STOPPED);
+      }
+    } while (Is("survive-") && DialAgain());
+  }
+
+  bool DialAgain() {
+    for (;;) {
+      const grpc::Status status = stream_->Finish();
+      if (status.error_code() == grpc::StatusCode::PERMISSION_DENIED) return false;
+      usleep(20'000);
+      Connect();
+      AttachRequest hello = Hello();
+      hello.set_job_id(start_.job_id());
+      hello.set_claim(start_.claim());
+      AttachResponse first;
+      if (!stream_->Write(hello) || !stream_->Read(&first)) continue;
+      Train(1);  // What it did meanwhile.
+      return true;
     }
+  }
+
+  [[noreturn]] static void Hang() {
+    signal(SIGTERM, SIG_IGN);
+    for (;;) pause();
+  }
+
+  void Fail(FailureCause cause, const std::string& message) {
+    failure_.set_cause(cause);
+    failure_.set_message(message);
+    failure_.set_exit_code(-1);
+    Finish(Finished::OUTCOME_FAILED);
   }
 
   void Train(int steps) {
@@ -99,8 +156,13 @@ class FakeWorker {
     return progress;
   }
 
-  static int64_t StepOf(const std::string& path) {
-    return std::stoll(path.substr(path.rfind('-') + 1));
+  // Of the newest checkpoint whose name tells it; users' names do not.
+  int64_t ResumedStep() const {
+    for (const std::string& path : start_.resume_from()) {
+      const size_t at = path.rfind("-step-");
+      if (at != std::string::npos) return std::stoll(path.substr(at + 6));
+    }
+    return 0;
   }
 
   void WriteCheckpoint() {
@@ -122,28 +184,40 @@ class FakeWorker {
     finished->set_outcome(outcome);
     *finished->mutable_progress() = MakeProgress();
     if (outcome == Finished::OUTCOME_COMPLETED) finished->mutable_held_out()->set_model(0.01);
-    if (outcome == Finished::OUTCOME_FAILED) {
-      finished->mutable_failure()->set_cause(FAILURE_CAUSE_DATA);
-      finished->mutable_failure()->set_message("observations[3, 1] is nan");
-      finished->mutable_failure()->set_exit_code(-1);
-    }
+    if (outcome == Finished::OUTCOME_FAILED) *finished->mutable_failure() = failure_;
     stream_->Write(event);
   }
 
-  grpc::ClientContext context_;
+  const std::string address_;
+  const std::string id_;
+  // In the order in which they need each other.
+  std::unique_ptr<grpc::ClientContext> context_;
   std::unique_ptr<WorkerService::Stub> stub_;
   std::unique_ptr<grpc::ClientReaderWriter<AttachRequest, AttachResponse>> stream_;
-  std::string id_;
   StartJob start_;
+  Failure failure_;
   int64_t step_ = 0;
 };
+
+// As genesis-worker --verify: a sound checkpoint begins with "state", one that ends the reader with
+// "crash".
+int Verify(const std::string& path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  if (word == "crash") kill(getpid(), SIGKILL);
+  if (word == "state") return 0;
+  std::cerr << path << ": is no zip file\n";
+  return 1;
+}
 
 }  // namespace
 }  // namespace genesis
 
 int main(int argc, char** argv) {
-  if (argc != 7 || std::string(argv[1]) != "--daemon" || std::string(argv[3]) != "--worker-id") {
-    std::cerr << "usage: fake_worker --daemon ADDRESS --worker-id ID --threads N\n";
+  if (argc == 3 && std::string(argv[1]) == "--verify") return genesis::Verify(argv[2]);
+  if (argc != 9 || std::string(argv[1]) != "--daemon" || std::string(argv[3]) != "--worker-id") {
+    std::cerr << "usage: fake_worker --daemon ADDRESS --worker-id ID --threads N --device NAME\n";
     return 2;
   }
   return genesis::FakeWorker(argv[2], argv[4]).Run();

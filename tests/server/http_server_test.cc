@@ -31,7 +31,7 @@ HttpResponse Echo(const HttpRequest& request) {
 }
 
 std::unique_ptr<HttpServer> StartEcho(HttpLimits limits = {}) {
-  auto server = HttpServer::Start("127.0.0.1:0", Echo, limits);
+  auto server = HttpServer::Start("127.0.0.1:0", Pages(Echo), limits);
   EXPECT_TRUE(server.ok()) << server.status();
   return server.ok() ? *std::move(server) : nullptr;
 }
@@ -90,21 +90,21 @@ TEST(HttpServer, ClosesAfterAnHttp10Request) {
 }
 
 TEST(HttpServer, RefusesAHeaderThatIsTooLong) {
-  const auto server = StartEcho({.max_request_bytes = 2048});
+  const auto server = StartEcho({.max_header_bytes = 2048, .max_body_bytes = 2048});
   const HttpClient client(server->port());
   client.Send("GET / HTTP/1.1\r\nX-Long: " + std::string(100000, 'x') + "\r\n\r\n");
   EXPECT_THAT(client.ReadAll(), AllOf(StartsWith("HTTP/1.1 431 "), HasSubstr("over 2048 bytes")));
 }
 
 TEST(HttpServer, RefusesAnEndlessTarget) {
-  const auto server = StartEcho({.max_request_bytes = 2048});
+  const auto server = StartEcho({.max_header_bytes = 2048, .max_body_bytes = 2048});
   const HttpClient client(server->port());
   client.Send("GET /" + std::string(100000, 'x'));
   EXPECT_THAT(client.ReadAll(), StartsWith("HTTP/1.1 431 "));
 }
 
 TEST(HttpServer, RefusesABodyThatIsTooLong) {
-  const auto server = StartEcho({.max_request_bytes = 2048});
+  const auto server = StartEcho({.max_header_bytes = 2048, .max_body_bytes = 2048});
   const HttpClient client(server->port());
   client.Send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 100000\r\n\r\n" +
               std::string(100000, 'x'));
@@ -112,7 +112,7 @@ TEST(HttpServer, RefusesABodyThatIsTooLong) {
 }
 
 TEST(HttpServer, RefusesAChunkedBodyThatIsTooLong) {
-  const auto server = StartEcho({.max_request_bytes = 2048});
+  const auto server = StartEcho({.max_header_bytes = 2048, .max_body_bytes = 2048});
   const HttpClient client(server->port());
   client.Send("POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n1000\r\n" +
               std::string(0x1000, 'x'));
@@ -181,7 +181,7 @@ TEST(HttpServer, ClosesAConnectionThatSendsNothingInTime) {
 TEST(HttpServer, SaysWhichAddressIsTaken) {
   const auto server = StartEcho();
   const std::string address = absl::StrCat("127.0.0.1:", server->port());
-  const auto second = HttpServer::Start(address, Echo);
+  const auto second = HttpServer::Start(address, Pages(Echo));
   EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(second.status().message()),
               StartsWith("cannot listen on " + address + ": Address already in use; "));
@@ -190,19 +190,19 @@ TEST(HttpServer, SaysWhichAddressIsTaken) {
 TEST(HttpServer, RefusesAnAddressThatIsNone) {
   for (const char* address :
        {"8080", "127.0.0.1:", ":8080", "127.0.0.1:http", "127.0.0.1:70000", "127.0.0.1:-1", ""}) {
-    const auto server = HttpServer::Start(address, Echo);
+    const auto server = HttpServer::Start(address, Pages(Echo));
     EXPECT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument) << address;
     EXPECT_THAT(std::string(server.status().message()), HasSubstr(address));
   }
 }
 
 TEST(HttpServer, RefusesAnAddressOfAnotherMachine) {
-  const auto server = HttpServer::Start("192.0.2.1:8080", Echo);
+  const auto server = HttpServer::Start("192.0.2.1:8080", Pages(Echo));
   EXPECT_EQ(server.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(HttpServer, ListensOnANameOfThisMachine) {
-  const auto server = HttpServer::Start("localhost:0", Echo);
+  const auto server = HttpServer::Start("localhost:0", Pages(Echo));
   EXPECT_TRUE(server.ok()) << server.status();
 }
 
@@ -216,7 +216,7 @@ TEST(HttpServer, StopClosesEveryConnectionAndFreesThePort) {
   server->Stop();
   EXPECT_EQ(idle.ReadAll(), "");
   EXPECT_EQ(served.ReadAll(), "");
-  const auto next = HttpServer::Start(address, Echo);
+  const auto next = HttpServer::Start(address, Pages(Echo));
   EXPECT_TRUE(next.ok()) << next.status();
 }
 

@@ -45,7 +45,7 @@ TEST(JobState, EveryJobThatIsNotFinalCanBeCancelledOrIsBeing) {
 }
 
 TEST(JobState, TheTableHasExactlyTheseMoves) {
-  EXPECT_EQ(JobMoves().size(), 24U);
+  EXPECT_EQ(JobMoves().size(), 26U);
   EXPECT_TRUE(IsLegalMove(JOB_STATE_QUEUED, JOB_STATE_STARTING));
   EXPECT_TRUE(IsLegalMove(JOB_STATE_RUNNING, JOB_STATE_RECOVERING));
   EXPECT_FALSE(IsLegalMove(JOB_STATE_QUEUED, JOB_STATE_RUNNING));

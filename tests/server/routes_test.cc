@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "server/http/http_server.h"
 #include "tests/server/http_client.h"
 
 namespace genesis {
@@ -207,7 +208,7 @@ TEST_F(Routes, EveryAnswerIsCountedWithoutUnboundedNames) {
 TEST_F(Routes, AnswersThroughTheServer) {
   RouteSources sources;
   sources.info = [this] { return info_; };
-  const auto server = HttpServer::Start("127.0.0.1:0", MakeRoutes(std::move(sources)));
+  const auto server = HttpServer::Start("127.0.0.1:0", Pages(MakeRoutes(std::move(sources))));
   ASSERT_TRUE(server.ok()) << server.status();
   EXPECT_THAT(HttpExchange((*server)->port(), "GET", "/healthz?verbose"),
               StartsWith("HTTP/1.1 200 OK\r\n"));

@@ -1,26 +1,26 @@
-#include <gtest/gtest.h>
+// The folder of the daemon and its database: what is kept, and what is refused at start.
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
-#include "server/jobs/event_hub.h"
-#include "server/jobs/job_table.h"
+#include "absl/strings/match.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 #include "server/store/data_dir.h"
 #include "server/store/job_store.h"
+#include "server/store/schema.h"
+#include "server/store/store_reads.h"
+#include "tests/server/jobs_for_test.h"
 #include "tests/temp_dir.h"
 
 namespace genesis {
 namespace {
 
-using training::v1::Checkpoint;
+using testing::HasSubstr;
 using training::v1::Job;
-
-Job MakeJob(const std::string& id) {
-  Job job;
-  job.set_id(id);
-  job.set_state(training::v1::JOB_STATE_QUEUED);
-  job.mutable_create_time()->set_seconds(1'700'000'000);
-  return job;
-}
+using training::v1::JobState;
 
 TEST(DataDir, IsHeldByOneDaemonAtATimeAndNamesTheHolder) {
   TempDir temp;
@@ -36,163 +36,272 @@ TEST(DataDir, IsHeldByOneDaemonAtATimeAndNamesTheHolder) {
 }
 
 TEST(DataDir, AFileInItsPlaceIsRefused) {
-  TempDir temp;
   const auto dir = DataDir::Acquire("/proc/nowhere");
   EXPECT_EQ(dir.status().code(), absl::StatusCode::kFailedPrecondition) << dir.status();
 }
 
-TEST(JobStore, KeepsJobsInOrderOfAcceptanceAcrossOpenings) {
-  TempDir temp;
-  {
-    auto store = JobStore::Open(temp.path());
-    ASSERT_TRUE(store.ok()) << store.status();
-    ASSERT_TRUE((*store)->Begin().ok());
-    for (const char* id : {"zeta", "alpha"}) ASSERT_TRUE((*store)->PutJob(MakeJob(id)).ok());
-    Job changed = MakeJob("zeta");
-    changed.set_state(training::v1::JOB_STATE_FAILED);
-    ASSERT_TRUE((*store)->PutJob(changed).ok());
-    ASSERT_TRUE((*store)->Commit().ok());
-  }
-  auto store = JobStore::Open(temp.path());
-  const auto jobs = (*store)->LoadJobs();
-  ASSERT_EQ(jobs->size(), 2U);
-  EXPECT_EQ((*jobs)[0].id(), "zeta");
-  EXPECT_EQ((*jobs)[0].state(), training::v1::JOB_STATE_FAILED);
-  EXPECT_EQ((*jobs)[1].id(), "alpha");
-}
-
-TEST(JobStore, ARollbackLeavesNothing) {
-  TempDir temp;
-  auto store = JobStore::Open(temp.path());
-  ASSERT_TRUE((*store)->Begin().ok());
-  ASSERT_TRUE((*store)->PutJob(MakeJob("a")).ok());
-  (*store)->Rollback();
-  EXPECT_TRUE((*store)->LoadJobs()->empty());
-}
-
-TEST(JobStore, AStoreOfTheFirstSchemaIsBroughtUpAndKeepsItsJobs) {
-  TempDir temp;
-  training::v1::Job job;
-  job.set_id("kept");
-  {
-    const auto store = JobStore::Open(temp.path());
-    ASSERT_TRUE((*store)->Begin().ok());
-    ASSERT_TRUE((*store)->PutJob(job).ok());
-    ASSERT_TRUE((*store)->Commit().ok());
-    auto database = Database::Open(temp.path() + "/jobs.db");
-    ASSERT_TRUE((*database)->Execute("DROP TABLE baselines; PRAGMA user_version = 1").ok());
-  }
-  const auto store = JobStore::Open(temp.path());
-  ASSERT_TRUE(store.ok()) << store.status();
-  EXPECT_EQ((*store)->LoadJobs()->at(0).id(), "kept");
-  EXPECT_EQ((*store)->FindBaseline("w")->steps_size(), 0);
-}
-
-TEST(JobStore, KeepsTheNewestBaselineOfAWorkload) {
-  TempDir temp;
-  training::v1::LossCurve curve;
-  curve.add_steps(1);
-  curve.add_losses(0.5);
-  {
-    const auto store = JobStore::Open(temp.path());
-    ASSERT_TRUE((*store)->PutBaseline(std::string("a\0b", 3), "first", curve).ok());
-    curve.set_losses(0, 0.25);
-    ASSERT_TRUE((*store)->PutBaseline(std::string("a\0b", 3), "second", curve).ok());
-  }
-  const auto store = JobStore::Open(temp.path());
-  EXPECT_EQ((*store)->FindBaseline(std::string("a\0b", 3))->losses(0), 0.25);
-  EXPECT_EQ((*store)->FindBaseline(std::string("a\0c", 3))->losses_size(), 0);
-}
-
-TEST(JobStore, ANewerSchemaIsRefused) {
-  TempDir temp;
-  {
-    auto database = Database::Open(temp.path() + "/jobs.db");
-    ASSERT_TRUE((*database)->Execute("PRAGMA user_version = 7").ok());
-  }
-  const auto store = JobStore::Open(temp.path());
-  EXPECT_EQ(
-      store.status().message(),
-      "the store has schema 7, this genesisd knows up to 2; run the newer genesisd, or another "
-      "--data-dir");
-}
-
-TEST(JobStore, AFileThatIsNoDatabaseIsRefused) {
-  TempDir temp;
-  temp.Write("jobs.db", std::string(8192, 'x'));
-  EXPECT_EQ(JobStore::Open(temp.path()).status().code(), absl::StatusCode::kDataLoss);
-}
-
-class JobTableTest : public testing::Test {
+class JobStoreTest : public testing::Test {
  protected:
-  JobTableTest() : store_(*JobStore::Open(temp_.path())), table_(store_.get(), &hub_) {
-    EXPECT_TRUE(table_.Load().ok());
+  JobStoreTest() { Reopen(); }
+
+  void Reopen() {
+    store_.reset();
+    absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open(temp_.path());
+    ASSERT_TRUE(store.ok()) << store.status();
+    store_ = *std::move(store);
+  }
+  std::vector<std::string> OpenIds() {
+    const absl::StatusOr<std::vector<StoredJob>> open = ReadOpenJobs(store_->database());
+    std::vector<std::string> ids;
+    for (const StoredJob& each : *open) ids.push_back(each.job.id());
+    return ids;
+  }
+  int64_t Number(const std::string& sql) {
+    absl::StatusOr<Statement> query = store_->database().Prepare(sql);
+    EXPECT_TRUE(query.ok()) << query.status();
+    EXPECT_TRUE(*query->Step());
+    return query->Int(0);
+  }
+  std::vector<std::string> LogLines(const std::string& job_id, int64_t after = 0) {
+    const auto events = ReadEvents(store_->database(), job_id, after, 10000);
+    std::vector<std::string> lines;
+    for (const training::v1::JobEvent& event : *events) lines.push_back(event.log_line());
+    return lines;
   }
 
   TempDir temp_;
   std::unique_ptr<JobStore> store_;
-  EventHub hub_;
-  JobTable table_;
 };
 
-TEST_F(JobTableTest, AChangeIsCountedThenShownThenAnnounced) {
-  table_.Insert(MakeJob("a"));
-  EXPECT_EQ(table_.Snapshot("a"), nullptr);
-  bool counted_before = false;
-  bool announced_after = false;
-  table_.Count([&] { counted_before = table_.Snapshot("a") == nullptr; });
-  table_.Announce([&] { announced_after = table_.Snapshot("a") != nullptr; });
-  ASSERT_TRUE(table_.Commit().ok());
-  EXPECT_TRUE(counted_before);
-  EXPECT_TRUE(announced_after);
+TEST_F(JobStoreTest, KeepsJobsInOrderOfAcceptanceAcrossOpenings) {
+  ASSERT_TRUE(store_->Begin().ok());
+  ASSERT_TRUE(store_->PutJob(1, MakeJob("zeta")).ok());
+  ASSERT_TRUE(store_->PutJob(2, MakeJob("alpha")).ok());
+  ASSERT_TRUE(store_->PutJob(3, MakeJob("ended", training::v1::JOB_STATE_FAILED)).ok());
+  ASSERT_TRUE(store_->Commit().ok());
+  Reopen();
+  EXPECT_EQ(OpenIds(), (std::vector<std::string>{"zeta", "alpha"}));
+  EXPECT_EQ((*ReadJob(store_->database(), "ended"))->job.state(), training::v1::JOB_STATE_FAILED);
+  EXPECT_EQ(*ReadLastOrdinal(store_->database()), 3);
+  EXPECT_EQ(*ReadJob(store_->database(), "nobody"), std::nullopt);
 }
 
-TEST_F(JobTableTest, ARefusedCommitUndoesEveryChangeAndAnnouncesNothing) {
-  table_.Insert(MakeJob("a"));
-  ASSERT_TRUE(table_.Commit().ok());
-  // Another connection holds the store for longer than the busy timeout is worth waiting for.
-  auto other = *Database::Open(temp_.path() + "/jobs.db");
-  ASSERT_TRUE(other->Execute("DROP TABLE job_moves").ok());
-  bool announced = false;
-  table_.Move("a", training::v1::JOB_STATE_CANCELLED, "test");
-  table_.Insert(MakeJob("b"));
-  Checkpoint checkpoint;
-  checkpoint.set_id("a-step-1");
-  table_.PutCheckpoint(checkpoint);
-  table_.Announce([&] { announced = true; });
-  EXPECT_FALSE(table_.Commit().ok());
-  EXPECT_FALSE(announced);
-  EXPECT_EQ(table_.Find("a")->state(), training::v1::JOB_STATE_QUEUED);
-  EXPECT_EQ(table_.Find("b"), nullptr);
-  EXPECT_TRUE(table_.CheckpointsOf("").empty());
-  EXPECT_EQ(table_.Snapshot("a")->job.state(), training::v1::JOB_STATE_QUEUED);
+TEST_F(JobStoreTest, ARollbackLeavesNothing) {
+  ASSERT_TRUE(store_->Begin().ok());
+  ASSERT_TRUE(store_->PutJob(1, MakeJob("a")).ok());
+  store_->Rollback();
+  EXPECT_TRUE(OpenIds().empty());
 }
 
-TEST_F(JobTableTest, ProgressIsShownButNotStored) {
-  table_.Insert(MakeJob("a"));
-  ASSERT_TRUE(table_.Commit().ok());
-  table_.EditVolatile("a")->mutable_progress()->set_step(7);
-  ASSERT_TRUE(table_.Commit().ok());
-  EXPECT_EQ(table_.Snapshot("a")->job.progress().step(), 7);
-  EXPECT_EQ(store_->LoadJobs()->front().progress().step(), 0);
+TEST_F(JobStoreTest, FindsAJobByItsRequestId) {
+  Job job = MakeJob("a");
+  job.set_request_id("once");
+  ASSERT_TRUE(store_->PutJob(1, job).ok());
+  EXPECT_EQ((*ReadJobByRequestId(store_->database(), "once"))->job.id(), "a");
+  EXPECT_EQ(*ReadJobByRequestId(store_->database(), "twice"), std::nullopt);
 }
 
-TEST_F(JobTableTest, VersionsGrowWithEveryChange) {
-  table_.Insert(MakeJob("a"));
-  ASSERT_TRUE(table_.Commit().ok());
-  const int64_t first = table_.Snapshot("a")->version;
-  table_.Edit("a");
-  ASSERT_TRUE(table_.Commit().ok());
-  EXPECT_GT(table_.Snapshot("a")->version, first);
+TEST_F(JobStoreTest, KeepsTheNewestThousandEventsOfEachJob) {
+  ASSERT_TRUE(store_->Begin().ok());
+  for (int i = 0; i < 1100; ++i) {
+    ASSERT_TRUE(store_->AddEvent("a", LogEvent(std::to_string(i))).ok());
+  }
+  ASSERT_TRUE(store_->AddEvent("b", LogEvent("of b")).ok());
+  ASSERT_TRUE(store_->PruneEvents("a").ok());
+  ASSERT_TRUE(store_->Commit().ok());
+  const std::vector<std::string> lines = LogLines("a");
+  ASSERT_EQ(lines.size(), 1000U);
+  EXPECT_EQ(lines.front(), "100");
+  EXPECT_EQ(lines.back(), "1099");
+  EXPECT_EQ(LogLines("b"), std::vector<std::string>{"of b"});
+  EXPECT_EQ(LogLines("a", 1098), (std::vector<std::string>{"1098", "1099"}));
 }
 
-TEST(JobTableDeathTest, AnIllegalMoveEndsTheProgram) {
+TEST_F(JobStoreTest, ASequenceIsNeverGivenTwice) {
+  ASSERT_TRUE(store_->PutJob(1, MakeJob("a", training::v1::JOB_STATE_FAILED)).ok());
+  const int64_t first = *store_->AddEvent("a", LogEvent("1"));
+  ASSERT_TRUE(store_->RemoveJob("a", false).ok());
+  Reopen();
+  EXPECT_EQ(*ReadLastSequence(store_->database()), first);
+  EXPECT_GT(*store_->AddEvent("b", LogEvent("2")), first);
+}
+
+TEST_F(JobStoreTest, ForgetsThoseThatEndedFirstAndKeepsTheirCheckpoints) {
+  ASSERT_TRUE(store_->PutJob(1, MakeJob("runs", training::v1::JOB_STATE_RUNNING)).ok());
+  for (int i = 2; i <= 6; ++i) {
+    Job job = MakeJob(absl::StrCat("ended-", i), training::v1::JOB_STATE_SUCCEEDED);
+    job.mutable_end_time()->set_seconds(100 - i);  // The last accepted ended first.
+    (*job.mutable_labels())["k"] = "v";
+    ASSERT_TRUE(store_->PutJob(i, job).ok());
+    ASSERT_TRUE(store_->AddEvent(job.id(), LogEvent("x")).ok());
+    training::v1::Checkpoint checkpoint;
+    checkpoint.set_id(job.id() + "-step-1");
+    checkpoint.set_job_id(job.id());
+    ASSERT_TRUE(store_->PutCheckpoint(checkpoint).ok());
+  }
+  auto forgotten = store_->ForgetEnded(/*most=*/2, /*ended_before=*/0, /*batch=*/100);
+  ASSERT_TRUE(forgotten.ok()) << forgotten.status();
+  ASSERT_EQ(forgotten->size(), 2U);
+  EXPECT_EQ((*forgotten)[0].id, "ended-6");
+  EXPECT_EQ((*forgotten)[1].id, "ended-5");
+  EXPECT_EQ((*forgotten)[0].state, training::v1::JOB_STATE_SUCCEEDED);
+  forgotten = store_->ForgetEnded(/*most=*/0, /*ended_before=*/97, /*batch=*/100);
+  ASSERT_EQ(forgotten->size(), 1U) << "those that ended before second 97";
+  EXPECT_EQ(forgotten->front().id, "ended-4");
+  forgotten = store_->ForgetEnded(/*most=*/100, /*ended_before=*/0, /*batch=*/1);
+  EXPECT_EQ(forgotten->size(), 1U) << "no more than one batch";
+  EXPECT_EQ(Number("SELECT count(*) FROM jobs"), 2);
+  EXPECT_EQ(Number("SELECT count(*) FROM job_records"), 2);
+  EXPECT_EQ(Number("SELECT count(*) FROM job_labels"), 1);
+  EXPECT_EQ(Number("SELECT count(*) FROM events"), 1);
+  EXPECT_EQ(ReadCheckpoints(store_->database(), "", 0, 100)->size(), 5U);
+}
+
+TEST_F(JobStoreTest, RemovesCheckpointsWithTheirJobOnlyWhenAsked) {
+  training::v1::Checkpoint checkpoint;
+  for (int i = 1; i <= 2; ++i) {
+    const std::string id = absl::StrCat("job-", i);
+    ASSERT_TRUE(store_->PutJob(i, MakeJob(id, training::v1::JOB_STATE_FAILED)).ok());
+    checkpoint.set_id(id + "-step-1");
+    checkpoint.set_job_id(id);
+    ASSERT_TRUE(store_->PutCheckpoint(checkpoint).ok());
+  }
+  ASSERT_TRUE(store_->RemoveJob("job-1", /*with_checkpoints=*/true).ok());
+  ASSERT_TRUE(store_->RemoveJob("job-2", /*with_checkpoints=*/false).ok());
+  EXPECT_EQ(*ReadCheckpoint(store_->database(), "job-1-step-1"), std::nullopt);
+  EXPECT_TRUE(ReadCheckpoint(store_->database(), "job-2-step-1")->has_value());
+}
+
+TEST_F(JobStoreTest, ACheckpointThatIsWrittenAgainIsTheNewest) {
+  training::v1::Checkpoint checkpoint;
+  checkpoint.set_job_id("a");
+  for (const char* id : {"one", "two", "one"}) {
+    checkpoint.set_id(id);
+    ASSERT_TRUE(store_->PutCheckpoint(checkpoint).ok());
+  }
+  const auto listed = *ReadCheckpoints(store_->database(), "a", 0, 10);
+  ASSERT_EQ(listed.size(), 2U);
+  EXPECT_EQ(listed[0].checkpoint.id(), "one");
+  const auto rest = *ReadCheckpoints(store_->database(), "a", listed[0].place, 10);
+  ASSERT_EQ(rest.size(), 1U);
+  EXPECT_EQ(rest[0].checkpoint.id(), "two");
+}
+
+TEST_F(JobStoreTest, RemembersFactsWithEveryByte) {
+  const std::string value("a\0b\xff", 4);
+  ASSERT_TRUE(store_->PutFact("policy", "first").ok());
+  ASSERT_TRUE(store_->PutFact("policy", value).ok());
+  Reopen();
+  EXPECT_EQ(*ReadFact(store_->database(), "policy"), value);
+  EXPECT_EQ(*ReadFact(store_->database(), "other"), std::nullopt);
+}
+
+TEST_F(JobStoreTest, KeepsTheNewestBaselineOfAWorkload) {
+  training::v1::LossCurve curve;
+  curve.add_steps(1);
+  curve.add_losses(0.5);
+  ASSERT_TRUE(store_->PutBaseline(std::string("a\0b", 3), "first", curve).ok());
+  curve.set_losses(0, 0.25);
+  ASSERT_TRUE(store_->PutBaseline(std::string("a\0b", 3), "second", curve).ok());
+  Reopen();
+  EXPECT_EQ(store_->FindBaseline(std::string("a\0b", 3))->losses(0), 0.25);
+  EXPECT_EQ(store_->FindBaseline(std::string("a\0c", 3))->losses_size(), 0);
+}
+
+TEST_F(JobStoreTest, ReadersSeeWhatIsCommittedWhileTheWriterWrites) {
+  ASSERT_TRUE(store_->PutJob(1, MakeJob("a")).ok());
+  ASSERT_TRUE(store_->Begin().ok());
+  ASSERT_TRUE(store_->PutJob(2, MakeJob("b")).ok());
+  const auto lease = store_->readers().Borrow();
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_TRUE(ReadJob(**lease, "a")->has_value());
+  EXPECT_EQ(*ReadJob(**lease, "b"), std::nullopt);
+  ASSERT_TRUE(store_->Commit().ok());
+  EXPECT_TRUE(ReadJob(**lease, "b")->has_value());
+  EXPECT_EQ((**lease).Execute("DELETE FROM jobs").code(), absl::StatusCode::kFailedPrecondition);
+}
+
+absl::Status OpenStatus(const std::string& dir) {
+  return JobStore::Open(dir, {.wait = absl::Milliseconds(50)}).status();
+}
+
+TEST(JobStoreRefusal, OfANewerSchema) {
   TempDir temp;
-  auto store = *JobStore::Open(temp.path());
-  EventHub hub;
-  JobTable table(store.get(), &hub);
-  table.Insert(MakeJob("a"));
-  EXPECT_DEATH(table.Move("a", training::v1::JOB_STATE_SUCCEEDED, "test"), "");
+  ASSERT_TRUE((*Database::Open(temp.path() + "/jobs.db"))->Execute("PRAGMA user_version = 7").ok());
+  EXPECT_EQ(OpenStatus(temp.path()).message(),
+            "the store has schema 7, this genesisd knows up to 3; run the newer genesisd, or "
+            "another --data-dir");
+}
+
+TEST(JobStoreRefusal, OfAFileThatIsNoDatabase) {
+  TempDir temp;
+  temp.Write("jobs.db", std::string(8192, 'x'));
+  const absl::Status status = OpenStatus(temp.path());
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("restore it from the newest file in backups"));
+}
+
+TEST(JobStoreRefusal, OfADamagedPage) {
+  TempDir temp;
+  FillWithEnded(temp.path(), 200);
+  {
+    std::fstream file(temp.path() + "/jobs.db", std::ios::in | std::ios::out | std::ios::binary);
+    for (int page = 20; page < 40; ++page) {
+      file.seekp(page * 4096);
+      file << std::string(64, '\x7f');
+    }
+  }
+  const absl::Status status = OpenStatus(temp.path());
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is damaged"));
+}
+
+// What only the full check finds: an index that says something else than its rows.
+TEST(JobStoreRefusal, OfAnIndexThatDisagreesWhenTheFullCheckIsAskedFor) {
+  TempDir temp;
+  FillWithEnded(temp.path(), 20);
+  {
+    auto database = *Database::Open(temp.path() + "/jobs.db");
+    // The rows of the index are taken for another column's.
+    ASSERT_TRUE(database
+                    ->Execute("PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = "
+                              "'CREATE INDEX events_by_job ON events(time)' "
+                              "WHERE name = 'events_by_job'")
+                    .ok());
+  }
+  EXPECT_TRUE(JobStore::Open(temp.path()).ok()) << "the quick check does not compare them";
+  const absl::Status status =
+      JobStore::Open(temp.path(), {.check = Database::Check::kFull}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+}
+
+TEST(JobStoreRefusal, OfAStoreThatAnotherProcessHolds) {
+  TempDir temp;
+  ASSERT_TRUE(OpenStatus(temp.path()).ok());
+  auto other = *Database::Open(temp.path() + "/jobs.db");
+  ASSERT_TRUE(other->Execute("BEGIN EXCLUSIVE").ok());
+  const absl::Status status = OpenStatus(temp.path());
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("another process holds it"));
+}
+
+TEST(JobStoreRefusal, OfAStoreThatMayNotBeWritten) {
+  TempDir temp;
+  ASSERT_TRUE(OpenStatus(temp.path()).ok());
+  chmod(temp.path().c_str(), 0755);
+  chmod((temp.path() + "/jobs.db").c_str(), 0444);
+  const bool is_root = geteuid() == 0;  // Root may write everything, so the test becomes nobody.
+  constexpr uid_t kNobody = 65534;
+  if (is_root) {
+    ASSERT_EQ(seteuid(kNobody), 0);
+  }
+  const absl::Status status = OpenStatus(temp.path());
+  if (is_root) {
+    ASSERT_EQ(seteuid(0), 0);
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("mend its owner and permissions"));
 }
 
 }  // namespace

@@ -49,6 +49,7 @@ class DaemonLinkTest : public testing::Test {
   int Serve(ScriptedDaemon::Script script) {
     const ScriptedDaemon daemon(socket_, [&](Stream& stream) {
       stream.Read(&hello_);
+      ++attachments_;
       return script(stream);
     });
     training::v1::DeviceInfo device;
@@ -65,9 +66,15 @@ class DaemonLinkTest : public testing::Test {
   bool ReadUntil(Stream& stream, Fits fits) {
     for (AttachRequest event; stream.Read(&event);) {
       events_.push_back(event);
+      if (event.sequence() > 0 && acknowledging_) Acknowledge(stream, event.sequence());
       if (fits(event)) return true;
     }
     return false;
+  }
+  static void Acknowledge(Stream& stream, int64_t sequence) {
+    AttachResponse command;
+    command.mutable_acknowledged()->set_sequence(sequence);
+    stream.Write(command);
   }
   static bool IsFinished(const AttachRequest& event) { return event.has_finished(); }
   static bool IsSteps(const AttachRequest& event) { return event.has_steps(); }
@@ -83,6 +90,8 @@ class DaemonLinkTest : public testing::Test {
   const std::string socket_ = folder_.path() + "/worker.sock";
   training::v1::StartJob job_ = TinyJob(folder_);
   AttachRequest hello_;
+  int attachments_ = 0;
+  bool acknowledging_ = true;
   std::vector<AttachRequest> events_;
 };
 
@@ -127,6 +136,7 @@ TEST_F(DaemonLinkTest, StopsOnCommandWithACheckpoint) {
 TEST_F(DaemonLinkTest, TakesACheckpointOnCommandAndGoesOn) {
   MakeJobLong();
   Serve([&](Stream& stream) {
+    if (attachments_ > 1) return grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "enough");
     Give(stream);
     ReadUntil(stream, IsSteps);
     AttachResponse command;
@@ -139,15 +149,109 @@ TEST_F(DaemonLinkTest, TakesACheckpointOnCommandAndGoesOn) {
   });
 }
 
-TEST_F(DaemonLinkTest, StopsWithoutACheckpointWhenTheDaemonIsLost) {
+TEST_F(DaemonLinkTest, GoesOnWhenTheDaemonIsLostAndTellsAgainWhatWasNotAcknowledged) {
+  MakeJobLong();
+  int64_t step_when_lost = 0;
+  std::vector<int64_t> sequences;
+  const int code = Serve([&](Stream& stream) {
+    if (attachments_ == 1) {
+      Give(stream);
+      acknowledging_ = false;
+      ReadUntil(stream, IsSteps);
+      AttachResponse command;
+      command.mutable_take_checkpoint();
+      stream.Write(command);
+      ReadUntil(stream, [](const AttachRequest& event) { return event.has_checkpoint_written(); });
+      step_when_lost = events_.back().checkpoint_written().checkpoint().step();
+      events_.clear();
+      return grpc::Status(grpc::StatusCode::ABORTED, "gone");
+    }
+    EXPECT_EQ(hello_.job_id(), "tiny");
+    EXPECT_EQ(hello_.claim(), 7);
+    acknowledging_ = true;
+    Acknowledge(stream, 0);
+    ReadUntil(stream, IsSteps);
+    AttachResponse command;
+    command.mutable_stop_job()->set_checkpoint(true);
+    stream.Write(command);
+    ReadUntil(stream, IsFinished);
+    return grpc::Status::OK;
+  });
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(attachments_, 2);
+  for (const AttachRequest& event : events_) {
+    if (event.sequence() > 0) sequences.push_back(event.sequence());
+  }
+  // Started, the checkpoint that nobody had acknowledged, the last one, the end; each once.
+  EXPECT_THAT(sequences, testing::ElementsAre(1, 2, 3, 4));
+  EXPECT_TRUE(events_.front().has_started());
+  EXPECT_GT(events_.back().finished().progress().step(), step_when_lost);
+}
+
+TEST_F(DaemonLinkTest, DoesNotTellAgainWhatTheDaemonHadMadeDurable) {
+  MakeJobLong();
+  Serve([&](Stream& stream) {
+    if (attachments_ == 1) {
+      Give(stream);
+      acknowledging_ = false;
+      ReadUntil(stream, IsSteps);
+      events_.clear();
+      return grpc::Status(grpc::StatusCode::ABORTED, "gone");
+    }
+    acknowledging_ = true;
+    Acknowledge(stream, 1);  // Started.
+    AttachResponse command;
+    command.mutable_stop_job()->set_checkpoint(false);
+    stream.Write(command);
+    ReadUntil(stream, IsFinished);
+    return grpc::Status::OK;
+  });
+  for (const AttachRequest& event : events_) EXPECT_FALSE(event.has_started());
+  EXPECT_EQ(events_.back().sequence(), 2);
+}
+
+TEST_F(DaemonLinkTest, StopsWithoutACheckpointWhenItsClaimIsRefused) {
   MakeJobLong();
   const int code = Serve([&](Stream& stream) {
+    if (attachments_ > 1) return grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "another's");
     Give(stream);
     ReadUntil(stream, IsSteps);
     return grpc::Status(grpc::StatusCode::ABORTED, "gone");
   });
   EXPECT_EQ(code, 1);
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path() + "/checkpoints"));
+}
+
+TEST_F(DaemonLinkTest, LeavesReducedPrecisionForGoodOnCommand) {
+  MakeJobLong();
+  job_.mutable_precision()->set_mode(training::v1::PRECISION_MODE_MIXED_BF16);
+  job_.mutable_spec()->mutable_precision()->set_promote_after_steps(1);
+  job_.mutable_spec()->mutable_precision()->set_max_promotions(3);
+  job_.add_allowed_modes(training::v1::PRECISION_MODE_MIXED_BF16);
+  job_.add_allowed_modes(training::v1::PRECISION_MODE_FP32);
+  Serve([&](Stream& stream) {
+    Give(stream);
+    ReadUntil(stream, IsSteps);
+    AttachResponse command;
+    command.mutable_leave_reduced_precision()->set_reason("an operator said no");
+    stream.Write(command);
+    EXPECT_TRUE(ReadUntil(
+        stream, [](const AttachRequest& event) { return event.has_precision_changed(); }));
+    const training::v1::PrecisionChange& change = events_.back().precision_changed();
+    EXPECT_EQ(change.to(), training::v1::PRECISION_MODE_FP32);
+    EXPECT_EQ(change.trigger(), "policy");
+    EXPECT_EQ(change.reason(), "an operator said no");
+    EXPECT_EQ(change.resumed_step(), change.step());
+    const int64_t step = change.step();
+    ReadUntil(stream, [&](const AttachRequest& event) {
+      EXPECT_FALSE(event.has_precision_changed()) << "promoted against the policy";
+      return event.steps().progress().step() > step + 20;
+    });
+    command.mutable_stop_job()->set_checkpoint(false);
+    stream.Write(command);
+    ReadUntil(stream, IsFinished);
+    return grpc::Status::OK;
+  });
 }
 
 TEST_F(DaemonLinkTest, StopsWithACheckpointOnSigterm) {

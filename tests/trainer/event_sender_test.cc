@@ -48,7 +48,13 @@ class SlowStream {
 
 TEST(EventSenderTest, MergesStepsWhileTheDaemonIsSlowAndKeepsTheOrder) {
   SlowStream stream;
-  EventSender sender([&](const AttachRequest& event) { return stream.Write(event); }, [] {});
+  EventSender sender;
+  sender.Attach([&](const AttachRequest& event) {
+    const bool sent = stream.Write(event);
+    // As a daemon would, once it is durable.
+    if (event.sequence() > 0) sender.Acknowledge(event.sequence());
+    return sent;
+  });
   sender.Enqueue(StepsEvent(1));
   stream.AwaitFirstWrite();
   for (int64_t step = 2; step <= 5; ++step) sender.Enqueue(StepsEvent(step));
@@ -66,7 +72,13 @@ TEST(EventSenderTest, MergesStepsWhileTheDaemonIsSlowAndKeepsTheOrder) {
 
 TEST(EventSenderTest, DropsLogLinesBeyondTheBoundButNeverACheckpoint) {
   SlowStream stream;
-  EventSender sender([&](const AttachRequest& event) { return stream.Write(event); }, [] {});
+  EventSender sender;
+  sender.Attach([&](const AttachRequest& event) {
+    const bool sent = stream.Write(event);
+    // As a daemon would, once it is durable.
+    if (event.sequence() > 0) sender.Acknowledge(event.sequence());
+    return sent;
+  });
   sender.Enqueue(StepsEvent(1));
   stream.AwaitFirstWrite();
   AttachRequest line;
@@ -79,14 +91,60 @@ TEST(EventSenderTest, DropsLogLinesBeyondTheBoundButNeverACheckpoint) {
   EXPECT_TRUE(stream.events().back().has_checkpoint_written());
 }
 
-TEST(EventSenderTest, SaysOnceThatTheStreamBroke) {
-  int broken = 0;
-  EventSender sender([](const AttachRequest&) { return false; }, [&] { ++broken; });
+TEST(EventSenderTest, SendsAgainOnTheNextStreamWhatWasNotAcknowledged) {
+  std::vector<AttachRequest> first;
+  std::vector<AttachRequest> second;
+  std::promise<void> sent;
+  EventSender sender;
+  sender.Attach([&](const AttachRequest& event) {
+    first.push_back(event);
+    if (first.size() == 3) sent.set_value();
+    return true;
+  });
+  sender.Enqueue(CheckpointEvent());
   sender.Enqueue(StepsEvent(1));
-  EXPECT_FALSE(sender.Drain());
+  sender.Enqueue(CheckpointEvent());
+  sent.get_future().wait();
+  sender.Acknowledge(1);
+  sender.Detach();
   sender.Enqueue(StepsEvent(2));
+  sender.Enqueue(StepsEvent(3));
+  sender.Attach([&](const AttachRequest& event) {
+    second.push_back(event);
+    if (event.sequence() > 0) sender.Acknowledge(event.sequence());
+    return true;
+  });
+  EXPECT_TRUE(sender.Drain());
+  ASSERT_EQ(second.size(), 2u);
+  EXPECT_EQ(second[0].sequence(), 2);
+  EXPECT_TRUE(second[0].has_checkpoint_written());
+  EXPECT_EQ(second[1].steps().new_steps(), 2);
+}
+
+TEST(EventSenderTest, KeepsAnEventWhoseWriteFailed) {
+  std::vector<AttachRequest> sent;
+  std::promise<void> failed;
+  EventSender sender;
+  sender.Attach([&](const AttachRequest&) {
+    failed.set_value();
+    return false;
+  });
+  sender.Enqueue(StepsEvent(1));
+  failed.get_future().wait();
+  sender.Detach();
+  sender.Attach([&](const AttachRequest& event) {
+    sent.push_back(event);
+    return true;
+  });
+  EXPECT_TRUE(sender.Drain());
+  EXPECT_EQ(sent.size(), 1u);
+}
+
+TEST(EventSenderTest, DrainEndsWhenNoStreamWillCome) {
+  EventSender sender;
+  sender.Enqueue(CheckpointEvent());
+  sender.GiveUp();
   EXPECT_FALSE(sender.Drain());
-  EXPECT_EQ(broken, 1);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ std::optional<PrecisionPolicy::Mode> PrecisionPolicy::Fallback() const {
 }
 
 std::optional<PrecisionPolicy::Mode> PrecisionPolicy::Promotion() const {
-  const bool due = spec_.promote_after_steps() > 0 &&
+  const bool due = !promotion_forbidden_ && spec_.promote_after_steps() > 0 &&
                    state_.clean_steps >= spec_.promote_after_steps() && !state_.left.empty() &&
                    state_.promotions < spec_.max_promotions();
   if (!due || !IsAllowed(state_.left.back())) return std::nullopt;

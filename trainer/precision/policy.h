@@ -33,6 +33,9 @@ class PrecisionPolicy {
   // The mode before the last fallback, once it may be tried again.
   std::optional<Mode> Promotion() const;
 
+  // From now on there is only down.
+  void ForbidPromotion() { promotion_forbidden_ = true; }
+
   void AddCleanStep() { ++state_.clean_steps; }
   void TroubleSeen() { state_.clean_steps = 0; }
   void FallBackTo(Mode mode);
@@ -48,6 +51,7 @@ class PrecisionPolicy {
   const std::vector<Mode> allowed_;
   Mode mode_;
   PolicyState state_;
+  bool promotion_forbidden_ = false;
 };
 
 }  // namespace genesis

@@ -1,12 +1,15 @@
 #include "trainer/run/daemon_link.h"
 
 #include <grpcpp/grpcpp.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <deque>
-#include <future>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -33,6 +36,10 @@ using Stream = grpc::ClientReaderWriter<AttachRequest, AttachResponse>;
 
 // How long the daemon may take to close the stream after the end of the job.
 constexpr std::chrono::seconds kCloseWait{10};
+// How long a job goes on without a daemon, and the pauses between calls to it.
+constexpr std::chrono::minutes kPatience{10};
+constexpr std::chrono::milliseconds kFirstPause{50};
+constexpr std::chrono::milliseconds kLongestPause{1000};
 // Failure.log_tail holds at most this many.
 constexpr size_t kLogTailLines = 50;
 
@@ -68,6 +75,14 @@ class ReportingObserver : public RunObserver {
   void OnEvaluated(const training::v1::Evaluation& evaluation) override {
     Send([&](AttachRequest& event) { *event.mutable_evaluated() = evaluation; });
   }
+  void OnSection(training::v1::Section section) override {
+    section_ = section;
+    SendSection();
+  }
+  // Also when the daemon is back and does not know.
+  void SendSection() {
+    Send([&](AttachRequest& event) { event.mutable_section_entered()->set_section(section_); });
+  }
   void OnLog(const std::string& line) override {
     std::cerr << line << std::endl;
     log_tail_.push_back(line);
@@ -76,6 +91,9 @@ class ReportingObserver : public RunObserver {
   }
   // A failure takes the last log lines along, for whoever asks why.
   void OnFinished(training::v1::Finished finished) {
+    rusage usage = {};
+    getrusage(RUSAGE_SELF, &usage);
+    finished.set_peak_memory_bytes(int64_t{usage.ru_maxrss} * 1024);
     if (finished.has_failure()) {
       for (const std::string& line : log_tail_) finished.mutable_failure()->add_log_tail(line);
     }
@@ -95,66 +113,151 @@ class ReportingObserver : public RunObserver {
   const StartJob& start_;
   EventSender& sender_;
   std::deque<std::string> log_tail_;
+  std::atomic<training::v1::Section> section_{training::v1::SECTION_SETUP};
 };
 
-// The worker's half of one Attach stream: a thread reads commands, the sender writes events, the
-// calling thread trains.
+// One stream to the daemon. The writer is the sender's thread (before it, whoever says Hello), the
+// reader the link's.
+struct Connection {
+  explicit Connection(const std::string& address)
+      : stub(WorkerService::NewStub(
+            grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), Arguments()))),
+        stream(stub->Attach(&context)) {}
+
+  // A channel of its own: one that is shared would still be in the back-off of the one before.
+  static grpc::ChannelArguments Arguments() {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    return arguments;
+  }
+
+  grpc::ClientContext context;
+  std::unique_ptr<WorkerService::Stub> stub;
+  std::unique_ptr<Stream> stream;
+};
+
+// The worker's half of the wire: a thread reads commands and dials again when the stream breaks,
+// the sender writes events, the calling thread trains.
 class Attachment {
  public:
-  explicit Attachment(const std::string& address)
-      : stub_(WorkerService::NewStub(
-            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))),
-        stream_(stub_->Attach(&context_)) {}
+  Attachment(std::string address, std::string worker_id, const training::v1::DeviceInfo& device)
+      : address_(std::move(address)), worker_id_(std::move(worker_id)), device_(device) {}
 
-  int Serve(const std::string& worker_id, const training::v1::DeviceInfo& device) {
-    if (!stream_->Write(Hello(worker_id, device))) {
-      const grpc::Status status = stream_->Finish();
+  int Serve() {
+    SetConnection(std::make_shared<Connection>(address_));
+    if (!connection_->stream->Write(Hello(worker_id_, device_))) {
+      const grpc::Status status = connection_->stream->Finish();
       std::cerr << "the daemon cannot be reached: " << status.error_message() << std::endl;
       return ToInt(ExitCode::kFailure);
     }
+    AttachSender();
     std::thread reader([this] { ReadCommands(); });
     const TerminationWatch watch([this] { OnSignal(); });
     const std::optional<StartJob> start = WaitForJob();
-    const bool good = start ? RunJob(*start, device) : true;
+    const bool good = start ? RunJob(*start) : true;
     Close();
     reader.join();
-    const grpc::Status status = stream_->Finish();
-    if (!good) std::cerr << "the daemon's stream broke: " << status.error_message() << std::endl;
+    if (!good) std::cerr << "the end of the job could not be told: " << problem_ << std::endl;
     return ToInt(good ? ExitCode::kOk : ExitCode::kFailure);
   }
 
  private:
-  void ReadCommands() {
-    for (AttachResponse command; stream_->Read(&command);) {
-      switch (command.command_case()) {
-        case AttachResponse::kStartJob: {
-          const std::lock_guard lock(mutex_);
-          // A worker serves one job; another one can only be the daemon's mistake.
-          if (!start_) start_ = std::move(*command.mutable_start_job());
-          break;
-        }
-        case AttachResponse::kTakeCheckpoint:
-          control_.RequestCheckpoint();
-          break;
-        case AttachResponse::kStopJob:
-          control_.RequestStop(command.stop_job().checkpoint());
-          break;
-        case AttachResponse::COMMAND_NOT_SET:
-          break;
-      }
-      changed_.notify_all();
-    }
-    OnStreamEnd();
-  }
+  // The reader's thread.
 
-  // Nobody hears the job any more.
-  void OnStreamEnd() {
+  void ReadCommands() {
+    do {
+      for (AttachResponse command; connection_->stream->Read(&command);) Obey(command);
+    } while (EndStream() && DialAgain());
     control_.RequestStop(/*checkpoint=*/false);
+    sender_.GiveUp();
     const std::lock_guard lock(mutex_);
     ended_ = true;
-    if (!closing_) broken_ = true;
     changed_.notify_all();
   }
+
+  void Obey(AttachResponse& command) {
+    switch (command.command_case()) {
+      case AttachResponse::kStartJob: {
+        const std::lock_guard lock(mutex_);
+        // A worker serves one job; another one can only be the daemon's mistake.
+        if (!start_) start_ = std::move(*command.mutable_start_job());
+        break;
+      }
+      case AttachResponse::kTakeCheckpoint:
+        control_.RequestCheckpoint();
+        break;
+      case AttachResponse::kStopJob:
+        control_.RequestStop(command.stop_job().checkpoint());
+        break;
+      case AttachResponse::kAcknowledged:
+        sender_.Acknowledge(command.acknowledged().sequence());
+        break;
+      case AttachResponse::kLeaveReducedPrecision:
+        control_.RequestFp32(command.leave_reduced_precision().reason());
+        break;
+      case AttachResponse::COMMAND_NOT_SET:
+        break;
+    }
+    changed_.notify_all();
+  }
+
+  // Whether there is a job that goes on without its stream.
+  bool EndStream() {
+    sender_.Detach();
+    const grpc::Status status = connection_->stream->Finish();
+    const std::lock_guard lock(mutex_);
+    problem_ = status.error_message();
+    return start_ && !closing_ && !terminating_ &&
+           status.error_code() != grpc::StatusCode::PERMISSION_DENIED;
+  }
+
+  bool DialAgain() {
+    std::cerr << "the daemon's stream broke: " << problem_ << "; training goes on" << std::endl;
+    const auto give_up = std::chrono::steady_clock::now() + kPatience;
+    auto pause = kFirstPause;
+    while (std::chrono::steady_clock::now() < give_up) {
+      if (Pause(pause)) return false;
+      pause = std::min(2 * pause, kLongestPause);
+      SetConnection(std::make_shared<Connection>(address_));
+      AttachRequest hello = Hello(worker_id_, device_);
+      hello.set_job_id(start_->job_id());
+      hello.set_claim(start_->claim());
+      AttachResponse first;
+      if (connection_->stream->Write(hello) && connection_->stream->Read(&first)) {
+        Obey(first);
+        std::cerr << "the daemon is back" << std::endl;
+        AttachSender();
+        const std::lock_guard lock(mutex_);
+        if (observer_ != nullptr) observer_->SendSection();
+        return true;
+      }
+      const grpc::Status status = connection_->stream->Finish();
+      problem_ = status.error_message();
+      // The job is another worker's by now, or has ended.
+      if (status.error_code() == grpc::StatusCode::PERMISSION_DENIED) return false;
+    }
+    control_.RequestStop(/*checkpoint=*/true);
+    return false;
+  }
+
+  void SetConnection(std::shared_ptr<Connection> connection) {
+    const std::lock_guard lock(mutex_);
+    connection_ = std::move(connection);
+  }
+
+  // True when nothing is left to dial for.
+  bool Pause(std::chrono::milliseconds pause) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, pause, [this] { return closing_ || terminating_; });
+  }
+
+  void AttachSender() {
+    sender_.Attach([connection = connection_](const AttachRequest& event) {
+      return connection->stream->Write(event);
+    });
+  }
+
+  // Other threads.
 
   void OnSignal() {
     control_.RequestStop(/*checkpoint=*/true);
@@ -170,48 +273,58 @@ class Attachment {
     return start_;
   }
 
-  // False when the stream broke before the job's end was sent.
-  bool RunJob(const StartJob& start, const training::v1::DeviceInfo& device) {
-    EventSender sender([this](const AttachRequest& event) { return stream_->Write(event); },
-                       [this] { OnStreamEnd(); });
-    ReportingObserver observer(start, sender);
-    const training::v1::Finished finished = RunTraining(start, device, control_, observer);
+  // False when the daemon was lost before it had the job's end.
+  bool RunJob(const StartJob& start) {
+    ReportingObserver observer(start, sender_);
     {
       const std::lock_guard lock(mutex_);
-      if (broken_) return false;
-      closing_ = true;
+      observer_ = &observer;
     }
+    const training::v1::Finished finished = RunTraining(start, device_, control_, observer);
     observer.OnFinished(finished);
-    return sender.Drain();
+    const bool told = sender_.Drain();
+    const std::lock_guard lock(mutex_);
+    observer_ = nullptr;
+    return told;
   }
 
   void Close() {
-    stream_->WritesDone();
     std::unique_lock lock(mutex_);
     closing_ = true;
+    changed_.notify_all();
+    if (ended_) return;
+    const std::shared_ptr<Connection> connection = connection_;
+    lock.unlock();
+    connection->stream->WritesDone();
+    lock.lock();
     const bool closed = start_ && changed_.wait_for(lock, kCloseWait, [this] { return ended_; });
-    if (!closed) context_.TryCancel();
+    if (!closed) connection->context.TryCancel();
   }
 
-  grpc::ClientContext context_;
-  std::unique_ptr<WorkerService::Stub> stub_;
-  std::unique_ptr<Stream> stream_;
+  const std::string address_;
+  const std::string worker_id_;
+  const training::v1::DeviceInfo device_;
   RunControl control_;
+  EventSender sender_;
+  std::string problem_;  // Of the reader's thread: why the newest stream ended.
 
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::shared_ptr<Connection> connection_;  // Set under the lock, by the reader's thread.
   std::optional<StartJob> start_;
-  bool ended_ = false;        // No more commands come.
-  bool closing_ = false;      // The end of the stream is expected.
-  bool broken_ = false;       // It came unexpected.
-  bool terminating_ = false;  // A signal asked the process to end.
+  ReportingObserver* observer_ = nullptr;  // While the job runs.
+  bool ended_ = false;                     // No more commands come.
+  bool closing_ = false;                   // The end of the stream is expected.
+  bool terminating_ = false;               // A signal asked the process to end.
 };
 
 }  // namespace
 
 int RunAttached(const std::string& daemon_address, const std::string& worker_id,
                 const training::v1::DeviceInfo& device) {
-  return Attachment(daemon_address).Serve(worker_id, device);
+  // A worker outlives its daemon, and with it the terminal or the process group of the daemon.
+  std::signal(SIGHUP, SIG_IGN);
+  return Attachment(daemon_address, worker_id, device).Serve();
 }
 
 }  // namespace genesis

@@ -4,6 +4,8 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
@@ -30,12 +32,21 @@ std::string ProcessorName() {
   return "CPU";
 }
 
+// Of the machine, or what the control group allows.
+int64_t HostMemory() {
+  int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  std::ifstream limit("/sys/fs/cgroup/memory.max");
+  if (int64_t allowed = 0; limit >> allowed) bytes = std::min(bytes, allowed);
+  return bytes;
+}
+
 DeviceInfo Processor() {
   DeviceInfo device;
   device.set_name("cpu");
   device.set_cpu_native_bf16(CpuHasNativeBf16());
   device.set_cpu_isa(CpuIsa());
   device.set_description(ProcessorName());
+  device.set_memory_bytes(HostMemory());
   return device;
 }
 
@@ -57,6 +68,10 @@ class Driver {
                        Call<int*, int, int>("cuDeviceGetAttribute", &major, kMajor, 0) &&
                        Call<int*, int, int>("cuDeviceGetAttribute", &minor, kMinor, 0) &&
                        Call<char*, int, int>("cuDeviceGetName", name, int{sizeof(name)}, 0);
+    size_t memory = 0;
+    if (Call<size_t*, int>("cuDeviceTotalMem_v2", &memory, 0)) {
+      device.set_memory_bytes(static_cast<int64_t>(memory));
+    }
     device.set_compute_capability(major * 10 + minor);
     device.set_description(name);
     return known;
@@ -74,7 +89,11 @@ class Driver {
 
 }  // namespace
 
-DeviceInfo DetectDevice(std::string* note) {
+DeviceInfo DetectDevice(const std::string& wanted, std::string* note) {
+  if (wanted == "cpu") return Processor();
+  if (const size_t colon = wanted.find(':'); colon != std::string::npos) {
+    setenv("CUDA_VISIBLE_DEVICES", wanted.substr(colon + 1).c_str(), /*overwrite=*/1);
+  }
   const Driver driver;
   if (!driver.present()) return Processor();
   // The kernels register themselves when the library is loaded.

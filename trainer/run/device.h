@@ -6,10 +6,11 @@
 
 namespace genesis {
 
-// What this process computes on: the first CUDA device where a driver and LibTorch's CUDA library
-// are there, else the processor. Loads that library, which takes seconds, only where there is a
-// driver. `note` gets one sentence when a driver is there but cannot be used.
-training::v1::DeviceInfo DetectDevice(std::string* note);
+// What this process computes on. `wanted` is "cpu", "cuda:<n>" (the process then sees this device
+// alone, as cuda:0), or empty: the first CUDA device where a driver and LibTorch's CUDA library are
+// there, else the processor. Loads that library, which takes seconds, only where there is a driver.
+// `note` gets one sentence when a driver is there but cannot be used. Before any CUDA call.
+training::v1::DeviceInfo DetectDevice(const std::string& wanted, std::string* note);
 
 // Sets the number of threads for arithmetic and does everything once that is slow the first time,
 // so that the first step of a job is as fast as the others.

@@ -1,5 +1,6 @@
 #include "trainer/run/event_sender.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace genesis {
@@ -12,6 +13,11 @@ using training::v1::Steps;
 constexpr size_t kMaxQueued = 256;
 // Step times that a merged report carries; a daemon silent for longer loses the oldest.
 constexpr int kMaxStepTimes = 65536;
+
+// Whether the daemon must hear of it, however long it is away.
+bool IsKept(const AttachRequest& event) {
+  return !event.has_steps() && !event.has_log_line() && !event.has_section_entered();
+}
 
 }  // namespace
 
@@ -32,8 +38,7 @@ void MergeSteps(const Steps& newer, Steps& steps) {
   }
 }
 
-EventSender::EventSender(Write write, std::function<void()> on_broken)
-    : write_(std::move(write)), on_broken_(std::move(on_broken)), thread_([this] { Loop(); }) {}
+EventSender::EventSender() : thread_([this] { Loop(); }) {}
 
 EventSender::~EventSender() {
   {
@@ -47,41 +52,82 @@ EventSender::~EventSender() {
 void EventSender::Enqueue(AttachRequest event) {
   {
     const std::lock_guard lock(mutex_);
-    if (broken_) return;
-    const bool merges = event.has_steps() && !queue_.empty() && queue_.back().has_steps();
+    if (IsKept(event)) event.set_sequence(++last_sequence_);
+    const bool merges = event.has_steps() && !waiting_.empty() && waiting_.back().has_steps();
     if (merges) {
-      MergeSteps(event.steps(), *queue_.back().mutable_steps());
-    } else if (!event.has_log_line() || queue_.size() < kMaxQueued) {
-      queue_.push_back(std::move(event));
+      MergeSteps(event.steps(), *waiting_.back().mutable_steps());
+    } else if (!event.has_log_line() || waiting_.size() < kMaxQueued) {
+      waiting_.push_back(std::move(event));
     }
+  }
+  changed_.notify_all();
+}
+
+void EventSender::Attach(Write write) {
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.insert(waiting_.begin(), unacknowledged_.begin(), unacknowledged_.end());
+    unacknowledged_.clear();
+    write_ = std::move(write);
+  }
+  changed_.notify_all();
+}
+
+void EventSender::Detach() {
+  std::unique_lock lock(mutex_);
+  write_ = nullptr;
+  changed_.wait(lock, [this] { return !writing_; });
+}
+
+void EventSender::Acknowledge(int64_t sequence) {
+  {
+    const std::lock_guard lock(mutex_);
+    // It may come before the write has returned.
+    acknowledged_ = std::max(acknowledged_, sequence);
+    const auto known = [this](const AttachRequest& event) {
+      return event.sequence() != 0 && event.sequence() <= acknowledged_;
+    };
+    std::erase_if(unacknowledged_, known);
+    std::erase_if(waiting_, known);
   }
   changed_.notify_all();
 }
 
 bool EventSender::Drain() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return broken_ || (queue_.empty() && !writing_); });
-  return !broken_;
+  const auto told = [this] { return waiting_.empty() && unacknowledged_.empty() && !writing_; };
+  changed_.wait(lock, [&] { return given_up_ || told(); });
+  return told();
+}
+
+void EventSender::GiveUp() {
+  {
+    const std::lock_guard lock(mutex_);
+    given_up_ = true;
+  }
+  changed_.notify_all();
 }
 
 void EventSender::Loop() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return ending_ || !queue_.empty(); });
+    changed_.wait(lock, [this] { return ending_ || (write_ && !waiting_.empty()); });
     if (ending_) return;
-    const AttachRequest event = std::move(queue_.front());
-    queue_.pop_front();
+    AttachRequest event = std::move(waiting_.front());
+    waiting_.pop_front();
     writing_ = true;
+    const Write write = write_;
     lock.unlock();
-    const bool sent = write_(event);
-    if (!sent) on_broken_();
+    const bool sent = write(event);
     lock.lock();
     writing_ = false;
+    if (!sent) {
+      write_ = nullptr;
+      waiting_.push_front(std::move(event));
+    } else if (event.sequence() > acknowledged_) {
+      unacknowledged_.push_back(std::move(event));
+    }
     changed_.notify_all();
-    if (sent) continue;
-    broken_ = true;
-    queue_.clear();
-    return;
   }
 }
 

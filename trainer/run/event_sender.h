@@ -1,9 +1,11 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "genesis/training/v1/worker_service.pb.h"
@@ -11,36 +13,47 @@
 namespace genesis {
 
 // Sends a worker's events in order, on a thread of its own, so that training never waits for the
-// daemon. While the daemon is slow, reports of steps merge into one and log lines beyond the bound
-// are dropped; checkpoints, the start and the end are never dropped.
+// daemon. While the daemon is slow or away, reports of steps merge into one and log lines beyond
+// the bound are dropped. Everything else is numbered and kept until the daemon has acknowledged it;
+// a new stream gets what is not acknowledged once more.
 //
-// Owner: RunAttached. Threads: Enqueue from any. Failure: after a refused write everything is
-// discarded and `on_broken` has been called once, on the sending thread.
+// Owner: RunAttached. Threads: any. Failure: a write that fails detaches; what it was to send
+// stays.
 class EventSender {
  public:
   // Writes one event; false when the stream is broken.
   using Write = std::function<bool(const training::v1::AttachRequest&)>;
 
-  EventSender(Write write, std::function<void()> on_broken);
+  EventSender();
   // Drops what is not yet sent; see Drain.
   ~EventSender();
   EventSender(const EventSender&) = delete;
   EventSender& operator=(const EventSender&) = delete;
 
   void Enqueue(training::v1::AttachRequest event);
-  // Waits until all is sent; false when the stream broke.
+  // A stream is there. `write` is called until Detach has returned.
+  void Attach(Write write);
+  // The stream is gone. Waits for the write that is under way.
+  void Detach();
+  // The daemon has made every event up to this number durable.
+  void Acknowledge(int64_t sequence);
+  // Waits until everything is sent and acknowledged; false when GiveUp came before.
   bool Drain();
+  // No stream will come any more.
+  void GiveUp();
 
  private:
   void Loop();
 
-  const Write write_;
-  const std::function<void()> on_broken_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<training::v1::AttachRequest> queue_;
+  Write write_;  // Empty while there is no stream.
+  std::deque<training::v1::AttachRequest> waiting_;
+  std::deque<training::v1::AttachRequest> unacknowledged_;  // Sent on this stream; to be kept.
+  int64_t last_sequence_ = 0;
+  int64_t acknowledged_ = 0;
   bool writing_ = false;
-  bool broken_ = false;
+  bool given_up_ = false;
   bool ending_ = false;
   std::thread thread_;  // Last, for it uses the others.
 };

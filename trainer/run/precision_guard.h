@@ -45,6 +45,9 @@ class PrecisionGuard {
   bool has_baseline() const { return watchdog_.has_baseline(); }
   void SetBaseline(Baseline baseline) { watchdog_.SetBaseline(std::move(baseline)); }
 
+  // FP32 is not left any more: no promotion.
+  void ForbidReducedPrecision() { policy_->ForbidPromotion(); }
+
   // Looks at the figures of the step that was read last.
   std::optional<PrecisionDecision> Judge(int64_t step, const StepFigures& figures, double seconds);
 

@@ -30,6 +30,8 @@ class RunObserver {
   virtual void OnPrecisionChanged(const training::v1::PrecisionChange&) {}
   virtual void OnIncident(const training::v1::Incident&) {}
   virtual void OnEvaluated(const training::v1::Evaluation&) {}
+  // The run turns to something else than steps, or back to them.
+  virtual void OnSection(training::v1::Section) {}
   virtual void OnLog(const std::string& line) = 0;
 };
 

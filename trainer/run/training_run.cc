@@ -186,6 +186,7 @@ class Run {
       if (step_ >= trainee_->total_steps()) AbsorbAll();  // May take the run back.
       if (step_ >= trainee_->total_steps() || EndsEarly()) return true;
       if (stop) return false;
+      if (const auto reason = control_.TakeFp32Request()) LeaveReducedPrecision(*reason);
       if (guard_->WantsGoodState(step_)) KeepGoodState();
       MakeStep(first);
       first = false;
@@ -243,6 +244,17 @@ class Run {
     reporter_->Flush();
   }
 
+  // For good: an operator's no is not tried again.
+  void LeaveReducedPrecision(const std::string& reason) {
+    guard_->ForbidReducedPrecision();
+    if (!IsReducedPrecision(trainee_->mode())) return;
+    pending_ = PrecisionDecision{.to = training::v1::PRECISION_MODE_FP32,
+                                 .rewind = false,
+                                 .trigger = "policy",
+                                 .reason = reason};
+    ChangePrecision();
+  }
+
   void ChangePrecision() {
     // Steps under way were made before anybody knew; they count, and are not judged.
     while (trainee_->step().unread() > 0) Absorb(step_seconds_);
@@ -288,21 +300,25 @@ class Run {
   }
 
   void Save() {
+    observer_.OnSection(training::v1::SECTION_CHECKPOINT);
     const auto since = std::chrono::steady_clock::now();
     const std::shared_ptr<const TrainingState> state = TakeState();
     std::optional<double> held_out_loss;
     if (evaluated_step_ == step_) held_out_loss = evaluation_.loss();
     checkpoints_.Save(*state, held_out_loss, since);
     guard_->KeepGoodState(state);
+    observer_.OnSection(training::v1::SECTION_STEP);
   }
 
   void Evaluate() {
     AbsorbAll();
+    observer_.OnSection(training::v1::SECTION_EVALUATION);
     evaluation_ = evaluator_->Measure(step_);
     evaluated_step_ = step_;
     observer_.OnLog(absl::StrFormat("evaluation: step %d, held-out loss %.6g%s", step_,
                                     evaluation_.loss(), evaluation_.best() ? ", the best" : ""));
     observer_.OnEvaluated(evaluation_);
+    observer_.OnSection(training::v1::SECTION_STEP);
   }
 
   // The end.
@@ -323,15 +339,21 @@ class Run {
     AbsorbAll();
     if (evaluated_step_ != step_) Evaluate();
     if (checkpoints_.saved_step() != step_) Save();
-    checkpoints_.Flush();
+    Flush();
     Finished finished;
     finished.set_outcome(Finished::OUTCOME_COMPLETED);
+    finished.set_peak_device_bytes(PeakMemory(trainee_->device()));
     finished.set_early_end(early_end_);
     if (const auto error = evaluator_->held_out_error()) *finished.mutable_held_out() = *error;
     *finished.mutable_progress() = progress();
     if (all_fp32_) *finished.mutable_curve() = curve_.curve();
     observer_.OnLog(CompletionLine(finished));
     return finished;
+  }
+
+  void Flush() {
+    observer_.OnSection(training::v1::SECTION_CHECKPOINT);
+    checkpoints_.Flush();
   }
 
   std::string CompletionLine(const Finished& finished) const {
@@ -350,7 +372,7 @@ class Run {
 
   Finished Stop() {
     AbsorbAll();
-    checkpoints_.Flush();
+    Flush();
     observer_.OnLog(absl::StrCat("stopped at step ", step_, " of ", trainee_->total_steps()));
     Finished finished;
     finished.set_outcome(Finished::OUTCOME_STOPPED);

@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
+#include <optional>
 #include <string>
 
 #include "genesis/training/v1/worker_service.pb.h"
@@ -21,9 +23,26 @@ class RunControl {
   bool TakeCheckpointRequest() { return checkpoint_.exchange(false, std::memory_order_acq_rel); }
   bool stop_requested() const { return stop_.load(std::memory_order_acquire); }
 
+  // To go on in FP32 from the next step on, for a reason.
+  void RequestFp32(const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    fp32_reason_ = reason;
+    fp32_.store(true, std::memory_order_release);
+  }
+  // The reason; nullopt when nobody asked. Without a lock while nobody does.
+  std::optional<std::string> TakeFp32Request() {
+    if (!fp32_.load(std::memory_order_acquire)) return std::nullopt;
+    const std::lock_guard lock(mutex_);
+    fp32_.store(false, std::memory_order_release);
+    return fp32_reason_;
+  }
+
  private:
   std::atomic<bool> checkpoint_{false};
   std::atomic<bool> stop_{false};
+  std::atomic<bool> fp32_{false};
+  std::mutex mutex_;
+  std::string fp32_reason_;
 };
 
 // Runs one job from data to final checkpoint on the calling thread, and says how it ended. Never

@@ -1,0 +1,129 @@
+#include "cli/channel.h"
+
+#include <grpcpp/support/client_interceptor.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "config/listen_address.h"
+#include "config/yaml_document.h"
+
+namespace genesis::cli {
+namespace {
+
+using grpc::experimental::ClientInterceptorFactoryInterface;
+using grpc::experimental::ClientRpcInfo;
+using grpc::experimental::InterceptionHookPoints;
+using grpc::experimental::Interceptor;
+using grpc::experimental::InterceptorBatchMethods;
+
+// Adds the token to every call. gRPC's own call credentials refuse connections without TLS, which
+// is right between machines and too much on one.
+class TokenSender final : public Interceptor {
+ public:
+  explicit TokenSender(std::string header) : header_(std::move(header)) {}
+  void Intercept(InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_INITIAL_METADATA)) {
+      methods->GetSendInitialMetadata()->insert({"authorization", header_});
+    }
+    methods->Proceed();
+  }
+
+ private:
+  const std::string header_;
+};
+
+class TokenSenders final : public ClientInterceptorFactoryInterface {
+ public:
+  explicit TokenSenders(const std::string& token) : header_(absl::StrCat("Bearer ", token)) {}
+  Interceptor* CreateClientInterceptor(ClientRpcInfo*) override { return new TokenSender(header_); }
+
+ private:
+  const std::string header_;
+};
+
+bool StaysHere(const std::string& server) {
+  if (absl::StartsWith(server, "unix:")) return true;
+  const std::optional<HostPort> address = ParseHostPort(server);
+  return address.has_value() && IsLoopback(address->host);
+}
+
+absl::StatusOr<std::string> ReadOptionFile(const std::string& option, const std::string& path) {
+  absl::StatusOr<std::string> text = ReadTextFile(path);
+  if (text.ok()) return text;
+  return absl::InvalidArgumentError(absl::StrCat(option, ": ", text.status().message()));
+}
+
+absl::StatusOr<std::string> ReadToken(const Arguments& arguments) {
+  std::string token = arguments.token;
+  std::string name = "GENESIS_TOKEN";
+  if (!arguments.token_file.empty()) {
+    name = "--token-file";
+    absl::StatusOr<std::string> text = ReadOptionFile(name, arguments.token_file);
+    if (!text.ok()) return text.status();
+    token = *std::move(text);
+  }
+  absl::StripAsciiWhitespace(&token);
+  // A header holds nothing else. The token itself is not shown.
+  if (!std::all_of(token.begin(), token.end(), absl::ascii_isgraph) ||
+      (token.empty() && name == "--token-file")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " holds no token; accepted: one line, as genesisctl token prints it"));
+  }
+  if (!token.empty() && arguments.tls_ca.empty() && !StaysHere(arguments.server)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": the token would travel unencrypted to ", arguments.server,
+                     "; give --tls-ca with the authority of that daemon's certificate"));
+  }
+  return token;
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ReadCredentials(
+    const Arguments& arguments) {
+  if (arguments.tls_cert.empty() != arguments.tls_key.empty()) {
+    return absl::InvalidArgumentError(
+        "--tls-cert and --tls-key: one is given without the other; give both or none");
+  }
+  if (arguments.tls_ca.empty()) {
+    if (arguments.tls_cert.empty()) return grpc::InsecureChannelCredentials();
+    return absl::InvalidArgumentError(
+        "--tls-cert needs --tls-ca, the authority of the daemon's certificate; give it");
+  }
+  grpc::SslCredentialsOptions options;
+  const std::pair<const char*, std::pair<const std::string*, std::string*>> files[] = {
+      {"--tls-ca", {&arguments.tls_ca, &options.pem_root_certs}},
+      {"--tls-cert", {&arguments.tls_cert, &options.pem_cert_chain}},
+      {"--tls-key", {&arguments.tls_key, &options.pem_private_key}},
+  };
+  for (const auto& [option, file] : files) {
+    if (file.first->empty()) continue;
+    absl::StatusOr<std::string> text = ReadOptionFile(option, *file.first);
+    if (!text.ok()) return text.status();
+    *file.second = *std::move(text);
+  }
+  return grpc::SslCredentials(options);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const Arguments& arguments) {
+  const auto credentials = ReadCredentials(arguments);
+  if (!credentials.ok()) return credentials.status();
+  const absl::StatusOr<std::string> token = ReadToken(arguments);
+  if (!token.ok()) return token.status();
+  grpc::ChannelArguments options;
+  // A proxy for the web cannot reach a daemon that listens on loopback.
+  options.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  std::vector<std::unique_ptr<ClientInterceptorFactoryInterface>> interceptors;
+  if (!token->empty()) interceptors.push_back(std::make_unique<TokenSenders>(*token));
+  return grpc::experimental::CreateCustomChannelWithInterceptors(arguments.server, *credentials,
+                                                                 options, std::move(interceptors));
+}
+
+}  // namespace genesis::cli

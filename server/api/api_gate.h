@@ -1,0 +1,66 @@
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "metrics/metrics.h"
+#include "server/api/caller.h"
+#include "server/api/method_table.h"
+#include "server/security/audit_log.h"
+
+namespace genesis {
+
+// What stands before every method, whatever brings the call: who calls, may they, and the count and
+// the audit line of what came of it.
+//
+// Owner: the daemon. Threads: any. Failure: UNAUTHENTICATED or PERMISSION_DENIED.
+class ApiGate {
+ public:
+  // `audit` may be null: nothing is written down then.
+  ApiGate(const Authenticator* authenticator, AuditLog* audit, Metrics* metrics)
+      : authenticator_(authenticator), audit_(audit), metrics_(metrics) {}
+
+  // Whether who brings `credentials` may call the method. Sets `caller` as far as it is known, also
+  // when it refuses. A refusal must be passed to Done as well.
+  absl::Status Admit(const MethodRow& method, const Credentials& credentials, Caller* caller) const;
+
+  // A call has ended. `protocol`: "grpc" or "http"; `subject`: the id it was about, if any. Calls
+  // that change something, and refused ones, go to the audit log.
+  void Done(const MethodRow& method, const std::string& protocol, const Caller& caller,
+            const std::string& subject, const absl::Status& status) const;
+
+ private:
+  const Authenticator* const authenticator_;
+  AuditLog* const audit_;
+  Metrics* const metrics_;
+};
+
+// One call from its admission to its end. Copyable; the gate outlives it.
+class ApiCall {
+ public:
+  // `protocol`: "grpc" or "http".
+  ApiCall(const ApiGate* gate, const MethodRow& method, std::string protocol,
+          const Credentials& credentials)
+      : gate_(gate), method_(&method), protocol_(std::move(protocol)) {
+    admission_ = gate->Admit(method, credentials, &caller_);
+  }
+
+  // Whether the caller may make the call; it must be ended with this status when not.
+  const absl::Status& admission() const { return admission_; }
+  const Caller& caller() const { return caller_; }
+
+  // Once, when the call has ended.
+  void Done(const std::string& subject, const absl::Status& status) const {
+    gate_->Done(*method_, protocol_, caller_, subject, status);
+  }
+
+ private:
+  const ApiGate* gate_;
+  const MethodRow* method_;
+  std::string protocol_;
+  Caller caller_;
+  absl::Status admission_;
+};
+
+}  // namespace genesis

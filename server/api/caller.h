@@ -1,0 +1,45 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace genesis {
+
+// What a caller may do; each role may do all that those before it may.
+enum class Role { kViewer, kSubmitter, kAdmin };
+
+// "viewer", "submitter", "admin"; nullopt for any other word.
+const char* RoleName(Role role);
+std::optional<Role> RoleOf(const std::string& name);
+
+// Who calls, as far as it is known.
+struct Caller {
+  std::string name = "anonymous";
+  Role role = Role::kAdmin;
+  std::string peer;  // "ipv4:127.0.0.1:40312", as gRPC writes it.
+};
+
+// What a call brings along to say who makes it.
+struct Credentials {
+  std::string authorization;  // The header's value: "Bearer <token>"; empty for none.
+  std::string certificate;    // Subject name of a client certificate that was verified.
+  std::string peer;
+};
+
+// Tells callers apart. Thread-safe.
+class Authenticator {
+ public:
+  virtual ~Authenticator() = default;
+  // UNAUTHENTICATED, saying what is missing, never what was given.
+  virtual absl::StatusOr<Caller> Authenticate(const Credentials& credentials) const = 0;
+};
+
+// For a daemon that only this machine can reach and that has no tokens: everybody is admin.
+class OpenAuthenticator final : public Authenticator {
+ public:
+  absl::StatusOr<Caller> Authenticate(const Credentials&) const override { return Caller(); }
+};
+
+}  // namespace genesis

@@ -1,0 +1,47 @@
+#include "server/api/checkpoint_upload.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "config/field_error.h"
+
+namespace genesis {
+
+absl::Status CheckpointUpload::Begin(const CheckpointImport::Announced& announced) {
+  if (jobs_->GetCheckpoint(announced.id).ok()) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("checkpoint ", QuoteValue(announced.id), " exists; choose another id"));
+  }
+  auto import = CheckpointImport::Begin(files_, announced);
+  if (!import.ok()) return import.status();
+  import_ = *std::move(import);
+  return absl::OkStatus();
+}
+
+void CheckpointUpload::Write(std::string content, std::function<void(const absl::Status&)> done) {
+  files_->Post([import = import_, content = std::move(content), done = std::move(done)] {
+    const absl::Status written = import->Write(content);
+    if (!written.ok()) import->End();
+    done(written);
+  });
+}
+
+void CheckpointUpload::Finish(const Answer<training::v1::Checkpoint>& answer) {
+  files_->PostLong([jobs = jobs_, files = files_, import = import_, answer] {
+    const absl::StatusOr<training::v1::Checkpoint> published = import->Publish();
+    if (!published.ok()) {
+      import->End();
+      return answer(published.status());
+    }
+    jobs->RecordCheckpoint(
+        *published,
+        [files, import, answer](const absl::StatusOr<training::v1::Checkpoint>& recorded) {
+          // Without its record nobody would ever remove the file.
+          if (!recorded.ok()) files->Post([import] { import->Withdraw(); });
+          import->End();
+          answer(recorded);
+        });
+  });
+}
+
+}  // namespace genesis

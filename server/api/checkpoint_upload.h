@@ -1,0 +1,34 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "server/answer.h"
+#include "server/files/checkpoint_import.h"
+#include "server/jobs/job_manager.h"
+
+namespace genesis {
+
+// ImportCheckpoint for every transport: what arrives is written piece by piece, and at the end the
+// file is published and recorded.
+//
+// Owner: a call. Threads: one call at a time; answers come on a thread of the files, after which
+// the owner may be gone. Failure: as the proto says of ImportCheckpoint.
+class CheckpointUpload {
+ public:
+  CheckpointUpload(JobManager* jobs, CheckpointFiles* files) : jobs_(jobs), files_(files) {}
+
+  bool begun() const { return import_ != nullptr; }
+  absl::Status Begin(const CheckpointImport::Announced& announced);
+  void Write(std::string content, std::function<void(const absl::Status&)> done);
+  void Finish(const Answer<training::v1::Checkpoint>& answer);
+
+ private:
+  JobManager* const jobs_;
+  CheckpointFiles* const files_;
+  std::shared_ptr<CheckpointImport> import_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,139 @@
+// Methods about jobs.
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/api/page.h"
+#include "server/api/training_api.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::Job;
+
+// What answers with the job after the call.
+template <typename Response>
+Answer<Job> AnswerWithJob(const Answer<Response>& answer) {
+  return [answer](const absl::StatusOr<Job>& job) {
+    if (!job.ok()) return answer(job.status());
+    Response response;
+    *response.mutable_job() = *job;
+    answer(response);
+  };
+}
+
+// Bounds of a label key and an owner as job.proto has them.
+constexpr size_t kMostFilterBytes = 255;
+
+absl::StatusOr<JobQuery> QueryOf(const training::v1::ListJobsRequest& request) {
+  const absl::StatusOr<int> size = PageSize(request.page_size());
+  if (!size.ok()) return size.status();
+  JobQuery query;
+  query.limit = *size;
+  for (const int state : request.states()) {
+    if (!training::v1::JobState_IsValid(state) || state == training::v1::JOB_STATE_UNSPECIFIED) {
+      return absl::InvalidArgumentError(absl::StrCat("states has ", state, "; accepted: 1 to ",
+                                                     training::v1::JobState_MAX,
+                                                     ", the states of a job"));
+    }
+    query.states.push_back(static_cast<training::v1::JobState>(state));
+  }
+  if (!training::v1::JobOrder_IsValid(request.order())) {
+    return absl::InvalidArgumentError(absl::StrCat("order is ", request.order(),
+                                                   "; accepted: 0 to ", training::v1::JobOrder_MAX,
+                                                   ": NEWEST_FIRST, OLDEST_FIRST, PRIORITY"));
+  }
+  for (const auto& [key, value] : request.labels()) {
+    if (key.empty() || key.size() > kMostFilterBytes || value.size() > kMostFilterBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("labels has a key of ", key.size(), " bytes with a value of ", value.size(),
+                       "; accepted: keys of 1 to ", kMostFilterBytes, " bytes, values of at most ",
+                       kMostFilterBytes));
+    }
+  }
+  constexpr int kMostLabels = 64;
+  if (request.labels_size() > kMostLabels) {
+    return absl::InvalidArgumentError(absl::StrCat("labels has ", request.labels_size(),
+                                                   " keys; accepted: at most ", kMostLabels));
+  }
+  query.owner = request.owner();
+  query.labels.insert(request.labels().begin(), request.labels().end());
+  query.id_prefix = request.id_prefix();
+  if (request.order() != training::v1::JOB_ORDER_UNSPECIFIED) query.order = request.order();
+  if (request.page_token().empty()) return query;
+  const absl::StatusOr<std::string> place = ReadPageToken(request);
+  if (!place.ok()) return place.status();
+  const std::vector<int64_t> keys = KeysOf(*place);
+  query.after = JobQuery::Place{keys.at(0), keys.at(1)};
+  return query;
+}
+
+}  // namespace
+
+void TrainingApi::Train(const Caller& caller, const training::v1::TrainRequest& request,
+                        const Answer<training::v1::TrainResponse>& answer) {
+  parts_.jobs->Train(request, caller, AnswerWithJob(answer));
+}
+
+void TrainingApi::GetJob(const Caller&, const training::v1::GetJobRequest& request,
+                         const Answer<training::v1::GetJobResponse>& answer) {
+  AnswerWithJob(answer)(parts_.jobs->Get(request.job_id()));
+}
+
+void TrainingApi::ListJobs(const Caller&, const training::v1::ListJobsRequest& request,
+                           const Answer<training::v1::ListJobsResponse>& answer) {
+  absl::StatusOr<JobQuery> query = QueryOf(request);
+  if (!query.ok()) return answer(query.status());
+  const int64_t page_size = query->limit++;  // One more tells whether there is a next page.
+  absl::StatusOr<std::vector<StoredJob>> jobs = parts_.jobs->List(*query);
+  if (!jobs.ok()) return answer(jobs.status());
+  training::v1::ListJobsResponse response;
+  if (static_cast<int64_t>(jobs->size()) > page_size) {
+    jobs->resize(static_cast<size_t>(page_size));
+    const StoredJob& last = jobs->back();
+    response.set_next_page_token(
+        MakePageToken(request, PlaceOf({last.job.priority(), last.ordinal})));
+  }
+  for (StoredJob& each : *jobs) *response.add_jobs() = std::move(each.job);
+  answer(response);
+}
+
+void TrainingApi::PauseJob(const Caller&, const training::v1::PauseJobRequest& request,
+                           const Answer<training::v1::PauseJobResponse>& answer) {
+  parts_.jobs->Pause(request.job_id(), AnswerWithJob(answer));
+}
+
+void TrainingApi::ResumeJob(const Caller&, const training::v1::ResumeJobRequest& request,
+                            const Answer<training::v1::ResumeJobResponse>& answer) {
+  parts_.jobs->Resume(request.job_id(), AnswerWithJob(answer));
+}
+
+void TrainingApi::UpdateJob(const Caller&, const training::v1::UpdateJobRequest& request,
+                            const Answer<training::v1::UpdateJobResponse>& answer) {
+  parts_.jobs->Update(request, AnswerWithJob(answer));
+}
+
+// First the records, so that nobody is given a file that is about to go.
+void TrainingApi::DeleteJob(const Caller&, const training::v1::DeleteJobRequest& request,
+                            const Answer<training::v1::DeleteJobResponse>& answer) {
+  using Removed = absl::StatusOr<std::vector<training::v1::Checkpoint>>;
+  parts_.jobs->Delete(request, [files = parts_.files, answer](const Removed& removed) {
+    if (!removed.ok()) return answer(removed.status());
+    files->Post([files, checkpoints = *removed, answer] {
+      training::v1::DeleteJobResponse response;
+      for (const training::v1::Checkpoint& checkpoint : checkpoints) {
+        const absl::Status gone = files->Remove(checkpoint);
+        if (!gone.ok()) return answer(gone);
+        response.set_deleted_checkpoints(response.deleted_checkpoints() + 1);
+      }
+      answer(response);
+    });
+  });
+}
+
+void TrainingApi::CancelJob(const Caller&, const training::v1::CancelJobRequest& request,
+                            const Answer<training::v1::CancelJobResponse>& answer) {
+  parts_.jobs->Cancel(request.job_id(), request.now(), AnswerWithJob(answer));
+}
+
+}  // namespace genesis

@@ -1,0 +1,50 @@
+// Methods for operators.
+#include "server/api/training_api.h"
+
+namespace genesis {
+
+void TrainingApi::Stats(const Caller&, const training::v1::StatsRequest& request,
+                        const Answer<training::v1::StatsResponse>& answer) {
+  answer(parts_.jobs->Stats(request));
+}
+
+void TrainingApi::GetPrecisionPolicy(
+    const Caller&, const training::v1::GetPrecisionPolicyRequest&,
+    const Answer<training::v1::GetPrecisionPolicyResponse>& answer) {
+  training::v1::GetPrecisionPolicyResponse response;
+  *response.mutable_policy() = parts_.jobs->policy();
+  const PrecisionGate gate = parts_.jobs->gate();
+  response.set_reduced_precision_enabled(gate.enabled);
+  response.set_reason(gate.reason);
+  answer(response);
+}
+
+void TrainingApi::SetPrecisionPolicy(
+    const Caller& caller, const training::v1::SetPrecisionPolicyRequest& request,
+    const Answer<training::v1::SetPrecisionPolicyResponse>& answer) {
+  parts_.jobs->SetPolicy(request, caller, answer);
+}
+
+void TrainingApi::GetServerInfo(const Caller&, const training::v1::GetServerInfoRequest&,
+                                const Answer<training::v1::GetServerInfoResponse>& answer) {
+  answer(parts_.info());
+}
+
+void TrainingApi::ListWorkers(const Caller&, const training::v1::ListWorkersRequest&,
+                              const Answer<training::v1::ListWorkersResponse>& answer) {
+  training::v1::ListWorkersResponse response;
+  for (const training::v1::WorkerInfo& worker : parts_.pool->workers()) {
+    *response.add_workers() = worker;
+  }
+  for (const training::v1::DeviceStatus& device : parts_.pool->devices()) {
+    *response.add_devices() = device;
+  }
+  answer(response);
+}
+
+void TrainingApi::DrainWorker(const Caller&, const training::v1::DrainWorkerRequest& request,
+                              const Answer<training::v1::DrainWorkerResponse>& answer) {
+  parts_.jobs->DrainWorker(request.worker_id(), answer);
+}
+
+}  // namespace genesis

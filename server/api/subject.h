@@ -1,0 +1,13 @@
+#pragma once
+
+#include <google/protobuf/message.h>
+
+#include <string>
+
+namespace genesis {
+
+// The id that a request is about, for the audit log: its job_id, checkpoint_id, worker_id, dataset
+// or name; empty when it has none.
+std::string SubjectOf(const google::protobuf::Message& request);
+
+}  // namespace genesis

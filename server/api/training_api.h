@@ -1,0 +1,72 @@
+#pragma once
+
+#include <functional>
+
+#include "genesis/training/v1/training_service.pb.h"
+#include "server/answer.h"
+#include "server/api/caller.h"
+#include "server/datasets/replay_store.h"
+#include "server/files/checkpoint_files.h"
+#include "server/jobs/job_manager.h"
+#include "server/store/backup.h"
+
+// Every unary method, by the file that has it: what is added here is declared by TrainingApi and by
+// each transport.
+// clang-format off: one line each.
+#define GENESIS_UNARY_METHODS(METHOD) \
+  METHOD(Train)                       \
+  METHOD(GetJob)                      \
+  METHOD(ListJobs)                    \
+  METHOD(PauseJob)                    \
+  METHOD(ResumeJob)                   \
+  METHOD(CancelJob)                   \
+  METHOD(UpdateJob)                   \
+  METHOD(DeleteJob)                   \
+  METHOD(Checkpoint)                  \
+  METHOD(ListCheckpoints)             \
+  METHOD(GetCheckpoint)               \
+  METHOD(DeleteCheckpoint)            \
+  METHOD(ListDatasets)                \
+  METHOD(DeleteDataset)               \
+  METHOD(Stats)                       \
+  METHOD(GetServerInfo)               \
+  METHOD(GetPrecisionPolicy)          \
+  METHOD(SetPrecisionPolicy)          \
+  METHOD(ListWorkers)                 \
+  METHOD(DrainWorker)                 \
+  METHOD(GetConfig)                   \
+  METHOD(ReloadConfig)                \
+  METHOD(BackupStore)
+// clang-format on
+
+namespace genesis {
+
+class RuntimeConfig;
+
+// The unary methods of TrainingService, for every transport: gRPC (rpc/) and HTTP with JSON (http/)
+// both end here. Holds no state: each method checks, calls the core, and answers once. No method
+// waits. Who calls has been admitted by ApiGate.
+class TrainingApi {
+ public:
+  struct Parts {
+    JobManager* jobs;
+    WorkerPool* pool;
+    CheckpointFiles* files;
+    ReplayStore* datasets;
+    StoreBackup* backup;
+    RuntimeConfig* config;
+    std::function<training::v1::GetServerInfoResponse()> info;
+  };
+  explicit TrainingApi(Parts parts) : parts_(std::move(parts)) {}
+
+#define GENESIS_METHOD(Name)                                                  \
+  void Name(const Caller& caller, const training::v1::Name##Request& request, \
+            const Answer<training::v1::Name##Response>& answer);
+  GENESIS_UNARY_METHODS(GENESIS_METHOD)
+#undef GENESIS_METHOD
+
+ private:
+  const Parts parts_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,146 @@
+#include "server/api/watch_feed.h"
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "server/jobs/job_state.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::JobEvent;
+using training::v1::WatchJobRequest;
+using training::v1::WatchJobResponse;
+
+constexpr int kMostEvents = 256;  // In one message, and kept for a reader that is slow.
+constexpr size_t kMostBytes = size_t{64} * 1024;  // Of the events of one message.
+
+// The sequence that the watch begins after.
+absl::StatusOr<int64_t> FirstCursor(const WatchJobRequest& request, const JobView& view) {
+  const int64_t newest = view.LastSequence();
+  if (request.cursor() == -1) return newest;
+  if (request.cursor() >= 0 && request.cursor() <= newest) return request.cursor();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "cursor is ", request.cursor(),
+      "; accepted: 0 for all events that are kept, -1 for none but those to come, or the cursor of "
+      "an earlier watch, at most ",
+      newest));
+}
+
+}  // namespace
+
+absl::Status WatchFeed::Watch() {
+  const absl::StatusOr<int64_t> first = FirstCursor(request_, jobs_->view());
+  if (!first.ok()) return first.status();
+  {
+    absl::MutexLock lock(&mutex_);
+    sent_sequence_ = *first;
+    // Whoever wants only what is to come has nothing to read in the store.
+    behind_ = request_.cursor() != -1;
+  }
+  return jobs_->Watch(job_id_, shared_from_this());
+}
+
+void WatchFeed::Detach() {
+  {
+    absl::MutexLock lock(&mutex_);
+    sink_ = nullptr;
+  }
+  jobs_->Unwatch(job_id_, this);
+}
+
+void WatchFeed::Notify(std::shared_ptr<const JobSnapshot> snapshot, const JobEvents& events) {
+  absl::MutexLock lock(&mutex_);
+  if (snapshot->version > seen_version_) {
+    if (newest_ != nullptr) ++dropped_;
+    seen_version_ = snapshot->version;
+    newest_ = std::move(snapshot);
+  }
+  pending_.insert(pending_.end(), events.begin(), events.end());
+  if (!busy_) {
+    WriteNext({});
+  } else if (pending_.size() > kMostEvents) {
+    pending_.clear();
+    behind_ = true;
+  }
+}
+
+void WatchFeed::Advance() {
+  bool behind = false;
+  int64_t after = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    behind = std::exchange(behind_, false);
+    if (behind) pending_.clear();  // The store has them.
+    after = sent_sequence_;
+  }
+  absl::StatusOr<std::vector<JobEvent>> replay = std::vector<JobEvent>();
+  if (behind) replay = jobs_->view().EventsAfter(job_id_, after, kMostEvents);
+  absl::MutexLock lock(&mutex_);
+  if (replay.ok()) {
+    WriteNext(*replay);
+  } else {
+    FinishOnce(replay.status());
+  }
+}
+
+void WatchFeed::End(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  FinishOnce(status);
+}
+
+void WatchFeed::WriteNext(const std::vector<JobEvent>& replay) {
+  if (sink_ == nullptr || finished_) return;
+  const bool was_final = IsFinal(response_.job().state());
+  WatchJobResponse next;
+  if (newest_ != nullptr) {
+    *next.mutable_job() = newest_->job;
+  } else {
+    next.mutable_job()->Swap(response_.mutable_job());
+  }
+  AddEvents(replay, next);
+  const bool has_news = newest_ != nullptr || !next.events().empty();
+  newest_.reset();
+  next.set_dropped_updates(std::exchange(dropped_, 0));
+  next.set_cursor(sent_sequence_);
+  response_.Swap(&next);
+  busy_ = has_news;
+  if (has_news) {
+    sink_->Write(response_);
+  } else if (was_final) {
+    FinishOnce(absl::OkStatus());
+  }
+}
+
+void WatchFeed::AddEvents(const std::vector<JobEvent>& replay, WatchJobResponse& next) {
+  size_t bytes = 0;
+  const auto add = [&](const JobEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    bytes += event.ByteSizeLong();
+    if (next.events_size() == kMostEvents || (!next.events().empty() && bytes > kMostBytes)) {
+      return false;
+    }
+    *next.add_events() = event;
+    sent_sequence_ = event.sequence();
+    return true;
+  };
+  // A full page may not have been the last one.
+  behind_ = behind_ || replay.size() == kMostEvents;
+  for (const JobEvent& event : replay) {
+    if (add(event)) continue;
+    behind_ = true;
+    break;
+  }
+  while (!behind_ && !pending_.empty()) {
+    // Those that were read from the store came as a notice too.
+    if (pending_.front()->sequence() > sent_sequence_ && !add(*pending_.front())) return;
+    pending_.pop_front();
+  }
+}
+
+void WatchFeed::FinishOnce(const absl::Status& status) {
+  if (sink_ == nullptr || finished_) return;
+  finished_ = true;
+  call_.Done(job_id_, status);
+  sink_->Finish(status);
+}
+
+}  // namespace genesis

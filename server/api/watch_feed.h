@@ -1,0 +1,84 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "genesis/training/v1/training_service.pb.h"
+#include "server/api/api_gate.h"
+#include "server/jobs/event_hub.h"
+#include "server/jobs/job_manager.h"
+
+namespace genesis {
+
+// Where the messages of one watch go. Both methods are called with the feed's lock held, must not
+// block and must not call the feed.
+class WatchSink {
+ public:
+  virtual ~WatchSink() = default;
+  // `response` stays as it is until Advance or the end.
+  virtual void Write(const training::v1::WatchJobResponse& response) = 0;
+  // Once, and last.
+  virtual void Finish(const absl::Status& status) = 0;
+};
+
+// WatchJob for every transport: one reader of one job. The hub holds it; it outlives its sink, so
+// that a late Notify meets nothing.
+//
+// It keeps the newest snapshot and at most 256 events. When more come while a message is under
+// way, they are dropped and `behind_` says that the store has them: the next message is then read
+// from there, on the thread that asks, so a slow reader costs the writer nothing.
+//
+// Owner: the sink and the hub. Threads: any. Failure: the statuses of WatchJob, given to Finish.
+class WatchFeed final : public JobWatcher, public std::enable_shared_from_this<WatchFeed> {
+ public:
+  WatchFeed(WatchSink* sink, const ApiCall& call, JobManager* jobs,
+            training::v1::WatchJobRequest request)
+      : call_(call),
+        jobs_(jobs),
+        request_(std::move(request)),
+        job_id_(request_.job_id()),
+        sink_(sink) {}
+
+  // Begins to listen; the first Advance writes the job as it is. A fault is not given to Finish.
+  absl::Status Watch();
+  // Writes the next message, now or when there is one, or ends. Waits for the store. Only at the
+  // start and after each message.
+  void Advance();
+  void End(const absl::Status& status);
+  // The sink is about to go. Not from a method of the sink.
+  void Detach();
+
+  void Notify(std::shared_ptr<const JobSnapshot> snapshot, const JobEvents& events) override;
+
+ private:
+  void WriteNext(const std::vector<training::v1::JobEvent>& replay)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddEvents(const std::vector<training::v1::JobEvent>& replay,
+                 training::v1::WatchJobResponse& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FinishOnce(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const ApiCall call_;
+  JobManager* const jobs_;
+  const training::v1::WatchJobRequest request_;
+  const std::string& job_id_;  // Of the request.
+  absl::Mutex mutex_;
+  WatchSink* sink_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const JobSnapshot> newest_ ABSL_GUARDED_BY(mutex_);
+  int64_t seen_version_ ABSL_GUARDED_BY(mutex_) = -1;
+  int64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<std::shared_ptr<const training::v1::JobEvent>> pending_ ABSL_GUARDED_BY(mutex_);
+  int64_t sent_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool behind_ ABSL_GUARDED_BY(mutex_) = false;
+  // A message is under way or being made; a notice then only leaves what it brings.
+  bool busy_ ABSL_GUARDED_BY(mutex_) = true;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  training::v1::WatchJobResponse response_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace genesis

@@ -1,0 +1,132 @@
+// The parts of Daemon that decide who may call, and that change while it runs.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/daemon.h"
+#include "server/logging.h"
+#include "spdlog/spdlog.h"
+
+namespace genesis {
+namespace {
+
+StartFailure Failure(ExitCode code, const absl::Status& status) {
+  return {code, std::string(status.message())};
+}
+
+void TellCertificate(const TlsMaterial& material, Metrics& metrics) {
+  metrics.SetCertificateEnd(absl::ToDoubleSeconds(material.not_after - absl::UnixEpoch()));
+  const std::string until =
+      absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", material.not_after, absl::UTCTimeZone());
+  if (material.not_after <= absl::Now()) {
+    spdlog::error(
+        "the certificate of tls.certificate_file ended at {}; clients will refuse it: put "
+        "a new one in its place, it is taken over within a second",
+        until);
+  } else {
+    spdlog::info("TLS with a certificate that is valid until {}", until);
+  }
+}
+
+// Whether TLS is spoken, and whether clients are asked for certificates, is fixed when the listener
+// starts; the files may change.
+absl::Status CheckSameKind(const Settings& start, const Settings& next) {
+  const auto changed = [](const std::string& before, const std::string& after) {
+    return before.empty() != after.empty();
+  };
+  if (!changed(start.tls_certificate_file, next.tls_certificate_file) &&
+      !changed(start.tls_client_ca_file, next.tls_client_ca_file)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      "switching TLS or client certificates on or off needs a restart; restart genesisd, or take "
+      "the change of tls.certificate_file or tls.client_ca_file back and reload");
+}
+
+}  // namespace
+
+std::optional<StartFailure> Daemon::OpenSecurity() {
+  for (const std::string& note : InsecureNotes(settings_)) spdlog::warn("{}", note);
+  if (!settings_.tls_certificate_file.empty()) {
+    absl::StatusOr<TlsMaterial> material = LoadTlsMaterial(settings_);
+    if (!material.ok()) return Failure(ExitCode::kUsage, material.status());
+    TellCertificate(*material, metrics_);
+    tls_ = std::make_unique<TlsStore>(*std::move(material));
+  }
+  absl::StatusOr<TokenAuthenticator::Rules> rules = LoadRules(settings_);
+  if (!rules.ok()) return Failure(ExitCode::kUsage, rules.status());
+  authenticator_ = std::make_unique<TokenAuthenticator>(*std::move(rules));
+  // A program that makes its settings itself may want none.
+  if (settings_.audit_file.empty()) return std::nullopt;
+  absl::StatusOr<std::unique_ptr<AuditLog>> audit =
+      AuditLog::Open(settings_.audit_file, &absl::Now, [this] { metrics_.AuditLineLost(); });
+  if (!audit.ok()) return Failure(ExitCode::kStoreFailure, audit.status());
+  audit_ = *std::move(audit);
+  return std::nullopt;
+}
+
+void Daemon::AddReloadableParts() {
+  using Commit = RuntimeConfig::Commit;
+  config_.AddPart([this](const Settings& next) -> absl::StatusOr<Commit> {
+    absl::StatusOr<TokenAuthenticator::Rules> rules = LoadRules(next);
+    if (!rules.ok()) return rules.status();
+    return [this, rules = *std::move(rules)] { authenticator_->Replace(rules); };
+  });
+  config_.AddPart([this](const Settings& next) -> absl::StatusOr<Commit> {
+    const absl::Status same = CheckSameKind(settings_, next);
+    if (!same.ok()) return same;
+    if (tls_ == nullptr) return [] {};
+    absl::StatusOr<TlsMaterial> material = LoadTlsMaterial(next);
+    if (!material.ok()) return material.status();
+    return [this, material = *std::move(material)] {
+      if (material.certificate_chain != tls_->current().material->certificate_chain) {
+        TellCertificate(material, metrics_);
+      }
+      tls_->Replace(material);
+    };
+  });
+  config_.AddPart([this](const Settings& next) -> absl::StatusOr<Commit> {
+    return [this, level = next.log_level, queue = next.queue_max_jobs, watch = next.failure_watch] {
+      SetLogLevel(level);
+      jobs_->SetQueueLimit(queue);
+      jobs_->SetFailureWatch(watch);
+    };
+  });
+}
+
+void Daemon::OnHangup() {
+  notifier_.Reloading();
+  for (const absl::Status& status : {ReopenLog(), audit_ ? audit_->Reopen() : absl::OkStatus()}) {
+    if (!status.ok()) spdlog::error("{}", std::string(status.message()));
+  }
+  // Logged and counted there; nobody waits for an answer.
+  config_.Reload(/*validate_only=*/false).IgnoreError();
+  notifier_.Ready(StatusLine());
+}
+
+void Daemon::StartWatchdog() {
+  const std::optional<absl::Duration> watchdog = notifier_.watchdog();
+  if (!watchdog.has_value()) return;
+  // Two probes in a row may fail before systemd acts.
+  SelfProbe::Options options;
+  options.target = LocalTarget(grpc_address_);
+  options.tls = tls_ != nullptr;
+  options.period = *watchdog / 4;
+  options.ask_writer = [this](std::function<void()> alive) { jobs_->AskWriter(std::move(alive)); };
+  probe_ = std::make_unique<SelfProbe>(std::move(options));
+  probe_->Start();
+}
+
+void Daemon::FeedWatchdog() {
+  if (!probe_) return;
+  const absl::Time success = probe_->last_success();
+  if (success <= fed_) return;
+  fed_ = success;
+  notifier_.Alive();
+}
+
+std::string Daemon::StatusLine() const {
+  return absl::StrCat("Serves gRPC on ", grpc_address_, " and HTTP on ", http_address_);
+}
+
+}  // namespace genesis

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "genesis/training/v1/training_service.pb.h"
+#include "metrics/metrics.h"
+#include "server/datasets/replay_store.h"
+
+namespace genesis {
+
+// AppendTrajectories for every transport: one stream of batches into one dataset.
+//
+// Owner: a call. Threads: one at a time; Append waits for the disk and belongs on the threads of
+// ReplayStore. Failure: as the proto says of AppendTrajectories; after one the stream is over.
+class AppendStream {
+ public:
+  AppendStream(ReplayStore* store, Metrics* metrics) : store_(store), metrics_(metrics) {}
+  ~AppendStream();
+  AppendStream(const AppendStream&) = delete;
+  AppendStream& operator=(const AppendStream&) = delete;
+
+  // A place among the streams; RESOURCE_EXHAUSTED when there are too many.
+  absl::Status Begin();
+  // Durable when it returns OK.
+  absl::Status Append(const training::v1::AppendTrajectoriesRequest& request);
+  // After the client's last message: INVALID_ARGUMENT when there was none.
+  absl::Status End() const;
+
+  // What has been appended so far.
+  const training::v1::AppendTrajectoriesResponse& response() const { return response_; }
+  // "" before the first message.
+  std::string dataset() const { return target_ ? target_->dataset : ""; }
+
+ private:
+  ReplayStore* const store_;
+  Metrics* const metrics_;
+  bool begun_ = false;
+  std::optional<AppendTarget> target_;
+  training::v1::AppendTrajectoriesResponse response_;
+};
+
+}  // namespace genesis

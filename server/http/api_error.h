@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "server/http/http_message.h"
+
+namespace genesis {
+
+// What HTTP says for a code, as Google's APIs do: 404 for NOT_FOUND, 429 for RESOURCE_EXHAUSTED.
+int HttpStatusOf(absl::StatusCode code);
+
+// {"error": {"code": 404, "status": "NOT_FOUND", "message": ..., "details": [...]}} on one line,
+// with a newline. The details are the status's payloads, such as google.rpc.BadRequest.
+std::string ErrorJson(const absl::Status& status, int http_status);
+
+// ErrorJson with the HTTP status of the code, or a more exact one, and the headers that belong to
+// it.
+HttpResponse ErrorResponse(const absl::Status& status,
+                           std::optional<int> http_status = std::nullopt);
+
+}  // namespace genesis

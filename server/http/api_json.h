@@ -1,0 +1,23 @@
+#pragma once
+
+#include <google/protobuf/message.h>
+
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "server/http/http_message.h"
+
+namespace genesis {
+
+// Protobuf's JSON on one line, with a newline: names as in the proto, default values printed,
+// 64-bit numbers as strings.
+std::string ToJsonLine(const google::protobuf::Message& message);
+
+HttpResponse JsonResponse(const google::protobuf::Message& message);
+
+// Sets the fields that a path names. INVALID_ARGUMENT where the body said otherwise.
+absl::Status ReadPathFields(const std::map<std::string, std::string>& fields,
+                            google::protobuf::Message& message);
+
+}  // namespace genesis

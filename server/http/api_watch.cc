@@ -1,0 +1,102 @@
+#include <memory>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "server/api/watch_feed.h"
+#include "server/http/api_error.h"
+#include "server/http/api_json.h"
+#include "server/http/api_streams.h"
+#include "server/http/request_reader.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::WatchJobRequest;
+using training::v1::WatchJobResponse;
+
+// Messages of a feed as lines of JSON, one for each time that the server asks. A fault after the
+// first is a last line with the error, for the status line is long gone.
+//
+// Threads: Write and Finish come with the feed's lock held, so this one's is taken after it.
+class WatchBody final : public HttpBody,
+                        public WatchSink,
+                        public std::enable_shared_from_this<WatchBody> {
+ public:
+  WatchBody(const ApiStreamCall& call, JobManager* jobs, WatchJobRequest request, bool events)
+      : threads_(call.threads),
+        feed_(std::make_shared<WatchFeed>(this, call.call, jobs, std::move(request))),
+        events_(events) {}
+  ~WatchBody() override { feed_->Detach(); }
+
+  absl::Status Watch() { return feed_->Watch(); }
+
+  void Next(Deliver deliver) override {
+    bool finished = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      finished = finished_;
+      if (!finished) waiting_ = deliver;
+    }
+    if (finished) return deliver("");
+    threads_->Post([self = shared_from_this()] { self->feed_->Advance(); });
+  }
+
+  void Cancel() override {
+    {
+      absl::MutexLock lock(&mutex_);
+      waiting_ = nullptr;
+    }
+    feed_->End(absl::CancelledError("the reader is gone"));
+  }
+
+  void Write(const WatchJobResponse& response) override { Give(ToJsonLine(response), "job"); }
+
+  void Finish(const absl::Status& status) override {
+    if (status.ok() || absl::IsCancelled(status)) return Give("", "");
+    Give(ErrorJson(status, HttpStatusOf(status.code())), "error");
+    absl::MutexLock lock(&mutex_);
+    finished_ = true;
+  }
+
+ private:
+  void Give(const std::string& line, const char* event) {
+    Deliver deliver;
+    {
+      absl::MutexLock lock(&mutex_);
+      deliver = std::exchange(waiting_, nullptr);
+    }
+    if (deliver == nullptr) return;
+    deliver(events_ && !line.empty() ? absl::StrCat("event: ", event, "\ndata: ", line, "\n")
+                                     : line);
+  }
+
+  IoThreads* const threads_;
+  const std::shared_ptr<WatchFeed> feed_;
+  const bool events_;  // As text/event-stream.
+  absl::Mutex mutex_;
+  Deliver waiting_ ABSL_GUARDED_BY(mutex_);
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace
+
+void ServeWatch(const ApiStreamCall& call, JobManager* jobs) {
+  WatchJobRequest message;
+  absl::Status status = ReadQuery(call.request.query, message);
+  if (status.ok()) status = ReadPathFields(call.fields, message);
+  const bool events = absl::StrContains(call.request.Header("accept"), "text/event-stream");
+  const auto body = std::make_shared<WatchBody>(call, jobs, message, events);
+  if (status.ok()) status = body->Watch();
+  if (!status.ok()) {
+    call.call.Done(message.job_id(), status);
+    return call.respond(ErrorResponse(status));
+  }
+  HttpResponse response{.content_type = events ? "text/event-stream" : "application/x-ndjson"};
+  response.stream = body;
+  call.respond(std::move(response));
+}
+
+}  // namespace genesis

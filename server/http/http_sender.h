@@ -1,0 +1,177 @@
+#pragma once
+
+#include <array>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/stream_traits.hpp>
+#include <boost/beast/http.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/http/http_context.h"
+
+namespace genesis {
+
+// Writes one answer after the other to the stream of a session: short ones at once, long and
+// streamed ones piece by piece, each with a deadline of its own.
+//
+// Owner: a session, on the server's thread. `Stream` is a beast::tcp_stream or what wraps one.
+template <typename Stream>
+class HttpSender {
+ public:
+  // Of an answer: how it was asked for.
+  struct Terms {
+    unsigned version = 11;
+    bool keep_alive = false;
+    bool head = false;  // Only the head was asked for.
+  };
+  // True when the connection can serve another request.
+  using Done = std::function<void(bool usable)>;
+
+  HttpSender(Stream* stream, HttpContext* context) : stream_(stream), context_(context) {}
+  ~HttpSender() { CancelBody(); }
+  HttpSender(const HttpSender&) = delete;
+  HttpSender& operator=(const HttpSender&) = delete;
+
+  // `owner` is the session; it is kept alive while something is being written and, by the context,
+  // while a piece is being made.
+  void Send(std::shared_ptr<HttpSessionBase> owner, HttpResponse answer, Terms terms, Done done) {
+    terms_ = terms;
+    done_ = std::move(done);
+    if (answer.stream == nullptr && answer.body.size() > kPiece && !terms.head) {
+      answer.stream_length = answer.body.size();
+      answer.stream = std::make_shared<SlicedBody>(std::move(answer.body));
+    }
+    body_ = answer.stream;
+    left_ = answer.stream_length;
+    const bool endless = body_ != nullptr && !left_.has_value();
+    if (endless) terms_.keep_alive = false;
+    chunked_ = endless && terms.version >= 11;
+    MakeHead(answer, endless);
+    serializer_.emplace(response_);
+    serializer_->split(terms.head);
+    Arm();
+    auto written = [this, owner](boost::system::error_code error, size_t) { OnHead(owner, error); };
+    if (body_ != nullptr || terms.head) {
+      boost::beast::http::async_write_header(*stream_, *serializer_, std::move(written));
+    } else {
+      boost::beast::http::async_write(*stream_, *serializer_, std::move(written));
+    }
+  }
+
+  // Nobody reads the answer any more.
+  void Abandon() {
+    CancelBody();
+    done_ = nullptr;
+  }
+
+ private:
+  static constexpr size_t kPiece = size_t{64} * 1024;
+
+  // A body that is already there, for a deadline per piece.
+  class SlicedBody final : public HttpBody {
+   public:
+    explicit SlicedBody(std::string whole) : whole_(std::move(whole)) {}
+    void Next(Deliver deliver) override {
+      std::string piece = whole_.substr(at_, kPiece);
+      at_ += piece.size();
+      deliver(std::move(piece));
+    }
+    void Cancel() override {}
+
+   private:
+    const std::string whole_;
+    size_t at_ = 0;
+  };
+
+  void Arm() {
+    boost::beast::get_lowest_layer(*stream_).expires_after(
+        std::chrono::seconds(context_->limits.write_timeout_s));
+  }
+
+  void MakeHead(const HttpResponse& answer, bool endless) {
+    namespace http = boost::beast::http;
+    response_ = {};
+    response_.version(terms_.version);
+    response_.result(static_cast<unsigned>(answer.status));
+    response_.set(http::field::content_type, answer.content_type);
+    response_.set(http::field::cache_control, "no-store");
+    response_.set("X-Content-Type-Options", "nosniff");
+    for (const auto& [name, value] : answer.headers) response_.set(name, value);
+    response_.keep_alive(terms_.keep_alive);
+    if (chunked_) {
+      response_.chunked(true);
+    } else if (!endless) {
+      response_.content_length(answer.stream_length.value_or(answer.body.size()));
+    }
+    if (body_ == nullptr && !terms_.head) response_.body() = answer.body;
+  }
+
+  void OnHead(const std::shared_ptr<HttpSessionBase>& owner, boost::system::error_code error) {
+    if (error || body_ == nullptr || terms_.head) return Finish(!error);
+    AskForPiece(owner);
+  }
+
+  void AskForPiece(const std::shared_ptr<HttpSessionBase>& owner) {
+    context_->Hold(owner);
+    std::weak_ptr<HttpSessionBase> weak = owner;
+    body_->Next([this, weak, loop = context_->loop](absl::StatusOr<std::string> piece) {
+      auto shared = std::make_shared<absl::StatusOr<std::string>>(std::move(piece));
+      loop->Post([this, weak, shared] {
+        // `this` is part of the session.
+        if (const auto session = weak.lock()) OnPiece(session, *std::move(shared));
+      });
+    });
+  }
+
+  void OnPiece(const std::shared_ptr<HttpSessionBase>& owner, absl::StatusOr<std::string> piece) {
+    context_->Release(owner);
+    if (body_ == nullptr) return;  // Cancelled meanwhile.
+    if (!piece.ok()) return Finish(false);
+    const bool end = piece->empty();
+    // Another length than was said would be read as a part of the next answer.
+    if (left_.has_value() && (end ? *left_ > 0 : piece->size() > *left_)) return Finish(false);
+    if (end && !chunked_) return Finish(true);
+    piece_ = *std::move(piece);
+    if (left_.has_value()) *left_ -= piece_.size();
+    frame_ = chunked_ ? absl::StrCat(absl::Hex(piece_.size()), "\r\n") : "";
+    Arm();
+    const std::array<boost::asio::const_buffer, 3> buffers = {
+        boost::asio::buffer(frame_), boost::asio::buffer(piece_),
+        boost::asio::buffer("\r\n", chunked_ ? 2 : 0)};
+    boost::asio::async_write(*stream_, buffers,
+                             [this, owner, end](boost::system::error_code error, size_t) {
+                               if (error || end) return Finish(!error);
+                               if (body_ != nullptr) AskForPiece(owner);
+                             });
+  }
+
+  void CancelBody() {
+    if (const auto body = std::exchange(body_, nullptr)) body->Cancel();
+  }
+
+  void Finish(bool sound) {
+    CancelBody();
+    if (const Done done = std::exchange(done_, nullptr)) done(sound && terms_.keep_alive);
+  }
+
+  Stream* const stream_;
+  HttpContext* const context_;
+  Terms terms_;
+  Done done_;
+  boost::beast::http::response<boost::beast::http::string_body> response_;
+  std::optional<boost::beast::http::response_serializer<boost::beast::http::string_body>>
+      serializer_;
+  std::shared_ptr<HttpBody> body_;
+  bool chunked_ = false;
+  std::optional<uint64_t> left_;  // Of a body of known length.
+  std::string piece_;
+  std::string frame_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,49 @@
+#include "server/http/unary_methods.h"
+
+#include <map>
+
+namespace genesis {
+namespace {
+
+template <typename Request, typename Response>
+class TypedMethod final : public UnaryMethod {
+ public:
+  using Member = void (TrainingApi::*)(const Caller&, const Request&, const Answer<Response>&);
+  explicit TypedMethod(Member member) : member_(member) {}
+
+  std::unique_ptr<Message> NewRequest() const override { return std::make_unique<Request>(); }
+
+  void Call(TrainingApi* api, const Caller& caller, const Message& request,
+            const Answer<std::shared_ptr<const Message>>& answer) const override {
+    (api->*member_)(caller, static_cast<const Request&>(request),
+                    [answer](const absl::StatusOr<Response>& response) {
+                      if (!response.ok()) return answer(response.status());
+                      answer(std::make_shared<const Response>(*response));
+                    });
+  }
+
+ private:
+  const Member member_;
+};
+
+template <typename Request, typename Response>
+std::unique_ptr<UnaryMethod> MakeMethod(void (TrainingApi::*member)(const Caller&, const Request&,
+                                                                    const Answer<Response>&)) {
+  return std::make_unique<TypedMethod<Request, Response>>(member);
+}
+
+}  // namespace
+
+const UnaryMethod* FindUnaryMethod(const std::string& name) {
+  static const auto& methods = *[] {
+    auto* made = new std::map<std::string, std::unique_ptr<UnaryMethod>>;
+#define GENESIS_UNARY(Name) (*made)[#Name] = MakeMethod(&TrainingApi::Name);
+    GENESIS_UNARY_METHODS(GENESIS_UNARY)
+#undef GENESIS_UNARY
+    return made;
+  }();
+  const auto found = methods.find(name);
+  return found == methods.end() ? nullptr : found->second.get();
+}
+
+}  // namespace genesis

@@ -1,0 +1,153 @@
+// What readers see of jobs: a part of JobManager. Every method may be called by any thread.
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "config/field_error.h"
+#include "config/precision.h"
+#include "config/timestamp.h"
+#include "server/jobs/job_errors.h"
+#include "server/jobs/job_manager.h"
+#include "server/jobs/job_state.h"
+
+namespace genesis {
+namespace {
+
+absl::StatusOr<absl::Duration> WindowLength(const training::v1::StatsRequest& request) {
+  constexpr int kDefault = 300;
+  constexpr int kMost = 3600;
+  const int seconds = request.window_seconds() == 0 ? kDefault : request.window_seconds();
+  if (seconds >= 1 && seconds <= kMost) return absl::Seconds(seconds);
+  return ToStatus({{"window_seconds", absl::StrCat(request.window_seconds()),
+                    absl::StrCat("1 to ", kMost, ", or 0 for ", kDefault)}});
+}
+
+}  // namespace
+
+// From snapshots, for the writer's own view is the writer's.
+std::map<std::string, JobManager::QueuePlace> JobManager::ReadQueue() const {
+  const absl::Time now = absl::Now();
+  std::vector<WaitingJob> waiting;
+  std::vector<HoldingJob> holding;
+  for (const JobView::Shown& each : view().InMemory()) {
+    const Job& job = each.snapshot->job;
+    if (job.state() == training::v1::JOB_STATE_QUEUED) {
+      waiting.push_back({job.id(), job.priority(), job.owner(), each.ordinal});
+    } else if (IsOnWorker(job.state())) {
+      holding.push_back(Holding(job, now));
+    }
+  }
+  const std::vector<std::string> order = QueueOrder(waiting, holding, usage_, now);
+  const std::vector<absl::Time> starts =
+      EstimateStarts(order.size(), pool_->slots(), holding, ExpectedDuration(), now);
+  std::map<std::string, QueuePlace> places;
+  for (size_t i = 0; i < order.size(); ++i) {
+    QueuePlace& place = places[order[i]];
+    place.position = static_cast<int>(i) + 1;
+    if (i < starts.size()) place.start = starts[i];
+  }
+  return places;
+}
+
+std::optional<absl::Duration> JobManager::ExpectedDuration() const {
+  const double seconds = counters_.expected_job_seconds;
+  if (seconds <= 0) return std::nullopt;
+  return absl::Seconds(seconds);
+}
+
+void JobManager::PutPlace(const std::map<std::string, QueuePlace>& places, Job& job) {
+  const auto place = places.find(job.id());
+  if (place == places.end()) return;
+  job.set_queue_position(place->second.position);
+  if (place->second.start) *job.mutable_estimated_start_time() = ToTimestamp(*place->second.start);
+}
+
+absl::StatusOr<JobManager::Job> JobManager::Get(const std::string& job_id) const {
+  const absl::StatusOr<std::shared_ptr<const JobSnapshot>> snapshot = view().Snapshot(job_id);
+  if (!snapshot.ok()) return snapshot.status();
+  if (*snapshot == nullptr) return NoSuchJob(job_id);
+  Job job = (*snapshot)->job;
+  if (job.state() == training::v1::JOB_STATE_QUEUED) PutPlace(ReadQueue(), job);
+  return job;
+}
+
+absl::StatusOr<std::vector<StoredJob>> JobManager::List(const JobQuery& query) const {
+  absl::StatusOr<std::vector<StoredJob>> jobs = view().List(query);
+  if (!jobs.ok()) return jobs;
+  std::optional<std::map<std::string, QueuePlace>> places;
+  for (StoredJob& each : *jobs) {
+    if (each.job.state() != training::v1::JOB_STATE_QUEUED) continue;
+    if (!places) places = ReadQueue();
+    PutPlace(*places, each.job);
+  }
+  return jobs;
+}
+
+absl::StatusOr<training::v1::StatsResponse> JobManager::Stats(
+    const training::v1::StatsRequest& request) const {
+  const absl::StatusOr<absl::Duration> length = WindowLength(request);
+  if (!length.ok()) return length.status();
+  if (!request.job_id().empty()) return StatsOf(request.job_id(), *length);
+  training::v1::StatsResponse stats = Stats();
+  *stats.mutable_window() = stats_.Window(*length, absl::Now());
+  for (const auto& [mode, bytes] : stats_.DeviceMemory()) {
+    (*stats.mutable_device_memory_bytes())[mode] = bytes;
+  }
+  return stats;
+}
+
+absl::StatusOr<training::v1::StatsResponse> JobManager::StatsOf(const std::string& job_id,
+                                                                absl::Duration length) const {
+  const absl::StatusOr<Job> job = Get(job_id);
+  if (!job.ok()) return job.status();
+  const training::v1::Progress& progress = job->progress();
+  training::v1::StatsResponse stats;
+  stats.set_fp16_enabled_runtime(IsReducedPrecision(job->precision().mode()));
+  stats.set_training_steps(progress.step());
+  stats.set_samples(progress.samples());
+  stats.set_current_scale(progress.loss_scale());
+  if (progress.reduced_precision_steps() > 0) {
+    stats.set_overflow_rate(static_cast<double>(progress.skipped_steps()) /
+                            static_cast<double>(progress.reduced_precision_steps()));
+  }
+  *stats.mutable_window() = stats_.WindowOf(job_id, length, absl::Now());
+  for (training::v1::HistoryPoint& point : stats_.HistoryOf(job_id)) {
+    *stats.add_history() = std::move(point);
+  }
+  return stats;
+}
+
+training::v1::StatsResponse JobManager::Stats() const {
+  training::v1::StatsResponse stats;
+  stats.set_fp16_enabled_runtime(gate().enabled);
+  stats.set_overflow_rate(counters_.OverflowRate());
+  stats.set_training_steps(counters_.steps);
+  stats.set_current_scale(counters_.current_scale);
+  stats.set_samples(counters_.samples);
+  for (const JobState state : AllJobStates()) (*stats.mutable_jobs_by_state())[JobStateName(state)];
+  for (const auto& [state, count] : view().CountsByState()) {
+    (*stats.mutable_jobs_by_state())[JobStateName(state)] = count;
+  }
+  const WorkerPool::Counts workers = pool_->counts();
+  stats.set_busy_workers(workers.busy);
+  stats.set_warm_workers(workers.warm);
+  stats.set_slots(pool_->slots());
+  return stats;
+}
+
+absl::Status JobManager::Watch(const std::string& job_id,
+                               const std::shared_ptr<JobWatcher>& watcher) {
+  // First the subscription, then the present: a change in between is then told, not lost.
+  hub_.Subscribe(job_id, watcher);
+  const absl::StatusOr<std::shared_ptr<const JobSnapshot>> snapshot = view().Snapshot(job_id);
+  if (snapshot.ok() && *snapshot != nullptr) {
+    watcher->Notify(*snapshot, {});
+    return absl::OkStatus();
+  }
+  hub_.Unsubscribe(job_id, watcher.get());
+  return snapshot.ok() ? NoSuchJob(job_id) : snapshot.status();
+}
+
+void JobManager::Unwatch(const std::string& job_id, const JobWatcher* watcher) {
+  hub_.Unsubscribe(job_id, watcher);
+}
+
+}  // namespace genesis

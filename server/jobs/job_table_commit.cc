@@ -1,0 +1,228 @@
+// How JobTable's changes become durable, are shown, or are undone.
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "server/jobs/job_state.h"
+#include "server/jobs/job_table.h"
+
+namespace genesis {
+namespace {
+
+// Beside those that have not ended: what was just written is what is asked for most.
+constexpr size_t kMostEnded = 64;
+// Jobs that one transaction forgets, so that no call waits long for it.
+constexpr int64_t kForgetBatch = 32;
+constexpr absl::Duration kAgeCheckPeriod = absl::Minutes(1);
+constexpr absl::Duration kRetryPause = absl::Seconds(1);
+
+int64_t Ended(const JobView::Counts& counts) {
+  int64_t ended = 0;
+  for (const auto& [state, count] : counts) {
+    if (IsFinal(state)) ended += count;
+  }
+  return ended;
+}
+
+}  // namespace
+
+absl::Status JobTable::Commit() {
+  const absl::Time now = absl::Now();
+  const bool writes = MustWrite(now);
+  absl::Status status = writes ? Write(now) : absl::OkStatus();
+  const std::vector<std::function<void()>> countings = std::exchange(pending_.countings, {});
+  const std::vector<std::function<void()>> announcements =
+      std::exchange(pending_.announcements, {});
+  if (status.ok()) {
+    for (const auto& count : countings) count();
+    Settle(writes);
+  } else {
+    Undo();
+    retry_ = now + kRetryPause;
+  }
+  pending_ = Pending();
+  if (status.ok()) {
+    for (const auto& announce : announcements) announce();
+  }
+  return status;
+}
+
+absl::Status JobTable::Flush() {
+  pending_.must_write = pending_.must_write || !events_.empty();
+  return Commit();
+}
+
+absl::Time JobTable::NextDue() const {
+  absl::Time due = lazy_due_;
+  if (retention_.days > 0) due = std::min(due, next_age_check_);
+  if (IsOverLimit()) due = absl::InfinitePast();
+  return std::max(due, retry_);
+}
+
+bool JobTable::IsOverLimit() const { return Ended(counts_) > retention_.jobs; }
+
+bool JobTable::MustWrite(absl::Time now) const {
+  return pending_.must_write || !pending_.to_store.empty() || !pending_.removed.empty() ||
+         !pending_.put_checkpoints.empty() || !pending_.removed_checkpoints.empty() ||
+         !pending_.baselines.empty() || !pending_.facts.empty() || now >= NextDue();
+}
+
+absl::Status JobTable::Write(absl::Time now) {
+  absl::Status status = store_->Begin();
+  if (!status.ok()) return status;
+  status = WriteChanges();
+  if (status.ok()) status = WriteEvents();
+  if (status.ok()) status = Forget(now);
+  if (status.ok()) return store_->Commit();
+  store_->Rollback();
+  return status;
+}
+
+absl::Status JobTable::WriteChanges() {
+  absl::Status status;
+  for (const auto& [id, with_checkpoints] : pending_.removed) {
+    if (status.ok()) status = store_->RemoveJob(id, with_checkpoints);
+  }
+  for (const std::string& id : pending_.to_store) {
+    const Record& record = jobs_.at(id);
+    if (status.ok()) status = store_->PutJob(record.ordinal, record.job);
+  }
+  for (const training::v1::Checkpoint& each : pending_.put_checkpoints) {
+    if (status.ok()) status = store_->PutCheckpoint(each);
+  }
+  for (const std::string& id : pending_.removed_checkpoints) {
+    if (status.ok()) status = store_->RemoveCheckpoint(id);
+  }
+  for (const BaselineRecord& each : pending_.baselines) {
+    if (status.ok()) status = store_->PutBaseline(each.workload, each.job_id, each.curve);
+  }
+  for (const auto& [key, value] : pending_.facts) {
+    if (status.ok()) status = store_->PutFact(key, value);
+  }
+  return status;
+}
+
+absl::Status JobTable::WriteEvents() {
+  std::set<std::string> job_ids;
+  for (const PendingEvent& each : events_) {
+    const absl::StatusOr<int64_t> sequence = store_->AddEvent(each.job_id, *each.event);
+    if (!sequence.ok()) return sequence.status();
+    each.event->set_sequence(*sequence);
+    job_ids.insert(each.job_id);
+  }
+  for (const std::string& id : job_ids) {
+    absl::Status status = store_->PruneEvents(id);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+int64_t JobTable::EndedAfterCommit() const {
+  int64_t ended = Ended(counts_);
+  for (const auto& [id, original] : pending_.originals) {
+    if (original && IsFinal(original->job.state())) --ended;
+    const auto found = jobs_.find(id);
+    if (found != jobs_.end() && IsFinal(found->second.job.state())) ++ended;
+  }
+  return ended;
+}
+
+absl::Status JobTable::Forget(absl::Time now) {
+  forgotten_.clear();
+  const int64_t surplus = std::max<int64_t>(0, EndedAfterCommit() - retention_.jobs);
+  const bool by_age = retention_.days > 0 && now >= next_age_check_;
+  if (surplus == 0 && !by_age) return absl::OkStatus();
+  const absl::Time oldest = now - absl::Hours(24 * retention_.days);
+  absl::StatusOr<std::vector<JobStore::Forgotten>> forgotten =
+      store_->ForgetEnded(surplus, by_age ? absl::ToUnixSeconds(oldest) : 0, kForgetBatch);
+  if (!forgotten.ok()) return forgotten.status();
+  forgotten_ = *std::move(forgotten);
+  // A full batch may have left some.
+  const bool more = static_cast<int64_t>(forgotten_.size()) == kForgetBatch;
+  if (by_age && !more) next_age_check_ = now + kAgeCheckPeriod;
+  if (forgotten_.empty() && surplus > 0) retry_ = now + kRetryPause;
+  return absl::OkStatus();
+}
+
+// After a commit: readers and watchers learn of it.
+void JobTable::Settle(bool written) {
+  std::map<std::string, JobEvents> told;
+  if (written) {
+    for (const PendingEvent& each : events_) {
+      last_sequence_ = std::max(last_sequence_, each.event->sequence());
+      told[each.job_id].push_back(each.event);
+    }
+    events_.clear();
+    lazy_due_ = absl::InfiniteFuture();
+  }
+  settled_events_ = events_.size();
+  JobView::Change change = CollectChange();
+  std::map<std::string, std::shared_ptr<const JobSnapshot>> changed;
+  for (const JobView::Shown& each : change.shown) {
+    changed[each.snapshot->job.id()] = each.snapshot;
+    told.try_emplace(each.snapshot->job.id());
+  }
+  view_.Publish(std::move(change));
+  for (const auto& [id, events] : told) {
+    std::shared_ptr<const JobSnapshot>& snapshot = changed[id];
+    if (snapshot == nullptr) snapshot = view_.Snapshot(id).value_or(nullptr);
+    if (snapshot != nullptr) hub_->Publish(snapshot, events);
+  }
+}
+
+JobView::Change JobTable::CollectChange() {
+  JobView::Change change;
+  for (const auto& [id, original] : pending_.originals) {
+    if (original) --counts_[original->job.state()];
+    if (original && pending_.removed.contains(id)) on_forgotten_(original->job.state());
+    const auto found = jobs_.find(id);
+    if (found == jobs_.end()) {
+      change.dropped.push_back(id);
+      continue;
+    }
+    const Record& record = found->second;
+    ++counts_[record.job.state()];
+    auto snapshot = std::make_shared<const JobSnapshot>(JobSnapshot{record.job, ++version_});
+    change.shown.push_back({std::move(snapshot), record.ordinal});
+    if (!IsFinal(record.job.state())) continue;
+    if (std::find(ended_.begin(), ended_.end(), id) == ended_.end()) ended_.push_back(id);
+  }
+  for (const JobStore::Forgotten& each : std::exchange(forgotten_, {})) {
+    --counts_[each.state];
+    on_forgotten_(each.state);
+    jobs_.erase(each.id);
+    change.dropped.push_back(each.id);
+  }
+  DropOldEnded(&change.dropped);
+  change.counts = counts_;
+  change.last_sequence = last_sequence_;
+  return change;
+}
+
+void JobTable::DropOldEnded(std::vector<std::string>* dropped) {
+  std::erase_if(ended_, [this](const std::string& id) { return !jobs_.contains(id); });
+  while (ended_.size() > kMostEnded) {
+    jobs_.erase(ended_.front());
+    dropped->push_back(std::move(ended_.front()));
+    ended_.pop_front();
+  }
+}
+
+void JobTable::Undo() {
+  for (auto& [id, original] : pending_.originals) {
+    if (original) {
+      jobs_[id] = *std::move(original);
+    } else {
+      jobs_.erase(id);
+    }
+  }
+  forgotten_.clear();
+  // What came with the changes goes with them; older lazy events are tried again.
+  events_.resize(settled_events_);
+  if (events_.empty()) lazy_due_ = absl::InfiniteFuture();
+  JobView::Change change{{}, {}, counts_, last_sequence_};
+  DropOldEnded(&change.dropped);
+  view_.Publish(std::move(change));
+}
+
+}  // namespace genesis

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "genesis/training/v1/job.pb.h"
+
+namespace genesis {
+
+// A job that waits for a slot.
+struct WaitingJob {
+  std::string id;
+  int priority = 0;
+  std::string owner;
+  int64_t ordinal = 0;  // Order of acceptance.
+};
+
+// A job that holds a slot.
+struct HoldingJob {
+  std::string id;
+  int priority = 0;
+  std::string owner;
+  absl::Time start;
+  std::optional<absl::Duration> remaining;  // Unset when it is not known.
+};
+
+// What a job on a worker is to the scheduler. `start`: of the present attempt.
+HoldingJob Holding(const training::v1::Job& job, absl::Time start);
+
+// What owners used of the slots lately: seconds on workers, halved every hour, so that what was
+// used yesterday weighs nothing today.
+// Owner: JobManager. Threads: any.
+class OwnerUsage {
+ public:
+  void Add(const std::string& owner, double seconds, absl::Time now);
+  double Of(const std::string& owner, absl::Time now) const;
+
+ private:
+  struct Use {
+    double seconds = 0;
+    absl::Time at;
+  };
+  double OfLocked(const std::string& owner, absl::Time now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  mutable absl::Mutex mutex_;
+  std::map<std::string, Use> uses_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Ids in the order in which jobs get slots: the higher priority first; among equal ones the owner
+// who holds fewest slots, jobs put before counted in; then the one who used least lately; then the
+// oldest job. (Max-min fairness over slots, as in the fair scheduler of Hadoop.)
+std::vector<std::string> QueueOrder(const std::vector<WaitingJob>& waiting,
+                                    const std::vector<HoldingJob>& holding, const OwnerUsage& usage,
+                                    absl::Time now);
+
+// The job that gives its slot to one of `priority`: of those with a lower priority the lowest, and
+// of these the one that began last, for it loses least. nullopt when there is none.
+std::optional<std::string> ChooseVictim(int priority, const std::vector<HoldingJob>& holding);
+
+// When each of `order` may start at about: slots become free as the jobs in them end, and each job
+// takes `expected`. Empty when a remaining time that matters is not known.
+std::vector<absl::Time> EstimateStarts(size_t waiting, int slots,
+                                       const std::vector<HoldingJob>& holding,
+                                       std::optional<absl::Duration> expected, absl::Time now);
+
+// How long a job waits before its restart number `restarts` after a crash, counted from its newest
+// checkpoint: not at all before the first, then 1 s, 2 s, 4 s, at most 60 s.
+absl::Duration RestartBackoff(int restarts);
+
+}  // namespace genesis

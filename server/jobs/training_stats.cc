@@ -1,0 +1,119 @@
+#include "server/jobs/training_stats.h"
+
+#include <algorithm>
+
+#include "config/precision.h"
+
+namespace genesis {
+namespace {
+
+constexpr absl::Duration kKept = absl::Hours(1);
+constexpr size_t kMostPoints = 256;
+constexpr size_t kMostJobs = 64;
+
+}  // namespace
+
+void StepSums::Add(const training::v1::Steps& more) {
+  steps += more.new_steps();
+  samples += more.new_samples();
+  reduced_precision_steps += more.new_reduced_precision_steps();
+  skipped_steps += more.new_skipped_steps();
+}
+
+void SumHistory::Sample(const StepSums& sums, absl::Time now) {
+  if (!moments_.empty() && now - moments_.back().time < resolution_) return;
+  moments_.push_back({now, sums});
+  while (now - moments_.front().time > kKept) moments_.pop_front();
+}
+
+training::v1::StatsWindow SumHistory::Window(const StepSums& sums, absl::Duration length,
+                                             absl::Time now) const {
+  training::v1::StatsWindow window;
+  if (moments_.empty()) return window;
+  // The youngest that is old enough, else the oldest there is.
+  const auto begin =
+      std::upper_bound(moments_.begin(), moments_.end(), now - length,
+                       [](absl::Time time, const Moment& moment) { return time < moment.time; });
+  const Moment& from = begin == moments_.begin() ? moments_.front() : *std::prev(begin);
+  window.set_seconds(absl::ToDoubleSeconds(now - from.time));
+  window.set_steps(sums.steps - from.sums.steps);
+  window.set_samples(sums.samples - from.sums.samples);
+  window.set_reduced_precision_steps(sums.reduced_precision_steps -
+                                     from.sums.reduced_precision_steps);
+  window.set_skipped_steps(sums.skipped_steps - from.sums.skipped_steps);
+  if (window.seconds() > 0) {
+    window.set_samples_per_second(static_cast<double>(window.samples()) / window.seconds());
+  }
+  if (window.reduced_precision_steps() > 0) {
+    window.set_overflow_rate(static_cast<double>(window.skipped_steps()) /
+                             static_cast<double>(window.reduced_precision_steps()));
+  }
+  return window;
+}
+
+TrainingStats::JobStats& TrainingStats::StatsOf(const std::string& job_id) {
+  if (!jobs_.contains(job_id) && jobs_.size() >= kMostJobs) {
+    jobs_.erase(std::min_element(jobs_.begin(), jobs_.end(), [](const auto& a, const auto& b) {
+      return a.second.last_use < b.second.last_use;
+    }));
+  }
+  JobStats& stats = jobs_[job_id];
+  stats.last_use = ++uses_;
+  return stats;
+}
+
+void TrainingStats::NoteSteps(const std::string& job_id, const training::v1::Steps& steps,
+                              training::v1::PrecisionMode mode, absl::Time now) {
+  absl::MutexLock lock(&mutex_);
+  JobStats& job = StatsOf(job_id);
+  job.history.Sample(job.sums, now);
+  sums_.Add(steps);
+  job.sums.Add(steps);
+  if (steps.has_cuda_memory_allocated_bytes()) {
+    device_memory_[PrecisionLabel(mode)] = steps.cuda_memory_allocated_bytes();
+  }
+  if (job.reports++ % job.stride != 0) return;
+  training::v1::HistoryPoint& point = job.points.emplace_back();
+  point.set_step(steps.progress().step());
+  point.set_loss(steps.progress().loss());
+  point.set_loss_scale(steps.progress().loss_scale());
+  point.set_samples_per_second(steps.progress().samples_per_second());
+  point.set_mode(mode);
+  if (job.points.size() < kMostPoints) return;
+  // Every other one goes, so that the points stay even over the whole job.
+  for (size_t i = 0; i < kMostPoints / 2; ++i) job.points[i] = job.points[2 * i];
+  job.points.resize(kMostPoints / 2);
+  job.stride *= 2;
+}
+
+void TrainingStats::Sample(absl::Time now) {
+  absl::MutexLock lock(&mutex_);
+  history_.Sample(sums_, now);
+}
+
+training::v1::StatsWindow TrainingStats::Window(absl::Duration length, absl::Time now) const {
+  absl::MutexLock lock(&mutex_);
+  return history_.Window(sums_, length, now);
+}
+
+training::v1::StatsWindow TrainingStats::WindowOf(const std::string& job_id, absl::Duration length,
+                                                  absl::Time now) const {
+  absl::MutexLock lock(&mutex_);
+  const auto job = jobs_.find(job_id);
+  if (job == jobs_.end()) return {};
+  return job->second.history.Window(job->second.sums, length, now);
+}
+
+std::vector<training::v1::HistoryPoint> TrainingStats::HistoryOf(const std::string& job_id) const {
+  absl::MutexLock lock(&mutex_);
+  const auto job = jobs_.find(job_id);
+  if (job == jobs_.end()) return {};
+  return job->second.points;
+}
+
+std::map<std::string, int64_t> TrainingStats::DeviceMemory() const {
+  absl::MutexLock lock(&mutex_);
+  return device_memory_;
+}
+
+}  // namespace genesis

@@ -1,0 +1,83 @@
+#include "server/rpc/import_reactor.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/api/checkpoint_upload.h"
+#include "server/rpc/status_mapping.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::ImportCheckpointRequest;
+using training::v1::ImportCheckpointResponse;
+
+// Either a read or a step of the import is under way, never both, so nothing here needs a lock. A
+// cancel ends the read, or the one after the step, with ok = false.
+class ImportReactor final : public grpc::ServerReadReactor<ImportCheckpointRequest> {
+ public:
+  ImportReactor(const ApiCall& call, grpc::CallbackServerContext* context, JobManager* jobs,
+                CheckpointFiles* files, ImportCheckpointResponse* response)
+      : call_(call), context_(context), upload_(jobs, files), response_(response) {
+    if (call_.admission().ok()) {
+      StartRead(&request_);
+    } else {
+      End(call_.admission());
+    }
+  }
+
+  void OnReadDone(bool ok) override {
+    if (ok && !upload_.begun()) {
+      id_ = request_.checkpoint_id();
+      CheckpointImport::Announced announced{
+          .id = id_, .size_bytes = request_.size_bytes(), .crc32c = {}};
+      if (request_.has_crc32c()) announced.crc32c = request_.crc32c();
+      if (absl::Status status = upload_.Begin(announced); !status.ok()) return End(status);
+    }
+    if (ok) {
+      upload_.Write(std::move(*request_.mutable_content()), [this](const absl::Status& status) {
+        if (!status.ok()) return End(status);
+        StartRead(&request_);
+      });
+    } else if (context_->IsCancelled()) {
+      End(absl::CancelledError("the import was cancelled; nothing of it is kept"));
+    } else if (!upload_.begun()) {
+      End(absl::InvalidArgumentError(
+          "the stream has no message; accepted: at least one, with checkpoint_id and size_bytes"));
+    } else {
+      upload_.Finish([this](const absl::StatusOr<training::v1::Checkpoint>& checkpoint) {
+        if (checkpoint.ok()) *response_->mutable_checkpoint() = *checkpoint;
+        End(checkpoint.status());
+      });
+    }
+  }
+
+  void OnDone() override { delete this; }
+
+ private:
+  // After it another thread may have deleted this.
+  void End(const absl::Status& status) {
+    call_.Done(id_, status);
+    grpc::ServerReadReactor<ImportCheckpointRequest>::Finish(ToGrpcStatus(status));
+  }
+
+  const ApiCall call_;
+  grpc::CallbackServerContext* const context_;
+  CheckpointUpload upload_;
+  ImportCheckpointResponse* const response_;
+  ImportCheckpointRequest request_;
+  std::string id_;
+};
+
+}  // namespace
+
+grpc::ServerReadReactor<ImportCheckpointRequest>* StartImport(const ApiCall& call,
+                                                              grpc::CallbackServerContext* context,
+                                                              JobManager* jobs,
+                                                              CheckpointFiles* files,
+                                                              ImportCheckpointResponse* response) {
+  return new ImportReactor(call, context, jobs, files, response);
+}
+
+}  // namespace genesis

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace genesis {
+
+// One line of the audit log. Holds no token and no request: who, what, about what, what came of it.
+struct AuditEntry {
+  std::string caller;  // Empty: not known.
+  std::string role;
+  std::string peer;
+  std::string protocol;
+  std::string method;
+  std::string subject;
+  std::string outcome;  // "OK", "PERMISSION_DENIED".
+  bool refused = false;
+};
+
+// Appends a line of JSON per entry, each with one write, so that it is in the kernel's hands when
+// Write returns and lines never mix. Who is refused over and over cannot fill the disk: beyond 100
+// refusals within a minute they are only counted, and the next line tells how many.
+//
+// Owner: the daemon. Threads: any. Failure: a line that cannot be written is logged, at most once a
+// minute, and told to `on_lost`; the call that it tells of goes on.
+class AuditLog {
+ public:
+  using Clock = std::function<absl::Time()>;
+  // Told of each line that could not be written.
+  using Lost = std::function<void()>;
+
+  // Creates the file with mode 0640 and its folder. FAILED_PRECONDITION when it cannot be opened.
+  static absl::StatusOr<std::unique_ptr<AuditLog>> Open(const std::string& path, Clock clock,
+                                                        Lost on_lost);
+  ~AuditLog();
+  AuditLog(const AuditLog&) = delete;
+  AuditLog& operator=(const AuditLog&) = delete;
+
+  void Write(const AuditEntry& entry);
+  // Opens the path again, for a file that was moved away.
+  absl::Status Reopen();
+
+ private:
+  AuditLog(std::string path, Clock clock, Lost on_lost, int fd);
+  bool MayWrite(const AuditEntry& entry, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Append(std::string line, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::string path_;
+  const Clock clock_;
+  const Lost on_lost_;
+  absl::Mutex mutex_;
+  int fd_ ABSL_GUARDED_BY(mutex_);
+  // The last line was cut off, so the next begins a new one.
+  bool cut_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time window_begin_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  int refusals_in_window_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t suppressed_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t lost_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Time last_complaint_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+};
+
+}  // namespace genesis

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "server/store/sqlite.h"
+
+namespace genesis {
+
+// A few connections for reading jobs.db, each used by one thread at a time. In WAL mode a reader
+// neither waits for the writer nor holds it up.
+//
+// Owner: JobStore. Threads: Borrow from any; it waits while all connections are out, which is as
+// long as the shortest of their reads. Failure: the store's status when a connection cannot be
+// opened.
+class ReaderPool {
+ public:
+  explicit ReaderPool(std::string path) : path_(std::move(path)) {}
+  ReaderPool(const ReaderPool&) = delete;
+  ReaderPool& operator=(const ReaderPool&) = delete;
+
+  // Gives its connection back when it goes. Keep it for one answer only: a statement that is not at
+  // its end keeps the write-ahead log from being shortened.
+  class Lease {
+   public:
+    Lease(ReaderPool* pool, std::unique_ptr<Database> database)
+        : pool_(pool), database_(std::move(database)) {}
+    Lease(Lease&&) = default;
+    Lease& operator=(Lease&&) = delete;
+    ~Lease() {
+      if (database_ != nullptr) pool_->GiveBack(std::move(database_));
+    }
+    Database& operator*() const { return *database_; }
+
+   private:
+    ReaderPool* pool_;
+    std::unique_ptr<Database> database_;
+  };
+  absl::StatusOr<Lease> Borrow();
+
+ private:
+  void GiveBack(std::unique_ptr<Database> database);
+
+  const std::string path_;
+  absl::Mutex mutex_;
+  int out_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::unique_ptr<Database>> idle_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace genesis

@@ -1,0 +1,254 @@
+#include "server/store/schema.h"
+
+#include <google/protobuf/util/time_util.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "config/job_names.h"
+
+namespace genesis {
+namespace {
+
+using google::protobuf::util::TimeUtil;
+using training::v1::Job;
+using training::v1::JobEvent;
+using training::v1::JobState;
+
+constexpr char kSchema1[] = R"sql(
+CREATE TABLE jobs(
+  id TEXT PRIMARY KEY,
+  ordinal INTEGER NOT NULL UNIQUE,
+  state TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  create_time TEXT NOT NULL,
+  job BLOB NOT NULL
+) STRICT;
+CREATE TABLE job_moves(
+  job_id TEXT NOT NULL,
+  time TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+  from_state TEXT NOT NULL,
+  to_state TEXT NOT NULL,
+  reason TEXT NOT NULL
+) STRICT;
+CREATE INDEX job_moves_by_job ON job_moves(job_id);
+CREATE TABLE checkpoints(
+  id TEXT PRIMARY KEY,
+  job_id TEXT NOT NULL,
+  step INTEGER NOT NULL,
+  path TEXT NOT NULL,
+  checkpoint BLOB NOT NULL
+) STRICT;
+)sql";
+
+constexpr char kSchema2[] = R"sql(
+CREATE TABLE baselines(
+  workload BLOB PRIMARY KEY,
+  job_id TEXT NOT NULL,
+  time TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+  curve BLOB NOT NULL
+) STRICT;
+)sql";
+
+constexpr char kSchema3[] = R"sql(
+ALTER TABLE jobs RENAME TO jobs_of_schema_2;
+CREATE TABLE jobs(
+  ordinal INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  state TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  owner TEXT NOT NULL,
+  priority INTEGER NOT NULL,
+  request_id TEXT,
+  create_time TEXT NOT NULL,
+  end_time INTEGER
+) STRICT;
+CREATE INDEX jobs_by_priority ON jobs(priority DESC, ordinal);
+CREATE INDEX jobs_by_request ON jobs(request_id) WHERE request_id IS NOT NULL;
+CREATE INDEX jobs_not_ended ON jobs(ordinal) WHERE end_time IS NULL;
+CREATE INDEX jobs_ended ON jobs(end_time, ordinal) WHERE end_time IS NOT NULL;
+CREATE TABLE job_records(ordinal INTEGER PRIMARY KEY, job BLOB NOT NULL) STRICT;
+CREATE TABLE job_labels(
+  ordinal INTEGER NOT NULL,
+  key TEXT NOT NULL,
+  value TEXT NOT NULL,
+  PRIMARY KEY(ordinal, key)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE events(
+  sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+  job_id TEXT NOT NULL,
+  time TEXT NOT NULL,
+  event BLOB NOT NULL
+) STRICT;
+CREATE INDEX events_by_job ON events(job_id);
+CREATE INDEX checkpoints_by_job ON checkpoints(job_id);
+CREATE TABLE facts(key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
+)sql";
+
+constexpr char kDropSchema2[] = R"sql(
+DROP TABLE jobs_of_schema_2;
+DROP TABLE job_moves;
+)sql";
+
+absl::Status CopyJobs(Database& database) {
+  absl::StatusOr<Statement> old =
+      database.Prepare("SELECT ordinal, id, job FROM jobs_of_schema_2 ORDER BY ordinal");
+  if (!old.ok()) return old.status();
+  for (;;) {
+    const absl::StatusOr<bool> row = old->Step();
+    if (!row.ok()) return row.status();
+    if (!*row) return absl::OkStatus();
+    Job job;
+    if (!job.ParseFromString(old->Text(2))) {
+      return absl::DataLossError(absl::StrCat("the store's record of job ", old->Text(1),
+                                              " cannot be read; restore jobs.db from a backup"));
+    }
+    if (job.owner().empty()) job.set_owner("anonymous");
+    absl::Status status = WriteJobRows(database, old->Int(0), job);
+    if (!status.ok()) return status;
+  }
+}
+
+JobState StateOf(const std::string& name) {
+  JobState state = training::v1::JOB_STATE_UNSPECIFIED;
+  training::v1::JobState_Parse(absl::StrCat("JOB_STATE_", name), &state);
+  return state;
+}
+
+absl::Status CopyMoves(Database& database) {
+  absl::StatusOr<Statement> old = database.Prepare(
+      "SELECT job_id, time, from_state, to_state, reason FROM job_moves ORDER BY rowid");
+  if (!old.ok()) return old.status();
+  for (;;) {
+    const absl::StatusOr<bool> row = old->Step();
+    if (!row.ok()) return row.status();
+    if (!*row) return absl::OkStatus();
+    JobEvent event;
+    const std::string time = absl::StrCat(absl::StrReplaceAll(old->Text(1), {{" ", "T"}}), "Z");
+    // A time that cannot be read stays unset: the move itself is what counts.
+    if (!TimeUtil::FromString(time, event.mutable_time())) event.clear_time();
+    event.mutable_state_changed()->set_from(StateOf(old->Text(2)));
+    event.mutable_state_changed()->set_to(StateOf(old->Text(3)));
+    event.mutable_state_changed()->set_reason(old->Text(4));
+    const absl::StatusOr<int64_t> written = WriteEventRow(database, old->Text(0), event);
+    if (!written.ok()) return written.status();
+  }
+}
+
+absl::Status MakeSchema3(Database& database) {
+  absl::Status status = database.Execute(kSchema3);
+  if (status.ok()) status = CopyJobs(database);
+  if (status.ok()) status = CopyMoves(database);
+  return status.ok() ? database.Execute(kDropSchema2) : status;
+}
+
+// What brings the schema from each version to the next; the first makes it from nothing.
+absl::Status MakeSchema(Database& database, int64_t version) {
+  if (version == 1) return database.Execute(kSchema1);
+  if (version == 2) return database.Execute(kSchema2);
+  return MakeSchema3(database);
+}
+
+absl::Status WriteLabels(Database& database, int64_t ordinal, const Job& job) {
+  absl::StatusOr<Statement> clear = database.Prepare("DELETE FROM job_labels WHERE ordinal = ?1");
+  if (!clear.ok()) return clear.status();
+  absl::Status status = clear->Bind(1, ordinal).Run();
+  if (!status.ok() || job.labels().empty()) return status;
+  absl::StatusOr<Statement> put =
+      database.Prepare("INSERT INTO job_labels(ordinal, key, value) VALUES(?1, ?2, ?3)");
+  if (!put.ok()) return put.status();
+  for (const auto& [key, value] : job.labels()) {
+    status = put->Bind(1, ordinal).Bind(2, key).Bind(3, value).Run();
+    if (!status.ok()) return status;
+  }
+  return status;
+}
+
+// Seconds since 1970 at which the job ended.
+int64_t EndSeconds(const Job& job) {
+  return job.has_end_time() ? job.end_time().seconds() : job.create_time().seconds();
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> ReadSchemaVersion(Database& database) {
+  absl::StatusOr<Statement> query = database.Prepare("PRAGMA user_version");
+  if (!query.ok()) return query.status();
+  const absl::StatusOr<bool> row = query->Step();
+  if (!row.ok()) return row.status();
+  return query->Int(0);
+}
+
+absl::Status BringUpSchema(Database& database) {
+  const absl::StatusOr<int64_t> version = ReadSchemaVersion(database);
+  if (!version.ok()) return version.status();
+  if (*version > kSchemaVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the store has schema ", *version, ", this genesisd knows up to ",
+                     kSchemaVersion, "; run the newer genesisd, or another --data-dir"));
+  }
+  // Taken even when nothing is to be done: a store that cannot be written is found now.
+  absl::Status status = database.Execute("BEGIN IMMEDIATE");
+  if (!status.ok()) return status;
+  for (int64_t next = *version + 1; next <= kSchemaVersion && status.ok(); ++next) {
+    status = MakeSchema(database, next);
+  }
+  if (status.ok() && *version < kSchemaVersion) {
+    status = database.Execute(absl::StrCat("PRAGMA user_version = ", kSchemaVersion));
+  }
+  if (status.ok()) status = database.Execute("COMMIT");
+  // Fails only when SQLite has rolled back by itself, which is what is wanted.
+  if (!status.ok()) database.Execute("ROLLBACK").IgnoreError();
+  return status;
+}
+
+absl::Status WriteJobRows(Database& database, int64_t ordinal, const Job& job) {
+  absl::StatusOr<Statement> put = database.Prepare(
+      "INSERT INTO jobs(ordinal, id, state, reason, owner, priority, request_id, create_time, "
+      "end_time) VALUES(?1, ?2, ?3, substr(?4, 1, 200), ?5, ?6, ?7, ?8, ?9) ON CONFLICT(ordinal) "
+      "DO UPDATE SET "
+      "state = ?3, reason = substr(?4, 1, 200), owner = ?5, priority = ?6, request_id = ?7, "
+      "end_time = ?9");
+  if (!put.ok()) return put.status();
+  put->Bind(1, ordinal)
+      .Bind(2, job.id())
+      .Bind(3, JobStateName(job.state()))
+      .Bind(4, job.state_reason())
+      .Bind(5, job.owner())
+      .Bind(6, int64_t{job.priority()})
+      .Bind(8, TimeUtil::ToString(job.create_time()));
+  if (job.request_id().empty()) {
+    put->BindNull(7);
+  } else {
+    put->Bind(7, job.request_id());
+  }
+  if (IsFinal(job.state())) {
+    put->Bind(9, EndSeconds(job));
+  } else {
+    put->BindNull(9);
+  }
+  absl::Status status = put->Run();
+  if (!status.ok()) return status;
+  absl::StatusOr<Statement> record = database.Prepare(
+      "INSERT INTO job_records(ordinal, job) VALUES(?1, ?2) "
+      "ON CONFLICT(ordinal) DO UPDATE SET job = ?2");
+  if (!record.ok()) return record.status();
+  status = record->Bind(1, ordinal).BindBlob(2, job.SerializeAsString()).Run();
+  return status.ok() ? WriteLabels(database, ordinal, job) : status;
+}
+
+absl::StatusOr<int64_t> WriteEventRow(Database& database, const std::string& job_id,
+                                      const JobEvent& event) {
+  JobEvent stored = event;
+  stored.clear_sequence();
+  absl::StatusOr<Statement> add =
+      database.Prepare("INSERT INTO events(job_id, time, event) VALUES(?1, ?2, ?3)");
+  if (!add.ok()) return add.status();
+  absl::Status status = add->Bind(1, job_id)
+                            .Bind(2, TimeUtil::ToString(event.time()))
+                            .BindBlob(3, stored.SerializeAsString())
+                            .Run();
+  if (!status.ok()) return status;
+  return database.LastInsertId();
+}
+
+}  // namespace genesis

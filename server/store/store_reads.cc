@@ -1,0 +1,176 @@
+#include "server/store/store_reads.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::Checkpoint;
+using training::v1::Job;
+using training::v1::JobEvent;
+using training::v1::JobState;
+
+constexpr char kJobColumns[] =
+    "SELECT j.ordinal, j.id, r.job FROM jobs j CROSS JOIN job_records r ON r.ordinal = j.ordinal ";
+
+absl::Status Unreadable(const std::string& what) {
+  return absl::DataLossError(absl::StrCat("the store's record of ", what,
+                                          " cannot be read; restore jobs.db from a backup"));
+}
+
+// Calls `take` for each row.
+template <typename Take>
+absl::Status ForEachRow(Statement& query, Take take) {
+  for (;;) {
+    const absl::StatusOr<bool> row = query.Step();
+    if (!row.ok()) return row.status();
+    if (!*row) return absl::OkStatus();
+    absl::Status taken = take();
+    if (!taken.ok()) return taken;
+  }
+}
+
+absl::StatusOr<std::vector<StoredJob>> TakeJobs(Statement& query) {
+  std::vector<StoredJob> jobs;
+  absl::Status status = ForEachRow(query, [&] {
+    StoredJob& each = jobs.emplace_back();
+    each.ordinal = query.Int(0);
+    return each.job.ParseFromString(query.Text(2))
+               ? absl::OkStatus()
+               : Unreadable(absl::StrCat("job ", query.Text(1)));
+  });
+  if (!status.ok()) return status;
+  return jobs;
+}
+
+absl::StatusOr<std::optional<StoredJob>> ReadOne(Database& database, const char* column,
+                                                 const std::string& value) {
+  absl::StatusOr<Statement> query = database.Prepare(
+      absl::StrCat(kJobColumns, "WHERE j.", column, " = ?1 ORDER BY j.ordinal LIMIT 1"));
+  if (!query.ok()) return query.status();
+  query->Bind(1, value);
+  absl::StatusOr<std::vector<StoredJob>> jobs = TakeJobs(*query);
+  if (!jobs.ok()) return jobs.status();
+  if (jobs->empty()) return std::nullopt;
+  return std::move(jobs->front());
+}
+
+absl::StatusOr<int64_t> ReadNumber(Database& database, const char* sql) {
+  absl::StatusOr<Statement> query = database.Prepare(sql);
+  if (!query.ok()) return query.status();
+  const absl::StatusOr<bool> row = query->Step();
+  if (!row.ok()) return row.status();
+  return *row ? query->Int(0) : 0;
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<StoredJob>> ReadJob(Database& database, const std::string& id) {
+  return ReadOne(database, "id", id);
+}
+
+absl::StatusOr<std::optional<StoredJob>> ReadJobByRequestId(Database& database,
+                                                            const std::string& request_id) {
+  return ReadOne(database, "request_id", request_id);
+}
+
+absl::StatusOr<std::vector<StoredJob>> ReadOpenJobs(Database& database) {
+  absl::StatusOr<Statement> query =
+      database.Prepare(absl::StrCat(kJobColumns, "WHERE j.end_time IS NULL ORDER BY j.ordinal"));
+  if (!query.ok()) return query.status();
+  return TakeJobs(*query);
+}
+
+absl::StatusOr<std::map<JobState, int64_t>> CountJobsByState(Database& database) {
+  absl::StatusOr<Statement> query =
+      database.Prepare("SELECT state, count(*) FROM jobs GROUP BY state");
+  if (!query.ok()) return query.status();
+  std::map<JobState, int64_t> counts;
+  absl::Status status = ForEachRow(*query, [&] {
+    JobState state = training::v1::JOB_STATE_UNSPECIFIED;
+    training::v1::JobState_Parse(absl::StrCat("JOB_STATE_", query->Text(0)), &state);
+    counts[state] = query->Int(1);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return counts;
+}
+
+absl::StatusOr<int64_t> ReadLastOrdinal(Database& database) {
+  return ReadNumber(database, "SELECT coalesce(max(ordinal), 0) FROM jobs");
+}
+
+absl::StatusOr<std::vector<JobEvent>> ReadEvents(Database& database, const std::string& job_id,
+                                                 int64_t after, int64_t limit) {
+  absl::StatusOr<Statement> query = database.Prepare(
+      "SELECT sequence, event FROM events WHERE job_id = ?1 AND sequence > ?2 "
+      "ORDER BY sequence LIMIT ?3");
+  if (!query.ok()) return query.status();
+  query->Bind(1, job_id).Bind(2, after).Bind(3, limit);
+  std::vector<JobEvent> events;
+  absl::Status status = ForEachRow(*query, [&] {
+    JobEvent& event = events.emplace_back();
+    if (!event.ParseFromString(query->Text(1))) {
+      return Unreadable(absl::StrCat("event ", query->Int(0)));
+    }
+    event.set_sequence(query->Int(0));
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return events;
+}
+
+absl::StatusOr<int64_t> ReadLastSequence(Database& database) {
+  return ReadNumber(database, "SELECT seq FROM sqlite_sequence WHERE name = 'events'");
+}
+
+absl::StatusOr<std::vector<StoredCheckpoint>> ReadCheckpoints(Database& database,
+                                                              const std::string& job_id,
+                                                              int64_t before, int64_t limit) {
+  absl::StatusOr<Statement> query = database.Prepare(
+      absl::StrCat("SELECT rowid, id, checkpoint FROM checkpoints WHERE (?1 = 0 OR rowid < ?1) ",
+                   job_id.empty() ? "" : "AND job_id = ?3 ", "ORDER BY rowid DESC LIMIT ?2"));
+  if (!query.ok()) return query.status();
+  query->Bind(1, before).Bind(2, limit);
+  if (!job_id.empty()) query->Bind(3, job_id);
+  std::vector<StoredCheckpoint> checkpoints;
+  absl::Status status = ForEachRow(*query, [&] {
+    StoredCheckpoint& each = checkpoints.emplace_back();
+    each.place = query->Int(0);
+    return each.checkpoint.ParseFromString(query->Text(2))
+               ? absl::OkStatus()
+               : Unreadable(absl::StrCat("checkpoint ", query->Text(1)));
+  });
+  if (!status.ok()) return status;
+  return checkpoints;
+}
+
+absl::StatusOr<std::optional<Checkpoint>> ReadCheckpoint(Database& database,
+                                                         const std::string& id) {
+  absl::StatusOr<Statement> query =
+      database.Prepare("SELECT checkpoint FROM checkpoints WHERE id = ?1");
+  if (!query.ok()) return query.status();
+  query->Bind(1, id);
+  const absl::StatusOr<bool> row = query->Step();
+  if (!row.ok()) return row.status();
+  if (!*row) return std::nullopt;
+  Checkpoint checkpoint;
+  if (!checkpoint.ParseFromString(query->Text(0))) {
+    return Unreadable(absl::StrCat("checkpoint ", id));
+  }
+  return checkpoint;
+}
+
+absl::StatusOr<std::optional<std::string>> ReadFact(Database& database, const std::string& key) {
+  absl::StatusOr<Statement> query = database.Prepare("SELECT value FROM facts WHERE key = ?1");
+  if (!query.ok()) return query.status();
+  query->Bind(1, key);
+  const absl::StatusOr<bool> row = query->Step();
+  if (!row.ok()) return row.status();
+  if (!*row) return std::nullopt;
+  return query->Text(0);
+}
+
+}  // namespace genesis

@@ -1,0 +1,62 @@
+#include "server/workers/device_table.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+
+namespace genesis {
+
+DeviceTable::DeviceTable(const Options& options) : options_(options) {
+  for (const std::string& name : options.names) {
+    Device& device = devices_.emplace_back();
+    device.name = name;
+    device.slots = options.slots;
+  }
+}
+
+DeviceTable::Device& DeviceTable::Get(const std::string& name) {
+  return *std::find_if(devices_.begin(), devices_.end(),
+                       [&](const Device& device) { return device.name == name; });
+}
+
+int DeviceTable::slots() const {
+  return std::accumulate(devices_.begin(), devices_.end(), 0,
+                         [](int sum, const Device& device) { return sum + device.slots; });
+}
+
+bool DeviceTable::HasRoom(const Device& device, int64_t memory_bytes, absl::Time now) const {
+  if (device.busy >= device.slots || IsQuarantined(device, now)) return false;
+  return device.memory_bytes == 0 || memory_bytes == 0 ||
+         device.reserved_bytes + memory_bytes <= device.memory_bytes;
+}
+
+bool DeviceTable::NoteFailure(Device& device, const std::string& message, absl::Time now) {
+  ++device.failures;
+  device.failure = message;
+  if (device.failures < options_.quarantine_failures) return false;
+  device.quarantined_until = now + options_.quarantine;
+  return true;
+}
+
+void DeviceTable::NoteSuccess(Device& device) {
+  device.failures = 0;
+  device.failure.clear();
+}
+
+training::v1::DeviceStatus DeviceTable::StatusOf(const Device& device, absl::Time now) const {
+  training::v1::DeviceStatus status;
+  status.set_name(device.name);
+  status.set_slots(device.slots);
+  status.set_busy(device.busy);
+  status.set_quarantined(IsQuarantined(device, now));
+  if (status.quarantined()) {
+    status.set_reason(absl::StrCat(
+        device.failures, " device errors in a row; the newest: ", device.failure,
+        "; tried again at ",
+        absl::FormatTime(absl::RFC3339_sec, device.quarantined_until, absl::UTCTimeZone())));
+  }
+  return status;
+}
+
+}  // namespace genesis

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "genesis/training/v1/operations.pb.h"
+
+namespace genesis {
+
+// The devices of this machine: their slots, their memory, and those that fail too often.
+//
+// A device that fails `quarantine_failures` jobs in a row with a device error gets no more jobs for
+// `quarantine`; then it is tried again, and the next failure quarantines it anew. A job that ends
+// well in between clears it.
+//
+// Owner: WorkerPool, whose lock guards it.
+class DeviceTable {
+ public:
+  struct Device {
+    std::string name;  // "cpu" or "cuda:0".
+    int slots = 1;
+    int busy = 0;
+    int64_t memory_bytes = 0;  // In all; 0 until a worker has said so.
+    int64_t reserved_bytes = 0;
+    int failures = 0;  // In a row.
+    std::string failure;
+    absl::Time quarantined_until = absl::InfinitePast();
+  };
+  struct Options {
+    std::vector<std::string> names = {"cpu"};
+    int slots = 1;  // Of each device.
+    int quarantine_failures = 3;
+    absl::Duration quarantine = absl::Minutes(10);
+  };
+
+  explicit DeviceTable(const Options& options);
+
+  std::vector<Device>& devices() { return devices_; }
+  const std::vector<Device>& devices() const { return devices_; }
+  Device& Get(const std::string& name);
+  int slots() const;
+
+  bool IsQuarantined(const Device& device, absl::Time now) const {
+    return now < device.quarantined_until;
+  }
+  // Whether a job of that need may begin on the device.
+  bool HasRoom(const Device& device, int64_t memory_bytes, absl::Time now) const;
+  // True when the device is quarantined now.
+  bool NoteFailure(Device& device, const std::string& message, absl::Time now);
+  void NoteSuccess(Device& device);
+
+  training::v1::DeviceStatus StatusOf(const Device& device, absl::Time now) const;
+
+ private:
+  const Options options_;
+  std::vector<Device> devices_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,67 @@
+#include "server/workers/progress_watch.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::AttachRequest;
+using training::v1::Section;
+
+struct SectionRow {
+  absl::Duration SectionTimeouts::*timeout;
+  const char* doing;
+  const char* setting;
+};
+
+const SectionRow& RowOf(Section section) {
+  static constexpr SectionRow kSetup = {&SectionTimeouts::setup, "preparing the job",
+                                        "hang.setup_seconds"};
+  static constexpr SectionRow kStep = {&SectionTimeouts::step, "making steps", "hang.step_seconds"};
+  static constexpr SectionRow kEvaluation = {&SectionTimeouts::evaluation, "evaluating",
+                                             "hang.evaluation_seconds"};
+  static constexpr SectionRow kCheckpoint = {&SectionTimeouts::checkpoint, "writing a checkpoint",
+                                             "hang.checkpoint_seconds"};
+  switch (section) {
+    case training::v1::SECTION_STEP:
+      return kStep;
+    case training::v1::SECTION_EVALUATION:
+      return kEvaluation;
+    case training::v1::SECTION_CHECKPOINT:
+      return kCheckpoint;
+    default:
+      return kSetup;
+  }
+}
+
+}  // namespace
+
+void ProgressWatch::Begin(absl::Time now) {
+  watching_ = true;
+  progress_ = now;
+}
+
+void ProgressWatch::OnEvent(const AttachRequest& event, absl::Time now) {
+  if (event.has_started()) {
+    section_ = training::v1::SECTION_STEP;
+  } else if (event.has_section_entered()) {
+    section_ = event.section_entered().section();
+  } else if (section_ == training::v1::SECTION_STEP && event.has_log_line()) {
+    return;
+  }
+  // Its end is said; how long the process may take to exit is another matter.
+  if (event.has_finished()) watching_ = false;
+  progress_ = now;
+}
+
+absl::Time ProgressWatch::Deadline(const SectionTimeouts& timeouts) const {
+  return watching_ ? progress_ + timeouts.*RowOf(section_).timeout : absl::InfiniteFuture();
+}
+
+std::string ProgressWatch::Describe(const SectionTimeouts& timeouts) const {
+  const SectionRow& row = RowOf(section_);
+  return absl::StrCat("no progress for ", absl::FormatDuration(timeouts.*row.timeout), " while ",
+                      row.doing, " (", row.setting, ")");
+}
+
+}  // namespace genesis

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "genesis/training/v1/worker_service.pb.h"
+
+namespace genesis {
+
+// How long a worker may make no progress, by what it is at.
+struct SectionTimeouts {
+  absl::Duration setup = absl::Minutes(30);
+  absl::Duration step = absl::Minutes(10);
+  absl::Duration evaluation = absl::Minutes(30);
+  absl::Duration checkpoint = absl::Minutes(30);
+};
+
+// Decides that a worker hangs: by progress, not by liveness, for a worker in a deadlock is alive.
+// Steps are progress in the section of steps; in the others every event is. The clock begins anew
+// with each section, so that nothing stale is left to count against a healthy worker.
+//
+// Owner: a worker of the pool, whose lock guards it.
+class ProgressWatch {
+ public:
+  // The job was sent to the worker, or the worker came back.
+  void Begin(absl::Time now);
+  void OnEvent(const training::v1::AttachRequest& event, absl::Time now);
+  // While its stream is broken nothing can be known.
+  void Pause() { watching_ = false; }
+
+  // When it counts as hung if no progress comes.
+  absl::Time Deadline(const SectionTimeouts& timeouts) const;
+  // "no progress for 10m while making steps; accepted: hang.step_seconds"
+  std::string Describe(const SectionTimeouts& timeouts) const;
+
+ private:
+  bool watching_ = false;
+  training::v1::Section section_ = training::v1::SECTION_SETUP;
+  absl::Time progress_;
+};
+
+}  // namespace genesis

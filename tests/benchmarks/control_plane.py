@@ -1,0 +1,134 @@
+"""What the daemon's RPCs cost while a job trains on every core, beside a bare gRPC C++ echo under the
+same load in the same run, and what that load costs the training.
+
+Each round measures, one after the other: training alone; under GetJob of the echo; under GetJob of
+the daemon with a scrape each second; then Train of the echo and of the daemon, at a lower rate.
+Figures are medians over the rounds."""
+
+import json
+import pathlib
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+
+import harness
+
+BUILD = harness.BIN.parent
+LOAD = BUILD / "benchmarks" / "load"
+ECHO = BUILD / "benchmarks" / "echo_server"
+# Long enough to train through the whole run.
+TRAINING = harness.spec(max_steps=1_000_000_000, batch_size=512)
+TRAINING["model"] = {"world_model": {"hidden_size": 512, "latent_size": 128}}
+TRAINING["checkpoint"] = {}
+SECONDS = 10
+
+
+class Echo:
+    """The bare server, with an answer of the daemon's size."""
+
+    def __init__(self, job_file):
+        self.process = subprocess.Popen([ECHO, job_file], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+        self.address = f"127.0.0.1:{self.process.stdout.readline().strip()}"
+
+    def stop(self):
+        self.process.stdin.close()
+        self.process.wait(harness.LONG)
+
+
+def samples(daemon):
+    return int(daemon.job("load")["progress"]["samples"])
+
+
+def trained_during(daemon, work):
+    """Samples a second of the training while `work` runs, and what it returns."""
+    before, begin = samples(daemon), time.monotonic()
+    result = work()
+    return (samples(daemon) - before) / (time.monotonic() - begin), result
+
+
+def call(address, method, rate, job_id, folder, seconds=SECONDS):
+    done = subprocess.run([LOAD, address, method, str(rate), str(seconds), job_id,
+                           folder / "spec"], capture_output=True, text=True, check=True)
+    figures = json.loads(done.stdout)
+    if figures["failed"]:
+        raise AssertionError(f"{method} at {address}: {figures}")
+    return figures
+
+
+def scraped(daemon, work):
+    """Runs `work` while /metrics is read once a second."""
+    stop = threading.Event()
+
+    def scrape():
+        while not stop.wait(1):
+            daemon.get("/metrics")
+
+    thread = threading.Thread(target=scrape)
+    thread.start()
+    try:
+        return work()
+    finally:
+        stop.set()
+        thread.join()
+
+
+def measure_round(daemon, echo, number, folder):
+    figures = {"alone": trained_during(daemon, lambda: time.sleep(SECONDS))[0]}
+    for rate in (100, 1000):
+        speed, echoed = trained_during(
+            daemon, lambda: call(echo.address, "GetJob", rate, "load", folder))
+        figures[f"echo {rate}"] = {**echoed, "samples_per_second": speed}
+        speed, answered = trained_during(
+            daemon, lambda: scraped(daemon, lambda: call(daemon.grpc, "GetJob", rate, "load", folder)))
+        figures[f"GetJob {rate}"] = {**answered, "samples_per_second": speed}
+    figures["Train echo"] = call(echo.address, "Train", 20, f"t{number}", folder)
+    figures["Train"] = call(daemon.grpc, "Train", 20, f"t{number}", folder)
+    return figures
+
+
+def median(rounds, name, key):
+    return statistics.median(each[name][key] for each in rounds)
+
+
+def summarize(rounds):
+    alone = statistics.median(each["alone"] for each in rounds)
+    summary = {"training_samples_per_second": alone}
+    for rate in (100, 1000):
+        row = {key: {"echo": median(rounds, f"echo {rate}", key),
+                     "daemon": median(rounds, f"GetJob {rate}", key)}
+               for key in ("p50_ms", "p99_ms", "samples_per_second")}
+        row["p99_ratio"] = row["p99_ms"]["daemon"] / row["p99_ms"]["echo"]
+        row["training_loss_points_over_echo"] = 100 * (
+            row["samples_per_second"]["echo"] - row["samples_per_second"]["daemon"]) / alone
+        summary[f"GetJob at {rate}/s"] = row
+    row = {key: {"echo": median(rounds, "Train echo", key), "daemon": median(rounds, "Train", key)}
+           for key in ("p50_ms", "p99_ms")}
+    row["p99_ratio"] = row["p99_ms"]["daemon"] / row["p99_ms"]["echo"]
+    summary["Train at 20/s, durable"] = row
+    return summary
+
+
+def run(rounds, out, machine):
+    with tempfile.TemporaryDirectory(prefix="genesis-") as data_dir:
+        daemon = harness.Daemon(data_dir, "--queue-max-jobs", "1000000", "--log-level", "warning")
+        folder = pathlib.Path(data_dir)
+        try:
+            daemon.train("load", TRAINING)
+            daemon.wait_for_step("load", 50)
+            subprocess.run([LOAD, daemon.grpc, "save", "load", folder / "spec", folder / "job"],
+                           check=True)
+            echo = Echo(folder / "job")
+            try:
+                measured = [measure_round(daemon, echo, i, folder) for i in range(rounds)]
+            finally:
+                echo.stop()
+        finally:
+            daemon.kill()
+    report = {"machine": machine, "rounds": rounds, "medians": summarize(measured),
+              "measured": measured}
+    print(json.dumps(report["medians"], indent=2))
+    if out:
+        pathlib.Path(out).write_text(json.dumps(report, indent=2) + "\n")

@@ -1,0 +1,87 @@
+#include <gmock/gmock.h>
+
+#include "config/job_file.h"
+#include "config/job_spec.h"
+
+namespace genesis {
+namespace {
+
+using testing::ElementsAre;
+using training::v1::JobSpec;
+
+JobSpec Small() {
+  JobSpec spec;
+  spec.mutable_model()->mutable_world_model();
+  spec.mutable_dataset()->mutable_trajectories()->set_path("a.npz");
+  spec.mutable_training()->set_max_steps(10);
+  return spec;
+}
+
+std::vector<std::string> Faults(const JobSpec& spec) {
+  std::vector<std::string> texts;
+  for (const FieldError& error : ValidateJobSpec(spec)) texts.push_back(error.ToString());
+  return texts;
+}
+
+TEST(SchedulingSpecTest, IsFineWithoutAnythingAndGetsAGrace) {
+  EXPECT_THAT(Faults(Small()), ElementsAre());
+  EXPECT_EQ(WithDefaults(Small(), {}).scheduling().stop_grace_seconds(), 60);
+}
+
+TEST(SchedulingSpecTest, NamesEveryFault) {
+  JobSpec spec = Small();
+  spec.mutable_training()->set_batch_size(33);
+  training::v1::SchedulingSpec& scheduling = *spec.mutable_scheduling();
+  scheduling.set_priority(101);
+  scheduling.set_owner("two words");
+  (*scheduling.mutable_labels())["a b"] = "x";
+  (*scheduling.mutable_labels())["long"] = std::string(256, 'x');
+  scheduling.set_deadline_seconds(-1);
+  scheduling.set_memory_bytes(-1);
+  scheduling.set_stop_grace_seconds(0.5);
+  scheduling.set_shrink_on_out_of_memory(true);
+  spec.mutable_model()->set_initial_weights("w.pt");
+  spec.set_start_from_checkpoint("c-step-1");
+  const std::vector<std::string> faults = Faults(spec);
+  EXPECT_EQ(faults.size(), 9U) << testing::PrintToString(faults);
+  EXPECT_EQ(faults[0], "scheduling.priority is 101; accepted: -100 to 100");
+  EXPECT_EQ(faults[1],
+            "scheduling.owner is \"two words\"; accepted: 1 to 63 letters, digits, '.', '_', '@' "
+            "and '-'");
+  EXPECT_EQ(faults.back(),
+            "start_from_checkpoint: \"c-step-1\" conflicts with model.initial_weights \"w.pt\"; "
+            "give one of the two");
+}
+
+TEST(SchedulingSpecTest, IsReadFromAJobFile) {
+  const absl::StatusOr<JobSpec> spec = ParseJobFile(
+      "model: {world_model: {}}\n"
+      "dataset: {trajectories: {path: a.npz}}\n"
+      "training: {max_steps: 10}\n"
+      "scheduling: {priority: 5, owner: ann@lab, labels: {team: robots, run: '7'}}\n",
+      "job.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->scheduling().priority(), 5);
+  EXPECT_EQ(spec->scheduling().labels().at("team"), "robots");
+  EXPECT_EQ(spec->scheduling().labels().at("run"), "7");
+}
+
+TEST(SchedulingSpecTest, FaultsOfLabelsNameTheirPlace) {
+  const std::string head =
+      "model: {world_model: {}}\ndataset: {trajectories: {path: a.npz}}\ntraining: {max_steps: "
+      "10}\n";
+  const auto fault = [&](const std::string& labels) {
+    return std::string(ParseJobFile(head + "scheduling:\n  labels: " + labels + "\n", "job.yaml")
+                           .status()
+                           .message());
+  };
+  EXPECT_EQ(fault("robots"),
+            "job.yaml:5:11: scheduling.labels is \"robots\"; accepted: names with texts, such as "
+            "{team: robots}");
+  EXPECT_EQ(fault("{a: 1, a: 2}"), "job.yaml:5:18: scheduling.labels.a: given twice; keep one");
+  EXPECT_EQ(fault("{a: [1]}"),
+            "job.yaml:5:12: scheduling.labels: holds what is no text; accepted: names with texts");
+}
+
+}  // namespace
+}  // namespace genesis

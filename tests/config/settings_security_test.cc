@@ -1,0 +1,98 @@
+// Who may be reached by whom: what settings are refused, and what --insecure lets through.
+#include <map>
+
+#include "config/settings.h"
+#include "config/settings_table.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace genesis {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+LoadedSettings Load(const std::vector<std::string>& args,
+                    const std::map<std::string, std::string>& variables = {}) {
+  const Environment environment = [variables](const std::string& name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional<std::string>(found->second);
+  };
+  return LoadSettings(args, environment, "/opt/genesis/bin");
+}
+
+std::vector<std::string> Errors(const LoadedSettings& loaded) {
+  std::vector<std::string> errors;
+  for (const FieldError& error : loaded.errors) errors.push_back(error.ToString());
+  return errors;
+}
+
+const std::vector<std::string> kTls = {"--tls-certificate-file=c.pem", "--tls-key-file=k.pem"};
+
+std::vector<std::string> With(std::vector<std::string> flags, const std::string& one) {
+  flags.push_back(one);
+  return flags;
+}
+
+TEST(OpenAddressTest, NeedsTlsAndSomethingThatAsksWhoCalls) {
+  for (const char* address : {"--grpc-listen=0.0.0.0:1", "--http-listen=[::]:1"}) {
+    EXPECT_EQ(Errors(Load({address})).size(), 1u);
+    EXPECT_EQ(Errors(Load(With(kTls, address))).size(), 1u);
+    EXPECT_EQ(Errors(Load({"--auth-tokens-file=t", address})).size(), 1u);
+    EXPECT_THAT(Errors(Load(With(With(kTls, address), "--auth-tokens-file=t"))), IsEmpty());
+    EXPECT_THAT(Errors(Load(With(With(kTls, address), "--tls-client-ca-file=ca"))), IsEmpty());
+  }
+}
+
+TEST(OpenAddressTest, IsServedWhenInsecureIsSpelledOutAndSaysSo) {
+  const LoadedSettings open = Load({"--grpc-listen=0.0.0.0:1", "--insecure"});
+  EXPECT_THAT(Errors(open), IsEmpty());
+  EXPECT_THAT(InsecureNotes(open.settings),
+              ElementsAre(HasSubstr("everybody who reaches grpc.listen 0.0.0.0:1 may do "
+                                    "everything")));
+  const LoadedSettings clear =
+      Load({"--http-listen=0.0.0.0:1", "--auth-tokens-file=t", "--insecure"});
+  EXPECT_THAT(Errors(clear), IsEmpty());
+  EXPECT_THAT(InsecureNotes(clear.settings), ElementsAre(HasSubstr("is not encrypted")));
+  EXPECT_THAT(InsecureNotes(Load({"--insecure"}).settings), IsEmpty());
+  EXPECT_THAT(
+      InsecureNotes(
+          Load(With(With(kTls, "--grpc-listen=0.0.0.0:1"), "--auth-tokens-file=t")).settings),
+      IsEmpty());
+}
+
+TEST(OpenAddressTest, InsecureIsAFlagAndNothingElse) {
+  EXPECT_EQ(Errors(Load({"--grpc-listen=0.0.0.0:1"}, {{"GENESIS_INSECURE", "true"}})).size(), 1u);
+  EXPECT_EQ(FindByKey("insecure"), nullptr);
+}
+
+TEST(TlsSettingsTest, NeedBothHalves) {
+  EXPECT_THAT(Errors(Load({"--tls-certificate-file=c"})),
+              ElementsAre("tls.key_file: required with tls.certificate_file; give the file of its "
+                          "key"));
+  EXPECT_THAT(Errors(Load({"--tls-key-file=k"})),
+              ElementsAre(HasSubstr("tls.certificate_file: required with tls.key_file")));
+  EXPECT_THAT(Errors(Load({"--tls-client-ca-file=a"})),
+              ElementsAre(HasSubstr("tls.certificate_file: required with tls.client_ca_file")));
+}
+
+TEST(UnixSocketModeTest, IsOctalAndTheOwners) {
+  EXPECT_EQ(Load({"--grpc-unix-socket-mode=0660"}).settings.grpc_unix_socket_mode, 0660);
+  EXPECT_EQ(Load({}).settings.grpc_unix_socket_mode, 0600);
+  for (const char* bad : {"0777", "60", "0060", "rw", "", "0668", "-0600"}) {
+    EXPECT_THAT(Errors(Load({std::string("--grpc-unix-socket-mode=") + bad})),
+                ElementsAre(HasSubstr("accepted: 0600 to 0666 in octal, such as 0660")))
+        << bad;
+  }
+}
+
+TEST(ReloadTest, ReadsTheSameSourcesAgain) {
+  const LoadedSettings first = Load({"--queue-max-jobs=7"}, {{"GENESIS_LOG_LEVEL", "debug"}});
+  const LoadedSettings second = first.again();
+  EXPECT_EQ(second.settings.queue_max_jobs, 7);
+  EXPECT_EQ(second.settings.log_level, "debug");
+}
+
+}  // namespace
+}  // namespace genesis

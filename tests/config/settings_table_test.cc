@@ -1,0 +1,101 @@
+#include "config/settings_table.h"
+
+#include "gtest/gtest.h"
+
+namespace genesis {
+namespace {
+
+// Names that users already type. A change here breaks their scripts.
+struct FrozenRow {
+  const char* key;
+  const char* environment;
+  const char* flag;
+  const char* fallback;
+};
+constexpr FrozenRow kFrozen[] = {
+    {"data_dir", "GENESIS_DATA_DIR", "--data-dir", "genesis-data"},
+    {"grpc.listen", "GENESIS_GRPC_LISTEN", "--grpc-listen", "127.0.0.1:50051"},
+    {"http.listen", "GENESIS_HTTP_LISTEN", "--http-listen", "127.0.0.1:8080"},
+    {"grpc.unix_socket", "GENESIS_GRPC_UNIX_SOCKET", "--grpc-unix-socket", "(none)"},
+    {"grpc.unix_socket_mode", "GENESIS_GRPC_UNIX_SOCKET_MODE", "--grpc-unix-socket-mode", "0600"},
+    {"grpc.max_connections", "GENESIS_GRPC_MAX_CONNECTIONS", "--grpc-max-connections", "4096"},
+    {"grpc.max_message_bytes", "GENESIS_GRPC_MAX_MESSAGE_BYTES", "--grpc-max-message-bytes",
+     "4194304"},
+    {"grpc.keepalive_seconds", "GENESIS_GRPC_KEEPALIVE_SECONDS", "--grpc-keepalive-seconds", "60"},
+    {"tls.certificate_file", "GENESIS_TLS_CERTIFICATE_FILE", "--tls-certificate-file", "(none)"},
+    {"tls.key_file", "GENESIS_TLS_KEY_FILE", "--tls-key-file", "(none)"},
+    {"tls.client_ca_file", "GENESIS_TLS_CLIENT_CA_FILE", "--tls-client-ca-file", "(none)"},
+    {"tls.client_role", "GENESIS_TLS_CLIENT_ROLE", "--tls-client-role", "submitter"},
+    {"auth.tokens_file", "GENESIS_AUTH_TOKENS_FILE", "--auth-tokens-file", "(none)"},
+    {"audit.file", "GENESIS_AUDIT_FILE", "--audit-file", "<data_dir>/log/audit.log"},
+    {"datasets.root", "GENESIS_DATASETS_ROOT", "--datasets-root", "<data_dir>/datasets"},
+    {"checkpoints.dir", "GENESIS_CHECKPOINTS_DIR", "--checkpoints-dir", "<data_dir>/checkpoints"},
+    {"checkpoints.max_import_bytes", "GENESIS_CHECKPOINTS_MAX_IMPORT_BYTES",
+     "--checkpoints-max-import-bytes", "68719476736"},
+    {"log.file", "GENESIS_LOG_FILE", "--log-file", "<data_dir>/log/orchestrator.log"},
+    {"log.level", "GENESIS_LOG_LEVEL", "--log-level", "info"},
+    {"deployment", "GENESIS_DEPLOYMENT", "--deployment", "stable"},
+    {"workers.program", "GENESIS_WORKERS_PROGRAM", "--workers-program",
+     "<folder of genesisd>/genesis-worker"},
+    {"workers.slots", "GENESIS_WORKERS_SLOTS", "--workers-slots", "1"},
+    {"workers.spares", "GENESIS_WORKERS_SPARES", "--workers-spares", "1"},
+    {"workers.start_timeout_seconds", "GENESIS_WORKERS_START_TIMEOUT_SECONDS",
+     "--workers-start-timeout-seconds", "120"},
+    {"workers.devices", "GENESIS_WORKERS_DEVICES", "--workers-devices", "auto"},
+    {"workers.reattach_timeout_seconds", "GENESIS_WORKERS_REATTACH_TIMEOUT_SECONDS",
+     "--workers-reattach-timeout-seconds", "30"},
+    {"workers.quarantine_failures", "GENESIS_WORKERS_QUARANTINE_FAILURES",
+     "--workers-quarantine-failures", "3"},
+    {"workers.quarantine_seconds", "GENESIS_WORKERS_QUARANTINE_SECONDS",
+     "--workers-quarantine-seconds", "600"},
+    {"hang.setup_seconds", "GENESIS_HANG_SETUP_SECONDS", "--hang-setup-seconds", "1800"},
+    {"hang.step_seconds", "GENESIS_HANG_STEP_SECONDS", "--hang-step-seconds", "600"},
+    {"hang.evaluation_seconds", "GENESIS_HANG_EVALUATION_SECONDS", "--hang-evaluation-seconds",
+     "1800"},
+    {"hang.checkpoint_seconds", "GENESIS_HANG_CHECKPOINT_SECONDS", "--hang-checkpoint-seconds",
+     "1800"},
+    {"scheduler.preemption", "GENESIS_SCHEDULER_PREEMPTION", "--scheduler-preemption", "true"},
+    {"retention.jobs", "GENESIS_RETENTION_JOBS", "--retention-jobs", "10000"},
+    {"retention.days", "GENESIS_RETENTION_DAYS", "--retention-days", "0"},
+    {"store.check", "GENESIS_STORE_CHECK", "--store-check", "quick"},
+    {"queue.max_jobs", "GENESIS_QUEUE_MAX_JOBS", "--queue-max-jobs", "1000"},
+    {"drain.timeout_seconds", "GENESIS_DRAIN_TIMEOUT_SECONDS", "--drain-timeout-seconds", "20"},
+    {"precision.reduced_precision", "GENESIS_PRECISION_REDUCED_PRECISION",
+     "--precision-reduced-precision", "true"},
+    {"precision.cpu_fallback", "GENESIS_PRECISION_CPU_FALLBACK", "--precision-cpu-fallback",
+     "bf16"},
+    {"precision.failure_watch", "GENESIS_PRECISION_FAILURE_WATCH", "--precision-failure-watch",
+     "enforce"},
+    {"rehearsals.allowed", "GENESIS_REHEARSALS_ALLOWED", "--rehearsals-allowed", "false"},
+    {"precision.loss_scale", "FP16_LOSS_SCALE", "--precision-loss-scale", "65536.0"},
+    {"precision.growth_factor", "FP16_GROWTH_FACTOR", "--precision-growth-factor", "2.0"},
+    {"precision.backoff_factor", "FP16_BACKOFF_FACTOR", "--precision-backoff-factor", "0.5"},
+    {"precision.growth_interval", "FP16_GROWTH_INTERVAL", "--precision-growth-interval", "2000"},
+};
+
+TEST(SettingsTableTest, KeepsEveryNameAndDefault) {
+  EXPECT_EQ(SettingsTable().size(), std::size(kFrozen));
+  for (const FrozenRow& frozen : kFrozen) {
+    const SettingRow* row = FindByKey(frozen.key);
+    ASSERT_NE(row, nullptr) << frozen.key;
+    EXPECT_STREQ(row->environment, frozen.environment) << row->key;
+    EXPECT_EQ(FlagOf(*row), frozen.flag);
+    EXPECT_STREQ(row->fallback, frozen.fallback) << row->key;
+  }
+  ASSERT_EQ(GateVariables().size(), 2u);
+  EXPECT_STREQ(GateVariables()[0].name, "ENABLE_FP16_TRAINING");
+  EXPECT_STREQ(GateVariables()[0].fallback, "false");
+  EXPECT_STREQ(GateVariables()[1].name, "FEATURE_FLAGS");
+}
+
+TEST(SettingsTableTest, AcceptsItsOwnDefaults) {
+  for (const SettingRow& row : SettingsTable()) {
+    Settings settings;
+    if (!row.derived) {
+      EXPECT_EQ(row.set(row.fallback, settings), "") << row.key;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace genesis

@@ -1,0 +1,245 @@
+"""Every error code of every method, as training_service.proto names them, over both transports."""
+
+import base64
+import contextlib
+import os
+import re
+import signal
+import unittest
+
+import harness
+from api_client import GrpcApi, HttpApi
+
+SPEC = {"model": {"world_model": {}}, "dataset": {"trajectories": {"path": "pendulum.npz"}},
+        "training": {"max_steps": 10}}
+BATCH = {"dataset": "shop", "batch_id": "b1", "observation_size": 2, "action_size": 1,
+         "observations": [1, 2], "actions": [0.5], "next_observations": [2, 3], "rewards": [1]}
+STATE = base64.b64encode(b"state").decode()
+
+# Method, code, request. Before them: hold-1 runs and has the checkpoints hold-1-kept and hold-1-step-5,
+# ok-done has SUCCEEDED, "mine" is an imported checkpoint, "lost" one whose file is gone, the dataset
+# "shop" has the batch b1, and "damaged" a broken segment.
+TABLE = [
+    ("Train", "INVALID_ARGUMENT", {"spec": {"training": {"max_steps": -1}}}),
+    ("Train", "ALREADY_EXISTS", {"job_id": "hold-1", "spec": {**SPEC, "training": {"max_steps": 9}}}),
+    ("Train", "NOT_FOUND", {"spec": {**SPEC, "start_from_checkpoint": "absent"}}),
+    ("GetJob", "NOT_FOUND", {"job_id": "absent"}),
+    ("ListJobs", "INVALID_ARGUMENT", {"page_token": "no-token"}),
+    ("WatchJob", "NOT_FOUND", {"job_id": "absent"}),
+    ("WatchJob", "INVALID_ARGUMENT", {"job_id": "hold-1", "cursor": 1 << 60}),
+    ("PauseJob", "NOT_FOUND", {"job_id": "absent"}),
+    ("PauseJob", "FAILED_PRECONDITION", {"job_id": "ok-done"}),
+    ("ResumeJob", "NOT_FOUND", {"job_id": "absent"}),
+    ("ResumeJob", "FAILED_PRECONDITION", {"job_id": "ok-done"}),
+    ("CancelJob", "NOT_FOUND", {"job_id": "absent"}),
+    ("CancelJob", "FAILED_PRECONDITION", {"job_id": "ok-done"}),
+    ("DeleteJob", "NOT_FOUND", {"job_id": "absent"}),
+    ("DeleteJob", "FAILED_PRECONDITION", {"job_id": "hold-1"}),
+    ("UpdateJob", "NOT_FOUND", {"job_id": "absent", "update_mask": "priority"}),
+    ("UpdateJob", "INVALID_ARGUMENT", {"job_id": "hold-1", "update_mask": "priority",
+                                       "priority": 101}),
+    ("UpdateJob", "FAILED_PRECONDITION", {"job_id": "ok-done", "update_mask": "priority",
+                                          "priority": 1}),
+    ("Checkpoint", "NOT_FOUND", {"job_id": "absent"}),
+    ("Checkpoint", "FAILED_PRECONDITION", {"job_id": "ok-done"}),
+    ("Checkpoint", "ALREADY_EXISTS", {"job_id": "hold-1", "name": "kept"}),
+    ("ListCheckpoints", "INVALID_ARGUMENT", {"page_size": 1001}),
+    ("GetCheckpoint", "NOT_FOUND", {"checkpoint_id": "absent"}),
+    ("DownloadCheckpoint", "NOT_FOUND", {"checkpoint_id": "absent"}),
+    ("DownloadCheckpoint", "OUT_OF_RANGE", {"checkpoint_id": "mine", "offset": 6}),
+    ("DownloadCheckpoint", "DATA_LOSS", {"checkpoint_id": "lost"}),
+    ("DeleteCheckpoint", "NOT_FOUND", {"checkpoint_id": "absent"}),
+    ("DeleteCheckpoint", "FAILED_PRECONDITION", {"checkpoint_id": "hold-1-step-5"}),
+    ("ImportCheckpoint", "INVALID_ARGUMENT",
+     [{"checkpoint_id": "other", "size_bytes": 3, "content": base64.b64encode(b"bad").decode()}]),
+    ("ImportCheckpoint", "ALREADY_EXISTS",
+     [{"checkpoint_id": "mine", "size_bytes": 5, "content": STATE}]),
+    ("ImportCheckpoint", "RESOURCE_EXHAUSTED",
+     [{"checkpoint_id": "other", "size_bytes": 1001, "content": STATE}]),
+    ("AppendTrajectories", "INVALID_ARGUMENT", [{**BATCH, "rewards": []}]),
+    ("AppendTrajectories", "ALREADY_EXISTS", [{**BATCH, "rewards": [2]}]),
+    ("AppendTrajectories", "FAILED_PRECONDITION",
+     [{**BATCH, "batch_id": "b2", "action_size": 2, "actions": [1, 1]}]),
+    ("AppendTrajectories", "RESOURCE_EXHAUSTED",
+     [{**BATCH, "batch_id": "large", "observations": [0.123456789] * 600000,
+       "next_observations": [0.123456789] * 600000, "actions": [0.5] * 300000,
+       "rewards": [1.5] * 300000}]),
+    ("AppendTrajectories", "DATA_LOSS", [{**BATCH, "dataset": "damaged"}]),
+    ("ListDatasets", "INVALID_ARGUMENT", {"page_size": -1}),
+    ("DeleteDataset", "NOT_FOUND", {"name": "absent"}),
+    ("DeleteDataset", "INVALID_ARGUMENT", {"name": "../datasets"}),
+    ("DeleteDataset", "FAILED_PRECONDITION", {"name": "pendulum.npz"}),
+    ("Stats", "NOT_FOUND", {"job_id": "absent"}),
+    ("Stats", "INVALID_ARGUMENT", {"window_seconds": 3601}),
+    ("SetPrecisionPolicy", "INVALID_ARGUMENT", {"reduced_precision_allowed": True,
+                                                "reason": "x" * 1001}),
+    ("DrainWorker", "NOT_FOUND", {"worker_id": "absent"}),
+]
+
+# What takes more than a request; each has a test of its own, here or where it is named.
+ELSEWHERE = {
+    ("Train", "RESOURCE_EXHAUSTED"): "test_a_full_queue",
+    ("Train", "UNAVAILABLE"): "test_a_draining_daemon",
+    ("Checkpoint", "ABORTED"): "test_a_worker_that_is_lost_before_its_checkpoint",
+    ("DownloadCheckpoint", "RESOURCE_EXHAUSTED"): "test_too_many_downloads",
+    ("ReloadConfig", "INVALID_ARGUMENT"): "tests/e2e/test_reload.py test_is_all_or_nothing",
+    ("ReloadConfig", "FAILED_PRECONDITION"): "tests/e2e/test_reload.py test_is_all_or_nothing",
+    ("BackupStore", "FAILED_PRECONDITION"):
+        "tests/server/backup_test.cc ThatCannotBeWrittenSaysWhereAndLeavesNothing",
+}
+
+# What these tests do not drive, and why.
+NOT_DRIVEN = {("BackupStore", "RESOURCE_EXHAUSTED"): "takes a disk of its own that is full"}
+
+
+def promised():
+    """(method, code) of every line of the proto's comments."""
+    text = (harness.SOURCE / "proto/genesis/training/v1/training_service.proto").read_text()
+    pairs = set()
+    for comment, method in re.findall(r"((?:  //[^\n]*\n)+)  rpc (\w+)\(", text):
+        # After the role come the codes.
+        codes = comment.split("Role:", 1)[1]
+        pairs |= {(method, code) for code in re.findall(
+            r"\b(INVALID_ARGUMENT|NOT_FOUND|ALREADY_EXISTS|FAILED_PRECONDITION|ABORTED|DATA_LOSS|"
+            r"RESOURCE_EXHAUSTED|OUT_OF_RANGE|UNAVAILABLE)\b", codes)}
+    return pairs
+
+
+class ErrorTable(harness.DaemonTest):
+    def connect(self, *flags):
+        daemon = self.start("--workers-program", str(harness.FAKE_WORKER), *flags)
+        grpc_api = GrpcApi(daemon.grpc)
+        self.addCleanup(grpc_api.close)
+        return daemon, grpc_api, HttpApi(daemon.http, grpc_api)
+
+    def train(self, api, job_id, state, spec=None):
+        answer = api.call("Train", {"job_id": job_id, "spec": spec or SPEC})
+        self.assertEqual(answer.code, "OK", answer)
+
+        def reached():
+            job = api.call("GetJob", {"job_id": job_id}).response.job
+            return job.DESCRIPTOR.fields_by_name["state"].enum_type.values_by_number[
+                job.state].name == state and job
+
+        return harness.wait_for(f"{job_id} to be {state}", reached)
+
+    def must(self, api, name, fields):
+        answer = api.call(name, fields)
+        self.assertEqual(answer.code, "OK", (name, answer))
+        return answer.response
+
+    def import_checkpoint(self, api, checkpoint_id):
+        return self.must(api, "ImportCheckpoint", [
+            {"checkpoint_id": checkpoint_id, "size_bytes": 5, "content": STATE}]).checkpoint
+
+    def prepare(self, daemon, api):
+        self.train(api, "ok-done", "JOB_STATE_SUCCEEDED")
+        self.train(api, "hold-1", "JOB_STATE_RUNNING")
+        self.must(api, "Checkpoint", {"job_id": "hold-1", "name": "kept"})
+        self.import_checkpoint(api, "mine")
+        os.unlink(self.import_checkpoint(api, "lost").path)
+        self.must(api, "AppendTrajectories", [BATCH])
+        self.must(api, "AppendTrajectories",
+                  [{**BATCH, "dataset": "damaged", "batch_id": f"b{i}"} for i in range(3)])
+        # A restart closes the buffer.
+        self.assertEqual(daemon.stop(), 0)
+        segment, = (daemon.data_dir / "datasets" / "damaged").glob("*.segment")
+        bytes_of = bytearray(segment.read_bytes())
+        bytes_of[64 + 40 + 12] ^= 1
+        segment.write_bytes(bytes_of)
+
+    def test_every_code_that_the_proto_names_is_answered(self):
+        flags = ["--checkpoints-max-import-bytes", "1000", "--workers-slots", "2"]
+        daemon, api, _ = self.connect(*flags)
+        self.prepare(daemon, api)
+        daemon, grpc_api, http_api = self.connect(*flags)
+        for name, code, fields in TABLE:
+            for api in (grpc_api, http_api):
+                if not self.has(grpc_api, name):
+                    continue
+                with self.subTest(name, code=code, api=type(api).__name__):
+                    answer = self.ask(api, name, fields)
+                    self.assertEqual(answer.code, code, answer)
+                    self.assertGreater(len(answer.text), 20)
+
+    def has(self, api, name):
+        """Whether this daemon has the method at all."""
+        method = api.methods[name]
+        return method.client_streaming or api.call(name, {}).code != "UNIMPLEMENTED"
+
+    def ask(self, api, name, fields):
+        if name != "ImportCheckpoint" or isinstance(api, GrpcApi):
+            return api.call(name, fields)
+        message = fields[0]
+        body = base64.b64decode(message["content"]).ljust(message["size_bytes"], b"x")
+        return api.upload(name, message["checkpoint_id"], body)
+
+    def test_the_table_has_every_code_that_the_proto_names(self):
+        _, api, _ = self.connect()
+        mine = {(name, code) for name, code, _ in TABLE} | set(ELSEWHERE)
+        missing = {(name, code) for name, code in promised() - mine - set(NOT_DRIVEN)
+                   if self.has(api, name)}
+        self.assertEqual(missing, set())
+        for test in ELSEWHERE.values():
+            file, _, name = test.rpartition(" ")
+            found = name in (harness.SOURCE / file).read_text() if file else hasattr(self, name)
+            self.assertTrue(found, test)
+
+    def test_a_full_queue(self):
+        _, grpc_api, http_api = self.connect("--queue-max-jobs", "1")
+        self.train(grpc_api, "hold-1", "JOB_STATE_RUNNING")
+        self.train(grpc_api, "hold-2", "JOB_STATE_QUEUED")
+        for api in (grpc_api, http_api):
+            answer = api.call("Train", {"spec": SPEC})
+            self.assertEqual(answer.code, "RESOURCE_EXHAUSTED", answer)
+            self.assertIn("queue.max_jobs", answer.text)
+
+    def test_a_draining_daemon(self):
+        daemon, grpc_api, http_api = self.connect("--drain-timeout-seconds", "3600")
+        self.train(grpc_api, "hang-1", "JOB_STATE_RUNNING")
+        pids = daemon.worker_pids()
+        daemon.process.send_signal(signal.SIGTERM)
+        for api in (grpc_api, http_api):
+            answer = harness.wait_for("a refusal", lambda api=api: self.refused(api))
+            self.assertEqual(answer.code, "UNAVAILABLE", answer)
+            self.assertIn("draining", answer.text)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):  # One that waited has ended already.
+                os.kill(pid, signal.SIGKILL)
+
+    @staticmethod
+    def refused(api):
+        """Until the signal has been taken a job is accepted."""
+        answer = api.call("Train", {"spec": SPEC})
+        return None if answer.code == "OK" else answer
+
+    def test_a_worker_that_is_lost_before_its_checkpoint(self):
+        _, grpc_api, http_api = self.connect()
+        for api in (grpc_api, http_api):
+            job_id = f"lose-{type(api).__name__.lower()}"
+            self.train(grpc_api, job_id, "JOB_STATE_RUNNING")
+            answer = api.call("Checkpoint", {"job_id": job_id})
+            self.assertEqual(answer.code, "ABORTED", answer)
+            self.must(grpc_api, "CancelJob", {"job_id": job_id, "now": True})
+
+    def test_too_many_downloads(self):
+        daemon, grpc_api, http_api = self.connect()
+        content = b"state " + bytes(16 << 20)
+        self.assertEqual(http_api.upload("ImportCheckpoint", "large", content).code, "OK")
+        request, _ = grpc_api.types("DownloadCheckpoint")
+        stub = grpc_api.stub("DownloadCheckpoint")
+        # Their readers have read one piece of each.
+        streams = [stub(request(checkpoint_id="large")) for _ in range(32)]
+        for stream in streams:
+            next(stream)
+        for api in (grpc_api, http_api):
+            answer = api.call("DownloadCheckpoint", {"checkpoint_id": "large"})
+            self.assertEqual(answer.code, "RESOURCE_EXHAUSTED", answer)
+        for stream in streams:
+            stream.cancel()
+        harness.wait_for("a place", lambda: grpc_api.call(
+            "DownloadCheckpoint", {"checkpoint_id": "large"}).code == "OK")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,141 @@
+"""What systemd hears over $NOTIFY_SOCKET, told by a socket of the test's own."""
+
+import pathlib
+import signal
+import socket
+import time
+import unittest
+
+import harness
+import secure
+
+
+class Notifications(harness.DaemonTest):
+    def listen(self, address=None):
+        """A socket as systemd's; its name for the environment."""
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(self.socket.close)
+        self.socket.settimeout(harness.LONG)
+        path = address or str(pathlib.Path(self.data_dir) / "notify")
+        self.socket.bind(path.replace("@", "\0", 1))
+        return {"NOTIFY_SOCKET": path}
+
+    def start(self, *flags, environment=None):
+        return super().start("--workers-program", str(secure.FAKE_WORKER), *flags,
+                             environment=environment)
+
+    def next(self):
+        """The next state that is no sign of life, as a dictionary."""
+        while True:
+            text = self.socket.recv(4096).decode()
+            if text != "WATCHDOG=1":
+                return dict(line.split("=", 1) for line in text.splitlines())
+
+    def test_ready_reloading_ready_stopping(self):
+        daemon = self.start(environment=self.listen())
+        ready = self.next()
+        self.assertEqual(ready["READY"], "1")
+        self.assertIn(daemon.grpc, ready["STATUS"])
+        self.assertTrue(daemon.ctl("info")["ready"])
+        before = time.clock_gettime(time.CLOCK_MONOTONIC)
+        daemon.process.send_signal(signal.SIGHUP)
+        reloading = self.next()
+        self.assertEqual(reloading["RELOADING"], "1")
+        self.assertGreaterEqual(int(reloading["MONOTONIC_USEC"]), int(before * 1e6))
+        self.assertLessEqual(int(reloading["MONOTONIC_USEC"]),
+                             int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e6))
+        self.assertEqual(self.next()["READY"], "1")
+        self.assertEqual(daemon.stop(), 0)
+        stopping = self.next()
+        self.assertEqual(stopping["STOPPING"], "1")
+        self.assertGreaterEqual(int(stopping["EXTEND_TIMEOUT_USEC"]), 20_000_000)
+
+    def test_ready_is_said_when_a_client_is_served(self):
+        environment = self.listen()
+        daemon = self.start(environment=environment)
+        self.assertEqual(self.next()["READY"], "1")
+        # The datagram was sent after the listeners were up: no wait, no second try.
+        self.assertEqual(daemon.get_json("/readyz")["ready"], True)
+
+    def test_an_abstract_socket_has_no_file(self):
+        self.start(environment=self.listen(f"@genesis-test-{pathlib.Path(self.data_dir).name}"))
+        self.assertEqual(self.next()["READY"], "1")
+
+    def watched(self, *flags):
+        """A daemon that systemd wants to hear of every 2 s."""
+        environment = {**self.listen(), "WATCHDOG_USEC": "2000000"}
+        daemon = self.start(*flags, environment=environment)
+        self.assertEqual(self.next()["READY"], "1")
+        return daemon
+
+    def expect_signs_of_life(self, count):
+        for _ in range(count):
+            self.assertEqual(self.socket.recv(4096), b"WATCHDOG=1")
+
+    def test_signs_of_life_come_from_a_probe_through_the_listener(self):
+        daemon = self.watched()
+        self.expect_signs_of_life(4)
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_through_tls_and_with_client_certificates_too(self):
+        authority = secure.Authority(pathlib.Path(self.data_dir) / "ca")
+        certificate, key = authority.issue("daemon.example.org")
+        self.watched("--tls-certificate-file", str(certificate), "--tls-key-file", str(key),
+                     "--tls-client-ca-file", str(authority.certificate))
+        self.expect_signs_of_life(3)
+
+    def test_another_process_watchdog_is_not_fed(self):
+        environment = {**self.listen(), "WATCHDOG_USEC": "200000", "WATCHDOG_PID": "1"}
+        daemon = self.start(environment=environment)
+        self.assertEqual(self.next()["READY"], "1")
+        self.assertEqual(daemon.stop(), 0)
+        self.socket.setblocking(False)
+        heard = []
+        try:
+            while True:
+                heard.append(self.socket.recv(4096))
+        except BlockingIOError:
+            pass
+        self.assertNotIn(b"WATCHDOG=1", heard)
+
+    def test_silence_when_the_listener_takes_nobody(self):
+        # Room for one connection, which is taken: the probe cannot pass.
+        daemon = self.watched("--grpc-max-connections", "1")
+        host, port = daemon.grpc.rsplit(":", 1)
+
+        def occupied():
+            """Holds the only place, once the probe is not in it."""
+            holder = socket.create_connection((host, int(port)))
+            self.addCleanup(holder.close)
+            holder.settimeout(0.5)
+            try:
+                return holder.recv(1) != b""  # gRPC greets those that it takes.
+            except (TimeoutError, ConnectionError):
+                return False
+
+        harness.wait_for("the only place", occupied)
+        harness.wait_for("the failed probe", lambda: "the self-probe failed" in daemon.log())
+        self.socket.setblocking(False)
+
+        def heard():
+            try:
+                return self.socket.recv(4096)
+            except BlockingIOError:
+                return None
+
+        while heard():
+            pass
+
+        # The holder says nothing that gRPC understands, so it loses its place after 20 s; then the
+        # probe passes, and only then systemd hears of it again.
+        def passes_again():
+            sign = heard()
+            passed = "the self-probe passes again" in daemon.log()
+            self.assertTrue(passed or sign is None)
+            return sign
+
+        self.assertEqual(harness.wait_for("a sign of life", passes_again), b"WATCHDOG=1")
+
+
+if __name__ == "__main__":
+    unittest.main()

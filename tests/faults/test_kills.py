@@ -1,0 +1,105 @@
+"""Daemon and workers are killed at random moments, many times, while an orchestrator goes on: no
+acknowledged job is lost or doubled, no checkpoint is damaged, and every restart is ready in time.
+
+GENESIS_KILLS sets how many of each (50 in the suite; 1000 for the long run), GENESIS_SEED the order."""
+
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
+
+import harness  # noqa: E402
+from harness import BIN, spec  # noqa: E402
+
+KILLS = int(os.environ.get("GENESIS_KILLS", "50"))
+SEED = int(os.environ.get("GENESIS_SEED", "1"))
+FINAL = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
+
+
+class Kills(harness.DaemonTest):
+    def setUp(self):
+        super().setUp()
+        self.random = random.Random(SEED)
+        self.acknowledged = []
+        self.ready_seconds = []
+        self.daemon = self.start_timed()
+
+    def start_timed(self):
+        begin = time.monotonic()
+        daemon = self.start("--workers-slots", "2")
+        self.ready_seconds.append(time.monotonic() - begin)
+        return daemon
+
+    def submit(self):
+        job_id = f"job-{len(self.acknowledged)}"
+        job = spec(max_steps=self.random.randint(50, 400))
+        job["checkpoint"] = {"every_steps": 25}
+        job["max_restarts"] = 1000
+        self.daemon.train(job_id, job)
+        self.acknowledged.append(job_id)
+
+    def submit_when_few_are_left(self):
+        jobs = self.daemon.ctl("jobs")["jobs"]
+        if sum(job["state"] not in FINAL for job in jobs) < 3:
+            self.submit()
+
+    def kill_a_worker(self):
+        busy = [int(job["worker"]["pid"]) for job in self.daemon.ctl("jobs")["jobs"]
+                if "worker" in job]
+        if not busy:
+            return False
+        try:
+            os.kill(self.random.choice(busy), signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def kill_the_daemon(self):
+        self.daemon.kill()
+        self.daemon = self.start_timed()
+
+    def run_kills(self, kill):
+        done = 0
+        while done < KILLS:
+            self.submit_when_few_are_left()
+            # A random moment of the jobs' lives, not a wait for something.
+            time.sleep(self.random.uniform(0, 0.3))
+            if kill():
+                done += 1
+
+    def verify(self):
+        for job_id in self.acknowledged:
+            job = self.daemon.wait_for_end(job_id)
+            self.assertEqual(job["state"], "JOB_STATE_SUCCEEDED", job)
+            self.assertEqual(int(job["progress"]["step"]),
+                             int(job["spec"]["training"]["max_steps"]))
+        listed = [job["id"] for job in self.daemon.ctl("jobs")["jobs"]]
+        self.assertEqual(sorted(listed), sorted(self.acknowledged), "none lost, none doubled")
+        for path in sorted((pathlib.Path(self.data_dir) / "checkpoints").glob("*.pt"))[::7]:
+            done = subprocess.run([BIN / "genesis-worker", "--verify", path], capture_output=True,
+                                  text=True, timeout=harness.LONG)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        print(f"{len(self.acknowledged)} jobs, ready after "
+              f"{max(self.ready_seconds):.2f} s at most", file=sys.stderr)
+
+    def test_workers_killed_at_random_moments(self):
+        self.run_kills(self.kill_a_worker)
+        self.verify()
+
+    def test_daemons_killed_at_random_moments(self):
+        def kill():
+            self.kill_the_daemon()
+            return True
+
+        self.run_kills(kill)
+        self.verify()
+
+
+if __name__ == "__main__":
+    unittest.main()

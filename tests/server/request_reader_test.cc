@@ -1,0 +1,142 @@
+#include "server/http/request_reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "config/field_error.h"
+#include "genesis/training/v1/training_service.pb.h"
+#include "google/rpc/error_details.pb.h"
+#include "server/http/http_range.h"
+#include "server/http/path_template.h"
+
+namespace genesis {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using training::v1::ListJobsRequest;
+using training::v1::TrainRequest;
+
+std::vector<std::string> FieldsOf(const absl::Status& status) {
+  const auto payload = status.GetPayload(kBadRequestType);
+  google::rpc::BadRequest details;
+  if (payload) details.ParseFromString(std::string(*payload));
+  std::vector<std::string> fields;
+  for (const auto& violation : details.field_violations()) fields.push_back(violation.field());
+  return fields;
+}
+
+TEST(ReadQuery, FillsFieldsOfEveryKind) {
+  ListJobsRequest request;
+  ASSERT_TRUE(ReadQuery("states=JOB_STATE_QUEUED&states=JOB_STATE_RUNNING&page_size=5&"
+                        "idPrefix=run%2D&labels.team=a+b&labels.a.b=c&labels%5Bx%5D=y&"
+                        "order=JOB_ORDER_PRIORITY",
+                        request)
+                  .ok());
+  EXPECT_THAT(request.states(),
+              ElementsAre(training::v1::JOB_STATE_QUEUED, training::v1::JOB_STATE_RUNNING));
+  EXPECT_EQ(request.page_size(), 5);
+  EXPECT_EQ(request.id_prefix(), "run-");
+  EXPECT_EQ(request.labels().at("team"), "a b");
+  EXPECT_EQ(request.labels().at("a.b"), "c");
+  EXPECT_EQ(request.labels().at("x"), "y");
+  EXPECT_EQ(request.order(), training::v1::JOB_ORDER_PRIORITY);
+}
+
+TEST(ReadQuery, RefusesWhatItDoesNotKnowAndSaysWhatItDoes) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"pagesize=1", "did you mean page_size?"},
+      {"page_size=", "a whole number"},
+      {"page_size=2147483648", "a whole number"},
+      {"page_size=1&page_size=1", "given twice"},
+      {"states=QUEUED", "JOB_STATE_QUEUED"},
+      {"labels=a", "labels.KEY=VALUE"},
+      {"page_size.x=1", "has no fields"},
+      {"owner=%zz", "hexadecimal"},
+      {"owner=%C0%80", "UTF-8"},
+      {"owner", "needs a value"},
+  };
+  for (const auto& [query, part] : cases) {
+    ListJobsRequest request;
+    const absl::Status status = ReadQuery(query, request);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << query;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(part)) << query;
+  }
+}
+
+TEST(ReadJson, ReadsBothSpellingsOfNames) {
+  TrainRequest request;
+  ASSERT_TRUE(
+      ReadJson(R"({"jobId": "a", "spec": {"training": {"max_steps": "5"}}})", request).ok());
+  EXPECT_EQ(request.job_id(), "a");
+  EXPECT_EQ(request.spec().training().max_steps(), 5);
+}
+
+TEST(ReadJson, NamesEveryUnknownFieldWithItsPath) {
+  TrainRequest request;
+  const absl::Status status = ReadJson(
+      R"({"jobid": "a", "spec": {"training": {"max_stepz": 5},
+          "rehearsals": [{}, {"nothing": 1}], "scheduling": {"labels": {"any": "thing"}}}})",
+      request);
+  EXPECT_THAT(FieldsOf(status), testing::UnorderedElementsAre("jobid", "spec.training.max_stepz",
+                                                              "spec.rehearsals[1].nothing"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("did you mean max_steps?"));
+}
+
+TEST(ReadJson, RefusesWhatIsNoObjectOfTheRightTypes) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{", "not JSON"},
+      {"[]", "no object"},
+      {"\xff", "UTF-8"},
+      {R"({"spec": {"training": {"max_steps": "many"}}})", "max_steps"},
+      {R"({"validate_only": 3})", "validate_only"},
+      {std::string(200, '['), "not JSON"},
+  };
+  for (const auto& [text, part] : cases) {
+    TrainRequest request;
+    const absl::Status status = ReadJson(text, request);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(part)) << text;
+  }
+}
+
+TEST(MatchPath, FindsFieldsAndVerbs) {
+  using Fields = std::map<std::string, std::string>;
+  EXPECT_EQ(MatchPath("/v1/jobs/{job_id}", "/v1/jobs/a"), Fields({{"job_id", "a"}}));
+  EXPECT_EQ(MatchPath("/v1/jobs/{job_id}:cancel", "/v1/jobs/a:cancel"), Fields({{"job_id", "a"}}));
+  EXPECT_EQ(MatchPath("/v1/jobs", "/v1/jobs"), Fields());
+  EXPECT_EQ(MatchPath("/v1/jobs/{job_id}", "/v1/jobs/a:cancel"), std::nullopt);
+  EXPECT_EQ(MatchPath("/v1/jobs/{job_id}:cancel", "/v1/jobs/:cancel"), std::nullopt);
+  EXPECT_EQ(MatchPath("/v1/jobs/{job_id}", "/v1/jobs/"), std::nullopt);
+  EXPECT_EQ(MatchPath("/v1/jobs/{job_id}", "/v1/jobs/a/b"), std::nullopt);
+  EXPECT_EQ(MatchPath("/v1/jobs", "/v1/job"), std::nullopt);
+}
+
+// "-" for the whole file, "416", or the range.
+std::string Ranged(const std::string& header, int64_t size = 10) {
+  const RangeAnswer answer = ReadRange(header, size);
+  if (!answer.range) return "416";
+  if (!answer.partial) return "-";
+  return std::to_string(answer.range->begin) + ".." + std::to_string(answer.range->end);
+}
+
+TEST(ReadRange, FollowsTheRfc) {
+  EXPECT_EQ(Ranged("bytes=0-0"), "0..1");
+  EXPECT_EQ(Ranged("bytes=2-"), "2..10");
+  EXPECT_EQ(Ranged("bytes=2-99"), "2..10");
+  EXPECT_EQ(Ranged("bytes=-3"), "7..10");
+  EXPECT_EQ(Ranged("bytes=-99"), "0..10");
+  EXPECT_EQ(Ranged("bytes=10-"), "416");
+  EXPECT_EQ(Ranged("bytes=-0"), "416");
+  EXPECT_EQ(Ranged("bytes=-5", 0), "416");
+  for (const char* whole : {"bytes=5-2", "bytes=a-b", "bytes=1-2,4-5", "lines=1-2", "bytes=", "x",
+                            "bytes=+1-2", "bytes=99999999999999999999-"}) {
+    EXPECT_EQ(Ranged(whole), "-") << whole;
+  }
+}
+
+}  // namespace
+}  // namespace genesis

@@ -1,0 +1,147 @@
+// Stores of earlier versions, made with their own SQL, are brought up and lose nothing.
+#include "server/store/schema.h"
+
+#include <gtest/gtest.h>
+
+#include "server/store/job_store.h"
+#include "server/store/store_reads.h"
+#include "tests/server/jobs_for_test.h"
+#include "tests/temp_dir.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::Job;
+
+// As genesisd 0.1.0 made it.
+constexpr char kSchema1[] = R"sql(
+CREATE TABLE jobs(
+  id TEXT PRIMARY KEY,
+  ordinal INTEGER NOT NULL UNIQUE,
+  state TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  create_time TEXT NOT NULL,
+  job BLOB NOT NULL
+) STRICT;
+CREATE TABLE job_moves(
+  job_id TEXT NOT NULL,
+  time TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+  from_state TEXT NOT NULL,
+  to_state TEXT NOT NULL,
+  reason TEXT NOT NULL
+) STRICT;
+CREATE INDEX job_moves_by_job ON job_moves(job_id);
+CREATE TABLE checkpoints(
+  id TEXT PRIMARY KEY,
+  job_id TEXT NOT NULL,
+  step INTEGER NOT NULL,
+  path TEXT NOT NULL,
+  checkpoint BLOB NOT NULL
+) STRICT;
+PRAGMA user_version = 1;
+)sql";
+
+constexpr char kSchema2[] = R"sql(
+CREATE TABLE baselines(
+  workload BLOB PRIMARY KEY,
+  job_id TEXT NOT NULL,
+  time TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+  curve BLOB NOT NULL
+) STRICT;
+PRAGMA user_version = 2;
+)sql";
+
+class SchemaTest : public testing::Test {
+ protected:
+  void MakeOld(int version) {
+    auto database = *Database::Open(temp_.path() + "/jobs.db");
+    ASSERT_TRUE(database->Execute(kSchema1).ok());
+    if (version == 2) {
+      ASSERT_TRUE(database->Execute(kSchema2).ok());
+    }
+    Put(*database, 1, MakeJob("ended", training::v1::JOB_STATE_SUCCEEDED));
+    Put(*database, 2, MakeJob("queued"));
+    ASSERT_TRUE(database
+                    ->Execute("INSERT INTO job_moves(job_id, time, from_state, to_state, reason) "
+                              "VALUES('ended', '2026-01-02 03:04:05.678', 'RUNNING', 'SUCCEEDED', "
+                              "'training complete')")
+                    .ok());
+    absl::StatusOr<Statement> put = database->Prepare(
+        "INSERT INTO checkpoints VALUES('ended-step-9', 'ended', 9, '/c/9.pt', ?1)");
+    training::v1::Checkpoint checkpoint;
+    checkpoint.set_id("ended-step-9");
+    checkpoint.set_job_id("ended");
+    ASSERT_TRUE(put->BindBlob(1, checkpoint.SerializeAsString()).Run().ok());
+  }
+
+  static void Put(Database& database, int64_t ordinal, Job job) {
+    job.clear_owner();  // Nobody had one.
+    absl::StatusOr<Statement> put = database.Prepare(
+        "INSERT INTO jobs VALUES(?1, ?2, ?3, 'reason', '2026-01-02T03:04:05Z', ?4)");
+    ASSERT_TRUE(put.ok()) << put.status();
+    const bool ended = job.state() == training::v1::JOB_STATE_SUCCEEDED;
+    ASSERT_TRUE(put->Bind(1, job.id())
+                    .Bind(2, ordinal)
+                    .Bind(3, ended ? "SUCCEEDED" : "QUEUED")
+                    .BindBlob(4, job.SerializeAsString())
+                    .Run()
+                    .ok());
+  }
+
+  void ExpectAllKept() {
+    const auto store = JobStore::Open(temp_.path());
+    ASSERT_TRUE(store.ok()) << store.status();
+    Database& database = (*store)->database();
+    EXPECT_EQ(*ReadSchemaVersion(database), 3);
+    const auto open = *ReadOpenJobs(database);
+    ASSERT_EQ(open.size(), 1U);
+    EXPECT_EQ(open[0].job.id(), "queued");
+    EXPECT_EQ(open[0].ordinal, 2);
+    const auto ended = *ReadJob(database, "ended");
+    ASSERT_TRUE(ended);
+    EXPECT_EQ(ended->ordinal, 1);
+    EXPECT_EQ(ended->job.owner(), "anonymous");
+    const auto events = *ReadEvents(database, "ended", 0, 10);
+    ASSERT_EQ(events.size(), 1U);
+    EXPECT_GE(events[0].sequence(), 1);
+    EXPECT_EQ(events[0].time().seconds(), 1767323045);
+    EXPECT_EQ(events[0].time().nanos(), 678'000'000);
+    EXPECT_EQ(events[0].state_changed().from(), training::v1::JOB_STATE_RUNNING);
+    EXPECT_EQ(events[0].state_changed().to(), training::v1::JOB_STATE_SUCCEEDED);
+    EXPECT_EQ(events[0].state_changed().reason(), "training complete");
+    EXPECT_TRUE(ReadCheckpoint(database, "ended-step-9")->has_value());
+    EXPECT_EQ((*store)->FindBaseline("w")->steps_size(), 0);
+  }
+
+  TempDir temp_;
+};
+
+TEST_F(SchemaTest, TheFirstSchemaIsBroughtUp) {
+  MakeOld(1);
+  ExpectAllKept();
+}
+
+TEST_F(SchemaTest, TheSecondSchemaIsBroughtUpAndStaysSo) {
+  MakeOld(2);
+  ExpectAllKept();
+  ExpectAllKept();
+}
+
+TEST_F(SchemaTest, ARecordThatCannotBeReadStopsItAndChangesNothing) {
+  MakeOld(2);
+  {
+    auto database = *Database::Open(temp_.path() + "/jobs.db");
+    ASSERT_TRUE(database->Execute("UPDATE jobs SET job = x'ffff' WHERE id = 'queued'").ok());
+  }
+  const absl::Status status = JobStore::Open(temp_.path()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_NE(status.message().find("the store's record of job queued cannot be read"),
+            std::string::npos)
+      << status;
+  auto database = *Database::Open(temp_.path() + "/jobs.db");
+  EXPECT_EQ(*ReadSchemaVersion(*database), 2);
+  EXPECT_TRUE(database->Execute("SELECT count(*) FROM job_moves").ok());
+}
+
+}  // namespace
+}  // namespace genesis

@@ -1,0 +1,83 @@
+#include "server/jobs/training_stats.h"
+
+#include <gmock/gmock.h>
+
+namespace genesis {
+namespace {
+
+using training::v1::Steps;
+
+constexpr auto kMode = training::v1::PRECISION_MODE_MIXED_FP16;
+const absl::Time kNow = absl::FromUnixSeconds(1'000'000);
+
+Steps Report(int64_t step, int64_t skipped = 0) {
+  Steps steps;
+  steps.set_new_steps(10);
+  steps.set_new_samples(100);
+  steps.set_new_reduced_precision_steps(10);
+  steps.set_new_skipped_steps(skipped);
+  steps.mutable_progress()->set_step(step);
+  return steps;
+}
+
+TEST(TrainingStatsTest, AWindowHoldsWhatHappenedInIt) {
+  TrainingStats stats;
+  stats.Sample(kNow);
+  stats.NoteSteps("a", Report(10, 5), kMode, kNow + absl::Seconds(1));
+  stats.Sample(kNow + absl::Seconds(60));
+  stats.NoteSteps("a", Report(20, 1), kMode, kNow + absl::Seconds(61));
+  const auto last = stats.Window(absl::Seconds(10), kNow + absl::Seconds(70));
+  EXPECT_EQ(last.seconds(), 10);
+  EXPECT_EQ(last.steps(), 10);
+  EXPECT_EQ(last.samples_per_second(), 10);
+  EXPECT_DOUBLE_EQ(last.overflow_rate(), 0.1);
+  const auto all = stats.Window(absl::Hours(1), kNow + absl::Seconds(70));
+  EXPECT_EQ(all.seconds(), 70) << "a young daemon knows no more";
+  EXPECT_EQ(all.steps(), 20);
+  EXPECT_DOUBLE_EQ(all.overflow_rate(), 0.3);
+}
+
+TEST(TrainingStatsTest, KeepsJobsApart) {
+  TrainingStats stats;
+  stats.NoteSteps("a", Report(10), kMode, kNow);
+  stats.NoteSteps("b", Report(10), kMode, kNow);
+  stats.NoteSteps("b", Report(20), kMode, kNow + absl::Seconds(20));
+  EXPECT_EQ(stats.WindowOf("b", absl::Hours(1), kNow + absl::Seconds(20)).steps(), 20);
+  EXPECT_EQ(stats.HistoryOf("a").size(), 1U);
+  EXPECT_EQ(stats.HistoryOf("nobody").size(), 0U);
+}
+
+TEST(TrainingStatsTest, AHistoryStaysBoundedAndEven) {
+  TrainingStats stats;
+  for (int64_t i = 1; i <= 10000; ++i) stats.NoteSteps("a", Report(i), kMode, kNow);
+  const auto points = stats.HistoryOf("a");
+  ASSERT_GT(points.size(), 100U);
+  ASSERT_LE(points.size(), 256U);
+  const int64_t stride = points[1].step() - points[0].step();
+  for (size_t i = 1; i < points.size(); ++i) {
+    EXPECT_EQ(points[i].step() - points[i - 1].step(), stride);
+  }
+  EXPECT_EQ(points.front().step(), 1);
+}
+
+TEST(TrainingStatsTest, ForgetsTheJobUsedLongestAgo) {
+  TrainingStats stats;
+  for (int i = 0; i < 64; ++i) stats.NoteSteps(std::to_string(i), Report(1), kMode, kNow);
+  stats.NoteSteps("0", Report(2), kMode, kNow);
+  stats.NoteSteps("new", Report(1), kMode, kNow);
+  EXPECT_EQ(stats.HistoryOf("1").size(), 0U);
+  EXPECT_EQ(stats.HistoryOf("0").size(), 2U);
+}
+
+TEST(TrainingStatsTest, TellsDeviceMemoryByPrecisionOnlyWhereItIsMeasured) {
+  TrainingStats stats;
+  stats.NoteSteps("a", Report(1), kMode, kNow);
+  EXPECT_TRUE(stats.DeviceMemory().empty());
+  Steps measured = Report(2);
+  measured.set_cuda_memory_allocated_bytes(1 << 20);
+  stats.NoteSteps("a", measured, kMode, kNow);
+  EXPECT_EQ(stats.DeviceMemory().at("fp16"), 1 << 20);
+}
+
+}  // namespace
+}  // namespace genesis

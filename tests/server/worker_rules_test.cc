@@ -1,0 +1,87 @@
+// What the pool decides by: devices and their quarantine, progress, which devices there are.
+#include <gmock/gmock.h>
+
+#include "server/workers/device_table.h"
+#include "server/workers/find_devices.h"
+#include "server/workers/progress_watch.h"
+#include "tests/temp_dir.h"
+
+namespace genesis {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using training::v1::AttachRequest;
+
+const absl::Time kNow = absl::FromUnixSeconds(1'000'000);
+
+TEST(DeviceTableTest, GivesRoomBySlotsAndByMemory) {
+  DeviceTable table({{"cuda:0", "cuda:1"}, /*slots=*/2, 3, absl::Minutes(10)});
+  EXPECT_EQ(table.slots(), 4);
+  DeviceTable::Device& device = table.Get("cuda:1");
+  EXPECT_TRUE(table.HasRoom(device, 1000, kNow)) << "its memory is not known yet";
+  device.memory_bytes = 1000;
+  device.reserved_bytes = 600;
+  device.busy = 1;
+  EXPECT_TRUE(table.HasRoom(device, 400, kNow));
+  EXPECT_FALSE(table.HasRoom(device, 401, kNow));
+  EXPECT_TRUE(table.HasRoom(device, 0, kNow)) << "a need that is not known stops nobody";
+  device.busy = 2;
+  EXPECT_FALSE(table.HasRoom(device, 0, kNow));
+}
+
+TEST(DeviceTableTest, QuarantinesAfterFailuresInARowAndTriesAgain) {
+  DeviceTable table({{"cuda:0"}, 1, /*quarantine_failures=*/2, absl::Minutes(10)});
+  DeviceTable::Device& device = table.Get("cuda:0");
+  EXPECT_FALSE(table.NoteFailure(device, "first", kNow));
+  table.NoteSuccess(device);
+  EXPECT_FALSE(table.NoteFailure(device, "second", kNow)) << "a success lay between";
+  EXPECT_TRUE(table.NoteFailure(device, "third", kNow));
+  EXPECT_FALSE(table.HasRoom(device, 0, kNow));
+  EXPECT_EQ(
+      table.StatusOf(device, kNow).reason(),
+      "2 device errors in a row; the newest: third; tried again at 1970-01-12T13:56:40+00:00");
+  const absl::Time later = kNow + absl::Minutes(10);
+  EXPECT_TRUE(table.HasRoom(device, 0, later));
+  EXPECT_TRUE(table.NoteFailure(device, "fourth", later)) << "one more is enough now";
+}
+
+TEST(ProgressWatchTest, CountsFromTheLastProgressOfTheSection) {
+  const SectionTimeouts timeouts{absl::Seconds(100), absl::Seconds(10), absl::Seconds(50),
+                                 absl::Seconds(60)};
+  ProgressWatch watch;
+  EXPECT_EQ(watch.Deadline(timeouts), absl::InfiniteFuture()) << "there is no job";
+  watch.Begin(kNow);
+  EXPECT_EQ(watch.Deadline(timeouts), kNow + absl::Seconds(100));
+  AttachRequest event;
+  event.mutable_started();
+  watch.OnEvent(event, kNow + absl::Seconds(1));
+  EXPECT_EQ(watch.Deadline(timeouts), kNow + absl::Seconds(11));
+  event.mutable_log_line();
+  watch.OnEvent(event, kNow + absl::Seconds(5));
+  EXPECT_EQ(watch.Deadline(timeouts), kNow + absl::Seconds(11)) << "talk is no step";
+  event.mutable_steps();
+  watch.OnEvent(event, kNow + absl::Seconds(6));
+  EXPECT_EQ(watch.Deadline(timeouts), kNow + absl::Seconds(16));
+  event.mutable_section_entered()->set_section(training::v1::SECTION_CHECKPOINT);
+  watch.OnEvent(event, kNow + absl::Seconds(7));
+  EXPECT_EQ(watch.Deadline(timeouts), kNow + absl::Seconds(67));
+  EXPECT_EQ(watch.Describe(timeouts),
+            "no progress for 1m while writing a checkpoint (hang.checkpoint_seconds)");
+  event.mutable_finished();
+  watch.OnEvent(event, kNow + absl::Seconds(8));
+  EXPECT_EQ(watch.Deadline(timeouts), absl::InfiniteFuture()) << "its end is said";
+}
+
+TEST(FindDevicesTest, TakesWhatTheDriverShowsElseTheProcessor) {
+  const TempDir driver;
+  EXPECT_THAT(FindDevices({"auto"}, driver.path() + "/absent"), ElementsAre("cpu"));
+  for (const char* each : {"/0000:01:00.0", "/0000:02:00.0"}) {
+    std::filesystem::create_directories(driver.path() + each);
+  }
+  EXPECT_THAT(FindDevices({"auto"}, driver.path()), ElementsAre("cuda:0", "cuda:1"));
+  EXPECT_THAT(FindDevices({"cuda:3"}, driver.path()), ElementsAre("cuda:3"));
+}
+
+}  // namespace
+}  // namespace genesis
