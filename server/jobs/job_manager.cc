@@ -67,10 +67,12 @@ void JobManager::Stop() { writer_.Stop(); }
 void JobManager::Drain() {
   draining_ = true;
   writer_.Post({[this] {
-                  training::v1::AttachResponse stop;
-                  stop.mutable_stop_job()->set_checkpoint(true);
                   for (const std::string& id : table_.Ids()) {
-                    if (IsOnWorker(table_.Find(id)->state())) pool_->Send(id, stop);
+                    const Job& job = *table_.Find(id);
+                    // After the job was given to its worker, should that be of the same commit.
+                    if (IsOnWorker(job.state())) {
+                      AskToStop(job, /*checkpoint=*/true, "the daemon drains");
+                    }
                   }
                 },
                 nullptr});
