@@ -262,7 +262,7 @@ class RollbackPlan(unittest.TestCase):
                 self.assertIn(f'"key": "{key}"', text)
                 self.assertIn(f'"values": ["{value}"]', text)
                 resolved += 1
-        # Each command but two: `apply -f -` names none, and `create` is resolved by its name.
+        # All of the 20 commands but `apply -f -`, which takes what its pipe brings.
         self.assertEqual(resolved, 19)
 
     def test_kubectl_knows_every_verb_but_rename(self):

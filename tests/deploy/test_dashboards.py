@@ -1,0 +1,191 @@
+"""The Grafana dashboards: as their script writes them, and every query has data."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import tempfile
+import unittest
+
+import yaml
+
+from tools import DEPLOY, SOURCE, TOOLS, run
+
+import harness  # noqa: E402
+from harness import spec  # noqa: E402
+from monitor import Prometheus  # noqa: E402
+
+GRAFANA = DEPLOY / "grafana"
+PAGES = ("genesis-overview", "genesis-precision", "genesis-job", "genesis-devices")
+# Queries that name one of these cannot have data where no GPU is: they are only parsed.
+NEEDS_A_GPU = (
+    "genesis_cuda_memory_allocated_bytes", "genesis_cuda_memory_peak_bytes",
+    "genesis_cuda_memory_reserved_bytes", "genesis:cuda_memory:fp16_to_fp32_ratio",
+    "genesis_gpu_memory_used_bytes", "genesis_gpu_memory_total_bytes",
+    "genesis_gpu_utilization_ratio", "genesis_gpu_power_watts", "genesis_gpu_temperature_celsius",
+    "genesis_gpu_throttled",
+)
+# Metrics that this build does not export yet; their queries are only parsed.
+WAITING = (
+    "genesis_device_quarantined", "genesis_last_step_timestamp_seconds",
+    "genesis_unprotected_since_timestamp_seconds", "genesis_volume_free_bytes",
+    "genesis_volume_size_bytes",
+    # Of those that need a GPU.
+    "genesis_cuda_memory_peak_bytes", "genesis_cuda_memory_reserved_bytes",
+    "genesis_gpu_memory_total_bytes", "genesis_gpu_memory_used_bytes", "genesis_gpu_power_watts",
+    "genesis_gpu_temperature_celsius", "genesis_gpu_throttled", "genesis_gpu_utilization_ratio",
+)
+DRILL = {"ENABLE_FP16_TRAINING": "true", "GENESIS_PRECISION_CPU_FALLBACK": "emulate",
+         "GENESIS_REHEARSALS_ALLOWED": "true"}
+
+
+def page(name):
+    return json.loads((GRAFANA / "dashboards" / f"{name}.json").read_text())
+
+
+def queries():
+    """(dashboard, panel, expression with the variables filled in)."""
+    for name in PAGES:
+        for panel in page(name)["panels"]:
+            for target in panel.get("targets", []):
+                yield name, panel["title"], (
+                    target["expr"].replace("$deployment", ".*").replace("$instance", ".*")
+                    .replace("$__rate_interval", "1m"))
+
+
+def may_be_empty(expression):
+    return any(name in expression for name in NEEDS_A_GPU + WAITING)
+
+
+class Files(unittest.TestCase):
+    def test_committed_dashboards_are_what_the_script_writes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run(TOOLS / "python", GRAFANA / "generate.py", folder)
+            written = {path.name: path.read_text() for path in pathlib.Path(folder).iterdir()}
+        committed = {path.name: path.read_text()
+                     for path in (GRAFANA / "dashboards").iterdir()}
+        self.assertEqual(set(written), {f"{name}.json" for name in PAGES})
+        self.assertEqual(written, committed, "run deploy/grafana/generate.py")
+
+    def test_every_panel_takes_its_data_source_from_the_variable(self):
+        for name in PAGES:
+            variables = {entry["name"]: entry for entry in page(name)["templating"]["list"]}
+            self.assertEqual(variables["datasource"]["type"], "datasource")
+            self.assertEqual(variables["datasource"]["query"], "prometheus")
+            for panel in page(name)["panels"]:
+                if panel["type"] != "row":
+                    self.assertEqual(panel["datasource"]["uid"], "${datasource}", panel["title"])
+                    self.assertTrue(panel["description"], panel["title"])
+                    self.assertTrue(panel["targets"], panel["title"])
+
+    def test_panels_have_numbers_of_their_own_and_do_not_overlap(self):
+        for name in PAGES:
+            panels = page(name)["panels"]
+            self.assertEqual(len({panel["id"] for panel in panels}), len(panels), name)
+            taken = {}
+            for panel in panels:
+                at = panel["gridPos"]
+                self.assertLessEqual(at["x"] + at["w"], 24, panel["title"])
+                for x in range(at["x"], at["x"] + at["w"]):
+                    for y in range(at["y"], at["y"] + at["h"]):
+                        self.assertNotIn((x, y), taken, f"{panel['title']} of {name}")
+                        taken[x, y] = panel["title"]
+
+    def test_stable_and_canary_stand_side_by_side(self):
+        panels = {panel["title"]: panel for panel in page("genesis-overview")["panels"]}
+        stable = [title for title in panels if title.startswith("Stable: ")]
+        self.assertGreaterEqual(len(stable), 4)
+        for title in stable:
+            left, right = panels[title], panels[title.replace("Stable", "Canary")]
+            self.assertEqual(left["gridPos"]["y"], right["gridPos"]["y"])
+            self.assertEqual(left["gridPos"]["x"] + left["gridPos"]["w"], right["gridPos"]["x"])
+            self.assertEqual(left["targets"][0]["expr"].replace("stable", "canary"),
+                             right["targets"][0]["expr"])
+
+    def test_every_metric_in_a_query_or_rule_is_in_the_catalogue(self):
+        listed = set(re.findall(r"^\| `(\w+)`", (SOURCE / "docs" / "metrics.md").read_text(),
+                                re.MULTILINE))
+        rules = (DEPLOY / "prometheus" / "genesis.rules.yml").read_text()
+        text = "\n".join([rules, *(expression for _, _, expression in queries())])
+        used = set(re.findall(r"(?<![\w:.{])(?:genesis|process)_\w+\b(?!:)", text))
+        used = {re.sub(r"_(bucket|sum|count)$", "", name) for name in used} - {"genesis_docs"}
+        self.assertGreater(len(used), 40)
+        self.assertEqual(used - listed, set(WAITING) - listed,
+                         "docs/metrics.md has every metric that exists")
+        self.assertEqual(set(WAITING) & listed, set(), "these are exported: take them off WAITING")
+
+    def test_provisioning_names_what_is_there(self):
+        folder = GRAFANA / "provisioning"
+        source = yaml.safe_load((folder / "datasources" / "prometheus.yml").read_text())
+        self.assertEqual(source["datasources"][0]["type"], "prometheus")
+        provider = yaml.safe_load((folder / "dashboards" / "genesis.yml").read_text())
+        path = provider["providers"][0]["options"]["path"]
+        compose = yaml.safe_load((SOURCE / "docker-compose.yml").read_text())
+        mounts = compose["services"]["grafana"]["volumes"]
+        self.assertIn(f"./deploy/grafana/dashboards:{path}:ro", mounts)
+        self.assertIn("./deploy/grafana/provisioning:/etc/grafana/provisioning:ro", mounts)
+
+
+class Queries(harness.DaemonTest):
+    def start_deployment(self, name):
+        folder = pathlib.Path(self.data_dir) / name
+        folder.mkdir()
+        daemon = harness.Daemon(folder, environment={**DRILL, "GENESIS_DEPLOYMENT": name})
+        self.addCleanup(daemon.stop)
+        return daemon
+
+    def load(self, daemon):
+        """An overflow storm that the watchdog ends, a promotion, and a worker that dies."""
+        storm = spec(max_steps=150)
+        storm["precision"] = {"mode": "MIXED_FP16", "loss_scale": 16, "fallbacks": ["FP32"],
+                              "promote_after_steps": 30}
+        storm["rehearsals"] = [{"kind": "INF", "at_step": 30, "steps": 8}]
+        daemon.train("storm", storm)
+        daemon.wait_for_end("storm")
+        long = spec(max_steps=1_000_000)
+        long["precision"] = {"mode": "FP32"}
+        daemon.train("killed", long)
+        daemon.wait_for_step("killed", 100)
+        os.kill(daemon.busy_worker_pid(), signal.SIGKILL)
+        harness.wait_for("the restart",
+                         lambda: "genesis_worker_restarts_total" in daemon.get("/metrics"))
+        # It goes on training, so that rates are those of a daemon at work.
+
+    def test_every_query_has_data_from_daemons_at_work(self):
+        daemons = [self.start_deployment(name) for name in ("stable", "canary")]
+        prometheus = Prometheus(self, pathlib.Path(self.data_dir) / "prometheus",
+                                [daemon.http for daemon in daemons],
+                                (DEPLOY / "prometheus" / "genesis.rules.yml").read_text())
+        harness.wait_for("a first scrape", lambda: len(prometheus.query("genesis_ready == 1")) == 2)
+        for daemon in daemons:
+            self.load(daemon)
+        asked = list(queries())
+        self.assertGreater(len(asked), 60)
+        empty = {}
+
+        def all_have_data():
+            empty.clear()
+            for name, title, expression in asked:
+                # A query that cannot be parsed raises, with or without data.
+                found = prometheus.query(expression)
+                numbers = [series for series in found if series["value"][1] != "NaN"]
+                if not numbers and not may_be_empty(expression):
+                    empty[f"{name}: {title}"] = expression
+            return not empty
+
+        try:
+            harness.wait_for("data for every panel", all_have_data, timeout=60)
+        except AssertionError:
+            self.assertEqual(empty, {})
+
+    def test_a_query_with_a_fault_is_found(self):
+        prometheus = Prometheus(self, pathlib.Path(self.data_dir) / "prometheus", [], "groups: []")
+        harness.wait_for("Prometheus", lambda: prometheus.get("/api/v1/status/buildinfo"))
+        with self.assertRaises(ValueError):
+            prometheus.query("sum(rate(genesis_ready)")
+        self.assertEqual(prometheus.query("genesis_no_such_metric"), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
