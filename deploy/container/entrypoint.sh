@@ -8,7 +8,12 @@ set -eu
 
 FILE=${GENESIS_ENVIRONMENT_FILE:-/etc/genesis/environment}
 
-if [ -r "$FILE" ]; then
+if [ -e "$FILE" ] && [ ! -r "$FILE" ]; then
+  # It may hold a rollback.
+  echo "entrypoint.sh: $FILE cannot be read by user $(id -u): reduced precision stays off." \
+    "Make it readable: chmod 0644 $FILE" >&2
+  export ENABLE_FP16_TRAINING=false
+elif [ -r "$FILE" ]; then
   gate=${ENABLE_FP16_TRAINING-unset}
   while IFS= read -r line || [ -n "$line" ]; do
     case $line in

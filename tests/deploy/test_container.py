@@ -172,6 +172,20 @@ class EntryPoint(unittest.TestCase):
         self.assertEqual(value, "false")
         self.assertIn("is not NAME=VALUE", said)
 
+    def test_a_file_that_cannot_be_read_shuts_the_gate(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            script = shutil.copy(DEPLOY / "container" / "entrypoint.sh", folder)
+            file = pathlib.Path(folder) / "environment"
+            file.touch(mode=0o600)
+            done = subprocess.run(
+                [script, "/bin/sh", "-c", 'printf %s "$ENABLE_FP16_TRAINING"'], user=10001, group=10001,
+                env={"PATH": "/usr/bin:/bin", "GENESIS_ENVIRONMENT_FILE": str(file),
+                     "ENABLE_FP16_TRAINING": "true"}, capture_output=True, text=True, timeout=LONG)
+        self.assertEqual(done.stdout, "false")
+        self.assertIn("cannot be read by user 10001", done.stderr)
+        self.assertIn("chmod 0644", done.stderr)
+
     def test_without_a_file_nothing_changes(self):
         done = subprocess.run([DEPLOY / "container" / "entrypoint.sh", "/bin/echo", "started"],
                               env={"GENESIS_ENVIRONMENT_FILE": "/nowhere"}, capture_output=True,
@@ -182,6 +196,8 @@ class EntryPoint(unittest.TestCase):
 class Image(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
+        if os.geteuid() != 0:
+            raise AssertionError("a folder is made the root of a system: run this test as root")
         cls.work = pathlib.Path(tempfile.mkdtemp(prefix="genesis-image-"))
         cls.addClassCleanup(shutil.rmtree, cls.work, ignore_errors=True)
         cls.root = cls.work / "root"
