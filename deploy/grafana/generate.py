@@ -15,7 +15,7 @@ from grafana_foundation_sdk.builders.common import VizLegendOptions, VizTooltipO
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.common import LegendDisplayMode, LegendPlacement, TooltipDisplayMode
 from grafana_foundation_sdk.models.dashboard import (DataSourceRef, Threshold, ThresholdsMode,
-                                                     VariableRefresh)
+                                                     VariableOption, VariableRefresh)
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 # What the two variables of each dashboard choose.
@@ -62,7 +62,8 @@ def row(title):
 def variable(name, metric):
     return (dashboard.QueryVariable(name).label(name).datasource(SOURCE)
             .query(f"label_values({metric}, {name})").refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
-            .multi(True).include_all(True).all_value(".*"))
+            .multi(True).include_all(True).all_value(".*")
+            .current(VariableOption(selected=True, text="All", value="$__all")))
 
 
 def page(uid, title, description, *panels):

@@ -1,11 +1,13 @@
 """The Grafana dashboards: as their script writes them, and every query has data."""
 
+import http.server
 import json
 import os
 import pathlib
 import re
 import signal
 import tempfile
+import threading
 import unittest
 
 import yaml
@@ -36,6 +38,18 @@ WAITING = (
     "genesis_gpu_memory_total_bytes", "genesis_gpu_memory_used_bytes", "genesis_gpu_power_watts",
     "genesis_gpu_temperature_celsius", "genesis_gpu_throttled", "genesis_gpu_utilization_ratio",
 )
+# What a daemon with a GPU shows, by its labels: a page of these stands in for one.
+DEVICE, MODE, VOLUME = {"device": "cuda:0"}, {"mode": "fp16"}, {"volume": "checkpoints"}
+STAND_IN = {
+    "genesis_cuda_memory_allocated_bytes": MODE, "genesis_cuda_memory_peak_bytes": MODE,
+    "genesis_cuda_memory_reserved_bytes": MODE, "genesis_gpu_memory_used_bytes": DEVICE,
+    "genesis_gpu_memory_total_bytes": DEVICE, "genesis_gpu_utilization_ratio": DEVICE,
+    "genesis_gpu_power_watts": DEVICE, "genesis_gpu_temperature_celsius": DEVICE,
+    "genesis_gpu_throttled": {**DEVICE, "reason": "power_cap"},
+    "genesis_device_quarantined": DEVICE, "genesis_volume_free_bytes": VOLUME,
+    "genesis_volume_size_bytes": VOLUME, "genesis_last_step_timestamp_seconds": {},
+    "genesis_unprotected_since_timestamp_seconds": {},
+}
 DRILL = {"ENABLE_FP16_TRAINING": "true", "GENESIS_PRECISION_CPU_FALLBACK": "emulate",
          "GENESIS_REHEARSALS_ALLOWED": "true"}
 
@@ -113,6 +127,11 @@ class Files(unittest.TestCase):
         self.assertGreater(len(used), 40)
         self.assertEqual(used - listed, set(WAITING) - listed,
                          "docs/metrics.md has every metric that exists")
+        rows = re.findall(r"^\| `(\w+)` \| \w+ \| [^|]+ \| ([^|]*) \|",
+                          (SOURCE / "docs" / "metrics.md").read_text(), re.MULTILINE)
+        for name, labels in rows:
+            if name in STAND_IN:
+                self.assertEqual(sorted(STAND_IN[name]), sorted(re.findall(r"\w+", labels)), name)
         self.assertEqual(set(WAITING) & listed, set(), "these are exported: take them off WAITING")
 
     def test_provisioning_names_what_is_there(self):
@@ -178,6 +197,44 @@ class Queries(harness.DaemonTest):
             harness.wait_for("data for every panel", all_have_data, timeout=60)
         except AssertionError:
             self.assertEqual(empty, {})
+
+    def stand_in(self):
+        """host:port of a page with the series of STAND_IN."""
+        lines = []
+        for name, labels in STAND_IN.items():
+            for mode in ("fp16", "fp32") if "mode" in labels else (None,):
+                shown = {"deployment": "stable", **labels, **({"mode": mode} if mode else {})}
+                text = ",".join(f'{key}="{value}"' for key, value in shown.items())
+                lines.append(f"{name}{{{text}}} 1")
+        body = ("\n".join(lines) + "\n").encode()
+
+        class Page(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(thread.join)
+        self.addCleanup(server.shutdown)
+        return f"127.0.0.1:{server.server_port}"
+
+    def test_queries_that_need_a_gpu_match_the_labels_of_their_series(self):
+        prometheus = Prometheus(self, pathlib.Path(self.data_dir) / "prometheus",
+                                [self.stand_in()],
+                                (DEPLOY / "prometheus" / "genesis.rules.yml").read_text())
+        asked = [(title, expression) for _, title, expression in queries()
+                 if may_be_empty(expression)]
+        self.assertGreater(len(asked), 10)
+        for title, expression in asked:
+            harness.wait_for(f"{title}: {expression}", lambda: prometheus.query(expression), 60)
 
     def test_a_query_with_a_fault_is_found(self):
         prometheus = Prometheus(self, pathlib.Path(self.data_dir) / "prometheus", [], "groups: []")
