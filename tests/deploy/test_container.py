@@ -255,11 +255,24 @@ class Image(unittest.TestCase):
     def inside(self, *command, **environment):
         """The command line that runs `command` as a container's first process."""
         values = {**self.environment, **environment}
-        user = value_of(self.final, "USER")
-        script = (f"mount -t proc proc {self.root}/proc && mount --bind {TORCH} {self.torch} && "
-                  f"mount --bind /dev {self.root}/dev && exec \"$@\"")
-        return namespaces("sh", "-c", script, "sh", "chroot", f"--userspec={user}", "--groups=",
-                          self.root, "env", "-i", *[f"{k}={v}" for k, v in values.items()], *command)
+        user, group = value_of(self.final, "USER").split(":")
+        # As the manifests and the Compose file confine it: nothing but volume and /tmp can be
+        # written, and there is no capability and no way to a new one.
+        script = f"""set -e
+mount --bind {self.root} {self.root}
+cd {self.root}
+mount --bind {self.data} data
+mount -t tmpfs tmpfs tmp
+mount -t proc proc proc
+mount --bind /dev dev
+mount --bind {TORCH} {self.torch.relative_to(self.root)}
+mount -o remount,ro,bind {self.root}
+exec "$@"
+"""
+        return namespaces(
+            "sh", "-c", script, "sh", "chroot", ".", "setpriv", f"--reuid={user}",
+            f"--regid={group}", "--clear-groups", "--no-new-privs", "--bounding-set=-all",
+            "--inh-caps=-all", "env", "-i", *[f"{k}={v}" for k, v in values.items()], *command)
 
     def start(self, **environment):
         """Starts what the image starts; the outer process."""
@@ -315,6 +328,9 @@ class Image(unittest.TestCase):
         for line in pathlib.Path(f"/proc/{first}/status").read_text().splitlines():
             if line.startswith(("Uid:", "Gid:")):
                 self.assertEqual(set(line.split()[1:]), {"10001"})
+            if line.startswith("Cap"):
+                self.assertEqual(int(line.split()[1], 16), 0, line)
+        self.assertNotEqual(run(*self.inside("touch", "/usr/local/bin/x"), check=False).returncode, 0)
         self.assertIn("tini", pathlib.Path(f"/proc/{first}/cmdline").read_text())
         (self.data / "job.yaml").write_text(json.dumps(harness.spec(max_steps=40)))
         self.ctl("train", "-f", "/data/job.yaml", "--job-id", "one")
