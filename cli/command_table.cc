@@ -174,6 +174,16 @@ const std::vector<CommandRow>& CommandTable() {
        "show the settings in effect, reload them, or validate what a reload would do",
        {},
        &RunConfig},
+      {"doctor",
+       "",
+       0,
+       0,
+       "Look at settings, GPU, LibTorch, disk, ports, limits and the daemon, and say what to mend",
+       {{"config", "", "FILE", "The settings file of the daemon"},
+        {"data-dir", "", "DIR", "Its data folder"},
+        {"environment-file", "", "FILE",
+         "Variables on top of those here, as the unit reads /etc/genesis/environment"}},
+       &RunDoctor},
       {"token", "NAME ROLE", 2, 2, "Make a token for a viewer, submitter or admin", {}, &RunToken},
   };
   return table;

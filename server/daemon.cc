@@ -26,10 +26,6 @@ constexpr int64_t kRecentJobs = 100;
 // For workers that ignore the end of their stream, and for calls that are still open.
 constexpr absl::Duration kStopGrace = absl::Seconds(2);
 
-StartFailure Failure(ExitCode code, const absl::Status& status) {
-  return {code, std::string(status.message())};
-}
-
 std::string WithPort(const std::string& address, int port) {
   return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
 }
@@ -67,13 +63,13 @@ std::optional<StartFailure> Daemon::Start() {
 std::optional<StartFailure> Daemon::OpenData() {
   absl::StatusOr<std::unique_ptr<DataDir>> dir = DataDir::Acquire(settings_.data_dir);
   if (!dir.ok()) {
-    return Failure(
+    return StartFailure(
         absl::IsAlreadyExists(dir.status()) ? ExitCode::kDataDirInUse : ExitCode::kStoreFailure,
         dir.status());
   }
   data_dir_ = *std::move(dir);
   const absl::Status logging = InitLogging(settings_.log_file, settings_.log_level);
-  if (!logging.ok()) return Failure(ExitCode::kStoreFailure, logging);
+  if (!logging.ok()) return StartFailure(ExitCode::kStoreFailure, logging);
   LogGate();
   for (const std::string& each : {settings_.data_dir + "/run", settings_.data_dir + "/log/workers",
                                   settings_.datasets_root, settings_.checkpoints_dir}) {
@@ -87,7 +83,7 @@ std::optional<StartFailure> Daemon::OpenData() {
   absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open(
       settings_.data_dir,
       {settings_.store_check_full ? Database::Check::kFull : Database::Check::kQuick});
-  if (!store.ok()) return Failure(ExitCode::kStoreFailure, store.status());
+  if (!store.ok()) return StartFailure(ExitCode::kStoreFailure, store.status());
   store_ = *std::move(store);
   return std::nullopt;
 }
@@ -118,10 +114,12 @@ HttpHandlers Daemon::MakeHttpHandlers() {
   HttpHandlers handlers = Pages(MakeRoutes(std::move(sources)));
   handlers.handle = [this, pages = std::move(handlers.handle)](const HttpRequest& request,
                                                                const Respond& respond) {
-    if (MetricsExport::IsHere(request) && started_) return export_->Handle(request, respond);
-    if (!ApiRoutes::IsHere(request)) return pages(request, respond);
-    if (started_) return http_api_->Handle(request, respond);
-    respond(ErrorResponse(absl::UnavailableError("the daemon is starting; try again")));
+    const bool exports = MetricsExport::IsHere(request);
+    if (!exports && !ApiRoutes::IsHere(request)) return pages(request, respond);
+    if (!started_) {
+      return respond(ErrorResponse(absl::UnavailableError("the daemon is starting; try again")));
+    }
+    exports ? export_->Handle(request, respond) : http_api_->Handle(request, respond);
   };
   handlers.upload = [this](const HttpRequest& request, const Respond& respond) {
     return started_ ? http_api_->Upload(request, respond) : HttpUploadStart();
@@ -133,7 +131,7 @@ HttpHandlers Daemon::MakeHttpHandlers() {
 std::optional<StartFailure> Daemon::StartHttp() {
   absl::StatusOr<std::unique_ptr<HttpServer>> http = HttpServer::Start(
       settings_.http_listen, MakeHttpHandlers(), {}, tls_ ? MakeHttpTls(tls_.get()) : nullptr);
-  if (!http.ok()) return Failure(ExitCode::kAddressInUse, http.status());
+  if (!http.ok()) return StartFailure(ExitCode::kAddressInUse, http.status());
   http_ = *std::move(http);
   http_address_ = WithPort(settings_.http_listen, http_->port());
   return std::nullopt;
@@ -173,11 +171,11 @@ std::optional<StartFailure> Daemon::StartJobs() {
                           [this](const training::v1::HistoryRow& row) { recorder_->Note(row); }},
       store_.get(), pool_.get(), &metrics_);
   const absl::Status recovered = jobs_->Recover();
-  if (!recovered.ok()) return Failure(ExitCode::kStoreFailure, recovered);
+  if (!recovered.ok()) return StartFailure(ExitCode::kStoreFailure, recovered);
   worker_service_ = std::make_unique<WorkerServiceImpl>(pool_.get());
   absl::StatusOr<std::unique_ptr<grpc::Server>> listener =
       StartWorkerListener(socket, worker_service_.get());
-  if (!listener.ok()) return Failure(ExitCode::kAddressInUse, listener.status());
+  if (!listener.ok()) return StartFailure(ExitCode::kAddressInUse, listener.status());
   worker_listener_ = *std::move(listener);
   jobs_->Start();
   pool_->Start(jobs_.get());
@@ -214,7 +212,7 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
        .tls = tls_.get(),
        .services = {training_service_.get(), reflection_.get()},
        .refused = [this](const std::string& reason) { metrics_.ConnectionRefused(reason); }});
-  if (!listener.ok()) return Failure(ExitCode::kAddressInUse, listener.status());
+  if (!listener.ok()) return StartFailure(ExitCode::kAddressInUse, listener.status());
   training_listener_ = *std::move(listener);
   grpc_address_ = WithPort(settings_.grpc_listen, training_listener_->port());
   return std::nullopt;
@@ -305,7 +303,11 @@ bool Daemon::Drain() {
   const absl::Time deadline = absl::Now() + timeout;
   while (pool_->counts().busy > 0 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
   const bool clean = pool_->counts().busy == 0;
-  if (!clean) spdlog::error("drain: {} jobs did not stop in time", pool_->counts().busy);
+  for (const training::v1::WorkerInfo& worker : pool_->workers()) {
+    if (worker.state() != training::v1::WORKER_STATE_BUSY) continue;
+    spdlog::error("drain: job {} on worker {}, process {}, did not stop within {} s",
+                  worker.job_id(), worker.id(), worker.pid(), absl::ToInt64Seconds(timeout));
+  }
   StopAll();
   spdlog::info("genesisd ended {}", clean ? "cleanly" : "after ending workers by force");
   return clean;

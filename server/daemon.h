@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "config/exit_code.h"
@@ -40,6 +41,10 @@ namespace genesis {
 
 // Why the daemon could not start.
 struct StartFailure {
+  StartFailure(ExitCode exit_code, std::string why) : code(exit_code), message(std::move(why)) {}
+  StartFailure(ExitCode exit_code, const absl::Status& status)
+      : StartFailure(exit_code, std::string(status.message())) {}
+
   ExitCode code;
   std::string message;
 };

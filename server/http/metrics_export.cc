@@ -130,11 +130,16 @@ void WriteJob(const Job& job, JsonWriter& json) {
 
 }  // namespace
 
-bool MetricsExport::IsHere(const HttpRequest& request) {
-  return request.path == kPath && (request.method == "GET" || request.method == "HEAD");
-}
+bool MetricsExport::IsHere(const HttpRequest& request) { return request.path == kPath; }
 
-void MetricsExport::Handle(const HttpRequest&, const Respond& respond) {
+void MetricsExport::Handle(const HttpRequest& request, const Respond& respond) {
+  if (request.method != "GET" && request.method != "HEAD") {
+    parts_.on_response(kPath, 405);
+    return respond(
+        {.status = 405,
+         .body = absl::StrCat(request.method, " is not for ", kPath, "; use GET or HEAD.\n"),
+         .headers = {{"Allow", "GET, HEAD"}}});
+  }
   if (++under_way_ > kMostUnderWay) {
     --under_way_;
     return respond(ErrorResponse(absl::UnavailableError(absl::StrCat(

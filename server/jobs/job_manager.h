@@ -140,8 +140,6 @@ class JobManager final : public WorkerEvents {
   // Everything below runs on the writer thread.
 
   void RecoverRunning(const Job& job);
-  // Applies a wish and answers with the job as it is then, or with why not.
-  void Wish(std::function<absl::StatusOr<Job>()> apply, const Answer<Job>& answer);
   absl::StatusOr<Job> Accept(const training::v1::TrainRequest& request, const Caller& caller);
   absl::StatusOr<Job> NewJob(const training::v1::TrainRequest& request, const Caller& caller) const;
   absl::StatusOr<Job> PauseNow(const std::string& job_id);
