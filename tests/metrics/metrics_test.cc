@@ -300,7 +300,7 @@ TEST(MetricsPage, OneScrapeStaysBelowAThousandSeriesHoweverManyJobsThereWere) {
 TEST(MetricsPage, AFirstFailureIsAChangeForAlertsWhateverItsKind) {
   Metrics metrics("stable", "1.2.3");
   EXPECT_EQ(Value(metrics,
-                  "genesis_jobs_finished_total{cause=\"non_finite\",deployment=\"stable\","
+                  "genesis_jobs_finished_total{deployment=\"stable\",cause=\"non_finite\","
                   "state=\"failed\"}"),
             "0");
   EXPECT_EQ(Value(metrics, "genesis_worker_restarts_total{deployment=\"stable\",reason=\"crash\"}"),
