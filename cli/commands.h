@@ -32,6 +32,7 @@ ExitCode RunCheckpointDelete(const Arguments& arguments, Session& session);
 ExitCode RunDatasets(const Arguments& arguments, Session& session);
 ExitCode RunDatasetDelete(const Arguments& arguments, Session& session);
 ExitCode RunStats(const Arguments& arguments, Session& session);
+ExitCode RunHistory(const Arguments& arguments, Session& session);
 ExitCode RunBackup(const Arguments& arguments, Session& session);
 ExitCode RunInfo(const Arguments& arguments, Session& session);
 ExitCode RunConfig(const Arguments& arguments, Session& session);

@@ -29,6 +29,8 @@ DEBIAN_PACKAGES=(
   ninja-build pkg-config prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
   # To install the wheels.
   python3 python3-venv
+  # What operators type, for the tests that type it.
+  sqlite3
 )
 # What libtorch_cpu.so needs of NVIDIA's libraries even where there is no GPU (13 MB).
 SLIM_WHEELS=("torch==$GENESIS_TORCH_VERSION" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)

@@ -107,16 +107,19 @@ HttpHandlers Daemon::MakeHttpHandlers() {
   sources.recent_jobs = [this] {
     return started_ ? RecentJobs() : std::vector<training::v1::Job>();
   };
-  sources.metrics = [this] { return metrics_.RenderText(); };
+  sources.metrics = [this](MetricsFormat format) { return metrics_.Render(format); };
   sources.on_response = [this](const std::string& path, int status) {
     metrics_.Request("http", path, absl::StrCat(status));
   };
   HttpHandlers handlers = Pages(MakeRoutes(std::move(sources)));
   handlers.handle = [this, pages = std::move(handlers.handle)](const HttpRequest& request,
                                                                const Respond& respond) {
-    if (!ApiRoutes::IsHere(request)) return pages(request, respond);
-    if (started_) return http_api_->Handle(request, respond);
-    respond(ErrorResponse(absl::UnavailableError("the daemon is starting; try again")));
+    const bool exports = MetricsExport::IsHere(request);
+    if (!exports && !ApiRoutes::IsHere(request)) return pages(request, respond);
+    if (!started_) {
+      return respond(ErrorResponse(absl::UnavailableError("the daemon is starting; try again")));
+    }
+    exports ? export_->Handle(request, respond) : http_api_->Handle(request, respond);
   };
   handlers.upload = [this](const HttpRequest& request, const Respond& respond) {
     return started_ ? http_api_->Upload(request, respond) : HttpUploadStart();
@@ -152,6 +155,7 @@ std::optional<StartFailure> Daemon::StartJobs() {
   workers.hang = {absl::Seconds(settings_.hang_setup_s), absl::Seconds(settings_.hang_step_s),
                   absl::Seconds(settings_.hang_evaluation_s),
                   absl::Seconds(settings_.hang_checkpoint_s)};
+  CreateTelemetry(workers.devices.names);
   pool_ = std::make_unique<WorkerPool>(std::move(workers));
   jobs_ = std::make_unique<JobManager>(
       JobManager::Options{settings_.datasets_root,
@@ -163,7 +167,8 @@ std::optional<StartFailure> Daemon::StartJobs() {
                           settings_.failure_watch,
                           settings_.rehearsals_allowed,
                           settings_.loss_scale,
-                          {settings_.retention_jobs, settings_.retention_days}},
+                          {settings_.retention_jobs, settings_.retention_days},
+                          [this](const training::v1::HistoryRow& row) { recorder_->Note(row); }},
       store_.get(), pool_.get(), &metrics_);
   const absl::Status recovered = jobs_->Recover();
   if (!recovered.ok()) return StartFailure(ExitCode::kStoreFailure, recovered);
@@ -174,6 +179,8 @@ std::optional<StartFailure> Daemon::StartJobs() {
   worker_listener_ = *std::move(listener);
   jobs_->Start();
   pool_->Start(jobs_.get());
+  monitor_->Start();
+  recorder_->Start();
   return std::nullopt;
 }
 
@@ -186,13 +193,18 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
   files_ = std::make_unique<CheckpointFiles>(std::move(files));
   backup_ = std::make_unique<StoreBackup>(settings_.data_dir);
   gate_ = std::make_unique<ApiGate>(authenticator_.get(), audit_.get(), &metrics_);
-  api_ = std::make_unique<TrainingApi>(TrainingApi::Parts{jobs_.get(), pool_.get(), files_.get(),
-                                                          datasets_.get(), backup_.get(), &config_,
-                                                          [this] { return Info(); }});
+  api_ = std::make_unique<TrainingApi>(
+      TrainingApi::Parts{jobs_.get(), pool_.get(), files_.get(), datasets_.get(), backup_.get(),
+                         history_.get(), &config_, [this] { return Info(); }});
   training_service_ = std::make_unique<TrainingServiceImpl>(TrainingServiceImpl::Parts{
       gate_.get(), api_.get(), jobs_.get(), datasets_.get(), files_.get(), &metrics_});
   http_api_ = std::make_unique<ApiRoutes>(ApiRoutes::Parts{
       gate_.get(), api_.get(), jobs_.get(), datasets_.get(), files_.get(), &metrics_});
+  export_ = std::make_unique<MetricsExport>(MetricsExport::Parts{
+      &metrics_, history_.get(), [this] { return Info(); }, [this] { return RecentJobs(); },
+      [this](const std::string& path, int status) {
+        metrics_.Request("http", path, absl::StrCat(status));
+      }});
   reflection_ = std::make_unique<ReflectionService>(
       gate_.get(), std::vector<std::string>{kTrainingServiceName, kHealthServiceName});
   absl::StatusOr<std::unique_ptr<TrainingListener>> listener = TrainingListener::Start(
@@ -269,6 +281,10 @@ void Daemon::Tend() {
   metrics_.SetGate(jobs_->gate().enabled, static_cast<int>(settings_.gate.errors.size()));
   const WorkerPool::Counts workers = pool_->counts();
   metrics_.SetWorkers(workers.busy, workers.warm, pool_->slots());
+  for (const training::v1::DeviceStatus& device : pool_->devices()) {
+    metrics_.SetQuarantined(device.name(), device.quarantined());
+  }
+  monitor_->HideStale();
   config_.Tend();
   FeedWatchdog();
 }
@@ -308,7 +324,9 @@ void Daemon::StopAll() {
   if (training_listener_) training_listener_->Stop(deadline);
   if (worker_listener_) worker_listener_->Shutdown(deadline);
   if (jobs_) jobs_->Stop();
+  if (recorder_) recorder_->Stop();
   if (http_) http_->Stop();
+  if (monitor_) monitor_->Stop();
 }
 
 }  // namespace genesis

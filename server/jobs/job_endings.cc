@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "config/timestamp.h"
 #include "config/workload.h"
+#include "server/jobs/history_row.h"
 #include "server/jobs/job_errors.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_state.h"
@@ -223,6 +224,8 @@ void JobManager::End(const std::string& job_id, JobState state, const std::strin
     fruitless_restarts_.erase(ended.id());
     spdlog::info("job {} {}: {}", ended.id(), JobStateName(ended.state()), ended.state_reason());
     metrics_->JobFinished(ended.state(), ended.failure().cause(), SecondsOnWorkers(ended));
+    options_.on_end(MakeHistoryRow(ended, gate().enabled, stats_.DeviceMemoryOf(ended.id()),
+                                   FromTimestamp(ended.end_time())));
   });
   table_.Announce([this, ended = *job] {
     AnswerCheckpointWaiters(
@@ -241,6 +244,7 @@ void JobManager::LeaveWorker(const std::string& job_id) {
   table_.Count([this, job_id, owner = job->owner(), seconds] {
     usage_.Add(owner, seconds, absl::Now());
     attempt_starts_.erase(job_id);
+    unprotected_.End(job_id);
     stops_.erase(job_id);
   });
 }

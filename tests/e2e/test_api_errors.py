@@ -75,6 +75,7 @@ TABLE = [
     ("SetPrecisionPolicy", "INVALID_ARGUMENT", {"reduced_precision_allowed": True,
                                                 "reason": "x" * 1001}),
     ("DrainWorker", "NOT_FOUND", {"worker_id": "absent"}),
+    ("GetHistory", "INVALID_ARGUMENT", {"page_size": 1001}),
 ]
 
 # What takes more than a request; each has a test of its own, here or where it is named.
@@ -85,6 +86,8 @@ ELSEWHERE = {
     ("DownloadCheckpoint", "RESOURCE_EXHAUSTED"): "test_too_many_downloads",
     ("ReloadConfig", "INVALID_ARGUMENT"): "tests/e2e/test_reload.py test_is_all_or_nothing",
     ("ReloadConfig", "FAILED_PRECONDITION"): "tests/e2e/test_reload.py test_is_all_or_nothing",
+    ("GetHistory", "UNAVAILABLE"):
+        "tests/e2e/test_history.py test_a_history_that_cannot_be_kept_hurts_no_job",
     ("BackupStore", "FAILED_PRECONDITION"):
         "tests/server/backup_test.cc ThatCannotBeWrittenSaysWhereAndLeavesNothing",
     ("BackupStore", "RESOURCE_EXHAUSTED"): "test_a_full_disk_of_backups",

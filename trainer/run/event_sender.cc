@@ -36,6 +36,8 @@ void MergeSteps(const Steps& newer, Steps& steps) {
   }
   if (newer.has_cuda_memory_allocated_bytes()) {
     steps.set_cuda_memory_allocated_bytes(newer.cuda_memory_allocated_bytes());
+    steps.set_cuda_memory_reserved_bytes(newer.cuda_memory_reserved_bytes());
+    steps.set_cuda_memory_peak_bytes(newer.cuda_memory_peak_bytes());
   }
 }
 
