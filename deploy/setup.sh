@@ -30,6 +30,8 @@ DEBIAN_PACKAGES=(
   ninja-build pkg-config prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
   # To install the wheels.
   python3 python3-venv
+  # What operators type, for the tests that type it.
+  sqlite3
 )
 # To put Debian 12 into a folder, in which the image's steps are tested.
 TEST_PACKAGES=(debootstrap)
