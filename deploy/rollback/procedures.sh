@@ -1,10 +1,11 @@
 # The procedures, as docs/rollback.md has them.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034  # GATE is read by the targets.
 
 emergency() {
   begin_procedure "Emergency rollback" 7
-  confirm rollback "Every job goes to FP32: the gate is shut and the service restarted. Running jobs are" \
-    "$([ -n "$FORCE" ] && say "KILLED and go on from their last checkpoint" || say "checkpointed first")."
+  local running="checkpointed first"
+  if [ -n "$FORCE" ]; then running="KILLED and go on from their last checkpoint"; fi
+  confirm rollback "Every job goes to FP32: the gate is shut and the service restarted. Running jobs are $running."
   step "What the daemon says now"
   snapshot before
   step "Gate shut for this and every later start"

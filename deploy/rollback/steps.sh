@@ -44,7 +44,7 @@ run() {
   if [ -n "$DRY_RUN" ]; then return; fi
   local output code=0
   output=$("$@" 2>&1) || code=$?
-  if [ -n "$output" ]; then sed 's/^/              /' <<<"$output"; fi
+  if [ -n "$output" ]; then printf '              %s\n' "${output//$'\n'/$'\n'              }"; fi
   return "$code"
 }
 

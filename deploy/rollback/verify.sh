@@ -3,7 +3,8 @@
 
 check() {
   local text=$1 expected=$2 found=$3
-  if [[ $found == $expected ]]; then # shellcheck disable=SC2053  # A pattern.
+  # shellcheck disable=SC2053  # A pattern.
+  if [[ $found == $expected ]]; then
     note "ok      $text: $found"
   else
     note "FAILED  $text: ${found:-nothing}, expected $expected"

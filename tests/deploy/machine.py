@@ -1,0 +1,131 @@
+"""A Debian 12 of the test's own, beside the host: an overlay over the tree that deploy/setup.sh made, in namespaces
+of its own for processes, mounts, network and control groups, with a real systemd as its first process.
+
+Needs root, as installing a package and starting a service do.
+"""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import uuid
+
+from harness import LONG, wait_for
+
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "genesis"
+TREE = CACHE / "debian-12"
+BOOT = pathlib.Path(__file__).resolve().parent / "boot_machine.sh"
+# Where the hierarchy of control groups of version 2 is, on a pure or on a mixed host.
+CGROUPS = [path for path in (pathlib.Path("/sys/fs/cgroup/unified"), pathlib.Path("/sys/fs/cgroup"))
+           if (path / "cgroup.procs").exists()]
+
+
+class Machine:
+    """Owner: a test class; stop() leaves nothing behind."""
+
+    def __init__(self, *, boot=True, mounts=()):
+        """`mounts` are (folder of the host, folder inside), read-only."""
+        if not (TREE / ".complete").exists():
+            raise AssertionError(f"{TREE} is missing; run deploy/setup.sh --test")
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="genesis-machine-"))
+        self.root = self.folder / "root"
+        self.cgroup = None
+        self.process = None
+        for name in ("root", "upper", "work"):
+            (self.folder / name).mkdir()
+        options = f"lowerdir={TREE},upperdir={self.folder}/upper,workdir={self.folder}/work"
+        subprocess.run(["mount", "-t", "overlay", "-o", options, "overlay", self.root], check=True)
+        self.mounted = [self.root]
+        try:
+            for outside, inside in mounts:
+                self._mount(outside, self.root / inside.lstrip("/"))
+            self.first = self._boot(boot)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _mount(self, outside, inside):
+        inside.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["mount", "--bind", "-o", "ro", outside, inside], check=True)
+        self.mounted.append(inside)
+
+    def _boot(self, boot):
+        self.cgroup = CGROUPS[0] / f"genesis-test-{uuid.uuid4().hex[:12]}"
+        self.cgroup.mkdir()
+
+        def enter():
+            (self.cgroup / "cgroup.procs").write_text(str(os.getpid()))
+
+        first = ["/sbin/init"] if boot else ["/bin/sleep", "infinity"]
+        self.console = open(self.folder / "console", "wb")
+        self.process = subprocess.Popen(
+            ["unshare", "--mount", "--pid", "--uts", "--ipc", "--net", "--cgroup", "--fork",
+             "--kill-child", BOOT, self.root, *first], preexec_fn=enter, stdin=subprocess.DEVNULL,
+            stdout=self.console, stderr=self.console)
+        children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+
+        def started():
+            if self.process.poll() is not None:
+                raise AssertionError(f"the machine ended: {(self.folder / 'console').read_text()}")
+            found = children.read_text().split()
+            # Before it is the machine's first program, it is the script.
+            return found and pathlib.Path(f"/proc/{found[0]}/exe").readlink().name in (
+                "systemd", "sleep") and int(found[0])
+
+        first_process = wait_for("the machine", started)
+        self.first = first_process
+        if boot:
+            wait_for("its systemd", lambda: self.run(
+                "systemctl is-system-running", check=False).stdout.strip() in ("running", "degraded"))
+        return first_process
+
+    def run(self, command, *, check=True, user=None, stdin=None, timeout=LONG):
+        """A shell command inside."""
+        words = ["nsenter", "--target", str(self.first), "--all", "--root", "--wd"]
+        if user:
+            words += ["runuser", "-u", user, "--"]
+        done = subprocess.run(
+            [*words, "env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+             "HOME=/root", "LC_ALL=C.UTF-8", "bash", "-c", command], capture_output=True, text=True,
+            timeout=timeout, input=stdin, stdin=None if stdin is not None else subprocess.DEVNULL,
+            check=False)
+        if check and done.returncode != 0:
+            raise AssertionError(f"{command}: {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def read(self, path):
+        return self.run(f"cat {path}").stdout
+
+    def copy_in(self, file, inside):
+        with open(file, "rb") as content:
+            subprocess.run(["nsenter", "--target", str(self.first), "--all", "--root", "--wd", "sh",
+                            "-c", f"cat > {inside}"], stdin=content, check=True)
+
+    def install(self, package):
+        self.copy_in(package, "/var/tmp/genesis-trainer.deb")
+        return self.run("DEBIAN_FRONTEND=noninteractive dpkg --install /var/tmp/genesis-trainer.deb")
+
+    def stop(self):
+        if self.process and self.process.poll() is None:
+            # The end of the first process is the end of all.
+            if getattr(self, "first", None):
+                os.kill(self.first, signal.SIGKILL)
+            self.process.wait(LONG)
+            self.console.close()
+        for each in reversed(self.mounted):
+            subprocess.run(["umount", each], check=True)
+        self.mounted = []
+        if self.cgroup and self.cgroup.exists():
+            for folder, _, _ in os.walk(self.cgroup, topdown=False):
+                wait_for(f"the end of all in {folder}", lambda f=folder: self._removed(f))
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @staticmethod
+    def _removed(folder):
+        try:
+            os.rmdir(folder)
+        except OSError:
+            return False
+        return True
