@@ -10,6 +10,7 @@ string(REGEX REPLACE "\\.[0-9]+$" "" GENESIS_TORCH_SERIES ${GENESIS_TORCH_VERSIO
 configure_file(${_deploy}/package/genesis-worker ${PROJECT_BINARY_DIR}/package/genesis-worker @ONLY)
 install(PROGRAMS ${PROJECT_BINARY_DIR}/package/genesis-worker DESTINATION bin ${_component})
 
+install(PROGRAMS ${_deploy}/systemd/run-job DESTINATION lib/genesis ${_component})
 install(PROGRAMS ${_deploy}/rollback.sh DESTINATION lib/genesis/deploy ${_component})
 install(FILES ${_deploy}/lib.sh DESTINATION lib/genesis/deploy ${_component})
 install(DIRECTORY ${_deploy}/rollback DESTINATION lib/genesis/deploy ${_component}

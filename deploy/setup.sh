@@ -14,7 +14,8 @@ Installs what is missing to build and run the programs:
   LibTorch $GENESIS_TORCH_VERSION   from the Python wheel, into $GENESIS_TORCH_VENV
                     (1.2 GB; with a GPU 5 GB, for NVIDIA's libraries)
 
-  --test   also what only the tests need: torch for Python (5 GB), buf, Prometheus
+  --test   also what only the tests need: torch for Python (5 GB), buf, Prometheus, a tree of
+           Debian 12 to install the package in (300 MB; made by root only)
   --cuda   the GPU set although no GPU is seen here (for an image, say)
 
 Environment: GENESIS_LIBTORCH=<folder> use that LibTorch and install none (its lib/ holds
@@ -30,6 +31,12 @@ DEBIAN_PACKAGES=(
   # To install the wheels.
   python3 python3-venv
 )
+# systemd for systemd-analyze.
+TEST_PACKAGES=(debootstrap dpkg-dev iproute2 man-db shellcheck systemd)
+# A small Debian 12 with what genesis-trainer depends on, in which tests install and start the package.
+TREE_PACKAGES=(bash-completion ca-certificates curl dbus libabsl20220623 libfmt9 libgomp1
+  libgrpc++1.51 libprometheus-cpp-core1.0 libprotobuf32 libspdlog1.10 libsqlite3-0 libssl3
+  libyaml-cpp0.7 logrotate procps python3 sqlite3 systemd systemd-sysv zlib1g)
 # What libtorch_cpu.so needs of NVIDIA's libraries even where there is no GPU (13 MB).
 SLIM_WHEELS=("torch==$GENESIS_TORCH_VERSION" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 FULL_WHEELS=("torch==$GENESIS_TORCH_VERSION")
@@ -198,6 +205,24 @@ setup_promtool() {
   end_installed
 }
 
+setup_debian_tree() {
+  begin "Debian tree"
+  local tree=$GENESIS_DEBIAN_TREE names
+  names=$(IFS=, && say "${TREE_PACKAGES[*]}")
+  if [ "$(cat "$tree/.complete" 2>/dev/null)" = "$names" ]; then
+    end_present
+    return
+  fi
+  need_space 1000
+  rm -rf "$tree" "$tree.partial"
+  quietly "$LOG" as_root debootstrap --variant=minbase "--include=$names" bookworm "$tree.partial"
+  # shellcheck disable=SC2016  # The inner shell expands it.
+  quietly "$LOG" as_root sh -c 'rm -f "$1"/var/cache/apt/archives/*.deb && echo "$2" >"$1/.complete"' \
+    sh "$tree.partial" "$names"
+  as_root mv "$tree.partial" "$tree"
+  end_installed
+}
+
 # Two setups at once (two checkouts) would install into the same folders.
 lock_cache() {
   mkdir -p "$GENESIS_CACHE"
@@ -229,7 +254,10 @@ main() {
   done
   STAGE=0
   STAGES=2
-  if [ "$WITH_TESTS" = yes ]; then STAGES=4 kind=test; fi
+  if [ "$WITH_TESTS" = yes ]; then
+    STAGES=5 kind=test
+    DEBIAN_PACKAGES+=("${TEST_PACKAGES[@]}")
+  fi
   lock_cache
   LOG=$GENESIS_CACHE/setup.log
   : >"$LOG"
@@ -238,6 +266,7 @@ main() {
   if [ "$WITH_TESTS" = yes ]; then
     setup_buf
     setup_promtool
+    setup_debian_tree
   fi
 }
 

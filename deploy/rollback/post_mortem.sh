@@ -43,7 +43,7 @@ collect_all() {
   target_collect "$details"
   collect "$details/metrics-export.json" http_get /api/metrics/export
   collect "$details/history.csv" ctl history --csv --since 24h
-  collect "$details/fp16-stats.csv" target_inside sqlite3 -csv -header "$METRICS_DB" \
+  collect "$details/fp16-stats.csv" target_inside sqlite3 -readonly -csv -header "$METRICS_DB" \
     "SELECT * FROM fp16_stats WHERE timestamp > datetime('now', '-24 hours')"
   collect "$details/settings.txt" ctl config show
   collect "$details/precision.json" ctl --output json precision

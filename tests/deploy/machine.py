@@ -4,22 +4,37 @@ of its own for processes, mounts, network and control groups, with a real system
 Needs root, as installing a package and starting a service do.
 """
 
+import importlib.util
+import json
 import os
 import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import uuid
 
-from harness import LONG, wait_for
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
+
+from harness import BIN, LONG, wait_for  # noqa: E402
 
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "genesis"
 TREE = CACHE / "debian-12"
 BOOT = pathlib.Path(__file__).resolve().parent / "boot_machine.sh"
+PACKAGES = BIN.parent / "package"
+LIBTORCH = "/opt/genesis/libtorch"
 # Where the hierarchy of control groups of version 2 is, on a pure or on a mixed host.
 CGROUPS = [path for path in (pathlib.Path("/sys/fs/cgroup/unified"), pathlib.Path("/sys/fs/cgroup"))
            if (path / "cgroup.procs").exists()]
+
+
+def package_file():
+    """What deploy/package.sh made last; the ctest make_package does so first."""
+    found = sorted(PACKAGES.glob("genesis-trainer_*.deb"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        raise AssertionError(f"there is no package in {PACKAGES}; run deploy/package.sh --deb-only")
+    return found[-1]
 
 
 class Machine:
@@ -103,8 +118,8 @@ class Machine:
             subprocess.run(["nsenter", "--target", str(self.first), "--all", "--root", "--wd", "sh",
                             "-c", f"cat > {inside}"], stdin=content, check=True)
 
-    def install(self, package):
-        self.copy_in(package, "/var/tmp/genesis-trainer.deb")
+    def install(self):
+        self.copy_in(package_file(), "/var/tmp/genesis-trainer.deb")
         return self.run("DEBIAN_FRONTEND=noninteractive dpkg --install /var/tmp/genesis-trainer.deb")
 
     def stop(self):
@@ -129,3 +144,44 @@ class Machine:
         except OSError:
             return False
         return True
+
+
+class Service(Machine):
+    """A machine with LibTorch where the package looks for it, and the package."""
+
+    def __init__(self):
+        torch = pathlib.Path(importlib.util.find_spec("torch").submodule_search_locations[0])
+        prefix = pathlib.Path(sys.prefix)
+        super().__init__(mounts=[(prefix, "/opt/genesis/python")])
+        try:
+            self.install()
+            self.run(f"ln -s /opt/genesis/python/{torch.relative_to(prefix)} {LIBTORCH}")
+        except BaseException:
+            self.stop()
+            raise
+
+    def environment(self, *lines):
+        """Writes the environment file and restarts."""
+        self.run("cat > /etc/genesis/environment", stdin="\n".join(lines) + "\n")
+        self.run("systemctl restart genesis-trainer")
+
+    def train(self, job_id, text):
+        self.run(f"genesisctl train --file - --job-id {job_id}", stdin=text)
+
+    def job(self, job_id):
+        return json.loads(self.run(f"genesisctl --output json job {job_id}").stdout)
+
+    def wait_for_step(self, job_id, step):
+        def reached():
+            job = self.job(job_id)
+            if job["state"] in ("JOB_STATE_FAILED", "JOB_STATE_CANCELLED"):
+                raise AssertionError(job)
+            return int(job.get("progress", {}).get("step", 0)) >= step and job
+
+        return wait_for(f"step {step} of {job_id}", reached)
+
+    def property(self, name, unit="genesis-trainer"):
+        return self.run(f"systemctl show --property={name} --value {unit}").stdout.strip()
+
+    def log(self):
+        return self.read("/var/log/genesis/orchestrator.log")
