@@ -1,10 +1,19 @@
 #!/bin/bash
-# boot_machine.sh ROOT PROGRAM [ARGUMENT...]: run by machine.py as the first process of new namespaces; makes ROOT the
-# whole file system of this process and becomes PROGRAM.
+# boot_machine.sh TREE FOLDER [OUTSIDE:INSIDE]... -- PROGRAM [ARGUMENT...]: run by machine.py as the first process of new
+# namespaces. Lays FOLDER over TREE, makes that the whole file system of this process, with the folders OUTSIDE to be
+# read at INSIDE, and becomes PROGRAM.
 set -euo pipefail
-root=$1
-shift
+tree=$1
+root=$2/root
 mount --make-rprivate /
+mount -t overlay -o "lowerdir=$tree,upperdir=$2/upper,workdir=$2/work" overlay "$root"
+shift 2
+while [ "$1" != -- ]; do
+  mkdir -p "$root${1#*:}"
+  mount --bind -o ro "${1%%:*}" "$root${1#*:}"
+  shift
+done
+shift
 mount -t proc proc "$root/proc"
 mount -t sysfs -o ro sysfs "$root/sys"
 mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"

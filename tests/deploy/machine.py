@@ -45,56 +45,47 @@ class Machine:
         if not (TREE / ".complete").exists():
             raise AssertionError(f"{TREE} is missing; run deploy/setup.sh --test")
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="genesis-machine-"))
-        self.root = self.folder / "root"
-        self.cgroup = None
-        self.process = None
         for name in ("root", "upper", "work"):
             (self.folder / name).mkdir()
-        options = f"lowerdir={TREE},upperdir={self.folder}/upper,workdir={self.folder}/work"
-        subprocess.run(["mount", "-t", "overlay", "-o", options, "overlay", self.root], check=True)
-        self.mounted = [self.root]
+        self.cgroup = CGROUPS[0] / f"genesis-test-{uuid.uuid4().hex[:12]}"
+        self.cgroup.mkdir()
+        self.first = None
+        self.process = None
         try:
-            for outside, inside in mounts:
-                self._mount(outside, self.root / inside.lstrip("/"))
-            self.first = self._boot(boot)
+            self._start(boot, mounts)
         except BaseException:
             self.stop()
             raise
 
-    def _mount(self, outside, inside):
-        inside.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["mount", "--bind", "-o", "ro", outside, inside], check=True)
-        self.mounted.append(inside)
-
-    def _boot(self, boot):
-        self.cgroup = CGROUPS[0] / f"genesis-test-{uuid.uuid4().hex[:12]}"
-        self.cgroup.mkdir()
-
+    def _start(self, boot, mounts):
         def enter():
             (self.cgroup / "cgroup.procs").write_text(str(os.getpid()))
 
+        # All mounts are made in the machine's own namespace and end with it.
         first = ["/sbin/init"] if boot else ["/bin/sleep", "infinity"]
         self.console = open(self.folder / "console", "wb")
         self.process = subprocess.Popen(
             ["unshare", "--mount", "--pid", "--uts", "--ipc", "--net", "--cgroup", "--fork",
-             "--kill-child", BOOT, self.root, *first], preexec_fn=enter, stdin=subprocess.DEVNULL,
-            stdout=self.console, stderr=self.console)
-        children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-
-        def started():
-            if self.process.poll() is not None:
-                raise AssertionError(f"the machine ended: {(self.folder / 'console').read_text()}")
-            found = children.read_text().split()
-            # Before it is the machine's first program, it is the script.
-            return found and pathlib.Path(f"/proc/{found[0]}/exe").readlink().name in (
-                "systemd", "sleep") and int(found[0])
-
-        first_process = wait_for("the machine", started)
-        self.first = first_process
+             "--kill-child", BOOT, TREE, self.folder, *[f"{outside}:{inside}" for outside, inside in mounts],
+             "--", *first], preexec_fn=enter, stdin=subprocess.DEVNULL, stdout=self.console,
+            stderr=self.console)
+        self.first = wait_for("the machine", self._first_program)
         if boot:
-            wait_for("its systemd", lambda: self.run(
-                "systemctl is-system-running", check=False).stdout.strip() in ("running", "degraded"))
-        return first_process
+            wait_for("its systemd", lambda: self.run("systemctl is-system-running", check=False)
+                     .stdout.strip() in ("running", "degraded"))
+
+    def _first_program(self):
+        """Its process, once it is no longer the script."""
+        if self.process.poll() is not None:
+            raise AssertionError(f"the machine ended: {(self.folder / 'console').read_text()}")
+        children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        found = children.read_text().split()
+        return found and pathlib.Path(f"/proc/{found[0]}/exe").readlink().name in (
+            "systemd", "sleep") and int(found[0])
+
+    def path(self, inside):
+        """A file of the machine, as the host sees it."""
+        return pathlib.Path(f"/proc/{self.first}/root{inside}")
 
     def run(self, command, *, check=True, user=None, stdin=None, timeout=LONG):
         """A shell command inside."""
@@ -123,19 +114,17 @@ class Machine:
         return self.run("DEBIAN_FRONTEND=noninteractive dpkg --install /var/tmp/genesis-trainer.deb")
 
     def stop(self):
-        if self.process and self.process.poll() is None:
+        if self.process:
             # The end of the first process is the end of all.
-            if getattr(self, "first", None):
+            if self.first:
                 os.kill(self.first, signal.SIGKILL)
+            else:
+                self.process.kill()
             self.process.wait(LONG)
             self.console.close()
-        for each in reversed(self.mounted):
-            subprocess.run(["umount", each], check=True)
-        self.mounted = []
-        if self.cgroup and self.cgroup.exists():
-            for folder, _, _ in os.walk(self.cgroup, topdown=False):
-                wait_for(f"the end of all in {folder}", lambda f=folder: self._removed(f))
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder, _, _ in os.walk(self.cgroup, topdown=False):
+            wait_for(f"the end of all in {folder}", lambda f=folder: self._removed(f))
+        shutil.rmtree(self.folder)
 
     @staticmethod
     def _removed(folder):

@@ -43,7 +43,7 @@ class Contents(unittest.TestCase):
         self.addCleanup(machine.stop)
         machine.install()
         dynamic = subprocess.run(
-            ["readelf", "-d", machine.root / "usr/lib/genesis/genesis-worker"], capture_output=True,
+            ["readelf", "-d", machine.path("/usr/lib/genesis/genesis-worker")], capture_output=True,
             text=True, check=True).stdout
         self.assertEqual(re.findall(r"R(?:UN)?PATH.*\[(.*)\]", dynamic), [f"{LIBTORCH}/lib"])
 
@@ -86,7 +86,7 @@ class WithoutSystemd(unittest.TestCase):
     def test_every_program_has_a_manual_page(self):
         for name, section in (("genesisd", 8), ("genesisctl", 1), ("genesis-worker", 1),
                               ("genesis-rollback", 8)):
-            path = self.machine.root / f"usr/share/man/man{section}/{name}.{section}.gz"
+            path = self.machine.path(f"/usr/share/man/man{section}/{name}.{section}.gz")
             done = subprocess.run(["man", "--warnings", "--local-file", path], capture_output=True,
                                   text=True, check=True, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"})
             self.assertEqual(done.stderr, "")
