@@ -27,14 +27,16 @@ Procedures:
 
 Where:
   --target KIND            systemd, kubernetes or compose (default: the one that is found)
-  --http URL               HTTP of the daemon, as seen from beside it (default http://127.0.0.1:8080)
-  --server ADDRESS         gRPC of the daemon (default 127.0.0.1:50051); tokens and TLS by the variables
-                           of genesisctl
+  --http URL               HTTP of the daemon, as seen from beside it (default http://127.0.0.1:8080;
+                           kubernetes: https)
+  --server ADDRESS         gRPC of the daemon, likewise (default 127.0.0.1:50051; kubernetes:
+                           unix:/tmp/genesis.sock); a token is taken from GENESIS_TOKEN_FILE
   --environment-file FILE  systemd: default /etc/genesis/environment
   --log-file FILE          systemd: default /var/log/genesis/orchestrator.log
   --metrics-db FILE        default /var/lib/genesis/metrics.db
   --namespace NAME         kubernetes: default genesis
   --nodes "A B"            kubernetes, canary: the nodes of the canary
+  --manifests FOLDER       kubernetes, canary: deploy/kubernetes of the sources
   --compose-file FILE      compose: default docker-compose.yml
 
 How:
@@ -57,6 +59,8 @@ Criteria of re-enable and canary compare:
   --stage S                staging, canary, 25, 50 or 100 (default 100)
   --days N                 days that have to be stable (default 7)
   --measure LABEL          only series with deployment=LABEL, stable or canary
+  --hours N                canary compare: the hours looked back on (default 4)
+  --now TIME               judge as of then, such as 2026-01-31T12:00:00Z
 
 Exit codes:
   0  Done.
@@ -73,13 +77,13 @@ unusable() {
 
 defaults() {
   TARGET='' DRY_RUN='' YES='' FORCE='' NO_PROBE='' REASON='' SEVERITY='' DASHBOARD='' PROMETHEUS='' HISTORY=''
-  DEPLOYMENT_LABEL='' NODES='' NOW='' STAGE=100 DAYS=7 WAIT_MINUTES=20 READY_TIMEOUT=120 CHECKS_FAILED=0
-  HTTP=http://127.0.0.1:8080
-  SERVER=${GENESIS_SERVER:-127.0.0.1:50051}
+  DEPLOYMENT_LABEL='' NODES='' NOW='' STAGE=100 DAYS=7 HOURS=4 WAIT_MINUTES=20 READY_TIMEOUT=120 CHECKS_FAILED=0
+  HTTP='' SERVER=${GENESIS_SERVER-}
   ENVIRONMENT_FILE=/etc/genesis/environment
   LOG_FILE=/var/log/genesis/orchestrator.log
   METRICS_DB=/var/lib/genesis/metrics.db
   NAMESPACE=genesis
+  MANIFESTS=$HERE/kubernetes
   COMPOSE_FILE_NAME=docker-compose.yml
   OUTPUT=/var/tmp/genesis-rollback-$(date -u +%Y%m%dT%H%M%SZ)
 }
@@ -107,6 +111,8 @@ take_value() {
     --stage) STAGE=$(one_of "$1" "$2" staging canary 25 50 100) ;;
     --days) DAYS=$(whole "$1" "$2") ;;
     --measure) DEPLOYMENT_LABEL=$(one_of "$1" "$2" stable canary) ;;
+    --manifests) MANIFESTS=${2%/} ;;
+    --hours) HOURS=$(whole "$1" "$2") ;;
     --now) NOW=$2 ;;
     *) unusable "$1 is no option" ;;
   esac
@@ -164,6 +170,8 @@ choose_target() {
   TARGET=$(one_of --target "$TARGET" systemd kubernetes compose) || exit 2
   # shellcheck source=/dev/null
   source "$PARTS/target_$TARGET.sh"
+  HTTP=${HTTP:-$DEFAULT_HTTP}
+  SERVER=${SERVER:-$DEFAULT_SERVER}
   target_check
 }
 

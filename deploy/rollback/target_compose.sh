@@ -1,7 +1,10 @@
 # Service genesis-orchestrator of a docker-compose project.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034  # Read by the procedures.
 
 SERVICE=genesis-orchestrator
+DEFAULT_HTTP=http://127.0.0.1:8080
+DEFAULT_SERVER=127.0.0.1:50051
+REMOTE=yes
 
 target_name() { say "service $SERVICE of $COMPOSE_FILE_NAME"; }
 

@@ -1,7 +1,10 @@
 # deployment/genesis-orchestrator in a namespace; every command is kubectl's.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034  # Read by the procedures.
 
 DEPLOYMENT=deployment/genesis-orchestrator
+DEFAULT_HTTP=https://127.0.0.1:8080
+DEFAULT_SERVER=unix:/tmp/genesis.sock
+REMOTE=yes
 
 target_name() { say "$DEPLOYMENT in namespace $NAMESPACE"; }
 
@@ -66,4 +69,48 @@ target_collect() {
   collect "$1/events.txt" kube get events --sort-by=.lastTimestamp
   collect "$1/logs/orchestrator.log" kube logs "$DEPLOYMENT" --tail=100000
   collect "$1/logs/previous.log" kube logs "$DEPLOYMENT" --previous --tail=100000
+}
+
+CANARY=genesis-orchestrator-canary
+
+need_nodes() {
+  [ -n "$NODES" ] || unusable "canary on kubernetes needs --nodes \"A B\": the tenth of the nodes that it runs on"
+}
+
+target_canary_start() {
+  need_nodes
+  [ -d "$MANIFESTS/overlays/canary" ] ||
+    fail "$MANIFESTS/overlays/canary is missing; name the folder deploy/kubernetes of the sources with --manifests"
+  # shellcheck disable=SC2086  # A list of names.
+  run kubectl label nodes $NODES fp16=disabled --overwrite
+  run kubectl apply -k "$MANIFESTS/overlays/canary"
+}
+
+target_canary_wait() {
+  run kubectl --namespace "$NAMESPACE" rollout status "deployment/$CANARY" --timeout="${READY_TIMEOUT}s"
+}
+
+target_canary_verify() {
+  DEPLOYMENT=deployment/$CANARY
+  verify_fp32
+}
+
+target_canary_promote() {
+  need_nodes
+  GATE=false
+  target_set_gate false
+  target_restart
+  target_canary_remove
+}
+
+# The stable daemons were not changed but for the nodes that they stay off.
+target_canary_abort() {
+  need_nodes
+  target_canary_remove
+}
+
+target_canary_remove() {
+  run kubectl --namespace "$NAMESPACE" delete "deployment/$CANARY" "service/$CANARY" --ignore-not-found
+  # shellcheck disable=SC2086  # A list of names.
+  run kubectl label nodes $NODES fp16-
 }
