@@ -38,9 +38,20 @@ end_step() {
 
 note() { printf '            %s\n' "$*"; }
 
+# typed COMMAND...: as somebody would type it who has none of our functions.
+typed() {
+  case $1 in
+    ctl) set -- genesisctl "${@:2}" ;;
+    compose) set -- docker-compose "${@:2}" ;;
+    append_to_environment) say "echo '$2' >> $ENVIRONMENT_FILE" && return ;;
+    append_line) say "echo '$3' >> $2" && return ;;
+  esac
+  printf '%q ' "$@"
+}
+
 # run COMMAND...: shown, and run unless this is a dry run. Its output is indented.
 run() {
-  printf '            + %s\n' "$(printf '%q ' "$@")"
+  printf '            + %s\n' "$(typed "$@")"
   if [ -n "$DRY_RUN" ]; then return; fi
   local output code=0
   output=$("$@" 2>&1) || code=$?

@@ -73,7 +73,7 @@ class Systemd(unittest.TestCase):
         done = self.machine.run("genesis-rollback emergency --yes --output /tmp/pm "
                                 "--reason 'overflow rate 45 %' --dashboard http://grafana/d/1")
         in_order(self, done.stdout, [
-            "What the daemon says now", "Gate shut", "ENABLE_FP16_TRAINING=false", "Restart in FP32",
+            "What the daemon says now", "Gate shut", "echo 'ENABLE_FP16_TRAINING=false' >> /etc/genesis/environment", "Restart in FP32",
             "systemctl restart genesis-trainer.service", "ready:", "Verify FP32", "ok      service: active",
             "FP16 training disabled - using FP32", "fp16_enabled: False", "fp16_enabled_runtime: false",
             "genesis_reduced_precision_enabled: 0", "jobs in reduced precision: none",

@@ -124,6 +124,11 @@ class Running(unittest.TestCase):
         workers = json.loads(self.machine.run("genesisctl --output json workers").stdout)["workers"]
         return {each["pid"] for each in workers if not each.get("job_id")}
 
+    def test_an_operator_may_restart_as_often_as_it_takes(self):
+        for _ in range(12):
+            self.machine.run("systemctl kill --signal=KILL genesis-trainer; "
+                             "systemctl restart genesis-orchestrator")
+
     def test_a_crash_of_a_worker_is_not_the_end_of_the_service(self):
         self.machine.train("crashed", LONG_JOB)
         self.machine.wait_for_step("crashed", 5)
