@@ -32,9 +32,12 @@ ExitCode RunCheckpointDelete(const Arguments& arguments, Session& session);
 ExitCode RunDatasets(const Arguments& arguments, Session& session);
 ExitCode RunDatasetDelete(const Arguments& arguments, Session& session);
 ExitCode RunStats(const Arguments& arguments, Session& session);
+ExitCode RunHistory(const Arguments& arguments, Session& session);
 ExitCode RunBackup(const Arguments& arguments, Session& session);
 ExitCode RunInfo(const Arguments& arguments, Session& session);
 ExitCode RunConfig(const Arguments& arguments, Session& session);
+// Looks at the machine it runs on, which should be the daemon's. kFailure when there are problems.
+ExitCode RunDoctor(const Arguments& arguments, Session& session);
 // Makes no call: the file that a token is written to is on the daemon's machine.
 ExitCode RunToken(const Arguments& arguments, Session& session);
 

@@ -34,6 +34,13 @@ std::string SetInt(const std::string& text, int min, int max, int& number) {
   return "";
 }
 
+std::string SetBool(const std::string& text, bool& value) {
+  const std::optional<bool> parsed = ParseBool(text);
+  if (!parsed.has_value()) return "exactly true or false";
+  value = *parsed;
+  return "";
+}
+
 std::string SetWord(const std::string& text, const std::vector<std::string>& words,
                     std::string& word) {
   for (const std::string& known : words) {

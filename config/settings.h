@@ -58,6 +58,8 @@ struct Settings {
   int retention_jobs = 10000;     // retention.jobs: ended jobs that are kept.
   int retention_days = 0;         // retention.days: for how long; 0 for no limit.
   bool store_check_full = false;  // store.check: full rather than quick.
+  int history_interval_s = 30;    // history.interval_seconds.
+  int history_days = 30;          // history.retention_days.
   CpuFallback cpu_fallback = CpuFallback::kBf16;  // precision.cpu_fallback.
   // precision.failure_watch.
   FailureWatchAction failure_watch = FailureWatchAction::kEnforce;

@@ -17,6 +17,16 @@ std::vector<SettingRow> StoreRows() {
        "Jobs that ended longer ago are forgotten likewise; 0 for no limit.",
        [](Text t, Settings& s) { return SetInt(t, 0, 36500, s.retention_days); },
        [](const Settings& s) { return absl::StrCat(s.retention_days); }},
+      {"history.interval_seconds", "GENESIS_HISTORY_INTERVAL_SECONDS", "30", false, "seconds",
+       "1 to 86400",
+       "How often a row on each job that is on a worker is added to the table fp16_stats of "
+       "<data_dir>/metrics.db; see docs/history.md.",
+       [](Text t, Settings& s) { return SetInt(t, 1, 86400, s.history_interval_s); },
+       [](const Settings& s) { return absl::StrCat(s.history_interval_s); }},
+      {"history.retention_days", "GENESIS_HISTORY_RETENTION_DAYS", "30", false, "days",
+       "1 to 36500", "Rows of that table that are older are removed.",
+       [](Text t, Settings& s) { return SetInt(t, 1, 36500, s.history_days); },
+       [](const Settings& s) { return absl::StrCat(s.history_days); }},
       {"store.check", "GENESIS_STORE_CHECK", "quick", false, "", "quick or full",
        "How the database is checked at start: quick reads its pages and is given up after a "
        "quarter "

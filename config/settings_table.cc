@@ -15,11 +15,11 @@ namespace {
 using Text = const std::string&;
 
 std::string SetReducedPrecision(Text text, Settings& s) {
-  const std::optional<bool> value = ParseBool(text);
-  if (!value.has_value()) return "exactly true or false";
+  bool allowed = true;
+  std::string accepted = SetBool(text, allowed);
   // Any no wins, wherever it was said.
-  s.reduced_precision = s.reduced_precision && *value;
-  return "";
+  s.reduced_precision = s.reduced_precision && allowed;
+  return accepted;
 }
 
 std::string SetCpuFallback(Text text, Settings& s) {
@@ -42,13 +42,6 @@ std::string SetFailureWatch(Text text, Settings& s) {
                                          : FailureWatchAction::kEnforce;
   }
   return accepted;
-}
-
-std::string SetRehearsalsAllowed(Text text, Settings& s) {
-  const std::optional<bool> value = ParseBool(text);
-  if (!value.has_value()) return "exactly true or false";
-  s.rehearsals_allowed = *value;
-  return "";
 }
 
 std::string SetLossScale(Text text, Settings& s) {
@@ -190,7 +183,7 @@ std::vector<SettingRow> PrecisionRows() {
        "exactly true or false",
        "true accepts jobs with rehearsals: faults made on purpose, to see the precision policy "
        "act.",
-       &SetRehearsalsAllowed,
+       [](Text t, Settings& s) { return SetBool(t, s.rehearsals_allowed); },
        [](const Settings& s) -> std::string { return s.rehearsals_allowed ? "true" : "false"; }},
       {"precision.loss_scale", "FP16_LOSS_SCALE", "65536.0", false, "", "a float > 0",
        "Initial gradient scale of jobs that name none.", &SetLossScale,

@@ -41,13 +41,6 @@ std::string SetDevices(Text text, Settings& settings) {
   return "";
 }
 
-std::string SetPreemption(Text text, Settings& settings) {
-  const std::optional<bool> value = ParseBool(text);
-  if (!value.has_value()) return "exactly true or false";
-  settings.preemption = *value;
-  return "";
-}
-
 }  // namespace
 
 std::vector<SettingRow> WorkerRows() {
@@ -95,7 +88,7 @@ std::vector<SettingRow> WorkerRows() {
        "exactly true or false",
        "Whether a job of higher priority takes the slot of a lower one, which is checkpointed and "
        "queued again.",
-       &SetPreemption,
+       [](Text t, Settings& s) { return SetBool(t, s.preemption); },
        [](const Settings& s) -> std::string { return s.preemption ? "true" : "false"; }},
   };
 }

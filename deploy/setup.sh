@@ -30,6 +30,8 @@ DEBIAN_PACKAGES=(
   ninja-build pkg-config prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
   # To install the wheels.
   python3 python3-venv
+  # What operators type, for the tests that type it.
+  sqlite3
 )
 # systemd for systemd-analyze.
 TEST_PACKAGES=(debootstrap dpkg-dev iproute2 man-db shellcheck systemd)

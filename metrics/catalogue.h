@@ -18,9 +18,12 @@ struct MetricInfo {
   std::vector<double> buckets;  // Upper bounds, histograms only.
 };
 
-// Every metric of the daemon, in the order of docs/metrics.md. This table is the only declaration:
-// metrics.cc builds its families from it and docs/metrics.md is printed from it.
+// Every metric of the daemon, in the order of docs/metrics.md. Its rows, in catalogue_*.cc, are the
+// only declaration: metrics.cc builds its families from it and docs/metrics.md is printed from it.
 const std::vector<MetricInfo>& MetricCatalogue();
+
+// "counter", "gauge", "histogram".
+std::string KindName(MetricKind kind);
 
 // Null when there is no such metric.
 const MetricInfo* FindMetric(std::string_view name);

@@ -7,6 +7,7 @@
 #include <prometheus/registry.h>
 
 #include <initializer_list>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -27,9 +28,7 @@ class MetricFamily {
       : info_(Entry(name)), family_(Register(registry, deployment, info_)) {}
 
   T& With(std::initializer_list<std::string> label_values) {
-    prometheus::Labels labels;
-    auto name = info_.labels.begin();
-    for (const std::string& value : label_values) labels.emplace(*name++, value);
+    const prometheus::Labels labels = LabelsOf(label_values);
     if constexpr (std::is_same_v<T, prometheus::Histogram>) {
       return family_.Add(labels, info_.buckets);
     } else {
@@ -40,7 +39,24 @@ class MetricFamily {
   // Takes the series out of the exposition.
   void Remove(T& series) { family_.Remove(&series); }
 
+  // Of gauges: the value, or no series where there is none. Of each family by one thread at a time.
+  template <typename Number>
+  void Put(std::initializer_list<std::string> label_values, std::optional<Number> value) {
+    if (value.has_value()) {
+      With(label_values).Set(static_cast<double>(*value));
+    } else if (family_.Has(LabelsOf(label_values))) {
+      Remove(With(label_values));
+    }
+  }
+
  private:
+  prometheus::Labels LabelsOf(std::initializer_list<std::string> label_values) const {
+    prometheus::Labels labels;
+    auto name = info_.labels.begin();
+    for (const std::string& value : label_values) labels.emplace(*name++, value);
+    return labels;
+  }
+
   static const MetricInfo& Entry(const std::string& name) {
     const MetricInfo* info = FindMetric(name);
     constexpr MetricKind kKind = std::is_same_v<T, prometheus::Counter> ? MetricKind::kCounter

@@ -1,23 +1,16 @@
 #include "metrics/metrics.h"
 
-#include <prometheus/registry.h>
-#include <prometheus/text_serializer.h>
-
-#include <algorithm>
 #include <cmath>
-#include <exception>
 #include <mutex>
-#include <sstream>
+#include <set>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "config/job_names.h"
 #include "config/precision.h"
-#include "metrics/family.h"
-#include "metrics/process_stats.h"
+#include "metrics/series.h"
 
 namespace genesis {
 namespace {
@@ -25,10 +18,6 @@ namespace {
 using training::v1::FailureCause;
 using training::v1::JobState;
 using training::v1::PrecisionMode;
-
-using CounterFamily = MetricFamily<prometheus::Counter>;
-using GaugeFamily = MetricFamily<prometheus::Gauge>;
-using HistogramFamily = MetricFamily<prometheus::Histogram>;
 
 std::string StateLabel(JobState state) { return absl::AsciiStrToLower(JobStateName(state)); }
 
@@ -47,96 +36,7 @@ void ObserveTime(prometheus::Histogram& histogram, double seconds) {
   if (std::isfinite(seconds) && seconds >= 0) histogram.Observe(seconds);
 }
 
-// The kernel's figures are read at each scrape, so they are not families of the registry.
-void AppendProcessStats(const std::string& deployment,
-                        std::vector<prometheus::MetricFamily>& families) {
-  const ProcessStats stats = ReadProcessStats();
-  const std::pair<const char*, std::optional<double>> values[] = {
-      {"process_cpu_seconds_total", stats.cpu_seconds},
-      {"process_resident_memory_bytes", stats.resident_bytes},
-      {"process_open_fds", stats.open_fds},
-      {"process_max_fds", stats.max_fds},
-      {"process_start_time_seconds", stats.start_time_seconds},
-  };
-  for (const auto& [name, value] : values) {
-    const MetricInfo* info = FindMetric(name);
-    if (info == nullptr || !value.has_value()) continue;
-    prometheus::ClientMetric metric;
-    metric.label = {{"deployment", deployment}};
-    const bool counter = info->kind == MetricKind::kCounter;
-    (counter ? metric.counter.value : metric.gauge.value) = *value;
-    families.push_back({info->name,
-                        info->help,
-                        counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge,
-                        {metric}});
-  }
-}
-
 }  // namespace
-
-struct Metrics::Series {
-  explicit Series(std::string deployment_label) : deployment(std::move(deployment_label)) {}
-
-  template <typename T>
-  MetricFamily<T> Family(const char* name) {
-    return MetricFamily<T>(registry, deployment, name);
-  }
-  CounterFamily Counter(const char* name) { return Family<prometheus::Counter>(name); }
-  GaugeFamily Gauge(const char* name) { return Family<prometheus::Gauge>(name); }
-  HistogramFamily Histogram(const char* name) { return Family<prometheus::Histogram>(name); }
-
-  const std::string deployment;
-  prometheus::Registry registry;
-
-  CounterFamily trainings = Counter("genesis_training_total");
-  CounterFamily successes = Counter("genesis_training_success_total");
-  HistogramFamily training_seconds = Histogram("genesis_training_duration_seconds");
-  CounterFamily samples = Counter("genesis_training_samples_total");
-  CounterFamily appended = Counter("genesis_transitions_appended_total");
-  GaugeFamily loss = Gauge("genesis_training_loss");
-  GaugeFamily grad_norm = Gauge("genesis_grad_norm");
-  CounterFamily steps = Counter("genesis_optimizer_steps_total");
-  HistogramFamily step_seconds = Histogram("genesis_step_duration_seconds");
-
-  GaugeFamily gate = Gauge("genesis_reduced_precision_enabled");
-  GaugeFamily precision = Gauge("genesis_effective_precision_info");
-  CounterFamily reduced_steps = Counter("genesis_fp16_training_steps_total");
-  CounterFamily overflow_steps = Counter("genesis_fp16_overflow_steps_total");
-  CounterFamily skipped_steps = Counter("genesis_skipped_steps_total");
-  GaugeFamily loss_scale = Gauge("genesis_loss_scale");
-  CounterFamily scale_growths = Counter("genesis_scale_growths_total");
-  CounterFamily scale_backoffs = Counter("genesis_scale_backoffs_total");
-  CounterFamily precision_changes = Counter("genesis_precision_changes_total");
-  CounterFamily incidents = Counter("genesis_incidents_total");
-  GaugeFamily baseline_loss = Gauge("genesis_fp32_baseline_loss");
-  GaugeFamily held_out_loss = Gauge("genesis_held_out_loss");
-  GaugeFamily cuda_memory = Gauge("genesis_cuda_memory_allocated_bytes");
-
-  GaugeFamily jobs = Gauge("genesis_jobs");
-  CounterFamily jobs_finished = Counter("genesis_jobs_finished_total");
-  GaugeFamily queue_depth = Gauge("genesis_queue_depth");
-  GaugeFamily workers = Gauge("genesis_workers");
-  GaugeFamily slots = Gauge("genesis_worker_slots");
-  CounterFamily restarts = Counter("genesis_worker_restarts_total");
-  CounterFamily checkpoints = Counter("genesis_checkpoints_total");
-  CounterFamily checkpoint_failures = Counter("genesis_checkpoint_failures_total");
-  HistogramFamily checkpoint_seconds = Histogram("genesis_checkpoint_duration_seconds");
-  GaugeFamily checkpoint_bytes = Gauge("genesis_checkpoint_bytes");
-
-  GaugeFamily build = Gauge("genesis_build_info");
-  GaugeFamily ready = Gauge("genesis_ready");
-  GaugeFamily config_errors = Gauge("genesis_config_errors");
-  CounterFamily reloads = Counter("genesis_config_reloads_total");
-  GaugeFamily last_reload = Gauge("genesis_config_last_reload_success");
-  GaugeFamily certificate_end = Gauge("genesis_tls_certificate_not_after_timestamp_seconds");
-  CounterFamily refused = Counter("genesis_connections_refused_total");
-  CounterFamily audit_lost = Counter("genesis_audit_lines_lost_total");
-  CounterFamily requests = Counter("genesis_requests_total");
-
-  // The one series of `precision`; a scrape never sees two.
-  std::mutex precision_mutex;
-  prometheus::Gauge* newest_precision = nullptr;
-};
 
 Metrics::Metrics(const std::string& deployment, const std::string& version)
     : series_(std::make_unique<Series>(deployment)) {
@@ -146,17 +46,32 @@ Metrics::Metrics(const std::string& deployment, const std::string& version)
   // would look like no change to rate().
   for (CounterFamily* family :
        {&s.trainings, &s.successes, &s.samples, &s.appended, &s.reduced_steps, &s.overflow_steps,
-        &s.scale_growths, &s.scale_backoffs, &s.checkpoints, &s.checkpoint_failures,
-        &s.audit_lost}) {
+        &s.scale_growths, &s.scale_backoffs, &s.checkpoints, &s.checkpoint_failures, &s.audit_lost,
+        &s.history_lost}) {
     family->With({});
   }
   s.skipped_steps.With({"overflow"});
   for (const char* const result : {"success", "failure"}) s.reloads.With({result});
   for (const char* const reason : {"file_handles", "max_connections"}) s.refused.With({reason});
   for (const char* const trigger :
-       {"non_finite", "overflow", "divergence", "scale_floor", "slowdown", "promotion"}) {
+       {"non_finite", "overflow", "divergence", "scale_floor", "slowdown", "promotion", "policy"}) {
     s.precision_changes.With({trigger});
   }
+  for (const char* const rule : {"non_finite", "overflow", "overflow_warning", "divergence",
+                                 "scale_floor", "slowdown", "failures"}) {
+    s.incidents.With({rule});
+  }
+  for (const char* const reason : {"crash", "hang", "device_error", "daemon_restart"}) {
+    s.restarts.With({reason});
+  }
+  for (int state = training::v1::JobState_MIN + 1; state <= training::v1::JobState_MAX; ++state) {
+    s.jobs.With({StateLabel(static_cast<JobState>(state))});
+  }
+  for (int cause = training::v1::FailureCause_MIN + 1; cause <= training::v1::FailureCause_MAX;
+       ++cause) {
+    s.jobs_finished.With({"failed", CauseLabel(static_cast<FailureCause>(cause))});
+  }
+  for (const char* const state : {"succeeded", "cancelled"}) s.jobs_finished.With({state, "none"});
   s.training_seconds.With({});
   s.checkpoint_seconds.With({});
 }
@@ -196,8 +111,17 @@ void Metrics::Steps(const training::v1::Steps& steps, PrecisionMode mode) {
   for (const float seconds : steps.step_seconds()) {
     ObserveTime(s.step_seconds.With({label}), seconds);
   }
+  if (steps.new_steps() > 0) {
+    s.last_step.With({}).Set(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
+  }
   if (steps.has_cuda_memory_allocated_bytes()) {
     s.cuda_memory.With({label}).Set(static_cast<double>(steps.cuda_memory_allocated_bytes()));
+  }
+  if (steps.has_cuda_memory_reserved_bytes()) {
+    s.cuda_reserved.With({label}).Set(static_cast<double>(steps.cuda_memory_reserved_bytes()));
+  }
+  if (steps.has_cuda_memory_peak_bytes()) {
+    s.cuda_peak.With({label}).Set(static_cast<double>(steps.cuda_memory_peak_bytes()));
   }
   // Before the first finished step loss and norm are not measured, and 0 would look perfect.
   if (!steps.has_progress() || steps.progress().step() <= 0) return;
@@ -229,6 +153,10 @@ void Metrics::CheckpointWritten(double seconds, int64_t bytes) {
   series_->checkpoint_bytes.With({}).Set(static_cast<double>(bytes));
 }
 
+void Metrics::SetUnprotectedSince(std::optional<double> unix_seconds) {
+  series_->unprotected_since.Put({}, unix_seconds);
+}
+
 void Metrics::CheckpointFailed() { series_->checkpoint_failures.With({}).Increment(); }
 
 void Metrics::WorkerRestarted(const std::string& reason) {
@@ -243,6 +171,33 @@ void Metrics::SetWorkers(int busy, int warm, int slots) {
   series_->slots.With({}).Set(slots);
 }
 
+void Metrics::SetQuarantined(const std::string& device, bool quarantined) {
+  series_->quarantined.With({device}).Set(quarantined ? 1 : 0);
+}
+
+void Metrics::SetVolume(const std::string& volume, const std::optional<VolumeFigures>& figures) {
+  Series& s = *series_;
+  const std::lock_guard<std::mutex> lock(s.exchange_mutex);
+  s.volume_free.Put({volume}, figures ? std::optional(figures->free) : std::nullopt);
+  s.volume_size.Put({volume}, figures ? std::optional(figures->size) : std::nullopt);
+}
+
+void Metrics::SetGpu(const GpuFigures& gpu) {
+  Series& s = *series_;
+  const std::lock_guard<std::mutex> lock(s.exchange_mutex);
+  s.gpu_memory_used.Put({gpu.device}, gpu.memory_used_bytes);
+  s.gpu_memory_total.Put({gpu.device}, gpu.memory_total_bytes);
+  s.gpu_utilization.Put({gpu.device}, gpu.utilization_ratio);
+  s.gpu_power.Put({gpu.device}, gpu.power_watts);
+  s.gpu_temperature.Put({gpu.device}, gpu.temperature_celsius);
+  std::set<std::string>& shown = s.throttle_reasons[gpu.device];
+  for (const std::string& reason : shown) {
+    s.gpu_throttled.Put({gpu.device, reason}, std::optional<double>());
+  }
+  shown = {gpu.throttle_reasons.begin(), gpu.throttle_reasons.end()};
+  for (const std::string& reason : shown) s.gpu_throttled.With({gpu.device, reason}).Set(1);
+}
+
 void Metrics::SetGate(bool enabled, int config_errors) {
   series_->gate.With({}).Set(enabled ? 1 : 0);
   series_->config_errors.With({}).Set(config_errors);
@@ -250,7 +205,7 @@ void Metrics::SetGate(bool enabled, int config_errors) {
 
 void Metrics::SetEffectivePrecision(const training::v1::EffectivePrecision& precision) {
   Series& s = *series_;
-  const std::lock_guard<std::mutex> lock(s.precision_mutex);
+  const std::lock_guard<std::mutex> lock(s.exchange_mutex);
   prometheus::Gauge& now = s.precision.With({PrecisionLabel(precision.mode()), precision.device()});
   if (s.newest_precision != nullptr && s.newest_precision != &now) {
     s.precision.Remove(*s.newest_precision);
@@ -276,27 +231,13 @@ void Metrics::ConnectionRefused(const std::string& reason) {
 
 void Metrics::AuditLineLost() { series_->audit_lost.With({}).Increment(); }
 
+void Metrics::HistoryRowsLost(int64_t rows) {
+  series_->history_lost.With({}).Increment(static_cast<double>(rows));
+}
+
 void Metrics::Request(const std::string& protocol, const std::string& method,
                       const std::string& code) {
   series_->requests.With({protocol, method, code}).Increment();
-}
-
-std::string Metrics::RenderText() const {
-  try {
-    std::vector<prometheus::MetricFamily> families;
-    {
-      const std::lock_guard<std::mutex> lock(series_->precision_mutex);
-      families = series_->registry.Collect();
-    }
-    AppendProcessStats(series_->deployment, families);
-    std::sort(families.begin(), families.end(),
-              [](const auto& a, const auto& b) { return a.name < b.name; });
-    std::ostringstream text;
-    prometheus::TextSerializer().Serialize(text, families);
-    return text.str();
-  } catch (const std::exception& error) {
-    return absl::StrCat("# The metrics could not be rendered: ", error.what(), "\n");
-  }
 }
 
 }  // namespace genesis

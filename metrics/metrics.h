@@ -1,14 +1,19 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "genesis/training/v1/job.pb.h"
 #include "genesis/training/v1/worker_service.pb.h"
+#include "metrics/exposition.h"
+#include "metrics/machine_figures.h"
 
 namespace genesis {
 
-// Every metric of the daemon. Names, kinds, units, labels and help are one table, catalogue.cc.
+// Every metric of the daemon. Names, kinds, units, labels and help are one table, catalogue.h.
 // Purpose: count what happened; owner: the daemon; thread-safe; no call fails or blocks on I/O.
 // A value that was not measured exports no series.
 class Metrics {
@@ -33,10 +38,17 @@ class Metrics {
   void TransitionsAppended(int64_t count);
   void CheckpointWritten(double seconds, int64_t bytes);
   void CheckpointFailed();
-  // `reason`: "crash", "daemon_restart".
+  // Of the running jobs, the oldest moment since which work is in no checkpoint. By one thread.
+  void SetUnprotectedSince(std::optional<double> unix_seconds);
+  // `reason`: "crash", "hang", "device_error", "daemon_restart".
   void WorkerRestarted(const std::string& reason);
   void SetQueueDepth(int jobs);
   void SetWorkers(int busy, int warm, int slots);
+  void SetQuarantined(const std::string& device, bool quarantined);
+  // `volume`: "data", "checkpoints"; without figures it was not measured.
+  void SetVolume(const std::string& volume, const std::optional<VolumeFigures>& figures);
+  // Replaces what is shown of that device.
+  void SetGpu(const GpuFigures& figures);
   // The gate, and how many configuration values could not be read.
   void SetGate(bool enabled, int config_errors);
   // The precision the newest job runs in.
@@ -48,14 +60,18 @@ class Metrics {
   // `reason`: "file_handles", "max_connections".
   void ConnectionRefused(const std::string& reason);
   void AuditLineLost();
+  void HistoryRowsLost(int64_t rows);
   // One finished RPC or HTTP request; `code` is the gRPC code's name or the HTTP status.
   void Request(const std::string& protocol, const std::string& method, const std::string& code);
 
-  // All series, Prometheus text format 0.0.4.
-  std::string RenderText() const;
+  // All series.
+  std::string Render(MetricsFormat format) const;
+  std::string RenderText() const { return Render(MetricsFormat::kText); }
+  // What Render renders, in its order.
+  std::vector<prometheus::MetricFamily> Collect() const;
 
  private:
-  struct Series;
+  struct Series;  // series.h
   std::unique_ptr<Series> series_;
 };
 

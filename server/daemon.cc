@@ -26,10 +26,6 @@ constexpr int64_t kRecentJobs = 100;
 // For workers that ignore the end of their stream, and for calls that are still open.
 constexpr absl::Duration kStopGrace = absl::Seconds(2);
 
-StartFailure Failure(ExitCode code, const absl::Status& status) {
-  return {code, std::string(status.message())};
-}
-
 std::string WithPort(const std::string& address, int port) {
   return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
 }
@@ -67,13 +63,13 @@ std::optional<StartFailure> Daemon::Start() {
 std::optional<StartFailure> Daemon::OpenData() {
   absl::StatusOr<std::unique_ptr<DataDir>> dir = DataDir::Acquire(settings_.data_dir);
   if (!dir.ok()) {
-    return Failure(
+    return StartFailure(
         absl::IsAlreadyExists(dir.status()) ? ExitCode::kDataDirInUse : ExitCode::kStoreFailure,
         dir.status());
   }
   data_dir_ = *std::move(dir);
   const absl::Status logging = InitLogging(settings_.log_file, settings_.log_level);
-  if (!logging.ok()) return Failure(ExitCode::kStoreFailure, logging);
+  if (!logging.ok()) return StartFailure(ExitCode::kStoreFailure, logging);
   LogGate();
   for (const std::string& each : {settings_.data_dir + "/run", settings_.data_dir + "/log/workers",
                                   settings_.datasets_root, settings_.checkpoints_dir}) {
@@ -87,7 +83,7 @@ std::optional<StartFailure> Daemon::OpenData() {
   absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open(
       settings_.data_dir,
       {settings_.store_check_full ? Database::Check::kFull : Database::Check::kQuick});
-  if (!store.ok()) return Failure(ExitCode::kStoreFailure, store.status());
+  if (!store.ok()) return StartFailure(ExitCode::kStoreFailure, store.status());
   store_ = *std::move(store);
   return std::nullopt;
 }
@@ -111,16 +107,19 @@ HttpHandlers Daemon::MakeHttpHandlers() {
   sources.recent_jobs = [this] {
     return started_ ? RecentJobs() : std::vector<training::v1::Job>();
   };
-  sources.metrics = [this] { return metrics_.RenderText(); };
+  sources.metrics = [this](MetricsFormat format) { return metrics_.Render(format); };
   sources.on_response = [this](const std::string& path, int status) {
     metrics_.Request("http", path, absl::StrCat(status));
   };
   HttpHandlers handlers = Pages(MakeRoutes(std::move(sources)));
   handlers.handle = [this, pages = std::move(handlers.handle)](const HttpRequest& request,
                                                                const Respond& respond) {
-    if (!ApiRoutes::IsHere(request)) return pages(request, respond);
-    if (started_) return http_api_->Handle(request, respond);
-    respond(ErrorResponse(absl::UnavailableError("the daemon is starting; try again")));
+    const bool exports = MetricsExport::IsHere(request);
+    if (!exports && !ApiRoutes::IsHere(request)) return pages(request, respond);
+    if (!started_) {
+      return respond(ErrorResponse(absl::UnavailableError("the daemon is starting; try again")));
+    }
+    exports ? export_->Handle(request, respond) : http_api_->Handle(request, respond);
   };
   handlers.upload = [this](const HttpRequest& request, const Respond& respond) {
     return started_ ? http_api_->Upload(request, respond) : HttpUploadStart();
@@ -132,7 +131,7 @@ HttpHandlers Daemon::MakeHttpHandlers() {
 std::optional<StartFailure> Daemon::StartHttp() {
   absl::StatusOr<std::unique_ptr<HttpServer>> http = HttpServer::Start(
       settings_.http_listen, MakeHttpHandlers(), {}, tls_ ? MakeHttpTls(tls_.get()) : nullptr);
-  if (!http.ok()) return Failure(ExitCode::kAddressInUse, http.status());
+  if (!http.ok()) return StartFailure(ExitCode::kAddressInUse, http.status());
   http_ = *std::move(http);
   http_address_ = WithPort(settings_.http_listen, http_->port());
   return std::nullopt;
@@ -156,6 +155,7 @@ std::optional<StartFailure> Daemon::StartJobs() {
   workers.hang = {absl::Seconds(settings_.hang_setup_s), absl::Seconds(settings_.hang_step_s),
                   absl::Seconds(settings_.hang_evaluation_s),
                   absl::Seconds(settings_.hang_checkpoint_s)};
+  CreateTelemetry(workers.devices.names);
   pool_ = std::make_unique<WorkerPool>(std::move(workers));
   jobs_ = std::make_unique<JobManager>(
       JobManager::Options{settings_.datasets_root,
@@ -167,17 +167,20 @@ std::optional<StartFailure> Daemon::StartJobs() {
                           settings_.failure_watch,
                           settings_.rehearsals_allowed,
                           settings_.loss_scale,
-                          {settings_.retention_jobs, settings_.retention_days}},
+                          {settings_.retention_jobs, settings_.retention_days},
+                          [this](const training::v1::HistoryRow& row) { recorder_->Note(row); }},
       store_.get(), pool_.get(), &metrics_);
   const absl::Status recovered = jobs_->Recover();
-  if (!recovered.ok()) return Failure(ExitCode::kStoreFailure, recovered);
+  if (!recovered.ok()) return StartFailure(ExitCode::kStoreFailure, recovered);
   worker_service_ = std::make_unique<WorkerServiceImpl>(pool_.get());
   absl::StatusOr<std::unique_ptr<grpc::Server>> listener =
       StartWorkerListener(socket, worker_service_.get());
-  if (!listener.ok()) return Failure(ExitCode::kAddressInUse, listener.status());
+  if (!listener.ok()) return StartFailure(ExitCode::kAddressInUse, listener.status());
   worker_listener_ = *std::move(listener);
   jobs_->Start();
   pool_->Start(jobs_.get());
+  monitor_->Start();
+  recorder_->Start();
   return std::nullopt;
 }
 
@@ -190,13 +193,18 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
   files_ = std::make_unique<CheckpointFiles>(std::move(files));
   backup_ = std::make_unique<StoreBackup>(settings_.data_dir);
   gate_ = std::make_unique<ApiGate>(authenticator_.get(), audit_.get(), &metrics_);
-  api_ = std::make_unique<TrainingApi>(TrainingApi::Parts{jobs_.get(), pool_.get(), files_.get(),
-                                                          datasets_.get(), backup_.get(), &config_,
-                                                          [this] { return Info(); }});
+  api_ = std::make_unique<TrainingApi>(
+      TrainingApi::Parts{jobs_.get(), pool_.get(), files_.get(), datasets_.get(), backup_.get(),
+                         history_.get(), &config_, [this] { return Info(); }});
   training_service_ = std::make_unique<TrainingServiceImpl>(TrainingServiceImpl::Parts{
       gate_.get(), api_.get(), jobs_.get(), datasets_.get(), files_.get(), &metrics_});
   http_api_ = std::make_unique<ApiRoutes>(ApiRoutes::Parts{
       gate_.get(), api_.get(), jobs_.get(), datasets_.get(), files_.get(), &metrics_});
+  export_ = std::make_unique<MetricsExport>(MetricsExport::Parts{
+      &metrics_, history_.get(), [this] { return Info(); }, [this] { return RecentJobs(); },
+      [this](const std::string& path, int status) {
+        metrics_.Request("http", path, absl::StrCat(status));
+      }});
   reflection_ = std::make_unique<ReflectionService>(
       gate_.get(), std::vector<std::string>{kTrainingServiceName, kHealthServiceName});
   absl::StatusOr<std::unique_ptr<TrainingListener>> listener = TrainingListener::Start(
@@ -204,7 +212,7 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
        .tls = tls_.get(),
        .services = {training_service_.get(), reflection_.get()},
        .refused = [this](const std::string& reason) { metrics_.ConnectionRefused(reason); }});
-  if (!listener.ok()) return Failure(ExitCode::kAddressInUse, listener.status());
+  if (!listener.ok()) return StartFailure(ExitCode::kAddressInUse, listener.status());
   training_listener_ = *std::move(listener);
   grpc_address_ = WithPort(settings_.grpc_listen, training_listener_->port());
   return std::nullopt;
@@ -273,6 +281,10 @@ void Daemon::Tend() {
   metrics_.SetGate(jobs_->gate().enabled, static_cast<int>(settings_.gate.errors.size()));
   const WorkerPool::Counts workers = pool_->counts();
   metrics_.SetWorkers(workers.busy, workers.warm, pool_->slots());
+  for (const training::v1::DeviceStatus& device : pool_->devices()) {
+    metrics_.SetQuarantined(device.name(), device.quarantined());
+  }
+  monitor_->HideStale();
   config_.Tend();
   FeedWatchdog();
 }
@@ -291,7 +303,11 @@ bool Daemon::Drain() {
   const absl::Time deadline = absl::Now() + timeout;
   while (pool_->counts().busy > 0 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
   const bool clean = pool_->counts().busy == 0;
-  if (!clean) spdlog::error("drain: {} jobs did not stop in time", pool_->counts().busy);
+  for (const training::v1::WorkerInfo& worker : pool_->workers()) {
+    if (worker.state() != training::v1::WORKER_STATE_BUSY) continue;
+    spdlog::error("drain: job {} on worker {}, process {}, did not stop within {} s",
+                  worker.job_id(), worker.id(), worker.pid(), absl::ToInt64Seconds(timeout));
+  }
   StopAll();
   spdlog::info("genesisd ended {}", clean ? "cleanly" : "after ending workers by force");
   return clean;
@@ -308,7 +324,9 @@ void Daemon::StopAll() {
   if (training_listener_) training_listener_->Stop(deadline);
   if (worker_listener_) worker_listener_->Shutdown(deadline);
   if (jobs_) jobs_->Stop();
+  if (recorder_) recorder_->Stop();
   if (http_) http_->Stop();
+  if (monitor_) monitor_->Stop();
 }
 
 }  // namespace genesis

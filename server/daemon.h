@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "config/exit_code.h"
@@ -15,6 +16,7 @@
 #include "server/files/checkpoint_files.h"
 #include "server/http/api_routes.h"
 #include "server/http/http_server.h"
+#include "server/http/metrics_export.h"
 #include "server/http/routes.h"
 #include "server/jobs/job_manager.h"
 #include "server/rpc/reflection_service.h"
@@ -26,9 +28,12 @@
 #include "server/security/token_authenticator.h"
 #include "server/store/backup.h"
 #include "server/store/data_dir.h"
+#include "server/store/history_store.h"
 #include "server/store/job_store.h"
 #include "server/systemd/notifier.h"
 #include "server/systemd/self_probe.h"
+#include "server/telemetry/history_recorder.h"
+#include "server/telemetry/machine_monitor.h"
 #include "server/workers/worker_pool.h"
 #include "server/workers/worker_service.h"
 
@@ -36,6 +41,10 @@ namespace genesis {
 
 // Why the daemon could not start.
 struct StartFailure {
+  StartFailure(ExitCode exit_code, std::string why) : code(exit_code), message(std::move(why)) {}
+  StartFailure(ExitCode exit_code, const absl::Status& status)
+      : StartFailure(exit_code, std::string(status.message())) {}
+
   ExitCode code;
   std::string message;
 };
@@ -78,6 +87,7 @@ class Daemon {
   Readiness CheckReadiness() const;
   training::v1::GetServerInfoResponse Info() const;
   std::vector<training::v1::Job> RecentJobs() const;
+  void CreateTelemetry(const std::vector<std::string>& devices);
   void StopAll();
 
   const LoadedSettings loaded_;
@@ -88,6 +98,9 @@ class Daemon {
   RuntimeConfig config_;
   std::unique_ptr<DataDir> data_dir_;
   std::unique_ptr<JobStore> store_;
+  std::unique_ptr<MachineMonitor> monitor_;
+  std::unique_ptr<HistoryStore> history_;
+  std::unique_ptr<HistoryRecorder> recorder_;
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<JobManager> jobs_;
   std::unique_ptr<WorkerServiceImpl> worker_service_;
@@ -106,6 +119,7 @@ class Daemon {
   std::unique_ptr<SelfProbe> probe_;  // Null when nobody watches.
   absl::Time fed_ = absl::InfinitePast();
   std::unique_ptr<ApiRoutes> http_api_;
+  std::unique_ptr<MetricsExport> export_;
   std::unique_ptr<HttpServer> http_;
   std::string grpc_address_;
   std::string http_address_;

@@ -10,10 +10,6 @@
 namespace genesis {
 namespace {
 
-StartFailure Failure(ExitCode code, const absl::Status& status) {
-  return {code, std::string(status.message())};
-}
-
 void TellCertificate(const TlsMaterial& material, Metrics& metrics) {
   metrics.SetCertificateEnd(absl::ToDoubleSeconds(material.not_after - absl::UnixEpoch()));
   const std::string until =
@@ -49,18 +45,18 @@ std::optional<StartFailure> Daemon::OpenSecurity() {
   for (const std::string& note : InsecureNotes(settings_)) spdlog::warn("{}", note);
   if (!settings_.tls_certificate_file.empty()) {
     absl::StatusOr<TlsMaterial> material = LoadTlsMaterial(settings_);
-    if (!material.ok()) return Failure(ExitCode::kUsage, material.status());
+    if (!material.ok()) return StartFailure(ExitCode::kUsage, material.status());
     TellCertificate(*material, metrics_);
     tls_ = std::make_unique<TlsStore>(*std::move(material));
   }
   absl::StatusOr<TokenAuthenticator::Rules> rules = LoadRules(settings_);
-  if (!rules.ok()) return Failure(ExitCode::kUsage, rules.status());
+  if (!rules.ok()) return StartFailure(ExitCode::kUsage, rules.status());
   authenticator_ = std::make_unique<TokenAuthenticator>(*std::move(rules));
   // A program that makes its settings itself may want none.
   if (settings_.audit_file.empty()) return std::nullopt;
   absl::StatusOr<std::unique_ptr<AuditLog>> audit =
       AuditLog::Open(settings_.audit_file, &absl::Now, [this] { metrics_.AuditLineLost(); });
-  if (!audit.ok()) return Failure(ExitCode::kStoreFailure, audit.status());
+  if (!audit.ok()) return StartFailure(ExitCode::kStoreFailure, audit.status());
   audit_ = *std::move(audit);
   return std::nullopt;
 }

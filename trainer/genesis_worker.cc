@@ -24,6 +24,7 @@ constexpr char kHelp[] = R"(genesis-worker trains one job and exits.
   genesis-worker --spec job.yaml [options]         run a job file without a daemon
   genesis-worker --daemon unix:PATH --worker-id ID  take a job from genesisd (which starts it so)
   genesis-worker --verify FILE                     read a checkpoint from end to end
+  genesis-worker --describe-device                 print LibTorch and the device, and exit
   genesis-worker --export FILE --to FILE.safetensors [--average]  its weights, or their average
 
 With --spec:
@@ -55,6 +56,7 @@ struct Flags {
   std::string worker_id;
   std::string device;
   int threads = 0;
+  bool describe_device = false;
   bool help = false;
   bool version = false;
 };
@@ -79,6 +81,10 @@ std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) 
     const std::string name = arguments[i].substr(0, equals);
     if (name == "--help" || name == "--version") {
       (name == "--help" ? flags.help : flags.version) = true;
+      continue;
+    }
+    if (name == "--describe-device") {
+      flags.describe_device = true;
       continue;
     }
     if (name == "--emulate-fp16" || name == "--average") {
@@ -120,7 +126,7 @@ int main(int argc, char** argv) {
   if (!flags.export_from.empty()) {
     return genesis::RunExport(flags.export_from, flags.export_to, flags.average);
   }
-  if (flags.local.spec.empty() == flags.daemon.empty()) {
+  if (flags.local.spec.empty() == flags.daemon.empty() && !flags.describe_device) {
     return Usage("exactly one of --spec and --daemon is needed");
   }
   if (!flags.daemon.empty() && flags.worker_id.empty()) return Usage("--daemon needs --worker-id");
@@ -129,6 +135,10 @@ int main(int argc, char** argv) {
   std::string note;
   const genesis::training::v1::DeviceInfo device = genesis::DetectDevice(flags.device, &note);
   if (!note.empty()) std::cerr << note << std::endl;
+  if (flags.describe_device) {
+    std::cout << genesis::DescribeDevice(device);
+    return genesis::ToInt(genesis::ExitCode::kOk);
+  }
   const int processors = static_cast<int>(std::thread::hardware_concurrency());
   genesis::WarmUp(device, flags.threads > 0 ? flags.threads : std::max(1, processors));
   if (!flags.daemon.empty()) return genesis::RunAttached(flags.daemon, flags.worker_id, device);

@@ -43,6 +43,7 @@ const std::vector<MethodRow>& MethodTable() {
       {"GetConfig", kViewer, false, "GET", "/v1/config"},
       {"ReloadConfig", kAdmin, true, "POST", "/v1/config:reload"},
       {"BackupStore", kAdmin, true, "POST", "/v1/store:backup"},
+      {"GetHistory", kViewer, false, "GET", "/v1/history"},
   };
   return table;
 }

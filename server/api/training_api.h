@@ -36,11 +36,13 @@
   METHOD(DrainWorker)                 \
   METHOD(GetConfig)                   \
   METHOD(ReloadConfig)                \
-  METHOD(BackupStore)
+  METHOD(BackupStore)                 \
+  METHOD(GetHistory)
 // clang-format on
 
 namespace genesis {
 
+class HistoryStore;
 class RuntimeConfig;
 
 // The unary methods of TrainingService, for every transport: gRPC (rpc/) and HTTP with JSON (http/)
@@ -54,6 +56,7 @@ class TrainingApi {
     CheckpointFiles* files;
     ReplayStore* datasets;
     StoreBackup* backup;
+    HistoryStore* history;
     RuntimeConfig* config;
     std::function<training::v1::GetServerInfoResponse()> info;
   };

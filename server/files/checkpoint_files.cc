@@ -21,6 +21,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "config/field_error.h"
+#include "replay/file.h"
 #include "server/files/import_names.h"
 #include "server/workers/worker_process.h"
 #include "spdlog/spdlog.h"
@@ -34,13 +35,6 @@ constexpr int kLongThreads = 1;
 constexpr size_t kLongestId = 127;
 constexpr absl::Duration kLookAround = absl::Milliseconds(200);
 constexpr size_t kMostWords = 2000;
-
-absl::Status SyncFolderOf(const std::string& path) {
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  const FileHandle handle(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (handle.fd() < 0 || fsync(handle.fd()) != 0) return FileFault(folder, errno);
-  return absl::OkStatus();
-}
 
 std::string ReadWords(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -138,7 +132,7 @@ absl::StatusOr<std::string> CheckpointFiles::Link(const training::v1::Checkpoint
     if (has_manifest) unlink(ManifestPathOf(path).c_str());
     return FileFault(path, error);
   }
-  if (absl::Status status = SyncFolderOf(path); !status.ok()) return status;
+  if (absl::Status status = SyncFolder(options_.dir); !status.ok()) return status;
   return path;
 }
 

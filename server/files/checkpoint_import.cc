@@ -13,19 +13,10 @@
 #include "config/field_error.h"
 #include "config/timestamp.h"
 #include "replay/crc32c.h"
+#include "replay/file.h"
 #include "server/files/import_names.h"
 
 namespace genesis {
-namespace {
-
-absl::Status SyncFolder(const std::string& folder) {
-  const FileHandle handle(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (handle.fd() < 0 || fsync(handle.fd()) != 0) return FileFault(folder, errno);
-  return absl::OkStatus();
-}
-
-}  // namespace
-
 absl::StatusOr<std::shared_ptr<CheckpointImport>> CheckpointImport::Begin(
     CheckpointFiles* files, const Announced& announced) {
   std::vector<FieldError> faults;

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "config/job_names.h"
 #include "config/precision.h"
+#include "server/http/accept.h"
 #include "server/http/json.h"
 
 namespace genesis {
@@ -24,7 +26,7 @@ constexpr char kJson[] = "application/json";
 struct Route {
   const char* path;
   const char* meaning;
-  HttpResponse (*answer)(const RouteSources& sources);
+  HttpResponse (*answer)(const RouteSources& sources, const HttpRequest& request);
 };
 
 JsonObject ReadinessJson(const Readiness& readiness) {
@@ -67,20 +69,31 @@ JsonObject JobsByStateJson(const StatsResponse& stats) {
   return json;
 }
 
-HttpResponse Metrics(const RouteSources& sources) {
-  return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = sources.metrics()};
+HttpResponse Metrics(const RouteSources& sources, const HttpRequest& request) {
+  const bool open_metrics = PrefersOpenMetrics(request.Header("accept"));
+  const MetricsFormat format = open_metrics ? MetricsFormat::kOpenMetrics : MetricsFormat::kText;
+  HttpResponse response{.content_type = ContentTypeOf(format),
+                        .body = sources.metrics(format),
+                        .headers = {{"Vary", "Accept, Accept-Encoding"}}};
+  if (AcceptsGzip(request.Header("accept-encoding"))) {
+    if (std::optional<std::string> compressed = Gzip(response.body)) {
+      response.body = *std::move(compressed);
+      response.headers.emplace_back("Content-Encoding", "gzip");
+    }
+  }
+  return response;
 }
 
-HttpResponse Health(const RouteSources&) { return {.body = "ok\n"}; }
+HttpResponse Health(const RouteSources&, const HttpRequest&) { return {.body = "ok\n"}; }
 
-HttpResponse Ready(const RouteSources& sources) {
+HttpResponse Ready(const RouteSources& sources, const HttpRequest&) {
   const Readiness readiness = sources.readiness();
   return {.status = readiness.ready ? 200 : 503,
           .content_type = kJson,
           .body = ReadinessJson(readiness).Print()};
 }
 
-HttpResponse Status(const RouteSources& sources) {
+HttpResponse Status(const RouteSources& sources, const HttpRequest&) {
   const GetServerInfoResponse info = sources.info();
   JsonObject server;
   server.Set("version", info.version())
@@ -99,7 +112,7 @@ HttpResponse Status(const RouteSources& sources) {
   return {.content_type = kJson, .body = page.Print()};
 }
 
-HttpResponse Stats(const RouteSources& sources) {
+HttpResponse Stats(const RouteSources& sources, const HttpRequest&) {
   const StatsResponse stats = sources.stats();
   std::vector<JsonObject> history;
   for (const Job& job : sources.recent_jobs()) {
@@ -126,7 +139,7 @@ HttpResponse Stats(const RouteSources& sources) {
   return {.content_type = kJson, .body = page.Print()};
 }
 
-HttpResponse Index(const RouteSources& sources);
+HttpResponse Index(const RouteSources& sources, const HttpRequest& request);
 
 constexpr Route kRoutes[] = {
     {"/", "this page", Index},
@@ -142,10 +155,11 @@ std::string PathList() {
   for (const Route& route : kRoutes) {
     absl::StrAppend(&list, "  ", route.path, "  ", route.meaning, "\n");
   }
+  list += "  /api/metrics/export  metrics, recent jobs and the history of a day as JSON\n";
   return list;
 }
 
-HttpResponse Index(const RouteSources& sources) {
+HttpResponse Index(const RouteSources& sources, const HttpRequest&) {
   return {.body = absl::StrCat("Genesis trainer ", sources.info().version(), "\n\n", PathList())};
 }
 
@@ -162,7 +176,7 @@ std::function<HttpResponse(const HttpRequest&)> MakeRoutes(RouteSources route_so
       if (request.path != route.path) continue;
       counted_path = route.path;
       if (request.method == "GET" || request.method == "HEAD") {
-        response = route.answer(*sources);
+        response = route.answer(*sources, request);
       } else {
         response = {.status = 405,
                     .body = absl::StrCat(request.method, " is not for ", request.path,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "genesis/training/v1/training_service.pb.h"
+#include "metrics/exposition.h"
 #include "server/http/http_message.h"
 
 namespace genesis {
@@ -22,7 +23,7 @@ struct RouteSources {
   std::function<training::v1::StatsResponse()> stats;
   std::function<training::v1::GetServerInfoResponse()> info;
   std::function<std::vector<training::v1::Job>()> recent_jobs;  // Newest first, at most 100.
-  std::function<std::string()> metrics;
+  std::function<std::string(MetricsFormat)> metrics;
   // May be empty. Told of each answer, for counting: a path of the table or "other", and the
   // status.
   std::function<void(const std::string& path, int status)> on_response;

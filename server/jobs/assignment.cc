@@ -10,6 +10,7 @@
 #include "config/precision.h"
 #include "config/timestamp.h"
 #include "config/workload.h"
+#include "server/jobs/job_errors.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_state.h"
 #include "spdlog/spdlog.h"
@@ -140,10 +141,7 @@ void JobManager::PreemptFor(const Job& waiting) {
   if (!options_.preemption || pool_->counts().busy < pool_->slots()) return;
   std::vector<HoldingJob> holding;
   for (HoldingJob& job : HoldingJobs()) {
-    const training::v1::JobState state = table_.Find(job.id)->state();
-    const bool leaves = stops_.contains(job.id) || state == training::v1::JOB_STATE_PAUSING ||
-                        state == training::v1::JOB_STATE_CANCELLING;
-    if (leaves) return;
+    if (stops_.contains(job.id) || !IsTraining(table_.Find(job.id)->state())) return;
     holding.push_back(std::move(job));
   }
   const std::optional<std::string> victim = ChooseVictim(waiting.priority(), holding);
@@ -176,24 +174,18 @@ void JobManager::OnTime() {
   const absl::Time now = absl::Now();
   stats_.Sample(now);
   bool retry = false;
-  for (const JobState state : AllJobStates()) {
-    if (IsFinal(state)) continue;
-    for (const std::string& id : table_.IdsIn(state)) {
-      const Job& job = *table_.Find(id);
-      retry = retry || (job.has_retry_time() && MayStart(job, now));
-      const double limit = job.spec().scheduling().deadline_seconds();
-      if (limit <= 0 || now < FromTimestamp(job.create_time()) + absl::Seconds(limit)) continue;
-      const StopWish wish{StopCause::kDeadline, absl::StrCat("scheduling.deadline_seconds ", limit,
-                                                             " passed since the job was accepted")};
-      if (state == training::v1::JOB_STATE_STARTING || state == training::v1::JOB_STATE_RUNNING) {
-        if (!stops_.contains(id)) StopFor(id, wish);
-      } else if (!IsOnWorker(state)) {
-        training::v1::Failure failure;
-        failure.set_cause(training::v1::FAILURE_CAUSE_DEADLINE);
-        failure.set_message(absl::StrCat(wish.reason, "; it was ", JobStateName(state)));
-        failure.set_exit_code(-1);
-        Fail(id, std::move(failure));
-      }
+  for (const std::string& id : table_.Ids()) {
+    const Job& job = *table_.Find(id);
+    retry = retry || (job.has_retry_time() && MayStart(job, now));
+    const double limit = job.spec().scheduling().deadline_seconds();
+    if (limit <= 0 || now < FromTimestamp(job.create_time()) + absl::Seconds(limit)) continue;
+    const std::string reason =
+        absl::StrCat("scheduling.deadline_seconds ", limit, " passed since the job was accepted");
+    if (IsTraining(job.state())) {
+      if (!stops_.contains(id)) StopFor(id, {StopCause::kDeadline, reason});
+    } else if (!IsOnWorker(job.state())) {
+      Fail(id, MakeFailure(training::v1::FAILURE_CAUSE_DEADLINE,
+                           absl::StrCat(reason, "; it was ", JobStateName(job.state()))));
     }
   }
   // A quarantine may be over, or the first one in the queue may have waited long enough.

@@ -38,21 +38,17 @@ absl::StatusOr<training::v1::Checkpoint> JobManager::GetCheckpoint(const std::st
 
 void JobManager::RecordCheckpoint(const training::v1::Checkpoint& checkpoint,
                                   const Answer<training::v1::Checkpoint>& answer) {
-  writer_.Post({[this, checkpoint, answer] {
-                  table_.PutCheckpoint(checkpoint);
-                  table_.Announce([answer, checkpoint] { answer(checkpoint); });
-                },
-                answer});
+  writer_.Ask<training::v1::Checkpoint>(
+      [this, checkpoint] {
+        table_.PutCheckpoint(checkpoint);
+        return checkpoint;
+      },
+      answer);
 }
 
 void JobManager::ForgetCheckpoint(const std::string& id,
                                   const Answer<training::v1::Checkpoint>& answer) {
-  writer_.Post({[this, id, answer] {
-                  absl::StatusOr<training::v1::Checkpoint> forgotten = ForgetNow(id);
-                  table_.Announce(
-                      [answer, forgotten = std::move(forgotten)] { answer(forgotten); });
-                },
-                answer});
+  writer_.Ask<training::v1::Checkpoint>([this, id] { return ForgetNow(id); }, answer);
 }
 
 absl::StatusOr<training::v1::Checkpoint> JobManager::ForgetNow(const std::string& id) {
@@ -81,7 +77,6 @@ absl::StatusOr<training::v1::Checkpoint> JobManager::ForgetNow(const std::string
 std::string JobManager::NeedsCheckpoint(const training::v1::Checkpoint& checkpoint) const {
   for (const std::string& id : table_.Ids()) {
     const Job& job = *table_.Find(id);
-    if (IsFinal(job.state())) continue;
     // One that a user named is a copy: the job has those that it wrote.
     const bool own = id == checkpoint.job_id() && checkpoint.name().empty();
     if (own || job.spec().start_from_checkpoint() == checkpoint.id()) return id;
@@ -90,15 +85,15 @@ std::string JobManager::NeedsCheckpoint(const training::v1::Checkpoint& checkpoi
 }
 
 void JobManager::JobThatNeedsDataset(const std::string& name, const Answer<std::string>& answer) {
-  writer_.Post({[this, name, answer] {
-                  std::string needed_by;
-                  for (const std::string& id : table_.Ids()) {
-                    const Job& job = *table_.Find(id);
-                    if (!IsFinal(job.state()) && Names(job.spec(), name)) needed_by = id;
-                  }
-                  table_.Announce([answer, needed_by] { answer(needed_by); });
-                },
-                answer});
+  writer_.Ask<std::string>(
+      [this, name] {
+        std::string needed_by;
+        for (const std::string& id : table_.Ids()) {
+          if (Names(table_.Find(id)->spec(), name)) needed_by = id;
+        }
+        return needed_by;
+      },
+      answer);
 }
 
 }  // namespace genesis

@@ -9,6 +9,8 @@
 #include "absl/time/clock.h"
 #include "config/timestamp.h"
 #include "config/workload.h"
+#include "server/jobs/history_row.h"
+#include "server/jobs/job_errors.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_state.h"
 #include "spdlog/spdlog.h"
@@ -43,14 +45,6 @@ std::string DescribeEnd(const WorkerExit& exit) {
                     exit.exit.peak_memory_bytes >> 20, " MiB (see dmesg)");
   }
   return text;
-}
-
-Failure MakeFailure(training::v1::FailureCause cause, std::string message) {
-  Failure failure;
-  failure.set_cause(cause);
-  failure.set_message(std::move(message));
-  failure.set_exit_code(-1);
-  return failure;
 }
 
 }  // namespace
@@ -91,8 +85,7 @@ void JobManager::OnFailed(const Job& job, const Failure& failure) {
   if (failure.cause() == training::v1::FAILURE_CAUSE_CHECKPOINT) {
     table_.Count([this] { metrics_->CheckpointFailed(); });
   }
-  const bool runs = job.state() == training::v1::JOB_STATE_STARTING ||
-                    job.state() == training::v1::JOB_STATE_RUNNING;
+  const bool runs = IsTraining(job.state());
   if (runs && failure.cause() == training::v1::FAILURE_CAUSE_OUT_OF_MEMORY &&
       job.spec().scheduling().shrink_on_out_of_memory() && job.batch_halvings() == 0) {
     table_.Edit(id)->set_batch_halvings(1);
@@ -231,6 +224,8 @@ void JobManager::End(const std::string& job_id, JobState state, const std::strin
     fruitless_restarts_.erase(ended.id());
     spdlog::info("job {} {}: {}", ended.id(), JobStateName(ended.state()), ended.state_reason());
     metrics_->JobFinished(ended.state(), ended.failure().cause(), SecondsOnWorkers(ended));
+    options_.on_end(MakeHistoryRow(ended, gate().enabled, stats_.DeviceMemoryOf(ended.id()),
+                                   FromTimestamp(ended.end_time())));
   });
   table_.Announce([this, ended = *job] {
     AnswerCheckpointWaiters(
@@ -249,6 +244,7 @@ void JobManager::LeaveWorker(const std::string& job_id) {
   table_.Count([this, job_id, owner = job->owner(), seconds] {
     usage_.Add(owner, seconds, absl::Now());
     attempt_starts_.erase(job_id);
+    unprotected_.End(job_id);
     stops_.erase(job_id);
   });
 }

@@ -3,10 +3,14 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "genesis/training/v1/job.pb.h"
 
 namespace genesis {
 
 // NOT_FOUND, for every method that takes a job id.
 absl::Status NoSuchJob(const std::string& id);
+
+// What a failed job keeps, without a process that ended.
+training::v1::Failure MakeFailure(training::v1::FailureCause cause, std::string message);
 
 }  // namespace genesis

@@ -16,7 +16,8 @@ JobManager::JobManager(Options options, JobStore* store, WorkerPool* pool, Metri
       table_(store, &hub_),
       writer_(&table_, [this] { OnTime(); }),
       queue_limit_(options_.queue_max_jobs),
-      failure_watch_(options_.failure_watch) {
+      failure_watch_(options_.failure_watch),
+      unprotected_(metrics) {
   counters_.current_scale = options_.loss_scale.initial;
   table_.SetRetention(options_.retention);
   table_.OnForgotten(
@@ -47,6 +48,7 @@ void JobManager::RecoverRunning(const Job& job) {
       pool_->Adopt(job.worker(), id, job.claim(), job.worker_sequence(), MemoryOf(job.spec()))) {
     spdlog::info("job {}: its worker {} lives and keeps it", id, job.worker().worker_id());
     attempt_starts_[id] = absl::Now();
+    unprotected_.Adopt(job);
     return;
   }
   if (job.state() == training::v1::JOB_STATE_CANCELLING) {

@@ -11,9 +11,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "config/gate.h"
-#include "config/job_spec.h"
-#include "config/precision.h"
 #include "genesis/training/v1/training_service.pb.h"
 #include "metrics/metrics.h"
 #include "server/answer.h"
@@ -21,10 +18,12 @@
 #include "server/jobs/counters.h"
 #include "server/jobs/event_hub.h"
 #include "server/jobs/failure_watch.h"
+#include "server/jobs/job_manager_options.h"
 #include "server/jobs/job_table.h"
 #include "server/jobs/scheduler.h"
 #include "server/jobs/stop_wish.h"
 #include "server/jobs/training_stats.h"
+#include "server/jobs/unprotected_work.h"
 #include "server/jobs/writer.h"
 #include "server/workers/worker_events.h"
 #include "server/workers/worker_pool.h"
@@ -41,18 +40,7 @@ namespace genesis {
 // report is kept and tried again.
 class JobManager final : public WorkerEvents {
  public:
-  struct Options {
-    std::string datasets_root;
-    std::string checkpoints_dir;
-    int queue_max_jobs = 1000;
-    bool preemption = true;
-    PrecisionGate gate;
-    CpuFallback cpu_fallback = CpuFallback::kBf16;
-    FailureWatchAction failure_watch = FailureWatchAction::kEnforce;
-    bool rehearsals_allowed = false;
-    LossScaleSettings loss_scale;
-    Retention retention;
-  };
+  using Options = JobManagerOptions;
 
   JobManager(Options options, JobStore* store, WorkerPool* pool, Metrics* metrics);
   ~JobManager() override;
@@ -105,6 +93,8 @@ class JobManager final : public WorkerEvents {
   // Events, checkpoints, and jobs without their places in the queue.
   const JobView& view() const { return table_.view(); }
   training::v1::StatsResponse Stats() const;
+  // Of each job that is on a worker, how it does now.
+  std::vector<training::v1::HistoryRow> HistoryRows() const;
   // With its window, or of one job. NOT_FOUND; INVALID_ARGUMENT for a bad window.
   absl::StatusOr<training::v1::StatsResponse> Stats(
       const training::v1::StatsRequest& request) const;
@@ -150,8 +140,6 @@ class JobManager final : public WorkerEvents {
   // Everything below runs on the writer thread.
 
   void RecoverRunning(const Job& job);
-  // Applies a wish and answers with the job as it is then, or with why not.
-  void Wish(std::function<absl::StatusOr<Job>()> apply, const Answer<Job>& answer);
   absl::StatusOr<Job> Accept(const training::v1::TrainRequest& request, const Caller& caller);
   absl::StatusOr<Job> NewJob(const training::v1::TrainRequest& request, const Caller& caller) const;
   absl::StatusOr<Job> PauseNow(const std::string& job_id);
@@ -240,6 +228,7 @@ class JobManager final : public WorkerEvents {
   // Writer thread only.
   FailureWatch failure_watch_;
   OwnerUsage usage_;
+  UnprotectedWork unprotected_;
   std::map<std::string, StopWish> stops_;             // By job, while it is still on its worker.
   std::map<std::string, absl::Time> attempt_starts_;  // By job on a worker.
   std::map<std::string, int> fruitless_restarts_;     // By job, since its newest checkpoint.

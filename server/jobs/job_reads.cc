@@ -4,6 +4,7 @@
 #include "config/field_error.h"
 #include "config/precision.h"
 #include "config/timestamp.h"
+#include "server/jobs/history_row.h"
 #include "server/jobs/job_errors.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_state.h"
@@ -113,6 +114,18 @@ absl::StatusOr<training::v1::StatsResponse> JobManager::StatsOf(const std::strin
     *stats.add_history() = std::move(point);
   }
   return stats;
+}
+
+std::vector<training::v1::HistoryRow> JobManager::HistoryRows() const {
+  const absl::Time now = absl::Now();
+  const bool enabled = gate().enabled;
+  std::vector<training::v1::HistoryRow> rows;
+  for (const JobView::Shown& each : view().InMemory()) {
+    const Job& job = each.snapshot->job;
+    if (!IsOnWorker(job.state())) continue;
+    rows.push_back(MakeHistoryRow(job, enabled, stats_.DeviceMemoryOf(job.id()), now));
+  }
+  return rows;
 }
 
 training::v1::StatsResponse JobManager::Stats() const {

@@ -57,8 +57,10 @@ bool IsLegalMove(JobState from, JobState to) {
                      [&](const JobMove& move) { return move.from == from && move.to == to; });
 }
 
+bool IsTraining(JobState state) { return state == kStarting || state == kRunning; }
+
 bool IsOnWorker(JobState state) {
-  return state == kStarting || state == kRunning || state == kPausing || state == kCancelling;
+  return IsTraining(state) || state == kPausing || state == kCancelling;
 }
 
 const std::vector<JobState>& AllJobStates() {

@@ -26,6 +26,9 @@ bool IsLegalMove(JobState from, JobState to);
 // A worker holds the job: STARTING, RUNNING, PAUSING, CANCELLING.
 bool IsOnWorker(JobState state);
 
+// A worker holds the job and no user wants it back: STARTING, RUNNING.
+bool IsTraining(JobState state);
+
 // Every state but UNSPECIFIED, in the order of job.proto.
 const std::vector<JobState>& AllJobStates();
 

@@ -63,17 +63,9 @@ std::optional<FieldError> PathError(const std::string& datasets_root, const JobP
 
 }  // namespace
 
-void JobManager::Wish(std::function<absl::StatusOr<Job>()> apply, const Answer<Job>& answer) {
-  writer_.Post({[this, apply = std::move(apply), answer] {
-                  absl::StatusOr<Job> job = apply();
-                  table_.Announce([answer, job = std::move(job)] { answer(job); });
-                },
-                answer});
-}
-
 void JobManager::Train(const TrainRequest& request, const Caller& caller,
                        const Answer<Job>& answer) {
-  Wish(
+  writer_.Ask<Job>(
       [this, request, caller] {
         StartQueued();
         return Accept(request, caller);
@@ -184,11 +176,8 @@ const Job* JobManager::FindSame(const TrainRequest& request) const {
 
 void JobManager::Delete(const training::v1::DeleteJobRequest& request,
                         const Answer<std::vector<training::v1::Checkpoint>>& answer) {
-  writer_.Post({[this, request, answer] {
-                  auto removed = DeleteNow(request);
-                  table_.Announce([answer, removed = std::move(removed)] { answer(removed); });
-                },
-                answer});
+  writer_.Ask<std::vector<training::v1::Checkpoint>>([this, request] { return DeleteNow(request); },
+                                                     answer);
 }
 
 absl::StatusOr<std::vector<training::v1::Checkpoint>> JobManager::DeleteNow(
@@ -215,7 +204,7 @@ absl::StatusOr<std::vector<training::v1::Checkpoint>> JobManager::DeleteNow(
 }
 
 void JobManager::Pause(const std::string& job_id, const Answer<Job>& answer) {
-  Wish([this, job_id] { return PauseNow(job_id); }, answer);
+  writer_.Ask<Job>([this, job_id] { return PauseNow(job_id); }, answer);
 }
 
 absl::StatusOr<JobManager::Job> JobManager::PauseNow(const std::string& job_id) {
@@ -240,7 +229,7 @@ absl::StatusOr<JobManager::Job> JobManager::PauseNow(const std::string& job_id) 
 }
 
 void JobManager::Resume(const std::string& job_id, const Answer<Job>& answer) {
-  Wish([this, job_id] { return ResumeNow(job_id); }, answer);
+  writer_.Ask<Job>([this, job_id] { return ResumeNow(job_id); }, answer);
 }
 
 absl::StatusOr<JobManager::Job> JobManager::ResumeNow(const std::string& job_id) {
@@ -261,7 +250,7 @@ absl::StatusOr<JobManager::Job> JobManager::ResumeNow(const std::string& job_id)
 }
 
 void JobManager::Cancel(const std::string& job_id, bool now, const Answer<Job>& answer) {
-  Wish([this, job_id, now] { return CancelNow(job_id, now); }, answer);
+  writer_.Ask<Job>([this, job_id, now] { return CancelNow(job_id, now); }, answer);
 }
 
 absl::StatusOr<JobManager::Job> JobManager::CancelNow(const std::string& job_id, bool now) {
@@ -287,7 +276,7 @@ absl::StatusOr<JobManager::Job> JobManager::CancelNow(const std::string& job_id,
 }
 
 void JobManager::Update(const training::v1::UpdateJobRequest& request, const Answer<Job>& answer) {
-  Wish([this, request] { return UpdateNow(request); }, answer);
+  writer_.Ask<Job>([this, request] { return UpdateNow(request); }, answer);
 }
 
 absl::StatusOr<JobManager::Job> JobManager::UpdateNow(
@@ -356,8 +345,7 @@ void JobManager::DrainWorker(const std::string& worker_id,
                   if (job_id.ok() && stops_.count(*job_id) == 0) {
                     const Job* job = table_.Find(*job_id);
                     const bool runs = job != nullptr && job->worker().worker_id() == worker_id &&
-                                      (job->state() == training::v1::JOB_STATE_STARTING ||
-                                       job->state() == training::v1::JOB_STATE_RUNNING);
+                                      IsTraining(job->state());
                     if (runs) {
                       StopFor(*job_id, {StopCause::kRetired,
                                         absl::StrCat("worker ", worker_id, " is drained")});

@@ -33,9 +33,7 @@ std::string Describe(const PrecisionPolicy& policy) {
 }
 
 bool RunsReduced(const Job& job) {
-  return (job.state() == training::v1::JOB_STATE_STARTING ||
-          job.state() == training::v1::JOB_STATE_RUNNING) &&
-         IsReducedPrecision(job.precision().mode());
+  return IsTraining(job.state()) && IsReducedPrecision(job.precision().mode());
 }
 
 }  // namespace

@@ -71,6 +71,7 @@ void TrainingStats::NoteSteps(const std::string& job_id, const training::v1::Ste
   job.sums.Add(steps);
   if (steps.has_cuda_memory_allocated_bytes()) {
     device_memory_[PrecisionLabel(mode)] = steps.cuda_memory_allocated_bytes();
+    job.device_memory = steps.cuda_memory_allocated_bytes();
   }
   if (job.reports++ % job.stride != 0) return;
   training::v1::HistoryPoint& point = job.points.emplace_back();
@@ -109,6 +110,13 @@ std::vector<training::v1::HistoryPoint> TrainingStats::HistoryOf(const std::stri
   const auto job = jobs_.find(job_id);
   if (job == jobs_.end()) return {};
   return job->second.points;
+}
+
+std::optional<int64_t> TrainingStats::DeviceMemoryOf(const std::string& job_id) const {
+  absl::MutexLock lock(&mutex_);
+  const auto job = jobs_.find(job_id);
+  if (job == jobs_.end()) return std::nullopt;
+  return job->second.device_memory;
 }
 
 std::map<std::string, int64_t> TrainingStats::DeviceMemory() const {

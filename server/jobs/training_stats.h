@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,8 @@ class TrainingStats {
   training::v1::StatsWindow WindowOf(const std::string& job_id, absl::Duration length,
                                      absl::Time now) const;
   std::vector<training::v1::HistoryPoint> HistoryOf(const std::string& job_id) const;
+  // Bytes that the job's worker reported last; nothing without a device.
+  std::optional<int64_t> DeviceMemoryOf(const std::string& job_id) const;
   // Bytes by "fp32", "fp16", "bf16".
   std::map<std::string, int64_t> DeviceMemory() const;
 
@@ -71,6 +74,7 @@ class TrainingStats {
     int64_t reports = 0;
     int64_t stride = 1;  // Every how many reports a point is kept.
     uint64_t last_use = 0;
+    std::optional<int64_t> device_memory;
   };
 
   JobStats& StatsOf(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

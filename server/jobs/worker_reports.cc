@@ -151,7 +151,7 @@ void JobManager::SendTakeCheckpoint(const std::string& job_id) {
 
 void JobManager::OnStarted(const Job& job, const training::v1::Started& started) {
   if (job.state() != training::v1::JOB_STATE_STARTING) return;
-  const std::string& id = job.id();
+  const std::string id = job.id();
   Move(id, training::v1::JOB_STATE_RUNNING,
        started.resumed_step() == 0
            ? "training"
@@ -159,6 +159,7 @@ void JobManager::OnStarted(const Job& job, const training::v1::Started& started)
   Job* running = table_.Edit(id);
   running->mutable_progress()->set_total_steps(started.total_steps());
   running->mutable_progress()->set_step(started.resumed_step());
+  table_.Count([this, id] { unprotected_.Begin(id, absl::Now()); });
   if (!started.has_precision()) return;
   *running->mutable_precision() = started.precision();
   table_.Announce(
@@ -198,6 +199,7 @@ void JobManager::OnCheckpoint(const Job& job, const training::v1::CheckpointWrit
   *table_.Edit(id)->mutable_latest_checkpoint() = checkpoint;
   table_.Count([this, id, written] {
     fruitless_restarts_.erase(id);
+    unprotected_.Protect(id, absl::Now() - absl::Seconds(std::max(written.seconds(), 0.0)));
     spdlog::info("job {}: checkpoint {} at step {}, {} bytes in {:.3f} s", id,
                  written.checkpoint().path(), written.checkpoint().step(),
                  written.checkpoint().size_bytes(), written.seconds());

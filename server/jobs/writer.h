@@ -7,8 +7,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "server/answer.h"
 #include "server/jobs/job_table.h"
 
 namespace genesis {
@@ -36,6 +38,15 @@ class Writer {
   // Applies what waits, then ends the thread. Idempotent.
   void Stop();
   void Post(Change change);
+  // Posts a change that has a result, and answers with it once the commit has made it durable.
+  template <typename T>
+  void Ask(std::function<absl::StatusOr<T>()> apply, const Answer<T>& answer) {
+    Post({[table = table_, apply = std::move(apply), answer] {
+            absl::StatusOr<T> result = apply();
+            table->Announce([answer, result = std::move(result)] { answer(result); });
+          },
+          answer});
+  }
   absl::Status store_status() const;
 
  private:

@@ -49,6 +49,11 @@ Statement& Statement::Bind(int index, int64_t value) {
   return *this;
 }
 
+Statement& Statement::BindReal(int index, double value) {
+  sqlite3_bind_double(statement_, index, value);
+  return *this;
+}
+
 Statement& Statement::BindBlob(int index, const std::string& bytes) {
   sqlite3_bind_blob64(statement_, index, bytes.data(), bytes.size(), SQLITE_TRANSIENT);
   return *this;
@@ -85,6 +90,12 @@ std::string Statement::Text(int column) const {
 }
 
 int64_t Statement::Int(int column) const { return sqlite3_column_int64(statement_, column); }
+
+double Statement::Real(int column) const { return sqlite3_column_double(statement_, column); }
+
+bool Statement::IsNull(int column) const {
+  return sqlite3_column_type(statement_, column) == SQLITE_NULL;
+}
 
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path,
                                                          const Options& options) {

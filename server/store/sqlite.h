@@ -26,6 +26,7 @@ class Statement {
   // Parameters count from 1.
   Statement& Bind(int index, const std::string& text);
   Statement& Bind(int index, int64_t value);
+  Statement& BindReal(int index, double value);
   Statement& BindBlob(int index, const std::string& bytes);
   Statement& BindNull(int index);
 
@@ -37,6 +38,8 @@ class Statement {
   // Columns count from 0.
   std::string Text(int column) const;
   int64_t Int(int column) const;
+  double Real(int column) const;
+  bool IsNull(int column) const;
 
  private:
   sqlite3_stmt* statement_;

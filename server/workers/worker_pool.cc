@@ -20,6 +20,8 @@ using training::v1::AttachResponse;
 
 // A worker without a job that closed its stream has nothing left to do.
 constexpr absl::Duration kIdleExit = absl::Seconds(30);
+// For a worker that dials again, once a second at most, when the daemon is back only to drain.
+constexpr absl::Duration kReturnGrace = absl::Seconds(5);
 
 }  // namespace
 
@@ -81,6 +83,12 @@ void WorkerPool::Drain() {
   draining_ = true;
   for (auto& [id, worker] : workers_) {
     if (!worker.leased && worker.link) worker.link->Close();
+    // It cannot be told to stop, and one that hangs will not come back.
+    const absl::Time end_at = absl::Now() + kReturnGrace;
+    if (worker.leased && !worker.link && end_at < worker.end_at) {
+      worker.end_at = end_at;
+      worker.end_reason = "the daemon drains, and it did not attach again";
+    }
   }
 }
 

@@ -5,6 +5,7 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
 import unittest
 
 import harness
@@ -74,6 +75,7 @@ TABLE = [
     ("SetPrecisionPolicy", "INVALID_ARGUMENT", {"reduced_precision_allowed": True,
                                                 "reason": "x" * 1001}),
     ("DrainWorker", "NOT_FOUND", {"worker_id": "absent"}),
+    ("GetHistory", "INVALID_ARGUMENT", {"page_size": 1001}),
 ]
 
 # What takes more than a request; each has a test of its own, here or where it is named.
@@ -84,12 +86,12 @@ ELSEWHERE = {
     ("DownloadCheckpoint", "RESOURCE_EXHAUSTED"): "test_too_many_downloads",
     ("ReloadConfig", "INVALID_ARGUMENT"): "tests/e2e/test_reload.py test_is_all_or_nothing",
     ("ReloadConfig", "FAILED_PRECONDITION"): "tests/e2e/test_reload.py test_is_all_or_nothing",
+    ("GetHistory", "UNAVAILABLE"):
+        "tests/e2e/test_history.py test_a_history_that_cannot_be_kept_hurts_no_job",
     ("BackupStore", "FAILED_PRECONDITION"):
         "tests/server/backup_test.cc ThatCannotBeWrittenSaysWhereAndLeavesNothing",
+    ("BackupStore", "RESOURCE_EXHAUSTED"): "test_a_full_disk_of_backups",
 }
-
-# What these tests do not drive, and why.
-NOT_DRIVEN = {("BackupStore", "RESOURCE_EXHAUSTED"): "takes a disk of its own that is full"}
 
 
 def promised():
@@ -177,7 +179,7 @@ class ErrorTable(harness.DaemonTest):
     def test_the_table_has_every_code_that_the_proto_names(self):
         _, api, _ = self.connect()
         mine = {(name, code) for name, code, _ in TABLE} | set(ELSEWHERE)
-        missing = {(name, code) for name, code in promised() - mine - set(NOT_DRIVEN)
+        missing = {(name, code) for name, code in promised() - mine
                    if self.has(api, name)}
         self.assertEqual(missing, set())
         for test in ELSEWHERE.values():
@@ -193,6 +195,20 @@ class ErrorTable(harness.DaemonTest):
             answer = api.call("Train", {"spec": SPEC})
             self.assertEqual(answer.code, "RESOURCE_EXHAUSTED", answer)
             self.assertIn("queue.max_jobs", answer.text)
+
+    def test_a_full_disk_of_backups(self):
+        as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+        daemon, grpc_api, http_api = self.connect()
+        backups = daemon.data_dir / "backups"
+        backups.mkdir()
+        subprocess.run([*as_root, "mount", "-t", "tmpfs", "-o", "size=16k,mode=777", "none",
+                        backups], check=True)
+        self.addCleanup(subprocess.run, [*as_root, "umount", "-l", backups], check=True)
+        for api in (grpc_api, http_api):
+            answer = api.call("BackupStore", {})
+            self.assertEqual(answer.code, "RESOURCE_EXHAUSTED", answer)
+            self.assertIn("full", answer.text)
+            self.assertEqual(list(backups.iterdir()), [])
 
     def test_a_draining_daemon(self):
         daemon, grpc_api, http_api = self.connect("--drain-timeout-seconds", "3600")

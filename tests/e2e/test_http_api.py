@@ -55,6 +55,7 @@ CASES = [
     ("DeleteJob", {"job_id": "absent"}), ("ListWorkers", {}), ("DrainWorker", {"worker_id": "none"}),
     ("GetPrecisionPolicy", {}), ("SetPrecisionPolicy", {"reduced_precision_allowed": True}),
     ("GetConfig", {}), ("ReloadConfig", {"validate_only": True}), ("BackupStore", {}),
+    ("GetHistory", {"job_id": "absent"}), ("GetHistory", {"page_token": "none"}),
     ("DownloadCheckpoint", {"checkpoint_id": "absent"}),
     ("ImportCheckpoint", [{"checkpoint_id": "No", "size_bytes": 5, "content": "c3RhdGU="}]),
 ]

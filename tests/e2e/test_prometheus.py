@@ -1,5 +1,6 @@
 """A real Prometheus scrapes the daemon and answers queries; promtool accepts the page."""
 
+import gzip
 import json
 import os
 import pathlib
@@ -56,6 +57,12 @@ class Prometheus(harness.DaemonTest):
         except OSError:
             return []  # Not listening yet.
 
+    def metadata(self, name):
+        url = f"http://{self.address}/api/v1/metadata?" + urllib.parse.urlencode({"metric": name})
+        with urllib.request.urlopen(url, timeout=harness.LONG) as response:
+            found = json.load(response)["data"]
+        return found.get(name) or found.get(name.removesuffix("_total"), [])
+
     def test_prometheus_scrapes_the_daemon_and_answers_for_a_job(self):
         daemon = self.start()
         self.start_prometheus(daemon.http)
@@ -70,6 +77,53 @@ class Prometheus(harness.DaemonTest):
         self.assertEqual(self.query("genesis_training_success_total")[0]["value"][1], "1")
         samples = self.query("genesis_training_samples_total")
         self.assertEqual(samples[0]["value"][1], str(100 * 64))
+
+    def test_prometheus_is_given_the_open_metrics_that_it_asks_for(self):
+        daemon = self.start()
+        self.start_prometheus(daemon.http)
+        daemon.train("scraped", spec(max_steps=20))
+        daemon.wait_for_end("scraped")
+        # Only OpenMetrics writes whole bounds so.
+        buckets = harness.wait_for(
+            "a bucket in Prometheus",
+            lambda: [r for r in self.query('genesis_training_duration_seconds_bucket{le="5.0"}')
+                     if r["value"][1] == "1"])
+        self.assertEqual(len(buckets), 1)
+        self.assertEqual(self.query('genesis_training_duration_seconds_bucket{le="5"}'), [])
+        quantile = self.query("histogram_quantile(0.5, genesis_training_duration_seconds_bucket)")
+        self.assertGreater(float(quantile[0]["value"][1]), 0)
+        self.assertEqual(self.query("min_over_time(up[1m])")[0]["value"][1], "1")
+        [metadata] = self.metadata("genesis_training_success_total")
+        self.assertEqual(metadata["type"], "counter")
+
+    def test_each_client_is_given_its_format_and_compression(self):
+        daemon = self.start()
+
+        def get(**headers):
+            request = urllib.request.Request(f"http://{daemon.http}/metrics", headers={
+                name.replace("_", "-"): value for name, value in headers.items()})
+            with urllib.request.urlopen(request, timeout=harness.LONG) as response:
+                return response.headers, response.read()
+
+        headers, plain = get()
+        self.assertEqual(headers["Content-Type"], "text/plain; version=0.0.4; charset=utf-8")
+        self.assertIsNone(headers["Content-Encoding"])
+        self.assertNotIn(b"# EOF", plain)
+        # What Prometheus sends.
+        headers, packed = get(
+            Accept="application/openmetrics-text;version=1.0.0,"
+                   "application/openmetrics-text;version=0.0.1;q=0.75,"
+                   "text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+            Accept_Encoding="gzip")
+        self.assertEqual(headers["Content-Type"],
+                         "application/openmetrics-text; version=1.0.0; charset=utf-8")
+        self.assertEqual(headers["Content-Encoding"], "gzip")
+        self.assertEqual(headers["Vary"], "Accept, Accept-Encoding")
+        page = gzip.decompress(packed).decode()
+        self.assertTrue(page.endswith("\n# EOF\n"))
+        self.assertIn("# TYPE genesis_training_success counter\n", page)
+        self.assertIn('genesis_training_success_total{deployment="stable"} 0\n', page)
+        self.assertLess(len(packed), len(page) / 4)
 
     def test_promtool_accepts_the_page(self):
         daemon = self.start()

@@ -42,6 +42,18 @@ class Drain(harness.DaemonTest):
             self.assertIn(f"continued from step {saved}", job["state_reason"])
         print(f"four jobs drained in {seconds:.2f} s", file=sys.stderr)
 
+    def test_a_hung_worker_that_outlived_its_daemon_does_not_hold_the_end(self):
+        flags = ["--workers-program", str(harness.FAKE_WORKER)]
+        daemon = self.start(*flags)
+        daemon.train("hang-1", spec(max_steps=10))
+        daemon.wait_for_step("hang-1", 5)
+        daemon.kill()
+        again = self.start(*flags)
+        self.assertIn("lives and keeps it", again.log())
+        self.assertEqual(again.stop(), 0)
+        last = self.start(*flags)
+        self.assertEqual(last.wait_for_end("hang-1")["state"], "JOB_STATE_SUCCEEDED")
+
     def test_a_rollback_by_the_environment_continues_in_fp32_from_the_exact_step(self):
         daemon = self.start(environment=REDUCED)
         job_spec = spec(max_steps=STEPS)

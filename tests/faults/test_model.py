@@ -57,7 +57,7 @@ class Sequences(harness.DaemonTest):
 
     def start_daemon(self):
         self.daemon = self.start("--workers-program", str(FAKE_WORKER), "--workers-slots", "2",
-                                 "--hang-step-seconds", "1", "--log-level", "warning")
+                                 "--hang-step-seconds", "1")
         self.client = orchestrator.Orchestrator(self.daemon.grpc)
 
     # What a client does.
@@ -248,7 +248,9 @@ class Sequences(harness.DaemonTest):
                     self.check()
             self.settle()
         except (AssertionError, grpc.RpcError) as error:
-            raise AssertionError(f"GENESIS_SEED={seed} GENESIS_SEQUENCES=1: {done}: {error}") from error
+            log = (pathlib.Path(self.data_dir) / "stderr").read_text().splitlines()[-60:]
+            raise AssertionError("\n".join([f"GENESIS_SEED={seed} GENESIS_SEQUENCES=1: {done}: {error}",
+                                            *log])) from error
 
     def test_sequences(self):
         for seed in range(SEED, SEED + SEQUENCES):

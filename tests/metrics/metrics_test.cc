@@ -4,15 +4,17 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <optional>
 #include <regex>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "metrics/catalogue.h"
 
 namespace genesis {
@@ -55,6 +57,18 @@ training::v1::Steps SomeSteps() {
   return steps;
 }
 
+GpuFigures SomeGpu() {
+  GpuFigures gpu;
+  gpu.device = "cuda:0";
+  gpu.memory_used_bytes = 1 << 30;
+  gpu.memory_total_bytes = int64_t{80} << 30;
+  gpu.utilization_ratio = 0.93;
+  gpu.power_watts = 612.5;
+  gpu.temperature_celsius = 71;
+  gpu.throttle_reasons = {"sw_power_cap"};
+  return gpu;
+}
+
 // Every series there can be.
 void Fill(Metrics& metrics) {
   metrics.JobMoved(training::v1::JOB_STATE_UNSPECIFIED, training::v1::JOB_STATE_QUEUED);
@@ -64,6 +78,8 @@ void Fill(Metrics& metrics) {
   metrics.JobFinished(training::v1::JOB_STATE_FAILED, training::v1::FAILURE_CAUSE_OUT_OF_MEMORY, 3);
   training::v1::Steps steps = SomeSteps();
   steps.set_cuda_memory_allocated_bytes(1 << 20);
+  steps.set_cuda_memory_reserved_bytes(1 << 22);
+  steps.set_cuda_memory_peak_bytes(1 << 21);
   steps.mutable_progress()->set_baseline_loss(0.25);
   metrics.Steps(steps, training::v1::PRECISION_MODE_MIXED_FP16);
   metrics.PrecisionChanged("overflow");
@@ -71,6 +87,11 @@ void Fill(Metrics& metrics) {
   metrics.Evaluated(0.5);
   metrics.CheckpointWritten(0.2, 4096);
   metrics.CheckpointFailed();
+  metrics.SetUnprotectedSince(2e9);
+  metrics.SetQuarantined("cuda:0", true);
+  metrics.SetVolume("data", VolumeFigures{.free = 10, .size = 20});
+  metrics.SetGpu(SomeGpu());
+  metrics.HistoryRowsLost(1);
   metrics.TransitionsAppended(52);
   metrics.WorkerRestarted("crash");
   metrics.SetQueueDepth(3);
@@ -88,57 +109,81 @@ void Fill(Metrics& metrics) {
   metrics.Request("grpc", "Train", "OK");
 }
 
+// Name, kind and labels; `deployment` is on each.
+const std::vector<std::string> kFrozen = {
+    "genesis_audit_lines_lost_total counter",
+    "genesis_build_info gauge version",
+    "genesis_checkpoint_bytes gauge",
+    "genesis_checkpoint_duration_seconds histogram",
+    "genesis_checkpoint_failures_total counter",
+    "genesis_checkpoints_total counter",
+    "genesis_config_errors gauge",
+    "genesis_config_last_reload_success gauge",
+    "genesis_config_reloads_total counter result",
+    "genesis_connections_refused_total counter reason",
+    "genesis_cuda_memory_allocated_bytes gauge mode",
+    "genesis_cuda_memory_peak_bytes gauge mode",
+    "genesis_cuda_memory_reserved_bytes gauge mode",
+    "genesis_device_quarantined gauge device",
+    "genesis_effective_precision_info gauge mode,device",
+    "genesis_fp16_overflow_steps_total counter",
+    "genesis_fp16_training_steps_total counter",
+    "genesis_fp32_baseline_loss gauge",
+    "genesis_gpu_memory_total_bytes gauge device",
+    "genesis_gpu_memory_used_bytes gauge device",
+    "genesis_gpu_power_watts gauge device",
+    "genesis_gpu_temperature_celsius gauge device",
+    "genesis_gpu_throttled gauge device,reason",
+    "genesis_gpu_utilization_ratio gauge device",
+    "genesis_grad_norm gauge",
+    "genesis_held_out_loss gauge",
+    "genesis_history_rows_lost_total counter",
+    "genesis_incidents_total counter rule",
+    "genesis_jobs gauge state",
+    "genesis_jobs_finished_total counter state,cause",
+    "genesis_last_step_timestamp_seconds gauge",
+    "genesis_loss_scale gauge",
+    "genesis_optimizer_steps_total counter mode",
+    "genesis_precision_changes_total counter trigger",
+    "genesis_queue_depth gauge",
+    "genesis_ready gauge",
+    "genesis_reduced_precision_enabled gauge",
+    "genesis_requests_total counter protocol,method,code",
+    "genesis_scale_backoffs_total counter",
+    "genesis_scale_growths_total counter",
+    "genesis_skipped_steps_total counter reason",
+    "genesis_step_duration_seconds histogram mode",
+    "genesis_tls_certificate_not_after_timestamp_seconds gauge",
+    "genesis_training_duration_seconds histogram",
+    "genesis_training_loss gauge",
+    "genesis_training_samples_total counter",
+    "genesis_training_success_total counter",
+    "genesis_training_total counter",
+    "genesis_transitions_appended_total counter",
+    "genesis_unprotected_since_timestamp_seconds gauge",
+    "genesis_volume_free_bytes gauge volume",
+    "genesis_volume_size_bytes gauge volume",
+    "genesis_worker_restarts_total counter reason",
+    "genesis_worker_slots gauge",
+    "genesis_workers gauge state",
+    "process_cpu_seconds_total counter",
+    "process_max_fds gauge",
+    "process_open_fds gauge",
+    "process_resident_memory_bytes gauge",
+    "process_start_time_seconds gauge",
+};
+
 TEST(MetricNames, AreFrozenBecauseDashboardsAndAlertsTypeThem) {
-  std::set<std::string> names;
-  for (const MetricInfo& metric : MetricCatalogue()) names.insert(metric.name);
-  EXPECT_EQ(names.size(), MetricCatalogue().size()) << "a name is listed twice";
-  const std::set<std::string> frozen = {"genesis_audit_lines_lost_total",
-                                        "genesis_build_info",
-                                        "genesis_checkpoint_bytes",
-                                        "genesis_checkpoint_duration_seconds",
-                                        "genesis_checkpoint_failures_total",
-                                        "genesis_checkpoints_total",
-                                        "genesis_config_errors",
-                                        "genesis_config_last_reload_success",
-                                        "genesis_config_reloads_total",
-                                        "genesis_connections_refused_total",
-                                        "genesis_cuda_memory_allocated_bytes",
-                                        "genesis_effective_precision_info",
-                                        "genesis_fp16_overflow_steps_total",
-                                        "genesis_fp16_training_steps_total",
-                                        "genesis_fp32_baseline_loss",
-                                        "genesis_grad_norm",
-                                        "genesis_held_out_loss",
-                                        "genesis_incidents_total",
-                                        "genesis_jobs",
-                                        "genesis_jobs_finished_total",
-                                        "genesis_loss_scale",
-                                        "genesis_optimizer_steps_total",
-                                        "genesis_precision_changes_total",
-                                        "genesis_queue_depth",
-                                        "genesis_ready",
-                                        "genesis_reduced_precision_enabled",
-                                        "genesis_requests_total",
-                                        "genesis_scale_backoffs_total",
-                                        "genesis_scale_growths_total",
-                                        "genesis_skipped_steps_total",
-                                        "genesis_step_duration_seconds",
-                                        "genesis_tls_certificate_not_after_timestamp_seconds",
-                                        "genesis_training_duration_seconds",
-                                        "genesis_training_loss",
-                                        "genesis_training_samples_total",
-                                        "genesis_training_success_total",
-                                        "genesis_training_total",
-                                        "genesis_transitions_appended_total",
-                                        "genesis_worker_restarts_total",
-                                        "genesis_worker_slots",
-                                        "genesis_workers",
-                                        "process_cpu_seconds_total",
-                                        "process_max_fds",
-                                        "process_open_fds",
-                                        "process_resident_memory_bytes",
-                                        "process_start_time_seconds"};
-  EXPECT_THAT(names, ElementsAreArray(frozen));
+  std::vector<std::string> rows;
+  for (const MetricInfo& metric : MetricCatalogue()) {
+    std::string row = metric.name + " " + KindName(metric.kind);
+    for (size_t i = 0; i < metric.labels.size(); ++i) {
+      row += (i == 0 ? " " : ",") + metric.labels[i];
+    }
+    rows.push_back(row);
+  }
+  std::sort(rows.begin(), rows.end());
+  EXPECT_THAT(rows, ElementsAreArray(kFrozen));
 }
 
 TEST(MetricNames, EveryNameOfTheCatalogueIsRendered) {
@@ -184,10 +229,11 @@ TEST(MetricsPage, IsCleanForPromtool) {
 TEST(MetricsPage, WhatWasNotMeasuredHasNoSeries) {
   Metrics metrics("stable", "1.2.3");
   const std::string text = metrics.RenderText();
-  for (const char* name : {"genesis_training_loss", "genesis_grad_norm", "genesis_loss_scale",
-                           "genesis_cuda_memory_allocated_bytes", "genesis_fp32_baseline_loss",
-                           "genesis_checkpoint_bytes", "genesis_queue_depth", "genesis_ready",
-                           "genesis_effective_precision_info"}) {
+  for (const char* name :
+       {"genesis_training_loss", "genesis_grad_norm", "genesis_loss_scale", "genesis_cuda_memory_",
+        "genesis_fp32_baseline_loss", "genesis_gpu_", "genesis_device_quarantined",
+        "genesis_volume_", "_timestamp_seconds", "genesis_checkpoint_bytes", "genesis_queue_depth",
+        "genesis_ready", "genesis_effective_precision_info"}) {
     EXPECT_THAT(text, Not(HasSubstr(name)));
   }
 }
@@ -212,6 +258,92 @@ TEST(MetricsPage, AReportOfStepsIsCounted) {
   EXPECT_EQ(Value(metrics, "genesis_loss_scale" + all), "32768");
   EXPECT_EQ(Value(metrics, "genesis_optimizer_steps_total" + mode), "20");
   EXPECT_EQ(Value(metrics, "genesis_step_duration_seconds_count" + mode), "20");
+}
+
+TEST(MetricsPage, OneScrapeStaysBelowAThousandSeriesHoweverManyJobsThereWere) {
+  Metrics metrics("stable", "1.2.3");
+  const auto count = [&] {
+    int series = 0;
+    for (const std::string& line : Lines(metrics.RenderText()))
+      series += line.starts_with("#") ? 0 : 1;
+    return series;
+  };
+  const auto modes = {training::v1::PRECISION_MODE_FP32, training::v1::PRECISION_MODE_MIXED_FP16,
+                      training::v1::PRECISION_MODE_MIXED_BF16};
+  const auto run_job = [&](int number) {
+    for (const auto mode : modes) metrics.Steps(SomeSteps(), mode);
+    const bool failed = number % 3 == 0;
+    metrics.JobFinished(failed ? training::v1::JOB_STATE_FAILED : training::v1::JOB_STATE_SUCCEEDED,
+                        failed ? static_cast<training::v1::FailureCause>(1 + number % 11)
+                               : training::v1::FAILURE_CAUSE_UNSPECIFIED,
+                        10);
+  };
+  Fill(metrics);
+  for (int gpu = 0; gpu < 8; ++gpu) {
+    GpuFigures figures = SomeGpu();
+    figures.device = "cuda:" + std::to_string(gpu);
+    metrics.SetGpu(figures);
+    metrics.SetQuarantined(figures.device, false);
+  }
+  for (int method = 0; method < 36; ++method) {
+    for (const char* code : {"OK", "NOT_FOUND", "INVALID_ARGUMENT", "UNAVAILABLE", "CANCELLED"}) {
+      metrics.Request("grpc", "Method" + std::to_string(method), code);
+    }
+  }
+  for (int job = 0; job < 100; ++job) run_job(job);
+  const int with_100_jobs = count();
+  EXPECT_LE(with_100_jobs, 1000);
+  for (int job = 100; job < 1000; ++job) run_job(job);
+  EXPECT_EQ(count(), with_100_jobs);
+}
+
+TEST(MetricsPage, AFirstFailureIsAChangeForAlertsWhateverItsKind) {
+  Metrics metrics("stable", "1.2.3");
+  EXPECT_EQ(Value(metrics,
+                  "genesis_jobs_finished_total{deployment=\"stable\",cause=\"non_finite\","
+                  "state=\"failed\"}"),
+            "0");
+  EXPECT_EQ(Value(metrics, "genesis_worker_restarts_total{deployment=\"stable\",reason=\"crash\"}"),
+            "0");
+  EXPECT_EQ(Value(metrics, "genesis_incidents_total{deployment=\"stable\",rule=\"non_finite\"}"),
+            "0");
+  EXPECT_EQ(Value(metrics, "genesis_jobs{deployment=\"stable\",state=\"running\"}"), "0");
+}
+
+TEST(MetricsPage, WhatIsNoLongerMeasuredIsNoLongerShown) {
+  Metrics metrics("stable", "1.2.3");
+  metrics.SetVolume("data", VolumeFigures{.free = 10, .size = 20});
+  metrics.SetUnprotectedSince(2e9);
+  metrics.SetGpu(SomeGpu());
+  EXPECT_EQ(Value(metrics, "genesis_volume_free_bytes{deployment=\"stable\",volume=\"data\"}"),
+            "10");
+  EXPECT_EQ(Value(metrics, "genesis_gpu_power_watts{deployment=\"stable\",device=\"cuda:0\"}"),
+            "612.5");
+  EXPECT_THAT(metrics.RenderText(), HasSubstr("reason=\"sw_power_cap\""));
+  GpuFigures cooler = SomeGpu();
+  cooler.throttle_reasons = {"hw_slowdown"};
+  metrics.SetGpu(cooler);
+  EXPECT_THAT(metrics.RenderText(), Not(HasSubstr("reason=\"sw_power_cap\"")));
+  EXPECT_THAT(metrics.RenderText(), HasSubstr("reason=\"hw_slowdown\""));
+  metrics.SetVolume("data", std::nullopt);
+  metrics.SetUnprotectedSince(std::nullopt);
+  metrics.SetGpu({.device = "cuda:0"});
+  const std::string text = metrics.RenderText();
+  for (const char* name : {"genesis_gpu_", "genesis_volume_", "genesis_unprotected"}) {
+    EXPECT_THAT(text, Not(HasSubstr(name)));
+  }
+}
+
+TEST(MetricsPage, AStepIsStampedWithTheTimeOfItsReport) {
+  Metrics metrics("stable", "1.2.3");
+  const double before = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  training::v1::Steps none;
+  metrics.Steps(none, training::v1::PRECISION_MODE_FP32);
+  const std::string series = "genesis_last_step_timestamp_seconds{deployment=\"stable\"}";
+  EXPECT_EQ(Value(metrics, series), "");
+  metrics.Steps(SomeSteps(), training::v1::PRECISION_MODE_FP32);
+  EXPECT_GE(std::stod(Value(metrics, series)), before - 1);
+  EXPECT_LE(std::stod(Value(metrics, series)), before + 60);
 }
 
 TEST(MetricsPage, AppendedTransitionsAddUp) {

@@ -42,6 +42,9 @@ class FakeWorker {
     start_ = command.start_job();
     Act();
     stream_->WritesDone();
+    // Finish would wait for ever behind a command that nobody reads.
+    while (stream_->Read(&command)) {
+    }
     stream_->Finish();
     return 0;
   }

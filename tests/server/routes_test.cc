@@ -75,7 +75,10 @@ class Routes : public testing::Test {
     sources.stats = [this] { return stats_; };
     sources.info = [this] { return info_; };
     sources.recent_jobs = [this] { return jobs_; };
-    sources.metrics = [] { return std::string("genesis_ready 1\n"); };
+    sources.metrics = [](MetricsFormat format) {
+      return std::string(format == MetricsFormat::kText ? "genesis_ready 1\n"
+                                                        : "genesis_ready 1\n# EOF\n");
+    };
     sources.on_response = [this](const std::string& counted, int status) {
       counted_.emplace_back(counted, status);
     };

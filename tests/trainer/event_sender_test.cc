@@ -70,6 +70,28 @@ TEST(EventSenderTest, MergesStepsWhileTheDaemonIsSlowAndKeepsTheOrder) {
   EXPECT_EQ(stream.events()[3].steps().progress().step(), 6);
 }
 
+// Whatever is counted anew in each report, one that is added later included.
+TEST(MergeStepsTest, AddsEveryCounter) {
+  training::v1::Steps older;
+  const google::protobuf::Reflection* reflection = older.GetReflection();
+  int counters = 0;
+  training::v1::Steps newer;
+  for (int i = 0; i < older.GetDescriptor()->field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* field = older.GetDescriptor()->field(i);
+    if (!field->name().starts_with("new_")) continue;
+    reflection->SetInt64(&older, field, 40 + i);
+    reflection->SetInt64(&newer, field, 2);
+    ++counters;
+  }
+  EXPECT_GE(counters, 6);
+  MergeSteps(newer, older);
+  for (int i = 0; i < older.GetDescriptor()->field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* field = older.GetDescriptor()->field(i);
+    if (!field->name().starts_with("new_")) continue;
+    EXPECT_EQ(reflection->GetInt64(older, field), 42 + i) << field->name();
+  }
+}
+
 TEST(EventSenderTest, DropsLogLinesBeyondTheBoundButNeverACheckpoint) {
   SlowStream stream;
   EventSender sender;

@@ -72,6 +72,26 @@ TEST_F(StepReporterTest, CountsSkippedStepsAndGrowthsOfTheScale) {
   EXPECT_EQ(reporter.progress().loss_scale(), 4);
 }
 
+TEST_F(StepReporterTest, ReportsWhatTheAllocatorHoldsAndNothingWithoutOne) {
+  StepReporter on_cpu = Make();
+  on_cpu.Add({.step = 1}, 1, 0, 0.1);
+  ASSERT_EQ(recorder_.reports.size(), 1u);
+  EXPECT_FALSE(recorder_.reports[0].has_cuda_memory_allocated_bytes());
+  EXPECT_FALSE(recorder_.reports[0].has_cuda_memory_reserved_bytes());
+  EXPECT_FALSE(recorder_.reports[0].has_cuda_memory_peak_bytes());
+
+  StepReporter::Options options;
+  options.device_memory = [] {
+    return DeviceMemory{.allocated = 100, .reserved = 300, .peak = 200};
+  };
+  StepReporter on_cuda(recorder_, training::v1::Progress(), options);
+  on_cuda.Add({.step = 1}, 1, 0, 0.1);
+  ASSERT_EQ(recorder_.reports.size(), 2u);
+  EXPECT_EQ(recorder_.reports[1].cuda_memory_allocated_bytes(), 100);
+  EXPECT_EQ(recorder_.reports[1].cuda_memory_reserved_bytes(), 300);
+  EXPECT_EQ(recorder_.reports[1].cuda_memory_peak_bytes(), 200);
+}
+
 TEST_F(StepReporterTest, GoesBackToAnEarlierStepAndCountsEveryStepMade) {
   StepReporter reporter = Make();
   for (int64_t step = 1; step <= 5; ++step) reporter.Add({.step = step}, 1, 0, 0.1);

@@ -59,7 +59,7 @@ Measured Measure(Trainee& trainee, const TrainingState& from, PrecisionMode mode
     if (static_cast<int>(measured.losses.size()) > kWarmUp) seconds.push_back(took);
   }
   measured.result.set_step_seconds(Median(std::move(seconds)));
-  measured.result.set_peak_device_bytes(PeakMemory(trainee.device()));
+  measured.result.set_peak_device_bytes(ReadDeviceMemory(trainee.device()).peak);
   return measured;
 }
 

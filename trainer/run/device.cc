@@ -115,6 +115,16 @@ DeviceInfo DetectDevice(const std::string& wanted, std::string* note) {
   return device;
 }
 
+std::string DescribeDevice(const DeviceInfo& device) {
+  const std::string abilities =
+      device.cuda()
+          ? absl::StrCat("compute capability ", device.compute_capability() / 10, ".",
+                         device.compute_capability() % 10)
+          : absl::StrCat(device.cpu_isa(), device.cpu_native_bf16() ? "" : ", no native BF16");
+  return absl::StrCat("LibTorch ", TORCH_VERSION, "\n", device.name(), ": ", device.description(),
+                      ", ", abilities, ", ", device.memory_bytes() >> 20, " MiB\n");
+}
+
 void WarmUp(const DeviceInfo& device, int threads) {
   torch::set_num_threads(threads);
   const torch::Device where(device.name());

@@ -12,6 +12,9 @@ namespace genesis {
 // `note` gets one sentence when a driver is there but cannot be used. Before any CUDA call.
 training::v1::DeviceInfo DetectDevice(const std::string& wanted, std::string* note);
 
+// For people, a line each: the LibTorch in use, and the device with what it can do.
+std::string DescribeDevice(const training::v1::DeviceInfo& device);
+
 // Sets the number of threads for arithmetic and does everything once that is slow the first time,
 // so that the first step of a job is as fast as the others.
 void WarmUp(const training::v1::DeviceInfo& device, int threads);

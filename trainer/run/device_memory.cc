@@ -3,21 +3,14 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 namespace genesis {
-namespace {
 
-c10::CachingAllocator::Stat AllocatedBytes(c10::Device device) {
+DeviceMemory ReadDeviceMemory(c10::Device device) {
+  if (!device.is_cuda()) return {};
   const auto stats = at::getDeviceAllocator(at::kCUDA)->getDeviceStats(device.index());
-  return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
-}
-
-}  // namespace
-
-int64_t AllocatedMemory(c10::Device device) {
-  return device.is_cuda() ? AllocatedBytes(device).current : 0;
-}
-
-int64_t PeakMemory(c10::Device device) {
-  return device.is_cuda() ? AllocatedBytes(device).peak : 0;
+  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return {.allocated = stats.allocated_bytes[kAll].current,
+          .reserved = stats.reserved_bytes[kAll].current,
+          .peak = stats.allocated_bytes[kAll].peak};
 }
 
 void ResetPeakMemory(c10::Device device) {

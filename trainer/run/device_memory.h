@@ -6,10 +6,15 @@
 
 namespace genesis {
 
-// What LibTorch's caching allocator holds on a device. 0 on a CPU, which it does not serve. Bytes.
-int64_t AllocatedMemory(c10::Device device);
-// The most it held since ResetPeakMemory.
-int64_t PeakMemory(c10::Device device);
+// What LibTorch's caching allocator has to do with a device; all 0 on a CPU, which it does not
+// serve. Bytes.
+struct DeviceMemory {
+  int64_t allocated = 0;  // In use.
+  int64_t reserved = 0;   // Taken from the device, in use or kept for later.
+  int64_t peak = 0;       // The most that was in use since ResetPeakMemory.
+};
+
+DeviceMemory ReadDeviceMemory(c10::Device device);
 void ResetPeakMemory(c10::Device device);
 
 }  // namespace genesis

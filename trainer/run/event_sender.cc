@@ -29,12 +29,15 @@ void MergeSteps(const Steps& newer, Steps& steps) {
                                         newer.new_reduced_precision_steps());
   steps.set_new_skipped_steps(steps.new_skipped_steps() + newer.new_skipped_steps());
   steps.set_new_scale_growths(steps.new_scale_growths() + newer.new_scale_growths());
+  steps.set_new_scale_backoffs(steps.new_scale_backoffs() + newer.new_scale_backoffs());
   steps.mutable_step_seconds()->MergeFrom(newer.step_seconds());
   if (const int over = steps.step_seconds_size() - kMaxStepTimes; over > 0) {
     steps.mutable_step_seconds()->ExtractSubrange(0, over, nullptr);
   }
   if (newer.has_cuda_memory_allocated_bytes()) {
     steps.set_cuda_memory_allocated_bytes(newer.cuda_memory_allocated_bytes());
+    steps.set_cuda_memory_reserved_bytes(newer.cuda_memory_reserved_bytes());
+    steps.set_cuda_memory_peak_bytes(newer.cuda_memory_peak_bytes());
   }
 }
 

@@ -78,7 +78,10 @@ void StepReporter::Flush() {
   }
   *pending_.mutable_progress() = progress_;
   if (options_.device_memory) {
-    pending_.set_cuda_memory_allocated_bytes(options_.device_memory());
+    const DeviceMemory memory = options_.device_memory();
+    pending_.set_cuda_memory_allocated_bytes(memory.allocated);
+    pending_.set_cuda_memory_reserved_bytes(memory.reserved);
+    pending_.set_cuda_memory_peak_bytes(memory.peak);
   }
   observer_.OnSteps(pending_);
   pending_.Clear();

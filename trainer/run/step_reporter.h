@@ -7,6 +7,7 @@
 
 #include "genesis/training/v1/worker_service.pb.h"
 #include "trainer/checkpoint/training_state.h"
+#include "trainer/run/device_memory.h"
 #include "trainer/run/run_observer.h"
 
 namespace genesis {
@@ -22,8 +23,8 @@ class StepReporter {
   // What is reported besides the figures of steps.
   struct Options {
     int64_t samples_per_step = 0;
-    // Bytes held on the device now; unset on a CPU.
-    std::function<int64_t()> device_memory;
+    // What the device's allocator holds now; unset on a CPU.
+    std::function<DeviceMemory()> device_memory;
     SteadyClock clock = [] { return std::chrono::steady_clock::now(); };
   };
 

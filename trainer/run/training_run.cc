@@ -1,5 +1,6 @@
 #include "trainer/run/training_run.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -161,7 +162,7 @@ class Run {
     options.samples_per_step =
         int64_t{training.batch_size()} * training.gradient_accumulation_steps();
     if (trainee_->device().is_cuda()) {
-      options.device_memory = [device = trainee_->device()] { return AllocatedMemory(device); };
+      options.device_memory = [device = trainee_->device()] { return ReadDeviceMemory(device); };
     }
     training::v1::Started started;
     started.set_total_steps(trainee_->total_steps());
@@ -261,12 +262,19 @@ class Run {
     reporter_->Flush();
     const PrecisionDecision decision = *std::exchange(pending_, std::nullopt);
     RunPosition position;
+    // What is reported as the peak of a precision is not that of the one before.
+    NotePeakMemory();
+    ResetPeakMemory(trainee_->device());
     const int64_t resumed = guard_->Apply(decision, step_, position);
     if (resumed < step_) {
       reporter_->Rewind(position);
       checkpoints_.Forget();
       step_ = resumed;
     }
+  }
+
+  void NotePeakMemory() {
+    peak_device_bytes_ = std::max(peak_device_bytes_, ReadDeviceMemory(trainee_->device()).peak);
   }
 
   // Checkpoints and evaluations.
@@ -342,7 +350,8 @@ class Run {
     Flush();
     Finished finished;
     finished.set_outcome(Finished::OUTCOME_COMPLETED);
-    finished.set_peak_device_bytes(PeakMemory(trainee_->device()));
+    NotePeakMemory();
+    finished.set_peak_device_bytes(peak_device_bytes_);
     finished.set_early_end(early_end_);
     if (const auto error = evaluator_->held_out_error()) *finished.mutable_held_out() = *error;
     *finished.mutable_progress() = progress();
@@ -395,6 +404,7 @@ class Run {
   Progress progress_;  // Of the attempts before.
   int64_t step_ = 0;   // Made, their figures read or not.
   double step_seconds_ = 0;
+  int64_t peak_device_bytes_ = 0;  // Of the precisions before.
   std::optional<PrecisionDecision> pending_;
   training::v1::Evaluation evaluation_;
   int64_t evaluated_step_ = -1;

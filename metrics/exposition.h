@@ -1,0 +1,20 @@
+#pragma once
+
+#include <prometheus/metric_family.h>
+
+#include <string>
+#include <vector>
+
+namespace genesis {
+
+enum class MetricsFormat { kText, kOpenMetrics };
+
+// What Content-Type says of a format.
+std::string ContentTypeOf(MetricsFormat format);
+
+// The page of these families, in their order: Prometheus text format 0.0.4, or OpenMetrics 1.0.0,
+// where families of counters are named without _total, bounds of buckets are written as decimal
+// numbers and the page ends with "# EOF".
+std::string Expose(const std::vector<prometheus::MetricFamily>& families, MetricsFormat format);
+
+}  // namespace genesis

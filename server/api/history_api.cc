@@ -1,0 +1,49 @@
+// How jobs did over time.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "config/field_error.h"
+#include "config/timestamp.h"
+#include "google/protobuf/util/time_util.h"
+#include "server/api/page.h"
+#include "server/api/training_api.h"
+#include "server/store/history_store.h"
+
+namespace genesis {
+
+using google::protobuf::util::TimeUtil;
+
+void TrainingApi::GetHistory(const Caller&, const training::v1::GetHistoryRequest& request,
+                             const Answer<training::v1::GetHistoryResponse>& answer) {
+  const absl::StatusOr<int> size = PageSize(request.page_size());
+  if (!size.ok()) return answer(size.status());
+  HistoryStore::Query query;
+  query.job_id = request.job_id();
+  query.limit = *size + 1;
+  if (request.has_since()) {
+    if (request.since().seconds() < TimeUtil::kTimestampMinSeconds ||
+        request.since().seconds() > TimeUtil::kTimestampMaxSeconds) {
+      return answer(ToStatus({{"since.seconds", absl::StrCat(request.since().seconds()),
+                               "a time of the years 1 to 9999"}}));
+    }
+    query.since = FromTimestamp(request.since());
+  }
+  if (!request.page_token().empty()) {
+    const absl::StatusOr<std::string> place = ReadPageToken(request);
+    if (!place.ok()) return answer(place.status());
+    const std::vector<int64_t> keys = KeysOf(*place);
+    query.after = {.seconds = keys.at(0), .number = keys.at(1)};
+  }
+  absl::StatusOr<std::vector<HistoryStore::Row>> rows = parts_.history->Read(query);
+  if (!rows.ok()) return answer(rows.status());
+  training::v1::GetHistoryResponse response;
+  if (static_cast<int>(rows->size()) > *size) {
+    rows->pop_back();
+    const HistoryStore::Query::Place& last = rows->back().place;
+    response.set_next_page_token(MakePageToken(request, PlaceOf({last.seconds, last.number})));
+  }
+  for (HistoryStore::Row& each : *rows) *response.add_rows() = std::move(each.row);
+  answer(response);
+}
+
+}  // namespace genesis

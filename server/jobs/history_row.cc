@@ -1,0 +1,58 @@
+#include "server/jobs/history_row.h"
+
+#include <algorithm>
+
+#include "config/timestamp.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::PrecisionMode;
+using training::v1::Progress;
+
+// That of the newest step; before it, what the attempt was given.
+PrecisionMode ModeOf(const training::v1::Job& job) {
+  if (job.progress().mode() != training::v1::PRECISION_MODE_UNSPECIFIED) {
+    return job.progress().mode();
+  }
+  return job.precision().mode();
+}
+
+bool HasLossScale(PrecisionMode mode) {
+  return mode == training::v1::PRECISION_MODE_FP16 ||
+         mode == training::v1::PRECISION_MODE_MIXED_FP16;
+}
+
+}  // namespace
+
+training::v1::HistoryRow MakeHistoryRow(const training::v1::Job& job, bool fp16_enabled,
+                                        std::optional<int64_t> device_memory, absl::Time now) {
+  const Progress& progress = job.progress();
+  training::v1::HistoryRow row;
+  *row.mutable_time() = ToTimestamp(now);
+  row.set_job_id(job.id());
+  row.set_step(progress.step());
+  row.set_mode(ModeOf(job));
+  if (progress.step() > 0) {
+    row.set_loss(progress.loss());
+    if (HasLossScale(row.mode())) row.set_loss_scale(progress.loss_scale());
+  }
+  if (progress.baseline_loss() > 0) row.set_baseline_loss(progress.baseline_loss());
+  row.set_training_steps(progress.step());
+  row.set_fp16_steps(progress.reduced_precision_steps());
+  // A step in FP32 is skipped too when its batch is not finite; that is no overflow.
+  row.set_overflow_steps(std::min(progress.skipped_steps(), progress.reduced_precision_steps()));
+  if (row.fp16_steps() > 0) {
+    row.set_overflow_rate(static_cast<double>(row.overflow_steps()) /
+                          static_cast<double>(row.fp16_steps()));
+  }
+  row.set_fp16_enabled(fp16_enabled);
+  if (device_memory) row.set_memory_allocated_bytes(*device_memory);
+  if (progress.samples_per_second() > 0) {
+    row.set_samples_per_second(progress.samples_per_second());
+  }
+  row.set_state(job.state());
+  return row;
+}
+
+}  // namespace genesis

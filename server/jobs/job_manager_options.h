@@ -1,0 +1,32 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "config/gate.h"
+#include "config/job_spec.h"
+#include "config/precision.h"
+#include "genesis/training/v1/operations.pb.h"
+#include "server/jobs/failure_watch.h"
+#include "server/jobs/retention.h"
+
+namespace genesis {
+
+// What JobManager is told once.
+struct JobManagerOptions {
+  std::string datasets_root;
+  std::string checkpoints_dir;
+  int queue_max_jobs = 1000;
+  bool preemption = true;
+  PrecisionGate gate;
+  CpuFallback cpu_fallback = CpuFallback::kBf16;
+  FailureWatchAction failure_watch = FailureWatchAction::kEnforce;
+  bool rehearsals_allowed = false;
+  LossScaleSettings loss_scale;
+  Retention retention;
+  // Told how each job ended, on the writer thread; must not block.
+  std::function<void(const training::v1::HistoryRow&)> on_end =
+      [](const training::v1::HistoryRow&) {};
+};
+
+}  // namespace genesis

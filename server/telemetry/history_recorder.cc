@@ -1,0 +1,110 @@
+#include "server/telemetry/history_recorder.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "spdlog/spdlog.h"
+
+namespace genesis {
+namespace {
+
+constexpr size_t kMostWaiting = 10000;
+constexpr absl::Duration kForgetPause = absl::Hours(1);
+
+}  // namespace
+
+HistoryRecorder::HistoryRecorder(Options options, HistoryStore* store, Metrics* metrics,
+                                 std::function<Rows()> sample)
+    : options_(options), store_(store), metrics_(metrics), sample_(std::move(sample)) {}
+
+void HistoryRecorder::Start() {
+  next_sample_ = absl::Now() + options_.interval;
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void HistoryRecorder::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (!thread_.joinable()) return;
+  thread_.join();
+  absl::MutexLock lock(&mutex_);
+  if (!waiting_.empty()) metrics_->HistoryRowsLost(static_cast<int64_t>(waiting_.size()));
+}
+
+void HistoryRecorder::Note(const training::v1::HistoryRow& row) {
+  absl::MutexLock lock(&mutex_);
+  waiting_.push_back(row);
+  DropOverflow();
+}
+
+void HistoryRecorder::DropOverflow() {
+  if (waiting_.size() <= kMostWaiting) return;
+  const auto over = static_cast<int64_t>(waiting_.size() - kMostWaiting);
+  waiting_.erase(waiting_.begin(), waiting_.begin() + over);
+  metrics_->HistoryRowsLost(over);
+}
+
+void HistoryRecorder::Loop() {
+  // The table is there from the start, for whoever looks.
+  TellStatus(store_->Append({}));
+  for (bool stopping = false; !stopping;) {
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || (!waiting_.empty() && absl::Now() >= next_write_);
+      };
+      // What a full disk refused waits for its next turn.
+      const absl::Time turn =
+          std::min({next_sample_, next_forget_, waiting_.empty() ? next_sample_ : next_write_});
+      mutex_.AwaitWithDeadline(absl::Condition(&ready), std::max(turn, absl::Now()));
+      stopping = stopping_;
+    }
+    if (!stopping && absl::Now() >= next_sample_) {
+      next_sample_ = absl::Now() + options_.interval;
+      for (const training::v1::HistoryRow& row : sample_()) Note(row);
+    }
+    if (stopping || absl::Now() >= next_write_) WriteWaiting();
+    if (!stopping && absl::Now() >= next_forget_) ForgetOld();
+  }
+}
+
+void HistoryRecorder::WriteWaiting() {
+  Rows rows;
+  {
+    absl::MutexLock lock(&mutex_);
+    rows.assign(waiting_.begin(), waiting_.end());
+    waiting_.clear();
+  }
+  if (rows.empty()) return;
+  const absl::Status status = store_->Append(rows);
+  TellStatus(status);
+  next_write_ = status.ok() ? absl::InfinitePast() : absl::Now() + options_.retry;
+  if (status.ok()) return;
+  absl::MutexLock lock(&mutex_);
+  waiting_.insert(waiting_.begin(), std::make_move_iterator(rows.begin()),
+                  std::make_move_iterator(rows.end()));
+  DropOverflow();
+}
+
+void HistoryRecorder::ForgetOld() {
+  const absl::StatusOr<bool> more = store_->Forget(absl::Now() - options_.retention);
+  TellStatus(more.status());
+  // The rest soon, and not at once: new rows want to be written too.
+  next_forget_ = absl::Now() + (more.ok() && *more ? absl::Seconds(1) : kForgetPause);
+}
+
+void HistoryRecorder::TellStatus(const absl::Status& status) {
+  if (status.code() == told_.code()) return;
+  if (status.ok()) {
+    spdlog::info("the history is written again");
+  } else {
+    spdlog::error("the history cannot be written, which hurts no job: {}", status.ToString());
+  }
+  told_ = status;
+}
+
+}  // namespace genesis

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "genesis/training/v1/operations.pb.h"
+#include "metrics/metrics.h"
+#include "server/store/history_store.h"
+
+namespace genesis {
+
+// Writes the history: a row on each running job at an interval, one at each job's end, and removes
+// what is too old.
+//
+// Owner: the daemon. Threads: Note from any and never blocks; it writes on a thread of its own, so
+// that a slow or full disk holds up nobody. Failure: rows that cannot be written wait, the newest
+// 10,000 of them, and are tried again every few seconds; those lost are counted. Logged once, and
+// once when it is over.
+class HistoryRecorder {
+ public:
+  using Rows = std::vector<training::v1::HistoryRow>;
+  struct Options {
+    absl::Duration interval = absl::Seconds(30);
+    absl::Duration retention = absl::Hours(24 * 30);
+    absl::Duration retry = absl::Seconds(5);
+  };
+
+  // `sample` gives the rows of the jobs that run; called on the recorder's thread.
+  HistoryRecorder(Options options, HistoryStore* store, Metrics* metrics,
+                  std::function<Rows()> sample);
+  ~HistoryRecorder() { Stop(); }
+
+  void Start();
+  // Writes what waits, if that can be written. Idempotent.
+  void Stop();
+  void Note(const training::v1::HistoryRow& row);
+
+ private:
+  void Loop();
+  void WriteWaiting();
+  void ForgetOld();
+  void TellStatus(const absl::Status& status);
+  void DropOverflow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Options options_;
+  HistoryStore* const store_;
+  Metrics* const metrics_;
+  const std::function<Rows()> sample_;
+  // The thread's own.
+  absl::Status told_;
+  absl::Time next_sample_ = absl::InfinitePast();
+  absl::Time next_write_ = absl::InfinitePast();
+  absl::Time next_forget_ = absl::InfinitePast();
+  std::thread thread_;
+
+  absl::Mutex mutex_;
+  std::deque<training::v1::HistoryRow> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace genesis

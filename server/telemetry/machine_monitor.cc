@@ -1,0 +1,168 @@
+#include "server/telemetry/machine_monitor.h"
+
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "server/telemetry/nvml.h"
+#include "server/telemetry/visible_devices.h"
+#include "spdlog/spdlog.h"
+
+namespace genesis {
+namespace {
+
+constexpr absl::Duration kStopPatience = absl::Seconds(2);
+// A driver that was not there may be installed or loaded later.
+constexpr absl::Duration kLoadPause = absl::Minutes(1);
+constexpr int kStalePeriods = 6;
+
+absl::StatusOr<VolumeFigures> ReadVolume(const std::string& folder) {
+  struct statvfs stat {};
+  if (statvfs(folder.c_str(), &stat) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot measure the file system of ", folder));
+  }
+  const auto block = static_cast<int64_t>(stat.f_frsize);
+  const auto kept = static_cast<int64_t>(stat.f_bfree - stat.f_bavail);
+  return VolumeFigures{.free = static_cast<int64_t>(stat.f_bavail) * block,
+                       .size = (static_cast<int64_t>(stat.f_blocks) - kept) * block};
+}
+
+struct Sample {
+  std::map<std::string, std::optional<VolumeFigures>> volumes;
+  std::vector<GpuFigures> gpus;
+};
+
+}  // namespace
+
+// What the thread works with.
+class MachineMonitor::Sampler {
+ public:
+  Sampler(Options options, Metrics* metrics) : options_(std::move(options)), metrics_(metrics) {}
+
+  void Loop() {
+    while (true) {
+      const Sample sample = Measure();
+      absl::MutexLock lock(&mutex_);
+      if (!stopping_) Show(sample);
+      mutex_.AwaitWithTimeout(absl::Condition(&stopping_), options_.period);
+      if (stopping_) break;
+    }
+    absl::MutexLock lock(&mutex_);
+    ended_ = true;
+  }
+
+  // True when the thread has ended.
+  bool Stop() {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    return mutex_.AwaitWithTimeout(absl::Condition(&ended_), kStopPatience);
+  }
+
+  void HideStale() {
+    absl::MutexLock lock(&mutex_);
+    if (absl::Now() - shown_ < kStalePeriods * options_.period || shown_ == absl::InfinitePast()) {
+      return;
+    }
+    spdlog::error("measuring the machine takes more than {}; its figures are no longer shown",
+                  absl::FormatDuration(kStalePeriods * options_.period));
+    Sample none;
+    for (const auto& [name, folder] : options_.volumes) none.volumes[name] = std::nullopt;
+    for (const std::string& device : options_.devices) none.gpus.push_back({.device = device});
+    Show(none);
+    shown_ = absl::InfinitePast();
+  }
+
+ private:
+  Sample Measure() {
+    Sample sample;
+    for (const auto& [name, folder] : options_.volumes) {
+      const absl::StatusOr<VolumeFigures> figures = ReadVolume(folder);
+      TellOnce(name, figures.status());
+      sample.volumes[name] = figures.ok() ? std::optional(*figures) : std::nullopt;
+    }
+    LoadNvml();
+    bool answers = false;
+    for (const std::string& device : options_.devices) {
+      const auto found = match_.found.find(device);
+      GpuFigures figures{.device = device};
+      if (nvml_ != nullptr && found != match_.found.end()) {
+        figures = nvml_->Read(found->second, device);
+      }
+      answers = answers || figures.memory_total_bytes.has_value();
+      sample.gpus.push_back(std::move(figures));
+    }
+    // A driver that was exchanged answers nothing until it is loaded anew.
+    if (!answers) nvml_ = nullptr;
+    return sample;
+  }
+
+  void LoadNvml() {
+    const bool wanted =
+        std::any_of(options_.devices.begin(), options_.devices.end(),
+                    [](const std::string& name) { return absl::StartsWith(name, "cuda:"); });
+    if (!wanted || nvml_ != nullptr || absl::Now() < next_load_) return;
+    next_load_ = absl::Now() + kLoadPause;
+    absl::StatusOr<std::unique_ptr<Nvml>> loaded = Nvml::Load(options_.nvml);
+    TellOnce("nvml", loaded.status());
+    if (!loaded.ok()) return;
+    nvml_ = *std::move(loaded);
+    match_ = MatchDevices(options_.devices, nvml_->devices(), options_.environment);
+    TellOnce("devices",
+             match_.problem.empty() ? absl::OkStatus() : absl::NotFoundError(match_.problem));
+  }
+
+  void TellOnce(const std::string& what, const absl::Status& status) {
+    std::string& told = told_[what];
+    const std::string message(status.message());
+    if (!status.ok() && message != told) spdlog::warn("not measured: {}", message);
+    told = message;
+  }
+
+  void Show(const Sample& sample) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (const auto& [name, figures] : sample.volumes) metrics_->SetVolume(name, figures);
+    for (const GpuFigures& gpu : sample.gpus) metrics_->SetGpu(gpu);
+    shown_ = absl::Now();
+  }
+
+  const Options options_;
+  // The thread's own.
+  std::unique_ptr<Nvml> nvml_;
+  DeviceMatch match_;
+  absl::Time next_load_ = absl::InfinitePast();
+  std::map<std::string, std::string> told_;
+
+  absl::Mutex mutex_;
+  Metrics* const metrics_ ABSL_PT_GUARDED_BY(mutex_);  // Gone after Stop.
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time shown_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+};
+
+MachineMonitor::MachineMonitor(Options options, Metrics* metrics)
+    : sampler_(std::make_shared<Sampler>(std::move(options), metrics)) {}
+
+void MachineMonitor::Start() {
+  thread_ = std::thread([sampler = sampler_] { sampler->Loop(); });
+}
+
+void MachineMonitor::Stop() {
+  if (!thread_.joinable()) return;
+  if (sampler_->Stop()) {
+    thread_.join();
+  } else {
+    spdlog::warn("a measurement of the machine hangs; the daemon does not wait for it");
+    thread_.detach();
+  }
+}
+
+void MachineMonitor::HideStale() { sampler_->HideStale(); }
+
+}  // namespace genesis

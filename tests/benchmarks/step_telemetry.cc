@@ -1,0 +1,105 @@
+// What telemetry costs the step loop of a worker: step_telemetry [STEPS]
+// Gives figures of steps to the reporter as TrainingRun does; every 100 ms of training it reports
+// them, and the report goes to the sender, whose thread writes it to a stream that takes it. Steps
+// are taken to last 2 ms, so that a report stands for 50 of them. Prints the nanoseconds of one
+// step in each round, and of them the part that is the reporter's alone.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "trainer/run/event_sender.h"
+#include "trainer/run/step_reporter.h"
+
+namespace genesis {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using training::v1::AttachRequest;
+
+constexpr std::chrono::milliseconds kStep{2};
+constexpr int kRounds = 11;
+
+// As the worker's own: each report becomes an event of the sender.
+class SendingObserver final : public RunObserver {
+ public:
+  explicit SendingObserver(EventSender* sender) : sender_(sender) {}
+  void OnStarted(const training::v1::Started&) override {}
+  void OnSteps(const training::v1::Steps& steps) override {
+    if (sender_ == nullptr) return;
+    AttachRequest event;
+    event.set_job_id("job-a097aa3e16c4");
+    event.set_claim(1);
+    *event.mutable_steps() = steps;
+    sender_->Enqueue(std::move(event));
+  }
+  void OnCheckpoint(const training::v1::CheckpointWritten&) override {}
+  void OnLog(const std::string&) override {}
+
+ private:
+  EventSender* const sender_;
+};
+
+double NanosecondsPerStep(SendingObserver& observer, int64_t steps) {
+  StepReporter::Options options;
+  options.samples_per_step = 128;
+  Clock::time_point training_time;
+  // Time passes as the steps would take; reading the clock costs what it costs.
+  options.clock = [&training_time] {
+    static std::atomic<Clock::rep> read;
+    read.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+    return training_time;
+  };
+  StepReporter reporter(observer, training::v1::Progress(), options);
+  const Clock::time_point begin = Clock::now();
+  for (int64_t step = 1; step <= steps; ++step) {
+    training_time += kStep;
+    reporter.Add({.step = step,
+                  .loss = 1.0 / static_cast<double>(step),
+                  .grad_norm = 1.5,
+                  .loss_scale = 65536,
+                  .learning_rate = 1e-3,
+                  .mode = training::v1::PRECISION_MODE_MIXED_FP16},
+                 65536, 0.5, 0.002);
+  }
+  const std::chrono::duration<double, std::nano> taken = Clock::now() - begin;
+  return taken.count() / static_cast<double>(steps);
+}
+
+void PrintRounds(const char* what, SendingObserver& observer, int64_t steps) {
+  std::vector<double> rounds;
+  for (int round = 0; round < kRounds; ++round) {
+    rounds.push_back(NanosecondsPerStep(observer, steps));
+  }
+  std::sort(rounds.begin(), rounds.end());
+  std::printf("%s: median %.0f ns a step (%.0f to %.0f), %d rounds of %lld steps\n", what,
+              rounds[kRounds / 2], rounds.front(), rounds.back(), kRounds,
+              static_cast<long long>(steps));
+}
+
+int Main(int64_t steps) {
+  SendingObserver alone(nullptr);
+  PrintRounds("reporter alone", alone, steps);
+  EventSender sender;
+  std::atomic<int64_t> sent{0};
+  sender.Attach([&sent](const AttachRequest& event) {
+    sent += event.steps().new_steps();
+    return true;
+  });
+  SendingObserver sending(&sender);
+  PrintRounds("reporter and sender", sending, steps);
+  sender.Drain();
+  if (sent > 0) return 0;
+  std::fprintf(stderr, "step_telemetry: nothing was sent\n");
+  return 1;
+}
+
+}  // namespace
+}  // namespace genesis
+
+int main(int argc, char** argv) {
+  return genesis::Main(argc > 1 ? std::max(1000, std::atoi(argv[1])) : 500000);
+}

@@ -1,0 +1,84 @@
+"""The gauges that alerts look at: work in no checkpoint, the newest step, free space, quarantine."""
+
+import os
+import time
+import unittest
+
+import harness
+
+UNPROTECTED = "genesis_unprotected_since_timestamp_seconds"
+LAST_STEP = "genesis_last_step_timestamp_seconds"
+
+
+class OperationalMetrics(harness.DaemonTest):
+    def start_with_fake_worker(self, *flags):
+        return self.start("--workers-program", str(harness.FAKE_WORKER), *flags)
+
+    def value(self, daemon, name, **labels):
+        """None where there is no such series."""
+        wanted = {f'{key}="{value}"' for key, value in labels.items()}
+        for line in daemon.get("/metrics").splitlines():
+            series, _, value = line.rpartition(" ")
+            base, _, rest = series.rstrip("}").partition("{")
+            if base == name and wanted <= set(rest.split(",")):
+                return float(value)
+        return None
+
+    def test_work_is_unprotected_from_the_start_of_an_attempt_until_its_checkpoint(self):
+        daemon = self.start_with_fake_worker()
+        self.assertIsNone(self.value(daemon, UNPROTECTED))
+        self.assertIsNone(self.value(daemon, LAST_STEP))
+        before = time.time()
+        daemon.train("hold-1", harness.spec())
+        daemon.wait_for_step("hold-1", 5)
+        began = self.value(daemon, UNPROTECTED)
+        self.assertLessEqual(before, began)
+        self.assertLessEqual(began, time.time())
+        self.assertLessEqual(before, self.value(daemon, LAST_STEP))
+        asked = time.time()
+        daemon.ctl("checkpoint", "hold-1")
+        # The fake worker says that its checkpoint took 10 ms: what came after the snapshot is in none.
+        self.assertGreaterEqual(self.value(daemon, UNPROTECTED), asked - 0.02)
+        self.assertLessEqual(self.value(daemon, UNPROTECTED), time.time())
+        daemon.ctl("cancel", "hold-1")
+        daemon.wait_for_end("hold-1")
+        self.assertIsNone(self.value(daemon, UNPROTECTED), "no job runs")
+        self.assertIsNotNone(self.value(daemon, LAST_STEP))
+
+    def test_a_job_that_outlives_the_daemon_stays_unprotected_since_then(self):
+        daemon = self.start_with_fake_worker()
+        daemon.train("survive-1", harness.spec())
+        daemon.wait_for_step("survive-1", 5)
+        daemon.ctl("checkpoint", "survive-1")
+        protected = self.value(daemon, UNPROTECTED)
+        daemon.kill()
+        daemon = self.start_with_fake_worker()
+        daemon.wait_for_step("survive-1", 6)
+        self.assertLess(abs(self.value(daemon, UNPROTECTED) - protected), 5)
+        daemon.ctl("cancel", "survive-1", "--now")
+
+    def test_free_space_is_that_of_the_file_systems(self):
+        daemon = self.start_with_fake_worker()
+        for volume in ("data", "checkpoints"):
+            free = harness.wait_for(f"space of {volume}", lambda: self.value(
+                daemon, "genesis_volume_free_bytes", volume=volume))
+            size = self.value(daemon, "genesis_volume_size_bytes", volume=volume)
+            stat = os.statvfs(self.data_dir)
+            # Others write to the same file system.
+            self.assertLess(abs(free - stat.f_bavail * stat.f_frsize), 0.2 * size)
+            self.assertEqual(size, (stat.f_blocks - stat.f_bfree + stat.f_bavail) * stat.f_frsize)
+
+    def test_a_quarantined_device_is_shown(self):
+        daemon = self.start_with_fake_worker("--workers-quarantine-failures", "1")
+        harness.wait_for("the device", lambda: self.value(
+            daemon, "genesis_device_quarantined", device="cpu") == 0)
+        daemon.train("device-1", {**harness.spec(), "max_restarts": 0})
+        daemon.wait_for_end("device-1")
+        harness.wait_for("its quarantine", lambda: self.value(
+            daemon, "genesis_device_quarantined", device="cpu") == 1)
+        self.assertEqual(self.value(daemon, "genesis_jobs_finished_total", state="failed",
+                                    cause="device"), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
