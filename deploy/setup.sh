@@ -15,7 +15,7 @@ Installs what is missing to build and run the programs:
                     (1.2 GB; with a GPU 5 GB, for NVIDIA's libraries)
 
   --test   also what only the tests need: torch for Python (5 GB), buf, Prometheus,
-           kubectl, hadolint and the like, and Debian 12 in an archive
+           kubectl, hadolint and the like, and Debian 12 to install the package in (600 MB)
   --cuda   the GPU set although no GPU is seen here (for an image, say)
 
 Environment: GENESIS_LIBTORCH=<folder> use that LibTorch and install none (its lib/ holds
@@ -33,8 +33,12 @@ DEBIAN_PACKAGES=(
   # What operators type, for the tests that type it.
   sqlite3
 )
-# To put Debian 12 into a folder, in which the image's steps are tested.
-TEST_PACKAGES=(debootstrap)
+# debootstrap for Debian 12 in a folder, systemd for systemd-analyze.
+TEST_PACKAGES=(debootstrap dpkg-dev iproute2 man-db shellcheck systemd)
+# A small Debian 12 with what genesis-trainer depends on, in which tests install and start the package.
+TREE_PACKAGES=(bash-completion ca-certificates curl dbus libabsl20220623 libfmt9 libgomp1
+  libgrpc++1.51 libprometheus-cpp-core1.0 libprotobuf32 libspdlog1.10 libsqlite3-0 libssl3
+  libyaml-cpp0.7 logrotate procps python3 sqlite3 systemd systemd-sysv zlib1g)
 # What libtorch_cpu.so needs of NVIDIA's libraries even where there is no GPU (13 MB).
 SLIM_WHEELS=("torch==$GENESIS_TORCH_VERSION" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 FULL_WHEELS=("torch==$GENESIS_TORCH_VERSION")
@@ -244,6 +248,29 @@ setup_debian() {
   end_installed
 }
 
+# From the archive, so that Debian is fetched once.
+setup_debian_tree() {
+  begin "Debian 12 in a folder"
+  local tree=$GENESIS_DEBIAN_TREE names="${TREE_PACKAGES[*]}"
+  if [ "$(cat "$tree/.complete" 2>/dev/null)" = "$names" ]; then
+    end_present
+    return
+  fi
+  need_space 1000
+  as_root rm -rf "$tree" "$tree.partial"
+  as_root mkdir "$tree.partial"
+  quietly "$LOG" as_root tar -C "$tree.partial" -xf "$GENESIS_DEBIAN"
+  # The network of this machine, and a tree that starts nothing while it is made.
+  as_root cp /etc/resolv.conf "$tree.partial/etc/resolv.conf"
+  quietly "$LOG" as_root cp -r /etc/apt/. "$tree.partial/etc/apt/"
+  quietly "$LOG" as_root env DEBIAN_FRONTEND=noninteractive chroot "$tree.partial" sh -c \
+    "apt-get update && apt-get install -y --no-install-recommends $names && apt-get clean"
+  # shellcheck disable=SC2016  # The inner shell expands it.
+  quietly "$LOG" as_root sh -c 'echo "$2" >"$1/.complete"' sh "$tree.partial" "$names"
+  as_root mv "$tree.partial" "$tree"
+  end_installed
+}
+
 # Two setups at once (two checkouts) would install into the same folders.
 lock_cache() {
   mkdir -p "$GENESIS_CACHE"
@@ -275,8 +302,10 @@ main() {
   done
   STAGE=0
   STAGES=2
-  if [ "$WITH_TESTS" = yes ]; then DEBIAN_PACKAGES+=("${TEST_PACKAGES[@]}"); fi
-  if [ "$WITH_TESTS" = yes ]; then STAGES=6 kind=test; fi
+  if [ "$WITH_TESTS" = yes ]; then
+    STAGES=7 kind=test
+    DEBIAN_PACKAGES+=("${TEST_PACKAGES[@]}")
+  fi
   lock_cache
   LOG=$GENESIS_CACHE/setup.log
   : >"$LOG"
@@ -287,6 +316,7 @@ main() {
     setup_prometheus
     setup_ops_tools
     setup_debian
+    setup_debian_tree
   fi
 }
 

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""May reduced precision be enabled again? Prints each criterion with its figure; exit code 0 when all are met, 3 when
+one is not, 1 when the figures could not be read.
+
+criteria.py --prometheus URL | --history FILE [--days 7] [--stage 100] [--deployment stable|canary]
+"""
+
+import argparse
+import datetime
+import sys
+
+import figures_history
+import figures_prometheus
+
+SUCCESS, OVERFLOW, LOSS = 0.98, 0.05, 0.05
+# A stage before production measures what later ones need, so that it cannot ask for it.
+FIRST_STAGE = "staging"
+STAGES = (FIRST_STAGE, "canary", "25", "50", "100")
+SECONDS_PER_DAY = 86400
+
+
+def judge(figures, days, stage):
+    """[(text, met)] of every criterion, from a dictionary of figures; None is "not measured"."""
+    measured_here = stage != FIRST_STAGE
+    return [
+        ratio_above("training success rate", figures["success_rate"], SUCCESS,
+                    f"{figures['jobs_ended']:.0f} jobs ended"),
+        ratio_below("overflow rate", figures["overflow_rate"], OVERFLOW, measured_here,
+                    f"{figures['reduced_steps']:.0f} steps in reduced precision"),
+        ratio_below("loss against the FP32 baseline", figures["loss_deviation"], LOSS, measured_here,
+                    "the largest deviation of a day"),
+        stable_days(figures, days),
+    ]
+
+
+def ratio_above(name, value, bound, detail):
+    if value is None:
+        return f"{name}: not measured, needs more than {bound:.0%} ({detail})", False
+    return f"{name}: {value:.2%}, needs more than {bound:.0%} ({detail})", value > bound
+
+
+def ratio_below(name, value, bound, needed, detail):
+    if value is None:
+        text = f"{name}: not measured ({detail})"
+        return (f"{text}, needs less than {bound:.0%}", False) if needed else (
+            f"{text}, and not asked for in stage {FIRST_STAGE}", True)
+    return f"{name}: {value:.2%}, needs less than {bound:.0%} ({detail})", value < bound
+
+
+def stable_days(figures, days):
+    stable = figures["stable_days"]
+    text = f"stable days: {stable} of {days}"
+    if figures["unstable"]:
+        text += f" ({figures['unstable']})"
+    return text, stable >= days
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--prometheus")
+    parser.add_argument("--history")
+    parser.add_argument("--days", type=int, default=7)
+    parser.add_argument("--stage", choices=STAGES, default="100")
+    parser.add_argument("--deployment", default="")
+    parser.add_argument("--now", help="instead of the present moment, as 2026-01-31T12:00:00Z")
+    flags = parser.parse_args()
+    now = datetime.datetime.now(datetime.timezone.utc)
+    if flags.now:
+        now = datetime.datetime.fromisoformat(flags.now.replace("Z", "+00:00"))
+    try:
+        if flags.prometheus:
+            figures = figures_prometheus.read(flags.prometheus, flags.days, now, flags.deployment)
+        else:
+            figures = figures_history.read(flags.history, flags.days, now)
+    except (OSError, ValueError) as error:
+        sys.exit(f"criteria.py: {flags.prometheus or flags.history}: {error}")
+    verdicts = judge(figures, flags.days, flags.stage)
+    for text, met in verdicts:
+        print(f"{'met    ' if met else 'NOT MET'} {text}")
+    return 0 if all(met for _, met in verdicts) else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

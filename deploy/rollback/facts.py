@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""One fact out of a JSON document on standard input, for the shell: facts.py NAME
+
+Prints nothing, with exit code 0, when the document does not say.
+"""
+
+import json
+import sys
+
+REDUCED = {"FP16", "BF16", "MIXED_FP16", "MIXED_BF16", "AUTO"}
+
+
+def mode_of(job):
+    return job.get("precision", {}).get("mode", "").removeprefix("PRECISION_MODE_")
+
+
+def state_of(job):
+    return job.get("state", "").removeprefix("JOB_STATE_")
+
+
+def word(value):
+    return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
+
+
+FACTS = {
+    # /api/training/status
+    "fp16-enabled": lambda d: word(d.get("fp16_enabled_runtime")),
+    "fp16-reason": lambda d: word(d.get("fp16_reason")),
+    "ready": lambda d: word(d.get("readiness", {}).get("ready")),
+    # genesisctl jobs: ids of those that train in reduced precision.
+    "reduced-jobs": lambda d: "\n".join(job["id"] for job in d.get("jobs", [])
+                                        if mode_of(job) in REDUCED),
+    # genesisctl job ID
+    "state": lambda d: state_of(d),
+    "mode": lambda d: mode_of(d),
+    "checkpoints": lambda d: "\n".join(each["id"] for each in d.get("checkpoints", [])),
+    # genesisctl precision
+    "policy-allows": lambda d: word(d.get("policy", {}).get("reduced_precision_allowed")),
+}
+
+if __name__ == "__main__":
+    try:
+        document = json.load(sys.stdin)
+    except ValueError as error:
+        sys.exit(f"facts.py {sys.argv[1]}: no JSON was answered: {error}")
+    print(FACTS[sys.argv[1]](document))

@@ -1,0 +1,104 @@
+"""The figures of criteria.py from the CSV of `genesisctl history --csv`."""
+
+import collections
+import csv
+import datetime
+import math
+
+NEEDED = ("timestamp", "job_id", "loss", "baseline_loss", "fp16_steps", "overflow_steps", "state")
+# What another daemon or an older one wrote with a space instead of the T.
+FORMATS = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S")
+
+
+def moment(text):
+    plain = text.replace("Z", "").split("+")[0].split(".")[0]
+    for form in FORMATS:
+        try:
+            return datetime.datetime.strptime(plain, form).replace(tzinfo=datetime.timezone.utc)
+        except ValueError:
+            continue
+    raise ValueError(f"the timestamp {text!r} is none; accepted: 2026-01-31 12:00:00 or 2026-01-31T12:00:00Z")
+
+
+def number(text):
+    """None for an empty field; NaN stays NaN."""
+    return float(text) if text else None
+
+
+def rows_of(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        missing = [name for name in NEEDED if name not in (reader.fieldnames or [])]
+        if missing:
+            raise ValueError(f"lacks the columns {', '.join(missing)}; it is not what "
+                             "`genesisctl history --csv` prints")
+        yield from reader
+
+
+class Day:
+    """What happened from midnight to midnight, counted back from now."""
+
+    def __init__(self):
+        self.rows = 0
+        self.ended = {}
+        self.not_finite = 0
+        self.deviations = []
+
+    def add(self, row):
+        self.rows += 1
+        state = row["state"].removeprefix("JOB_STATE_").upper()
+        if state in ("SUCCEEDED", "FAILED"):
+            self.ended[row["job_id"]] = state
+        loss, baseline = number(row["loss"]), number(row["baseline_loss"])
+        if loss is not None and not math.isfinite(loss):
+            self.not_finite += 1
+        elif loss is not None and baseline and (number(row["fp16_steps"]) or 0) > 0:
+            self.deviations.append(abs(loss - baseline) / baseline)
+
+    def succeeded(self):
+        return sum(state == "SUCCEEDED" for state in self.ended.values())
+
+    def trouble(self):
+        """Why the day does not count as stable; "" when it does."""
+        if not self.rows:
+            return "no figures"
+        if self.not_finite:
+            return f"{self.not_finite} losses were NaN or Inf"
+        if self.ended and self.succeeded() / len(self.ended) <= 0.5:
+            return f"{len(self.ended) - self.succeeded()} of {len(self.ended)} jobs failed"
+        return ""
+
+
+def read(path, days, now):
+    by_day = [Day() for _ in range(days)]
+    steps = collections.defaultdict(lambda: (0.0, 0.0))
+    for row in rows_of(path):
+        age = (now - moment(row["timestamp"])).total_seconds()
+        index = int(age // 86400)
+        if age < 0 or index >= days:
+            continue
+        by_day[index].add(row)
+        # Counters of the job: its largest are its last.
+        made, skipped = steps[row["job_id"]]
+        steps[row["job_id"]] = (max(made, number(row["fp16_steps"]) or 0),
+                                max(skipped, number(row["overflow_steps"]) or 0))
+    return summary(by_day, steps)
+
+
+def summary(by_day, steps):
+    ended = {job: state for day in reversed(by_day) for job, state in day.ended.items()}
+    made = sum(each[0] for each in steps.values())
+    skipped = sum(each[1] for each in steps.values())
+    # One step's loss is noise; the mean of a day is not.
+    deviations = [sum(day.deviations) / len(day.deviations) for day in by_day if day.deviations]
+    troubles = [f"{index} days ago: {day.trouble()}" for index, day in enumerate(by_day) if day.trouble()]
+    return {
+        "jobs_ended": len(ended),
+        "success_rate": (sum(state == "SUCCEEDED" for state in ended.values()) / len(ended)
+                         if ended else None),
+        "reduced_steps": made,
+        "overflow_rate": skipped / made if made else None,
+        "loss_deviation": max(deviations) if deviations else None,
+        "stable_days": len(by_day) - len(troubles),
+        "unstable": "; ".join(troubles[:3]),
+    }

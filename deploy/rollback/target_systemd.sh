@@ -1,0 +1,98 @@
+# A host with genesis-trainer.service, whose environment is /etc/genesis/environment.
+# shellcheck shell=bash disable=SC2034  # Read by the procedures.
+
+UNIT=genesis-trainer.service
+STANDALONE='genesis-worker@*.service'
+DEFAULT_HTTP=http://127.0.0.1:8080
+DEFAULT_SERVER=127.0.0.1:50051
+REMOTE=''
+
+target_name() { say "$UNIT, $ENVIRONMENT_FILE"; }
+
+target_found() { [ -d /run/systemd/system ] && systemctl cat "$UNIT" >/dev/null 2>&1; }
+
+target_check() {
+  target_found || fail "--target systemd: there is no $UNIT here; install the package, or name another --target"
+  [ -n "$DRY_RUN" ] || [ "$(id -u)" = 0 ] || fail "changing $UNIT needs root; run it with sudo"
+}
+
+target_inside() { "$@"; }
+
+# The last line of a variable wins, as systemd reads it.
+target_gate() {
+  sed -n 's/^[[:space:]]*ENABLE_FP16_TRAINING=//p' "$ENVIRONMENT_FILE" 2>/dev/null | tail -n 1 | tr -d "\"'"
+}
+
+append_to_environment() {
+  mkdir -p "$(dirname "$ENVIRONMENT_FILE")"
+  # A last line without its end would swallow ours.
+  if [ -s "$ENVIRONMENT_FILE" ] && [ -n "$(tail -c 1 "$ENVIRONMENT_FILE")" ]; then say >>"$ENVIRONMENT_FILE"; fi
+  say "$1" >>"$ENVIRONMENT_FILE"
+  sync "$ENVIRONMENT_FILE"
+}
+
+target_set_gate() {
+  run append_to_environment "ENABLE_FP16_TRAINING=$1"
+}
+
+target_restart() {
+  run systemctl restart "$UNIT"
+  if [ -n "$(systemctl list-units --no-legend --state=active "$STANDALONE" 2>/dev/null)" ]; then
+    run systemctl restart "$STANDALONE"
+  fi
+}
+
+# Nothing is checkpointed; jobs go on from their last checkpoint.
+target_kill() { run systemctl kill --signal=KILL "$UNIT"; }
+
+target_running() { systemctl is-active "$UNIT"; }
+
+target_log() { tail -n "$1" "$LOG_FILE"; }
+
+target_log_hint() { say "$LOG_FILE and: journalctl -u $UNIT"; }
+
+# What only this kind of target has, into the folder $1.
+target_collect() {
+  collect "$1/systemctl-status.txt" systemctl --no-pager --full status "$UNIT"
+  collect "$1/systemctl-show.txt" systemctl --no-pager show "$UNIT"
+  collect "$1/journal.txt" journalctl --no-pager --unit "$UNIT" --since "24 hours ago"
+  collect "$1/environment.txt" redacted "$ENVIRONMENT_FILE"
+  local file
+  for file in "$(dirname "$LOG_FILE")"/*.log; do
+    if [ -e "$file" ]; then collect "$1/logs/${file##*/}" cat "$file"; fi
+  done
+  if [ -e /var/log/syslog ]; then collect "$1/logs/syslog" cat /var/log/syslog; fi
+}
+
+# A host is one part of a fleet. What it had before stands in the environment file, as a comment.
+CANARY_MARK='# rollback.sh canary: ENABLE_FP16_TRAINING was '
+
+target_canary_start() {
+  run append_to_environment "$CANARY_MARK$(target_gate)"
+  run append_to_environment ENABLE_FP16_TRAINING=false
+  run append_to_environment GENESIS_DEPLOYMENT=canary
+  GATE=false
+  target_restart
+}
+
+target_canary_wait() { wait_until_ready; }
+
+target_canary_verify() { verify_fp32; }
+
+target_canary_promote() {
+  run append_to_environment ENABLE_FP16_TRAINING=false
+  run append_to_environment GENESIS_DEPLOYMENT=stable
+  GATE=false
+  target_restart
+}
+
+target_canary_abort() {
+  local before
+  before=$(sed -n "s/^$CANARY_MARK//p" "$ENVIRONMENT_FILE" 2>/dev/null | tail -n 1)
+  grep -qs "^$CANARY_MARK" "$ENVIRONMENT_FILE" ||
+    fail "$ENVIRONMENT_FILE has no trace of a canary that was started here; nothing was changed"
+  GATE=${before:-false}
+  run append_to_environment "ENABLE_FP16_TRAINING=$GATE"
+  run append_to_environment GENESIS_DEPLOYMENT=stable
+  target_restart
+}

@@ -1,0 +1,612 @@
+"""The drills of docs/rollback.md: under a real systemd as the package installs it; on Kubernetes and Compose against
+fakes that know which names there are and start and stop a real daemon as told."""
+
+import datetime
+import json
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import tarfile
+import tempfile
+import unittest
+
+from machine import Service  # First: it finds the harness.
+from harness import BIN, LONG, SOURCE, clean_environment, wait_for
+
+ROLLBACK = SOURCE / "deploy" / "rollback.sh"
+FAKES = pathlib.Path(__file__).resolve().parent / "fakes"
+EMULATED = ("ENABLE_FP16_TRAINING=true", "GENESIS_PRECISION_CPU_FALLBACK=emulate")
+
+
+def job(steps):
+    return f"""
+model: {{world_model: {{hidden_size: 32, latent_size: 16}}}}
+dataset:
+  synthetic:
+    trajectories: {{episodes: 32, episode_length: 32, observation_size: 8, action_size: 2}}
+training: {{max_steps: {steps}, batch_size: 32}}
+precision:
+  mode: MIXED_FP16
+  watchdog: {{slowdown: {{action: "OFF"}}, divergence: {{action: "OFF"}}}}
+"""
+
+
+def steps_of(output):
+    """[(seconds since the beginning, text)] of the steps that were printed."""
+    return [(float(seconds), text) for seconds, text in
+            re.findall(r"^\[ *([0-9.]+) s\] \d+/\d+ (.*)$", output, re.MULTILINE)]
+
+
+def in_order(test, output, texts):
+    at = 0
+    for text in texts:
+        found = output.find(text, at)
+        test.assertGreaterEqual(found, 0, f"{text!r} after {output[:at]!r} in\n{output}")
+        at = found + len(text)
+
+
+class Systemd(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.machine = Service()
+        cls.addClassCleanup(cls.machine.stop)
+
+    def setUp(self):
+        self.machine.run("rm -rf /tmp/pm*")
+        self.machine.environment(*EMULATED)
+
+    def tearDown(self):
+        jobs = json.loads(self.machine.run("genesisctl --output json jobs").stdout)["jobs"]
+        for each in jobs:
+            self.machine.run(f"genesisctl cancel --now {each['id']}", check=False)
+
+    def start_reduced(self, job_id, steps=100000000):
+        self.machine.train(job_id, job(steps))
+        found = self.machine.wait_for_step(job_id, 5)
+        self.assertEqual(found["precision"]["mode"], "PRECISION_MODE_MIXED_FP16")
+
+    def test_emergency(self):
+        self.start_reduced("storm")
+        done = self.machine.run("genesis-rollback emergency --yes --output /tmp/pm "
+                                "--reason 'overflow rate 45 %' --dashboard http://grafana/d/1")
+        in_order(self, done.stdout, [
+            "What the daemon says now", "Gate shut", "echo 'ENABLE_FP16_TRAINING=false' >> /etc/genesis/environment", "Restart in FP32",
+            "systemctl restart genesis-trainer.service", "ready:", "Verify FP32", "ok      service: active",
+            "FP16 training disabled - using FP32", "fp16_enabled: False", "fp16_enabled_runtime: false",
+            "genesis_reduced_precision_enabled: 0", "jobs in reduced precision: none",
+            "SUCCEEDED in FP32", "Done in"])
+        self.assertNotIn("FAILED", done.stdout)
+        # What the seeds promise in 5 minutes.
+        recovered = float(re.search(r"in FP32 ([0-9.]+) s after", done.stdout).group(1))
+        print(f"\nemergency on a real systemd: in FP32 after {recovered} s")
+        self.assertLess(recovered, 60)
+        # No step was lost, and the rest is in FP32.
+        log = self.machine.log()
+        stopped = int(re.findall(r"job storm: stopped at step (\d+)", log)[-1])
+        self.assertIn(f"at step {stopped}", wait_for("the job to go on", lambda: next(
+            (line for line in self.machine.log().splitlines()
+             if "job storm: resumed from" in line), None)))
+        self.assertEqual(self.machine.wait_for_step("storm", stopped + 5)["precision"]["mode"],
+                         "PRECISION_MODE_FP32")
+        # And stays so.
+        self.machine.run("systemctl restart genesis-orchestrator")
+        self.machine.run("genesis-rollback verify")
+        self.check_post_mortem()
+
+    def check_post_mortem(self):
+        files = self.machine.run("cd /tmp/pm && find . -type f").stdout.split()
+        for each in ("./before/metrics.txt", "./before/status.json", "./after/metrics.txt",
+                     "./details/logs/orchestrator.log", "./details/journal.txt", "./details/settings.txt",
+                     "./details/environment.txt", "./incident.txt"):
+            self.assertIn(each, files)
+        self.assertTrue(json.loads(self.machine.read("/tmp/pm/before/status.json"))
+                        ["fp16_enabled_runtime"])
+        packed = self.machine.run("tar tzf /tmp/pm.tar.gz").stdout
+        self.assertIn("pm/incident.txt", packed)
+        incident = self.machine.read("/tmp/pm/incident.txt")
+        self.assertIn("SUBJECT: [P0] Genesis FP16 Training Rollback - Action Required", incident)
+        self.assertIn("IMPACT: overflow rate 45 %", incident)
+        self.assertIn("(1 ran, 1 of them in reduced precision)", incident)
+        self.assertRegex(incident, r"Overflow rate: \d+\.\d%")
+        self.assertRegex(incident, r"Throughput: [\d,]+ samples/s")
+        self.assertIn("STATUS: FP32 mode confirmed", incident)
+        self.assertIn("CURRENT STATUS: http://grafana/d/1", incident)
+
+    def test_emergency_by_force_kills_what_does_not_stop(self):
+        self.start_reduced("stuck")
+        # A worker that does not answer SIGTERM would take the drain's 20 s.
+        self.machine.run("pkill -STOP -f ^/usr/lib/genesis/genesis-worker")
+        done = self.machine.run("genesis-rollback emergency --force --yes --output /tmp/pm")
+        in_order(self, done.stdout, ["systemctl kill --signal=KILL", "systemctl restart", "Done in"])
+        self.assertIn("killed; they go on from their last checkpoint",
+                      self.machine.read("/tmp/pm/incident.txt"))
+
+    def test_a_dry_run_changes_nothing(self):
+        before = self.machine.property("MainPID")
+        environment = self.machine.read("/etc/genesis/environment")
+        for words in ("emergency", "emergency --force", "gradual", "canary start"):
+            done = self.machine.run(f"genesis-rollback {words} --dry-run --output /tmp/pm")
+            self.assertIn("+ systemctl restart genesis-trainer.service", done.stdout)
+            self.assertIn("Nothing was changed.", done.stdout)
+        self.assertEqual(self.machine.property("MainPID"), before)
+        self.assertEqual(self.machine.read("/etc/genesis/environment"), environment)
+        self.assertEqual(self.machine.run("ls -d /tmp/pm*", check=False).stdout, "")
+
+    def test_nothing_is_done_without_a_word(self):
+        before = self.machine.property("MainPID")
+        done = self.machine.run("genesis-rollback emergency --output /tmp/pm", check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("nobody is at a terminal", done.stderr)
+        for typed, code in (("yes", 1), ("rollback", 0)):
+            # script(1) is a terminal.
+            done = self.machine.run(f"script -qec 'genesis-rollback emergency --output /tmp/pm' /dev/null",
+                                    stdin=typed + "\n", check=False)
+            self.assertEqual(done.returncode, code, done.stdout)
+            self.assertEqual(self.machine.property("MainPID") == before, code == 1)
+        self.assertIn("Done in", done.stdout)
+
+    def test_verify_tells_when_it_is_not_fp32(self):
+        self.start_reduced("reduced")
+        done = self.machine.run("genesis-rollback verify", check=False)
+        self.assertEqual(done.returncode, 1)
+        for text in ("FAILED  log", "FAILED  /api/training/status fp16_enabled_runtime: true",
+                     "FAILED  /metrics genesis_reduced_precision_enabled: 1",
+                     "FAILED  jobs in reduced precision: reduced", "SUCCEEDED in MIXED_FP16"):
+            self.assertIn(text, done.stdout)
+
+    def test_verify_tells_when_nothing_runs(self):
+        self.machine.run("systemctl stop genesis-trainer")
+        done = self.machine.run("genesis-rollback verify", check=False)
+        self.machine.run("systemctl start genesis-trainer")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("FAILED  service: inactive", done.stdout)
+
+    def test_gradual(self):
+        self.start_reduced("running", 600)
+        with self.in_background("genesis-rollback gradual --yes --output /tmp/pm") as finish:
+            wait_for("the policy", lambda: not json.loads(self.machine.run(
+                "genesisctl --output json precision").stdout)["reduced_precision_enabled"])
+            self.machine.train("later", job(50))
+            done = finish()
+        in_order(self, done, [
+            "New attempts in FP32", "genesisctl", "precision disable --running new-attempts",
+            "ENABLE_FP16_TRAINING=false", "Wait for the jobs", "1 left: running", "none is left",
+            "systemctl restart genesis-trainer.service", "precision allow", "SUCCEEDED in FP32", "Done in"])
+        running, later = self.machine.job("running"), self.machine.job("later")
+        # To its end in FP16, with no restart; the one submitted meanwhile in FP32.
+        self.assertEqual((running["state"], running["precision"]["mode"], running.get("restarts", 0)),
+                         ("JOB_STATE_SUCCEEDED", "PRECISION_MODE_MIXED_FP16", 0))
+        self.assertEqual(running["progress"]["reduced_precision_steps"], "600")
+        self.assertEqual(later["precision"]["mode"], "PRECISION_MODE_FP32")
+        # One line opens the gate again: the policy was taken back.
+        self.machine.run("echo ENABLE_FP16_TRAINING=true >> /etc/genesis/environment && "
+                         "systemctl restart genesis-trainer")
+        self.assertTrue(json.loads(self.machine.run("genesisctl --output json precision").stdout)
+                        ["reduced_precision_enabled"])
+        self.assertIn("[P2] Genesis FP16 Gradual Rollback", self.machine.read("/tmp/pm/incident.txt"))
+
+    def in_background(self, command):
+        machine = self.machine
+
+        class Background:
+            def __enter__(self):
+                machine.run(f"({command}; echo code $?) > /tmp/pm-output 2>&1 &")
+                return self.finish
+
+            @staticmethod
+            def finish():
+                return wait_for(command, lambda: "\ncode " in machine.read("/tmp/pm-output") and
+                                machine.read("/tmp/pm-output"))
+
+            def __exit__(self, *_):
+                self.finish()
+
+        return Background()
+
+    def test_gradual_does_not_wait_for_ever(self):
+        self.start_reduced("endless")
+        done = self.machine.run("genesis-rollback gradual --yes --wait-minutes 0 --output /tmp/pm")
+        self.assertIn("0 minutes are over; these are checkpointed at the restart and go on in FP32: endless",
+                      done.stdout)
+        self.assertIn("SUCCEEDED in FP32", done.stdout)
+
+    def test_canary(self):
+        done = self.machine.run("genesis-rollback canary start --yes")
+        self.assertIn("SUCCEEDED in FP32", done.stdout)
+        self.assertIn('genesis_ready{deployment="canary"} 1',
+                      self.machine.run("curl -fsS 127.0.0.1:8080/metrics").stdout)
+        self.machine.run("genesis-rollback canary abort --yes")
+        metrics = self.machine.run("curl -fsS 127.0.0.1:8080/metrics").stdout
+        self.assertIn('genesis_reduced_precision_enabled{deployment="stable"} 1', metrics)
+        self.machine.run("genesis-rollback canary start --yes --no-probe")
+        self.machine.run("genesis-rollback canary promote --yes")
+        metrics = self.machine.run("curl -fsS 127.0.0.1:8080/metrics").stdout
+        self.assertIn('genesis_reduced_precision_enabled{deployment="stable"} 0', metrics)
+
+    def test_re_enable_refuses_and_allows(self):
+        self.machine.environment("ENABLE_FP16_TRAINING=false", EMULATED[1])
+        before = self.machine.property("MainPID")
+        for name, code in (("bad", 3), ("good", 0)):
+            self.machine.run(f"cat > /tmp/{name}.csv", stdin=history(good=name == "good"))
+            done = self.machine.run(
+                f"genesis-rollback re-enable --yes --history /tmp/{name}.csv --now {NOW}", check=False)
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+            self.assertEqual(self.machine.property("MainPID") == before, code == 3)
+        self.assertIn("met     training success rate: 100.00%, needs more than 98%", done.stdout)
+        self.assertTrue(json.loads(self.machine.run("genesisctl --output json precision").stdout)
+                        ["reduced_precision_enabled"])
+
+
+NOW = "2026-03-10T00:00:00Z"
+COLUMNS = ("timestamp,job_id,step,mode,loss,baseline_loss,loss_scale,training_steps,fp16_steps,"
+           "overflow_steps,overflow_rate,fp16_enabled,memory_allocated_bytes,samples_per_second,state")
+
+
+def history(good=True, days=7, **changed):
+    """What genesisctl history --csv prints of a canary: four jobs a day."""
+    what = {"overflow": 4 if good else 80, "loss": 0.102 if good else 0.13,
+            "failed_every": 1000 if good else 10, "nan_day": None, "space": " ", **changed}
+    lines = [COLUMNS]
+    number = 0
+    for day in range(days):
+        for hour in (1, 7, 13, 19):
+            number += 1
+            moment = f"2026-03-{9 - day:02d}{what['space']}{hour:02d}:30:00"
+            state = "FAILED" if number % what["failed_every"] == 0 else "SUCCEEDED"
+            loss = "nan" if day == what["nan_day"] and hour == 7 else what["loss"]
+            for step, ended in ((500, "RUNNING"), (1000, state)):
+                lines.append(f"{moment},job-{number},{step},MIXED_FP16,{loss},0.1,65536,{step},{step},"
+                             f"{what['overflow'] * step // 1000},,1,,900,{ended}")
+    return "\n".join(lines) + "\n"
+
+
+class Criteria(unittest.TestCase):
+    """re-enable's figures, from the history and from a Prometheus."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="genesis-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def judge(self, *arguments):
+        return subprocess.run(
+            ["python3", SOURCE / "deploy" / "rollback" / "criteria.py", "--now", NOW, *arguments],
+            capture_output=True, text=True, timeout=LONG, check=False)
+
+    def judge_history(self, text, *arguments):
+        path = self.folder / "history.csv"
+        path.write_text(text)
+        return self.judge("--history", path, *arguments)
+
+    def test_all_met(self):
+        for space in (" ", "T"):
+            done = self.judge_history(history(space=space))
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertEqual(done.stdout.splitlines(), [
+                "met     training success rate: 100.00%, needs more than 98% (28 jobs ended)",
+                "met     overflow rate: 0.40%, needs less than 5% (28000 steps in reduced precision)",
+                "met     loss against the FP32 baseline: 2.00%, needs less than 5% "
+                "(the largest deviation of a day)",
+                "met     stable days: 7 of 7"])
+
+    def test_each_criterion_refuses_with_its_figure(self):
+        for changed, said in (
+                ({"failed_every": 20}, "NOT MET training success rate: 96.43%"),
+                ({"overflow": 51}, "NOT MET overflow rate: 5.10%"),
+                ({"loss": 0.106}, "NOT MET loss against the FP32 baseline: 6.00%"),
+                ({"nan_day": 3}, "NOT MET stable days: 6 of 7 (3 days ago: 2 losses were NaN or Inf)"),
+                ({"days": 6}, "NOT MET stable days: 6 of 7 (6 days ago: no figures)")):
+            done = self.judge_history(history(**changed))
+            self.assertEqual(done.returncode, 3, done.stdout)
+            self.assertIn(said, done.stdout)
+            self.assertEqual(done.stdout.count("NOT MET"), 1, done.stdout)
+
+    def test_no_history_is_a_refusal_and_a_wrong_file_an_error(self):
+        done = self.judge_history(COLUMNS + "\n")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("training success rate: not measured", done.stdout)
+        done = self.judge_history("a,b\n1,2\n")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("lacks the columns timestamp, job_id", done.stderr)
+
+    def test_staging_does_not_need_what_only_it_measures(self):
+        fp32 = history().replace("MIXED_FP16", "FP32")
+        fp32 = re.sub(r"(,\d+),\d+,\d+,,1,", r"\1,0,0,,0,", fp32)
+        self.assertEqual(self.judge_history(fp32, "--stage", "staging").returncode, 0)
+        done = self.judge_history(fp32, "--stage", "canary")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("NOT MET overflow rate: not measured", done.stdout)
+
+    # Per hour: jobs ended, succeeded, steps, skipped; then loss and baseline.
+    def prometheus(self, *, hours=9 * 24, failures=0.0, overflow=0.004, loss=0.102, fallback_hour=None):
+        """A real Prometheus with a history written by the rule's own tool."""
+        end = datetime.datetime(2026, 3, 10, tzinfo=datetime.timezone.utc).timestamp()
+        series = {name: [] for name in (
+            "genesis_training_total", "genesis_training_success_total", "genesis_fp16_training_steps_total",
+            "genesis_fp16_overflow_steps_total", "genesis_training_loss", "genesis_fp32_baseline_loss",
+            "genesis_ready", 'genesis_precision_changes_total{trigger="overflow"}')}
+        for minute in range(0, hours * 60 + 1, 5):
+            hour, moment = minute / 60, end - hours * 3600 + minute * 60
+            values = (10 * hour, 10 * hour * (1 - failures), 1000 * hour, 1000 * hour * overflow, loss, 0.1, 1,
+                      1 if fallback_hour is not None and hour >= fallback_hour else 0)
+            for name, value in zip(series, values):
+                series[name].append(f"{self.labelled(name)} {value} {moment:.0f}")
+        text = []
+        for name, lines in series.items():
+            plain = name.split("{")[0]
+            kind = "counter" if plain.endswith("_total") else "gauge"
+            text += [f"# TYPE {plain.removesuffix('_total')} {kind}", *lines]
+        (self.folder / "metrics").write_text("\n".join(text) + "\n# EOF\n")
+        tools = pathlib.Path(os.environ["GENESIS_PROMETHEUS"])
+        subprocess.run([tools / "promtool", "tsdb", "create-blocks-from", "openmetrics",
+                        self.folder / "metrics", self.folder / "tsdb"], check=True, timeout=LONG,
+                       stdout=subprocess.DEVNULL)
+        (self.folder / "prometheus.yml").write_text("{}\n")
+        port = free_port()
+        server = subprocess.Popen(
+            [tools / "prometheus", f"--config.file={self.folder}/prometheus.yml",
+             f"--storage.tsdb.path={self.folder}/tsdb", "--storage.tsdb.retention.time=10y",
+             f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL)
+        self.addCleanup(server.wait, LONG)
+        self.addCleanup(server.terminate)
+        url = f"http://127.0.0.1:{port}"
+        wait_for("Prometheus", lambda: subprocess.run(
+            ["curl", "-fs", f"{url}/-/ready"], stdout=subprocess.DEVNULL, check=False).returncode == 0)
+        return url
+
+    @staticmethod
+    def labelled(name):
+        plain, _, rest = name.partition("{")
+        return plain + '{deployment="canary"' + ("," + rest if rest else "}")
+
+    def test_prometheus_all_met(self):
+        url = self.prometheus()
+        done = self.judge("--prometheus", url, "--deployment", "canary")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for text in ("success rate: 100.00%", "overflow rate: 0.40%", "baseline: 2.00%", "7 of 7"):
+            self.assertIn(text, done.stdout)
+        # Another deployment has no figures, and that is a refusal.
+        done = self.judge("--prometheus", url, "--deployment", "stable")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("stable days: 0 of 7", done.stdout)
+        done = subprocess.run([ROLLBACK.parent / "rollback" / "compare.py", "--prometheus", url, "--now", NOW],
+                              capture_output=True, text=True, check=True, timeout=LONG)
+        self.assertRegex(done.stdout, r"training success rate +100.00% +not measured")
+
+    def test_prometheus_each_refusal(self):
+        done = self.judge("--prometheus", self.prometheus(
+            failures=0.03, overflow=0.06, loss=0.11, fallback_hour=7.5 * 24))
+        self.assertEqual(done.returncode, 3, done.stderr)
+        for text in ("NOT MET training success rate: 97.00%", "NOT MET overflow rate: 6.00%",
+                     "NOT MET loss against the FP32 baseline: 10.00%",
+                     "NOT MET stable days: 6 of 7 (1 days ago: 1 jobs fell back)"):
+            self.assertIn(text, done.stdout)
+
+    def test_prometheus_that_watched_too_short(self):
+        done = self.judge("--prometheus", self.prometheus(hours=4 * 24))
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("stable days: 4 of 7", done.stdout)
+
+    def test_prometheus_that_does_not_answer(self):
+        done = self.judge("--prometheus", f"http://127.0.0.1:{free_port()}")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("Connection refused", done.stderr)
+
+
+def free_port():
+    with socket.socket() as each:
+        each.bind(("127.0.0.1", 0))
+        return each.getsockname()[1]
+
+
+class Faked(unittest.TestCase):
+    """A service whose manager is a fake, and whose daemon is not."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="genesis-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.ports = {"grpc": free_port(), "http": free_port()}
+        self.write_state({})
+        self.environment = clean_environment({
+            "FAKE_STATE": str(self.folder), "GENESIS_BIN": str(BIN), "PYTHONPATH": str(FAKES),
+            "PATH": f"{FAKES}:{os.environ['PATH']}"})
+        self.addCleanup(self.end_daemon)
+
+    def write_state(self, state):
+        (self.folder / "state.json").write_text(json.dumps({"ports": self.ports, **state}))
+
+    def state(self):
+        return json.loads((self.folder / "state.json").read_text())
+
+    def calls(self):
+        return [" ".join(json.loads(line)) for line in (self.folder / "calls").read_text().splitlines()]
+
+    def end_daemon(self):
+        subprocess.run(["python3", "-c", "import fake_service as f; f.stop()"], env=self.environment,
+                       check=True, timeout=LONG)
+
+    def start_daemon(self, environment):
+        subprocess.run(["python3", "-c", f"import fake_service as f; f.start({environment!r})"],
+                       env=self.environment, check=True, timeout=LONG)
+
+    def rollback(self, *words, code=0):
+        done = subprocess.run(
+            [ROLLBACK, *words, "--output", self.folder / "pm", "--http",
+             f"http://127.0.0.1:{self.ports['http']}", "--server", f"127.0.0.1:{self.ports['grpc']}"],
+            env=self.environment, capture_output=True, text=True, timeout=LONG, check=False,
+            stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def ctl(self, *words, stdin=None):
+        return json.loads(subprocess.run(
+            [BIN / "genesisctl", "--server", f"127.0.0.1:{self.ports['grpc']}", "--output", "json", *words],
+            input=stdin, capture_output=True, text=True, check=True, timeout=LONG).stdout)
+
+    def start_reduced(self, job_id, steps):
+        self.ctl("train", "--file", "-", "--job-id", job_id, stdin=job(steps))
+        wait_for("steps in FP16", lambda: int(self.ctl("job", job_id).get("progress", {}).get(
+            "reduced_precision_steps", 0)) > 5)
+
+    def changing(self):
+        """The calls that change something, in order."""
+        return [call for call in self.calls() if " exec " not in call and re.search(
+            r" (set env|rollout restart|patch|delete|label|apply|up|kill)\b", " " + call)]
+
+
+class Kubernetes(Faked):
+    def setUp(self):
+        super().setUp()
+        configmap = dict(each.split("=") for each in EMULATED)
+        self.write_state({
+            "configmap": configmap, "own": {}, "generation": 1, "canary": False, "labels": {},
+            "labelled": [], "manifests": str(SOURCE / "deploy" / "kubernetes")})
+        self.start_daemon(configmap)
+
+    def test_emergency(self):
+        self.start_reduced("storm", 100000000)
+        output = self.rollback("emergency", "--yes")
+        in_order(self, output, ["on kubernetes: deployment/genesis-orchestrator in namespace genesis",
+                                "ready:", "SUCCEEDED in FP32", "Done in"])
+        self.assertEqual(self.changing(), [
+            '--namespace genesis patch configmap genesis-config --type merge --patch '
+            '{"data":{"ENABLE_FP16_TRAINING":"false"}}',
+            "--namespace genesis set env deployment/genesis-orchestrator ENABLE_FP16_TRAINING=false",
+            "--namespace genesis rollout restart deployment/genesis-workers"])
+        state = self.state()
+        self.assertEqual((state["configmap"]["ENABLE_FP16_TRAINING"], state["own"]),
+                         ("false", {"ENABLE_FP16_TRAINING": "false"}))
+        with tarfile.open(self.folder / "pm.tar.gz") as archive:
+            self.assertIn("pm/details/deployment.yaml", archive.getnames())
+        self.assertEqual(self.ctl("job", "storm")["precision"]["mode"], "PRECISION_MODE_FP32")
+
+    def test_emergency_by_force(self):
+        self.rollback("emergency", "--yes", "--force")
+        in_order(self, "\n".join(self.changing()), [
+            "patch configmap", "delete pods -l app=genesis-training --force --grace-period=0", "set env"])
+
+    def test_a_gate_that_was_shut_is_restarted_all_the_same(self):
+        self.rollback("emergency", "--yes", "--no-probe")
+        (self.folder / "calls").unlink()
+        self.rollback("emergency", "--yes", "--no-probe")
+        self.assertIn("--namespace genesis rollout restart deployment/genesis-orchestrator",
+                      self.changing())
+
+    def test_gradual_restarts_only_when_the_jobs_have_ended(self):
+        self.start_reduced("running", 400)
+        output = self.rollback("gradual", "--yes")
+        in_order(self, output, ["precision disable --running new-attempts", "1 left: running",
+                                "none is left", "set env", "precision allow", "SUCCEEDED in FP32"])
+        ended = self.ctl("job", "running")
+        self.assertEqual((ended["state"], ended["progress"]["reduced_precision_steps"]),
+                         ("JOB_STATE_SUCCEEDED", "400"))
+
+    def test_canary(self):
+        manifests = self.folder / "manifests"
+        (manifests / "overlays" / "canary").mkdir(parents=True)
+        (manifests / "overlays" / "canary" / "kustomization.yaml").touch()
+        where = ("--yes", "--nodes", "worker-1 worker-2", "--manifests", str(manifests))
+        self.assertIn("FAILED", self.rollback("canary", "start", *where, code=1))
+        self.assertEqual(self.state()["labels"], {each: {"fp16": "disabled"} for each in ("worker-1", "worker-2")})
+        self.rollback("canary", "promote", *where)
+        self.assertEqual(self.changing(), [
+            "label nodes worker-1 worker-2 fp16=disabled --overwrite",
+            f"apply -k {manifests}/overlays/canary",
+            '--namespace genesis patch configmap genesis-config --type merge --patch '
+            '{"data":{"ENABLE_FP16_TRAINING":"false"}}',
+            "--namespace genesis set env deployment/genesis-orchestrator ENABLE_FP16_TRAINING=false",
+            "--namespace genesis rollout restart deployment/genesis-workers",
+            "--namespace genesis delete deployment/genesis-orchestrator-canary "
+            "service/genesis-orchestrator-canary --ignore-not-found",
+            "label nodes worker-1 worker-2 fp16-"])
+        self.assertIn("needs --nodes", self.rollback("canary", "abort", "--yes", code=2))
+
+    def test_re_enable(self):
+        self.rollback("emergency", "--yes", "--no-probe")
+        for name, code in (("bad", 3), ("good", 0)):
+            path = self.folder / f"{name}.csv"
+            path.write_text(history(good=name == "good"))
+            output = self.rollback("re-enable", "--yes", "--history", str(path), "--now", NOW, code=code)
+        self.assertIn("ok      /metrics genesis_reduced_precision_enabled: 1", output)
+        self.assertEqual(self.state()["configmap"]["ENABLE_FP16_TRAINING"], "true")
+
+    def test_another_namespace_is_named(self):
+        self.assertIn("kubectl finds no deployment/genesis-orchestrator in namespace elsewhere",
+                      self.rollback("status", "--target", "kubernetes", "--namespace", "elsewhere", code=1))
+
+    def test_a_token_goes_ahead_on_stdin(self):
+        token = self.folder / "token"
+        token.write_text("planted-secret\n")
+        self.environment["GENESIS_TOKEN_FILE"] = str(token)
+        self.assertIn("reduced precision:  enabled", self.rollback("status"))
+        self.assertNotIn("planted-secret", "\n".join(self.calls()))
+
+
+class Compose(Faked):
+    def setUp(self):
+        super().setUp()
+        self.write_state({"extra": {EMULATED[1].split("=")[0]: "emulate"}})
+        self.file = self.folder / "docker-compose.yml"
+        real = SOURCE / "docker-compose.yml"
+        self.file.write_text(real.read_text() if real.exists() else
+                             "services:\n  genesis-orchestrator:\n    image: genesis\n")
+        (self.folder / ".env").write_text("OTHER=1\nENABLE_FP16_TRAINING=true")
+        self.start_daemon(dict(each.split("=") for each in EMULATED))
+
+    def test_emergency(self):
+        output = self.rollback("emergency", "--yes", "--compose-file", str(self.file))
+        in_order(self, output, ["on compose", "Gate shut", "up --detach", "SUCCEEDED in FP32", "Done in"])
+        self.assertEqual((self.folder / ".env").read_text(), "OTHER=1\nENABLE_FP16_TRAINING=false\n")
+        self.assertEqual([each.split(" ", 2)[2] for each in self.changing()],
+                         ["up --detach --no-deps --force-recreate genesis-orchestrator"])
+
+    def test_gradual(self):
+        self.start_reduced("running", 400)
+        output = self.rollback("gradual", "--yes", "--compose-file", str(self.file))
+        in_order(self, output, ["precision disable", "none is left", "up --detach", "precision allow"])
+        self.assertEqual(self.ctl("job", "running")["state"], "JOB_STATE_SUCCEEDED")
+
+    def test_a_canary_is_refused(self):
+        self.assertIn("canary start needs a second service", self.rollback(
+            "canary", "start", "--yes", "--compose-file", str(self.file), code=2))
+
+    def test_a_dry_run_changes_nothing(self):
+        before = (self.folder / ".env").read_text()
+        output = self.rollback("emergency", "--dry-run", "--compose-file", str(self.file))
+        self.assertIn("Nothing was changed.", output)
+        self.assertEqual(self.changing(), [])
+        self.assertEqual((self.folder / ".env").read_text(), before)
+
+
+class Words(unittest.TestCase):
+    def refused(self, *words):
+        done = subprocess.run([ROLLBACK, *words], capture_output=True, text=True, timeout=LONG, check=False)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        return done.stderr
+
+    def test_what_cannot_be_meant_is_refused(self):
+        for words, said in (
+                (["now"], '"now" is no procedure; accepted: emergency, gradual, canary, status'),
+                (["emergency", "--severity", "P5"], '--severity is "P5"; accepted: P0 P1 P2'),
+                (["gradual", "--wait-minutes=soon"], '--wait-minutes is "soon"; accepted: a whole number'),
+                (["status", "--target", "vm"], '--target is "vm"; accepted: systemd kubernetes compose'),
+                (["status", "--output"], "--output needs a value"),
+                (["status", "--colour=red"], "--colour is no option"),
+                (["status", "twice"], '"twice" is one word too many')):
+            self.assertIn(said, self.refused(*words))
+
+    def test_the_shell_is_clean(self):
+        scripts = [ROLLBACK, *(ROLLBACK.parent / "rollback").glob("*.sh"), SOURCE / "deploy" / "package.sh",
+                   *(SOURCE / "deploy" / "package" / "debian").glob("p*"), SOURCE / "deploy/systemd/run-job",
+                   SOURCE / "deploy/package/genesis-worker", SOURCE / "deploy/package/completion.bash",
+                   pathlib.Path(__file__).parent / "boot_machine.sh"]
+        done = subprocess.run(["shellcheck", "--external-sources", *scripts], capture_output=True, text=True,
+                              timeout=LONG, cwd=SOURCE, check=False)
+        self.assertEqual(done.stdout, "")
+
+
+if __name__ == "__main__":
+    unittest.main()
