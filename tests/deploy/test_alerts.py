@@ -64,7 +64,7 @@ class Rules(unittest.TestCase):
         fires, silent = set(), set()
         for case in yaml.safe_load(TESTS.read_text())["tests"]:
             self.assertTrue(case["input_series"], case["name"])
-            for check in case["alert_rule_test"]:
+            for check in case.get("alert_rule_test", []):
                 self.assertTrue(case["name"].startswith(check["alertname"]), case["name"])
                 (fires if check["exp_alerts"] else silent).add(check["alertname"])
         self.assertEqual(fires, set(alerts()))
