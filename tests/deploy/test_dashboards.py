@@ -20,7 +20,7 @@ from monitor import Prometheus  # noqa: E402
 
 GRAFANA = DEPLOY / "grafana"
 PAGES = ("genesis-overview", "genesis-precision", "genesis-job", "genesis-devices")
-# Queries that name one of these cannot have data where no GPU is: they are only parsed.
+# Queries that name one of these have no data where no GPU is: a page of STAND_IN answers them.
 NEEDS_A_GPU = (
     "genesis_cuda_memory_allocated_bytes", "genesis_cuda_memory_peak_bytes",
     "genesis_cuda_memory_reserved_bytes", "genesis:cuda_memory:fp16_to_fp32_ratio",

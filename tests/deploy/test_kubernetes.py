@@ -7,6 +7,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import subprocess
 import tempfile
 import unittest
 
@@ -359,6 +360,11 @@ class Running(harness.DaemonTest):
             self.assertEqual(probe["scheme"], "HTTPS")
             harness.wait_for(kind, lambda: daemon.get(probe["path"]))
         self.assertIn("genesis_ready", daemon.get("/metrics"))
+        # The image's own check speaks TLS too.
+        health = subprocess.run([DEPLOY / "container" / "health.sh"], timeout=harness.LONG, env={
+            "PATH": os.environ["PATH"], "GENESIS_DATA_DIR": self.data_dir,
+            "GENESIS_TLS_CERTIFICATE_FILE": "set"})
+        self.assertEqual(health.returncode, 0)
         options = ["--tls-ca", str(self.root / "ca" / "ca.pem")]
         self.assertNotEqual(daemon.ctl(*options, "jobs", check=False).returncode, 0)
         token = secure.write_secret(self.root / "token", self.token)
