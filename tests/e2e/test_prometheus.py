@@ -79,10 +79,10 @@ class Prometheus(harness.DaemonTest):
         self.assertEqual(samples[0]["value"][1], str(100 * 64))
 
     def test_prometheus_is_given_the_open_metrics_that_it_asks_for(self):
-        daemon = self.start()
+        daemon = self.start("--workers-program", str(harness.FAKE_WORKER))
         self.start_prometheus(daemon.http)
-        daemon.train("scraped", spec(max_steps=20))
-        daemon.wait_for_end("scraped")
+        daemon.train("ok-1", spec())
+        daemon.wait_for_end("ok-1")
         # Only OpenMetrics writes whole bounds so.
         buckets = harness.wait_for(
             "a bucket in Prometheus",
@@ -97,7 +97,7 @@ class Prometheus(harness.DaemonTest):
         self.assertEqual(metadata["type"], "counter")
 
     def test_each_client_is_given_its_format_and_compression(self):
-        daemon = self.start()
+        daemon = self.start("--workers-program", str(harness.FAKE_WORKER))
 
         def get(**headers):
             request = urllib.request.Request(f"http://{daemon.http}/metrics", headers={
