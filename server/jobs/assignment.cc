@@ -191,7 +191,13 @@ void JobManager::OnTime() {
   // A quarantine may be over, or the first one in the queue may have waited long enough.
   const bool waits =
       table_.CountIn(training::v1::JOB_STATE_QUEUED) > 0 && pool_->counts().busy < pool_->slots();
-  if (waits || retry || !store_status().ok()) StartQueued();
+  const absl::Status store = store_status();
+  if (waits || retry || !store.ok()) StartQueued();
+  if (store.ok()) return;
+  // A checkpoint that cannot be recorded would leave them waiting until somebody frees some space.
+  for (const auto& [id, waiters] : std::exchange(checkpoint_waiters_, {})) {
+    for (const auto& answer : waiters) answer(store);
+  }
 }
 
 }  // namespace genesis

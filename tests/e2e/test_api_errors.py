@@ -196,14 +196,39 @@ class ErrorTable(harness.DaemonTest):
             self.assertEqual(answer.code, "RESOURCE_EXHAUSTED", answer)
             self.assertIn("queue.max_jobs", answer.text)
 
-    def test_a_full_disk_of_backups(self):
+    def mount(self, folder, size):
+        """A disk of its own, small enough to be filled."""
         as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+        subprocess.run([*as_root, "mount", "-t", "tmpfs", "-o", f"size={size},mode=777", "none",
+                        folder], check=True)
+        self.addCleanup(subprocess.run, [*as_root, "umount", "-l", folder], check=True)
+
+    def test_a_full_disk_keeps_no_checkpoint_call_waiting(self):
+        self.mount(self.data_dir, "64m")
+        daemon, grpc_api, http_api = self.connect()
+        self.train(grpc_api, "hold-1", "JOB_STATE_RUNNING")
+        filler = daemon.data_dir / "filler"
+        with contextlib.suppress(OSError), open(filler, "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+
+        def full():
+            answer = grpc_api.call("Train", {"spec": SPEC})
+            return answer.code == "RESOURCE_EXHAUSTED"
+
+        harness.wait_for("the refusal of a job", full)
+        for api in (grpc_api, http_api):
+            answer = api.call("Checkpoint", {"job_id": "hold-1"})
+            self.assertEqual(answer.code, "RESOURCE_EXHAUSTED", answer)
+        filler.unlink()
+        harness.wait_for("a checkpoint", lambda: grpc_api.call(
+            "Checkpoint", {"job_id": "hold-1"}).code == "OK")
+
+    def test_a_full_disk_of_backups(self):
         daemon, grpc_api, http_api = self.connect()
         backups = daemon.data_dir / "backups"
         backups.mkdir()
-        subprocess.run([*as_root, "mount", "-t", "tmpfs", "-o", "size=16k,mode=777", "none",
-                        backups], check=True)
-        self.addCleanup(subprocess.run, [*as_root, "umount", "-l", backups], check=True)
+        self.mount(backups, "16k")
         for api in (grpc_api, http_api):
             answer = api.call("BackupStore", {})
             self.assertEqual(answer.code, "RESOURCE_EXHAUSTED", answer)
