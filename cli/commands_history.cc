@@ -32,7 +32,8 @@ constexpr char kCsvHeader[] =
 // "7d"; InfiniteDuration for "all", nothing when it is neither.
 std::optional<absl::Duration> ParseAge(const std::string& text) {
   if (text == "all") return absl::InfiniteDuration();
-  if (text.size() < 2) return std::nullopt;
+  // Digits and one letter.
+  if (text.find_first_not_of("0123456789") != text.size() - 1) return std::nullopt;
   constexpr std::pair<char, int64_t> kUnits[] = {
       {'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}, {'w', 604800}};
   constexpr int64_t kMost = 1000000;

@@ -35,6 +35,11 @@ absl::StatusOr<VolumeFigures> ReadVolume(const std::string& folder) {
                        .size = (static_cast<int64_t>(stat.f_blocks) - kept) * block};
 }
 
+bool HasFigures(const GpuFigures& gpu) {
+  return gpu.memory_total_bytes || gpu.utilization_ratio || gpu.power_watts ||
+         gpu.temperature_celsius;
+}
+
 struct Sample {
   std::map<std::string, std::optional<VolumeFigures>> volumes;
   std::vector<GpuFigures> gpus;
@@ -96,7 +101,7 @@ class MachineMonitor::Sampler {
       if (nvml_ != nullptr && found != match_.found.end()) {
         figures = nvml_->Read(found->second, device);
       }
-      answers = answers || figures.memory_total_bytes.has_value();
+      answers = answers || HasFigures(figures);
       sample.gpus.push_back(std::move(figures));
     }
     // A driver that was exchanged answers nothing until it is loaded anew.

@@ -1,0 +1,70 @@
+#include "server/jobs/history_row.h"
+
+#include <gtest/gtest.h>
+
+#include "config/timestamp.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::HistoryRow;
+using training::v1::Job;
+
+const absl::Time kNow = absl::FromUnixSeconds(1'767'323'045);
+
+Job MakeJob(training::v1::PrecisionMode mode) {
+  Job job;
+  job.set_id("a");
+  job.set_state(training::v1::JOB_STATE_RUNNING);
+  job.mutable_precision()->set_mode(mode);
+  training::v1::Progress& progress = *job.mutable_progress();
+  progress.set_step(200);
+  progress.set_mode(mode);
+  progress.set_loss(0.5);
+  progress.set_loss_scale(1024);
+  progress.set_samples_per_second(99);
+  return job;
+}
+
+TEST(HistoryRowTest, OverflowsAreThoseOfReducedPrecision) {
+  Job job = MakeJob(training::v1::PRECISION_MODE_MIXED_FP16);
+  job.mutable_progress()->set_reduced_precision_steps(100);
+  job.mutable_progress()->set_skipped_steps(25);
+  job.mutable_progress()->set_baseline_loss(0.4);
+  const HistoryRow row = MakeHistoryRow(job, true, 4096, kNow);
+  EXPECT_EQ(FromTimestamp(row.time()), kNow);
+  EXPECT_EQ(row.training_steps(), 200);
+  EXPECT_EQ(row.fp16_steps(), 100);
+  EXPECT_EQ(row.overflow_steps(), 25);
+  EXPECT_EQ(row.overflow_rate(), 0.25);
+  EXPECT_EQ(row.loss_scale(), 1024);
+  EXPECT_EQ(row.baseline_loss(), 0.4);
+  EXPECT_EQ(row.memory_allocated_bytes(), 4096);
+  EXPECT_EQ(row.samples_per_second(), 99);
+  EXPECT_TRUE(row.fp16_enabled());
+}
+
+TEST(HistoryRowTest, AStepThatFp32SkipsIsNoOverflow) {
+  Job job = MakeJob(training::v1::PRECISION_MODE_FP32);
+  job.mutable_progress()->set_skipped_steps(3);
+  const HistoryRow row = MakeHistoryRow(job, false, std::nullopt, kNow);
+  EXPECT_EQ(row.overflow_steps(), 0);
+  EXPECT_FALSE(row.has_overflow_rate());
+  EXPECT_FALSE(row.has_loss_scale()) << "FP32 has none";
+  EXPECT_FALSE(row.has_memory_allocated_bytes());
+}
+
+TEST(HistoryRowTest, BeforeTheFirstStepNothingIsMeasured) {
+  Job job;
+  job.set_id("a");
+  job.set_state(training::v1::JOB_STATE_STARTING);
+  job.mutable_precision()->set_mode(training::v1::PRECISION_MODE_BF16);
+  const HistoryRow row = MakeHistoryRow(job, true, std::nullopt, kNow);
+  EXPECT_EQ(row.mode(), training::v1::PRECISION_MODE_BF16) << "what the attempt was given";
+  EXPECT_FALSE(row.has_loss());
+  EXPECT_FALSE(row.has_baseline_loss());
+  EXPECT_FALSE(row.has_samples_per_second());
+}
+
+}  // namespace
+}  // namespace genesis
