@@ -18,7 +18,8 @@ from harness import BIN, LONG, SOURCE, clean_environment, wait_for
 
 ROLLBACK = SOURCE / "deploy" / "rollback.sh"
 FAKES = pathlib.Path(__file__).resolve().parent / "fakes"
-EMULATED = ("ENABLE_FP16_TRAINING=true", "GENESIS_PRECISION_CPU_FALLBACK=emulate")
+EMULATED = ("ENABLE_FP16_TRAINING=true", "GENESIS_PRECISION_CPU_FALLBACK=emulate",
+            "GENESIS_HISTORY_INTERVAL_SECONDS=1")
 
 
 def job(steps):
@@ -70,6 +71,7 @@ class Systemd(unittest.TestCase):
 
     def test_emergency(self):
         self.start_reduced("storm")
+        wait_for("its history", lambda: "storm," in self.machine.run("genesisctl history --csv").stdout)
         done = self.machine.run("genesis-rollback emergency --yes --output /tmp/pm "
                                 "--reason 'overflow rate 45 %' --dashboard http://grafana/d/1")
         in_order(self, done.stdout, [
@@ -102,6 +104,11 @@ class Systemd(unittest.TestCase):
                      "./details/logs/orchestrator.log", "./details/journal.txt", "./details/settings.txt",
                      "./details/environment.txt", "./incident.txt"):
             self.assertIn(each, files)
+        # Everything that the rollback plan collects.
+        self.assertNotIn("./NOT_COLLECTED", files)
+        for name in ("history.csv", "fp16-stats.csv"):
+            self.assertRegex(self.machine.read(f"/tmp/pm/details/{name}"), r"storm,\d+,MIXED_FP16,")
+        self.assertIn("fp16_stats", self.machine.read("/tmp/pm/details/metrics-export.json"))
         self.assertTrue(json.loads(self.machine.read("/tmp/pm/before/status.json"))
                         ["fp16_enabled_runtime"])
         packed = self.machine.run("tar tzf /tmp/pm.tar.gz").stdout
@@ -227,8 +234,12 @@ class Systemd(unittest.TestCase):
         self.assertIn('genesis_reduced_precision_enabled{deployment="stable"} 0', metrics)
 
     def test_re_enable_refuses_and_allows(self):
-        self.machine.environment("ENABLE_FP16_TRAINING=false", EMULATED[1])
+        self.machine.environment("ENABLE_FP16_TRAINING=false", *EMULATED[1:])
         before = self.machine.property("MainPID")
+        # Its own history is of today.
+        done = self.machine.run("genesis-rollback re-enable --yes", check=False)
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"NOT MET stable days: [01] of 7 \(1 days ago: no figures")
         for name, code in (("bad", 3), ("good", 0)):
             self.machine.run(f"cat > /tmp/{name}.csv", stdin=history(good=name == "good"))
             done = self.machine.run(
@@ -256,7 +267,7 @@ def history(good=True, days=7, **changed):
             number += 1
             moment = f"2026-03-{9 - day:02d}{what['space']}{hour:02d}:30:00"
             state = "FAILED" if number % what["failed_every"] == 0 else "SUCCEEDED"
-            loss = "nan" if day == what["nan_day"] and hour == 7 else what["loss"]
+            loss = "" if day == what["nan_day"] and hour == 7 else what["loss"]
             for step, ended in ((500, "RUNNING"), (1000, state)):
                 lines.append(f"{moment},job-{number},{step},MIXED_FP16,{loss},0.1,65536,{step},{step},"
                              f"{what['overflow'] * step // 1000},,1,,900,{ended}")
