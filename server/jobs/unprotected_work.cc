@@ -15,8 +15,9 @@ void UnprotectedWork::Begin(const std::string& job_id, absl::Time now) {
 void UnprotectedWork::Adopt(const training::v1::Job& job) {
   // One that has not begun yet will tell when it does.
   if (job.state() == training::v1::JOB_STATE_STARTING) return;
-  since_[job.id()] = FromTimestamp(
-      job.has_latest_checkpoint() ? job.latest_checkpoint().create_time() : job.start_time());
+  const bool protects = job.latest_checkpoint().has_create_time();
+  since_[job.id()] =
+      FromTimestamp(protects ? job.latest_checkpoint().create_time() : job.start_time());
   Show();
 }
 

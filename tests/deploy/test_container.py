@@ -1,0 +1,360 @@
+"""The image and the Compose file. No container engine is needed: the steps of the Dockerfile's second
+stage are carried out in a folder with Debian 12, and what the image starts is started there."""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import yaml
+
+from tools import DEPLOY, LONG, SOURCE, TOOLS, run
+
+import harness  # noqa: E402
+
+DEBIAN = pathlib.Path(os.environ["GENESIS_DEBIAN"])
+TORCH = pathlib.Path(os.environ["GENESIS_TORCH"])
+LIBRARY = "/usr/local/lib/genesis"
+
+
+def stages():
+    """The Dockerfile as a list of stages, each a list of (instruction, arguments)."""
+    text = re.sub(r"^\s*#.*\n", "", (SOURCE / "Dockerfile").read_text(), flags=re.MULTILINE)
+    found = []
+    for line in re.sub(r"\\\n", " ", text).splitlines():
+        if not line.strip():
+            continue
+        instruction, _, arguments = line.strip().partition(" ")
+        if instruction == "FROM":
+            found.append([])
+        found[-1].append((instruction, arguments.strip()))
+    return found
+
+
+def value_of(stage, instruction):
+    return [arguments for name, arguments in stage if name == instruction][-1]
+
+
+def namespaces(*command):
+    """A command in mount and process namespaces of its own, so that nothing of it is left over."""
+    return ["unshare", "--mount", "--pid", "--fork", "--kill-child", *map(str, command)]
+
+
+class Files(unittest.TestCase):
+    def test_hadolint_has_nothing_to_say(self):
+        done = run(TOOLS / "hadolint", "--failure-threshold", "style", SOURCE / "Dockerfile")
+        self.assertEqual(done.stdout + done.stderr, "")
+
+    def test_hadolint_reads_the_file(self):
+        text = (SOURCE / "Dockerfile").read_text().replace("USER 10001:10001", "USER root")
+        done = run(TOOLS / "hadolint", "-", check=False, text=text)
+        self.assertIn("DL3002", done.stdout)
+
+    def test_the_image_is_described(self):
+        final = stages()[-1]
+        labels = dict(pair.split("=", 1)
+                      for _, text in final if _ == "LABEL" for pair in shlex.split(text))
+        version = re.search(r"project\(genesis VERSION ([0-9.]+)",
+                            (SOURCE / "CMakeLists.txt").read_text()).group(1)
+        self.assertEqual(labels["org.opencontainers.image.version"], version)
+        self.assertEqual(value_of(final, "STOPSIGNAL"), "SIGTERM")
+        self.assertEqual(value_of(final, "USER"), "10001:10001")
+        self.assertIn("ARG CUDA=", (SOURCE / "Dockerfile").read_text())
+
+    def test_the_build_stage_names_what_exists(self):
+        first = stages()[0]
+        copied = [words for name, arguments in first if name == "COPY"
+                  for words in shlex.split(arguments)[:-1]]
+        for path in copied:
+            self.assertTrue((SOURCE / path).exists(), path)
+        setup = (DEPLOY / "setup.sh").read_text()
+        self.assertIn("--cuda)", setup)
+        presets = json.loads((SOURCE / "CMakePresets.json").read_text())
+        self.assertIn("release", {p["name"] for p in presets["configurePresets"]})
+        self.assertIn("release", {p["name"] for p in presets["buildPresets"]})
+
+    def test_compose_meets_its_schema(self):
+        run(TOOLS / "check-jsonschema", "--builtin-schema", "vendor.compose-spec",
+            SOURCE / "docker-compose.yml")
+        wrong = (SOURCE / "docker-compose.yml").read_text().replace("restart:", "restarts:")
+        with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
+            file.write(wrong)
+            file.flush()
+            done = run(TOOLS / "check-jsonschema", "--builtin-schema", "vendor.compose-spec",
+                       file.name, check=False)
+        self.assertNotEqual(done.returncode, 0)
+
+    def test_compose_has_the_services_of_the_rollback_plan_and_its_files(self):
+        compose = yaml.safe_load((SOURCE / "docker-compose.yml").read_text())
+        services = compose["services"]
+        lines = (pathlib.Path(__file__).with_name("rollback_plan_commands.txt").read_text()
+                 .splitlines())
+        restarted = [name for line in lines if line.startswith("docker-compose restart")
+                     for name in shlex.split(line)[2:]]
+        self.assertEqual(restarted, ["genesis-orchestrator", "genesis-workers"])
+        self.assertLessEqual(set(restarted), set(services))
+        ports = set()
+        for name, service in services.items():
+            # On the host's network everything has to stay on loopback.
+            self.assertEqual(service["network_mode"], "host")
+            text = json.dumps(service)
+            self.assertNotIn("0.0.0.0", text)
+            for volume in service["volumes"]:
+                source = volume.split(":")[0]
+                if source.startswith("./"):
+                    self.assertTrue((SOURCE / source).exists(), source)
+                elif not source.startswith("/"):
+                    self.assertIn(source, compose["volumes"])
+            if name.startswith("genesis"):
+                ports |= {service["environment"]["GENESIS_GRPC_LISTEN"],
+                          service["environment"]["GENESIS_HTTP_LISTEN"]}
+                drain = re.search(r"`drain.timeout_seconds` \| [^|]* \| `(\d+)`",
+                                  (SOURCE / "docs" / "reference.md").read_text()).group(1)
+                self.assertGreater(int(service["stop_grace_period"].removesuffix("s")), int(drain))
+                # Unset unless whoever starts it says more: the file decides.
+                self.assertIsNone(service["environment"]["ENABLE_FP16_TRAINING"])
+                self.assertIn("/etc/genesis:/etc/genesis:ro", service["volumes"])
+        self.assertEqual(len(ports), 4)
+        scraped = set()
+        config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+        scraped |= set(config["scrape_configs"][0]["static_configs"][0]["targets"])
+        more = yaml.safe_load((DEPLOY / "container" / "targets" / "workers.yml").read_text())
+        scraped |= set(more[0]["targets"])
+        self.assertEqual(scraped, {services[name]["environment"]["GENESIS_HTTP_LISTEN"]
+                                   for name in restarted})
+
+
+class EntryPoint(unittest.TestCase):
+    """What the environment file may change."""
+
+    def gate(self, file, environment=None):
+        """(value of the gate that the program sees, what was said)."""
+        with tempfile.NamedTemporaryFile("w") as environment_file:
+            environment_file.write(file)
+            environment_file.flush()
+            done = subprocess.run(
+                [DEPLOY / "container" / "entrypoint.sh", "/bin/sh", "-c",
+                 'printf %s "${ENABLE_FP16_TRAINING-unset}"'],
+                env={"PATH": "/usr/bin:/bin", **(environment or {}),
+                     "GENESIS_ENVIRONMENT_FILE": environment_file.name},
+                capture_output=True, text=True, timeout=LONG)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout, done.stderr
+
+    def test_the_last_line_wins(self):
+        text = "# gate\nENABLE_FP16_TRAINING=true\n\nENABLE_FP16_TRAINING=false\n"
+        self.assertEqual(self.gate(text), ("false", ""))
+
+    def test_the_file_shuts_what_the_environment_opened(self):
+        self.assertEqual(self.gate("ENABLE_FP16_TRAINING=false", {"ENABLE_FP16_TRAINING": "true"}),
+                         ("false", ""))
+
+    def test_the_file_never_opens_what_the_environment_shut(self):
+        for shut in ("false", "False", ""):
+            self.assertEqual(self.gate("ENABLE_FP16_TRAINING=true",
+                                       {"ENABLE_FP16_TRAINING": shut}), (shut, ""))
+
+    def test_the_file_opens_what_nobody_shut(self):
+        self.assertEqual(self.gate('ENABLE_FP16_TRAINING="true"\n'), ("true", ""))
+
+    def test_lines_that_are_no_settings_run_nothing_and_are_said(self):
+        with tempfile.TemporaryDirectory() as folder:
+            evil = f"touch {folder}/a\nA$(touch {folder}/b)=1\nX=$(touch {folder}/c)\n"
+            value, said = self.gate(evil + "ENABLE_FP16_TRAINING=false\n")
+            self.assertEqual(os.listdir(folder), [])
+        self.assertEqual(value, "false")
+        self.assertIn("is not NAME=VALUE", said)
+
+    def test_a_file_that_cannot_be_read_shuts_the_gate(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            script = shutil.copy(DEPLOY / "container" / "entrypoint.sh", folder)
+            file = pathlib.Path(folder) / "environment"
+            file.touch(mode=0o600)
+            done = subprocess.run(
+                [script, "/bin/sh", "-c", 'printf %s "$ENABLE_FP16_TRAINING"'], user=10001, group=10001,
+                env={"PATH": "/usr/bin:/bin", "GENESIS_ENVIRONMENT_FILE": str(file),
+                     "ENABLE_FP16_TRAINING": "true"}, capture_output=True, text=True, timeout=LONG)
+        self.assertEqual(done.stdout, "false")
+        self.assertIn("cannot be read by user 10001", done.stderr)
+        self.assertIn("chmod 0644", done.stderr)
+
+    def test_without_a_file_nothing_changes(self):
+        done = subprocess.run([DEPLOY / "container" / "entrypoint.sh", "/bin/echo", "started"],
+                              env={"GENESIS_ENVIRONMENT_FILE": "/nowhere"}, capture_output=True,
+                              text=True, timeout=LONG)
+        self.assertEqual((done.stdout, done.stderr), ("started\n", ""))
+
+
+class Image(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if os.geteuid() != 0:
+            raise AssertionError("a folder is made the root of a system: run this test as root")
+        cls.work = pathlib.Path(tempfile.mkdtemp(prefix="genesis-image-"))
+        cls.addClassCleanup(shutil.rmtree, cls.work, ignore_errors=True)
+        cls.root = cls.work / "root"
+        cls.root.mkdir()
+        run("tar", "-C", cls.root, "-xf", DEBIAN)
+        shutil.copy("/etc/resolv.conf", cls.root / "etc" / "resolv.conf")
+        # LibTorch of the build stage is bound to where the worker of this build looks for it.
+        cls.torch = cls.root / TORCH.relative_to("/")
+        cls.torch.mkdir(parents=True)
+        for folder in list(cls.torch.parents)[:len(TORCH.parts) - 2]:
+            folder.chmod(0o755)
+        cls.environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+        cls.final = stages()[-1]
+        for instruction, arguments in cls.final:
+            cls.carry_out(instruction, arguments)
+
+    @classmethod
+    def carry_out(cls, instruction, arguments):
+        """One step of the second stage, as a builder of images does it."""
+        if instruction == "RUN":
+            environment = [f"{name}={value}" for name, value in cls.environment.items()]
+            run(*namespaces("sh", "-c", f"mount -t proc proc {cls.root}/proc && exec \"$@\"", "sh",
+                            "chroot", cls.root, "env", "-i", *environment, "/bin/sh", "-c",
+                            arguments))
+        elif instruction == "COPY":
+            words = shlex.split(arguments)
+            cls.copy(words[1:] if words[0].startswith("--from") else words,
+                     words[0] == "--from=build")
+        elif instruction == "ENV":
+            cls.environment.update(pair.split("=", 1) for pair in shlex.split(arguments))
+
+    @classmethod
+    def copy(cls, words, from_build):
+        *sources, target = words
+        destination = cls.root / target.lstrip("/")
+        destination.mkdir(parents=True, exist_ok=True)
+        if from_build:
+            # What the first stage makes: this build's programs; LibTorch is bound in place.
+            if target == "/usr/local/bin":
+                for name in ("genesisd", "genesis-worker", "genesisctl"):
+                    shutil.copy(harness.BIN / name, destination / name)
+            return
+        for source in sources:
+            shutil.copy(SOURCE / source, destination)
+
+    def setUp(self):
+        # The volume: as an engine makes it, owned by whom the image's folder belongs to.
+        self.data = self.root / "data"
+        shutil.rmtree(self.data)
+        (self.data / "datasets").mkdir(parents=True)
+        shutil.copy(harness.TRAJECTORIES / "pendulum.npz", self.data / "datasets")
+        for path in (self.data, self.data / "datasets"):
+            os.chown(path, 10001, 10001)
+
+    def inside(self, *command, **environment):
+        """The command line that runs `command` as a container's first process."""
+        values = {**self.environment, **environment}
+        user, group = value_of(self.final, "USER").split(":")
+        # As the manifests and the Compose file confine it: nothing but volume and /tmp can be
+        # written, and there is no capability and no way to a new one.
+        script = f"""set -e
+mount --bind {self.root} {self.root}
+cd {self.root}
+mount --bind {self.data} data
+mount -t tmpfs tmpfs tmp
+mount -t proc proc proc
+mount --bind /dev dev
+mount --bind {TORCH} {self.torch.relative_to(self.root)}
+mount -o remount,ro,bind {self.root}
+exec "$@"
+"""
+        return namespaces(
+            "sh", "-c", script, "sh", "chroot", ".", "setpriv", f"--reuid={user}",
+            f"--regid={group}", "--clear-groups", "--no-new-privs", "--bounding-set=-all",
+            "--inh-caps=-all", "env", "-i", *[f"{k}={v}" for k, v in values.items()], *command)
+
+    def start(self, **environment):
+        """Starts what the image starts; the outer process."""
+        entry = json.loads(value_of(self.final, "ENTRYPOINT"))
+        command = json.loads(value_of(self.final, "CMD"))
+        (self.data / "run" / "endpoints").unlink(missing_ok=True)
+        output = open(self.work / "output", "wb")
+        self.addCleanup(output.close)
+        process = subprocess.Popen(
+            self.inside(*entry, *command, GENESIS_GRPC_LISTEN="127.0.0.1:0",
+                        GENESIS_HTTP_LISTEN="127.0.0.1:0", **environment),
+            stdout=output, stderr=output)
+        self.addCleanup(self.end, process)
+
+        def listening():
+            if process.poll() is not None:
+                raise AssertionError((self.work / "output").read_text())
+            return (self.data / "run" / "endpoints").exists()
+
+        harness.wait_for("the daemon", listening)
+        return process
+
+    @staticmethod
+    def first_process(outer):
+        """The process that is number 1 in its container."""
+        children = pathlib.Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
+        return int(children[0])
+
+    def end(self, outer):
+        """SIGTERM to the first process, as `docker stop` does; its exit code."""
+        if outer.poll() is None:
+            os.kill(self.first_process(outer), signal.SIGTERM)
+        return outer.wait(LONG)
+
+    def health(self):
+        command = json.loads(value_of(self.final, "HEALTHCHECK").split("CMD", 1)[1])
+        return run(*self.inside(*command), check=False)
+
+    def ctl(self, *arguments):
+        server = re.search("^grpc: (.*)$", (self.data / "run" / "endpoints").read_text(),
+                           re.MULTILINE).group(1)
+        return run(*self.inside("genesisctl", "--server", server, *arguments)).stdout
+
+    def log(self):
+        return (self.data / "log" / "orchestrator.log").read_text()
+
+    def test_it_trains_answers_health_and_ends_cleanly(self):
+        self.assertNotEqual(self.health().returncode, 0)
+        outer = self.start()
+        self.assertEqual(self.health().stderr, "")
+        self.assertEqual(self.health().returncode, 0)
+        first = self.first_process(outer)
+        for line in pathlib.Path(f"/proc/{first}/status").read_text().splitlines():
+            if line.startswith(("Uid:", "Gid:")):
+                self.assertEqual(set(line.split()[1:]), {"10001"})
+            if line.startswith("Cap"):
+                self.assertEqual(int(line.split()[1], 16), 0, line)
+        self.assertNotEqual(run(*self.inside("touch", "/usr/local/bin/x"), check=False).returncode, 0)
+        self.assertIn("tini", pathlib.Path(f"/proc/{first}/cmdline").read_text())
+        (self.data / "job.yaml").write_text(json.dumps(harness.spec(max_steps=40)))
+        self.ctl("train", "-f", "/data/job.yaml", "--job-id", "one")
+        self.assertIn("SUCCEEDED", self.ctl("watch", "one"))
+        self.assertTrue(list((self.data / "checkpoints").glob("one*.pt")))
+        begin = time.monotonic()
+        self.assertEqual(self.end(outer), 0, (self.work / "output").read_text())
+        print(f"ended {time.monotonic() - begin:.2f} s after SIGTERM")
+        self.assertNotEqual(self.health().returncode, 0)
+
+    def test_a_line_in_the_environment_file_and_a_restart_roll_back(self):
+        file = self.root / "etc" / "genesis" / "environment"
+        file.parent.mkdir(exist_ok=True)
+        self.addCleanup(file.unlink)
+        file.write_text("ENABLE_FP16_TRAINING=true\n")
+        self.end(self.start())
+        self.assertIn("fp16_enabled: True", self.log())
+        with open(file, "a") as opened:
+            opened.write("ENABLE_FP16_TRAINING=false\n")
+        # The environment that the container was created with stays; the file goes before it.
+        self.end(self.start(ENABLE_FP16_TRAINING="true"))
+        self.assertEqual(re.findall("fp16_enabled: (True|False)", self.log())[-1], "False")
+        self.assertIn("FP16 training disabled - using FP32", self.log())
+
+
+if __name__ == "__main__":
+    unittest.main()
