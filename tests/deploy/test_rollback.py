@@ -108,7 +108,8 @@ class Systemd(unittest.TestCase):
         self.assertNotIn("./NOT_COLLECTED", files)
         for name in ("history.csv", "fp16-stats.csv"):
             self.assertRegex(self.machine.read(f"/tmp/pm/details/{name}"), r"storm,\d+,MIXED_FP16,")
-        self.assertIn("fp16_stats", self.machine.read("/tmp/pm/details/metrics-export.json"))
+        exported = json.loads(self.machine.read("/tmp/pm/details/metrics-export.json"))
+        self.assertIn("storm", {each["job_id"] for each in exported["history"]})
         self.assertTrue(json.loads(self.machine.read("/tmp/pm/before/status.json"))
                         ["fp16_enabled_runtime"])
         packed = self.machine.run("tar tzf /tmp/pm.tar.gz").stdout
@@ -465,7 +466,7 @@ class Faked(unittest.TestCase):
     def changing(self):
         """The calls that change something, in order."""
         return [call for call in self.calls() if " exec " not in call and re.search(
-            r" (set env|rollout restart|patch|delete|label|apply|up|kill)\b", " " + call)]
+            r" (set env|rollout restart|patch|delete|label|apply|up|kill|restart)\b", " " + call)]
 
 
 class Kubernetes(Faked):
@@ -516,9 +517,7 @@ class Kubernetes(Faked):
                          ("JOB_STATE_SUCCEEDED", "400"))
 
     def test_canary(self):
-        manifests = self.folder / "manifests"
-        (manifests / "overlays" / "canary").mkdir(parents=True)
-        (manifests / "overlays" / "canary" / "kustomization.yaml").touch()
+        manifests = SOURCE / "deploy" / "kubernetes"
         where = ("--yes", "--nodes", "worker-1 worker-2", "--manifests", str(manifests))
         self.assertIn("FAILED", self.rollback("canary", "start", *where, code=1))
         self.assertEqual(self.state()["labels"], {each: {"fp16": "disabled"} for each in ("worker-1", "worker-2")})
@@ -544,6 +543,12 @@ class Kubernetes(Faked):
         self.assertIn("ok      /metrics genesis_reduced_precision_enabled: 1", output)
         self.assertEqual(self.state()["configmap"]["ENABLE_FP16_TRAINING"], "true")
 
+    def test_the_pod_serves_where_it_is_asked(self):
+        target = (ROLLBACK.parent / "rollback" / "target_kubernetes.sh").read_text()
+        server = re.search(r"^DEFAULT_SERVER=unix:(\S+)$", target, re.MULTILINE).group(1)
+        config = (SOURCE / "deploy/kubernetes/base/config.yaml").read_text()
+        self.assertIn(f"  GENESIS_GRPC_UNIX_SOCKET: {server}\n", config)
+
     def test_another_namespace_is_named(self):
         self.assertIn("kubectl finds no deployment/genesis-orchestrator in namespace elsewhere",
                       self.rollback("status", "--target", "kubernetes", "--namespace", "elsewhere", code=1))
@@ -559,37 +564,51 @@ class Kubernetes(Faked):
 class Compose(Faked):
     def setUp(self):
         super().setUp()
-        self.write_state({"extra": {EMULATED[1].split("=")[0]: "emulate"}})
-        self.file = self.folder / "docker-compose.yml"
-        real = SOURCE / "docker-compose.yml"
-        self.file.write_text(real.read_text() if real.exists() else
-                             "services:\n  genesis-orchestrator:\n    image: genesis\n")
-        (self.folder / ".env").write_text("OTHER=1\nENABLE_FP16_TRAINING=true")
+        self.file = SOURCE / "docker-compose.yml"
+        self.environment_file = self.folder / "environment"
+        self.environment_file.write_text("ENABLE_FP16_TRAINING=true")
+        self.write_state({
+            "made_with": dict(each.split("=") for each in EMULATED[1:]),
+            "environment_file": str(self.environment_file),
+            "entrypoint": str(SOURCE / "deploy" / "container" / "entrypoint.sh")})
         self.start_daemon(dict(each.split("=") for each in EMULATED))
 
-    def test_emergency(self):
-        output = self.rollback("emergency", "--yes", "--compose-file", str(self.file))
-        in_order(self, output, ["on compose", "Gate shut", "up --detach", "SUCCEEDED in FP32", "Done in"])
-        self.assertEqual((self.folder / ".env").read_text(), "OTHER=1\nENABLE_FP16_TRAINING=false\n")
-        self.assertEqual([each.split(" ", 2)[2] for each in self.changing()],
-                         ["up --detach --no-deps --force-recreate genesis-orchestrator"])
+    def rollback(self, *words, code=0):
+        return super().rollback(*words, "--target", "compose", "--compose-file", str(self.file),
+                                "--environment-file", str(self.environment_file), code=code)
 
-    def test_gradual(self):
+    def test_emergency(self):
+        output = self.rollback("emergency", "--yes")
+        in_order(self, output, ["on compose", "Gate shut", f"echo 'ENABLE_FP16_TRAINING=false' >> "
+                                f"{self.environment_file}", "docker-compose restart", "SUCCEEDED in FP32",
+                                "Done in"])
+        self.assertEqual(self.environment_file.read_text(),
+                         "ENABLE_FP16_TRAINING=true\nENABLE_FP16_TRAINING=false\n")
+        # As in the rollback plan.
+        self.assertEqual([each.split(" ", 2)[2] for each in self.changing()],
+                         ["restart genesis-orchestrator genesis-workers"])
+
+    def test_gradual_then_re_enabled(self):
         self.start_reduced("running", 400)
-        output = self.rollback("gradual", "--yes", "--compose-file", str(self.file))
-        in_order(self, output, ["precision disable", "none is left", "up --detach", "precision allow"])
+        output = self.rollback("gradual", "--yes")
+        in_order(self, output, ["precision disable", "none is left", "docker-compose restart",
+                                "precision allow"])
         self.assertEqual(self.ctl("job", "running")["state"], "JOB_STATE_SUCCEEDED")
+        good = self.folder / "good.csv"
+        good.write_text(history())
+        self.assertIn("ok      /metrics genesis_reduced_precision_enabled: 1", self.rollback(
+            "re-enable", "--yes", "--history", str(good), "--now", NOW))
 
     def test_a_canary_is_refused(self):
-        self.assertIn("canary start needs a second service", self.rollback(
-            "canary", "start", "--yes", "--compose-file", str(self.file), code=2))
+        self.assertIn("canary start needs a second service",
+                      self.rollback("canary", "start", "--yes", code=2))
 
     def test_a_dry_run_changes_nothing(self):
-        before = (self.folder / ".env").read_text()
-        output = self.rollback("emergency", "--dry-run", "--compose-file", str(self.file))
+        before = self.environment_file.read_text()
+        output = self.rollback("emergency", "--dry-run")
         self.assertIn("Nothing was changed.", output)
         self.assertEqual(self.changing(), [])
-        self.assertEqual((self.folder / ".env").read_text(), before)
+        self.assertEqual(self.environment_file.read_text(), before)
 
 
 class Words(unittest.TestCase):
