@@ -18,7 +18,8 @@ compose() {
 }
 
 target_found() {
-  [ -e "$COMPOSE_FILE_NAME" ] && compose config --services 2>/dev/null | grep -qx "$SERVICE"
+  # Not grep -q, which ends before compose has written all, and that would count as its failure.
+  [ -e "$COMPOSE_FILE_NAME" ] && compose config --services 2>/dev/null | grep -x "$SERVICE" >/dev/null
 }
 
 target_check() {
@@ -47,7 +48,7 @@ target_kill() {
   run compose kill $(daemons)
 }
 
-target_running() { compose ps --status running --services | grep -qx "$SERVICE" && say active; }
+target_running() { compose ps --status running --services | grep -x "$SERVICE" >/dev/null && say active; }
 
 target_log() { compose logs --no-log-prefix --tail "$1" "$SERVICE"; }
 

@@ -173,7 +173,7 @@ class Systemd(unittest.TestCase):
         self.assertIn("FAILED  service: inactive", done.stdout)
 
     def test_gradual(self):
-        self.start_reduced("running", 600)
+        self.start_reduced("running", 2000)
         with self.in_background("genesis-rollback gradual --yes --output /tmp/pm") as finish:
             wait_for("the policy", lambda: not json.loads(self.machine.run(
                 "genesisctl --output json precision").stdout)["reduced_precision_enabled"])
@@ -187,7 +187,7 @@ class Systemd(unittest.TestCase):
         # To its end in FP16, with no restart; the one submitted meanwhile in FP32.
         self.assertEqual((running["state"], running["precision"]["mode"], running.get("restarts", 0)),
                          ("JOB_STATE_SUCCEEDED", "PRECISION_MODE_MIXED_FP16", 0))
-        self.assertEqual(running["progress"]["reduced_precision_steps"], "600")
+        self.assertEqual(running["progress"]["reduced_precision_steps"], "2000")
         self.assertEqual(later["precision"]["mode"], "PRECISION_MODE_FP32")
         # One line opens the gate again: the policy was taken back.
         self.machine.run("echo ENABLE_FP16_TRAINING=true >> /etc/genesis/environment && "
@@ -444,14 +444,32 @@ class Faked(unittest.TestCase):
         subprocess.run(["python3", "-c", f"import fake_service as f; f.start({environment!r})"],
                        env=self.environment, check=True, timeout=LONG)
 
-    def rollback(self, *words, code=0):
-        done = subprocess.run(
-            [ROLLBACK, *words, "--output", self.folder / "pm", "--http",
-             f"http://127.0.0.1:{self.ports['http']}", "--server", f"127.0.0.1:{self.ports['grpc']}"],
-            env=self.environment, capture_output=True, text=True, timeout=LONG, check=False,
-            stdin=subprocess.DEVNULL)
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        return done.stdout + done.stderr
+    WHERE = ()
+
+    def rollback(self, *words, code=0, meanwhile=None):
+        """Its output; `meanwhile` is (text, action): the action is done once the text was printed."""
+        log = self.folder / "rollback-output"
+        with open(log, "wb") as output:
+            running = subprocess.Popen(
+                [ROLLBACK, *words, *self.WHERE, "--output", self.folder / "pm", "--http",
+                 f"http://127.0.0.1:{self.ports['http']}", "--server", f"127.0.0.1:{self.ports['grpc']}"],
+                env=self.environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+        if meanwhile:
+            wait_for(meanwhile[0], lambda: running.poll() is not None or meanwhile[0] in log.read_text())
+            meanwhile[1]()
+        ended = running.wait(LONG)
+        self.assertEqual(ended, code, log.read_text())
+        return log.read_text()
+
+    def gradual(self):
+        """While a job trains in FP16 that ends as soon as it is waited for."""
+        self.start_reduced("running", 100000000)
+        output = self.rollback("gradual", "--yes", meanwhile=(
+            "1 left: running", lambda: self.ctl("cancel", "running")))
+        ended = self.ctl("job", "running")
+        self.assertEqual((ended["state"], ended["restarts"], ended["precision"]["mode"]),
+                         ("JOB_STATE_CANCELLED", 0, "PRECISION_MODE_MIXED_FP16"))
+        return output
 
     def ctl(self, *words, stdin=None):
         return json.loads(subprocess.run(
@@ -508,13 +526,9 @@ class Kubernetes(Faked):
                       self.changing())
 
     def test_gradual_restarts_only_when_the_jobs_have_ended(self):
-        self.start_reduced("running", 400)
-        output = self.rollback("gradual", "--yes")
-        in_order(self, output, ["precision disable --running new-attempts", "1 left: running",
-                                "none is left", "set env", "precision allow", "SUCCEEDED in FP32"])
-        ended = self.ctl("job", "running")
-        self.assertEqual((ended["state"], ended["progress"]["reduced_precision_steps"]),
-                         ("JOB_STATE_SUCCEEDED", "400"))
+        in_order(self, self.gradual(), [
+            "precision disable --running new-attempts", "1 left: running", "none is left", "set env",
+            "precision allow", "SUCCEEDED in FP32"])
 
     def test_canary(self):
         manifests = SOURCE / "deploy" / "kubernetes"
@@ -564,18 +578,16 @@ class Kubernetes(Faked):
 class Compose(Faked):
     def setUp(self):
         super().setUp()
-        self.file = SOURCE / "docker-compose.yml"
+        self.compose_file = SOURCE / "docker-compose.yml"
         self.environment_file = self.folder / "environment"
         self.environment_file.write_text("ENABLE_FP16_TRAINING=true")
         self.write_state({
             "made_with": dict(each.split("=") for each in EMULATED[1:]),
             "environment_file": str(self.environment_file),
             "entrypoint": str(SOURCE / "deploy" / "container" / "entrypoint.sh")})
+        self.WHERE = ("--target", "compose", "--compose-file", str(self.compose_file), "--environment-file",
+                      str(self.environment_file))
         self.start_daemon(dict(each.split("=") for each in EMULATED))
-
-    def rollback(self, *words, code=0):
-        return super().rollback(*words, "--target", "compose", "--compose-file", str(self.file),
-                                "--environment-file", str(self.environment_file), code=code)
 
     def test_emergency(self):
         output = self.rollback("emergency", "--yes")
@@ -589,11 +601,8 @@ class Compose(Faked):
                          ["restart genesis-orchestrator genesis-workers"])
 
     def test_gradual_then_re_enabled(self):
-        self.start_reduced("running", 400)
-        output = self.rollback("gradual", "--yes")
-        in_order(self, output, ["precision disable", "none is left", "docker-compose restart",
-                                "precision allow"])
-        self.assertEqual(self.ctl("job", "running")["state"], "JOB_STATE_SUCCEEDED")
+        in_order(self, self.gradual(), ["precision disable", "none is left", "docker-compose restart",
+                                        "precision allow"])
         good = self.folder / "good.csv"
         good.write_text(history())
         self.assertIn("ok      /metrics genesis_reduced_precision_enabled: 1", self.rollback(
