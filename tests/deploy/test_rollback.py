@@ -221,6 +221,12 @@ class Systemd(unittest.TestCase):
                       done.stdout)
         self.assertIn("SUCCEEDED in FP32", done.stdout)
 
+    def test_the_commands_of_the_runbook(self):
+        blocks = re.findall(r"^```sh needs-service\n(.*?)^```$",
+                            (SOURCE / "docs" / "rollback.md").read_text(), re.MULTILINE | re.DOTALL)
+        self.assertGreaterEqual(len(blocks), 4)
+        self.machine.run("set -eu\n" + "".join(blocks))
+
     def test_canary(self):
         done = self.machine.run("genesis-rollback canary start --yes")
         self.assertIn("SUCCEEDED in FP32", done.stdout)
