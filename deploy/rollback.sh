@@ -8,7 +8,7 @@ HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 PARTS=$HERE/rollback
 # shellcheck source=deploy/lib.sh
 source "$HERE/lib.sh"
-for part in steps daemon verify post_mortem procedures reenable canary; do
+for part in steps daemon environment_file verify post_mortem procedures reenable canary; do
   # shellcheck source=/dev/null
   source "$PARTS/$part.sh"
 done
@@ -31,7 +31,7 @@ Where:
                            kubernetes: https)
   --server ADDRESS         gRPC of the daemon, likewise (default 127.0.0.1:50051; kubernetes:
                            unix:/tmp/genesis.sock); a token is taken from GENESIS_TOKEN_FILE
-  --environment-file FILE  systemd: default /etc/genesis/environment
+  --environment-file FILE  systemd, compose: default /etc/genesis/environment
   --log-file FILE          systemd: default /var/log/genesis/orchestrator.log
   --metrics-db FILE        default /var/lib/genesis/metrics.db
   --namespace NAME         kubernetes: default genesis

@@ -5,7 +5,8 @@ import csv
 import datetime
 import math
 
-NEEDED = ("timestamp", "job_id", "loss", "baseline_loss", "fp16_steps", "overflow_steps", "state")
+NEEDED = ("timestamp", "job_id", "loss", "baseline_loss", "fp16_steps", "overflow_steps",
+          "samples_per_second", "state")
 # What another daemon or an older one wrote with a space instead of the T.
 FORMATS = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S")
 
@@ -50,7 +51,8 @@ class Day:
         if state in ("SUCCEEDED", "FAILED"):
             self.ended[row["job_id"]] = state
         loss, baseline = number(row["loss"]), number(row["baseline_loss"])
-        if loss is not None and not math.isfinite(loss):
+        # The database keeps no NaN: a job that makes steps and has no loss had one that was none.
+        if (not math.isfinite(loss)) if loss is not None else row["samples_per_second"]:
             self.not_finite += 1
         elif loss is not None and baseline and (number(row["fp16_steps"]) or 0) > 0:
             self.deviations.append(abs(loss - baseline) / baseline)

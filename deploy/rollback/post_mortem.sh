@@ -43,7 +43,8 @@ collect_all() {
   target_collect "$details"
   collect "$details/metrics-export.json" http_get /api/metrics/export
   collect "$details/history.csv" ctl history --csv --since 24h
-  collect "$details/fp16-stats.csv" target_inside sqlite3 -readonly -csv -header "$METRICS_DB" \
+  # Not made when it is missing: it would be root's, and the daemon could not write it.
+  collect "$details/fp16-stats.csv" target_inside sqlite3 -csv -header "file:$METRICS_DB?mode=rw" \
     "SELECT * FROM fp16_stats WHERE timestamp > datetime('now', '-24 hours')"
   collect "$details/settings.txt" ctl config show
   collect "$details/precision.json" ctl --output json precision

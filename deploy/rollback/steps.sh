@@ -44,7 +44,6 @@ typed() {
     ctl) set -- genesisctl "${@:2}" ;;
     compose) set -- docker-compose "${@:2}" ;;
     append_to_environment) say "echo '$2' >> $ENVIRONMENT_FILE" && return ;;
-    append_line) say "echo '$3' >> $2" && return ;;
   esac
   printf '%q ' "$@"
 }

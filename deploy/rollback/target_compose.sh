@@ -6,7 +6,7 @@ DEFAULT_HTTP=http://127.0.0.1:8080
 DEFAULT_SERVER=127.0.0.1:50051
 REMOTE=yes
 
-target_name() { say "service $SERVICE of $COMPOSE_FILE_NAME"; }
+target_name() { say "service $SERVICE of $COMPOSE_FILE_NAME, $ENVIRONMENT_FILE"; }
 
 # docker-compose, or docker's plugin of the same name.
 compose() {
@@ -18,7 +18,8 @@ compose() {
 }
 
 target_found() {
-  [ -e "$COMPOSE_FILE_NAME" ] && compose config --services 2>/dev/null | grep -qx "$SERVICE"
+  # Not grep -q, which ends before compose has written all, and that would count as its failure.
+  [ -e "$COMPOSE_FILE_NAME" ] && compose config --services 2>/dev/null | grep -x "$SERVICE" >/dev/null
 }
 
 target_check() {
@@ -29,42 +30,32 @@ target_check() {
 
 target_inside() { compose exec -T "$SERVICE" "$@"; }
 
-compose_environment() { say "$(dirname "$COMPOSE_FILE_NAME")/.env"; }
+# The containers read the file at each start.
+target_gate() { gate_of_environment_file; }
 
-target_gate() {
-  sed -n 's/^[[:space:]]*ENABLE_FP16_TRAINING=//p' "$(compose_environment)" 2>/dev/null | tail -n 1 | tr -d "\"'"
+target_set_gate() { run append_to_environment "ENABLE_FP16_TRAINING=$1"; }
+
+target_restart() {
+  # shellcheck disable=SC2046  # A list of names.
+  run compose restart $(daemons)
 }
 
-target_set_gate() {
-  local file
-  file=$(compose_environment)
-  # One line: of two of a name not every version takes the last.
-  run sed -i '/^[[:space:]]*ENABLE_FP16_TRAINING=/d' "$(touch_file "$file")"
-  run append_line "$file" "ENABLE_FP16_TRAINING=$1"
+# The services that are daemons.
+daemons() { compose config --services | grep -xE 'genesis-(orchestrator|workers)' | sort; }
+
+target_kill() {
+  # shellcheck disable=SC2046  # A list of names.
+  run compose kill $(daemons)
 }
 
-touch_file() {
-  if [ -z "$DRY_RUN" ]; then touch "$1"; fi
-  say "$1"
-}
-
-append_line() {
-  if [ -s "$1" ] && [ -n "$(tail -c 1 "$1")" ]; then say >>"$1"; fi
-  say "$2" >>"$1"
-}
-
-# `restart` alone keeps the environment that the container was made with.
-target_restart() { run compose up --detach --no-deps --force-recreate "$SERVICE"; }
-
-target_kill() { run compose kill "$SERVICE"; }
-
-target_running() { compose ps --status running --services | grep -qx "$SERVICE" && say active; }
+target_running() { compose ps --status running --services | grep -x "$SERVICE" >/dev/null && say active; }
 
 target_log() { compose logs --no-log-prefix --tail "$1" "$SERVICE"; }
 
 target_log_hint() { say "docker-compose --file $COMPOSE_FILE_NAME logs $SERVICE"; }
 
 target_collect() {
+  collect "$1/environment.txt" redacted "$ENVIRONMENT_FILE"
   collect "$1/ps.txt" compose ps --all
   collect "$1/config.yaml" compose config
   collect "$1/logs/orchestrator.log" compose logs --no-log-prefix --tail 100000 "$SERVICE"

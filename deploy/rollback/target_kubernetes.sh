@@ -55,7 +55,7 @@ target_kill() {
 }
 
 target_running() {
-  kube get "$DEPLOYMENT" -o 'jsonpath={.status.readyReplicas}' | grep -qx '[1-9][0-9]*' && say active
+  kube get "$DEPLOYMENT" -o 'jsonpath={.status.readyReplicas}' | grep -x '[1-9][0-9]*' >/dev/null && say active
 }
 
 target_log() { kube logs "$DEPLOYMENT" --tail="$1"; }

@@ -18,18 +18,7 @@ target_check() {
 
 target_inside() { "$@"; }
 
-# The last line of a variable wins, as systemd reads it.
-target_gate() {
-  sed -n 's/^[[:space:]]*ENABLE_FP16_TRAINING=//p' "$ENVIRONMENT_FILE" 2>/dev/null | tail -n 1 | tr -d "\"'"
-}
-
-append_to_environment() {
-  mkdir -p "$(dirname "$ENVIRONMENT_FILE")"
-  # A last line without its end would swallow ours.
-  if [ -s "$ENVIRONMENT_FILE" ] && [ -n "$(tail -c 1 "$ENVIRONMENT_FILE")" ]; then say >>"$ENVIRONMENT_FILE"; fi
-  say "$1" >>"$ENVIRONMENT_FILE"
-  sync "$ENVIRONMENT_FILE"
-}
+target_gate() { gate_of_environment_file; }
 
 target_set_gate() {
   run append_to_environment "ENABLE_FP16_TRAINING=$1"

@@ -18,7 +18,8 @@ from harness import BIN, LONG, SOURCE, clean_environment, wait_for
 
 ROLLBACK = SOURCE / "deploy" / "rollback.sh"
 FAKES = pathlib.Path(__file__).resolve().parent / "fakes"
-EMULATED = ("ENABLE_FP16_TRAINING=true", "GENESIS_PRECISION_CPU_FALLBACK=emulate")
+EMULATED = ("ENABLE_FP16_TRAINING=true", "GENESIS_PRECISION_CPU_FALLBACK=emulate",
+            "GENESIS_HISTORY_INTERVAL_SECONDS=1")
 
 
 def job(steps):
@@ -70,6 +71,7 @@ class Systemd(unittest.TestCase):
 
     def test_emergency(self):
         self.start_reduced("storm")
+        wait_for("its history", lambda: "storm," in self.machine.run("genesisctl history --csv").stdout)
         done = self.machine.run("genesis-rollback emergency --yes --output /tmp/pm "
                                 "--reason 'overflow rate 45 %' --dashboard http://grafana/d/1")
         in_order(self, done.stdout, [
@@ -102,6 +104,12 @@ class Systemd(unittest.TestCase):
                      "./details/logs/orchestrator.log", "./details/journal.txt", "./details/settings.txt",
                      "./details/environment.txt", "./incident.txt"):
             self.assertIn(each, files)
+        # Everything that the rollback plan collects.
+        self.assertNotIn("./NOT_COLLECTED", files)
+        for name in ("history.csv", "fp16-stats.csv"):
+            self.assertRegex(self.machine.read(f"/tmp/pm/details/{name}"), r"storm,\d+,MIXED_FP16,")
+        exported = json.loads(self.machine.read("/tmp/pm/details/metrics-export.json"))
+        self.assertIn("storm", {each["job_id"] for each in exported["history"]})
         self.assertTrue(json.loads(self.machine.read("/tmp/pm/before/status.json"))
                         ["fp16_enabled_runtime"])
         packed = self.machine.run("tar tzf /tmp/pm.tar.gz").stdout
@@ -165,7 +173,7 @@ class Systemd(unittest.TestCase):
         self.assertIn("FAILED  service: inactive", done.stdout)
 
     def test_gradual(self):
-        self.start_reduced("running", 600)
+        self.start_reduced("running", 2000)
         with self.in_background("genesis-rollback gradual --yes --output /tmp/pm") as finish:
             wait_for("the policy", lambda: not json.loads(self.machine.run(
                 "genesisctl --output json precision").stdout)["reduced_precision_enabled"])
@@ -179,7 +187,7 @@ class Systemd(unittest.TestCase):
         # To its end in FP16, with no restart; the one submitted meanwhile in FP32.
         self.assertEqual((running["state"], running["precision"]["mode"], running.get("restarts", 0)),
                          ("JOB_STATE_SUCCEEDED", "PRECISION_MODE_MIXED_FP16", 0))
-        self.assertEqual(running["progress"]["reduced_precision_steps"], "600")
+        self.assertEqual(running["progress"]["reduced_precision_steps"], "2000")
         self.assertEqual(later["precision"]["mode"], "PRECISION_MODE_FP32")
         # One line opens the gate again: the policy was taken back.
         self.machine.run("echo ENABLE_FP16_TRAINING=true >> /etc/genesis/environment && "
@@ -213,6 +221,12 @@ class Systemd(unittest.TestCase):
                       done.stdout)
         self.assertIn("SUCCEEDED in FP32", done.stdout)
 
+    def test_the_commands_of_the_runbook(self):
+        blocks = re.findall(r"^```sh needs-service\n(.*?)^```$",
+                            (SOURCE / "docs" / "rollback.md").read_text(), re.MULTILINE | re.DOTALL)
+        self.assertGreaterEqual(len(blocks), 4)
+        self.machine.run("set -eu\n" + "".join(blocks))
+
     def test_canary(self):
         done = self.machine.run("genesis-rollback canary start --yes")
         self.assertIn("SUCCEEDED in FP32", done.stdout)
@@ -227,8 +241,12 @@ class Systemd(unittest.TestCase):
         self.assertIn('genesis_reduced_precision_enabled{deployment="stable"} 0', metrics)
 
     def test_re_enable_refuses_and_allows(self):
-        self.machine.environment("ENABLE_FP16_TRAINING=false", EMULATED[1])
+        self.machine.environment("ENABLE_FP16_TRAINING=false", *EMULATED[1:])
         before = self.machine.property("MainPID")
+        # Its own history is of today.
+        done = self.machine.run("genesis-rollback re-enable --yes", check=False)
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"NOT MET stable days: [01] of 7 \(1 days ago: no figures")
         for name, code in (("bad", 3), ("good", 0)):
             self.machine.run(f"cat > /tmp/{name}.csv", stdin=history(good=name == "good"))
             done = self.machine.run(
@@ -256,7 +274,7 @@ def history(good=True, days=7, **changed):
             number += 1
             moment = f"2026-03-{9 - day:02d}{what['space']}{hour:02d}:30:00"
             state = "FAILED" if number % what["failed_every"] == 0 else "SUCCEEDED"
-            loss = "nan" if day == what["nan_day"] and hour == 7 else what["loss"]
+            loss = "" if day == what["nan_day"] and hour == 7 else what["loss"]
             for step, ended in ((500, "RUNNING"), (1000, state)):
                 lines.append(f"{moment},job-{number},{step},MIXED_FP16,{loss},0.1,65536,{step},{step},"
                              f"{what['overflow'] * step // 1000},,1,,900,{ended}")
@@ -432,14 +450,32 @@ class Faked(unittest.TestCase):
         subprocess.run(["python3", "-c", f"import fake_service as f; f.start({environment!r})"],
                        env=self.environment, check=True, timeout=LONG)
 
-    def rollback(self, *words, code=0):
-        done = subprocess.run(
-            [ROLLBACK, *words, "--output", self.folder / "pm", "--http",
-             f"http://127.0.0.1:{self.ports['http']}", "--server", f"127.0.0.1:{self.ports['grpc']}"],
-            env=self.environment, capture_output=True, text=True, timeout=LONG, check=False,
-            stdin=subprocess.DEVNULL)
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        return done.stdout + done.stderr
+    WHERE = ()
+
+    def rollback(self, *words, code=0, meanwhile=None):
+        """Its output; `meanwhile` is (text, action): the action is done once the text was printed."""
+        log = self.folder / "rollback-output"
+        with open(log, "wb") as output:
+            running = subprocess.Popen(
+                [ROLLBACK, *words, *self.WHERE, "--output", self.folder / "pm", "--http",
+                 f"http://127.0.0.1:{self.ports['http']}", "--server", f"127.0.0.1:{self.ports['grpc']}"],
+                env=self.environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+        if meanwhile:
+            wait_for(meanwhile[0], lambda: running.poll() is not None or meanwhile[0] in log.read_text())
+            meanwhile[1]()
+        ended = running.wait(LONG)
+        self.assertEqual(ended, code, log.read_text())
+        return log.read_text()
+
+    def gradual(self):
+        """While a job trains in FP16 that ends as soon as it is waited for."""
+        self.start_reduced("running", 100000000)
+        output = self.rollback("gradual", "--yes", meanwhile=(
+            "1 left: running", lambda: self.ctl("cancel", "running")))
+        ended = self.ctl("job", "running")
+        self.assertEqual((ended["state"], ended["restarts"], ended["precision"]["mode"]),
+                         ("JOB_STATE_CANCELLED", 0, "PRECISION_MODE_MIXED_FP16"))
+        return output
 
     def ctl(self, *words, stdin=None):
         return json.loads(subprocess.run(
@@ -454,7 +490,7 @@ class Faked(unittest.TestCase):
     def changing(self):
         """The calls that change something, in order."""
         return [call for call in self.calls() if " exec " not in call and re.search(
-            r" (set env|rollout restart|patch|delete|label|apply|up|kill)\b", " " + call)]
+            r" (set env|rollout restart|patch|delete|label|apply|up|kill|restart)\b", " " + call)]
 
 
 class Kubernetes(Faked):
@@ -496,18 +532,12 @@ class Kubernetes(Faked):
                       self.changing())
 
     def test_gradual_restarts_only_when_the_jobs_have_ended(self):
-        self.start_reduced("running", 400)
-        output = self.rollback("gradual", "--yes")
-        in_order(self, output, ["precision disable --running new-attempts", "1 left: running",
-                                "none is left", "set env", "precision allow", "SUCCEEDED in FP32"])
-        ended = self.ctl("job", "running")
-        self.assertEqual((ended["state"], ended["progress"]["reduced_precision_steps"]),
-                         ("JOB_STATE_SUCCEEDED", "400"))
+        in_order(self, self.gradual(), [
+            "precision disable --running new-attempts", "1 left: running", "none is left", "set env",
+            "precision allow", "SUCCEEDED in FP32"])
 
     def test_canary(self):
-        manifests = self.folder / "manifests"
-        (manifests / "overlays" / "canary").mkdir(parents=True)
-        (manifests / "overlays" / "canary" / "kustomization.yaml").touch()
+        manifests = SOURCE / "deploy" / "kubernetes"
         where = ("--yes", "--nodes", "worker-1 worker-2", "--manifests", str(manifests))
         self.assertIn("FAILED", self.rollback("canary", "start", *where, code=1))
         self.assertEqual(self.state()["labels"], {each: {"fp16": "disabled"} for each in ("worker-1", "worker-2")})
@@ -533,6 +563,12 @@ class Kubernetes(Faked):
         self.assertIn("ok      /metrics genesis_reduced_precision_enabled: 1", output)
         self.assertEqual(self.state()["configmap"]["ENABLE_FP16_TRAINING"], "true")
 
+    def test_the_pod_serves_where_it_is_asked(self):
+        target = (ROLLBACK.parent / "rollback" / "target_kubernetes.sh").read_text()
+        server = re.search(r"^DEFAULT_SERVER=unix:(\S+)$", target, re.MULTILINE).group(1)
+        config = (SOURCE / "deploy/kubernetes/base/config.yaml").read_text()
+        self.assertIn(f"  GENESIS_GRPC_UNIX_SOCKET: {server}\n", config)
+
     def test_another_namespace_is_named(self):
         self.assertIn("kubectl finds no deployment/genesis-orchestrator in namespace elsewhere",
                       self.rollback("status", "--target", "kubernetes", "--namespace", "elsewhere", code=1))
@@ -548,37 +584,46 @@ class Kubernetes(Faked):
 class Compose(Faked):
     def setUp(self):
         super().setUp()
-        self.write_state({"extra": {EMULATED[1].split("=")[0]: "emulate"}})
-        self.file = self.folder / "docker-compose.yml"
-        real = SOURCE / "docker-compose.yml"
-        self.file.write_text(real.read_text() if real.exists() else
-                             "services:\n  genesis-orchestrator:\n    image: genesis\n")
-        (self.folder / ".env").write_text("OTHER=1\nENABLE_FP16_TRAINING=true")
+        self.compose_file = SOURCE / "docker-compose.yml"
+        self.environment_file = self.folder / "environment"
+        self.environment_file.write_text("ENABLE_FP16_TRAINING=true")
+        self.write_state({
+            "made_with": dict(each.split("=") for each in EMULATED[1:]),
+            "environment_file": str(self.environment_file),
+            "entrypoint": str(SOURCE / "deploy" / "container" / "entrypoint.sh")})
+        self.WHERE = ("--target", "compose", "--compose-file", str(self.compose_file), "--environment-file",
+                      str(self.environment_file))
         self.start_daemon(dict(each.split("=") for each in EMULATED))
 
     def test_emergency(self):
-        output = self.rollback("emergency", "--yes", "--compose-file", str(self.file))
-        in_order(self, output, ["on compose", "Gate shut", "up --detach", "SUCCEEDED in FP32", "Done in"])
-        self.assertEqual((self.folder / ".env").read_text(), "OTHER=1\nENABLE_FP16_TRAINING=false\n")
+        output = self.rollback("emergency", "--yes")
+        in_order(self, output, ["on compose", "Gate shut", f"echo 'ENABLE_FP16_TRAINING=false' >> "
+                                f"{self.environment_file}", "docker-compose restart", "SUCCEEDED in FP32",
+                                "Done in"])
+        self.assertEqual(self.environment_file.read_text(),
+                         "ENABLE_FP16_TRAINING=true\nENABLE_FP16_TRAINING=false\n")
+        # As in the rollback plan.
         self.assertEqual([each.split(" ", 2)[2] for each in self.changing()],
-                         ["up --detach --no-deps --force-recreate genesis-orchestrator"])
+                         ["restart genesis-orchestrator genesis-workers"])
 
-    def test_gradual(self):
-        self.start_reduced("running", 400)
-        output = self.rollback("gradual", "--yes", "--compose-file", str(self.file))
-        in_order(self, output, ["precision disable", "none is left", "up --detach", "precision allow"])
-        self.assertEqual(self.ctl("job", "running")["state"], "JOB_STATE_SUCCEEDED")
+    def test_gradual_then_re_enabled(self):
+        in_order(self, self.gradual(), ["precision disable", "none is left", "docker-compose restart",
+                                        "precision allow"])
+        good = self.folder / "good.csv"
+        good.write_text(history())
+        self.assertIn("ok      /metrics genesis_reduced_precision_enabled: 1", self.rollback(
+            "re-enable", "--yes", "--history", str(good), "--now", NOW))
 
     def test_a_canary_is_refused(self):
-        self.assertIn("canary start needs a second service", self.rollback(
-            "canary", "start", "--yes", "--compose-file", str(self.file), code=2))
+        self.assertIn("canary start needs a second service",
+                      self.rollback("canary", "start", "--yes", code=2))
 
     def test_a_dry_run_changes_nothing(self):
-        before = (self.folder / ".env").read_text()
-        output = self.rollback("emergency", "--dry-run", "--compose-file", str(self.file))
+        before = self.environment_file.read_text()
+        output = self.rollback("emergency", "--dry-run")
         self.assertIn("Nothing was changed.", output)
         self.assertEqual(self.changing(), [])
-        self.assertEqual((self.folder / ".env").read_text(), before)
+        self.assertEqual(self.environment_file.read_text(), before)
 
 
 class Words(unittest.TestCase):

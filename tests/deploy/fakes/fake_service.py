@@ -45,15 +45,15 @@ def pid():
         return None
 
 
-def start(environment):
-    """Starts the daemon and waits until it is ready, as a rollout does."""
+def start(environment, through=None):
+    """Starts the daemon, `through` another program, and waits until it is ready, as a rollout does."""
     ports = load()["ports"]
     (STATE / "data").mkdir(exist_ok=True)
     clean = {key: value for key, value in os.environ.items()
              if not key.startswith(("FP16_", "GENESIS_", "ENABLE_FP16"))}
     with open(STATE / "output", "ab") as output:
         daemon = subprocess.Popen(
-            [BIN / "genesisd", "--data-dir", STATE / "data", "--grpc-listen", f"127.0.0.1:{ports['grpc']}",
+            [*([through] if through else []), BIN / "genesisd", "--data-dir", STATE / "data", "--grpc-listen", f"127.0.0.1:{ports['grpc']}",
              "--http-listen", f"127.0.0.1:{ports['http']}"], env={**clean, **environment},
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
     (STATE / "pid").write_text(str(daemon.pid))
