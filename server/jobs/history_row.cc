@@ -36,6 +36,10 @@ training::v1::HistoryRow MakeHistoryRow(const training::v1::Job& job, bool fp16_
   if (progress.step() > 0) {
     row.set_loss(progress.loss());
     if (HasLossScale(row.mode())) row.set_loss_scale(progress.loss_scale());
+    // An attempt that begins afresh has no speed yet: what is there is that of the one before.
+    if (progress.samples_per_second() > 0) {
+      row.set_samples_per_second(progress.samples_per_second());
+    }
   }
   if (progress.baseline_loss() > 0) row.set_baseline_loss(progress.baseline_loss());
   row.set_training_steps(progress.step());
@@ -48,9 +52,6 @@ training::v1::HistoryRow MakeHistoryRow(const training::v1::Job& job, bool fp16_
   }
   row.set_fp16_enabled(fp16_enabled);
   if (device_memory) row.set_memory_allocated_bytes(*device_memory);
-  if (progress.samples_per_second() > 0) {
-    row.set_samples_per_second(progress.samples_per_second());
-  }
   row.set_state(job.state());
   return row;
 }

@@ -92,6 +92,8 @@ TEST(SettingsDefaultsTest, AreThoseOfTheTable) {
 // A good value of each setting that is not its default, as typed and as printed.
 const Variables& OtherValues() {
   static const auto& values = *new Variables{
+      {"history.interval_seconds", "60"},
+      {"history.retention_days", "7"},
       {"data_dir", "/srv/g"},
       {"grpc.listen", "[::1]:7000"},
       {"http.listen", "localhost:0"},

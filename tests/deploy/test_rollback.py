@@ -246,7 +246,8 @@ class Systemd(unittest.TestCase):
         # Its own history is of today.
         done = self.machine.run("genesis-rollback re-enable --yes", check=False)
         self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
-        self.assertRegex(done.stdout, r"NOT MET stable days: [01] of 7 \(1 days ago: no figures")
+        self.assertRegex(done.stdout, r"NOT MET stable days: [01] of 7 \(1 days ago: no figures",
+                         self.machine.run("genesisctl history --csv --since 7d").stdout)
         for name, code in (("bad", 3), ("good", 0)):
             self.machine.run(f"cat > /tmp/{name}.csv", stdin=history(good=name == "good"))
             done = self.machine.run(

@@ -54,6 +54,14 @@ TEST(HistoryRowTest, AStepThatFp32SkipsIsNoOverflow) {
   EXPECT_FALSE(row.has_memory_allocated_bytes());
 }
 
+TEST(HistoryRowTest, AnAttemptThatBeginsAfreshHasNoFigures) {
+  Job job = MakeJob(training::v1::PRECISION_MODE_FP32);
+  job.mutable_progress()->set_step(0);
+  const HistoryRow row = MakeHistoryRow(job, false, std::nullopt, kNow);
+  EXPECT_FALSE(row.has_loss());
+  EXPECT_FALSE(row.has_samples_per_second());
+}
+
 TEST(HistoryRowTest, BeforeTheFirstStepNothingIsMeasured) {
   Job job;
   job.set_id("a");
