@@ -163,14 +163,7 @@ main() {
         if [ "$1" = --output ]; then OUTPUT=$2; else BUILD=$2; fi
         shift
         ;;
-      -h | --help)
-        usage
-        exit 0
-        ;;
-      *)
-        usage >&2
-        fail "unknown option \"$1\""
-        ;;
+      *) help_or_unknown "$1" ;;
     esac
     shift
   done

@@ -105,14 +105,7 @@ parse() {
         shift
         ;;
       --keep) KEEP=yes ;;
-      -h | --help)
-        usage
-        exit 0
-        ;;
-      *)
-        usage >&2
-        fail "unknown option \"$1\""
-        ;;
+      *) help_or_unknown "$1" ;;
     esac
     shift
   done

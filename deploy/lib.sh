@@ -31,6 +31,17 @@ fail() {
   exit 1
 }
 
+# help_or_unknown OPTION: what is left when a script knows no other; the script's `usage` prints.
+help_or_unknown() {
+  case $1 in -h | --help)
+    usage
+    exit 0
+    ;;
+  esac
+  usage >&2
+  fail "unknown option \"$1\""
+}
+
 # Runs a command as root: Debian packages are the only thing that needs it.
 as_root() {
   if [ "$(id -u)" = 0 ]; then

@@ -27,14 +27,7 @@ main() {
         shift
         ;;
       --deb-only) deb_only=yes ;;
-      -h | --help)
-        usage
-        exit 0
-        ;;
-      *)
-        usage >&2
-        fail "unknown option \"$1\""
-        ;;
+      *) help_or_unknown "$1" ;;
     esac
     shift
   done

@@ -289,14 +289,7 @@ main() {
     case $1 in
       --test) WITH_TESTS=yes ;;
       --cuda) kind=full ;;
-      -h | --help)
-        usage
-        exit 0
-        ;;
-      *)
-        usage >&2
-        fail "unknown option \"$1\""
-        ;;
+      *) help_or_unknown "$1" ;;
     esac
     shift
   done
