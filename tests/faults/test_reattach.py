@@ -50,6 +50,15 @@ class Reattach(harness.DaemonTest):
         self.assertEqual(job["held_out"], reference["held_out"])
         self.assertIn("is back with job survivor", again.log())
 
+    def test_a_worker_without_a_job_ends_with_its_daemon(self):
+        daemon = self.start()
+        # Just started, so it loads LibTorch still: it has no stream whose end it could see.
+        pid, = harness.wait_for("a worker", daemon.worker_pids)
+        self.stop_worker_later(pid)
+        os.kill(pid, signal.SIGSTOP)
+        daemon.kill()
+        harness.wait_for("the end of the worker", lambda: not pathlib.Path(f"/proc/{pid}").exists())
+
     def test_a_checkpoint_and_an_end_that_nobody_heard_are_told_to_the_next_daemon(self):
         daemon = self.start()
         daemon.train("quiet", spec(max_steps=1200))

@@ -154,6 +154,8 @@ class Attachment {
     std::thread reader([this] { ReadCommands(); });
     const TerminationWatch watch([this] { OnSignal(); });
     const std::optional<StartJob> start = WaitForJob();
+    // From here on it trains through a restart of the daemon.
+    if (start) SetEndWithParent(false);
     const bool good = start ? RunJob(*start) : true;
     Close();
     reader.join();

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 
 #include <utility>
 
@@ -26,6 +27,8 @@ void BlockTerminationSignals() {
   const sigset_t signals = Signals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
+
+void SetEndWithParent(bool wanted) { prctl(PR_SET_PDEATHSIG, wanted ? SIGKILL : 0); }
 
 TerminationWatch::TerminationWatch(std::function<void()> on_signal)
     : thread_([on_signal = std::move(on_signal)] {

@@ -24,4 +24,8 @@ class TerminationWatch {
 // now on. Call it first in main.
 void BlockTerminationSignals();
 
+// Whether the kernel ends this process when the one that started it ends. Of the calling thread, so
+// it is called on the main one.
+void SetEndWithParent(bool wanted);
+
 }  // namespace genesis
