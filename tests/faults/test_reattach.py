@@ -19,6 +19,14 @@ def started(pid):
     return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
 
 
+def has_ended(pid):
+    """Whether anybody has taken note of its end or not."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
 class Reattach(harness.DaemonTest):
     def stop_worker_later(self, pid):
         ticks = started(pid)
@@ -52,12 +60,15 @@ class Reattach(harness.DaemonTest):
 
     def test_a_worker_without_a_job_ends_with_its_daemon(self):
         daemon = self.start()
-        # Just started, so it loads LibTorch still: it has no stream whose end it could see.
-        pid, = harness.wait_for("a worker", daemon.worker_pids)
+        worker = harness.wait_for("a warm worker", lambda: next(
+            (each for each in daemon.ctl("workers")["workers"]
+             if each["state"] == "WORKER_STATE_WARM"), None))
+        pid = int(worker["pid"])
         self.stop_worker_later(pid)
+        # It cannot see the end of its stream.
         os.kill(pid, signal.SIGSTOP)
         daemon.kill()
-        harness.wait_for("the end of the worker", lambda: not pathlib.Path(f"/proc/{pid}").exists())
+        harness.wait_for("the end of the worker", lambda: has_ended(pid))
 
     def test_a_checkpoint_and_an_end_that_nobody_heard_are_told_to_the_next_daemon(self):
         daemon = self.start()
