@@ -15,6 +15,7 @@
 #include "config/field_error.h"
 #include "config/job_names.h"
 #include "config/precision.h"
+#include "config/sql_time.h"
 #include "config/timestamp.h"
 
 namespace genesis::cli {
@@ -45,9 +46,7 @@ std::optional<absl::Duration> ParseAge(const std::string& text) {
   return std::nullopt;
 }
 
-std::string TimeText(const HistoryRow& row) {
-  return absl::FormatTime("%Y-%m-%d %H:%M:%S", FromTimestamp(row.time()), absl::UTCTimeZone());
-}
+std::string TimeText(const HistoryRow& row) { return FormatSqlTime(FromTimestamp(row.time())); }
 
 std::string ModeText(const HistoryRow& row, const char* none) {
   return row.mode() == training::v1::PRECISION_MODE_UNSPECIFIED ? none : PrecisionName(row.mode());

@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "config/job_names.h"
 #include "config/precision.h"
+#include "config/sql_time.h"
 #include "config/timestamp.h"
 #include "metrics/catalogue.h"
 #include "server/http/api_error.h"
@@ -77,8 +78,7 @@ void WriteMetrics(const std::vector<prometheus::MetricFamily>& families, JsonWri
 
 void WriteRow(const HistoryRow& row, JsonWriter& json) {
   json.Begin('{');
-  json.Put("timestamp",
-           absl::FormatTime("%Y-%m-%d %H:%M:%S", FromTimestamp(row.time()), absl::UTCTimeZone()));
+  json.Put("timestamp", FormatSqlTime(FromTimestamp(row.time())));
   json.Put("job_id", row.job_id()).PutRaw("step", absl::StrCat(row.step()));
   if (row.mode() == training::v1::PRECISION_MODE_UNSPECIFIED) {
     json.PutRaw("mode", "null");

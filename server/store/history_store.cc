@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "config/job_names.h"
 #include "config/precision.h"
+#include "config/sql_time.h"
 #include "config/timestamp.h"
 #include "spdlog/spdlog.h"
 
@@ -18,10 +19,8 @@ using training::v1::HistoryRow;
 
 constexpr int64_t kSchema = 1;
 constexpr int64_t kForgottenAtOnce = 5000;
-constexpr char kTimeFormat[] = "%Y-%m-%d %H:%M:%S";
 
-// `timestamp` is text that SQLite's datetime() writes, in UTC, so that both compare rightly. NULL
-// is what was not measured.
+// `timestamp` is as FormatSqlTime writes it. NULL is what was not measured.
 constexpr char kTables[] = R"sql(
 CREATE TABLE fp16_stats(
   timestamp TEXT NOT NULL,
@@ -50,16 +49,6 @@ constexpr char kColumns[] =
     "fp16_steps, overflow_steps, overflow_rate, fp16_enabled, memory_allocated_bytes, "
     "samples_per_second, state";
 
-std::string TimeText(absl::Time time) {
-  return absl::FormatTime(kTimeFormat, time, absl::UTCTimeZone());
-}
-
-absl::Time TimeOf(const std::string& text) {
-  absl::Time time = absl::UnixEpoch();
-  absl::ParseTime(kTimeFormat, text, absl::UTCTimeZone(), &time, nullptr);
-  return time;
-}
-
 template <typename Value>
 void BindReal(Statement& insert, int index, bool measured, Value value) {
   if (measured) {
@@ -70,7 +59,9 @@ void BindReal(Statement& insert, int index, bool measured, Value value) {
 }
 
 absl::Status Insert(Statement& insert, const HistoryRow& row) {
-  insert.Bind(1, TimeText(FromTimestamp(row.time()))).Bind(2, row.job_id()).Bind(3, row.step());
+  insert.Bind(1, FormatSqlTime(FromTimestamp(row.time())))
+      .Bind(2, row.job_id())
+      .Bind(3, row.step());
   if (row.mode() == training::v1::PRECISION_MODE_UNSPECIFIED) {
     insert.BindNull(4);
   } else {
@@ -105,7 +96,7 @@ Enum ByName(const std::string& text, int most, Name name) {
 HistoryStore::Row RowOf(const Statement& found) {
   HistoryStore::Row read;
   HistoryRow& row = read.row;
-  const absl::Time time = TimeOf(found.Text(1));
+  const absl::Time time = ParseSqlTime(found.Text(1));
   read.place = {.seconds = absl::ToUnixSeconds(time), .number = found.Int(0)};
   *row.mutable_time() = ToTimestamp(time);
   row.set_job_id(found.Text(2));
@@ -140,8 +131,8 @@ absl::StatusOr<std::vector<HistoryStore::Row>> HistoryStore::Select(const std::s
       (**reader).Prepare(absl::StrCat("SELECT ", kColumns, " FROM fp16_stats WHERE ", sql));
   if (!select.ok()) return unreadable(select.status());
   const absl::Time after = absl::FromUnixSeconds(query.after.seconds);
-  select->Bind(1, TimeText(std::max(query.since, absl::UnixEpoch())))
-      .Bind(2, TimeText(after))
+  select->Bind(1, FormatSqlTime(std::max(query.since, absl::UnixEpoch())))
+      .Bind(2, FormatSqlTime(after))
       .Bind(3, query.after.number)
       .Bind(4, query.limit)
       .Bind(5, query.job_id);
@@ -191,7 +182,7 @@ absl::StatusOr<bool> HistoryStore::Forget(absl::Time before) {
       "DELETE FROM fp16_stats WHERE rowid IN "
       "(SELECT rowid FROM fp16_stats WHERE timestamp < ? LIMIT ?) RETURNING 1");
   if (!remove.ok()) return remove.status();
-  remove->Bind(1, TimeText(before)).Bind(2, kForgottenAtOnce);
+  remove->Bind(1, FormatSqlTime(before)).Bind(2, kForgottenAtOnce);
   for (int64_t removed = 0;; ++removed) {
     const absl::StatusOr<bool> row = remove->Step();
     if (!row.ok()) return row.status();
