@@ -17,7 +17,7 @@ import uuid
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 
-from harness import BIN, LONG, wait_for  # noqa: E402
+from harness import BIN, LONG, wait_for, wait_for_step  # noqa: E402
 
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "genesis"
 TREE = CACHE / "debian-12"
@@ -161,13 +161,7 @@ class Service(Machine):
         return json.loads(self.run(f"genesisctl --output json job {job_id}").stdout)
 
     def wait_for_step(self, job_id, step):
-        def reached():
-            job = self.job(job_id)
-            if job["state"] in ("JOB_STATE_FAILED", "JOB_STATE_CANCELLED"):
-                raise AssertionError(job)
-            return int(job.get("progress", {}).get("step", 0)) >= step and job
-
-        return wait_for(f"step {step} of {job_id}", reached)
+        return wait_for_step(self.job, job_id, step)
 
     def property(self, name, unit="genesis-trainer"):
         return self.run(f"systemctl show --property={name} --value {unit}").stdout.strip()

@@ -55,6 +55,17 @@ def wait_for(what, probe, timeout=LONG):
     raise AssertionError(f"waited {timeout} s for {what}")
 
 
+def wait_for_step(job, job_id, step):
+    """The job, once it has made `step` steps; `job` gives it by its id."""
+    def reached():
+        now = job(job_id)
+        if now["state"] in ("JOB_STATE_FAILED", "JOB_STATE_CANCELLED"):
+            raise AssertionError(now)
+        return int(now.get("progress", {}).get("step", 0)) >= step and now
+
+    return wait_for(f"step {step} of {job_id}", reached)
+
+
 class Daemon:
     """A running genesisd."""
 
@@ -115,13 +126,7 @@ class Daemon:
         return self.ctl("job", job_id)
 
     def wait_for_step(self, job_id, step):
-        def reached():
-            job = self.job(job_id)
-            if job["state"] in ("JOB_STATE_FAILED", "JOB_STATE_CANCELLED"):
-                raise AssertionError(job)
-            return int(job.get("progress", {}).get("step", 0)) >= step and job
-
-        return wait_for(f"step {step} of {job_id}", reached)
+        return wait_for_step(self.job, job_id, step)
 
     def wait_for_end(self, job_id):
         final = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")

@@ -83,22 +83,15 @@ class DaemonTest : public testing::Test {
     return response.job();
   }
 
-  grpc::Status Cancel(const std::string& id) {
+  grpc::Status Cancel(const std::string& id, bool now = false) {
     grpc::ClientContext context;
     CancelJobRequest request;
     request.set_job_id(id);
+    request.set_now(now);
     CancelJobResponse response;
     return stub_->CancelJob(&context, request, &response);
   }
-
-  grpc::Status CancelNow(const std::string& id) {
-    grpc::ClientContext context;
-    CancelJobRequest request;
-    request.set_job_id(id);
-    request.set_now(true);
-    CancelJobResponse response;
-    return stub_->CancelJob(&context, request, &response);
-  }
+  grpc::Status CancelNow(const std::string& id) { return Cancel(id, /*now=*/true); }
   grpc::Status Pause(const std::string& id) {
     grpc::ClientContext context;
     PauseJobRequest request;
