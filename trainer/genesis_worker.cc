@@ -130,8 +130,6 @@ int main(int argc, char** argv) {
     return Usage("exactly one of --spec and --daemon is needed");
   }
   if (!flags.daemon.empty() && flags.worker_id.empty()) return Usage("--daemon needs --worker-id");
-  // Until it has a job, it is of no use without the daemon that started it.
-  if (!flags.daemon.empty()) genesis::SetEndWithParent(true);
 
   genesis::RestartWithPassiveWaiting(argv);
   std::string note;

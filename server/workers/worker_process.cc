@@ -1,7 +1,7 @@
 #include "server/workers/worker_process.h"
 
 #include <fcntl.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -24,38 +24,66 @@ namespace {
 
 constexpr int kNice = 10;
 
-// Attributes and file actions of one spawn, freed together.
-struct SpawnSetup {
-  SpawnSetup() {
-    posix_spawnattr_init(&attributes);
-    posix_spawn_file_actions_init(&actions);
-  }
-  ~SpawnSetup() {
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-  }
-  SpawnSetup(const SpawnSetup&) = delete;
-  SpawnSetup& operator=(const SpawnSetup&) = delete;
-
-  posix_spawnattr_t attributes;
-  posix_spawn_file_actions_t actions;
+struct WorkerStart {
+  const char* log_path;
+  char* const* argv;
+  pid_t daemon = 0;
+  int failure = -1;  // The end of a pipe that takes errno when the program cannot be started.
 };
 
-void Configure(SpawnSetup& setup, const std::string& log_path) {
-  sigset_t none;
+// In the child, a copy of one thread of the daemon: only system calls until exec. posix_spawn()
+// cannot be used, for it cannot ask for the end with the parent, and a worker that asked for it in
+// main() would do so only after the dynamic linker has read LibTorch, which takes seconds.
+[[noreturn]] void BecomeWorker(const WorkerStart& start) {
+  const auto run = [&] {
+    for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);
+    setpgid(0, 0);
+    setpriority(PRIO_PROCESS, 0, kNice);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return;
+    if (getppid() != start.daemon) _exit(1);  // It ended before it was asked for.
+    const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const int log = open(start.log_path, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0644);
+    if (null < 0 || log < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(log, STDOUT_FILENO) < 0 ||
+        dup2(log, STDERR_FILENO) < 0) {
+      return;
+    }
+    if (close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC) != 0) return;
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    execve(start.argv[0], start.argv, environ);
+  };
+  run();
+  const int error = errno;
+  [[maybe_unused]] const ssize_t written = write(start.failure, &error, sizeof(error));
+  _exit(1);
+}
+
+// Returns the child, or -1 with errno.
+pid_t ForkWorker(WorkerStart start) {
+  int failure[2];
+  if (pipe2(failure, O_CLOEXEC) != 0) return -1;
+  start.daemon = getpid();
+  start.failure = failure[1];
   sigset_t all;
-  sigemptyset(&none);
+  sigset_t former;
   sigfillset(&all);
-  posix_spawnattr_setsigmask(&setup.attributes, &none);
-  posix_spawnattr_setsigdefault(&setup.attributes, &all);
-  posix_spawnattr_setpgroup(&setup.attributes, 0);
-  posix_spawnattr_setflags(&setup.attributes,
-                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-  posix_spawn_file_actions_addopen(&setup.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&setup.actions, STDOUT_FILENO, log_path.c_str(),
-                                   O_CREAT | O_WRONLY | O_APPEND, 0644);
-  posix_spawn_file_actions_adddup2(&setup.actions, STDOUT_FILENO, STDERR_FILENO);
-  posix_spawn_file_actions_addclosefrom_np(&setup.actions, STDERR_FILENO + 1);
+  pthread_sigmask(SIG_SETMASK, &all, &former);  // The child has no use for the daemon's handlers.
+  const pid_t pid = _Fork();
+  if (pid == 0) BecomeWorker(start);
+  int error = errno;
+  pthread_sigmask(SIG_SETMASK, &former, nullptr);
+  close(failure[1]);
+  ssize_t count = 0;
+  if (pid > 0) {
+    while ((count = read(failure[0], &error, sizeof(error))) < 0 && errno == EINTR) {
+    }
+  }
+  close(failure[0]);
+  if (pid > 0 && count <= 0) return pid;  // exec closed the pipe.
+  if (pid > 0) waitpid(pid, nullptr, 0);
+  errno = error;
+  return -1;
 }
 
 }  // namespace
@@ -80,22 +108,17 @@ std::optional<int64_t> StartTicksOf(pid_t pid) {
 absl::StatusOr<WorkerProcess> WorkerProcess::Spawn(const std::string& program,
                                                    const std::vector<std::string>& args,
                                                    const std::string& log_path) {
-  SpawnSetup setup;
-  Configure(setup, log_path);
   std::vector<std::string> words = {program};
   words.insert(words.end(), args.begin(), args.end());
   std::vector<char*> argv;
   argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  pid_t pid = 0;
-  const int error =
-      posix_spawn(&pid, program.c_str(), &setup.actions, &setup.attributes, argv.data(), environ);
-  if (error != 0) {
+  const pid_t pid = ForkWorker({.log_path = log_path.c_str(), .argv = argv.data()});
+  if (pid < 0) {
     return absl::FailedPreconditionError(absl::StrCat("cannot start worker program ", program, ": ",
-                                                      strerror(error), "; check workers.program"));
+                                                      strerror(errno), "; check workers.program"));
   }
-  setpriority(PRIO_PROCESS, static_cast<id_t>(pid), kNice);
   // Not yet reaped, so the pid cannot have passed to another process.
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   if (pidfd < 0) {

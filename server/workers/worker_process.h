@@ -28,9 +28,10 @@ std::optional<int64_t> StartTicksOf(pid_t pid);
 // started. Used by one thread.
 class WorkerProcess {
  public:
-  // Starts `program` with `args` by posix_spawn: own process group (a Ctrl-C on the daemon is the
-  // daemon's to act on), default signals, no inherited handles, output to `log_path`, and a lower
-  // scheduling priority than the daemon's, so that RPCs answer while every core trains.
+  // Starts `program` with `args`: own process group (a Ctrl-C on the daemon is the daemon's to act
+  // on), default signals, no inherited handles, output to `log_path`, and a lower scheduling
+  // priority than the daemon's, so that RPCs answer while every core trains. The kernel ends it
+  // with the calling thread until it asks to outlive that (PR_SET_PDEATHSIG, prctl(2)).
   static absl::StatusOr<WorkerProcess> Spawn(const std::string& program,
                                              const std::vector<std::string>& args,
                                              const std::string& log_path);

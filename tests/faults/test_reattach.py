@@ -58,6 +58,18 @@ class Reattach(harness.DaemonTest):
         self.assertEqual(job["held_out"], reference["held_out"])
         self.assertIn("is back with job survivor", again.log())
 
+    def test_a_worker_that_still_loads_ends_with_its_daemon(self):
+        loading = pathlib.Path(self.data_dir) / "loading"
+        loading.write_text("#!/bin/sh\nexec sleep 600\n")
+        loading.chmod(0o755)
+        daemon = self.start("--workers-program", str(loading))
+        worker = harness.wait_for("a worker", lambda: next(
+            iter(daemon.ctl("workers").get("workers", [])), None))
+        pid = int(worker["pid"])
+        self.stop_worker_later(pid)
+        daemon.kill()
+        harness.wait_for("the end of the worker", lambda: has_ended(pid))
+
     def test_a_worker_without_a_job_ends_with_its_daemon(self):
         daemon = self.start()
         worker = harness.wait_for("a warm worker", lambda: next(

@@ -14,6 +14,7 @@
 // A start that resumes reports the step of its checkpoint.
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -40,6 +41,7 @@ class FakeWorker {
     AttachResponse command;
     if (!stream_->Read(&command)) return 0;
     start_ = command.start_job();
+    prctl(PR_SET_PDEATHSIG, 0);  // From here on it may outlive its daemon.
     Act();
     stream_->WritesDone();
     // Finish would wait for ever behind a command that nobody reads.

@@ -155,7 +155,7 @@ class Attachment {
     const TerminationWatch watch([this] { OnSignal(); });
     const std::optional<StartJob> start = WaitForJob();
     // From here on it trains through a restart of the daemon.
-    if (start) SetEndWithParent(false);
+    if (start) OutliveParent();
     const bool good = start ? RunJob(*start) : true;
     Close();
     reader.join();

@@ -28,7 +28,7 @@ void BlockTerminationSignals() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
-void SetEndWithParent(bool wanted) { prctl(PR_SET_PDEATHSIG, wanted ? SIGKILL : 0); }
+void OutliveParent() { prctl(PR_SET_PDEATHSIG, 0); }
 
 TerminationWatch::TerminationWatch(std::function<void()> on_signal)
     : thread_([on_signal = std::move(on_signal)] {

@@ -24,8 +24,8 @@ class TerminationWatch {
 // now on. Call it first in main.
 void BlockTerminationSignals();
 
-// Whether the kernel ends this process when the one that started it ends. Of the calling thread, so
-// it is called on the main one.
-void SetEndWithParent(bool wanted);
+// The daemon starts a worker so that the kernel ends it with the daemon: without a job it is of no
+// use to the next one. From here on it lives longer. Of the calling thread, which is the main one.
+void OutliveParent();
 
 }  // namespace genesis
