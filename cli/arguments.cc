@@ -135,16 +135,16 @@ void ReadOutput(Arguments& result) {
 void ReadServer(const Environment& environment, Arguments& result) {
   std::string name = "--server";
   if (result.Has("server")) {
-    result.server = result.Value("server");
+    result.daemon.server = result.Value("server");
   } else if (const std::optional<std::string> value = environment(kServerVariable)) {
-    result.server = *value;
+    result.daemon.server = *value;
     name = kServerVariable;
   }
-  if (absl::StartsWith(result.server, "unix:/")) return;
-  const std::optional<HostPort> address = ParseHostPort(result.server);
+  if (absl::StartsWith(result.daemon.server, "unix:/")) return;
+  const std::optional<HostPort> address = ParseHostPort(result.daemon.server);
   if (!address.has_value() || address->port == 0) {
     result.errors.push_back(
-        absl::StrCat(name, " is ", QuoteValue(result.server),
+        absl::StrCat(name, " is ", QuoteValue(result.daemon.server),
                      "; accepted: host:port, such as 127.0.0.1:50051, or unix:/PATH"));
   }
 }
@@ -153,11 +153,11 @@ void ReadFiles(const Environment& environment, Arguments& result) {
   const auto read = [&](const char* option, const char* variable, std::string& path) {
     path = result.Has(option) ? result.Value(option) : environment(variable).value_or("");
   };
-  read("token-file", "GENESIS_TOKEN_FILE", result.token_file);
-  read("tls-ca", "GENESIS_TLS_CA", result.tls_ca);
-  read("tls-cert", "GENESIS_TLS_CERT", result.tls_cert);
-  read("tls-key", "GENESIS_TLS_KEY", result.tls_key);
-  result.token = environment("GENESIS_TOKEN").value_or("");
+  read("token-file", "GENESIS_TOKEN_FILE", result.daemon.token_file);
+  read("tls-ca", "GENESIS_TLS_CA", result.daemon.tls_ca);
+  read("tls-cert", "GENESIS_TLS_CERT", result.daemon.tls_cert);
+  read("tls-key", "GENESIS_TLS_KEY", result.daemon.tls_key);
+  result.daemon.token = environment("GENESIS_TOKEN").value_or("");
 }
 
 }  // namespace

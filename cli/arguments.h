@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "client/channel.h"
 #include "config/environment.h"
 
 namespace genesis::cli {
@@ -12,12 +13,8 @@ enum class OutputFormat { kTable, kJson, kYaml };
 
 // The command line of genesisctl, taken apart and checked against the command table.
 struct Arguments {
-  std::string server = "127.0.0.1:50051";
-  std::string token_file;  // --token-file, GENESIS_TOKEN_FILE; empty for none.
-  std::string token;       // GENESIS_TOKEN.
-  std::string tls_ca;      // --tls-ca, GENESIS_TLS_CA; empty for no TLS.
-  std::string tls_cert;    // --tls-cert, GENESIS_TLS_CERT.
-  std::string tls_key;     // --tls-key, GENESIS_TLS_KEY.
+  // --server, --token-file, --tls-ca, ... and GENESIS_SERVER, GENESIS_TOKEN, GENESIS_TLS_CA, ...
+  DaemonAddress daemon;
   OutputFormat output = OutputFormat::kTable;
   std::string command;                // Empty when none was given.
   std::vector<std::string> operands;  // What follows the command, such as a job id.

@@ -184,7 +184,13 @@ const std::vector<CommandRow>& CommandTable() {
         {"environment-file", "", "FILE",
          "Variables on top of those here, as the unit reads /etc/genesis/environment"}},
        &RunDoctor},
-      {"token", "NAME ROLE", 2, 2, "Make a token for a viewer, submitter or admin", {}, &RunToken},
+      {"token",
+       "NAME ROLE",
+       2,
+       2,
+       "Make a token for a viewer, submitter, admin or worker",
+       {},
+       &RunToken},
   };
   return table;
 }

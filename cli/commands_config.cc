@@ -6,6 +6,7 @@
 #include "cli/table.h"
 #include "cli/text.h"
 #include "config/field_error.h"
+#include "config/role.h"
 #include "config/token.h"
 
 namespace genesis::cli {
@@ -75,10 +76,9 @@ ExitCode RunToken(const Arguments& arguments, Session& session) {
         absl::StrCat("token: NAME is ", QuoteValue(name), "; accepted: ", kCallerNameRule),
         session);
   }
-  if (role != "viewer" && role != "submitter" && role != "admin") {
+  if (!RoleOf(role).has_value()) {
     return ReportUsage(
-        absl::StrCat("token: ROLE is ", QuoteValue(role), "; accepted: viewer, submitter or admin"),
-        session);
+        absl::StrCat("token: ROLE is ", QuoteValue(role), "; accepted: ", kRoleNames), session);
   }
   const std::string token = NewToken();
   const std::string line = absl::StrCat(name, " ", role, " ", FormatTokenHash(HashToken(token)));

@@ -6,7 +6,6 @@
 #include <iostream>
 
 #include "cli/arguments.h"
-#include "cli/channel.h"
 #include "cli/command_table.h"
 #include "cli/session.h"
 #include "config/environment.h"
@@ -25,14 +24,14 @@ ExitCode Connect(const Arguments& arguments) {
   // Before gRPC starts its threads, which must not take the signal.
   static Interrupt interrupt;
   StartSignalThread(interrupt);
-  const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(arguments);
+  const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(arguments.daemon);
   if (!channel.ok()) {
     std::cerr << "genesisctl: " << channel.status().message() << "\n";
     return ExitCode::kUsage;
   }
   const auto service = training::v1::TrainingService::NewStub(*channel);
   Session session{.service = *service,
-                  .server = arguments.server,
+                  .server = arguments.daemon.server,
                   .output = arguments.output,
                   .in = std::cin,
                   .out = std::cout,

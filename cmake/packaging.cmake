@@ -17,12 +17,14 @@ install(DIRECTORY ${_deploy}/rollback DESTINATION lib/genesis/deploy ${_componen
         PATTERN __pycache__ EXCLUDE)
 
 install(FILES ${_deploy}/systemd/genesis-trainer.service ${_deploy}/systemd/genesis-worker@.service
+              ${_deploy}/systemd/genesis-job@.service
         DESTINATION lib/systemd/system ${_component})
 install(FILES ${_deploy}/systemd/sysusers.conf DESTINATION lib/sysusers.d
         RENAME genesis-trainer.conf ${_component})
 install(FILES ${_deploy}/systemd/tmpfiles.conf DESTINATION lib/tmpfiles.d
         RENAME genesis-trainer.conf ${_component})
-install(FILES ${_deploy}/systemd/environment DESTINATION share/genesis-trainer ${_component})
+install(FILES ${_deploy}/systemd/environment ${_deploy}/systemd/worker
+        DESTINATION share/genesis-trainer ${_component})
 install(FILES ${_deploy}/systemd/genesisd.yaml DESTINATION /etc/genesis ${_component})
 install(FILES ${_deploy}/systemd/logrotate.conf DESTINATION /etc/logrotate.d
         RENAME genesis-trainer ${_component})

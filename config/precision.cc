@@ -95,6 +95,9 @@ Choice Choose(PrecisionMode requested, const PrecisionGate& gate, CpuFallback fa
     return {requested, "asked for by the job", ""};
   }
   if (!gate.enabled) return Fp32Instead(absl::StrCat("reduced precision is ", gate.reason));
+  if (!device.reduced_precision_disabled().empty()) {
+    return Fp32Instead(absl::StrCat("reduced precision is ", device.reduced_precision_disabled()));
+  }
   switch (requested) {
     case training::v1::PRECISION_MODE_UNSPECIFIED:
       return ChooseFp16(training::v1::PRECISION_MODE_MIXED_FP16, /*named=*/false, fallback, device);
@@ -145,7 +148,7 @@ EffectivePrecision ComputeEffectivePrecision(PrecisionMode requested, const Prec
 std::vector<PrecisionMode> AutoCandidates(const PrecisionGate& gate, CpuFallback fallback,
                                           const DeviceInfo& device) {
   std::vector<PrecisionMode> modes;
-  if (!gate.enabled) return modes;
+  if (!gate.enabled || !device.reduced_precision_disabled().empty()) return modes;
   const bool native_bf16 = device.cuda() ? device.compute_capability() >= kFirstBf16Capability
                                          : device.cpu_native_bf16();
   if (native_bf16) modes.push_back(training::v1::PRECISION_MODE_MIXED_BF16);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "config/listen_address.h"
+#include "config/worker_lease.h"
 
 namespace genesis {
 namespace {
@@ -68,11 +69,26 @@ void CheckTls(const Settings& settings, std::vector<FieldError>& errors) {
   }
 }
 
+void CheckWorkers(const Settings& settings, std::vector<FieldError>& errors) {
+  if (!settings.remote_workers) {
+    if (settings.worker_devices.front() != "none") return;
+    Add("workers.devices", "none",
+        "none only with workers.remote: true, for no job could run otherwise", errors);
+  } else if (RemotePatienceSeconds(settings.worker_reattach_timeout_s) < 1) {
+    Add("workers.reattach_timeout_seconds", absl::StrCat(settings.worker_reattach_timeout_s),
+        absl::StrCat("above ", kSilenceSeconds,
+                     " with workers.remote, for so long a worker of another host may not notice "
+                     "that it has lost the daemon"),
+        errors);
+  }
+}
+
 }  // namespace
 
 void CheckConflicts(const Settings& settings, std::vector<FieldError>& errors) {
   CheckPorts(settings, errors);
   CheckTls(settings, errors);
+  CheckWorkers(settings, errors);
   if (settings.insecure || (HasTls(settings) && AsksWhoCalls(settings))) return;
   for (const Listener& listener : Listeners(settings)) {
     if (!IsOpenToOthers(listener.address)) continue;

@@ -26,11 +26,11 @@ bool IsCudaDevice(const std::string& name) {
 }
 
 std::string SetDevices(Text text, Settings& settings) {
-  constexpr char kAccepted[] = "auto, cpu, or a list such as cuda:0,cuda:1";
+  constexpr char kAccepted[] = "auto, cpu, none, or a list such as cuda:0,cuda:1";
   std::vector<std::string> names;
   for (const auto part : absl::StrSplit(text, ',')) {
     const std::string name(part);
-    const bool alone = name == "auto" || name == "cpu";
+    const bool alone = name == "auto" || name == "cpu" || name == "none";
     if (alone ? text != name : !IsCudaDevice(name)) return kAccepted;
     for (const std::string& before : names) {
       if (before == name) return kAccepted;
@@ -46,11 +46,16 @@ std::string SetDevices(Text text, Settings& settings) {
 std::vector<SettingRow> WorkerRows() {
   return {
       {"workers.devices", "GENESIS_WORKERS_DEVICES", "auto", false, "",
-       "auto, cpu, or a list such as cuda:0,cuda:1",
+       "auto, cpu, none, or a list such as cuda:0,cuda:1",
        "Where jobs run. auto takes every CUDA device that the driver shows, and the processor "
        "where "
-       "there is none.",
+       "there is none; none leaves all jobs to workers of other hosts (workers.remote).",
        &SetDevices, [](const Settings& s) { return absl::StrJoin(s.worker_devices, ","); }},
+      {"workers.remote", "GENESIS_WORKERS_REMOTE", "false", false, "", "exactly true or false",
+       "true lets workers of other hosts attach on grpc.listen, with a token or certificate of the "
+       "role worker. They need checkpoints.dir and datasets.root at the same paths.",
+       [](Text t, Settings& s) { return SetBool(t, s.remote_workers); },
+       [](const Settings& s) -> std::string { return s.remote_workers ? "true" : "false"; }},
       {"workers.reattach_timeout_seconds", "GENESIS_WORKERS_REATTACH_TIMEOUT_SECONDS", "30", false,
        "seconds", "1 to 3600",
        "Time that a worker has to come back after genesisd was restarted or its stream broke; "

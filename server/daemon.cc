@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "config/shared_folder.h"
 #include "config/timestamp.h"
 #include "config/version.h"
 #include "server/http/api_error.h"
@@ -155,6 +156,13 @@ std::optional<StartFailure> Daemon::StartJobs() {
   workers.hang = {absl::Seconds(settings_.hang_setup_s), absl::Seconds(settings_.hang_step_s),
                   absl::Seconds(settings_.hang_evaluation_s),
                   absl::Seconds(settings_.hang_checkpoint_s)};
+  if (settings_.remote_workers) {
+    const absl::StatusOr<std::string> id = EnsureFolderId(settings_.checkpoints_dir);
+    if (!id.ok()) return StartFailure(ExitCode::kStoreFailure, id.status());
+    workers.remote.emplace();
+    workers.remote->set_path(settings_.checkpoints_dir);
+    workers.remote->set_id(*id);
+  }
   CreateTelemetry(workers.devices.names);
   pool_ = std::make_unique<WorkerPool>(std::move(workers));
   jobs_ = std::make_unique<JobManager>(
@@ -172,7 +180,7 @@ std::optional<StartFailure> Daemon::StartJobs() {
       store_.get(), pool_.get(), &metrics_);
   const absl::Status recovered = jobs_->Recover();
   if (!recovered.ok()) return StartFailure(ExitCode::kStoreFailure, recovered);
-  worker_service_ = std::make_unique<WorkerServiceImpl>(pool_.get());
+  worker_service_ = std::make_unique<WorkerServiceImpl>(pool_.get(), /*gate=*/nullptr);
   absl::StatusOr<std::unique_ptr<grpc::Server>> listener =
       StartWorkerListener(socket, worker_service_.get());
   if (!listener.ok()) return StartFailure(ExitCode::kAddressInUse, listener.status());
@@ -196,6 +204,7 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
   api_ = std::make_unique<TrainingApi>(
       TrainingApi::Parts{jobs_.get(), pool_.get(), files_.get(), datasets_.get(), backup_.get(),
                          history_.get(), &config_, [this] { return Info(); }});
+  remote_workers_ = std::make_unique<WorkerServiceImpl>(pool_.get(), gate_.get());
   training_service_ = std::make_unique<TrainingServiceImpl>(TrainingServiceImpl::Parts{
       gate_.get(), api_.get(), jobs_.get(), datasets_.get(), files_.get(), &metrics_});
   http_api_ = std::make_unique<ApiRoutes>(ApiRoutes::Parts{
@@ -210,7 +219,7 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
   absl::StatusOr<std::unique_ptr<TrainingListener>> listener = TrainingListener::Start(
       {.settings = &settings_,
        .tls = tls_.get(),
-       .services = {training_service_.get(), reflection_.get()},
+       .services = {training_service_.get(), remote_workers_.get(), reflection_.get()},
        .refused = [this](const std::string& reason) { metrics_.ConnectionRefused(reason); }});
   if (!listener.ok()) return StartFailure(ExitCode::kAddressInUse, listener.status());
   training_listener_ = *std::move(listener);

@@ -103,7 +103,8 @@ class Daemon {
   std::unique_ptr<HistoryRecorder> recorder_;
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<JobManager> jobs_;
-  std::unique_ptr<WorkerServiceImpl> worker_service_;
+  std::unique_ptr<WorkerServiceImpl> worker_service_;  // On the socket in the data folder.
+  std::unique_ptr<WorkerServiceImpl> remote_workers_;  // On grpc.listen.
   std::unique_ptr<ReplayStore> datasets_;
   std::unique_ptr<StoreBackup> backup_;
   std::unique_ptr<TlsStore> tls_;  // Null without TLS.

@@ -22,6 +22,7 @@ namespace {
 constexpr char kHelp[] = R"(genesis-worker trains one job and exits.
 
   genesis-worker --spec job.yaml [options]         run a job file without a daemon
+  genesis-worker --daemon HOST:PORT [options]       take a job from genesisd on another host
   genesis-worker --daemon unix:PATH --worker-id ID  take a job from genesisd (which starts it so)
   genesis-worker --verify FILE                     read a checkpoint from end to end
   genesis-worker --describe-device                 print LibTorch and the device, and exit
@@ -34,7 +35,13 @@ With --spec:
                          learning_rate, mode, skipped, samples
   --emulate-fp16         run FP16 modes on a CPU, 20 to 140 times slower than FP32, to rehearse
 
-Both:
+With --daemon HOST:PORT, whose settings have workers.remote: true:
+  --checkpoint-dir DIR   the daemon's checkpoints.dir, which this host must see at the same path
+  --token-file FILE      a token of the role worker
+  --tls-ca FILE          authority of the daemon's certificate
+  --tls-cert FILE, --tls-key FILE  a client certificate and its key
+
+All:
   --threads N            threads for arithmetic at most, 1 to 1024; a small model uses fewer.
                          Default: one per processor
   --device NAME          cpu, or cuda:<n>. Default: the first CUDA device, else cpu
@@ -52,8 +59,7 @@ struct Flags {
   std::string export_from;
   std::string export_to;
   bool average = false;
-  std::string daemon;
-  std::string worker_id;
+  genesis::DaemonToServe daemon{.address = {.server = ""}};
   std::string device;
   int threads = 0;
   bool describe_device = false;
@@ -70,11 +76,20 @@ int Usage(const std::string& fault) {
 std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) {
   std::string threads;
   const std::pair<const char*, std::string*> valued[] = {
-      {"--spec", &flags.local.spec},     {"--checkpoint-dir", &flags.local.checkpoint_dir},
-      {"--resume", &flags.local.resume}, {"--telemetry", &flags.local.telemetry},
-      {"--verify", &flags.verify},       {"--export", &flags.export_from},
-      {"--to", &flags.export_to},        {"--daemon", &flags.daemon},
-      {"--worker-id", &flags.worker_id}, {"--threads", &threads},
+      {"--spec", &flags.local.spec},
+      {"--checkpoint-dir", &flags.local.checkpoint_dir},
+      {"--resume", &flags.local.resume},
+      {"--telemetry", &flags.local.telemetry},
+      {"--verify", &flags.verify},
+      {"--export", &flags.export_from},
+      {"--to", &flags.export_to},
+      {"--daemon", &flags.daemon.address.server},
+      {"--worker-id", &flags.daemon.worker_id},
+      {"--threads", &threads},
+      {"--token-file", &flags.daemon.address.token_file},
+      {"--tls-ca", &flags.daemon.address.tls_ca},
+      {"--tls-cert", &flags.daemon.address.tls_cert},
+      {"--tls-key", &flags.daemon.address.tls_key},
       {"--device", &flags.device}};
   for (size_t i = 0; i < arguments.size(); ++i) {
     const size_t equals = arguments[i].find('=');
@@ -126,10 +141,16 @@ int main(int argc, char** argv) {
   if (!flags.export_from.empty()) {
     return genesis::RunExport(flags.export_from, flags.export_to, flags.average);
   }
-  if (flags.local.spec.empty() == flags.daemon.empty() && !flags.describe_device) {
+  const bool attach = !flags.daemon.address.server.empty();
+  if (flags.local.spec.empty() != attach && !flags.describe_device) {
     return Usage("exactly one of --spec and --daemon is needed");
   }
-  if (!flags.daemon.empty() && flags.worker_id.empty()) return Usage("--daemon needs --worker-id");
+  flags.daemon.checkpoint_dir = flags.local.checkpoint_dir;
+  if (attach && flags.daemon.remote() && flags.daemon.checkpoint_dir.front() != '/') {
+    return Usage("--checkpoint-dir is " + flags.daemon.checkpoint_dir +
+                 "; accepted with --daemon HOST:PORT: an absolute path, that of the daemon's "
+                 "checkpoints.dir");
+  }
 
   genesis::RestartWithPassiveWaiting(argv);
   std::string note;
@@ -141,6 +162,6 @@ int main(int argc, char** argv) {
   }
   const int processors = static_cast<int>(std::thread::hardware_concurrency());
   genesis::WarmUp(device, flags.threads > 0 ? flags.threads : std::max(1, processors));
-  if (!flags.daemon.empty()) return genesis::RunAttached(flags.daemon, flags.worker_id, device);
+  if (attach) return genesis::RunAttached(flags.daemon, device);
   return genesis::RunLocal(flags.local, device);
 }

@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2034  # Read by the procedures.
 
 UNIT=genesis-trainer.service
-STANDALONE='genesis-worker@*.service'
+STANDALONE=('genesis-worker@*.service' 'genesis-job@*.service')
 DEFAULT_HTTP=http://127.0.0.1:8080
 DEFAULT_SERVER=127.0.0.1:50051
 REMOTE=''
@@ -26,8 +26,8 @@ target_set_gate() {
 
 target_restart() {
   run systemctl restart "$UNIT"
-  if [ -n "$(systemctl list-units --no-legend --state=active "$STANDALONE" 2>/dev/null)" ]; then
-    run systemctl restart "$STANDALONE"
+  if [ -n "$(systemctl list-units --no-legend --state=active "${STANDALONE[@]}" 2>/dev/null)" ]; then
+    run systemctl restart "${STANDALONE[@]}"
   fi
 }
 

@@ -11,7 +11,7 @@ absl::Status ApiGate::Admit(const MethodRow& method, const Credentials& credenti
   *caller = found.ok() ? *found : Caller{"", Role::kViewer, ""};
   caller->peer = credentials.peer;
   if (!found.ok()) return found.status();
-  if (found->role >= method.role) return absl::OkStatus();
+  if (MayDo(found->role, method.role)) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(
       method.name, " needs the role ", RoleName(method.role), "; \"", found->name, "\" has ",
       RoleName(found->role), ": call as another, or ask an admin for more"));

@@ -1,18 +1,11 @@
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "config/role.h"
 
 namespace genesis {
-
-// What a caller may do; each role may do all that those before it may.
-enum class Role { kViewer, kSubmitter, kAdmin };
-
-// "viewer", "submitter", "admin"; nullopt for any other word.
-const char* RoleName(Role role);
-std::optional<Role> RoleOf(const std::string& name);
 
 // Who calls, as far as it is known.
 struct Caller {

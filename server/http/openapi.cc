@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "config/role.h"
 #include "config/version.h"
 #include "server/api/method_table.h"
 #include "server/http/json_writer.h"
@@ -60,10 +61,6 @@ std::set<std::string> FieldsOfPath(const std::string& path) {
   return fields;
 }
 
-const char* RoleWord(Role role) {
-  return role == Role::kAdmin ? "admin" : role == Role::kSubmitter ? "submitter" : "viewer";
-}
-
 class OpenApi {
  public:
   std::string Write() {
@@ -99,7 +96,7 @@ class OpenApi {
     out_.Begin(absl::AsciiStrToLower(row.verb), '{')
         .Put("operationId", row.name)
         .Put("description", CommentOf(method))
-        .Put("x-role", RoleWord(row.role));
+        .Put("x-role", RoleName(row.role));
     WriteParameters(row, *method.input_type());
     WriteRequestBody(row, method);
     WriteResponses(row, method);

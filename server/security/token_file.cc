@@ -37,7 +37,7 @@ std::string AddLine(absl::string_view line, TokenFile& file) {
   }
   const std::optional<Role> role = RoleOf(words[1]);
   if (!role.has_value()) {
-    return absl::StrCat("the second word is no role; accepted: viewer, submitter or admin");
+    return absl::StrCat("the second word is no role; accepted: ", kRoleNames);
   }
   if (certificate) {
     file.certificates.push_back({std::string(name), *role});

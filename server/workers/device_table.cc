@@ -20,6 +20,24 @@ DeviceTable::Device& DeviceTable::Get(const std::string& name) {
                        [&](const Device& device) { return device.name == name; });
 }
 
+void DeviceTable::Join(const std::string& name) {
+  const auto named = [&](const Device& device) { return device.name == name; };
+  if (std::none_of(devices_.begin(), devices_.end(), named)) {
+    Device& device = devices_.emplace_back();
+    device.name = name;
+    device.remote = true;
+    device.slots = 0;
+  }
+  ++Get(name).slots;
+}
+
+void DeviceTable::Leave(const std::string& name) {
+  --Get(name).slots;
+  std::erase_if(devices_, [&](const Device& device) {
+    return device.name == name && device.slots == 0 && device.failures == 0;
+  });
+}
+
 int DeviceTable::slots() const {
   return std::accumulate(devices_.begin(), devices_.end(), 0,
                          [](int sum, const Device& device) { return sum + device.slots; });

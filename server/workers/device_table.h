@@ -9,7 +9,8 @@
 
 namespace genesis {
 
-// The devices of this machine: their slots, their memory, and those that fail too often.
+// The devices of this machine, and those of other hosts while workers of theirs are here: their
+// slots, their memory, and those that fail too often.
 //
 // A device that fails `quarantine_failures` jobs in a row with a device error gets no more jobs for
 // `quarantine`; then it is tried again, and the next failure quarantines it anew. A job that ends
@@ -19,7 +20,8 @@ namespace genesis {
 class DeviceTable {
  public:
   struct Device {
-    std::string name;  // "cpu" or "cuda:0".
+    std::string name;     // "cpu" or "cuda:0"; on another host "<host>/cuda:0".
+    bool remote = false;  // On another host; each of its workers is a slot.
     int slots = 1;
     int busy = 0;
     int64_t memory_bytes = 0;  // In all; 0 until a worker has said so.
@@ -40,6 +42,10 @@ class DeviceTable {
   std::vector<Device>& devices() { return devices_; }
   const std::vector<Device>& devices() const { return devices_; }
   Device& Get(const std::string& name);
+  // A worker on a device of another host has come, or has gone. One without a worker is forgotten
+  // unless it has failed.
+  void Join(const std::string& name);
+  void Leave(const std::string& name);
   int slots() const;
 
   bool IsQuarantined(const Device& device, absl::Time now) const {

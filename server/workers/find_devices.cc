@@ -8,6 +8,7 @@ namespace genesis {
 
 std::vector<std::string> FindDevices(const std::vector<std::string>& wanted,
                                      const std::string& driver) {
+  if (wanted == std::vector<std::string>{"none"}) return {};
   if (wanted != std::vector<std::string>{"auto"}) return wanted;
   std::vector<std::string> names;
   std::error_code none;

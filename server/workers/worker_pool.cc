@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "config/timestamp.h"
+#include "config/worker_lease.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -37,17 +38,22 @@ WorkerPool::~WorkerPool() {
 
 bool WorkerPool::Adopt(const training::v1::WorkerProcessRef& ref, const std::string& job_id,
                        int64_t claim, int64_t acknowledged, int64_t memory_bytes) {
-  absl::StatusOr<WorkerProcess> process = WorkerProcess::Adopt(ref.pid(), ref.start_ticks());
-  if (!process.ok()) return false;
   absl::MutexLock lock(&mutex_);
-  const bool known = std::any_of(options_.devices.names.begin(), options_.devices.names.end(),
-                                 [&](const std::string& name) { return name == ref.device(); });
-  if (!known) {
-    process->Signal(SIGTERM);
-    return false;
+  if (ref.start_ticks() == 0) {
+    if (!options_.remote.has_value()) return false;
+    AddRemote(ref.worker_id(), ref.pid(), ref.device());
+  } else {
+    absl::StatusOr<WorkerProcess> process = WorkerProcess::Adopt(ref.pid(), ref.start_ticks());
+    if (!process.ok()) return false;
+    const bool known = std::any_of(options_.devices.names.begin(), options_.devices.names.end(),
+                                   [&](const std::string& name) { return name == ref.device(); });
+    if (!known) {
+      process->Signal(SIGTERM);
+      return false;
+    }
+    Add(ref.worker_id(), *std::move(process)).device_name = ref.device();
   }
-  Worker& worker = workers_.emplace(ref.worker_id(), *std::move(process)).first->second;
-  worker.device_name = ref.device();
+  Worker& worker = workers_.at(ref.worker_id());
   worker.was_attached = true;
   worker.adopted = true;
   worker.job_id = job_id;
@@ -69,7 +75,7 @@ void WorkerPool::Stop(absl::Duration grace) {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
     for (auto& [id, worker] : workers_) {
-      worker.process.Signal(SIGTERM);
+      Signal(worker, SIGTERM);
       worker.terminated = true;
       worker.end_at = std::min(worker.end_at, absl::Now() + grace);
     }
@@ -118,8 +124,8 @@ std::optional<WorkerPool::Lease> WorkerPool::Reserve(int64_t memory_bytes) {
     Lease lease;
     lease.device = worker.device;
     lease.worker.set_worker_id(id);
-    lease.worker.set_pid(worker.process.pid());
-    lease.worker.set_start_ticks(worker.process.start_ticks());
+    lease.worker.set_pid(worker.pid);
+    if (worker.process) lease.worker.set_start_ticks(worker.process->start_ticks());
     lease.worker.set_device(worker.device_name);
     return lease;
   }
@@ -143,6 +149,10 @@ void WorkerPool::Begin(const std::string& worker_id, const training::v1::StartJo
   worker.progress.Begin(absl::Now());
   AttachResponse command;
   *command.mutable_start_job() = start;
+  command.mutable_start_job()->set_patience_seconds(
+      worker.process ? kLocalPatienceSeconds
+                     : RemotePatienceSeconds(
+                           static_cast<int>(absl::ToInt64Seconds(options_.reattach_timeout))));
   // Without a link the worker has just died; its burial tells of the job.
   if (worker.link) worker.link->Send(command);
   Wake();  // A spare is missing now.
@@ -229,7 +239,7 @@ int WorkerPool::slots() const {
 training::v1::WorkerInfo WorkerPool::InfoOf(const std::string& id, const Worker& worker) const {
   training::v1::WorkerInfo info;
   info.set_id(id);
-  info.set_pid(worker.process.pid());
+  info.set_pid(worker.pid);
   info.set_device(worker.device_name);
   info.set_job_id(worker.job_id);
   *info.mutable_start_time() = ToTimestamp(worker.start);
@@ -279,6 +289,8 @@ std::string WorkerPool::problem() const {
   for (const DeviceTable::Device& device : devices_.devices()) {
     if (!devices_.IsQuarantined(device, absl::Now())) return "";
   }
+  // Not ready would keep away the workers that are missing, where they come by a load balancer.
+  if (devices_.devices().empty()) return "";
   const DeviceTable::Device& first = devices_.devices().front();
   return absl::StrCat("every device is quarantined; ", first.name, ": ",
                       devices_.StatusOf(first, absl::Now()).reason());
@@ -286,44 +298,40 @@ std::string WorkerPool::problem() const {
 
 std::vector<std::string> WorkerPool::notes() const {
   std::vector<std::string> notes;
-  for (const training::v1::DeviceStatus& device : devices()) {
+  const std::vector<training::v1::DeviceStatus> devices = this->devices();
+  if (devices.empty()) {
+    notes.push_back(
+        "no worker: workers.devices is none, and no worker of another host is attached; start "
+        "genesis-worker there");
+  }
+  for (const training::v1::DeviceStatus& device : devices) {
     if (!device.quarantined()) continue;
     notes.push_back(absl::StrCat("device ", device.name(), " is quarantined: ", device.reason()));
   }
   return notes;
 }
 
-absl::Status WorkerPool::Attach(const AttachRequest& request, std::shared_ptr<WorkerLink> link) {
-  const std::string& id = request.hello().worker_id();
+absl::Status WorkerPool::Attach(const AttachRequest& request, bool remote,
+                                std::shared_ptr<WorkerLink> link) {
   std::function<void()> tell = [this] { events_->OnCapacity(); };
   {
     absl::MutexLock lock(&mutex_);
-    const auto found = workers_.find(id);
-    const bool awaited = found != workers_.end() && !found->second.said_end &&
-                         request.job_id() == found->second.job_id &&
-                         request.claim() == found->second.claim &&
-                         (!found->second.was_attached || !found->second.job_id.empty());
-    if (!awaited) {
-      return absl::PermissionDeniedError(absl::StrCat(
-          "worker id \"", id, "\" is not one this daemon has started and awaits",
-          request.job_id().empty()
-              ? ""
-              : absl::StrCat(" with job ", request.job_id(), " claim ", request.claim())));
-    }
-    Worker& worker = found->second;
+    absl::StatusOr<Worker*> welcome = Welcome(request, remote);
+    if (!welcome.ok()) return welcome.status();
+    Worker& worker = **welcome;
     if (worker.link) worker.link->Close();
     worker.was_attached = true;
     worker.adopted = false;
     worker.device = request.hello().device();
     // A worker sees one CUDA device, which it calls cuda:0.
-    if (worker.device.cuda()) worker.device.set_name(worker.device_name);
+    if (remote || worker.device.cuda()) worker.device.set_name(worker.device_name);
     devices_.Get(worker.device_name).memory_bytes = worker.device.memory_bytes();
     worker.link = std::move(link);
     if (!worker.terminated) worker.end_at = absl::InfiniteFuture();
     start_failures_ = 0;
     start_problem_.clear();
     if (!worker.job_id.empty()) {
-      spdlog::info("worker {} is back with job {}", id, worker.job_id);
+      spdlog::info("worker {} is back with job {}", request.hello().worker_id(), worker.job_id);
       AttachResponse acknowledged;
       acknowledged.mutable_acknowledged()->set_sequence(worker.acknowledged);
       worker.link->Send(acknowledged);
@@ -378,6 +386,8 @@ void WorkerPool::OnDetached(const std::string& worker_id, const WorkerLink* link
     worker.link.reset();
     worker.progress.Pause();
     const bool holds = !worker.job_id.empty() && !worker.said_end;
+    // Nobody here sees the end of its process.
+    if (!holds && !worker.process) worker.exit = ProcessExit{.known = false};
     const absl::Time end_at = absl::Now() + (holds ? options_.reattach_timeout : kIdleExit);
     if (end_at < worker.end_at) {
       worker.end_at = end_at;

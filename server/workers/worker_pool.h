@@ -30,11 +30,13 @@ class WorkerLink {
   virtual void Close() = 0;
 };
 
-// The worker processes of this machine.
+// The worker processes of this machine, and those of other hosts that attach.
 // Purpose: keeps warm spares started on each device, leases one per job, ends those that hang, and
 // says truly when a worker is gone: when both its process has ended and its stream is drained, so
 // that no last report is lost. A worker whose stream breaks, or whose daemon was restarted, keeps
-// its job for a while and may attach again. Owner: the daemon. Thread-safe. Its own thread spawns,
+// its job for a while and may attach again. A worker of another host is started and ended by that
+// host; it is gone when its stream is and it does not attach again in time, and by then it has
+// stopped (config/worker_lease.h). Owner: the daemon. Thread-safe. Its own thread spawns,
 // watches and ends processes. Failure: a worker that cannot start is tried again with growing
 // pauses (1 s to 30 s); problem() says why for readiness.
 class WorkerPool {
@@ -48,6 +50,8 @@ class WorkerPool {
     int threads = 1;  // For arithmetic, per worker: the slots share the cores.
     absl::Duration start_timeout = absl::Seconds(120);
     absl::Duration reattach_timeout = absl::Seconds(30);
+    // Where workers of other hosts may attach: the checkpoint folder that they must see.
+    std::optional<training::v1::SharedFolder> remote;
     SectionTimeouts hang;
   };
   struct Lease {
@@ -99,15 +103,18 @@ class WorkerPool {
   // What is wrong but does not stop it, such as one device of several in quarantine.
   std::vector<std::string> notes() const;
 
-  // For WorkerService. Attach refuses a worker that the pool does not await.
-  absl::Status Attach(const training::v1::AttachRequest& hello, std::shared_ptr<WorkerLink> link);
+  // For WorkerService. Attach refuses a worker that the pool does not await, or that comes over the
+  // network (`remote`) and may not.
+  absl::Status Attach(const training::v1::AttachRequest& hello, bool remote,
+                      std::shared_ptr<WorkerLink> link);
   void OnMessage(const std::string& worker_id, const training::v1::AttachRequest& message);
   void OnDetached(const std::string& worker_id, const WorkerLink* link);
 
  private:
   struct Worker {
-    explicit Worker(WorkerProcess running) : process(std::move(running)) {}
-    WorkerProcess process;
+    explicit Worker(std::optional<WorkerProcess> running) : process(std::move(running)) {}
+    std::optional<WorkerProcess> process;  // None on another host.
+    int32_t pid = 0;
     training::v1::DeviceInfo device;
     std::string device_name;
     absl::Time start = absl::Now();
@@ -129,6 +136,7 @@ class WorkerPool {
     std::string end_reason;
   };
   using News = std::vector<std::function<void()>>;
+  using Workers = std::map<std::string, Worker>;
 
   void Loop();
   // One round of the pool's thread; what is to be told is returned, to be told without the lock.
@@ -137,11 +145,20 @@ class WorkerPool {
   void EndHung(News& news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndOverdue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void BuryEnded(News& news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Asks the worker to end (SIGTERM), or ends it (SIGKILL); on another host, as far as that can be
+  // done from here.
+  void Signal(Worker& worker, int signal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   WorkerExit Bury(const std::string& worker_id, Worker& worker)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SpawnMissing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Spawn(const std::string& device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteStartFailure(const std::string& problem) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Worker& Add(const std::string& id, WorkerProcess process) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Worker& AddRemote(const std::string& id, int32_t pid, const std::string& device)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The worker that says Hello; an error when it may not attach.
+  absl::StatusOr<Worker*> Welcome(const training::v1::AttachRequest& request, bool remote)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteEndOfJob(Worker& worker, const training::v1::Finished& finished)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Take(Worker& worker, int64_t memory_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -160,7 +177,7 @@ class WorkerPool {
 
   mutable absl::Mutex mutex_;
   DeviceTable devices_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, Worker> workers_ ABSL_GUARDED_BY(mutex_);
+  Workers workers_ ABSL_GUARDED_BY(mutex_);
   int64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -55,9 +55,9 @@ WorkerPool::News WorkerPool::Tend() {
 
 void WorkerPool::ReapEnded() {
   for (auto& [id, worker] : workers_) {
-    if (worker.exit) continue;
-    pollfd ended = {worker.process.pidfd(), POLLIN, 0};
-    if (poll(&ended, 1, 0) > 0) worker.exit = worker.process.Reap();
+    if (worker.exit || !worker.process) continue;
+    pollfd ended = {worker.process->pidfd(), POLLIN, 0};
+    if (poll(&ended, 1, 0) > 0) worker.exit = worker.process->Reap();
   }
 }
 
@@ -88,7 +88,7 @@ void WorkerPool::EndOverdue() {
     if (!stopping_) {
       spdlog::warn("worker {}: {}; {}", id, worker.end_reason, by_force ? "killed" : "terminated");
     }
-    worker.process.Signal(by_force ? SIGKILL : SIGTERM);
+    Signal(worker, by_force ? SIGKILL : SIGTERM);
     worker.terminated = true;
     worker.end_at = by_force ? absl::InfiniteFuture() : now + kTermGrace;
   }
@@ -105,6 +105,7 @@ void WorkerPool::BuryEnded(News& news) {
     }
     WorkerExit exit = Bury(it->first, worker);
     GiveBack(worker);
+    if (!worker.process) devices_.Leave(worker.device_name);
     it = workers_.erase(it);
     news.emplace_back([this, exit = std::move(exit)] {
       if (!exit.job_id.empty()) events_->OnWorkerGone(exit);
@@ -122,7 +123,7 @@ WorkerExit WorkerPool::Bury(const std::string& worker_id, Worker& worker) {
   exit.exit = *worker.exit;
   exit.never_back = worker.adopted;
   if (worker.terminated) exit.forced = worker.end_reason;
-  exit.log_tail = ReadLogTail(log_path);
+  if (worker.process) exit.log_tail = ReadLogTail(log_path);
   const bool clean = exit.exit.exit_code == 0 || (!exit.exit.known && worker.said_end);
   if (clean) {
     std::error_code ignored;
@@ -132,8 +133,9 @@ WorkerExit WorkerPool::Bury(const std::string& worker_id, Worker& worker) {
     NoteStartFailure(absl::StrCat("worker ", worker_id, " ", DescribeExit(exit.exit),
                                   " before it was warm",
                                   exit.log_tail.empty() ? "" : ": " + exit.log_tail.back()));
-  } else if (!clean && !stopping_) {
-    spdlog::warn("worker {} {}; its output is in {}", worker_id, DescribeExit(exit.exit), log_path);
+  } else if (!clean && !stopping_ && !(worker.job_id.empty() && !worker.process)) {
+    spdlog::warn("worker {} {}; its output is in {}", worker_id, DescribeExit(exit.exit),
+                 worker.process ? log_path : "its host's journal");
   }
   return exit;
 }
@@ -151,7 +153,7 @@ void WorkerPool::NoteStartFailure(const std::string& problem) {
 void WorkerPool::SpawnMissing() {
   if (draining_ || stopping_ || absl::Now() < next_spawn_) return;
   for (const DeviceTable::Device& device : devices_.devices()) {
-    if (devices_.IsQuarantined(device, absl::Now())) continue;
+    if (device.remote || devices_.IsQuarantined(device, absl::Now())) continue;
     const Counts counts = Count(device.name);
     const int free_slot = counts.busy < device.slots ? 1 : 0;
     int missing = std::max(options_.spares, free_slot) - counts.warm - counts.starting;
@@ -177,7 +179,7 @@ bool WorkerPool::Spawn(const std::string& device) {
     return false;
   }
   spdlog::debug("worker {} is process {} on {}", id, process->pid(), device);
-  Worker& worker = workers_.emplace(id, *std::move(process)).first->second;
+  Worker& worker = Add(id, *std::move(process));
   worker.device_name = device;
   worker.end_at = absl::Now() + options_.start_timeout;
   return true;
@@ -188,7 +190,9 @@ void WorkerPool::WaitForNews() {
   {
     absl::MutexLock lock(&mutex_);
     for (const auto& [id, worker] : workers_) {
-      if (!worker.exit) watched.push_back({worker.process.pidfd(), POLLIN, 0});
+      if (!worker.exit && worker.process) {
+        watched.push_back({worker.process->pidfd(), POLLIN, 0});
+      }
     }
   }
   poll(watched.data(), watched.size(), kRoundMs);

@@ -2,10 +2,13 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "server/rpc/grpc_credentials.h"
 #include "server/rpc/status_mapping.h"
 
 namespace genesis {
@@ -14,12 +17,23 @@ namespace {
 using training::v1::AttachRequest;
 using training::v1::AttachResponse;
 
+const MethodRow& Row() {
+  static const MethodRow row = {"Attach", Role::kWorker, true, "", ""};
+  return row;
+}
+
 // Reads until the worker has said all, writes commands one at a time. Finishes when the reads end
 // or when the pool closes the link; deletes itself in OnDone.
 class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, AttachResponse> {
  public:
-  explicit AttachReactor(WorkerPool* pool) : pool_(pool), link_(std::make_shared<Link>(this)) {
-    StartRead(&request_);
+  // `call`: of a worker on another host.
+  AttachReactor(WorkerPool* pool, std::optional<ApiCall> call)
+      : pool_(pool), call_(std::move(call)), link_(std::make_shared<Link>(this)) {
+    if (call_.has_value() && !call_->admission().ok()) {
+      Refuse(call_->admission());
+    } else {
+      StartRead(&request_);
+    }
   }
 
   void OnReadDone(bool ok) override {
@@ -28,12 +42,10 @@ class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, Attach
       return;
     }
     if (worker_id_.empty()) {
-      const absl::Status attached = pool_->Attach(request_, link_);
-      if (!attached.ok()) {
-        link_->Finish(ToGrpcStatus(attached));
-        return;
-      }
+      const absl::Status attached = pool_->Attach(request_, call_.has_value(), link_);
+      if (!attached.ok()) return Refuse(attached);
       worker_id_ = request_.hello().worker_id();
+      if (call_.has_value()) call_->Done(worker_id_, attached);
     } else {
       pool_->OnMessage(worker_id_, request_);
     }
@@ -52,6 +64,12 @@ class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, Attach
   }
 
  private:
+  // Counted and audited when it attaches or is refused: what comes after is the job's to tell.
+  void Refuse(const absl::Status& status) {
+    if (call_.has_value()) call_->Done(request_.hello().worker_id(), status);
+    link_->Finish(ToGrpcStatus(status));
+  }
+
   // What the pool holds; outlives the reactor, so that a late Send meets a closed link.
   class Link final : public WorkerLink {
    public:
@@ -93,6 +111,7 @@ class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, Attach
   };
 
   WorkerPool* const pool_;
+  const std::optional<ApiCall> call_;
   const std::shared_ptr<Link> link_;
   std::string worker_id_;
   AttachRequest request_;
@@ -101,8 +120,9 @@ class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, Attach
 }  // namespace
 
 grpc::ServerBidiReactor<AttachRequest, AttachResponse>* WorkerServiceImpl::Attach(
-    grpc::CallbackServerContext*) {
-  return new AttachReactor(pool_);
+    grpc::CallbackServerContext* context) {
+  if (gate_ == nullptr) return new AttachReactor(pool_, std::nullopt);
+  return new AttachReactor(pool_, ApiCall(gate_, Row(), "grpc", CredentialsOf(*context)));
 }
 
 }  // namespace genesis

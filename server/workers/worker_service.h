@@ -1,6 +1,7 @@
 #pragma once
 
 #include "genesis/training/v1/worker_service.grpc.pb.h"
+#include "server/api/api_gate.h"
 #include "server/workers/worker_pool.h"
 
 namespace genesis {
@@ -8,13 +9,16 @@ namespace genesis {
 // WorkerService.Attach: one reactor per worker, between its stream and the pool. Holds no state.
 class WorkerServiceImpl final : public training::v1::WorkerService::CallbackService {
  public:
-  explicit WorkerServiceImpl(WorkerPool* pool) : pool_(pool) {}
+  // `gate` stands before workers of other hosts; null for the socket in the data folder, before
+  // which the folder's mode stands.
+  WorkerServiceImpl(WorkerPool* pool, const ApiGate* gate) : pool_(pool), gate_(gate) {}
 
   grpc::ServerBidiReactor<training::v1::AttachRequest, training::v1::AttachResponse>* Attach(
       grpc::CallbackServerContext* context) override;
 
  private:
   WorkerPool* const pool_;
+  const ApiGate* const gate_;
 };
 
 }  // namespace genesis

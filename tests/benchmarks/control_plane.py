@@ -1,9 +1,10 @@
 """What the daemon's RPCs cost while a job trains on every core, beside a bare gRPC C++ echo under the
 same load in the same run, and what that load costs the training.
 
-Each round measures, one after the other: training alone; under GetJob of the echo; under GetJob of
-the daemon with a scrape each second; then Train of the echo and of the daemon, at a lower rate.
-Figures are medians over the rounds."""
+Each round measures, one after the other: training alone; under GetJob of the echo and of the daemon,
+at the higher rate with a scrape each second besides; then Train of the echo and of the daemon, at a
+lower rate. Every other round begins with the daemon. Ratios are taken within a round; figures are
+medians over the rounds."""
 
 import json
 import pathlib
@@ -22,7 +23,8 @@ ECHO = BUILD / "benchmarks" / "echo_server"
 TRAINING = harness.spec(max_steps=1_000_000_000, batch_size=512)
 TRAINING["model"] = {"world_model": {"hidden_size": 512, "latent_size": 128}}
 TRAINING["checkpoint"] = {}
-SECONDS = 10
+SECONDS = 5
+SCRAPED_RATE = 1000
 
 
 class Echo:
@@ -77,38 +79,46 @@ def scraped(daemon, work):
 
 def measure_round(daemon, echo, number, folder):
     figures = {"alone": trained_during(daemon, lambda: time.sleep(SECONDS))[0]}
-    for rate in (100, 1000):
-        speed, echoed = trained_during(
-            daemon, lambda: call(echo.address, "GetJob", rate, "load", folder))
-        figures[f"echo {rate}"] = {**echoed, "samples_per_second": speed}
-        speed, answered = trained_during(
-            daemon, lambda: scraped(daemon, lambda: call(daemon.grpc, "GetJob", rate, "load", folder)))
-        figures[f"GetJob {rate}"] = {**answered, "samples_per_second": speed}
-    figures["Train echo"] = call(echo.address, "Train", 20, f"t{number}", folder)
-    figures["Train"] = call(daemon.grpc, "Train", 20, f"t{number}", folder)
+
+    def take(name, address, method, rate, job_id):
+        def work():
+            return call(address, method, rate, job_id, folder)
+        scrape = name == "GetJob" and rate == SCRAPED_RATE
+        speed, answered = trained_during(daemon, (lambda: scraped(daemon, work)) if scrape else work)
+        figures[f"{name} {rate}"] = {**answered, "samples_per_second": speed}
+
+    for method, rate, job_id in (("GetJob", 100, "load"), ("GetJob", SCRAPED_RATE, "load"),
+                                 ("Train", 20, f"t{number}")):
+        sides = [(f"echo of {method}", echo.address), (method, daemon.grpc)]
+        for name, address in sides if number % 2 == 0 else reversed(sides):
+            take(name, address, method, rate, job_id)
     return figures
 
 
-def median(rounds, name, key):
-    return statistics.median(each[name][key] for each in rounds)
+def compare(rounds, method, rate):
+    daemon, echo = f"{method} {rate}", f"echo of {method} {rate}"
+
+    def over(figure):
+        return statistics.median(figure(each) for each in rounds)
+
+    row = {key: {"echo": over(lambda each, key=key: each[echo][key]),
+                 "daemon": over(lambda each, key=key: each[daemon][key])}
+           for key in ("p50_ms", "p99_ms", "samples_per_second")}
+    row["p99_ratio"] = over(lambda each: each[daemon]["p99_ms"] / each[echo]["p99_ms"])
+    row["training_loss_points_over_echo"] = over(
+        lambda each: 100 * (each[echo]["samples_per_second"] - each[daemon]["samples_per_second"])
+        / each["alone"])
+    return row
 
 
 def summarize(rounds):
-    alone = statistics.median(each["alone"] for each in rounds)
-    summary = {"training_samples_per_second": alone}
-    for rate in (100, 1000):
-        row = {key: {"echo": median(rounds, f"echo {rate}", key),
-                     "daemon": median(rounds, f"GetJob {rate}", key)}
-               for key in ("p50_ms", "p99_ms", "samples_per_second")}
-        row["p99_ratio"] = row["p99_ms"]["daemon"] / row["p99_ms"]["echo"]
-        row["training_loss_points_over_echo"] = 100 * (
-            row["samples_per_second"]["echo"] - row["samples_per_second"]["daemon"]) / alone
-        summary[f"GetJob at {rate}/s"] = row
-    row = {key: {"echo": median(rounds, "Train echo", key), "daemon": median(rounds, "Train", key)}
-           for key in ("p50_ms", "p99_ms")}
-    row["p99_ratio"] = row["p99_ms"]["daemon"] / row["p99_ms"]["echo"]
-    summary["Train at 20/s, durable"] = row
-    return summary
+    alone = [each["alone"] for each in rounds]
+    return {"training_samples_per_second": {"median": statistics.median(alone), "least": min(alone),
+                                            "most": max(alone)},
+            "GetJob at 100/s": compare(rounds, "GetJob", 100),
+            f"GetJob at {SCRAPED_RATE}/s, a scrape each second": compare(
+                rounds, "GetJob", SCRAPED_RATE),
+            "Train at 20/s, durable": compare(rounds, "Train", 20)}
 
 
 def run(rounds, out, machine):

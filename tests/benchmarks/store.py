@@ -75,7 +75,10 @@ def seconds_to_ready(folder):
 
 def fill_and_list(daemon):
     client = orchestrator.Orchestrator(daemon.grpc)
-    client.call("Train", job_id="hold-1", spec=harness.spec())
+    # Keeps the only slot: no other job may preempt it.
+    holding = harness.spec()
+    holding["scheduling"] = {"priority": 10}
+    client.call("Train", job_id="hold-1", spec=holding)
     daemon.wait_for_step("hold-1", 5)
     figures = {"jobs": JOBS, "idle_rss_mib": round(resident_kib(daemon.process.pid) / 1024, 1)}
     with concurrent.futures.ThreadPoolExecutor(4) as pool:

@@ -52,7 +52,7 @@ TEST(ArgumentsTest, TakeOptionsBeforeAndAfterTheCommand) {
 
 TEST(ArgumentsTest, HaveDefaults) {
   const Arguments arguments = Parse({"jobs"});
-  EXPECT_EQ(arguments.server, "127.0.0.1:50051");
+  EXPECT_EQ(arguments.daemon.server, "127.0.0.1:50051");
   EXPECT_EQ(arguments.output, OutputFormat::kTable);
   EXPECT_THAT(arguments.Values("state"), IsEmpty());
 }

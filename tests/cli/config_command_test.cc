@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "cli/channel.h"
 #include "cli/command_table.h"
 #include "cli/session.h"
 #include "config/token.h"
@@ -71,7 +70,7 @@ class ConfigCommandTest : public testing::Test {
           return found->second;
         });
     EXPECT_THAT(arguments.errors, ElementsAre());
-    const auto channel = OpenChannel(arguments);
+    const auto channel = OpenChannel(arguments.daemon);
     if (!channel.ok()) {
       err_.str(std::string(channel.status().message()));
       return ExitCode::kUsage;
@@ -80,7 +79,7 @@ class ConfigCommandTest : public testing::Test {
     out_.str("");
     err_.str("");
     Session session{.service = *stub,
-                    .server = arguments.server,
+                    .server = arguments.daemon.server,
                     .output = arguments.output,
                     .in = in_,
                     .out = out_,
@@ -156,28 +155,6 @@ TEST_F(ConfigCommandTest, WhatIsNoTokenIsNotSent) {
   EXPECT_EQ(err_.str(), "--token-file: /nowhere: no such file; check the path");
 }
 
-TEST(OpenChannelTest, RefusesWhatCannotBeMeant) {
-  const auto fault = [](const Arguments& arguments) {
-    return std::string(OpenChannel(arguments).status().message());
-  };
-  Arguments arguments;
-  arguments.server = "10.0.0.1:1";
-  arguments.token = "t";
-  EXPECT_EQ(fault(arguments),
-            "GENESIS_TOKEN: the token would travel unencrypted to 10.0.0.1:1; give --tls-ca with "
-            "the authority of that daemon's certificate");
-  arguments.server = "unix:/run/genesis.sock";
-  EXPECT_TRUE(OpenChannel(arguments).ok());
-  arguments.tls_cert = "c";
-  EXPECT_EQ(fault(arguments),
-            "--tls-cert and --tls-key: one is given without the other; give both or none");
-  arguments.tls_key = "k";
-  EXPECT_EQ(fault(arguments),
-            "--tls-cert needs --tls-ca, the authority of the daemon's certificate; give it");
-  arguments.tls_ca = "/nowhere/ca.pem";
-  EXPECT_EQ(fault(arguments), "--tls-ca: /nowhere/ca.pem: no such file; check the path");
-}
-
 TEST_F(ConfigCommandTest, TokenMakesALineThatFitsIt) {
   EXPECT_EQ(Run({"token", "ann", "viewer"}), ExitCode::kOk);
   const std::vector<std::string> words =
@@ -199,7 +176,7 @@ TEST_F(ConfigCommandTest, TokenRefusesOtherNamesAndRoles) {
   EXPECT_THAT(err_.str(), HasSubstr("token: NAME is \"a b\"; accepted: 1 to 63 letters"));
   EXPECT_EQ(Run({"token", "ann", "root"}), ExitCode::kUsage);
   EXPECT_EQ(err_.str(),
-            "genesisctl: token: ROLE is \"root\"; accepted: viewer, submitter or admin\n");
+            "genesisctl: token: ROLE is \"root\"; accepted: viewer, submitter, admin or worker\n");
 }
 
 }  // namespace

@@ -276,6 +276,23 @@ TEST(PrecisionNamesTest, AreFrozen) {
   EXPECT_EQ(PrecisionName(static_cast<PrecisionMode>(17)), "17");
 }
 
+TEST(EffectivePrecisionTest, IsFp32WhereTheWorkersHostSaysNo) {
+  const PrecisionGate open = Gate({{"ENABLE_FP16_TRAINING", "true"}});
+  DeviceInfo device;
+  device.set_name("gpu-7/cuda:0");
+  device.set_cuda(true);
+  device.set_compute_capability(90);
+  EXPECT_EQ(ComputeEffectivePrecision(kMixedBf16, open, CpuFallback::kBf16, device).mode(),
+            kMixedBf16);
+  device.set_reduced_precision_disabled("disabled by ENABLE_FP16_TRAINING=false on gpu-7");
+  const EffectivePrecision effective =
+      ComputeEffectivePrecision(kMixedBf16, open, CpuFallback::kBf16, device);
+  EXPECT_EQ(effective.mode(), kFp32);
+  EXPECT_THAT(effective.reason(),
+              HasSubstr("reduced precision is disabled by ENABLE_FP16_TRAINING=false on gpu-7"));
+  EXPECT_THAT(AutoCandidates(open, CpuFallback::kBf16, device), IsEmpty());
+}
+
 TEST(CpuTest, ReportsNativeBf16WithoutFault) {
   // The answer is this machine's; it must be the same twice and must not raise SIGILL.
   EXPECT_EQ(CpuHasNativeBf16(), CpuHasNativeBf16());

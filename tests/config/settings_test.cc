@@ -119,6 +119,7 @@ const Variables& OtherValues() {
       {"workers.spares", "0"},
       {"workers.start_timeout_seconds", "3600"},
       {"workers.devices", "cpu"},
+      {"workers.remote", "true"},
       {"workers.reattach_timeout_seconds", "1"},
       {"workers.quarantine_failures", "1"},
       {"workers.quarantine_seconds", "604800"},
@@ -334,6 +335,16 @@ TEST(SettingsConflictsTest, NameBothListenAddresses) {
               ElementsAre("http.listen: 127.0.0.1:8080 is also grpc.listen; give each its own "
                           "port"));
   EXPECT_THAT(Errors(Load({"--grpc-listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"})), IsEmpty());
+}
+
+TEST(SettingsConflictsTest, NameWhatWorkersOfOtherHostsNeed) {
+  EXPECT_THAT(Errors(Load({"--workers-devices=none"})),
+              ElementsAre(HasSubstr("none only with workers.remote: true")));
+  EXPECT_THAT(Errors(Load({"--workers-devices=none", "--workers-remote=true"})), IsEmpty());
+  EXPECT_THAT(Errors(Load({"--workers-remote=true", "--workers-reattach-timeout-seconds=20"})),
+              ElementsAre(HasSubstr("above 20 with workers.remote")));
+  EXPECT_THAT(Errors(Load({"--workers-remote=true", "--workers-reattach-timeout-seconds=21"})),
+              IsEmpty());
 }
 
 TEST(SettingsPathsTest, FollowTheDataFolderAndAreAbsolute) {

@@ -23,7 +23,7 @@ training: {max_steps: 100000000, batch_size: 64}
 
 class Judged(unittest.TestCase):
     def test_exposure_is_at_most_two(self):
-        for unit in ("genesis-trainer.service", "genesis-worker@.service"):
+        for unit in ("genesis-trainer.service", "genesis-worker@.service", "genesis-job@.service"):
             done = subprocess.run(
                 ["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=20",
                  UNITS / unit], capture_output=True, text=True, timeout=LONG, check=False)
@@ -73,7 +73,8 @@ class Running(unittest.TestCase):
                          stdin=text)
 
     def test_systemd_finds_no_fault(self):
-        for unit in ("genesis-trainer.service", "genesis-worker@x.service"):
+        for unit in ("genesis-trainer.service", "genesis-worker@cpu.service",
+                     "genesis-job@x.service"):
             done = self.machine.run(f"systemd-analyze verify --man=no {unit}")
             self.assertEqual(done.stdout + done.stderr, "")
 
@@ -206,24 +207,42 @@ class Running(unittest.TestCase):
     def test_a_job_without_a_daemon(self):
         self.machine.run("cat > /etc/genesis/jobs/alone.yaml", stdin=LONG_JOB.replace(
             "100000000", "200"))
-        self.machine.run("systemctl start genesis-worker@alone")
+        self.machine.run("systemctl start genesis-job@alone")
         wait_for("its end", lambda: self.machine.property(
-            "ActiveState", "genesis-worker@alone") == "inactive")
-        self.assertEqual(self.machine.property("Result", "genesis-worker@alone"), "success")
-        self.assertRegex(self.machine.run("ls /var/lib/genesis-worker/alone").stdout,
+            "ActiveState", "genesis-job@alone") == "inactive")
+        self.assertEqual(self.machine.property("Result", "genesis-job@alone"), "success")
+        self.assertRegex(self.machine.run("ls /var/lib/genesis-job/alone").stdout,
                          re.compile(r"-step-0*200\.pt", re.MULTILINE))
 
     def test_restarting_a_job_without_a_daemon_goes_on_where_it_was(self):
         self.machine.run("cat > /etc/genesis/jobs/again.yaml",
                          stdin=LONG_JOB + "checkpoint: {every_steps: 20}\n")
-        self.machine.run("systemctl start genesis-worker@again")
-        self.addCleanup(self.machine.run, "systemctl stop genesis-worker@again")
+        self.machine.run("systemctl start genesis-job@again")
+        self.addCleanup(self.machine.run, "systemctl stop genesis-job@again")
         wait_for("a checkpoint", lambda: self.machine.run(
-            "ls /var/lib/genesis-worker/again", check=False).stdout)
+            "ls /var/lib/genesis-job/again", check=False).stdout)
         # As operators type it.
-        self.machine.run("systemctl restart genesis-worker@*")
-        journal = "journalctl --no-pager --unit genesis-worker@again"
+        self.machine.run("systemctl restart genesis-job@*")
+        journal = "journalctl --no-pager --unit genesis-job@again"
         wait_for("the resumption", lambda: "resumed from" in self.machine.run(journal).stdout)
+
+
+    def test_a_worker_for_the_daemon_of_another_host(self):
+        # Both hosts are this one: what counts is that the unit reaches the daemon and may write.
+        self.drop_in("[Service]\nEnvironment=GENESIS_WORKERS_REMOTE=true GENESIS_WORKERS_DEVICES=none\n")
+        self.addCleanup(self.machine.run, "systemctl restart genesis-trainer")
+        self.addCleanup(self.machine.run, "rm -r /run/systemd/system/*.d; systemctl daemon-reload")
+        self.machine.run("systemctl restart genesis-trainer")
+        self.machine.run("cat > /etc/genesis/worker", stdin="GENESIS_DAEMON=127.0.0.1:50051\n"
+                         "GENESIS_CHECKPOINTS_DIR=/data/checkpoints\n")
+        self.machine.run("systemctl start genesis-worker@cpu")
+        self.addCleanup(self.machine.run, "systemctl stop genesis-worker@cpu")
+        self.machine.run("cat > /tmp/far.yaml", stdin=LONG_JOB.replace("100000000", "200"))
+        for name in ("far-1", "far-2"):  # It is there again for the next one.
+            self.machine.run(f"genesisctl train -f /tmp/far.yaml --job-id {name} --watch")
+            job = json.loads(self.machine.run(f"genesisctl --output json job {name}").stdout)
+            self.assertEqual(job["state"], "JOB_STATE_SUCCEEDED")
+            self.machine.run(f"test -s {job['latest_checkpoint']['path']}")
 
 
 class ByHand(unittest.TestCase):

@@ -15,7 +15,7 @@ import harness
 
 DOCS = harness.SOURCE / "docs"
 # Pages whose blocks are run.
-RUN = ("user_guide.md", "security.md")
+RUN = ("user_guide.md", "security.md", "remote_workers.md")
 # What a block may want that is not here: a GPU, a daemon installed as a service, one beyond loopback.
 NEEDS = {"gpu", "service", "tls"}
 BLOCK = re.compile(r"^```sh(?: needs-([a-z]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)

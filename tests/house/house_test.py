@@ -16,8 +16,9 @@ MAY_INCLUDE = {
     "metrics": {"config", "proto"},
     "replay": {"config", "proto"},
     "server": {"metrics", "config", "proto", "replay"},
-    "trainer": {"config", "proto", "replay"},
-    "cli": {"config", "proto", "replay"},
+    "client": {"config", "proto"},
+    "trainer": {"client", "config", "proto", "replay"},
+    "cli": {"client", "config", "proto", "replay"},
 }
 FOLDERS = set(MAY_INCLUDE) | {"proto", "tests"}
 HEADER_LINES, SOURCE_LINES = 250, 500

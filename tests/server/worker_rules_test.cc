@@ -73,6 +73,24 @@ TEST(ProgressWatchTest, CountsFromTheLastProgressOfTheSection) {
   EXPECT_EQ(watch.Deadline(timeouts), absl::InfiniteFuture()) << "its end is said";
 }
 
+TEST(DeviceTableTest, KnowsDevicesOfOtherHostsWhileTheirWorkersAreHere) {
+  DeviceTable table({{"cpu"}, 1, /*quarantine_failures=*/2, absl::Minutes(10)});
+  table.Join("gpu-7/cuda:0");
+  table.Join("gpu-7/cuda:0");
+  EXPECT_EQ(table.slots(), 3) << "each worker is a slot";
+  EXPECT_TRUE(table.Get("gpu-7/cuda:0").remote);
+  table.NoteFailure(table.Get("gpu-7/cuda:0"), "CUDA error", kNow);
+  table.Leave("gpu-7/cuda:0");
+  table.Leave("gpu-7/cuda:0");
+  EXPECT_EQ(table.slots(), 1);
+  table.Join("gpu-7/cuda:0");
+  EXPECT_TRUE(table.NoteFailure(table.Get("gpu-7/cuda:0"), "CUDA error", kNow))
+      << "what failed is remembered while no worker is here";
+  table.NoteSuccess(table.Get("gpu-7/cuda:0"));
+  table.Leave("gpu-7/cuda:0");
+  EXPECT_EQ(table.devices().size(), 1);
+}
+
 TEST(FindDevicesTest, TakesWhatTheDriverShowsElseTheProcessor) {
   const TempDir driver;
   EXPECT_THAT(FindDevices({"auto"}, driver.path() + "/absent"), ElementsAre("cpu"));
@@ -81,6 +99,7 @@ TEST(FindDevicesTest, TakesWhatTheDriverShowsElseTheProcessor) {
   }
   EXPECT_THAT(FindDevices({"auto"}, driver.path()), ElementsAre("cuda:0", "cuda:1"));
   EXPECT_THAT(FindDevices({"cuda:3"}, driver.path()), ElementsAre("cuda:3"));
+  EXPECT_THAT(FindDevices({"none"}, driver.path()), ElementsAre());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <climits>
 #include <condition_variable>
 #include <csignal>
 #include <deque>
@@ -17,8 +18,12 @@
 #include <thread>
 #include <utility>
 
+#include "config/environment.h"
 #include "config/exit_code.h"
+#include "config/gate.h"
+#include "config/shared_folder.h"
 #include "config/version.h"
+#include "config/worker_lease.h"
 #include "genesis/training/v1/worker_service.grpc.pb.h"
 #include "trainer/run/event_sender.h"
 #include "trainer/run/termination.h"
@@ -36,19 +41,48 @@ using Stream = grpc::ClientReaderWriter<AttachRequest, AttachResponse>;
 
 // How long the daemon may take to close the stream after the end of the job.
 constexpr std::chrono::seconds kCloseWait{10};
-// How long a job goes on without a daemon, and the pauses between calls to it.
-constexpr std::chrono::minutes kPatience{10};
+// How long a job without a daemon may take to the end of its step.
+constexpr std::chrono::seconds kStopWait{60};
+// The pauses between calls to a daemon that is lost.
 constexpr std::chrono::milliseconds kFirstPause{50};
 constexpr std::chrono::milliseconds kLongestPause{1000};
 // Failure.log_tail holds at most this many.
 constexpr size_t kLogTailLines = 50;
 
-AttachRequest Hello(const std::string& worker_id, const training::v1::DeviceInfo& device) {
+std::string HostName() {
+  char name[HOST_NAME_MAX + 1] = {};
+  gethostname(name, HOST_NAME_MAX);
+  return name;
+}
+
+// What this host's environment says against reduced precision, "" for nothing: where it says
+// nothing, the daemon's decides alone.
+std::string OwnVeto(const std::string& host) {
+  const PrecisionGate gate = ReadPrecisionGate(
+      [](const std::string& name) {
+        const std::optional<std::string> value = ProcessEnvironment(name);
+        return value.has_value() || name != "ENABLE_FP16_TRAINING" ? value : "true";
+      },
+      /*yaml_allows=*/true);
+  return gate.enabled ? "" : gate.reason + " on " + host;
+}
+
+AttachRequest Hello(const DaemonToServe& daemon, const training::v1::DeviceInfo& device) {
   AttachRequest request;
-  request.mutable_hello()->set_worker_id(worker_id);
-  request.mutable_hello()->set_pid(getpid());
-  request.mutable_hello()->set_version(kVersion);
-  *request.mutable_hello()->mutable_device() = device;
+  training::v1::Hello& hello = *request.mutable_hello();
+  hello.set_worker_id(daemon.worker_id);
+  hello.set_pid(getpid());
+  hello.set_version(kVersion);
+  *hello.mutable_device() = device;
+  if (!daemon.remote()) return request;
+  training::v1::RemoteHost& host = *hello.mutable_remote();
+  host.set_name(HostName());
+  hello.mutable_device()->set_reduced_precision_disabled(OwnVeto(host.name()));
+  host.mutable_checkpoints()->set_path(daemon.checkpoint_dir);
+  host.mutable_checkpoints()->set_id(ReadFolderId(daemon.checkpoint_dir));
+  // Its beginning tells it from a later process of the same number.
+  static const auto kBegin = std::chrono::system_clock::now().time_since_epoch().count();
+  hello.set_worker_id(host.name() + "-" + std::to_string(getpid()) + "-" + std::to_string(kBegin));
   return request;
 }
 
@@ -119,16 +153,26 @@ class ReportingObserver : public RunObserver {
 // One stream to the daemon. The writer is the sender's thread (before it, whoever says Hello), the
 // reader the link's.
 struct Connection {
-  explicit Connection(const std::string& address)
-      : stub(WorkerService::NewStub(
-            grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), Arguments()))),
-        stream(stub->Attach(&context)) {}
+  explicit Connection(const std::shared_ptr<grpc::Channel>& channel)
+      : stub(WorkerService::NewStub(channel)), stream(stub->Attach(&context)) {}
 
-  // A channel of its own: one that is shared would still be in the back-off of the one before.
-  static grpc::ChannelArguments Arguments() {
+  // INVALID_ARGUMENT; a token's or certificate's file is read anew each time.
+  static absl::StatusOr<std::shared_ptr<Connection>> Open(const DaemonToServe& daemon) {
     grpc::ChannelArguments arguments;
+    // A channel of its own: one that is shared would still be in the back-off of the one before.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    return arguments;
+    // A host that vanishes closes no connection; a process that does, closes its socket.
+    if (daemon.remote()) {
+      constexpr int kMillisecondsPerSecond = 1000;
+      arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveSeconds * kMillisecondsPerSecond);
+      arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                       kKeepaliveTimeoutSeconds * kMillisecondsPerSecond);
+      arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    }
+    const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
+        OpenChannel(daemon.address, arguments);
+    if (!channel.ok()) return channel.status();
+    return std::make_shared<Connection>(*channel);
   }
 
   grpc::ClientContext context;
@@ -140,14 +184,20 @@ struct Connection {
 // the sender writes events, the calling thread trains.
 class Attachment {
  public:
-  Attachment(std::string address, std::string worker_id, const training::v1::DeviceInfo& device)
-      : address_(std::move(address)), worker_id_(std::move(worker_id)), device_(device) {}
+  Attachment(DaemonToServe daemon, const training::v1::DeviceInfo& device)
+      : daemon_(std::move(daemon)), device_(device) {}
 
   int Serve() {
-    SetConnection(std::make_shared<Connection>(address_));
-    if (!connection_->stream->Write(Hello(worker_id_, device_))) {
+    absl::StatusOr<std::shared_ptr<Connection>> connection = Connection::Open(daemon_);
+    if (!connection.ok()) {
+      std::cerr << "genesis-worker: " << connection.status().message() << std::endl;
+      return ToInt(ExitCode::kUsage);
+    }
+    SetConnection(*std::move(connection));
+    if (!connection_->stream->Write(Hello(daemon_, device_))) {
       const grpc::Status status = connection_->stream->Finish();
-      std::cerr << "the daemon cannot be reached: " << status.error_message() << std::endl;
+      std::cerr << "the daemon at " << daemon_.address.server
+                << " cannot be reached: " << status.error_message() << std::endl;
       return ToInt(ExitCode::kFailure);
     }
     AttachSender();
@@ -156,10 +206,16 @@ class Attachment {
     const std::optional<StartJob> start = WaitForJob();
     // From here on it trains through a restart of the daemon.
     if (start) OutliveParent();
-    const bool good = start ? RunJob(*start) : true;
+    const bool told = start ? RunJob(*start) : true;
     Close();
     reader.join();
-    if (!good) std::cerr << "the end of the job could not be told: " << problem_ << std::endl;
+    if (!told) std::cerr << "the end of the job could not be told: " << problem_ << std::endl;
+    const bool refused = !start && !problem_.empty();
+    if (refused) {
+      std::cerr << "the daemon at " << daemon_.address.server
+                << " refused this worker or was lost: " << problem_ << std::endl;
+    }
+    const bool good = told && !refused;
     return ToInt(good ? ExitCode::kOk : ExitCode::kFailure);
   }
 
@@ -172,9 +228,16 @@ class Attachment {
     } while (EndStream() && DialAgain());
     control_.RequestStop(/*checkpoint=*/false);
     sender_.GiveUp();
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     ended_ = true;
     changed_.notify_all();
+    // Nobody else ends a worker that hangs on another host than its daemon's.
+    if (daemon_.remote() && start_ &&
+        !changed_.wait_for(lock, kStopWait, [this] { return closing_; })) {
+      std::cerr << "training did not stop within " << kStopWait.count() << " s; the process ends"
+                << std::endl;
+      _exit(ToInt(ExitCode::kFailure));
+    }
   }
 
   void Obey(AttachResponse& command) {
@@ -215,13 +278,19 @@ class Attachment {
 
   bool DialAgain() {
     std::cerr << "the daemon's stream broke: " << problem_ << "; training goes on" << std::endl;
-    const auto give_up = std::chrono::steady_clock::now() + kPatience;
+    const auto give_up =
+        std::chrono::steady_clock::now() + std::chrono::seconds(start_->patience_seconds());
     auto pause = kFirstPause;
     while (std::chrono::steady_clock::now() < give_up) {
       if (Pause(pause)) return false;
       pause = std::min(2 * pause, kLongestPause);
-      SetConnection(std::make_shared<Connection>(address_));
-      AttachRequest hello = Hello(worker_id_, device_);
+      absl::StatusOr<std::shared_ptr<Connection>> connection = Connection::Open(daemon_);
+      if (!connection.ok()) {
+        problem_ = std::string(connection.status().message());
+        continue;
+      }
+      SetConnection(*std::move(connection));
+      AttachRequest hello = Hello(daemon_, device_);
       hello.set_job_id(start_->job_id());
       hello.set_claim(start_->claim());
       AttachResponse first;
@@ -238,7 +307,8 @@ class Attachment {
       // The job is another worker's by now, or has ended.
       if (status.error_code() == grpc::StatusCode::PERMISSION_DENIED) return false;
     }
-    control_.RequestStop(/*checkpoint=*/true);
+    // Elsewhere the job may be another worker's by now.
+    control_.RequestStop(/*checkpoint=*/!daemon_.remote());
     return false;
   }
 
@@ -303,8 +373,7 @@ class Attachment {
     if (!closed) connection->context.TryCancel();
   }
 
-  const std::string address_;
-  const std::string worker_id_;
+  const DaemonToServe daemon_;
   const training::v1::DeviceInfo device_;
   RunControl control_;
   EventSender sender_;
@@ -322,11 +391,10 @@ class Attachment {
 
 }  // namespace
 
-int RunAttached(const std::string& daemon_address, const std::string& worker_id,
-                const training::v1::DeviceInfo& device) {
+int RunAttached(const DaemonToServe& daemon, const training::v1::DeviceInfo& device) {
   // A worker outlives its daemon, and with it the terminal or the process group of the daemon.
   std::signal(SIGHUP, SIG_IGN);
-  return Attachment(daemon_address, worker_id, device).Serve();
+  return Attachment(daemon, device).Serve();
 }
 
 }  // namespace genesis

@@ -2,18 +2,30 @@
 
 #include <string>
 
+#include "client/channel.h"
 #include "genesis/training/v1/worker_service.pb.h"
 
 namespace genesis {
 
-// Serves one daemon as its worker: dials `daemon_address` ("unix:/path"), says Hello, waits for one
-// job, runs it on the calling thread, reports it, and returns the exit code of the process:
+// A daemon to serve.
+struct DaemonToServe {
+  DaemonAddress address;  // "unix:/path", or "HOST:PORT" with what it takes to be let in there.
+  // What the daemon calls this process; empty for a worker that the daemon did not start.
+  std::string worker_id;
+  // The daemon's checkpoint folder as this host sees it; for a worker without worker_id.
+  std::string checkpoint_dir;
+
+  bool remote() const { return worker_id.empty(); }
+};
+
+// Serves one daemon as its worker: dials it, says Hello, waits for one job, runs it on the calling
+// thread, reports it, and returns the exit code of the process:
 //   kOk       the job ended and its end was sent, or the daemon had no job;
-//   kFailure  the daemon cannot be reached, or the stream broke during the job: training stops at
-//             the next step boundary without a checkpoint, for the claim may be another's by now.
+//   kUsage    the address or what comes with it cannot be used;
+//   kFailure  the daemon cannot be reached, or refuses the worker, or was lost for longer than the
+//             job's patience.
 // SIGTERM and SIGINT stop a job with a checkpoint. Call it when warm; signals must be blocked (see
 // termination.h).
-int RunAttached(const std::string& daemon_address, const std::string& worker_id,
-                const training::v1::DeviceInfo& device);
+int RunAttached(const DaemonToServe& daemon, const training::v1::DeviceInfo& device);
 
 }  // namespace genesis

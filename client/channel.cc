@@ -1,4 +1,4 @@
-#include "cli/channel.h"
+#include "client/channel.h"
 
 #include <grpcpp/support/client_interceptor.h>
 
@@ -14,7 +14,7 @@
 #include "config/listen_address.h"
 #include "config/yaml_document.h"
 
-namespace genesis::cli {
+namespace genesis {
 namespace {
 
 using grpc::experimental::ClientInterceptorFactoryInterface;
@@ -50,8 +50,8 @@ class TokenSenders final : public ClientInterceptorFactoryInterface {
 
 bool StaysHere(const std::string& server) {
   if (absl::StartsWith(server, "unix:")) return true;
-  const std::optional<HostPort> address = ParseHostPort(server);
-  return address.has_value() && IsLoopback(address->host);
+  const std::optional<HostPort> parsed = ParseHostPort(server);
+  return parsed.has_value() && IsLoopback(parsed->host);
 }
 
 absl::StatusOr<std::string> ReadOptionFile(const std::string& option, const std::string& path) {
@@ -60,12 +60,12 @@ absl::StatusOr<std::string> ReadOptionFile(const std::string& option, const std:
   return absl::InvalidArgumentError(absl::StrCat(option, ": ", text.status().message()));
 }
 
-absl::StatusOr<std::string> ReadToken(const Arguments& arguments) {
-  std::string token = arguments.token;
+absl::StatusOr<std::string> ReadToken(const DaemonAddress& address) {
+  std::string token = address.token;
   std::string name = "GENESIS_TOKEN";
-  if (!arguments.token_file.empty()) {
+  if (!address.token_file.empty()) {
     name = "--token-file";
-    absl::StatusOr<std::string> text = ReadOptionFile(name, arguments.token_file);
+    absl::StatusOr<std::string> text = ReadOptionFile(name, address.token_file);
     if (!text.ok()) return text.status();
     token = *std::move(text);
   }
@@ -76,30 +76,30 @@ absl::StatusOr<std::string> ReadToken(const Arguments& arguments) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, " holds no token; accepted: one line, as genesisctl token prints it"));
   }
-  if (!token.empty() && arguments.tls_ca.empty() && !StaysHere(arguments.server)) {
+  if (!token.empty() && address.tls_ca.empty() && !StaysHere(address.server)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name, ": the token would travel unencrypted to ", arguments.server,
+        absl::StrCat(name, ": the token would travel unencrypted to ", address.server,
                      "; give --tls-ca with the authority of that daemon's certificate"));
   }
   return token;
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ReadCredentials(
-    const Arguments& arguments) {
-  if (arguments.tls_cert.empty() != arguments.tls_key.empty()) {
+    const DaemonAddress& address) {
+  if (address.tls_cert.empty() != address.tls_key.empty()) {
     return absl::InvalidArgumentError(
         "--tls-cert and --tls-key: one is given without the other; give both or none");
   }
-  if (arguments.tls_ca.empty()) {
-    if (arguments.tls_cert.empty()) return grpc::InsecureChannelCredentials();
+  if (address.tls_ca.empty()) {
+    if (address.tls_cert.empty()) return grpc::InsecureChannelCredentials();
     return absl::InvalidArgumentError(
         "--tls-cert needs --tls-ca, the authority of the daemon's certificate; give it");
   }
   grpc::SslCredentialsOptions options;
   const std::pair<const char*, std::pair<const std::string*, std::string*>> files[] = {
-      {"--tls-ca", {&arguments.tls_ca, &options.pem_root_certs}},
-      {"--tls-cert", {&arguments.tls_cert, &options.pem_cert_chain}},
-      {"--tls-key", {&arguments.tls_key, &options.pem_private_key}},
+      {"--tls-ca", {&address.tls_ca, &options.pem_root_certs}},
+      {"--tls-cert", {&address.tls_cert, &options.pem_cert_chain}},
+      {"--tls-key", {&address.tls_key, &options.pem_private_key}},
   };
   for (const auto& [option, file] : files) {
     if (file.first->empty()) continue;
@@ -112,18 +112,18 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ReadCredentials(
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const Arguments& arguments) {
-  const auto credentials = ReadCredentials(arguments);
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const DaemonAddress& address,
+                                                           grpc::ChannelArguments options) {
+  const auto credentials = ReadCredentials(address);
   if (!credentials.ok()) return credentials.status();
-  const absl::StatusOr<std::string> token = ReadToken(arguments);
+  const absl::StatusOr<std::string> token = ReadToken(address);
   if (!token.ok()) return token.status();
-  grpc::ChannelArguments options;
   // A proxy for the web cannot reach a daemon that listens on loopback.
   options.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   std::vector<std::unique_ptr<ClientInterceptorFactoryInterface>> interceptors;
   if (!token->empty()) interceptors.push_back(std::make_unique<TokenSenders>(*token));
-  return grpc::experimental::CreateCustomChannelWithInterceptors(arguments.server, *credentials,
+  return grpc::experimental::CreateCustomChannelWithInterceptors(address.server, *credentials,
                                                                  options, std::move(interceptors));
 }
 
-}  // namespace genesis::cli
+}  // namespace genesis
