@@ -184,6 +184,17 @@ const std::vector<CommandRow>& CommandTable() {
         {"environment-file", "", "FILE",
          "Variables on top of those here, as the unit reads /etc/genesis/environment"}},
        &RunDoctor},
+      {"compile",
+       "FILE",
+       1,
+       1,
+       "Compile the training step of a job file for the workers of this machine",
+       {{"python", "", "FILE",
+         "Python with the torch of genesis-worker (GENESIS_PYTHON; default python3)"},
+        {"config", "", "FILE", "The settings file of the daemon"},
+        {"data-dir", "", "DIR", "Its data folder"},
+        {"compiled-dir", "", "DIR", "Where to (default: compiled in the data folder)"}},
+       &RunCompile},
       {"token", "NAME ROLE", 2, 2, "Make a token for a viewer, submitter or admin", {}, &RunToken},
   };
   return table;

@@ -25,6 +25,7 @@ constexpr char kHelp[] = R"(genesis-worker trains one job and exits.
   genesis-worker --daemon unix:PATH --worker-id ID  take a job from genesisd (which starts it so)
   genesis-worker --verify FILE                     read a checkpoint from end to end
   genesis-worker --describe-device                 print LibTorch and the device, and exit
+  genesis-worker --describe-step job.yaml          print what genesisctl compile compiles, as JSON
   genesis-worker --export FILE --to FILE.safetensors [--average]  its weights, or their average
 
 With --spec:
@@ -32,9 +33,13 @@ With --spec:
   --resume FILE          continue from this checkpoint
   --telemetry FILE       write one line of JSON per step: step, loss, grad_norm, loss_scale,
                          learning_rate, mode, skipped, samples
+  --compiled-dir DIR     run the compiled step that genesisctl compile put there, if it fits
   --emulate-fp16         run FP16 modes on a CPU, 20 to 140 times slower than FP32, to rehearse
 
-Both:
+With --describe-step:
+  --datasets-root DIR    where the data of the job is looked for too
+
+All:
   --threads N            threads for arithmetic at most, 1 to 1024; a small model uses fewer.
                          Default: one per processor
   --device NAME          cpu, or cuda:<n>. Default: the first CUDA device, else cpu
@@ -57,6 +62,7 @@ struct Flags {
   std::string device;
   int threads = 0;
   bool describe_device = false;
+  std::string describe_step;
   bool help = false;
   bool version = false;
 };
@@ -70,12 +76,20 @@ int Usage(const std::string& fault) {
 std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) {
   std::string threads;
   const std::pair<const char*, std::string*> valued[] = {
-      {"--spec", &flags.local.spec},     {"--checkpoint-dir", &flags.local.checkpoint_dir},
-      {"--resume", &flags.local.resume}, {"--telemetry", &flags.local.telemetry},
-      {"--verify", &flags.verify},       {"--export", &flags.export_from},
-      {"--to", &flags.export_to},        {"--daemon", &flags.daemon},
-      {"--worker-id", &flags.worker_id}, {"--threads", &threads},
-      {"--device", &flags.device}};
+      {"--spec", &flags.local.spec},
+      {"--checkpoint-dir", &flags.local.checkpoint_dir},
+      {"--resume", &flags.local.resume},
+      {"--telemetry", &flags.local.telemetry},
+      {"--verify", &flags.verify},
+      {"--export", &flags.export_from},
+      {"--to", &flags.export_to},
+      {"--daemon", &flags.daemon},
+      {"--worker-id", &flags.worker_id},
+      {"--threads", &threads},
+      {"--device", &flags.device},
+      {"--compiled-dir", &flags.local.compiled_dir},
+      {"--datasets-root", &flags.local.datasets_root},
+      {"--describe-step", &flags.describe_step}};
   for (size_t i = 0; i < arguments.size(); ++i) {
     const size_t equals = arguments[i].find('=');
     const std::string name = arguments[i].substr(0, equals);
@@ -126,7 +140,8 @@ int main(int argc, char** argv) {
   if (!flags.export_from.empty()) {
     return genesis::RunExport(flags.export_from, flags.export_to, flags.average);
   }
-  if (flags.local.spec.empty() == flags.daemon.empty() && !flags.describe_device) {
+  const bool describes = flags.describe_device || !flags.describe_step.empty();
+  if (flags.local.spec.empty() == flags.daemon.empty() && !describes) {
     return Usage("exactly one of --spec and --daemon is needed");
   }
   if (!flags.daemon.empty() && flags.worker_id.empty()) return Usage("--daemon needs --worker-id");
@@ -138,6 +153,10 @@ int main(int argc, char** argv) {
   if (flags.describe_device) {
     std::cout << genesis::DescribeDevice(device);
     return genesis::ToInt(genesis::ExitCode::kOk);
+  }
+  if (!flags.describe_step.empty()) {
+    flags.local.spec = flags.describe_step;
+    return genesis::RunDescribeStep(flags.local, device);
   }
   const int processors = static_cast<int>(std::thread::hardware_concurrency());
   genesis::WarmUp(device, flags.threads > 0 ? flags.threads : std::max(1, processors));
