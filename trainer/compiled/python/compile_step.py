@@ -73,7 +73,10 @@ def compile_one(entry, folder):
         t.float() if t.is_floating_point() else t for t in inputs])
     with package.Workplace(folder) as workplace:
         made = workplace / f"{entry['key']}.pt2"
-        package.compile_package(step, inputs, entry["text"], made)
+        try:
+            package.compile_package(step, inputs, entry["text"], made)
+        except Exception as error:  # Of torch's compiler or of g++: there is no narrower kind.
+            raise steps.StepError(f"AOTInductor failed: {error}") from error
         worst = steps.check_package(package.load(made), step, description, inputs, reference)
         return package.install(made, folder), worst
 
