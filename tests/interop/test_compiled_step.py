@@ -125,18 +125,18 @@ class CompiledStepTest(unittest.TestCase):
         self.assertEqual(rest("compiled again", "compiled", None)[0], compiled[100:])
 
     def test_a_change_of_precision_changes_the_package(self):
-        job = twin.job_file(self.folder, training={"max_steps": 60},
-                            precision={"mode": "MIXED_BF16"})
+        self.run_job("baseline", self.fp32_job())
+        job = twin.job_file(
+            self.folder, training={"max_steps": STEPS},
+            precision={"mode": "MIXED_BF16", "fallbacks": ["FP32"],
+                       "baseline_file": str(self.folder / "baseline" / "telemetry.jsonl")})
         spec = json.loads(job.read_text())
-        spec["rehearsals"] = [{"kind": "SPIKE", "at_step": 20, "steps": 40}]
+        spec["rehearsals"] = [{"kind": "SPIKE", "at_step": 60, "steps": 60}]
         job.write_text(json.dumps(spec))
-        done = subprocess.run(
-            [twin.WORKER, "--spec", job, "--checkpoint-dir", self.path("run"), "--compiled-dir",
-             self.compiled], capture_output=True, text=True,
-            env={**os.environ, **compiled_job.ALLOWED})
-        how = compiled_job.steps_of(done.stdout)
-        self.assertIn("precision changes from MIXED_BF16 to FP32", done.stdout)
-        self.assertEqual(len(how), 2, done.stdout)
+        records, how = self.run_job("fallback", job)
+        self.assertEqual(records[0]["mode"], "MIXED_BF16")
+        self.assertEqual(records[-1]["mode"], "FP32")
+        self.assertEqual(len(how), 2)
         self.assertEqual([step.split(" (")[0] for step in how], ["compiled", "compiled"])
         self.assertNotEqual(how[0], how[1])
 
