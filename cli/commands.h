@@ -38,6 +38,8 @@ ExitCode RunInfo(const Arguments& arguments, Session& session);
 ExitCode RunConfig(const Arguments& arguments, Session& session);
 // Looks at the machine it runs on, which should be the daemon's. kFailure when there are problems.
 ExitCode RunDoctor(const Arguments& arguments, Session& session);
+// Makes no call, and on success does not return: the program becomes the script that compiles.
+ExitCode RunCompile(const Arguments& arguments, Session& session);
 // Makes no call: the file that a token is written to is on the daemon's machine.
 ExitCode RunToken(const Arguments& arguments, Session& session);
 

@@ -45,6 +45,9 @@ void AddPrecision(const training::v1::Job& job,
     pairs.emplace_back("refused", Printable(refused));
   }
   pairs.emplace_back("device", Printable(precision.device()));
+  if (!precision.execution().empty()) {
+    pairs.emplace_back("step", Printable(precision.execution()));
+  }
   const training::v1::PrecisionReport& report = precision.report();
   if (!report.hardware().empty()) {
     pairs.emplace_back("hardware",

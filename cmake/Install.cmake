@@ -2,4 +2,6 @@ include(GNUInstallDirs)
 install(TARGETS genesisd genesis-worker genesisctl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/proto/genesis DESTINATION ${CMAKE_INSTALL_DATADIR}/genesis/proto
         FILES_MATCHING PATTERN "*.proto")
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/trainer/compiled/python/
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/genesis/compile PATTERN __pycache__ EXCLUDE)
 install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})

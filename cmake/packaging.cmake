@@ -19,6 +19,9 @@ install(DIRECTORY ${_deploy}/rollback DESTINATION lib/genesis/deploy ${_componen
 install(FILES ${_deploy}/systemd/genesis-trainer.service ${_deploy}/systemd/genesis-worker@.service
               ${_deploy}/systemd/genesis-job@.service
         DESTINATION lib/systemd/system ${_component})
+# For genesisctl compile, which looks beside its own folder.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/trainer/compiled/python/ DESTINATION share/genesis/compile
+        ${_component} PATTERN __pycache__ EXCLUDE)
 install(FILES ${_deploy}/systemd/sysusers.conf DESTINATION lib/sysusers.d
         RENAME genesis-trainer.conf ${_component})
 install(FILES ${_deploy}/systemd/tmpfiles.conf DESTINATION lib/tmpfiles.d

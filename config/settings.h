@@ -68,6 +68,9 @@ struct Settings {
   bool reduced_precision = true;    // precision.reduced_precision; a false in any source wins.
   LossScaleSettings loss_scale;     // precision.loss_scale ... (FP16_LOSS_SCALE ...).
   PrecisionGate gate;  // precision.reduced_precision, ENABLE_FP16_TRAINING, FEATURE_FLAGS.
+
+  // Folder of compiled steps; made by genesisctl compile, read by workers.
+  std::string compiled_dir() const { return data_dir + "/compiled"; }
 };
 
 // One row of --check-config.

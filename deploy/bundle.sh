@@ -89,11 +89,14 @@ copy_files() {
   mkdir -p "$ROOT/deploy" "$ROOT/tests/e2e"
   install -m 755 "$GENESIS_ROOT/deploy/verify_checkpoint.py" "$ROOT/deploy/"
   install -m 644 "$GENESIS_ROOT/tests/e2e/harness.py" "$ROOT/tests/e2e/"
-  for folder in tests/interop tests/gpu examples docs; do
+  for folder in tests/interop tests/gpu trainer/compiled/python examples docs; do
     (cd "$GENESIS_ROOT" && find "$folder" -type f ! -name '*.cc' ! -name '*.pyc' \
       ! -name CMakeLists.txt -exec install -D -m 644 {} "$ROOT/{}" \;)
   done
   chmod 755 "$ROOT/tests/gpu/run"
+  # Where genesisctl compile looks, beside its own folder.
+  mkdir -p "$ROOT/share/genesis"
+  ln -s ../../trainer/compiled/python "$ROOT/share/genesis/compile"
 }
 
 # newest_version PREFIX: the highest symbol version with it that anything in the bundle needs.

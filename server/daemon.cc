@@ -168,6 +168,7 @@ std::optional<StartFailure> Daemon::StartJobs() {
   jobs_ = std::make_unique<JobManager>(
       JobManager::Options{settings_.datasets_root,
                           settings_.checkpoints_dir,
+                          settings_.compiled_dir(),
                           settings_.queue_max_jobs,
                           settings_.preemption,
                           settings_.gate,

@@ -26,6 +26,7 @@ constexpr char kHelp[] = R"(genesis-worker trains one job and exits.
   genesis-worker --daemon unix:PATH --worker-id ID  take a job from genesisd (which starts it so)
   genesis-worker --verify FILE                     read a checkpoint from end to end
   genesis-worker --describe-device                 print LibTorch and the device, and exit
+  genesis-worker --describe-step job.yaml          print what genesisctl compile compiles, as JSON
   genesis-worker --export FILE --to FILE.safetensors [--average]  its weights, or their average
 
 With --spec:
@@ -33,7 +34,11 @@ With --spec:
   --resume FILE          continue from this checkpoint
   --telemetry FILE       write one line of JSON per step: step, loss, grad_norm, loss_scale,
                          learning_rate, mode, skipped, samples
+  --compiled-dir DIR     run the compiled step that genesisctl compile put there, if it fits
   --emulate-fp16         run FP16 modes on a CPU, 20 to 140 times slower than FP32, to rehearse
+
+With --describe-step:
+  --datasets-root DIR    where the data of the job is looked for too
 
 With --daemon HOST:PORT, whose settings have workers.remote: true:
   --checkpoint-dir DIR   the daemon's checkpoints.dir, which this host must see at the same path
@@ -63,6 +68,7 @@ struct Flags {
   std::string device;
   int threads = 0;
   bool describe_device = false;
+  std::string describe_step;
   bool help = false;
   bool version = false;
 };
@@ -90,7 +96,10 @@ std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) 
       {"--tls-ca", &flags.daemon.address.tls_ca},
       {"--tls-cert", &flags.daemon.address.tls_cert},
       {"--tls-key", &flags.daemon.address.tls_key},
-      {"--device", &flags.device}};
+      {"--device", &flags.device},
+      {"--compiled-dir", &flags.local.compiled_dir},
+      {"--datasets-root", &flags.local.datasets_root},
+      {"--describe-step", &flags.describe_step}};
   for (size_t i = 0; i < arguments.size(); ++i) {
     const size_t equals = arguments[i].find('=');
     const std::string name = arguments[i].substr(0, equals);
@@ -142,7 +151,8 @@ int main(int argc, char** argv) {
     return genesis::RunExport(flags.export_from, flags.export_to, flags.average);
   }
   const bool attach = !flags.daemon.address.server.empty();
-  if (flags.local.spec.empty() != attach && !flags.describe_device) {
+  const bool describes = flags.describe_device || !flags.describe_step.empty();
+  if (flags.local.spec.empty() != attach && !describes) {
     return Usage("exactly one of --spec and --daemon is needed");
   }
   flags.daemon.checkpoint_dir = flags.local.checkpoint_dir;
@@ -159,6 +169,10 @@ int main(int argc, char** argv) {
   if (flags.describe_device) {
     std::cout << genesis::DescribeDevice(device);
     return genesis::ToInt(genesis::ExitCode::kOk);
+  }
+  if (!flags.describe_step.empty()) {
+    flags.local.spec = flags.describe_step;
+    return genesis::RunDescribeStep(flags.local, device);
   }
   const int processors = static_cast<int>(std::thread::hardware_concurrency());
   genesis::WarmUp(device, flags.threads > 0 ? flags.threads : std::max(1, processors));

@@ -16,6 +16,7 @@ namespace genesis {
 struct JobManagerOptions {
   std::string datasets_root;
   std::string checkpoints_dir;
+  std::string compiled_dir = {};  // Of compiled steps; need not exist.
   int queue_max_jobs = 1000;
   bool preemption = true;
   PrecisionGate gate;

@@ -43,6 +43,7 @@ void JobManager::OnPrecisionChanged(const Job& job, const training::v1::Precisio
   table_.AddEvent(job.id(), std::move(event));
   training::v1::EffectivePrecision& precision = *changed->mutable_precision();
   precision.set_mode(change.to());
+  precision.set_execution(change.execution());
   precision.set_reason(absl::StrCat(PrecisionName(change.to()), ": ", change.trigger(), " at step ",
                                     change.step(), ": ", change.reason()));
   precision.add_refused(absl::StrCat(PrecisionName(change.from()), ": left at step ", change.step(),

@@ -45,8 +45,7 @@ class GradScaler {
  public:
   GradScaler(const GradScalerOptions& options, at::Device device);
 
-  at::Tensor Scale(const at::Tensor& loss) const { return loss * scale_; }
-  // float32, no dimensions, on the device.
+  // What the loss is multiplied by: float32, no dimensions, on the device.
   const at::Tensor& scale() const { return scale_; }
   const GradScalerOptions& options() const { return options_; }
   // `found_inf`: float32 on the device; 1 where a gradient of the step was not finite, else 0.

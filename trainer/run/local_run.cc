@@ -1,10 +1,12 @@
 #include "trainer/run/local_run.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <optional>
 #include <system_error>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
@@ -17,6 +19,7 @@
 #include "config/job_paths.h"
 #include "config/job_spec.h"
 #include "config/precision.h"
+#include "trainer/run/describe_steps.h"
 #include "trainer/run/termination.h"
 #include "trainer/run/training_run.h"
 
@@ -93,20 +96,27 @@ std::string JobIdOf(const std::string& spec) {
   return JobIdFault(id).empty() ? id : "job";
 }
 
-// What a job names is looked for beside the job file, then in the folder "trajectories" there.
-void FindFiles(const std::string& spec_path, JobSpec& spec) {
-  const fs::path folder = fs::absolute(spec_path).parent_path();
+// What a job names is looked for beside the job file, then in the folder "trajectories" there, then
+// below the dataset root.
+void FindFiles(const LocalRunOptions& options, JobSpec& spec) {
+  const fs::path folder = fs::absolute(options.spec).parent_path();
   for (const JobPath& named : PathsOf(spec)) {
-    const fs::path beside = folder / *named.path;  // The path itself when that is absolute.
-    const fs::path below = folder / "trajectories" / *named.path;
-    std::error_code error;
-    const bool is_below = !fs::exists(beside, error) && fs::exists(below, error);
-    *named.path = is_below ? below.string() : beside.string();
+    // Each is the path itself when that is absolute.
+    std::vector<fs::path> places = {folder / *named.path, folder / "trajectories" / *named.path};
+    if (!options.datasets_root.empty()) {
+      places.push_back(fs::path(options.datasets_root) / *named.path);
+    }
+    const auto found = std::find_if(places.begin(), places.end(), [](const fs::path& place) {
+      std::error_code error;
+      return fs::exists(place, error);
+    });
+    *named.path = (found != places.end() ? *found : places.front()).string();
   }
 }
 
 absl::StatusOr<StartJob> Prepare(const LocalRunOptions& options,
-                                 const training::v1::DeviceInfo& device) {
+                                 const training::v1::DeviceInfo& device,
+                                 const Environment& environment) {
   absl::StatusOr<JobSpec> spec = ReadJobFile(options.spec);
   if (!spec.ok()) return spec.status();
   const std::vector<FieldError> errors = ValidateJobSpec(*spec);
@@ -114,8 +124,8 @@ absl::StatusOr<StartJob> Prepare(const LocalRunOptions& options,
   StartJob start;
   start.set_job_id(JobIdOf(options.spec));
   *start.mutable_spec() = WithDefaults(*spec, LossScaleSettings());
-  FindFiles(options.spec, *start.mutable_spec());
-  const PrecisionGate gate = ReadPrecisionGate(ProcessEnvironment, /*yaml_allows=*/true);
+  FindFiles(options, *start.mutable_spec());
+  const PrecisionGate gate = ReadPrecisionGate(environment, /*yaml_allows=*/true);
   for (const std::string& error : gate.errors) std::cerr << error << std::endl;
   const CpuFallback fallback = options.emulate_fp16 ? CpuFallback::kEmulate : CpuFallback::kBf16;
   *start.mutable_precision() =
@@ -124,6 +134,7 @@ absl::StatusOr<StartJob> Prepare(const LocalRunOptions& options,
       AllowedModes(start.spec().precision(), gate, fallback, device);
   start.mutable_allowed_modes()->Assign(allowed.begin(), allowed.end());
   start.set_checkpoint_dir(options.checkpoint_dir);
+  start.set_compiled_dir(options.compiled_dir);
   if (!options.resume.empty()) start.add_resume_from(options.resume);
   return start;
 }
@@ -149,7 +160,7 @@ int Report(const Finished& finished) {
 }  // namespace
 
 int RunLocal(const LocalRunOptions& options, const training::v1::DeviceInfo& device) {
-  const absl::StatusOr<StartJob> start = Prepare(options, device);
+  const absl::StatusOr<StartJob> start = Prepare(options, device, ProcessEnvironment);
   if (!start.ok()) {
     std::cerr << start.status().message() << std::endl;
     return ToInt(ExitCode::kUsage);
@@ -164,6 +175,22 @@ int RunLocal(const LocalRunOptions& options, const training::v1::DeviceInfo& dev
   RunControl control;
   const TerminationWatch watch([&control] { control.RequestStop(/*checkpoint=*/true); });
   return Report(RunTraining(*start, device, control, observer));
+}
+
+int RunDescribeStep(const LocalRunOptions& options, const training::v1::DeviceInfo& device) {
+  // Which modes run is decided when the job runs; the code for them may be there before.
+  const auto allowing = [](const std::string& name) -> std::optional<std::string> {
+    return name == "ENABLE_FP16_TRAINING" ? std::optional<std::string>("true") : std::nullopt;
+  };
+  const absl::StatusOr<StartJob> start = Prepare(options, device, allowing);
+  const absl::StatusOr<std::string> text =
+      start.ok() ? DescribeSteps(*start) : absl::StatusOr<std::string>(start.status());
+  if (!text.ok()) {
+    std::cerr << text.status().message() << std::endl;
+    return ToInt(ExitCode::kUsage);
+  }
+  std::cout << *text << std::endl;
+  return ToInt(ExitCode::kOk);
 }
 
 }  // namespace genesis

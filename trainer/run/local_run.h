@@ -12,6 +12,8 @@ struct LocalRunOptions {
   std::string checkpoint_dir = "checkpoints";  // Made when it is not there.
   std::string resume;                          // A checkpoint, or "".
   std::string telemetry;                       // File for one line of JSON per step, or "".
+  std::string compiled_dir;                    // Folder of compiled steps, or "".
+  std::string datasets_root;                   // Where data is looked for too, or "".
   bool emulate_fp16 = false;                   // Run FP16 modes on a CPU, slowly.
 };
 
@@ -19,5 +21,10 @@ struct LocalRunOptions {
 // the process: kOk, kUsage for an unusable job file, kJobFailed, or kFailure when it was stopped by
 // a signal. Signals must be blocked (see termination.h).
 int RunLocal(const LocalRunOptions& options, const training::v1::DeviceInfo& device);
+
+// Prints what the job's step is, in each mode that the job could come to on this device with
+// reduced precision allowed, as JSON: {"steps": [{"mode", "key", "text"}], "refused": "..."}, with
+// key and text of StepDescription, and without steps why they cannot be compiled. Trains nothing.
+int RunDescribeStep(const LocalRunOptions& options, const training::v1::DeviceInfo& device);
 
 }  // namespace genesis

@@ -198,11 +198,13 @@ int64_t PrecisionGuard::Apply(const PrecisionDecision& decision, int64_t step,
   change.set_resumed_step(resumed);
   change.set_trigger(decision.trigger);
   change.set_reason(decision.reason);
+  change.set_execution(trainee_.execution());
   *change.mutable_time() = TimestampNow();
   observer_.OnLog(
       absl::StrCat("precision changes from ", PrecisionName(from), " to ", PrecisionName(mode()),
                    " after step ", step, " (", decision.trigger, "): ", decision.reason,
                    resumed < step ? absl::StrCat("; continues from step ", resumed) : ""));
+  observer_.OnLog("step: " + change.execution());
   observer_.OnPrecisionChanged(change);
   return resumed;
 }

@@ -21,19 +21,19 @@ double Rehearsals::Amount(training::v1::RehearsalKind kind, int64_t step,
   return 0;
 }
 
-void Rehearsals::SpoilBatch(int64_t step, int64_t micro_batch, Batch& batch) const {
-  if (Amount(training::v1::REHEARSAL_KIND_NAN, step, micro_batch) == 0) return;
+bool Rehearsals::SpoilBatch(int64_t step, int64_t micro_batch, Batch& batch) const {
+  if (Amount(training::v1::REHEARSAL_KIND_NAN, step, micro_batch) == 0) return false;
   for (auto& [name, tensor] : batch.fields) {
     if (!tensor.is_floating_point()) continue;
     tensor.view(-1)[0].fill_(std::numeric_limits<double>::quiet_NaN());
-    return;
+    return true;
   }
+  return false;
 }
 
-torch::Tensor Rehearsals::SpoilLoss(int64_t step, int64_t micro_batch,
-                                    const torch::Tensor& loss) const {
+double Rehearsals::LossFactor(int64_t step, int64_t micro_batch) const {
   const double factor = Amount(training::v1::REHEARSAL_KIND_SPIKE, step, micro_batch);
-  return factor == 0 ? loss : loss * factor;
+  return factor == 0 ? 1 : factor;
 }
 
 void Rehearsals::SpoilGradients(int64_t step, const std::vector<torch::Tensor>& gradients) const {

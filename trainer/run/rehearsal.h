@@ -20,10 +20,10 @@ class Rehearsals {
   explicit Rehearsals(const training::v1::JobSpec& spec)
       : list_(spec.rehearsals().begin(), spec.rehearsals().end()) {}
 
-  // NAN: into the first floating-point field.
-  void SpoilBatch(int64_t step, int64_t micro_batch, Batch& batch) const;
-  // SPIKE: the loss, and with it every gradient, multiplied.
-  torch::Tensor SpoilLoss(int64_t step, int64_t micro_batch, const torch::Tensor& loss) const;
+  // NAN: into the first floating-point field. True where it acted.
+  bool SpoilBatch(int64_t step, int64_t micro_batch, Batch& batch) const;
+  // SPIKE: what the loss, and with it every gradient, is multiplied by; 1 where none acts.
+  double LossFactor(int64_t step, int64_t micro_batch) const;
   // INF: into the first parameter's gradient; for modes with a loss scale.
   void SpoilGradients(int64_t step, const std::vector<torch::Tensor>& gradients) const;
   // SLOW: how much longer the step takes. Seconds.

@@ -16,6 +16,7 @@ constexpr double kClipEpsilon = 1e-6;
 TrainStep::TrainStep(const StepParts& parts, const TrainStepOptions& options)
     : parts_(parts),
       options_(options),
+      loss_and_gradients_(parts.model),
       one_(torch::ones({}, parts.optimizer.masters().front().options())) {
   const bool cuda = one_.is_cuda();
   for (Slot& slot : slots_) {
@@ -24,9 +25,10 @@ TrainStep::TrainStep(const StepParts& parts, const TrainStepOptions& options)
   }
 }
 
-void TrainStep::SetFormat(const StepFormat& format, GradScaler* scaler) {
+void TrainStep::SetFormat(const StepFormat& format, GradScaler* scaler, CompiledStep* compiled) {
   format_ = format;
   scaler_ = scaler;
+  loss_and_gradients_.Use(format.autocast, compiled);
 }
 
 void TrainStep::Run(int64_t step) {
@@ -63,19 +65,19 @@ torch::Tensor TrainStep::AccumulateGradients(int64_t step, StepEvidence& evidenc
   evidence.generator = at::detail::getDefaultCPUGenerator().get_state();
   parts_.weights.BeginStep();
   const int64_t micro_batches = options_.gradient_accumulation_steps;
+  LossAndGradients::Share share{.micro_batches = micro_batches,
+                                .scale = scaler_ != nullptr ? scaler_->scale() : torch::Tensor()};
   torch::Tensor total;
   for (int64_t i = 0; i < micro_batches; ++i) {
     Batch batch = parts_.source.Next();
-    parts_.rehearsals.SpoilBatch(step, i, batch);
-    torch::Tensor loss = parts_.model.Loss(batch, format_.autocast);
-    if (format_.reduced()) loss = parts_.rehearsals.SpoilLoss(step, i, loss);
-    if (micro_batches > 1) loss = loss / static_cast<double>(micro_batches);
-    (scaler_ != nullptr ? scaler_->Scale(loss) : loss).backward();
+    const bool spoiled = parts_.rehearsals.SpoilBatch(step, i, batch);
+    share.factor = format_.reduced() ? parts_.rehearsals.LossFactor(step, i) : 1;
+    const torch::Tensor loss = loss_and_gradients_.Add(batch, share, /*unusual=*/spoiled);
     parts_.weights.Accumulate();
     if (parts_.source.prioritized()) {
       parts_.source.Reprioritize(batch.examples, parts_.model.ExampleLosses());
     }
-    total = total.defined() ? total + loss.detach() : loss.detach();
+    total = total.defined() ? total + loss : loss;
     evidence.examples.push_back(std::move(batch.examples));
   }
   if (scaler_ != nullptr) parts_.rehearsals.SpoilGradients(step, parts_.weights.gradients());

@@ -16,6 +16,7 @@
 #include "trainer/precision/format.h"
 #include "trainer/precision/grad_scaler.h"
 #include "trainer/run/batch_source.h"
+#include "trainer/run/loss_and_gradients.h"
 #include "trainer/run/rehearsal.h"
 
 namespace genesis {
@@ -63,9 +64,10 @@ class TrainStep {
  public:
   TrainStep(const StepParts& parts, const TrainStepOptions& options);
 
-  // What the next steps run in. `scaler` is null where the mode has no loss scale. Requires
-  // unread() == 0, and that the master weights are in the format.
-  void SetFormat(const StepFormat& format, GradScaler* scaler);
+  // What the next steps run in. `scaler` is null where the mode has no loss scale, `compiled` where
+  // the mode has no compiled step; it outlives its use. Requires unread() == 0, and that the master
+  // weights are in the format.
+  void SetFormat(const StepFormat& format, GradScaler* scaler, CompiledStep* compiled);
   // The steps that were applied before the next one. Requires unread() == 0.
   void SetApplied(int64_t applied) { applied_ = applied; }
 
@@ -98,6 +100,7 @@ class TrainStep {
   const TrainStepOptions options_;
   StepFormat format_;
   GradScaler* scaler_ = nullptr;
+  LossAndGradients loss_and_gradients_;
   const torch::Tensor one_;       // The scale of modes that have none.
   torch::Tensor last_found_inf_;  // Of the newest step, on the device.
   int64_t applied_ = 0;

@@ -106,6 +106,7 @@ Trainee::Trainee(const training::v1::StartJob& start, const Dataset& dataset)
       spec_(start.spec()),
       model_(Build(spec_, dataset, device_)),
       source_(std::make_unique<BatchSource>(dataset, spec_, device_)),
+      compiled_(start.compiled_dir(), spec_, *model_, dataset),
       total_steps_(TotalSteps(spec_.training(), source_->batches_per_epoch())),
       schedule_(spec_.optimizer(), total_steps_),
       rehearsals_(spec_),
@@ -137,7 +138,7 @@ void Trainee::SetMode(PrecisionMode mode, bool keep_scale) {
   if (format.scaled && !(scaler_ && keep_scale)) {
     scaler_.emplace(ScalerOptions(spec_.precision()), device_);
   }
-  step_->SetFormat(format, format.scaled ? &*scaler_ : nullptr);
+  step_->SetFormat(format, format.scaled ? &*scaler_ : nullptr, compiled_.For(mode).step.get());
 }
 
 Investigation Trainee::InvestigateLast(int64_t step, double loss_scale) {

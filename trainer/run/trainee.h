@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "genesis/training/v1/worker_service.pb.h"
 #include "trainer/checkpoint/training_state.h"
+#include "trainer/compiled/compiled_steps.h"
 #include "trainer/data/dataset.h"
 #include "trainer/models/model.h"
 #include "trainer/optim/master_weights.h"
@@ -50,6 +51,9 @@ class Trainee {
   // What the next steps run in; weights and optimizer keep their values. The loss scale starts
   // afresh unless `keep_scale`. Requires that every step has been read.
   void SetMode(training::v1::PrecisionMode mode, bool keep_scale = false);
+
+  // How the steps of the mode run, for people: "compiled ..." or "eager, because ...".
+  const std::string& execution() { return compiled_.For(mode_).text; }
 
   // What the loss scale cannot fall below; 0 where there is no scale or no bound.
   double lowest_loss_scale() const { return scaler_ ? scaler_->options().min_scale : 0; }
@@ -93,6 +97,7 @@ class Trainee {
   const training::v1::JobSpec& spec_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<BatchSource> source_;
+  CompiledSteps compiled_;
   const int64_t total_steps_;
   const Schedule schedule_;
   const Rehearsals rehearsals_;

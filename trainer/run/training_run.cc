@@ -146,12 +146,14 @@ class Run {
                                          PrecisionName(effective_.mode()), " before"));
       effective_.set_mode(guard_->mode());
     }
+    effective_.set_execution(trainee_->execution());
     *effective_.mutable_report() = ReportPrecision(*trainee_, device_);
     if (calibration && automatic) {
       effective_.mutable_report()->mutable_calibration()->Assign(calibration->results.begin(),
                                                                  calibration->results.end());
     }
     observer_.OnLog("precision: " + effective_.reason());
+    observer_.OnLog("step: " + effective_.execution());
   }
 
   void StartReports() {

@@ -1,0 +1,31 @@
+"""Jobs that are compiled and run: what the tests of the compiled step share."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+SCRIPTS = SOURCE / "trainer" / "compiled" / "python"
+sys.path.insert(0, str(SCRIPTS))
+
+ALLOWED = {"ENABLE_FP16_TRAINING": "true"}
+
+
+def compile_job(job, folder, *flags, python=sys.executable):
+    """genesisctl compile as a user calls it."""
+    return subprocess.run(
+        [os.environ["GENESIS_CTL"], "compile", str(job), "--compiled-dir", str(folder),
+         "--python", python, *flags],
+        capture_output=True, text=True)
+
+
+def steps_of(output):
+    """How the steps ran: one entry at the beginning and one per change of precision."""
+    return re.findall(r"^step: (.*)$", output, re.MULTILINE)
+
+
+def worst(records, others):
+    """The largest difference of the losses of a step, relative."""
+    return max(abs(a["loss"] - b["loss"]) / b["loss"] for a, b in zip(records, others, strict=True))

@@ -1,0 +1,70 @@
+"""The other built-in models, compiled: they train as eager ones do."""
+
+import json
+import pathlib
+import tempfile
+import unittest
+
+import compiled_job
+import twin
+
+TOLERANCE = 1e-3
+STEPS = 60
+
+JOBS = {
+    "transformer": {
+        "model": {"transformer": {"vocabulary_size": 64, "context_length": 16, "layers": 2,
+                                  "heads": 2, "embedding_size": 32}},
+        "dataset": {"synthetic": {"tokens": {"vocabulary_size": 64, "size": 4000}}}},
+    "diffusion": {
+        "model": {"radio_unet": {"base_channels": 16, "channel_multipliers": [1, 2],
+                                 "diffusion_steps": 20}},
+        "dataset": {"synthetic": {"maps": {"maps": 64, "size": 8}}}},
+}
+
+
+class CompiledModelsTest(unittest.TestCase):
+    def compare(self, name):
+        with tempfile.TemporaryDirectory() as folder:
+            job = pathlib.Path(folder) / "job.yaml"
+            job.write_text(json.dumps({
+                **JOBS[name], "precision": {"mode": "FP32"},
+                "training": {"max_steps": STEPS, "batch_size": 8, "seed": 3}}))
+            compiled = pathlib.Path(folder) / "compiled"
+            made = compiled_job.compile_job(job, compiled)
+            self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
+            runs = {}
+            for way, flags in (("eager", []), ("compiled", ["--compiled-dir", compiled])):
+                (pathlib.Path(folder) / way).mkdir()
+                runs[way], output = twin.run_worker(job, f"{folder}/{way}", *flags)
+                self.assertTrue(compiled_job.steps_of(output)[0].startswith(way), output)
+            self.assertEqual(len(runs["compiled"]), STEPS)
+            self.assertNotEqual(runs["compiled"], runs["eager"])
+            self.assertLess(compiled_job.worst(runs["compiled"], runs["eager"]), TOLERANCE)
+
+    def test_transformer(self):
+        self.compare("transformer")
+
+    def test_diffusion_draws_the_same_noise(self):
+        self.compare("diffusion")
+
+
+class UncompilableTest(unittest.TestCase):
+    def test_a_torchscript_model_says_why(self):
+        import torch
+
+        with tempfile.TemporaryDirectory() as folder:
+            torch.jit.script(torch.nn.Linear(3, 3)).save(folder + "/net.pt")
+            job = twin.job_file(folder)
+            spec = json.loads(job.read_text())
+            spec["model"] = {"torchscript": {"path": folder + "/net.pt", "loss": "MSE",
+                                             "inputs": ["observation"], "target": "change"}}
+            job.write_text(json.dumps(spec))
+            done = compiled_job.compile_job(job, folder + "/compiled")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("cannot be compiled: a torchscript model is run by its own interpreter; "
+                          "it runs eager", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

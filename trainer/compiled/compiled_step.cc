@@ -1,0 +1,125 @@
+#include "trainer/compiled/compiled_step.h"
+
+#include <google/protobuf/struct.pb.h>
+#include <google/protobuf/util/json_util.h>
+#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace genesis {
+namespace {
+
+using torch::inductor::AOTIModelPackageLoader;
+
+constexpr char kModelName[] = "model";           // As AOTInductor calls the only one of a package.
+constexpr char kMetadataKey[] = "genesis_step";  // As trainer/compiled/python/package.py.
+
+absl::Status CheckSame(const std::string& path, const std::string& made_for,
+                       const StepDescription& description) {
+  if (made_for == description.text) return absl::OkStatus();
+  if (made_for.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " does not say what step it is of"));
+  }
+  const std::vector<std::string> theirs = absl::StrSplit(made_for, '\n');
+  const std::vector<std::string> ours = absl::StrSplit(description.text, '\n');
+  const auto [their, our] = std::mismatch(theirs.begin(), theirs.end(), ours.begin(), ours.end());
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, " is of another step: it has ", their == theirs.end() ? "no more" : *their,
+                   "; the job has ", our == ours.end() ? "no more" : *our));
+}
+
+// From a description that was compared.
+std::map<std::string, std::vector<int64_t>> FieldShapes(const std::string& text) {
+  google::protobuf::Struct description;
+  std::map<std::string, std::vector<int64_t>> shapes;
+  if (!google::protobuf::util::JsonStringToMessage(text, &description).ok()) return shapes;
+  for (const auto& field : description.fields().at("fields").list_value().values()) {
+    const auto& parts = field.struct_value().fields();
+    std::vector<int64_t>& shape = shapes[parts.at("name").string_value()];
+    for (const auto& size : parts.at("shape").list_value().values()) {
+      shape.push_back(static_cast<int64_t>(size.number_value()));
+    }
+  }
+  return shapes;
+}
+
+// The optimizer writes into gradients, and its CPU kernels walk them in the order of the
+// parameter's memory: each needs memory and strides of its own.
+torch::Tensor MakeOwn(const torch::Tensor& gradient, const torch::Tensor& parameter, bool shared) {
+  if (!shared && gradient.strides() == parameter.strides()) return gradient;
+  return torch::empty_like(parameter).copy_(gradient);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CompiledStep>> CompiledStep::Load(const std::string& path,
+                                                                 const StepDescription& description,
+                                                                 const Model& model) {
+  try {
+    // Before any code of the package is loaded.
+    auto metadata = AOTIModelPackageLoader::load_metadata_from_package(path, kModelName);
+    if (absl::Status status = CheckSame(path, metadata[kMetadataKey], description); !status.ok()) {
+      return status;
+    }
+    const at::Device device = model.parameters().front().second.device();
+    auto loader = std::make_unique<AOTIModelPackageLoader>(
+        path, kModelName, /*run_single_threaded=*/true, /*num_runners=*/1,
+        device.is_cuda() ? device.index() : c10::DeviceIndex{-1});
+    return std::unique_ptr<CompiledStep>(
+        new CompiledStep(std::move(loader), model, description.text));
+  } catch (const std::exception& error) {
+    const std::vector<std::string> lines = absl::StrSplit(error.what(), '\n');
+    return absl::InternalError(absl::StrCat(path, " cannot be loaded: ", lines.front()));
+  }
+}
+
+CompiledStep::CompiledStep(std::unique_ptr<AOTIModelPackageLoader> loader, const Model& model,
+                           const std::string& text)
+    : loader_(std::move(loader)), field_shapes_(FieldShapes(text)) {
+  for (const auto& [name, tensor] : model.parameters()) parameters_.push_back(tensor);
+  for (const auto& [name, tensor] : model.buffers()) buffers_.push_back(tensor);
+}
+
+CompiledStep::~CompiledStep() = default;
+
+bool CompiledStep::Fits(const Batch& batch) const {
+  return std::equal(batch.fields.begin(), batch.fields.end(), field_shapes_.begin(),
+                    field_shapes_.end(), [](const auto& field, const auto& wanted) {
+                      return field.first == wanted.first &&
+                             field.second.sizes() == at::IntArrayRef(wanted.second) &&
+                             field.second.is_contiguous();
+                    });
+}
+
+torch::Tensor CompiledStep::Run(const Batch& batch, const torch::Tensor& scale) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> inputs = {scale};
+  inputs.reserve(1 + parameters_.size() + buffers_.size() + batch.fields.size());
+  inputs.insert(inputs.end(), parameters_.begin(), parameters_.end());
+  inputs.insert(inputs.end(), buffers_.begin(), buffers_.end());
+  for (const auto& [name, tensor] : batch.fields) inputs.push_back(tensor);
+
+  // The loss, then a gradient per parameter.
+  const std::vector<torch::Tensor> outputs = loader_->boxed_run(std::move(inputs));
+
+  std::vector<const void*> seen;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const torch::Tensor& gradient = outputs[i + 1];
+    const void* const memory = gradient.storage().data();
+    const bool shared = std::find(seen.begin(), seen.end(), memory) != seen.end();
+    seen.push_back(memory);
+    torch::Tensor& sum = parameters_[i].mutable_grad();
+    if (sum.defined()) {
+      sum.add_(gradient);
+    } else {
+      sum = MakeOwn(gradient, parameters_[i], shared);
+    }
+  }
+  return outputs.front();
+}
+
+}  // namespace genesis

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "trainer/compiled/step_description.h"
+#include "trainer/models/model.h"
+
+namespace torch::inductor {
+class AOTIModelPackageLoader;
+}
+
+namespace genesis {
+
+// Forward and backward of one micro-batch as machine code that was made before (docs/
+// compiled_step.md): takes the parameters, buffers and batch, gives the loss and the gradients.
+// Everything that follows them is the same as without it.
+//
+// Owner: the job's CompiledSteps; the model outlives it. Threads: one. Failure: exceptions of
+// LibTorch from Run.
+class CompiledStep {
+ public:
+  // INVALID_ARGUMENT where the package is of another step than `description`, and says which line
+  // differs; INTERNAL where it cannot be loaded.
+  static absl::StatusOr<std::unique_ptr<CompiledStep>> Load(const std::string& path,
+                                                            const StepDescription& description,
+                                                            const Model& model);
+  ~CompiledStep();
+
+  // Whether the batch has the shapes that the step was made for.
+  bool Fits(const Batch& batch) const;
+
+  // The mean loss of the batch, and adds to the gradients of the parameters those of that loss
+  // times `scale` (float32, no dimensions). Requires Fits(batch), and that the parameters are in
+  // the format of the step.
+  torch::Tensor Run(const Batch& batch, const torch::Tensor& scale);
+
+ private:
+  CompiledStep(std::unique_ptr<torch::inductor::AOTIModelPackageLoader> loader, const Model& model,
+               const std::string& text);
+
+  const std::unique_ptr<torch::inductor::AOTIModelPackageLoader> loader_;
+  std::vector<torch::Tensor> parameters_;
+  std::vector<torch::Tensor> buffers_;
+  std::map<std::string, std::vector<int64_t>> field_shapes_;
+};
+
+}  // namespace genesis

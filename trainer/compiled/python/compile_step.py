@@ -1,0 +1,120 @@
+"""Compiles the training step of a job: what genesisctl compile starts. Needs Python with the torch that
+genesis-worker was built with, and a C++ compiler; the worker that runs the package needs neither."""
+
+import argparse
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+OK, FAILED, USAGE = 0, 1, 2
+
+
+class Refusal(Exception):
+    """Nothing can be compiled; the message says why and what to do."""
+
+
+def parse():
+    parser = argparse.ArgumentParser(prog="compile_step.py", description=__doc__)
+    parser.add_argument("job", help="the job file")
+    parser.add_argument("--worker", required=True, help="the program genesis-worker")
+    parser.add_argument("--into", required=True, type=pathlib.Path, help="the folder of packages")
+    parser.add_argument("--datasets-root", default="", help="where the data is looked for too")
+    return parser.parse_args()
+
+
+def describe(arguments):
+    command = [arguments.worker, "--describe-step", arguments.job, "--device", "cpu"]
+    if arguments.datasets_root:
+        command += ["--datasets-root", arguments.datasets_root]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        raise Refusal(f"{arguments.worker} cannot be started: {error.strerror}; let workers.program "
+                      "name the program genesis-worker") from error
+    if done.returncode != 0:
+        raise Refusal(done.stderr.strip())
+    answer = json.loads(done.stdout)
+    if "refused" in answer:
+        raise Refusal(f"{arguments.job} cannot be compiled: {answer['refused']}; it runs eager")
+    return answer["steps"]
+
+
+def import_torch(wanted):
+    """torch, of the very version: what is compiled calls into its library."""
+    try:
+        import torch
+    except ImportError as error:
+        raise Refusal(f"{sys.executable} has no torch ({error}); torch {wanted} is needed: name a "
+                      "Python that has it with --python or GENESIS_PYTHON") from error
+    found = torch.__version__.split("+")[0]
+    if found != wanted:
+        raise Refusal(f"{sys.executable} has torch {found}; genesis-worker was built with {wanted}: "
+                      "name a Python that has it with --python or GENESIS_PYTHON")
+    if not any(shutil.which(name) for name in ("g++", "clang++")):
+        raise Refusal("there is no C++ compiler; install the package g++")
+    return torch
+
+
+def compile_one(entry, folder):
+    import package
+    import step as steps
+    from twins.build import build
+
+    description = json.loads(entry["text"])
+    twin = build(description)
+    steps.check_twin(twin, description)
+    step = steps.make_step(twin, description)
+    inputs = steps.example_inputs(twin, description)
+    single = {**description, "mode": "FP32"}
+    reference = steps.run(steps.make_step(twin, single), [
+        t.float() if t.is_floating_point() else t for t in inputs])
+    with package.Workplace(folder) as workplace:
+        made = workplace / f"{entry['key']}.pt2"
+        try:
+            package.compile_package(step, inputs, entry["text"], made)
+        except Exception as error:  # Of torch's compiler or of g++: there is no narrower kind.
+            raise steps.StepError(f"AOTInductor failed: {error}") from error
+        worst = steps.check_package(package.load(made), step, description, inputs, reference)
+        return package.install(made, folder), worst
+
+
+def run(arguments):
+    entries = describe(arguments)
+    import_torch(json.loads(entries[0]["text"])["torch"])
+    import package
+    from step import StepError
+
+    package.make_folder(arguments.into)
+    for entry in entries:
+        if package.is_installed(arguments.into, entry["key"]):
+            print(f"{entry['mode']}: {arguments.into}/{entry['key']}.pt2 is there already", flush=True)
+            continue
+        begin = time.monotonic()
+        try:
+            path, worst = compile_one(entry, arguments.into)
+        except StepError as error:
+            print(f"{entry['mode']}: nothing was installed: {error}", file=sys.stderr)
+            return FAILED
+        print(f"{entry['mode']}: {path} ({path.stat().st_size} bytes, "
+              f"{time.monotonic() - begin:.0f} s); its loss and gradients differ from eager by "
+              f"{100 * worst:.0f} % of what is accepted", flush=True)
+    return OK
+
+
+def main():
+    arguments = parse()
+    try:
+        return run(arguments)
+    except Refusal as refusal:
+        print(refusal, file=sys.stderr)
+        return USAGE
+    except OSError as error:
+        print(f"compile: {error}", file=sys.stderr)
+        return FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

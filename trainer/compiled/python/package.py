@@ -1,0 +1,105 @@
+"""Makes a package of a step and puts it into the folder that workers look in."""
+
+import ctypes
+import hashlib
+import logging
+import os
+import pathlib
+import shutil
+import tempfile
+import warnings
+
+import torch
+
+METADATA_KEY = "genesis_step"  # As trainer/compiled/compiled_step.cc.
+
+
+def use_library_for_all():
+    """A package leaves the symbols of LibTorch to the program that loads it, so that it needs neither
+    libtorch_cuda.so nor a search path; Python keeps them to itself unless asked."""
+    ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"),
+                mode=ctypes.RTLD_GLOBAL)
+
+
+def export(step, inputs):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    # torch.export of a function that asks for gradients itself fails; of the graph it does not.
+    graph = make_fx(step, tracing_mode="fake")(*inputs)
+    with torch.no_grad():
+        return torch.export.export(graph, tuple(inputs), strict=False)
+
+
+def compile_package(step, inputs, text, path):
+    warnings.simplefilter("ignore")
+    logging.getLogger("torch").setLevel(logging.ERROR)
+    torch._inductor.aoti_compile_and_package(
+        export(step, inputs), package_path=str(path), inductor_configs={
+            # The worker decides how many threads a job has.
+            "cpp.dynamic_threads": True,
+            # Random numbers come from torch's generator, in the order in which eager draws them.
+            "fallback_random": True,
+            "aot_inductor.link_libtorch": False,
+            "aot_inductor.metadata": {METADATA_KEY: text}})
+
+
+def load(path):
+    use_library_for_all()
+    return torch._inductor.aoti_load_package(str(path))
+
+
+def sum_path(path):
+    return path.with_name(path.name + ".sha256")
+
+
+def sum_line(path):
+    return f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
+
+
+def is_installed(folder, key):
+    path = folder / f"{key}.pt2"
+    return path.exists() and sum_path(path).exists() and sum_path(path).read_text() == sum_line(path)
+
+
+def make_folder(folder):
+    """Only its owner may write it, for workers run what is in it."""
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    if folder.stat().st_mode & 0o022:
+        raise PermissionError(f"{folder} may be written by others, and workers would not use it; "
+                              f"chmod go-w {folder}")
+
+
+def flush(path):
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Workplace:
+    """A folder inside `folder` to make a package in; it is on the same file system and vanishes."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __enter__(self):
+        self.path = pathlib.Path(tempfile.mkdtemp(prefix=".making-", dir=self.folder))
+        return self.path
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def install(made, folder):
+    """The checksum comes last: a package without one does not count."""
+    target = folder / made.name
+    sums = sum_path(made)
+    sums.write_text(sum_line(made))
+    sum_path(target).unlink(missing_ok=True)
+    for path in (made, sums):
+        path.chmod(0o644)
+        flush(path)
+        os.replace(path, folder / path.name)
+        flush(folder)
+    return target

@@ -1,0 +1,133 @@
+"""The step as one function over flat tensors, and what its package must agree with.
+
+The function takes the scale of the loss, the parameters, the buffers and the fields of the batch, each
+in the order of the description; it returns the loss and, per parameter, the gradient of the scaled
+loss. trainer/compiled/compiled_step.cc calls what is made of it."""
+
+import contextlib
+
+import torch
+
+AUTOCAST = {"MIXED_BF16": torch.bfloat16, "MIXED_FP16": torch.float16}
+
+
+class StepError(Exception):
+    """The twin or the package is not what the description says."""
+
+
+class LossOf(torch.nn.Module):
+    """Calls loss() where functional_call calls forward()."""
+
+    def __init__(self, twin):
+        super().__init__()
+        self.twin = twin
+
+    def forward(self, fields, autocast):
+        return self.twin.loss(fields, autocast)
+
+
+def check_twin(twin, description):
+    """The twin's parameters and buffers are those of the description, in its order."""
+    for what, named in (("parameters", twin.named_parameters()), ("buffers", twin.named_buffers())):
+        ours = [(name, list(tensor.shape)) for name, tensor in named]
+        wanted = [(entry["name"], entry["shape"]) for entry in description[what]]
+        if ours != wanted:
+            differing = next((pair for pair in zip(ours, wanted) if pair[0] != pair[1]),
+                             (f"{len(ours)} of them", f"{len(wanted)} of them"))
+            raise StepError(f"the Python twin has other {what} than the worker's model: "
+                            f"{differing[0]}; the worker has {differing[1]}")
+
+
+def make_step(twin, description):
+    model = LossOf(twin)
+    parameters = ["twin." + entry["name"] for entry in description["parameters"]]
+    buffers = ["twin." + entry["name"] for entry in description["buffers"]]
+    fields = [entry["name"] for entry in description["fields"]]
+    format = AUTOCAST.get(description["mode"])
+
+    def step(scale, *tensors):
+        weights = [t.detach().requires_grad_() for t in tensors[:len(parameters)]]
+        rest = tensors[len(parameters):]
+        batch = dict(zip(fields, rest[len(buffers):]))
+        # A cast that is cached would be one for all time in a graph.
+        autocast = (torch.autocast(description["device"], format, cache_enabled=False)
+                    if format else contextlib.nullcontext())
+        with torch.enable_grad():
+            loss = torch.func.functional_call(
+                model, dict(zip(parameters + buffers, [*weights, *rest[:len(buffers)]])),
+                (batch, autocast))
+            gradients = torch.autograd.grad(loss * scale, weights, allow_unused=True,
+                                            materialize_grads=True)
+        return (loss.detach(), *[laid_out(g, w) for g, w in zip(gradients, weights)])
+
+    return step
+
+
+def laid_out(gradient, weight):
+    """With the strides of the weight: the fused optimizers walk both side by side."""
+    if gradient.stride() == weight.stride():
+        return gradient
+    if weight.is_contiguous():
+        return gradient.contiguous()
+    return gradient.contiguous(memory_format=torch.channels_last)
+
+
+def strided(values, entry):
+    tensor = torch.empty_strided(entry["shape"], entry["strides"],
+                                 dtype=getattr(torch, entry["type"]))
+    return tensor.copy_(values)
+
+
+def random_field(entry, description):
+    type = getattr(torch, entry["type"])
+    if type.is_floating_point:
+        return strided(torch.rand(entry["shape"]), entry)
+    below = description["model"].get("transformer", {}).get("vocabulary_size", 2)
+    return strided(torch.randint(below, entry["shape"]), entry)
+
+
+def example_inputs(twin, description):
+    """Weights near the initial ones, none of them zero, and a random batch."""
+    torch.manual_seed(1)
+    tensors = {**dict(twin.named_parameters()), **dict(twin.named_buffers())}
+    inputs = [torch.ones(())]
+    for entry in description["parameters"]:
+        values = tensors[entry["name"]].detach()
+        inputs.append(strided(values + 0.05 * torch.randn(values.shape), entry))
+    inputs += [strided(tensors[entry["name"]], entry) for entry in description["buffers"]]
+    inputs += [random_field(entry, description) for entry in description["fields"]]
+    return inputs
+
+
+def run(step, inputs, scale=1.0):
+    torch.manual_seed(2)  # Of the numbers that a loss draws.
+    with torch.no_grad():
+        return [t.float() for t in step(torch.tensor(scale), *inputs[1:])]
+
+
+def distance(one, other):
+    return (one - other).norm().item()
+
+
+def check_package(package, step, description, inputs, reference):
+    """Loss and gradients of the package are those of the twin; in reduced precision they are as near
+    to `reference`, those of the twin in FP32, as the twin's are. Returns the worst distance, in parts
+    of the tolerance."""
+    exact = description["mode"] == "FP32"
+    names = ["loss", *[entry["name"] for entry in description["parameters"]]]
+    worst = 0.0
+    for scale in (1.0, 8.0):
+        wanted, got = run(step, inputs, scale), run(package, inputs, scale)
+        for index, (name, want, have) in enumerate(zip(names, wanted, got, strict=True)):
+            true = reference[index] * (scale if index else 1.0)
+            size = true.norm().item()
+            if exact:
+                error, allowed = distance(have, want), 1e-4 * size + 1e-7 * scale
+            else:
+                error = distance(have, true)
+                allowed = 2 * distance(want, true) + 5e-3 * size + 1e-6 * scale
+            if not error <= allowed:
+                raise StepError(f"the package's {name} differs from the twin's by {error:.3g}; "
+                                f"accepted: {allowed:.3g}")
+            worst = max(worst, error / allowed)
+    return worst

@@ -1,0 +1,57 @@
+#include "trainer/run/describe_steps.h"
+
+#include <google/protobuf/struct.pb.h>
+#include <google/protobuf/util/json_util.h>
+
+#include <memory>
+#include <set>
+
+#include "config/precision.h"
+#include "trainer/compiled/step_description.h"
+#include "trainer/data/dataset.h"
+#include "trainer/models/model.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::PrecisionMode;
+
+// FP32 first.
+std::set<PrecisionMode> ModesOf(const training::v1::StartJob& start) {
+  std::set<PrecisionMode> modes = {training::v1::PRECISION_MODE_FP32};
+  for (const int mode : start.allowed_modes()) modes.insert(static_cast<PrecisionMode>(mode));
+  if (start.precision().mode() != training::v1::PRECISION_MODE_AUTO) {
+    modes.insert(start.precision().mode());
+  }
+  return modes;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> DescribeSteps(const training::v1::StartJob& start) {
+  const absl::StatusOr<std::unique_ptr<Dataset>> dataset = OpenDataset(start.spec());
+  if (!dataset.ok()) return dataset.status();
+  const absl::StatusOr<std::unique_ptr<Model>> model = BuildModel(start.spec(), **dataset);
+  if (!model.ok()) return model.status();
+  (*model)->To(at::Device(start.precision().device()));
+  google::protobuf::Struct result;
+  auto& list = *(*result.mutable_fields())["steps"].mutable_list_value();
+  for (const PrecisionMode mode : ModesOf(start)) {
+    const absl::StatusOr<StepDescription> step =
+        DescribeStep(start.spec(), **model, **dataset, mode);
+    if (!step.ok()) {
+      (*result.mutable_fields())["refused"].set_string_value(std::string(step.status().message()));
+      break;
+    }
+    auto& fields = *list.add_values()->mutable_struct_value()->mutable_fields();
+    fields["mode"].set_string_value(PrecisionName(mode));
+    fields["key"].set_string_value(step->key);
+    fields["text"].set_string_value(step->text);
+  }
+  std::string text;
+  const auto status = google::protobuf::util::MessageToJsonString(result, &text);
+  if (!status.ok()) return absl::InternalError(status.ToString());
+  return text;
+}
+
+}  // namespace genesis

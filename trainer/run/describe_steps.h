@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "genesis/training/v1/worker_service.pb.h"
+
+namespace genesis {
+
+// The steps of a job, one per mode that it could run in, as RunDescribeStep prints them. Opens the
+// data and builds the model. INVALID_ARGUMENT where that cannot be done.
+absl::StatusOr<std::string> DescribeSteps(const training::v1::StartJob& start);
+
+}  // namespace genesis
