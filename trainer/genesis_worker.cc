@@ -64,7 +64,8 @@ struct Flags {
   std::string export_from;
   std::string export_to;
   bool average = false;
-  genesis::DaemonToServe daemon{.address = {.server = ""}};
+  std::string server;  // Of --daemon; empty for none.
+  genesis::DaemonToServe daemon;
   std::string device;
   int threads = 0;
   bool describe_device = false;
@@ -89,7 +90,7 @@ std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) 
       {"--verify", &flags.verify},
       {"--export", &flags.export_from},
       {"--to", &flags.export_to},
-      {"--daemon", &flags.daemon.address.server},
+      {"--daemon", &flags.server},
       {"--worker-id", &flags.daemon.worker_id},
       {"--threads", &threads},
       {"--token-file", &flags.daemon.address.token_file},
@@ -150,11 +151,12 @@ int main(int argc, char** argv) {
   if (!flags.export_from.empty()) {
     return genesis::RunExport(flags.export_from, flags.export_to, flags.average);
   }
-  const bool attach = !flags.daemon.address.server.empty();
+  const bool attach = !flags.server.empty();
   const bool describes = flags.describe_device || !flags.describe_step.empty();
   if (flags.local.spec.empty() != attach && !describes) {
     return Usage("exactly one of --spec and --daemon is needed");
   }
+  flags.daemon.address.server = flags.server;
   flags.daemon.checkpoint_dir = flags.local.checkpoint_dir;
   if (attach && flags.daemon.remote() && flags.daemon.checkpoint_dir.front() != '/') {
     return Usage("--checkpoint-dir is " + flags.daemon.checkpoint_dir +

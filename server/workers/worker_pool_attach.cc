@@ -91,7 +91,7 @@ absl::StatusOr<WorkerPool::Worker*> WorkerPool::Welcome(const AttachRequest& req
   if (found == workers_.end() && remote && request.job_id().empty()) {
     const absl::Status fit = CheckRemote(hello, options_.remote);
     if (!fit.ok()) {
-      spdlog::warn("a worker of another host is refused: {}", fit.message());
+      spdlog::warn("a worker of another host is refused: {}", std::string(fit.message()));
       return fit;
     }
     const std::string device = absl::StrCat(hello.remote().name(), "/", hello.device().name());

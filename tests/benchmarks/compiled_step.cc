@@ -33,7 +33,7 @@ constexpr double kSameLoss = 0.05;
 // One of the two, with random numbers of its own.
 class Contestant {
  public:
-  Contestant(const StartJob& start, const Dataset& dataset) : trainee_(start, dataset) {
+  Contestant(const StartJob& start, const Dataset& dataset) : trainee_(start, dataset, at::kCPU) {
     trainee_.SetMode(start.precision().mode());
     random_ = Generator().get_state();
   }

@@ -135,9 +135,11 @@ class RemoteWorkers(harness.DaemonTest):
         self.assertIn("an absolute path", refusal("--checkpoint-dir", "checkpoints", code=2))
         self.assertIn("--tls-ca: /nowhere", refusal("--tls-ca", "/nowhere", code=2))
         daemon.stop()
-        self.assertIn("refused this worker or was lost", refusal())
+        self.assertIn("cannot be reached", refusal())
         daemon = self.start()
-        self.assertIn("set workers.remote: true", refusal())
+        told = refusal()
+        self.assertIn("refused this worker", told)
+        self.assertIn("set workers.remote: true", told)
 
     def test_one_is_let_in_by_its_role(self):
         authority = secure.Authority(pathlib.Path(self.data_dir) / "authority")

@@ -59,10 +59,10 @@ class TraineeTest : public testing::Test {
 };
 
 TEST_F(TraineeTest, ReadsFiguresOneStepLate) {
-  Trainee at_once(start_, *dataset_);
+  Trainee at_once(start_, *dataset_, at::kCPU);
   std::vector<double> wanted;
   for (int i = 1; i <= 3; ++i) wanted.push_back(Step(at_once, i).loss);
-  Trainee late(start_, *dataset_);
+  Trainee late(start_, *dataset_, at::kCPU);
   std::vector<double> losses;
   late.step().Run(1);
   late.step().Run(2);
@@ -105,7 +105,7 @@ TEST_F(TraineeTest, NeverWaitsForTheDeviceInAHealthyStep) {
        {training::v1::PRECISION_MODE_FP32, training::v1::PRECISION_MODE_MIXED_BF16,
         training::v1::PRECISION_MODE_BF16, training::v1::PRECISION_MODE_MIXED_FP16,
         training::v1::PRECISION_MODE_FP16}) {
-    Trainee trainee(start_, *dataset_);
+    Trainee trainee(start_, *dataset_, at::kCPU);
     trainee.SetMode(mode);
     reads = 0;
     for (int i = 1; i <= 10; ++i) Step(trainee, i);
@@ -117,7 +117,7 @@ TEST_F(TraineeTest, NeverWaitsForTheDeviceInAHealthyStep) {
 TEST_F(TraineeTest, CountsSkippedStepsInNoSchedule) {
   start_.mutable_spec()->mutable_optimizer()->mutable_schedule()->set_warmup_steps(8);
   start_.mutable_spec()->mutable_precision()->set_loss_scale(std::ldexp(1.0, 40));
-  Trainee trainee(start_, *dataset_);
+  Trainee trainee(start_, *dataset_, at::kCPU);
   trainee.SetMode(training::v1::PRECISION_MODE_MIXED_FP16);
   int64_t applied = 0;
   bool skipped_some = false;
@@ -150,7 +150,7 @@ TEST_F(TraineeTest, CarriesCheckpointsBetweenAllModes) {
       training::v1::PRECISION_MODE_MIXED_BF16};
   const std::string path = folder_.path() + "/x.pt";
   for (const auto from : modes) {
-    Trainee saved(start_, *dataset_);
+    Trainee saved(start_, *dataset_, at::kCPU);
     saved.SetMode(from);
     for (int i = 1; i <= 5; ++i) Step(saved, i);
     const TrainingState state = saved.TakeState(AtStep5());
@@ -162,7 +162,7 @@ TEST_F(TraineeTest, CarriesCheckpointsBetweenAllModes) {
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(read->position.mode, from);
     for (const auto to : modes) {
-      Trainee resumed(start_, *dataset_);
+      Trainee resumed(start_, *dataset_, at::kCPU);
       ASSERT_TRUE(resumed.PutState(*read, to).ok());
       const TrainingState back = resumed.TakeState(AtStep5());
       for (size_t i = 0; i < state.model.size(); ++i) {
@@ -185,7 +185,7 @@ TEST_F(TraineeTest, CarriesCheckpointsBetweenAllModes) {
 TEST_F(TraineeTest, WritesACheckpointThatReadsBackEqual) {
   start_.mutable_precision()->set_mode(training::v1::PRECISION_MODE_MIXED_FP16);
   start_.mutable_spec()->mutable_training()->set_seed(std::numeric_limits<uint64_t>::max());
-  Trainee trainee(start_, *dataset_);
+  Trainee trainee(start_, *dataset_, at::kCPU);
   trainee.SetMode(training::v1::PRECISION_MODE_MIXED_FP16);
   Step(trainee, 1);
   RunPosition position;
@@ -214,7 +214,7 @@ TEST_F(TraineeTest, WritesACheckpointThatReadsBackEqual) {
 // Wherever a checkpoint is cut off or changed, it is refused, or what it held is unharmed.
 TEST_F(TraineeTest, RefusesDamagedCheckpoints) {
   const std::string path = folder_.path() + "/x.pt";
-  ASSERT_TRUE(WriteCheckpoint(Trainee(start_, *dataset_).TakeState({}), path).ok());
+  ASSERT_TRUE(WriteCheckpoint(Trainee(start_, *dataset_, at::kCPU).TakeState({}), path).ok());
   std::ifstream file(path, std::ios::binary);
   const std::string good((std::istreambuf_iterator<char>(file)), {});
   const size_t stride = good.size() / 97;
@@ -229,7 +229,7 @@ TEST_F(TraineeTest, RefusesDamagedCheckpoints) {
 }
 
 TEST_F(TraineeTest, NamesTheTensorThatIsNotFinite) {
-  TrainingState state = Trainee(start_, *dataset_).TakeState({});
+  TrainingState state = Trainee(start_, *dataset_, at::kCPU).TakeState({});
   EXPECT_EQ(FirstNonFinite(state), "");
   state.optimizer.parameters[1][1].second.fill_(std::nanf(""));
   EXPECT_EQ(FirstNonFinite(state), "the optimizer's exp_avg of encoder.0.bias");

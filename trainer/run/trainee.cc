@@ -101,8 +101,8 @@ at::Tensor CopyToCpu(const at::Tensor& tensor) {
 
 }  // namespace
 
-Trainee::Trainee(const training::v1::StartJob& start, const Dataset& dataset)
-    : device_(start.precision().device()),
+Trainee::Trainee(const training::v1::StartJob& start, const Dataset& dataset, at::Device device)
+    : device_(device),
       spec_(start.spec()),
       model_(Build(spec_, dataset, device_)),
       source_(std::make_unique<BatchSource>(dataset, spec_, device_)),

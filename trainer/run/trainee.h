@@ -32,8 +32,9 @@ namespace genesis {
 // RunFailure for a model that cannot be built.
 class Trainee {
  public:
-  // Requires batch_size <= dataset.training_size(). Starts in FP32.
-  Trainee(const training::v1::StartJob& start, const Dataset& dataset);
+  // Requires batch_size <= dataset.training_size(). Starts in FP32. `device` is as this process
+  // calls it: the one CUDA device that it sees is cuda:0 here, whatever the daemon calls it.
+  Trainee(const training::v1::StartJob& start, const Dataset& dataset, at::Device device);
   Trainee(const Trainee&) = delete;
   Trainee& operator=(const Trainee&) = delete;
 

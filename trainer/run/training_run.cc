@@ -84,7 +84,7 @@ class Run {
     }
     checkpoints_.Prepare();
     observer_.OnLog("data: " + dataset_->Describe());
-    trainee_ = std::make_unique<Trainee>(start_, *dataset_);
+    trainee_ = std::make_unique<Trainee>(start_, *dataset_, at::Device(device_.name()));
     if (!trainee_->device().is_cuda()) threads_.emplace(trainee_->OperationsPerPass());
     guard_.emplace(start_, *trainee_, observer_, ReadBaseline(start_));
     evaluator_.emplace(start_.spec(), *dataset_, *trainee_);
