@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "config/gate.h"
 #include "config/job_file.h"
 #include "config/job_spec.h"
 #include "config/precision.h"

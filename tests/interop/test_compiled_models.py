@@ -8,7 +8,7 @@ import unittest
 import compiled_job
 import twin
 
-TOLERANCE = 1e-3
+TOLERANCE = 1e-4
 STEPS = 60
 
 JOBS = {

@@ -5,6 +5,7 @@ import argparse
 import json
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -106,6 +107,8 @@ def run(arguments):
 
 def main():
     arguments = parse()
+    # So that the folder that a package is made in goes with the process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         return run(arguments)
     except Refusal as refusal:
