@@ -67,6 +67,7 @@ class Comparison:
         self.steadiness = machine.Steadiness(self.cores)
         self.peers = PEERS + (("torch.jit",) if name == "torchscript" else ())
         self.seconds = {side: [] for side in (OURS, *self.peers)}
+        self.processor_seconds = {side: [] for side in self.seconds}
         self.deviation = {side: 0.0 for side in self.peers}
         self.limits, self.refusals = [], {}
 
@@ -85,7 +86,7 @@ class Comparison:
         run = sides.WorkerRun(self.folder / "worker", job, self.cores)
         if run.modes != {self.mode}:
             raise sides.Refused(f"genesis-worker ran in {run.modes}, not in {self.mode}")
-        return {"losses": run.losses, "seconds_per_step": run.seconds_per_step(warm_up)}
+        return run.losses, *run.per_step(warm_up)
 
     def _block(self, processes, steps, warm_up, order):
         found = {}
@@ -95,14 +96,14 @@ class Comparison:
                 found[side] = self._ours(steps, warm_up)
             else:
                 answer = processes[side].ask(steps=steps, warm_up=warm_up)
-                found[side] = {"losses": answer["losses"],
-                               "seconds_per_step": answer["seconds"] / answer["steps"]}
+                found[side] = (answer["losses"], answer["seconds"] / answer["steps"],
+                               answer["processor_seconds"] / answer["steps"])
         return found
 
     def _judge(self, found):
         for side in self.peers:
             try:
-                worst = compare_losses(found[OURS]["losses"], found[side]["losses"], self.mode)
+                worst = compare_losses(found[OURS][0], found[side][0], self.mode)
                 self.deviation[side] = max(self.deviation[side], worst)
             except sides.Refused as refusal:
                 self.refusals[side] = str(refusal)
@@ -127,8 +128,9 @@ class Comparison:
                 self._judge(found)
                 if block == 0:
                     continue
-                for side, figures in found.items():
-                    self.seconds[side].append(figures["seconds_per_step"])
+                for side, (_, seconds, used) in found.items():
+                    self.seconds[side].append(seconds)
+                    self.processor_seconds[side].append(used)
                 self.limits.append(limit.ask(formats=formats))
         finally:
             for process in started.values():
@@ -144,7 +146,9 @@ class Comparison:
                 yield {**row, "refused": self.refusals[side]}
                 continue
             median = spread.summary(seconds)["median"]
+            used = self.processor_seconds[side]
             yield {**row, "ms_per_step": spread.summary([1e3 * s for s in seconds]),
+                   "processor_ms_per_step": spread.summary([1e3 * s for s in used]),
                    "samples_per_second": self.facts["batch"] / median,
                    "gflops": self.facts["operations"] / median / 1e9,
                    **({"share_of_limit": self.facts["operations"] / median / 1e9 / limit["gflops"],
@@ -152,6 +156,9 @@ class Comparison:
                    **({} if side == OURS else {
                        "ours_is_faster_by": spread.median_interval(
                            [theirs / ours for theirs, ours in zip(seconds, self.seconds[OURS])]),
+                       "ours_uses_less_processor_by": spread.median_interval(
+                           [theirs / ours
+                            for theirs, ours in zip(used, self.processor_seconds[OURS])]),
                        "most_loss_difference": self.deviation[side]})}
 
     def _limit(self):
@@ -164,23 +171,28 @@ class Comparison:
         return {"kind": f"{kind} in {format}", "gflops": spread.summary(values)["median"]}
 
 
+def interval(value, digits=3):
+    return (f"{value['median']:.{digits}f} ({value['low']:.{digits}f}-"
+            f"{value['high']:.{digits}f})")
+
+
 def table(rows):
-    """One line per side; the ratio is the peer's time over ours."""
-    lines = [f"{'workload, mode':32}{'side':20}{'ms per step':>24}{'ours faster by':>24}"
-             f"{'of limit':>10}{'loss diff.':>12}"]
+    """A line per side. The ratios are the peer's time, and processor time, over ours."""
+    lines = [f"{'workload, mode':31}{'side':18}{'ms per step':>25}{'ours faster by':>22}"
+             f"{'less processor by':>22}{'of limit':>10}{'loss diff.':>12}"]
     for row in rows:
-        head = f"{row['workload'] + ', ' + row['mode']:32}{row['side']:20}"
+        head = f"{row['workload'] + ', ' + row['mode']:31}{row['side']:18}"
         if "refused" in row:
             lines.append(f"{head}refused: {row['refused']}")
             continue
-        time, ratio = row["ms_per_step"], row.get("ours_is_faster_by")
-        share = row.get("share_of_limit")
-        lines.append(
-            head + f"{time['median']:9.3f} ({time['low']:.3f}-{time['high']:.3f})".rjust(24)
-            + (f"{ratio['median']:.3f} ({ratio['low']:.3f}-{ratio['high']:.3f})".rjust(24) if ratio
-               else " " * 24)
-            + (f"{share:10.0%}" if share else " " * 10)
-            + (f"{row['most_loss_difference']:12.1e}" if ratio else ""))
+        line = head + f"{interval(row['ms_per_step']):>25}"
+        if row["side"] != OURS:
+            line += (f"{interval(row['ours_is_faster_by'], 2):>22}"
+                     f"{interval(row['ours_uses_less_processor_by'], 2):>22}")
+        else:
+            line += " " * 44
+        line += f"{row['share_of_limit']:10.0%}" if "share_of_limit" in row else " " * 10
+        lines.append(line + (f"{row['most_loss_difference']:12.1e}" if row["side"] != OURS else ""))
     return "\n".join(lines)
 
 
@@ -199,6 +211,7 @@ def run(words):
     options = arguments(words)
     # Refused at once, not after an hour.
     sides.python_of_peers()
+    worker = sides.worker()
     found = None
     with tempfile.TemporaryDirectory(prefix="genesis-") as temporary:
         for number, name in enumerate(options.workload or WORKLOADS):
@@ -211,9 +224,10 @@ def run(words):
             if found is None:
                 found = report.Report("peers", "genesis-worker beside Python", machine.facts(
                     **facts["versions"], **{"genesis-worker": machine.output_of(
-                        os.environ["GENESIS_BIN"] + "/genesis-worker", "--version")}), {
+                        worker, "--version")}), {
                     "blocks": options.blocks, "seconds_per_block": options.seconds,
-                    "loss tolerance": TOLERANCE})
+                    "loss tolerance": TOLERANCE,
+                    "OMP_WAIT_POLICY": sides.environment()["OMP_WAIT_POLICY"]})
             job = sides.json.loads((folder / "job.json").read_text())
             for mode in options.mode or MODES:
                 comparison = Comparison(name, mode, folder, job, facts, options)

@@ -21,6 +21,12 @@ def on_cores(cores):
     return lambda: os.sched_setaffinity(0, cores)
 
 
+def environment(**more):
+    """What both sides run with. Threads that wait sleep, as genesis-worker has it by itself: those that
+    spin lose on a machine that does anything else, and the peers shall not lose by that."""
+    return {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, **more}
+
+
 def cache():
     return pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "genesis"
 
@@ -35,6 +41,14 @@ def python_of_peers():
     return python
 
 
+def worker():
+    """The genesis-worker that is measured."""
+    program = pathlib.Path(os.environ["GENESIS_BIN"]) / "genesis-worker"
+    if not program.exists():
+        sys.exit(f"there is no {program}; build it, or name the folder of the programs in GENESIS_BIN")
+    return program
+
+
 class PeerProcess:
     """peer_process.py; its log is shown when it fails."""
 
@@ -46,7 +60,7 @@ class PeerProcess:
         self.process = subprocess.Popen(
             [python_of_peers(), HERE / "peer_process.py", str(len(cores)), *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.output, text=True,
-            preexec_fn=on_cores(cores), env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+            preexec_fn=on_cores(cores), env=environment(PYTHONDONTWRITEBYTECODE="1"))
 
     def ask(self, **request):
         try:
@@ -62,35 +76,49 @@ class PeerProcess:
         return json.loads(line)
 
     def stop(self):
+        """Ends it, also in the middle of an answer that nobody reads any more."""
+        self.process.kill()
         self.process.stdin.close()
         self.process.wait()
         self.output.close()
 
 
+def processor_seconds(pid):
+    """What all threads of a process have used so far."""
+    ran = 0
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        try:
+            ran += int((task / "schedstat").read_text().split()[0])
+        except OSError:
+            continue  # Ended meanwhile; those of the arithmetic stay.
+    return ran / 1e9
+
+
 class WorkerRun:
-    """A finished genesis-worker --spec, with the time at which each line of it came."""
+    """A finished genesis-worker --spec: its lines, with the time at which each came and what the process
+    had used of the processors by then."""
 
     def __init__(self, folder, job, cores, *flags, threads=None, checkpoints=None):
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "job.yaml").write_text(json.dumps(job))  # JSON is YAML.
         telemetry = folder / "telemetry.jsonl"
-        worker = pathlib.Path(os.environ["GENESIS_BIN"]) / "genesis-worker"
         self.begin = time.perf_counter()
         process = subprocess.Popen(
-            [worker, "--spec", folder / "job.yaml", "--checkpoint-dir",
+            [worker(), "--spec", folder / "job.yaml", "--checkpoint-dir",
              checkpoints or folder / "checkpoints", "--telemetry", telemetry, "--threads",
              str(threads or len(cores)), "--device", "cpu", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            preexec_fn=on_cores(cores), env={**os.environ, "ENABLE_FP16_TRAINING": "true"})
+            preexec_fn=on_cores(cores), env=environment(ENABLE_FP16_TRAINING="true"))
         self.lines = []
         for line in process.stdout:
-            self.lines.append((time.perf_counter() - self.begin, line.rstrip("\n")))
+            self.lines.append((time.perf_counter() - self.begin, processor_seconds(process.pid),
+                               line.rstrip("\n")))
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         self.seconds = time.perf_counter() - self.begin
         self.peak_bytes = usage.ru_maxrss * 1024
-        self.output = "\n".join(line for _, line in self.lines)
+        self.output = "\n".join(line for _, _, line in self.lines)
         if process.returncode != 0:
             raise RuntimeError(f"genesis-worker ended with {process.returncode}:\n{self.output}")
         self.records = [json.loads(line) for line in telemetry.read_text().splitlines()]
@@ -99,21 +127,22 @@ class WorkerRun:
 
     def time_of(self, start):
         """When the first line came that starts so."""
-        return next(at for at, line in self.lines if line.startswith(start))
+        return next(at for at, _, line in self.lines if line.startswith(start))
 
     def step_times(self):
-        """[(steps finished, seconds)]. The line of step k comes when step k + 1 is finished, but
-        those of the first step and the last come at once."""
+        """[(steps finished, seconds, processor seconds)]. The line of step k comes when step k + 1 is
+        finished, but those of the first step and of the last come at once."""
         found = []
-        for at, line in self.lines:
+        for at, used, line in self.lines:
             if match := STEP.match(line):
                 step, total = map(int, match.groups())
-                found.append((min(step + 1, total) if step > 1 else 1, at))
+                found.append((min(step + 1, total) if step > 1 else 1, at, used))
         return found
 
-    def seconds_per_step(self, warm_up):
-        times = [(step, at) for step, at in self.step_times() if step >= warm_up]
-        (first, begin), (last, end) = times[0], times[-1]
+    def per_step(self, warm_up):
+        """Seconds and processor seconds of a step after the first `warm_up`."""
+        times = [each for each in self.step_times() if each[0] >= warm_up]
+        (first, begin, used), (last, end, used_at_end) = times[0], times[-1]
         if last - first < 3:
             raise RuntimeError(f"only {last - first} steps were timed:\n{self.output}")
-        return (end - begin) / (last - first)
+        return (end - begin) / (last - first), (used_at_end - used) / (last - first)
