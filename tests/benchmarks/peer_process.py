@@ -1,6 +1,6 @@
 """A Python side of `peers`, or the measure of the machine, in a process of its own.
 
-peer_process.py THREADS prepare|limit|<side> [WORKLOAD FOLDER MODE]: reads a request per line
+peer_process.py THREADS prepare|limit|checkpoint|ray|<side> [[WORKLOAD] FOLDER [MODE]]: reads a request per line
 (JSON), answers with a line each. A training side answers {"steps": N, "warm_up": W} with losses of
 all steps and the seconds of those after the warm-up; every request trains from the same weights."""
 
@@ -185,10 +185,33 @@ def limits(request):
     return found
 
 
+def save_with_torch(request):
+    """Seconds of torch.save alone and with fsync, and of torch.load, of a state of that many MiB."""
+    layers = max(1, request["mebibytes"] * 2**20 // (4096 * 4096 * 12))
+    model = {f"layers.{i}.weight": torch.randn(4096, 4096) for i in range(layers)}
+    moments = {i: {"step": torch.tensor(7.0), "exp_avg": torch.randn(4096, 4096),
+                   "exp_avg_sq": torch.rand(4096, 4096)} for i in range(layers)}
+    path = os.path.join(request["folder"], "torch.pt")
+    begin = time.perf_counter()
+    with open(path, "wb") as file:
+        torch.save({"model_state_dict": model, "optimizer_state_dict": {"state": moments}}, file)
+        saved = time.perf_counter() - begin
+        os.fsync(file.fileno())
+    durable = time.perf_counter() - begin
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    begin = time.perf_counter()
+    torch.load(path)
+    loaded = time.perf_counter() - begin
+    size = os.path.getsize(path)
+    os.remove(path)
+    return {"bytes": size, "saved": saved, "durable": durable, "loaded": loaded}
+
+
 def versions():
     import importlib.metadata
     found = {"torch": torch.__version__}
-    for name in ("lightning", "accelerate"):
+    for name in ("lightning", "accelerate", "ray"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found
@@ -198,9 +221,14 @@ def handler(arguments):
     kind, *rest = arguments
     if kind == "limit":
         return limits
+    if kind == "checkpoint":
+        return save_with_torch
     if kind == "prepare":
         return lambda request: {**workloads.prepare(request["workload"], request["folder"]),
                                 "versions": versions()}
+    if kind == "ray":
+        import ray_side
+        return ray_side.Cluster(rest[0]).answer
     name, folder, mode = rest
     side = SIDES[kind](workloads.WORKLOADS[name](folder), mode)
     return lambda request: side.train(request["steps"], request["warm_up"])
