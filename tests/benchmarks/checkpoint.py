@@ -51,8 +51,9 @@ def measure(options, folder, steadiness):
     try:
         for round in range(options.rounds + 1):
             steadiness.measure()
-            ours = json.loads(subprocess.run([SPEED, folder, str(options.mebibytes)], check=True,
-                                             capture_output=True, text=True).stdout)
+            ours = json.loads(subprocess.run(
+                [SPEED, folder, str(options.mebibytes)], check=True, capture_output=True, text=True,
+                env=sides.environment()).stdout)
             for path in pathlib.Path(folder).glob("*.pt*"):
                 path.unlink()
             size = ours.pop("bytes")

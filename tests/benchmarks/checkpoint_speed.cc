@@ -1,5 +1,5 @@
 // How fast checkpoints are taken, written and read: checkpoint_speed FOLDER MIB
-// Prints one round as JSON. The state is a model of 4096 x 4096 layers with the two moments of
+// Prints one round as JSON. The state is a model of 2048 x 2048 layers with the two moments of
 // AdamW, as genesis-worker writes it, of about MIB mebibytes in all; what a step waits for when it
 // saves (copy, finite test, hand-over) is timed as RunCheckpoints does it. Files are read after the
 // kernel was asked to forget them.
@@ -42,7 +42,7 @@ double Seconds(const Work& work) {
 }
 
 TrainingState MakeState(int64_t mebibytes) {
-  constexpr int64_t kSide = 4096;
+  constexpr int64_t kSide = 2048;
   // Weight and two moments, four bytes each.
   const int64_t layers = std::max<int64_t>(1, mebibytes * (1 << 20) / (kSide * kSide * 12));
   TrainingState state = StateForTest(training::v1::OPTIMIZER_KIND_ADAMW, 1);

@@ -187,10 +187,10 @@ def limits(request):
 
 def save_with_torch(request):
     """Seconds of torch.save alone and with fsync, and of torch.load, of a state of that many MiB."""
-    layers = max(1, request["mebibytes"] * 2**20 // (4096 * 4096 * 12))
-    model = {f"layers.{i}.weight": torch.randn(4096, 4096) for i in range(layers)}
-    moments = {i: {"step": torch.tensor(7.0), "exp_avg": torch.randn(4096, 4096),
-                   "exp_avg_sq": torch.rand(4096, 4096)} for i in range(layers)}
+    layers = max(1, request["mebibytes"] * 2**20 // (2048 * 2048 * 12))
+    model = {f"layers.{i}.weight": torch.randn(2048, 2048) for i in range(layers)}
+    moments = {i: {"step": torch.tensor(7.0), "exp_avg": torch.randn(2048, 2048),
+                   "exp_avg_sq": torch.rand(2048, 2048)} for i in range(layers)}
     path = os.path.join(request["folder"], "torch.pt")
     begin = time.perf_counter()
     with open(path, "wb") as file:

@@ -25,7 +25,7 @@ PEERS = ("torch eager", "torch.compile", "Lightning Fabric", "Accelerate")
 TOLERANCE = {"FP32": 2e-3, "MIXED_BF16": 5e-2}
 # One thread, where genesis-worker takes one by itself however many there are (trainer/run/threads.h).
 ONE_THREAD = ("world_model small", "torchscript")
-FEWEST_STEPS, MOST_STEPS = 8, 3000
+FEWEST_STEPS, MOST_STEPS = 6, 3000
 
 
 def arguments(words):
