@@ -69,7 +69,7 @@ class Comparison:
         self.seconds = {side: [] for side in (OURS, *self.peers)}
         self.processor_seconds = {side: [] for side in self.seconds}
         self.deviation = {side: 0.0 for side in self.peers}
-        self.limits, self.refusals = [], {}
+        self.limits, self.refusals, self.unequal = [], {}, 0
 
     def _steps(self, eager):
         """As many as fill a block, the same for all sides."""
@@ -86,16 +86,18 @@ class Comparison:
         run = sides.WorkerRun(self.folder / "worker", job, self.cores)
         if run.modes != {self.mode}:
             raise sides.Refused(f"genesis-worker ran in {run.modes}, not in {self.mode}")
+        self.priorities |= run.priorities
         return run.losses, *run.per_step(warm_up)
 
     def _block(self, processes, steps, warm_up, order):
-        found = {}
+        found, self.priorities = {}, set()
         for side in order:
             self.steadiness.measure()
             if side == OURS:
                 found[side] = self._ours(steps, warm_up)
             else:
                 answer = processes[side].ask(steps=steps, warm_up=warm_up)
+                self.priorities.add(sides.priority(processes[side].process.pid))
                 found[side] = (answer["losses"], answer["seconds"] / answer["steps"],
                                answer["processor_seconds"] / answer["steps"])
         return found
@@ -126,7 +128,7 @@ class Comparison:
                 found = self._block(started, self.steps, self.warm_up,
                                     order if block % 2 == 0 else order[::-1])
                 self._judge(found)
-                if block == 0:
+                if block == 0 or not self._equal(block):
                     continue
                 for side, (_, seconds, used) in found.items():
                     self.seconds[side].append(seconds)
@@ -136,12 +138,27 @@ class Comparison:
             for process in started.values():
                 process.stop()
 
+    def _equal(self, block):
+        """Whether all sides had one priority in the block: others here may change that."""
+        if len(self.priorities - {None}) > 1:
+            self.unequal += 1
+            print(f"{self.name}, {self.mode}: block {block} is dropped, for the sides had different "
+                  f"priorities (nice {', '.join(map(str, sorted(self.priorities - {None})))})",
+                  flush=True)
+            return False
+        return True
+
     def rows(self):
+        if not self.limits:
+            reason = ("in every block the sides had different priorities; run it where nobody changes "
+                      "the niceness of processes")
+            self.refusals = {side: reason for side in self.seconds}
         limit = self._limit()
         for side, seconds in self.seconds.items():
             row = {"name": f"{self.name}, {self.mode}: {side}", "workload": self.name,
                    "mode": self.mode, "side": side, "threads": len(self.cores),
-                   "steps_per_block": self.steps, "warm_up_steps": self.warm_up}
+                   "steps_per_block": self.steps, "warm_up_steps": self.warm_up,
+                   "blocks": len(self.limits), "dropped_blocks": self.unequal}
             if side in self.refusals:
                 yield {**row, "refused": self.refusals[side]}
                 continue

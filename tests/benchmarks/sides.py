@@ -94,6 +94,14 @@ def processor_seconds(pid):
     return ran / 1e9
 
 
+def priority(pid):
+    """The niceness of a process; None once it has ended."""
+    try:
+        return os.getpriority(os.PRIO_PROCESS, pid)
+    except ProcessLookupError:
+        return None
+
+
 class WorkerRun:
     """A finished genesis-worker --spec: its lines, with the time at which each came and what the process
     had used of the processors by then."""
@@ -110,8 +118,9 @@ class WorkerRun:
              str(threads or len(cores)), "--device", "cpu", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             preexec_fn=on_cores(cores), env=environment(ENABLE_FP16_TRAINING="true"))
-        self.lines = []
+        self.lines, self.priorities = [], set()
         for line in process.stdout:
+            self.priorities.add(priority(process.pid))
             self.lines.append((time.perf_counter() - self.begin, processor_seconds(process.pid),
                                line.rstrip("\n")))
         _, status, usage = os.wait4(process.pid, 0)
