@@ -11,11 +11,13 @@ GENESIS_BUF_VENV=$GENESIS_CACHE/buf-$GENESIS_BUF_VERSION
 GENESIS_PROMETHEUS=$GENESIS_CACHE/prometheus
 # Tools that check what operators install: manifests, dashboards, the Dockerfile.
 GENESIS_OPS_VENV=$GENESIS_CACHE/ops-1
+# What the benchmarks compare with; tests/benchmarks/sides.py looks in the same place.
+GENESIS_BENCH_VENV=$GENESIS_CACHE/bench-1
 # Debian 12 as debootstrap makes it, and with what the package depends on.
 GENESIS_DEBIAN=$GENESIS_CACHE/debian-12.tar
 GENESIS_DEBIAN_TREE=$GENESIS_CACHE/debian-12
 export GENESIS_ROOT GENESIS_CACHE GENESIS_TORCH_VENV GENESIS_BUF_VENV GENESIS_PROMETHEUS
-export GENESIS_OPS_VENV GENESIS_DEBIAN GENESIS_DEBIAN_TREE
+export GENESIS_OPS_VENV GENESIS_BENCH_VENV GENESIS_DEBIAN GENESIS_DEBIAN_TREE
 
 say() { printf '%s\n' "$*"; }
 

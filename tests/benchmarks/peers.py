@@ -1,0 +1,262 @@
+"""genesis-worker beside Python: torch eager with torch.amp, torch.compile, Lightning Fabric and Hugging
+Face Accelerate, on the same models, weights, batches, optimizer, threads and cores, in turn.
+
+  tests/benchmarks/run peers [--out DIR] [--blocks N] [--seconds S] [--workload NAME]... [--mode MODE]...
+
+A block trains every side once from the same weights, in an order that turns round with each block; the
+first steps of a block and the whole first block are dropped. A side whose losses are not ours is refused."""
+
+import argparse
+import os
+import sys
+import tempfile
+
+import charts
+import machine
+import report
+import sides
+import spread
+
+OURS = "genesis-worker"
+WORKLOADS = ("world_model small", "world_model large", "transformer", "radio_unet", "torchscript")
+MODES = ("FP32", "MIXED_BF16")
+PEERS = ("torch eager", "torch.compile", "Lightning Fabric", "Accelerate")
+# Most that a loss may differ, relative to ours, at any step of a block.
+TOLERANCE = {"FP32": 2e-3, "MIXED_BF16": 5e-2}
+# One thread, where genesis-worker takes one by itself however many there are (trainer/run/threads.h).
+ONE_THREAD = ("world_model small", "torchscript")
+FEWEST_STEPS, MOST_STEPS = 6, 3000
+
+
+def arguments(words):
+    parser = argparse.ArgumentParser(prog="tests/benchmarks/run peers", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="benchmark-peers", help="folder for the report")
+    parser.add_argument("--blocks", type=int, default=8, help="measured blocks. Default 8")
+    parser.add_argument("--seconds", type=float, default=3, help="of training in a block. Default 3")
+    parser.add_argument("--workload", action="append", choices=WORKLOADS, help="default: all")
+    parser.add_argument("--mode", action="append", choices=MODES, help="default: all")
+    options = parser.parse_args(words)
+    if options.blocks < 2:
+        parser.error(f"--blocks is {options.blocks}; accepted: 2 or more, for a spread needs two")
+    return options
+
+
+def compare_losses(ours, theirs, mode):
+    """The largest difference, or Refused."""
+    if len(ours) != len(theirs):
+        raise sides.Refused(f"{len(theirs)} losses beside our {len(ours)}")
+    worst, step = max((abs(b - a) / abs(a) if a == a and b == b else float("inf"), i + 1)
+                      for i, (a, b) in enumerate(zip(ours, theirs)))
+    if worst > TOLERANCE[mode]:
+        raise sides.Refused(
+            f"losses differ by {worst:.2g} of ours at step {step} ({theirs[step - 1]:.6g} beside "
+            f"{ours[step - 1]:.6g}); at most {TOLERANCE[mode]:g} is accepted in {mode}: the sides "
+            "do not do the same work, so their times say nothing")
+    return worst
+
+
+class Comparison:
+    """One workload in one mode, over the blocks."""
+
+    def __init__(self, name, mode, folder, job, facts, options):
+        self.name, self.mode, self.job, self.facts = name, mode, job, facts
+        self.folder, self.options = folder, options
+        cores = sorted(os.sched_getaffinity(0))
+        self.cores = cores[:1] if name in ONE_THREAD else cores
+        self.steadiness = machine.Steadiness(self.cores)
+        self.peers = PEERS + (("torch.jit",) if name == "torchscript" else ())
+        self.seconds = {side: [] for side in (OURS, *self.peers)}
+        self.processor_seconds = {side: [] for side in self.seconds}
+        self.deviation = {side: 0.0 for side in self.peers}
+        self.limits, self.refusals, self.unequal = [], {}, 0
+
+    def _steps(self, eager):
+        """As many as fill a block, the same for all sides."""
+        steps, trial = 2, {"seconds": 0.0}
+        while trial["seconds"] < self.options.seconds / 10 and steps < MOST_STEPS:
+            steps *= 2
+            trial = eager.ask(steps=steps, warm_up=steps // 2)
+        wanted = self.options.seconds / (trial["seconds"] / trial["steps"])
+        return int(min(max(wanted, FEWEST_STEPS), MOST_STEPS))
+
+    def _ours(self, steps, warm_up):
+        job = {**self.job, "precision": {"mode": self.mode},
+               "training": {**self.job["training"], "max_steps": steps}}
+        run = sides.WorkerRun(self.folder / "worker", job, self.cores)
+        if run.modes != {self.mode}:
+            raise sides.Refused(f"genesis-worker ran in {run.modes}, not in {self.mode}")
+        self.priorities |= run.priorities
+        return run.losses, *run.per_step(warm_up)
+
+    def _block(self, processes, steps, warm_up, order):
+        found, self.priorities = {}, set()
+        for side in order:
+            self.steadiness.measure()
+            if side == OURS:
+                found[side] = self._ours(steps, warm_up)
+            else:
+                answer = processes[side].ask(steps=steps, warm_up=warm_up)
+                self.priorities.add(sides.priority(processes[side].process.pid))
+                found[side] = (answer["losses"], answer["seconds"] / answer["steps"],
+                               answer["processor_seconds"] / answer["steps"])
+        return found
+
+    def _judge(self, found):
+        for side in self.peers:
+            try:
+                worst = compare_losses(found[OURS][0], found[side][0], self.mode)
+                self.deviation[side] = max(self.deviation[side], worst)
+            except sides.Refused as refusal:
+                self.refusals[side] = str(refusal)
+
+    def run(self):
+        formats = ["FP32"] + (["BF16"] if machine.multiplies_bf16() else [])
+        started = {}
+        try:
+            for side in self.peers:
+                started[side] = sides.PeerProcess(self.folder, self.cores, side, self.name,
+                                                  str(self.folder), self.mode)
+            limit = started["limit"] = sides.PeerProcess(self.folder, self.cores, "limit")
+            for side in self.peers:  # Until all are loaded and compiled, and leave the cores alone.
+                started[side].ask(steps=2, warm_up=1)
+            limit.ask(formats=[])
+            self.steps = self._steps(started["torch eager"])
+            self.warm_up = max(2, self.steps // 4)
+            for block in range(self.options.blocks + 1):
+                order = [OURS, *self.peers]
+                found = self._block(started, self.steps, self.warm_up,
+                                    order if block % 2 == 0 else order[::-1])
+                self._judge(found)
+                if block == 0 or not self._equal(block):
+                    continue
+                for side, (_, seconds, used) in found.items():
+                    self.seconds[side].append(seconds)
+                    self.processor_seconds[side].append(used)
+                self.limits.append(limit.ask(formats=formats))
+        finally:
+            for process in started.values():
+                process.stop()
+
+    def _equal(self, block):
+        """Whether all sides had one priority in the block: others here may change that."""
+        if len(self.priorities - {None}) > 1:
+            self.unequal += 1
+            print(f"{self.name}, {self.mode}: block {block} is dropped, for the sides had different "
+                  f"priorities (nice {', '.join(map(str, sorted(self.priorities - {None})))})",
+                  flush=True)
+            return False
+        return True
+
+    def rows(self):
+        if not self.limits:
+            reason = ("in every block the sides had different priorities; run it where nobody changes "
+                      "the niceness of processes")
+            self.refusals = {side: reason for side in self.seconds}
+        limit = self._limit()
+        for side, seconds in self.seconds.items():
+            row = {"name": f"{self.name}, {self.mode}: {side}", "workload": self.name,
+                   "mode": self.mode, "side": side, "threads": len(self.cores),
+                   "steps_per_block": self.steps, "warm_up_steps": self.warm_up,
+                   "blocks": len(self.limits), "dropped_blocks": self.unequal}
+            if side in self.refusals:
+                yield {**row, "refused": self.refusals[side]}
+                continue
+            median = spread.summary(seconds)["median"]
+            used = self.processor_seconds[side]
+            yield {**row, "ms_per_step": spread.summary([1e3 * s for s in seconds]),
+                   "processor_ms_per_step": spread.summary([1e3 * s for s in used]),
+                   "samples_per_second": self.facts["batch"] / median,
+                   "gflops": self.facts["operations"] / median / 1e9,
+                   **({"share_of_limit": self.facts["operations"] / median / 1e9 / limit["gflops"],
+                       "limit": limit} if limit else {}),
+                   **({} if side == OURS else {
+                       "ours_is_faster_by": spread.median_interval(
+                           [theirs / ours for theirs, ours in zip(seconds, self.seconds[OURS])]),
+                       "ours_uses_less_processor_by": spread.median_interval(
+                           [theirs / ours
+                            for theirs, ours in zip(used, self.processor_seconds[OURS])]),
+                       "most_loss_difference": self.deviation[side]})}
+
+    def _limit(self):
+        """The measured peak of the kind of work that the workload is made of."""
+        kind = "convolution" if self.facts["convolutions"] else "GEMM"
+        format = "FP32" if self.mode == "FP32" else "BF16"
+        values = [each[format][kind] for each in self.limits if format in each]
+        if not values:
+            return None
+        return {"kind": f"{kind} in {format}", "gflops": spread.summary(values)["median"]}
+
+
+def interval(value, digits=3):
+    return (f"{value['median']:.{digits}f} ({value['low']:.{digits}f}-"
+            f"{value['high']:.{digits}f})")
+
+
+def table(rows):
+    """A line per side. The ratios are the peer's time, and processor time, over ours."""
+    lines = [f"{'workload, mode':31}{'side':18}{'ms per step':>25}{'ours faster by':>22}"
+             f"{'less processor by':>22}{'of limit':>10}{'loss diff.':>12}"]
+    for row in rows:
+        head = f"{row['workload'] + ', ' + row['mode']:31}{row['side']:18}"
+        if "refused" in row:
+            lines.append(f"{head}refused: {row['refused']}")
+            continue
+        line = head + f"{interval(row['ms_per_step']):>25}"
+        if row["side"] != OURS:
+            line += (f"{interval(row['ours_is_faster_by'], 2):>22}"
+                     f"{interval(row['ours_uses_less_processor_by'], 2):>22}")
+        else:
+            line += " " * 44
+        line += f"{row['share_of_limit']:10.0%}" if "share_of_limit" in row else " " * 10
+        lines.append(line + (f"{row['most_loss_difference']:12.1e}" if row["side"] != OURS else ""))
+    return "\n".join(lines)
+
+
+def plot(found, mode):
+    rows = [row for row in found.rows if row["mode"] == mode]
+    groups = {}
+    for row in rows:
+        if "ours_is_faster_by" in row:
+            groups.setdefault(row["workload"], []).append((row["side"], row["ours_is_faster_by"]))
+    if groups:
+        found.chart(charts.bars(f"Time of a step over ours, {mode} (longer than the line: ours is "
+                                "faster)", list(groups.items()), "x", line=1))
+
+
+def run(words):
+    options = arguments(words)
+    # Refused at once, not after an hour.
+    sides.python_of_peers()
+    worker = sides.worker()
+    found = None
+    with tempfile.TemporaryDirectory(prefix="genesis-") as temporary:
+        for number, name in enumerate(options.workload or WORKLOADS):
+            folder = sides.pathlib.Path(temporary) / f"workload{number}"
+            folder.mkdir()
+            cores = os.sched_getaffinity(0)
+            maker = sides.PeerProcess(folder, cores, "prepare")
+            facts = maker.ask(workload=name, folder=str(folder))
+            maker.stop()
+            if found is None:
+                found = report.Report("peers", "genesis-worker beside Python", machine.facts(
+                    **facts["versions"], **{"genesis-worker": machine.output_of(
+                        worker, "--version")}), {
+                    "blocks": options.blocks, "seconds_per_block": options.seconds,
+                    "loss tolerance": TOLERANCE,
+                    "OMP_WAIT_POLICY": sides.environment()["OMP_WAIT_POLICY"]})
+            job = sides.json.loads((folder / "job.json").read_text())
+            for mode in options.mode or MODES:
+                comparison = Comparison(name, mode, folder, job, facts, options)
+                comparison.run()
+                rows = list(comparison.rows())
+                for row in rows:
+                    found.add(row)
+                found.steadiness[f"{name}, {mode}"] = comparison.steadiness.summary()
+                print(table(rows), flush=True)
+    for mode in options.mode or MODES:
+        plot(found, mode)
+    found.text("All", table(found.rows))
+    found.write(options.out)
+    if found.refused():
+        sys.exit(f"{len(found.refused())} comparisons were refused; the report says why")

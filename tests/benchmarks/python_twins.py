@@ -1,0 +1,18 @@
+"""The one place from which benchmarks take the Python twins of our models, their data and their
+sampler; they are the interop tests' own. Needs torch and numpy."""
+
+import os
+import pathlib
+import sys
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+# What tests/interop/twin.py wants to know of programs that nothing here starts.
+for _name in ("GENESIS_WORKER", "GENESIS_SCALER_DRIVER"):
+    os.environ.setdefault(_name, "")
+os.environ.setdefault("GENESIS_TRAJECTORIES", str(SOURCE / "examples" / "trajectories"))
+sys.path[:0] = [str(SOURCE / "tests" / "interop"), str(SOURCE / "trainer" / "compiled" / "python")]
+
+from twin import Dataset, batches  # noqa: E402, F401
+from twins.radio_unet import Diffusion  # noqa: E402, F401
+from twins.transformer import Transformer  # noqa: E402, F401
+from twins.world_model import WorldModel  # noqa: E402, F401

@@ -1,0 +1,98 @@
+"""What a benchmark found, as JSON, CSV and one HTML page with plots."""
+
+import csv
+import html
+import json
+import pathlib
+import time
+
+STYLE = """body { font: 14px/1.4 sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; }
+table { border-collapse: collapse; margin: 1em 0; } th, td { border: 1px solid #bbb;
+padding: 3px 8px; text-align: left; } pre { background: #f4f4f4; padding: 1em; overflow: auto; }
+.refused { color: #a00; }"""
+
+
+def _flat(row, before=""):
+    """{"a": {"b": 1}} as {"a.b": 1}, for one line of CSV."""
+    found = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            found.update(_flat(value, f"{before}{name}."))
+        else:
+            found[before + name] = value
+    return found
+
+
+def _shown(value):
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+class Report:
+    """Collects rows of figures and writes them to <folder>/<name>.json, .csv and .html.
+
+    `facts` describe machine and versions (machine.facts), `settings` how it was measured. A row is
+    {"name": ..., figures}; one with "refused" holds the reason in place of figures."""
+
+    def __init__(self, name, title, facts, settings):
+        self.name, self.title = name, title
+        self.facts, self.settings = facts, settings
+        self.rows, self.charts, self.texts = [], [], []
+        self.steadiness = {}
+        self.begin = time.time()
+
+    def add(self, row):
+        self.rows.append(row)
+
+    def refused(self):
+        return [row for row in self.rows if "refused" in row]
+
+    def chart(self, svg):
+        self.charts.append(svg)
+
+    def text(self, title, text):
+        """A table or remark that is printed and shown on the page as it is."""
+        self.texts.append((title, text))
+        print(f"\n{title}\n\n{text}", flush=True)
+
+    def _table(self, pairs):
+        return "<table>" + "".join(
+            f"<tr><th>{html.escape(str(name))}</th><td>{html.escape(_shown(value))}</td></tr>"
+            for name, value in pairs.items()) + "</table>"
+
+    def _rows(self):
+        flat = [_flat(row) for row in self.rows]
+        names = list(dict.fromkeys(name for row in flat for name in row))
+        return names, flat
+
+    def _html(self):
+        names, flat = self._rows()
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+        body = "".join(
+            f'<tr{" class=refused" if "refused" in row else ""}>'
+            + "".join(f"<td>{html.escape(_shown(row.get(name, '')))}</td>" for name in names)
+            + "</tr>" for row in flat)
+        texts = "".join(f"<h2>{html.escape(title)}</h2><pre>{html.escape(text)}</pre>"
+                        for title, text in self.texts)
+        return (f"<!doctype html><meta charset=utf-8><title>{html.escape(self.title)}</title>"
+                f"<style>{STYLE}</style><h1>{html.escape(self.title)}</h1>"
+                f"{''.join(f'<p>{chart}</p>' for chart in self.charts)}{texts}"
+                f"<h2>Machine and versions</h2>{self._table(self.facts)}"
+                f"<h2>How it was measured</h2>{self._table({**self.settings, **_flat(self.steadiness)})}"
+                f"<h2>All figures</h2><table><tr>{head}</tr>{body}</table>\n")
+
+    def write(self, folder):
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        whole = {"benchmark": self.name, "title": self.title,
+                 "begin": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.begin)),
+                 "seconds": round(time.time() - self.begin, 1), "facts": self.facts,
+                 "settings": self.settings, "steadiness": self.steadiness, "rows": self.rows,
+                 "texts": dict(self.texts)}
+        (folder / f"{self.name}.json").write_text(json.dumps(whole, indent=1) + "\n")
+        names, flat = self._rows()
+        with open(folder / f"{self.name}.csv", "w", newline="") as file:
+            writer = csv.DictWriter(file, names)
+            writer.writeheader()
+            writer.writerows(flat)
+        (folder / f"{self.name}.html").write_text(self._html())
+        print(f"\n{folder / self.name}.json, .csv and .html")

@@ -1,0 +1,157 @@
+"""The sides of a comparison: genesis-worker, a process per block, and Python processes that stay."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+STEP = re.compile(r"step (\d+)/(\d+) ")
+
+
+class Refused(Exception):
+    """What was measured may not be compared."""
+
+
+def on_cores(cores):
+    """For subprocess: the child and its threads run on these cores only."""
+    return lambda: os.sched_setaffinity(0, cores)
+
+
+def environment(**more):
+    """What both sides run with. Threads that wait sleep, as genesis-worker has it by itself: those that
+    spin lose on a machine that does anything else, and the peers shall not lose by that."""
+    return {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, **more}
+
+
+def cache():
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "genesis"
+
+
+def python_of_peers():
+    """The Python that deploy/setup.sh --bench made."""
+    python = pathlib.Path(os.environ.get("GENESIS_BENCH_PYTHON", cache() / "bench-1/bin/python"))
+    if not python.exists():
+        sys.exit(f"the Python of the peers is not at {python}; make it with deploy/setup.sh --bench, or "
+                 "name one with torch 2.11, numpy, lightning, accelerate and ray in "
+                 "GENESIS_BENCH_PYTHON")
+    return python
+
+
+def worker():
+    """The genesis-worker that is measured."""
+    program = pathlib.Path(os.environ["GENESIS_BIN"]) / "genesis-worker"
+    if not program.exists():
+        sys.exit(f"there is no {program}; build it, or name the folder of the programs in GENESIS_BIN")
+    return program
+
+
+class PeerProcess:
+    """peer_process.py; its log is shown when it fails."""
+
+    def __init__(self, folder, cores, *arguments):
+        self.name = " ".join(arguments)
+        # Each of its own: two at once would write over each other.
+        self.log = pathlib.Path(folder) / ("-".join(arguments).replace("/", "_")[-120:] + ".log")
+        self.output = open(self.log, "w")
+        self.process = subprocess.Popen(
+            [python_of_peers(), HERE / "peer_process.py", str(len(cores)), *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.output, text=True,
+            preexec_fn=on_cores(cores), env=environment(PYTHONDONTWRITEBYTECODE="1"))
+
+    def ask(self, **request):
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            self.process.wait()
+            raise RuntimeError(f"{self.name} ended with {self.process.returncode}; its log ends:\n"
+                               + self.log.read_text()[-3000:])
+        return json.loads(line)
+
+    def stop(self):
+        """Ends it, also in the middle of an answer that nobody reads any more."""
+        self.process.kill()
+        self.process.stdin.close()
+        self.process.wait()
+        self.output.close()
+
+
+def processor_seconds(pid):
+    """What all threads of a process have used so far."""
+    ran = 0
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        try:
+            ran += int((task / "schedstat").read_text().split()[0])
+        except OSError:
+            continue  # Ended meanwhile; those of the arithmetic stay.
+    return ran / 1e9
+
+
+def priority(pid):
+    """The niceness of a process; None once it has ended."""
+    try:
+        return os.getpriority(os.PRIO_PROCESS, pid)
+    except ProcessLookupError:
+        return None
+
+
+class WorkerRun:
+    """A finished genesis-worker --spec: its lines, with the time at which each came and what the process
+    had used of the processors by then."""
+
+    def __init__(self, folder, job, cores, *flags, threads=None, checkpoints=None):
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "job.yaml").write_text(json.dumps(job))  # JSON is YAML.
+        telemetry = folder / "telemetry.jsonl"
+        self.begin = time.perf_counter()
+        process = subprocess.Popen(
+            [worker(), "--spec", folder / "job.yaml", "--checkpoint-dir",
+             checkpoints or folder / "checkpoints", "--telemetry", telemetry, "--threads",
+             str(threads or len(cores)), "--device", "cpu", *flags],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            preexec_fn=on_cores(cores), env=environment(ENABLE_FP16_TRAINING="true"))
+        self.lines, self.priorities = [], set()
+        for line in process.stdout:
+            self.priorities.add(priority(process.pid))
+            self.lines.append((time.perf_counter() - self.begin, processor_seconds(process.pid),
+                               line.rstrip("\n")))
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.seconds = time.perf_counter() - self.begin
+        self.peak_bytes = usage.ru_maxrss * 1024
+        self.output = "\n".join(line for _, _, line in self.lines)
+        if process.returncode != 0:
+            raise RuntimeError(f"genesis-worker ended with {process.returncode}:\n{self.output}")
+        self.records = [json.loads(line) for line in telemetry.read_text().splitlines()]
+        self.losses = [record["loss"] for record in self.records]
+        self.modes = {record["mode"] for record in self.records}
+
+    def time_of(self, start):
+        """When the first line came that starts so."""
+        return next(at for at, _, line in self.lines if line.startswith(start))
+
+    def step_times(self):
+        """[(steps finished, seconds, processor seconds)]. The line of step k comes when step k + 1 is
+        finished, but those of the first step and of the last come at once."""
+        found = []
+        for at, used, line in self.lines:
+            if match := STEP.match(line):
+                step, total = map(int, match.groups())
+                found.append((min(step + 1, total) if step > 1 else 1, at, used))
+        return found
+
+    def per_step(self, warm_up):
+        """Seconds and processor seconds of a step after the first `warm_up`."""
+        times = [each for each in self.step_times() if each[0] >= warm_up]
+        (first, begin, used), (last, end, used_at_end) = times[0], times[-1]
+        if last - first < 3:
+            raise RuntimeError(f"only {last - first} steps were timed:\n{self.output}")
+        return (end - begin) / (last - first), (used_at_end - used) / (last - first)
