@@ -68,8 +68,8 @@ TEST(ArgumentsTest, CollectRepeatedOptionsAndOperands) {
 
 TEST(ArgumentsTest, TakeTheServerFromFlagThenEnvironment) {
   const std::map<std::string, std::string> variables = {{"GENESIS_SERVER", "10.0.0.1:1"}};
-  EXPECT_EQ(Parse({"jobs"}, variables).server, "10.0.0.1:1");
-  EXPECT_EQ(Parse({"jobs", "--server=h:2"}, variables).server, "h:2");
+  EXPECT_EQ(Parse({"jobs"}, variables).daemon.server, "10.0.0.1:1");
+  EXPECT_EQ(Parse({"jobs", "--server=h:2"}, variables).daemon.server, "h:2");
   EXPECT_THAT(Parse({"jobs", "--server", "h"}).errors,
               ElementsAre("--server is \"h\"; accepted: host:port, such as 127.0.0.1:50051, or "
                           "unix:/PATH"));
