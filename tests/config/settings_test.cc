@@ -300,7 +300,7 @@ TEST_F(SettingsTest, RefuseUnknownAndRepeatedKeysAndOtherTypes) {
                   file_ + ":2:1: zebra: unknown key; see genesisd --help for the known ones",
                   file_ +
                       ":3:10: workers is \"4\"; accepted: a group of keys: program, slots, spares, "
-                      "start_timeout_seconds, devices, reattach_timeout_seconds, "
+                      "start_timeout_seconds, devices, remote, reattach_timeout_seconds, "
                       "quarantine_failures, quarantine_seconds",
                   file_ + ":4:14: log.level is a list; accepted: debug, info, warning or error",
                   file_ + ":6:1: deployment: given twice; first at line 5; keep one",

@@ -45,8 +45,8 @@ TEST(TokenFileTest, TellsEveryFaultWithItsLineAndNoSecret) {
       "ann genesis_alone\n");
   EXPECT_THAT(text, HasSubstr("t:1: the third word is no hash of a token; accepted: NAME ROLE "
                               "sha256:SALT:DIGEST as genesisctl token prints it, or cn:NAME ROLE"));
-  EXPECT_THAT(text, HasSubstr("t:2: the second word is no role; accepted: viewer, submitter or "
-                              "admin"));
+  EXPECT_THAT(text, HasSubstr("t:2: the second word is no role; accepted: viewer, submitter, "
+                              "admin or worker"));
   EXPECT_THAT(text, HasSubstr("t:3: the name is \"-x\"; accepted: 1 to 63 letters"));
   EXPECT_THAT(text, HasSubstr("t:4: has 2 words; accepted: NAME ROLE"));
   EXPECT_THAT(text, Not(HasSubstr("genesis_")));

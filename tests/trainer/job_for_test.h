@@ -49,6 +49,7 @@ inline training::v1::StartJob TinyJob(const TempDir& folder) {
         training::v1::PRECISION_MODE_MIXED_FP16}) {
     start.add_allowed_modes(mode);
   }
+  start.set_patience_seconds(600);
   return start;
 }
 

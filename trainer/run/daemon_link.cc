@@ -210,7 +210,7 @@ class Attachment {
     Close();
     reader.join();
     if (!told) std::cerr << "the end of the job could not be told: " << problem_ << std::endl;
-    const bool refused = !start && !problem_.empty();
+    const bool refused = !start && !problem_.empty() && !Terminating();
     if (refused) {
       std::cerr << "the daemon at " << daemon_.address.server
                 << " refused this worker or was lost: " << problem_ << std::endl;
@@ -330,6 +330,11 @@ class Attachment {
   }
 
   // Other threads.
+
+  bool Terminating() {
+    const std::lock_guard lock(mutex_);
+    return terminating_;
+  }
 
   void OnSignal() {
     control_.RequestStop(/*checkpoint=*/true);
