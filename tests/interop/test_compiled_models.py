@@ -30,11 +30,11 @@ class CompiledModelsTest(unittest.TestCase):
             job.write_text(json.dumps({
                 **JOBS[name], "precision": {"mode": "FP32"},
                 "training": {"max_steps": STEPS, "batch_size": 8, "seed": 3}}))
-            compiled = pathlib.Path(folder) / "compiled"
-            made = compiled_job.compile_job(job, compiled)
+            packages = pathlib.Path(folder) / "packages"
+            made = compiled_job.compile_job(job, packages)
             self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
             runs = {}
-            for way, flags in (("eager", []), ("compiled", ["--compiled-dir", compiled])):
+            for way, flags in (("eager", []), ("compiled", ["--compiled-dir", packages])):
                 (pathlib.Path(folder) / way).mkdir()
                 runs[way], output = twin.run_worker(job, f"{folder}/{way}", *flags)
                 self.assertTrue(compiled_job.steps_of(output)[0].startswith(way), output)
