@@ -34,13 +34,15 @@ class Install(unittest.TestCase):
         self.assertIn(f"workers.program = {self.prefix}/bin/genesis-worker",
                       self.run_installed("genesisd", "--check-config"))
 
-    def test_the_prefix_holds_programs_protocol_and_front_page_only(self):
+    def test_the_prefix_holds_programs_protocol_and_scripts_only(self):
         files = {str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*")
                  if path.is_file()}
         proto = "share/genesis/proto/genesis/training/v1/"
+        python = SOURCE / "trainer" / "compiled" / "python"
         self.assertEqual(files, {
             "bin/genesisd", "bin/genesis-worker", "bin/genesisctl", "share/doc/genesis/README.md",
-            *(proto + path.name for path in (SOURCE / proto.removeprefix("share/genesis/")).iterdir())})
+            *(proto + path.name for path in (SOURCE / proto.removeprefix("share/genesis/")).iterdir()),
+            *(f"share/genesis/compile/{path.relative_to(python)}" for path in python.rglob("*.py"))})
 
 
 if __name__ == "__main__":

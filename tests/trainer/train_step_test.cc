@@ -231,6 +231,8 @@ TEST_F(TraineeTest, RefusesDamagedCheckpoints) {
 TEST_F(TraineeTest, NamesTheTensorThatIsNotFinite) {
   TrainingState state = Trainee(start_, *dataset_, at::kCPU).TakeState({});
   EXPECT_EQ(FirstNonFinite(state), "");
+  state.model[3].second.fill_(std::numeric_limits<float>::max());
+  EXPECT_EQ(FirstNonFinite(state), "") << "the sum is not finite, but every term is";
   state.optimizer.parameters[1][1].second.fill_(std::nanf(""));
   EXPECT_EQ(FirstNonFinite(state), "the optimizer's exp_avg of encoder.0.bias");
   state.model[2].second.fill_(std::numeric_limits<float>::infinity());

@@ -197,7 +197,9 @@ class Run {
       if (evaluate_every > 0 && step_ % evaluate_every == 0 && step_ != evaluated_step_) {
         Evaluate();
       }
-      if (checkpoint_every > 0 && step_ % checkpoint_every == 0) Save();
+      // A stop decides by itself whether there is to be a checkpoint: the job may be another's now.
+      const bool due = checkpoint_every > 0 && step_ % checkpoint_every == 0;
+      if (due && !control_.stop_requested()) Save();
     }
   }
 
