@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 namespace genesis {
 namespace {
@@ -29,10 +31,35 @@ absl::Status DirError(const std::string& path, const std::string& what, int erro
       absl::StrCat(message, "; choose another folder with --data-dir, or mend its permissions"));
 }
 
+// Process id of the newest holder, as it stands in the file; empty for none.
 std::string ReadHolder(int fd) {
   char text[32] = {};
   const ssize_t size = pread(fd, text, sizeof(text) - 1, 0);
-  return size > 0 ? absl::StrCat(" (process ", std::string(text, size), ")") : "";
+  return size > 0 ? std::string(text, size) : "";
+}
+
+// A zombie, whose parent has not taken note of its end, has no program any more.
+bool HasEnded(const std::string& pid) {
+  char ignored = 0;
+  return readlink(absl::StrCat("/proc/", pid, "/exe").c_str(), &ignored, 1) < 0 && errno == ENOENT;
+}
+
+// A daemon that was killed while it started a worker leaves the lock to the copy of itself that was
+// to become the worker, which ends at once.
+absl::Status Lock(int fd, const std::string& path) {
+  const absl::Time patience = absl::Now() + absl::Seconds(5);
+  while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return DirError(path, "cannot lock genesisd.lock", errno);
+    const std::string holder = ReadHolder(fd);
+    if (holder.empty() || !HasEnded(holder) || absl::Now() > patience) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("data folder ", path, " is in use by another genesisd",
+                       holder.empty() ? "" : absl::StrCat(" (process ", holder, ")"),
+                       "; stop it, or choose another folder with --data-dir"));
+    }
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  return absl::OkStatus();
 }
 
 // Writes and removes a file, so that a full disk is found before a job is accepted.
@@ -67,12 +94,7 @@ absl::StatusOr<std::unique_ptr<DataDir>> DataDir::Acquire(const std::string& pat
   const int fd = open(lock_path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
   if (fd < 0) return DirError(path, "cannot open genesisd.lock", errno);
   std::unique_ptr<DataDir> dir(new DataDir(fd));
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return DirError(path, "cannot lock genesisd.lock", errno);
-    return absl::AlreadyExistsError(
-        absl::StrCat("data folder ", path, " is in use by another genesisd", ReadHolder(fd),
-                     "; stop it, or choose another folder with --data-dir"));
-  }
+  if (const absl::Status locked = Lock(fd, path); !locked.ok()) return locked;
   const absl::Status space = ProbeSpace(path);
   if (!space.ok()) return space;
   const std::string pid = absl::StrCat(getpid());

@@ -1,11 +1,14 @@
 // The folder of the daemon and its database: what is kept, and what is refused at start.
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/store/data_dir.h"
@@ -33,6 +36,24 @@ TEST(DataDir, IsHeldByOneDaemonAtATimeAndNamesTheHolder) {
                 std::to_string(getpid()) + "); stop it, or choose another folder with --data-dir");
   first->reset();
   EXPECT_TRUE(DataDir::Acquire(temp.path() + "/deep/data").ok());
+}
+
+TEST(DataDir, IsTakenFromTheCopyThatAKilledDaemonLeavesBehind) {
+  const TempDir temp;
+  const pid_t daemon = fork();
+  if (daemon == 0) {
+    const auto held = DataDir::Acquire(temp.path());
+    if (fork() == 0) {
+      // As one between fork and exec when the daemon is killed.
+      absl::SleepFor(absl::Milliseconds(200));
+      _exit(0);
+    }
+    _exit(held.ok() ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(daemon, &status, 0);
+  ASSERT_EQ(status, 0);
+  EXPECT_TRUE(DataDir::Acquire(temp.path()).ok());
 }
 
 TEST(DataDir, AFileInItsPlaceIsRefused) {
