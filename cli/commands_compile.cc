@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "config/environment.h"
 #include "config/field_error.h"
+#include "config/program_dir.h"
 #include "config/settings.h"
 
 namespace genesis::cli {
@@ -18,14 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path ProgramDir() {
-  std::error_code ignored;
-  return fs::read_symlink("/proc/self/exe", ignored).parent_path();
-}
-
 // The same in the build tree and where the programs are installed.
 fs::path ScriptPath() {
-  return (ProgramDir() / "../share/genesis/compile/compile_step.py").lexically_normal();
+  return (fs::path(ProgramDir()) / "../share/genesis/compile/compile_step.py").lexically_normal();
 }
 
 std::string PythonOf(const Arguments& arguments) {
@@ -54,7 +50,7 @@ ExitCode RunCompile(const Arguments& arguments, Session& session) {
   for (const char* name : {"config", "data-dir"}) {
     if (arguments.Has(name)) flags.push_back(absl::StrCat("--", name, "=", arguments.Value(name)));
   }
-  const LoadedSettings loaded = LoadSettings(flags, &ProcessEnvironment, ProgramDir().string());
+  const LoadedSettings loaded = LoadSettings(flags, &ProcessEnvironment, ProgramDir());
   if (!loaded.errors.empty()) {
     session.err << FormatErrors(loaded);
     return ExitCode::kUsage;

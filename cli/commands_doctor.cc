@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/doctor/checks.h"
 #include "cli/text.h"
+#include "config/program_dir.h"
 
 extern char** environ;
 
@@ -32,11 +33,6 @@ bool CanLoad(const char* library) {
 bool ClockIsSynchronised() {
   timex state = {};
   return adjtimex(&state) != TIME_ERROR && (state.status & STA_UNSYNC) == 0;
-}
-
-std::string ProgramDir() {
-  std::error_code ignored;
-  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
 }
 
 using Variables = std::map<std::string, std::string>;

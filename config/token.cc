@@ -1,7 +1,6 @@
 #include "config/token.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
 #include <openssl/rand.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "config/sha256.h"
 
 namespace genesis {
 namespace {
@@ -28,16 +28,6 @@ std::string RandomBytes(size_t count) {
   return bytes;
 }
 
-std::string Digest(const std::string& salt, const std::string& token) {
-  const std::string salted = salt + token;
-  std::string digest(kDigestBytes, '\0');
-  if (EVP_Digest(salted.data(), salted.size(), reinterpret_cast<unsigned char*>(digest.data()),
-                 nullptr, EVP_sha256(), nullptr) != 1) {
-    std::abort();
-  }
-  return digest;
-}
-
 bool IsHexOf(absl::string_view text, size_t bytes) {
   return text.size() == 2 * bytes && std::all_of(text.begin(), text.end(), absl::ascii_isxdigit);
 }
@@ -51,7 +41,7 @@ std::string NewToken() {
 TokenHash HashToken(const std::string& token) {
   TokenHash hash;
   hash.salt = RandomBytes(kSaltBytes);
-  hash.digest = Digest(hash.salt, token);
+  hash.digest = Sha256(hash.salt + token);
   return hash;
 }
 
@@ -70,7 +60,7 @@ std::optional<TokenHash> ParseTokenHash(absl::string_view text) {
 }
 
 bool Matches(const TokenHash& hash, const std::string& token) {
-  const std::string digest = Digest(hash.salt, token);
+  const std::string digest = Sha256(hash.salt + token);
   return CRYPTO_memcmp(digest.data(), hash.digest.data(), kDigestBytes) == 0;
 }
 

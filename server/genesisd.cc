@@ -2,11 +2,11 @@
 #include <signal.h>
 
 #include <ctime>
-#include <filesystem>
 #include <iostream>
 
 #include "config/environment.h"
 #include "config/exit_code.h"
+#include "config/program_dir.h"
 #include "config/schema.h"
 #include "config/settings.h"
 #include "config/version.h"
@@ -18,11 +18,6 @@ namespace genesis {
 namespace {
 
 constexpr timespec kTendPeriod = {0, 200'000'000};
-
-std::string ProgramDir() {
-  std::error_code ignored;
-  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
-}
 
 // Blocked before any thread starts, so that only the main thread's wait takes them.
 sigset_t BlockSignals() {

@@ -38,22 +38,23 @@ WorkerPool::~WorkerPool() {
 
 bool WorkerPool::Adopt(const training::v1::WorkerProcessRef& ref, const std::string& job_id,
                        int64_t claim, int64_t acknowledged, int64_t memory_bytes) {
-  absl::MutexLock lock(&mutex_);
-  if (ref.start_ticks() == 0) {
-    if (!options_.remote.has_value()) return false;
-    AddRemote(ref.worker_id(), ref.pid(), ref.device());
-  } else {
-    absl::StatusOr<WorkerProcess> process = WorkerProcess::Adopt(ref.pid(), ref.start_ticks());
-    if (!process.ok()) return false;
-    const bool known = std::any_of(options_.devices.names.begin(), options_.devices.names.end(),
-                                   [&](const std::string& name) { return name == ref.device(); });
-    if (!known) {
-      process->Signal(SIGTERM);
+  const bool remote = ref.start_ticks() == 0;
+  if (remote && !options_.remote.has_value()) return false;
+  std::optional<WorkerProcess> process;
+  if (!remote) {
+    absl::StatusOr<WorkerProcess> found = WorkerProcess::Adopt(ref.pid(), ref.start_ticks());
+    if (!found.ok()) return false;
+    const std::vector<std::string>& names = options_.devices.names;
+    if (std::find(names.begin(), names.end(), ref.device()) == names.end()) {
+      found->Signal(SIGTERM);
       return false;
     }
-    Add(ref.worker_id(), *std::move(process)).device_name = ref.device();
+    process.emplace(*std::move(found));
   }
-  Worker& worker = workers_.at(ref.worker_id());
+  absl::MutexLock lock(&mutex_);
+  Worker& worker = remote ? AddRemote(ref.worker_id(), ref.pid(), ref.device())
+                          : Add(ref.worker_id(), *std::move(process));
+  worker.device_name = ref.device();
   worker.was_attached = true;
   worker.adopted = true;
   worker.job_id = job_id;
@@ -385,7 +386,7 @@ void WorkerPool::OnDetached(const std::string& worker_id, const WorkerLink* link
     Worker& worker = found->second;
     worker.link.reset();
     worker.progress.Pause();
-    const bool holds = !worker.job_id.empty() && !worker.said_end;
+    const bool holds = worker.holds_job();
     // Nobody here sees the end of its process.
     if (!holds && !worker.process) worker.exit = ProcessExit{.known = false};
     const absl::Time end_at = absl::Now() + (holds ? options_.reattach_timeout : kIdleExit);

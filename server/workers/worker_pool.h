@@ -134,9 +134,11 @@ class WorkerPool {
     absl::Time end_at = absl::InfiniteFuture();
     bool terminated = false;
     std::string end_reason;
+
+    // A job whose end has not come.
+    bool holds_job() const { return !job_id.empty() && !said_end; }
   };
   using News = std::vector<std::function<void()>>;
-  using Workers = std::map<std::string, Worker>;
 
   void Loop();
   // One round of the pool's thread; what is to be told is returned, to be told without the lock.
@@ -177,7 +179,7 @@ class WorkerPool {
 
   mutable absl::Mutex mutex_;
   DeviceTable devices_ ABSL_GUARDED_BY(mutex_);
-  Workers workers_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Worker> workers_ ABSL_GUARDED_BY(mutex_);
   int64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -112,8 +112,7 @@ void WorkerPool::Signal(Worker& worker, int signal) {
     worker.process->Signal(signal);
     return;
   }
-  const bool holds = !worker.job_id.empty() && !worker.said_end;
-  if (signal == SIGTERM && worker.link && holds) {
+  if (signal == SIGTERM && worker.link && worker.holds_job()) {
     training::v1::AttachResponse stop;
     stop.mutable_stop_job()->set_checkpoint(true);
     worker.link->Send(stop);

@@ -6,7 +6,6 @@ Face Accelerate, on the same models, weights, batches, optimizer, threads and co
 A block trains every side once from the same weights, in an order that turns round with each block; the
 first steps of a block and the whole first block are dropped. A side whose losses are not ours is refused."""
 
-import argparse
 import os
 import sys
 import tempfile
@@ -29,9 +28,7 @@ FEWEST_STEPS, MOST_STEPS = 6, 3000
 
 
 def arguments(words):
-    parser = argparse.ArgumentParser(prog="tests/benchmarks/run peers", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="benchmark-peers", help="folder for the report")
+    parser = report.parser("peers", __doc__)
     parser.add_argument("--blocks", type=int, default=8, help="measured blocks. Default 8")
     parser.add_argument("--seconds", type=float, default=3, help="of training in a block. Default 3")
     parser.add_argument("--workload", action="append", choices=WORKLOADS, help="default: all")

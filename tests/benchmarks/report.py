@@ -1,5 +1,6 @@
-"""What a benchmark found, as JSON, CSV and one HTML page with plots."""
+"""What a benchmark is asked for, and what it found, as JSON, CSV and one HTML page with plots."""
 
+import argparse
 import csv
 import html
 import json
@@ -10,6 +11,14 @@ STYLE = """body { font: 14px/1.4 sans-serif; max-width: 70em; margin: 2em auto; 
 table { border-collapse: collapse; margin: 1em 0; } th, td { border: 1px solid #bbb;
 padding: 3px 8px; text-align: left; } pre { background: #f4f4f4; padding: 1em; overflow: auto; }
 .refused { color: #a00; }"""
+
+
+def parser(name, description):
+    """Of the options of a benchmark that writes a report."""
+    made = argparse.ArgumentParser(prog=f"tests/benchmarks/run {name}", description=description,
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--out", default=f"benchmark-{name}", help="folder for the report")
+    return made
 
 
 def _flat(row, before=""):

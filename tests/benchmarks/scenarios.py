@@ -7,7 +7,6 @@ beside reduced precision. Time is that of training, from the first step to the l
 basic compares FP32 with MIXED_BF16; comprehensive with every mode, and asks AUTO what it takes. Modes take
 turns within a round, in an order that turns round; of several rounds the first is dropped."""
 
-import argparse
 import os
 import pathlib
 import re
@@ -171,9 +170,7 @@ def what_auto_takes(scenarios, folder, cores):
 
 
 def arguments(name, words):
-    parser = argparse.ArgumentParser(prog=f"tests/benchmarks/run {name}", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default=f"benchmark-{name}", help="folder for the report")
+    parser = report.parser(name, __doc__)
     parser.add_argument("--rounds", type=int, default=6, help="default 6")
     parser.add_argument("--scenario", action="append", choices=SCENARIOS, help="default: all")
     options = parser.parse_args(words)

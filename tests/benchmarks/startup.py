@@ -5,7 +5,6 @@
 A round starts a daemon in a new folder and times it until it is ready and until a worker is warm, submits a
 job to a daemon that runs, and submits a Python script that makes the same first step to Ray Jobs."""
 
-import argparse
 import os
 import pathlib
 import re
@@ -111,9 +110,7 @@ def table(rows):
 
 
 def run(words):
-    parser = argparse.ArgumentParser(prog="tests/benchmarks/run startup", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="benchmark-startup", help="folder for the report")
+    parser = report.parser("startup", __doc__)
     parser.add_argument("--rounds", type=int, default=7, help="default 7")
     options = parser.parse_args(words)
     if options.rounds < 2:

@@ -195,6 +195,13 @@ class CompiledStepTest(unittest.TestCase):
         job = self.fp32_job(batch_size=32, max_steps=10)
         self.assertIn("has no package for this step", self.refusal(self.compiled, job))
 
+    def test_a_folder_without_packages(self):
+        with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
+            self.assertIn("holds no packages; genesisctl compile makes them", self.refusal(folder))
+
+    def test_a_folder_that_is_not_there(self):
+        self.assertIn("holds no packages", self.refusal(self.folder / "missing"))
+
     def test_a_package_of_other_shapes_under_the_jobs_key(self):
         folder = self.copy()
         package = folder / (self.key(self.fp32_job()) + ".pt2")

@@ -7,8 +7,8 @@
 
 #include <filesystem>
 
+#include "config/sha256.h"
 #include "tests/temp_dir.h"
-#include "trainer/compiled/sha256.h"
 
 namespace genesis {
 namespace {

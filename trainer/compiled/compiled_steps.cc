@@ -1,5 +1,6 @@
 #include "trainer/compiled/compiled_steps.h"
 
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,6 +30,12 @@ const CompiledSteps::Choice& CompiledSteps::For(training::v1::PrecisionMode mode
 
 CompiledSteps::Choice CompiledSteps::Choose(training::v1::PrecisionMode mode) const {
   if (folder_.empty()) return Eager("no folder of compiled steps was named");
+  // Spares the many who compile nothing the making of a key.
+  std::error_code missing;
+  if (std::filesystem::directory_iterator(folder_, missing) ==
+      std::filesystem::directory_iterator()) {
+    return Eager(absl::StrCat(folder_, " holds no packages; genesisctl compile makes them"));
+  }
   const absl::StatusOr<StepDescription> description = DescribeStep(spec_, model_, dataset_, mode);
   if (!description.ok()) return Eager(std::string(description.status().message()));
   const absl::StatusOr<std::string> path = FindPackage(folder_, description->key);

@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "config/precision.h"
+#include "config/sha256.h"
 #include "trainer/checkpoint/element_scalar.h"
-#include "trainer/compiled/sha256.h"
 #include "trainer/precision/format.h"
 
 namespace genesis {

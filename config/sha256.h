@@ -5,7 +5,10 @@
 
 namespace genesis {
 
-// In lower-case hexadecimal digits, as sha256sum(1) prints it.
+// 32 bytes (FIPS 180-4).
+std::string Sha256(std::string_view bytes);
+
+// The same in lower-case hexadecimal digits, as sha256sum(1) prints it.
 std::string Sha256Hex(std::string_view bytes);
 
 }  // namespace genesis

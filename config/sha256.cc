@@ -1,4 +1,4 @@
-#include "trainer/compiled/sha256.h"
+#include "config/sha256.h"
 
 #include <openssl/evp.h>
 
@@ -8,14 +8,15 @@
 
 namespace genesis {
 
-std::string Sha256Hex(std::string_view bytes) {
-  constexpr size_t kDigestBytes = 32;
-  std::string digest(kDigestBytes, '\0');
+std::string Sha256(std::string_view bytes) {
+  std::string digest(32, '\0');
   if (EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()),
                  nullptr, EVP_sha256(), nullptr) != 1) {
     std::abort();
   }
-  return absl::BytesToHexString(digest);
+  return digest;
 }
+
+std::string Sha256Hex(std::string_view bytes) { return absl::BytesToHexString(Sha256(bytes)); }
 
 }  // namespace genesis
