@@ -27,8 +27,8 @@ USAGE
 
 DEBIAN_PACKAGES=(
   # To build.
-  ca-certificates ccache cmake curl g++ libabsl-dev libboost-dev libfmt-dev libgmock-dev
-  libgrpc++-dev libgtest-dev libprotobuf-dev libspdlog-dev libsqlite3-dev libssl-dev libyaml-cpp-dev
+  ca-certificates ccache cmake curl g++ libabsl-dev libboost-dev libdeflate-dev libfmt-dev
+  libgmock-dev libgrpc++-dev libgtest-dev libprotobuf-dev libspdlog-dev libsqlite3-dev libssl-dev libyaml-cpp-dev
   ninja-build pkg-config prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
   # To install the wheels.
   python3 python3-venv
@@ -38,8 +38,8 @@ DEBIAN_PACKAGES=(
 # debootstrap for Debian 12 in a folder, systemd for systemd-analyze.
 TEST_PACKAGES=(debootstrap dpkg-dev iproute2 man-db shellcheck systemd)
 # A small Debian 12 with what genesis-trainer depends on, in which tests install and start the package.
-TREE_PACKAGES=(bash-completion ca-certificates curl dbus libabsl20220623 libfmt9 libgomp1
-  libgrpc++1.51 libprometheus-cpp-core1.0 libprotobuf32 libspdlog1.10 libsqlite3-0 libssl3
+TREE_PACKAGES=(bash-completion ca-certificates curl dbus libabsl20220623 libdeflate0 libfmt9
+  libgomp1 libgrpc++1.51 libprometheus-cpp-core1.0 libprotobuf32 libspdlog1.10 libsqlite3-0 libssl3
   libyaml-cpp0.7 logrotate procps python3 sqlite3 systemd systemd-sysv zlib1g)
 # What libtorch_cpu.so needs of NVIDIA's libraries even where there is no GPU (13 MB).
 SLIM_WHEELS=("torch==$GENESIS_TORCH_VERSION" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)

@@ -32,6 +32,16 @@ constexpr Tables MakeTables() {
 }
 constexpr Tables kTables = MakeTables();
 
+// Product of two polynomials modulo that of the checksum; the highest bit is the coefficient of 1.
+uint32_t Multiply(uint32_t a, uint32_t b) {
+  uint32_t product = 0;
+  for (uint32_t bit = uint32_t{1} << 31; bit != 0; bit >>= 1) {
+    if ((a & bit) != 0) product ^= b;
+    b = (b >> 1) ^ ((b & 1) != 0 ? kPolynomial : 0);
+  }
+  return product;
+}
+
 uint64_t Load(const unsigned char* at) {
   uint64_t word = 0;
   std::memcpy(&word, at, sizeof(word));
@@ -50,6 +60,18 @@ __attribute__((target("sse4.2"))) uint32_t WithInstruction(uint32_t crc, const u
 #endif
 
 }  // namespace
+
+// A checksum is a remainder: bytes that follow shift the one before by as many places (as zlib's
+// crc32_combine has it).
+uint32_t CombineCrc32c(uint32_t first, uint32_t second, uint64_t second_size) {
+  uint32_t shifted = first;
+  uint32_t power = uint32_t{1} << 23;  // x^8: a byte.
+  for (; second_size > 0; second_size >>= 1) {
+    if ((second_size & 1) != 0) shifted = Multiply(power, shifted);
+    power = Multiply(power, power);
+  }
+  return shifted ^ second;
+}
 
 uint32_t Crc32cPortable(uint32_t crc, const void* data, size_t size) {
   const auto* at = static_cast<const unsigned char*>(data);

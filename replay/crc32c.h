@@ -10,7 +10,10 @@ namespace genesis {
 // instruction of the processor where there is one. Thread-safe.
 uint32_t Crc32c(uint32_t crc, const void* data, size_t size);
 
-// The same without the instruction, for the test.
+// That of two pieces one after the other, from that of each and the size of the second.
+uint32_t CombineCrc32c(uint32_t first, uint32_t second, uint64_t second_size);
+
+// Crc32c without the instruction, for the test.
 uint32_t Crc32cPortable(uint32_t crc, const void* data, size_t size);
 
 }  // namespace genesis

@@ -3,7 +3,6 @@ torch.save, `dd conv=fsync` and a plain read of the same size, in turn.
 
   tests/benchmarks/run checkpoint [--out DIR] [--rounds N] [--mebibytes N] [--folder DIR]"""
 
-import argparse
 import json
 import os
 import pathlib
@@ -24,7 +23,9 @@ TITLES = {
     "snapshot": "copy of the state",
     "finite_test": "test for NaN and Inf",
     "stall": "what the step waits for",
-    "synchronous": "copy, test and write at once",
+    "plain_step": "a step",
+    "saving_step": "a step that saves, and is written of",
+    "synchronous": "test and write at once, without a copy",
     "background": "write in the background",
     "resume": "resume",
     "plain_read": "floor: plain read of the file",
@@ -83,9 +84,7 @@ def ratios(found):
 
 
 def run(words):
-    parser = argparse.ArgumentParser(prog="tests/benchmarks/run checkpoint", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="benchmark-checkpoint", help="folder for the report")
+    parser = report.parser("checkpoint", __doc__)
     parser.add_argument("--rounds", type=int, default=7, help="default 7")
     parser.add_argument("--mebibytes", type=int, default=500, help="of a checkpoint. Default 500")
     parser.add_argument("--folder", help="on the disk that is measured. Default: the temporary folder")

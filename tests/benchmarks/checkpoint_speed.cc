@@ -1,18 +1,22 @@
 // How fast checkpoints are taken, written and read: checkpoint_speed FOLDER MIB
 // Prints one round as JSON. The state is a model of 2048 x 2048 layers with the two moments of
-// AdamW, as genesis-worker writes it, of about MIB mebibytes in all; what a step waits for when it
-// saves (copy, finite test, hand-over) is timed as RunCheckpoints does it. Files are read after the
-// kernel was asked to forget them.
-#include <ATen/ATen.h>
+// AdamW, as genesis-worker writes it, of about MIB mebibytes in all. A step is forward, backward
+// and update of that model with a batch of 128; what it waits for when the state is saved is timed
+// as Trainee, TrainStep and RunCheckpoints do it. Files are read after the kernel was asked to
+// forget them.
 #include <fcntl.h>
+#include <torch/torch.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -52,7 +56,8 @@ TrainingState MakeState(int64_t mebibytes) {
   state.optimizer.parameters.clear();
   state.optimizer.groups = {{.weight_decay = 0.01, .parameters = {}}};
   for (int64_t i = 0; i < layers; ++i) {
-    state.model.emplace_back(absl::StrCat("layers.", i, ".weight"), at::randn({kSide, kSide}));
+    state.model.emplace_back(absl::StrCat("layers.", i, ".weight"),
+                             at::randn({kSide, kSide}).div_(std::sqrt(kSide)));
     state.optimizer.groups[0].parameters.push_back(i);
     state.optimizer.parameters.push_back({{"step", at::full({}, 7, at::kFloat)},
                                           {"exp_avg", at::randn({kSide, kSide})},
@@ -61,14 +66,51 @@ TrainingState MakeState(int64_t mebibytes) {
   return state;
 }
 
-TrainingState Snapshot(const TrainingState& state) {
-  TrainingState copy = state;
-  for (auto& [name, tensor] : copy.model) tensor = tensor.clone();
-  for (auto& entry : copy.optimizer.parameters) {
-    for (auto& [name, tensor] : entry) tensor = tensor.clone();
+// The state of now, being copied.
+std::pair<TrainingState, std::shared_ptr<StateCopy>> Begin(const TrainingState& state) {
+  const auto copy = std::make_shared<StateCopy>();
+  TrainingState begun = state;
+  for (auto& [name, tensor] : begun.model) tensor = copy->Add(tensor);
+  for (auto& entry : begun.optimizer.parameters) {
+    for (auto& [name, tensor] : entry) tensor = copy->Add(tensor);
   }
-  return copy;
+  begun.copy = copy;
+  copy->Start();
+  return {std::move(begun), copy};
 }
+
+// What a step does with the tensors of a state.
+class Step {
+ public:
+  explicit Step(const TrainingState& state) : state_(state) {
+    for (const auto& [name, tensor] : state.model) {
+      weights_.push_back(tensor.detach().requires_grad_());
+    }
+  }
+
+  void ForwardAndBackward() {
+    at::Tensor values = input_;
+    for (const at::Tensor& weight : weights_) values = at::tanh(at::linear(values, weight));
+    for (at::Tensor& weight : weights_) weight.mutable_grad().reset();
+    values.square().mean().backward();
+  }
+
+  void Update() {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < weights_.size(); ++i) {
+      const auto& moments = state_.optimizer.parameters[i];
+      const at::Tensor& gradient = weights_[i].grad();
+      moments[1].second.lerp_(gradient, 0.1);
+      moments[2].second.mul_(0.999).addcmul_(gradient, gradient, 0.001);
+      weights_[i].addcdiv_(moments[1].second, at::sqrt(moments[2].second).add_(1e-8), -1e-6);
+    }
+  }
+
+ private:
+  const TrainingState& state_;
+  const at::Tensor input_ = at::randn({128, 2048});
+  std::vector<at::Tensor> weights_;
+};
 
 void Forget(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -89,32 +131,50 @@ void Measure(const std::string& folder, int64_t mebibytes) {
   const TrainingState state = MakeState(mebibytes);
   CheckpointFolder names(folder, "speed");
   Require(names.Prepare());
-  TrainingState copy;
-  const double snapshot = Seconds([&] { copy = Snapshot(state); });
+  const double snapshot = Seconds([&] { Begin(state).first.Complete(); });
   const double finite_test = Seconds([&] {
-    if (!FirstNonFinite(copy).empty()) Die("a state without Inf has one");
+    if (!FirstNonFinite(state).empty()) Die("a state without Inf has one");
   });
-  copy = {};
 
   const std::string path = names.Path(state.position.step);
   const double synchronous = Seconds([&] {
-    TrainingState taken = Snapshot(state);
-    if (!FirstNonFinite(taken).empty()) Die("a state without Inf has one");
-    Require(WriteCheckpoint(taken, path).status());
+    if (!FirstNonFinite(state).empty()) Die("a state without Inf has one");
+    Require(WriteCheckpoint(state, path).status());
   });
   const auto bytes = fs::file_size(path);
   fs::remove(path);
 
+  Step step(state);
+  const auto make_step = [&] {
+    step.ForwardAndBackward();
+    step.Update();
+  };
+  make_step();
+  const double plain_step = Seconds(make_step);
   double stall = 0;
+  double saving_step = 0;
   double background = 0;
   {
     CheckpointWriter writer(names, {.keep_last = 1});
-    stall = Seconds([&] {
-      TrainingState taken = Snapshot(state);
-      if (!FirstNonFinite(taken).empty()) Die("a state without Inf has one");
-      Require(writer.Submit(std::move(taken), {.job_id = "speed"},
-                            [&](const WrittenCheckpoint& done) { background = done.seconds; }));
+    saving_step = Seconds([&] {
+      std::shared_ptr<StateCopy> copy;
+      stall = Seconds([&] {
+        auto [taken, begun] = Begin(state);
+        copy = begun;
+        Require(writer.Submit(std::move(taken), {.job_id = "speed"}, nullptr));
+      });
+      step.ForwardAndBackward();
+      copy->HoldUpdate();
+      stall += copy->held_seconds();
+      step.Update();
     });
+    Require(writer.Flush());
+    fs::remove(path);
+    // Alone, so that it is the disk that is compared and not who has the processor.
+    auto [taken, copy] = Begin(state);
+    copy->Wait();
+    Require(writer.Submit(std::move(taken), {.job_id = "speed"},
+                          [&](const WrittenCheckpoint& done) { background = done.seconds; }));
     Require(writer.Flush());
   }
   Forget(path);
@@ -123,9 +183,10 @@ void Measure(const std::string& folder, int64_t mebibytes) {
   const double resume = Seconds([&] { Require(ReadCheckpoint(path).status()); });
   std::printf(
       "{\"bytes\": %lld, \"snapshot\": %.6f, \"finite_test\": %.6f, \"synchronous\": %.6f, "
-      "\"stall\": %.6f, \"background\": %.6f, \"plain_read\": %.6f, \"resume\": %.6f}\n",
-      static_cast<long long>(bytes), snapshot, finite_test, synchronous, stall, background, plain,
-      resume);
+      "\"stall\": %.6f, \"plain_step\": %.6f, \"saving_step\": %.6f, \"background\": %.6f, "
+      "\"plain_read\": %.6f, \"resume\": %.6f}\n",
+      static_cast<long long>(bytes), snapshot, finite_test, synchronous, stall, plain_step,
+      saving_step, background, plain, resume);
 }
 
 }  // namespace

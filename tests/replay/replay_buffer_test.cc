@@ -36,6 +36,17 @@ TEST(Crc32cTest, GivesTheNumbersOfRfc3720) {
   EXPECT_EQ(Crc32c(Crc32c(0, "1234", 4), "56789", 5), 0xE3069283u);
 }
 
+TEST(Crc32cTest, PiecesAreCombined) {
+  std::string text(100'000, 'x');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * i + i / 7);
+  const uint32_t whole = Crc32c(0, text.data(), text.size());
+  for (const size_t cut : {0, 1, 7, 8, 4096, 65535, 99'999, 100'000}) {
+    const uint32_t first = Crc32c(0, text.data(), cut);
+    const uint32_t second = Crc32c(0, text.data() + cut, text.size() - cut);
+    EXPECT_EQ(CombineCrc32c(first, second, text.size() - cut), whole) << cut;
+  }
+}
+
 TEST(ReplayBufferTest, KeepsWhatWasAppendedAcrossOpenings) {
   const TempDir folder;
   const std::string path = folder.path() + "/buffer";

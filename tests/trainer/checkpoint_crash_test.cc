@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <limits>
 #include <random>
 #include <set>
 #include <thread>
@@ -273,6 +274,23 @@ TEST(CheckpointWriterTest, AFolderThatIsGoneIsAnErrorOfTheNextCall) {
   ASSERT_TRUE(writer.Submit(StateAt(1), {}, nullptr).ok());
   EXPECT_THAT(std::string(writer.Flush().message()), HasSubstr("cannot be created"));
   EXPECT_TRUE(writer.Flush().ok());
+}
+
+TEST(CheckpointWriterTest, AStateThatIsNotFiniteIsAnErrorAndLeavesTheOneBefore) {
+  const TempDir temp;
+  const CheckpointFolder folder(temp.path(), "a");
+  CheckpointWriter writer(folder, {.keep_last = 1});
+  ASSERT_TRUE(writer.Submit(StateAt(1), {}, nullptr).ok());
+  ASSERT_TRUE(writer.Flush().ok());
+  TrainingState state = StateAt(2);
+  state.model.front().second.fill_(std::numeric_limits<float>::infinity());
+  ASSERT_TRUE(writer.Submit(state, {}, nullptr).ok());
+  const absl::Status status = writer.Flush();
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(status.message(), absl::StrCat(state.model.front().first,
+                                           " is not finite after step 2; lower "
+                                           "optimizer.learning_rate"));
+  EXPECT_THAT(folder.Paths(), ElementsAre(folder.Path(1)));
 }
 
 TEST(CheckpointRetentionTest, KeepsTheBestByHeldOutLossAlsoAfterARestart) {

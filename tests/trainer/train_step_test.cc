@@ -228,6 +228,48 @@ TEST_F(TraineeTest, RefusesDamagedCheckpoints) {
   }
 }
 
+// Large enough for tensors that are copied while the next step runs.
+TEST_F(TraineeTest, AStateThatIsCopiedDuringTheNextStepIsThatOfBefore) {
+  start_.mutable_spec()->mutable_model()->mutable_world_model()->set_hidden_size(256);
+  start_.mutable_spec()->mutable_training()->set_ema_decay(0.9);
+  Trainee trainee(start_, *dataset_, at::kCPU);
+  for (int step = 1; step <= 30; ++step) {
+    Step(trainee, step);
+    const TrainingState whole = trainee.TakeState(AtStep5());
+    const TrainingState begun = trainee.BeginState(AtStep5());
+    // As a good state and a checkpoint of one step are.
+    const TrainingState again = trainee.BeginState(AtStep5());
+    Step(trainee, ++step);
+    begun.Complete();
+    again.Complete();
+    for (const TrainingState* taken : {&begun, &again}) {
+      for (size_t i = 0; i < whole.model.size(); ++i) {
+        EXPECT_TRUE(torch::equal(taken->model[i].second, whole.model[i].second));
+      }
+      for (size_t i = 0; i < whole.ema.size(); ++i) {
+        EXPECT_TRUE(torch::equal(taken->ema[i].second, whole.ema[i].second));
+        EXPECT_TRUE(torch::equal(taken->optimizer.parameters[i][2].second,
+                                 whole.optimizer.parameters[i][2].second));
+      }
+    }
+    EXPECT_FALSE(torch::equal(trainee.TakeState(AtStep5()).model[0].second, whole.model[0].second));
+  }
+}
+
+TEST_F(TraineeTest, AnotherStatePutBackDoesNotReachOneThatIsBeingCopied) {
+  start_.mutable_spec()->mutable_model()->mutable_world_model()->set_hidden_size(256);
+  Trainee trainee(start_, *dataset_, at::kCPU);
+  const TrainingState first = trainee.TakeState(AtStep5());
+  Step(trainee, 1);
+  const TrainingState whole = trainee.TakeState(AtStep5());
+  const TrainingState begun = trainee.BeginState(AtStep5());
+  ASSERT_TRUE(trainee.PutState(first, training::v1::PRECISION_MODE_FP32).ok());
+  begun.Complete();
+  for (size_t i = 0; i < whole.model.size(); ++i) {
+    EXPECT_TRUE(torch::equal(begun.model[i].second, whole.model[i].second));
+  }
+}
+
 TEST_F(TraineeTest, NamesTheTensorThatIsNotFinite) {
   TrainingState state = Trainee(start_, *dataset_, at::kCPU).TakeState({});
   EXPECT_EQ(FirstNonFinite(state), "");

@@ -1,14 +1,10 @@
 #include "trainer/checkpoint/async_writer.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <exception>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "trainer/checkpoint/manifest.h"
-#include "trainer/checkpoint/verify.h"
 
 namespace genesis {
 namespace {
@@ -86,16 +82,15 @@ absl::Status CheckpointWriter::Write(const Job& job) {
   written.step = job.state.position.step;
   written.id = folder_.Id(written.step);
   written.path = folder_.Path(written.step);
+  if (const std::string name = FirstNonFinite(job.state); !name.empty()) {
+    return absl::OutOfRangeError(absl::StrCat(name, " is not finite after step ", written.step,
+                                              "; lower optimizer.learning_rate"));
+  }
   const absl::StatusOr<int64_t> size = WriteCheckpoint(job.state, written.path, job.meta);
   if (!size.ok()) return size.status();
   written.size = *size;
-  // What retention removes next must not be all that is left.
-  if (const auto verified = VerifyCheckpoint(written.path); !verified.ok()) {
-    unlink(written.path.c_str());
-    unlink(ManifestPath(written.path).c_str());
-    return verified.status();
-  }
-  written.removed_ids = folder_.Retain(retention_.keep_last, written.step, retention_.keep_best);
+  written.removed_ids =
+      folder_.Retain(retention_.keep_last, written.step, retention_.keep_best, written.step);
   written.seconds = Seconds(begin);
   if (job.callback) job.callback(written);
   return absl::OkStatus();

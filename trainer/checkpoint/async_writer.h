@@ -25,13 +25,14 @@ struct WrittenCheckpoint {
   std::vector<std::string> removed_ids;  // By retention.
 };
 
-// Writes checkpoints while training goes on, one at a time: writes, syncs, renames, reads back,
+// Writes checkpoints while training goes on, one at a time: writes, reads back, syncs, renames,
 // then removes what retention no longer keeps.
 //
 // Owner: the run; what the callback uses outlives it. The destructor waits for the write under way.
 // Threads: one submits; writing, retention and callbacks are on a thread of its own. Failure: the
 // first error is kept and handed out once, by the next Submit or Flush; the state of a failed write
-// is dropped, and nothing is left under its name. RESOURCE_EXHAUSTED on a full disk.
+// is dropped, and nothing is left under its name. RESOURCE_EXHAUSTED on a full disk, OUT_OF_RANGE
+// for a state that holds a NaN or an Inf.
 class CheckpointWriter {
  public:
   // As in CheckpointFolder::Retain.
@@ -46,9 +47,9 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Takes a state whose tensors nobody changes any more. Returns at once, or, while another is
-  // being written, once that is done. The callback is called when this one is durable. After an
-  // error the state is not taken.
+  // Takes a state whose tensors nobody changes any more; they may still be on their way. Returns at
+  // once, or, while another is being written, once that is done. The callback is called when this
+  // one is durable. After an error the state is not taken.
   absl::Status Submit(TrainingState state, CheckpointMeta meta, Callback callback);
 
   // Waits until nothing is being written.

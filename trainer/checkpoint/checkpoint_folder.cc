@@ -106,14 +106,16 @@ std::set<int64_t> CheckpointFolder::Best(const std::vector<int64_t>& steps, int6
 }
 
 std::vector<std::string> CheckpointFolder::Retain(int64_t keep_last, int64_t step,
-                                                  int64_t keep_best) const {
+                                                  int64_t keep_best, int64_t verified_step) const {
   std::vector<int64_t> current;  // Newest first.
   std::vector<int64_t> going;
   for (const int64_t s : Steps()) (s <= step ? current : going).push_back(s);
   std::sort(current.rbegin(), current.rend());
   std::sort(going.rbegin(), going.rend());
   const std::set<int64_t> best = Best(current, keep_best);
-  const auto sound = [this](int64_t s) { return VerifyCheckpoint(Path(s)).ok(); };
+  const auto sound = [&](int64_t s) {
+    return s == verified_step || VerifyCheckpoint(Path(s)).ok();
+  };
   bool safe = false;  // A kept one verifies.
   std::vector<int64_t> older;
   for (size_t i = 0; i < current.size(); ++i) {

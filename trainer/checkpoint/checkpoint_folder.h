@@ -31,8 +31,10 @@ class CheckpointFolder {
   // Removes all but some checkpoints, with their manifests, and returns the ids of the removed.
   // Kept are the newest `keep_last` (at least one) up to `step` and, as their manifests say, the
   // `keep_best` with the lowest held-out loss; those of later steps are of a course that the job
-  // has left, and go first. Where none of these verifies, the newest that does is kept too.
-  std::vector<std::string> Retain(int64_t keep_last, int64_t step, int64_t keep_best = 0) const;
+  // has left, and go first. Where none of these verifies, the newest that does is kept too; that of
+  // `verified_step` just did.
+  std::vector<std::string> Retain(int64_t keep_last, int64_t step, int64_t keep_best = 0,
+                                  int64_t verified_step = -1) const;
 
  private:
   std::vector<int64_t> Steps() const;

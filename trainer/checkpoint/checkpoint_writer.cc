@@ -12,6 +12,7 @@
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/pickle_writer.h"
 #include "trainer/checkpoint/state_layout.h"
+#include "trainer/checkpoint/verify.h"
 #include "trainer/checkpoint/zip_writer.h"
 
 namespace genesis {
@@ -64,6 +65,7 @@ CheckpointManifest Describe(const TrainingState& state, const CheckpointMeta& me
 
 absl::StatusOr<int64_t> WriteCheckpoint(const TrainingState& state, const std::string& path,
                                         const CheckpointMeta& meta) {
+  state.Complete();
   const PickledTree tree = PickleTree(ToTree(state));
   absl::StatusOr<DurableFile> file = DurableFile::Create(path);
   if (!file.ok()) return file.status();
@@ -71,7 +73,11 @@ absl::StatusOr<int64_t> WriteCheckpoint(const TrainingState& state, const std::s
   ZipWriter zip([&](const void* data, uint64_t size) { file->Write(data, size); });
   WriteArchive(tree, "archive/", zip);
   if (!file->status().ok()) return file->status();
-  absl::Status status = WriteManifest(Describe(state, meta, zip, file->size()), path);
+  const CheckpointManifest manifest = Describe(state, meta, zip, file->size());
+  // Read back while the disk still writes, and before the file can take the place of a good one.
+  absl::Status status = VerifyWritten(file->temporary(), manifest);
+  if (!status.ok()) return status;
+  status = WriteManifest(manifest, path);
   if (!status.ok()) return status;
   status = file->Commit();
   if (!status.ok()) {

@@ -16,8 +16,9 @@ struct CheckpointMeta {
 };
 
 // Writes `state` as a file that torch.load opens with its defaults; docs/checkpoints.md describes
-// it. The manifest is written first, and the file is there only when it is whole and durable.
-// Returns its size. RESOURCE_EXHAUSTED on a full disk. Throws what LibTorch throws.
+// it. The manifest is written first, and the file is there only when it is whole, was read back and
+// is durable. Returns its size. RESOURCE_EXHAUSTED on a full disk, DATA_LOSS when other bytes are
+// read than were written. Waits until the state is complete. Throws what LibTorch throws.
 absl::StatusOr<int64_t> WriteCheckpoint(const TrainingState& state, const std::string& path,
                                         const CheckpointMeta& meta = {});
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -13,6 +14,8 @@
 
 namespace genesis {
 namespace {
+
+constexpr uint64_t kPiece = uint64_t{8} << 20;
 
 absl::Status IoError(const std::string& path, const std::string& what, int error) {
   const std::string message = absl::StrCat(path, ": ", what, ": ", std::strerror(error));
@@ -49,6 +52,7 @@ DurableFile::DurableFile(DurableFile&& other) noexcept
       temporary_(std::exchange(other.temporary_, "")),
       fd_(std::exchange(other.fd_, -1)),
       size_(other.size_),
+      begun_(other.begun_),
       status_(std::move(other.status_)) {}
 
 DurableFile::~DurableFile() {
@@ -65,12 +69,18 @@ void DurableFile::Fail(const char* what) {
 void DurableFile::Write(const void* data, uint64_t size) {
   const char* at = static_cast<const char*>(data);
   while (size > 0 && status_.ok()) {
-    const ssize_t wrote = write(fd_, at, size);
+    const ssize_t wrote = write(fd_, at, std::min(size, kPiece));
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0) return Fail("writing");
     at += wrote;
     size -= static_cast<uint64_t>(wrote);
     size_ += static_cast<uint64_t>(wrote);
+    if (size_ - begun_ < kPiece) continue;
+    // Only a hint: a file system that cannot says nothing that matters, and the sync tells of
+    // errors.
+    sync_file_range(fd_, static_cast<off_t>(begun_), static_cast<off_t>(size_ - begun_),
+                    SYNC_FILE_RANGE_WRITE);
+    begun_ = size_;
   }
 }
 

@@ -20,11 +20,13 @@ class DurableFile {
   DurableFile& operator=(DurableFile&&) = delete;
   ~DurableFile();
 
-  // After an error does nothing.
+  // After an error does nothing. The disk begins at once, so that Commit finds little left to do.
   void Write(const void* data, uint64_t size);
   absl::Status Commit();
 
   uint64_t size() const { return size_; }
+  // Where the bytes are until Commit.
+  const std::string& temporary() const { return temporary_; }
   // The first error, or OK.
   const absl::Status& status() const { return status_; }
 
@@ -36,6 +38,7 @@ class DurableFile {
   std::string temporary_;
   int fd_ = -1;
   uint64_t size_ = 0;
+  uint64_t begun_ = 0;  // That the disk was asked to write.
   absl::Status status_;
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <set>
 #include <utility>
 #include <vector>
@@ -85,18 +84,22 @@ class Reader {
   }
 
   absl::StatusOr<std::string> ReadRecord(const std::string& name) const {
+    if (const auto place = FindRecord(name); !place.ok()) return place.status();
+    return archive_.Read(folder_ + name);
+  }
+
+  absl::StatusOr<ZipArchive::Location> FindRecord(const std::string& name) const {
     const std::string full = folder_ + name;
     if (!archive_.Contains(full)) {
       return absl::DataLossError(absl::StrCat(archive_.path(), ": has no record ",
                                               absl::Utf8SafeCHexEscape(full.substr(0, 200))));
     }
-    const absl::StatusOr<ZipArchive::Location> location = archive_.Locate(full);
-    if (!location.ok()) return location.status();
+    absl::StatusOr<ZipArchive::Location> location = archive_.Locate(full);
     // torch.save never compresses, and a small file could ask for all memory.
-    if (!location->stored) {
+    if (location.ok() && !location->stored) {
       return Refused(absl::StrCat("has a compressed record ", full, "; accepted: stored records"));
     }
-    return archive_.Read(full);
+    return location;
   }
 
   // Where in the tree the reader is, put together only for a message.
@@ -209,19 +212,23 @@ class Reader {
   at::Tensor StorageOf(const PickleStorage& storage) {
     at::Tensor& tensor = storages_[{storage.key, storage.type}];
     if (tensor.defined()) return tensor;
-    tensor = at::empty({0}, ToScalarType(storage.type));
-    absl::StatusOr<std::string> bytes = ReadRecord("data/" + storage.key);
-    status_.Update(bytes.status());
-    if (!bytes.ok()) return tensor;
-    const auto held = bytes->size() / tensor.element_size();
+    const at::ScalarType type = ToScalarType(storage.type);
+    tensor = at::empty({0}, type);
+    const std::string name = "data/" + storage.key;
+    const absl::StatusOr<ZipArchive::Location> place = FindRecord(name);
+    status_.Update(place.status());
+    if (!place.ok()) return tensor;
+    const uint64_t held = place->size / tensor.element_size();
     if (held < static_cast<uint64_t>(storage.elements)) {
       Fault(absl::StrCat("has storage ", storage.key, " of ", storage.elements,
                          " elements, and its record holds ", held));
       return tensor;
     }
-    auto owner = std::make_shared<std::string>(*std::move(bytes));
-    tensor = at::from_blob(
-        owner->data(), {storage.elements}, [owner](void*) {}, tensor.options());
+    const at::Tensor bytes = at::empty({static_cast<int64_t>(place->size)}, at::kByte);
+    status_.Update(
+        archive_.ReadStored(folder_ + name, static_cast<char*>(bytes.mutable_data_ptr())));
+    if (!status_.ok()) return tensor;
+    tensor = bytes.narrow(0, 0, storage.elements * tensor.element_size()).view(type);
     return tensor;
   }
 

@@ -7,8 +7,8 @@
 namespace genesis {
 namespace {
 
-// A sum is finite only where every term is (IEEE 754), and it takes one walk without temporaries,
-// while training waits; at::isfinite takes five. A sum of finite terms that overflows is looked at
+// A sum is finite only where every term is (IEEE 754), and it takes one walk without temporaries;
+// at::isfinite takes five. A sum of finite terms that overflows is looked at
 // once more.
 bool IsFinite(const at::Tensor& tensor) {
   if (!tensor.is_floating_point()) return true;
@@ -20,6 +20,7 @@ bool IsFinite(const at::Tensor& tensor) {
 }  // namespace
 
 std::string FirstNonFinite(const TrainingState& state) {
+  state.Complete();
   for (const auto& [name, tensor] : state.model) {
     if (!IsFinite(tensor)) return name;
   }

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "genesis/training/v1/job.pb.h"
+#include "trainer/checkpoint/state_copy.h"
 #include "trainer/data/batch_sampler.h"
 #include "trainer/optim/optimizer_state.h"
 #include "trainer/precision/grad_scaler.h"
@@ -55,9 +57,16 @@ struct TrainingState {
   RunPosition position;
   PolicyState policy;
   EvaluationState evaluation;
+  // Where set, tensors may still be on their way: whoever reads them calls Complete first.
+  std::shared_ptr<const StateCopy> copy;
+
+  void Complete() const {
+    if (copy != nullptr) copy->Wait();
+  }
 };
 
-// Name of the first tensor that holds a NaN or an Inf, or "". Such a state is never written.
+// Name of the first tensor that holds a NaN or an Inf, or "". Such a state is never written. Waits
+// until the state is complete.
 std::string FirstNonFinite(const TrainingState& state);
 
 }  // namespace genesis

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "replay/crc32c.h"
-#include "trainer/checkpoint/manifest.h"
 #include "trainer/data/data_file.h"
 #include "trainer/data/zip_archive.h"
 
@@ -112,6 +111,12 @@ absl::StatusOr<std::string> VerifyCheckpoint(const std::string& path) {
   if (!manifest.ok()) return absl::StrCat(path, ": has no manifest; its own checksums are right");
   return absl::StrCat(ManifestPath(path), ": was written for another file of this name; ", path,
                       " is checked by its own checksums, and they are right");
+}
+
+absl::Status VerifyWritten(const std::string& path, const CheckpointManifest& manifest) {
+  const absl::StatusOr<ZipArchive> archive = ZipArchive::Open(path);
+  if (!archive.ok()) return archive.status();
+  return VerifyBeside(*archive, manifest);
 }
 
 absl::StatusOr<std::string> NewestGood(const std::vector<std::string>& paths,

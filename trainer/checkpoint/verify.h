@@ -5,6 +5,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "trainer/checkpoint/manifest.h"
 
 namespace genesis {
 
@@ -14,6 +15,9 @@ namespace genesis {
 // but no fault, "" for nothing. A fault is DATA_LOSS and names path, record, what was found and
 // what was expected. Takes little memory.
 absl::StatusOr<std::string> VerifyCheckpoint(const std::string& path);
+
+// The same for a file that has no name yet, against the manifest that is to stand beside it.
+absl::Status VerifyWritten(const std::string& path, const CheckpointManifest& manifest);
 
 // The first of `paths`, newest first, that verifies; `log` is told why others were passed over.
 // NOT_FOUND when none does.

@@ -1,6 +1,6 @@
 #include "trainer/checkpoint/zip_writer.h"
 
-#include <zlib.h>
+#include <libdeflate.h>
 
 #include <algorithm>
 #include <type_traits>
@@ -47,8 +47,24 @@ class Fields {
   std::string bytes_;
 };
 
-uint32_t Crc32(const void* data, uint64_t size) {
-  return static_cast<uint32_t>(crc32_z(0, static_cast<const Bytef*>(data), size));
+struct Checksums {
+  uint32_t crc32 = 0;
+  uint32_t crc32c = 0;
+};
+
+// Piece by piece, so that the second finds in the cache what the first has read.
+Checksums ChecksumsOf(const void* data, uint64_t size) {
+  constexpr uint64_t kPiece = uint64_t{1} << 17;
+  Checksums sums;
+  const char* at = static_cast<const char*>(data);
+  while (size > 0) {
+    const uint64_t count = std::min(kPiece, size);
+    sums.crc32 = libdeflate_crc32(sums.crc32, at, count);
+    sums.crc32c = Crc32c(sums.crc32c, at, count);
+    at += count;
+    size -= count;
+  }
+  return sums;
 }
 
 // What local header and directory have in common, from the flags to the length of the name.
@@ -103,20 +119,25 @@ std::string DirectoryHeader(const ZipWriter::Record& record) {
 
 }  // namespace
 
-void ZipWriter::Write(const void* data, uint64_t size) {
+void ZipWriter::Write(const void* data, uint64_t size, uint32_t crc32c) {
   sink_(data, size);
-  file_crc32c_ = Crc32c(file_crc32c_, data, size);
+  file_crc32c_ = CombineCrc32c(file_crc32c_, crc32c, size);
   size_ += size;
 }
 
+void ZipWriter::Write(const std::string& bytes) {
+  Write(bytes.data(), bytes.size(), Crc32c(0, bytes.data(), bytes.size()));
+}
+
 void ZipWriter::Add(const std::string& name, const void* data, uint64_t size) {
+  const Checksums sums = ChecksumsOf(data, size);
   records_.push_back({.name = name,
                       .size = size,
-                      .crc32 = Crc32(data, size),
-                      .crc32c = Crc32c(0, data, size),
+                      .crc32 = sums.crc32,
+                      .crc32c = sums.crc32c,
                       .header_offset = size_});
   Write(LocalHeader(records_.back()));
-  Write(data, size);
+  Write(data, size, sums.crc32c);
 }
 
 void ZipWriter::Finish() {

@@ -38,8 +38,9 @@ class ZipWriter {
   uint32_t file_crc32c() const { return file_crc32c_; }
 
  private:
-  void Write(const void* data, uint64_t size);
-  void Write(const std::string& bytes) { Write(bytes.data(), bytes.size()); }
+  // With their checksum.
+  void Write(const void* data, uint64_t size, uint32_t crc32c);
+  void Write(const std::string& bytes);
 
   const Sink sink_;
   uint64_t size_ = 0;

@@ -1,5 +1,6 @@
 #include "trainer/data/zip_archive.h"
 
+#include <libdeflate.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -264,18 +265,21 @@ absl::StatusOr<ZipArchive::Location> ZipArchive::Locate(const std::string& name)
   return Location{.stored = record.method == kStored, .offset = *offset, .size = record.size};
 }
 
-absl::Status ZipArchive::CheckStored(const std::string& name) const {
+absl::Status ZipArchive::ReadPieces(const std::string& name, char* out) const {
   const absl::StatusOr<Location> place = Locate(name);
   if (!place.ok()) return place.status();
-  std::string piece;
-  uLong crc = 0;
-  for (uint64_t done = 0; done < place->size; done += piece.size()) {
-    piece.resize(std::min<uint64_t>(place->size - done, 1 << 20));
-    absl::Status status = file_->Read(place->offset + done, piece.size(), piece.data());
+  // As large as stays in the cache until its checksum is taken.
+  constexpr uint64_t kPiece = uint64_t{1} << 18;
+  std::string scratch(out == nullptr ? std::min(kPiece, place->size) : 0, '\0');
+  uint32_t crc = 0;
+  for (uint64_t done = 0; done < place->size; done += kPiece) {
+    const uint64_t count = std::min(kPiece, place->size - done);
+    char* const piece = out == nullptr ? scratch.data() : out + done;
+    absl::Status status = file_->Read(place->offset + done, count, piece);
     if (!status.ok()) return status;
-    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(piece.data()), piece.size());
+    crc = libdeflate_crc32(crc, piece, count);
   }
-  if (static_cast<uint32_t>(crc) == records_.at(name).crc) return absl::OkStatus();
+  if (crc == records_.at(name).crc) return absl::OkStatus();
   return Corrupt(absl::StrCat("record ", name, " fails its checksum; the file is damaged"));
 }
 
@@ -297,9 +301,7 @@ absl::StatusOr<std::string> ZipArchive::Read(const std::string& name) const {
     if (!plain) return Corrupt(absl::StrCat("record ", name, " does not inflate"));
     *bytes = *std::move(plain);
   }
-  const auto crc = static_cast<uint32_t>(
-      crc32_z(0, reinterpret_cast<const Bytef*>(bytes->data()), bytes->size()));
-  if (crc != record.crc) {
+  if (libdeflate_crc32(0, bytes->data(), bytes->size()) != record.crc) {
     return Corrupt(absl::StrCat("record ", name, " fails its checksum; the file is damaged"));
   }
   return bytes;

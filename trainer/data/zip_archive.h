@@ -37,8 +37,12 @@ class ZipArchive {
     uint64_t size = 0;  // Uncompressed.
   };
   absl::StatusOr<Location> Locate(const std::string& name) const;
-  // Reads a stored record piece by piece and compares its checksum. Requires Locate's stored.
-  absl::Status CheckStored(const std::string& name) const;
+  // Compares the checksum of a stored record. Requires Locate's stored.
+  absl::Status CheckStored(const std::string& name) const { return ReadPieces(name, nullptr); }
+  // The same, and copies the record, of Locate's size, to `out`.
+  absl::Status ReadStored(const std::string& name, char* out) const {
+    return ReadPieces(name, out);
+  }
   const std::shared_ptr<const DataFile>& file() const { return file_; }
 
  private:
@@ -59,6 +63,8 @@ class ZipArchive {
   absl::Status AddRecord(const std::string& header, std::string name, const std::string& extra);
   absl::Status CheckOverlaps() const;
   absl::StatusOr<uint64_t> DataOffset(const std::string& name, const Record& record) const;
+  // `out` may be null.
+  absl::Status ReadPieces(const std::string& name, char* out) const;
   absl::StatusOr<std::string> ReadCompressed(const std::string& name, const Record& record) const;
   absl::Status Corrupt(const std::string& what) const;
 

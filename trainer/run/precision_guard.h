@@ -52,9 +52,13 @@ class PrecisionGuard {
   std::optional<PrecisionDecision> Judge(int64_t step, const StepFigures& figures, double seconds);
 
   // A state to go back to, unless the loss is already on its way off; shared with whoever writes it
-  // to a file.
+  // to a file. FP32 is what a run falls back to: nothing leads back from there, and none is kept.
   void KeepGoodState(std::shared_ptr<const TrainingState> state) {
-    if (good_ == nullptr || !watchdog_.suspicious()) good_ = std::move(state);
+    if (!reduced()) {
+      good_ = nullptr;
+    } else if (good_ == nullptr || !watchdog_.suspicious()) {
+      good_ = std::move(state);
+    }
   }
   // Whether one should be taken now, besides those of checkpoints.
   bool WantsGoodState(int64_t step) const;

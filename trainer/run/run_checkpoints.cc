@@ -13,6 +13,15 @@ namespace genesis {
 
 using training::v1::CheckpointWritten;
 
+namespace {
+
+void RequireWritten(const absl::Status& status) {
+  Require(status, absl::IsOutOfRange(status) ? training::v1::FAILURE_CAUSE_NON_FINITE
+                                             : training::v1::FAILURE_CAUSE_CHECKPOINT);
+}
+
+}  // namespace
+
 RunCheckpoints::RunCheckpoints(const training::v1::StartJob& start, RunObserver& observer)
     : start_(start),
       observer_(observer),
@@ -49,11 +58,6 @@ std::optional<TrainingState> RunCheckpoints::Resume(
 void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held_out_loss,
                           std::chrono::steady_clock::time_point since) {
   const int64_t step = state.position.step;
-  if (const std::string name = FirstNonFinite(state); !name.empty()) {
-    throw RunFailure{
-        training::v1::FAILURE_CAUSE_NON_FINITE,
-        absl::StrCat(name, " is not finite after step ", step, "; lower optimizer.learning_rate")};
-  }
   // Waits for the one before; after it nobody else holds what the callback writes to.
   Flush();
   CheckpointWritten written;
@@ -65,7 +69,11 @@ void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held
   if (held_out_loss) checkpoint.set_held_out_loss(*held_out_loss);
   written.set_stall_seconds(
       std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count());
-  const auto tell = [this, written](const WrittenCheckpoint& durable) mutable {
+  const auto tell = [this, written, copy = state.copy](const WrittenCheckpoint& durable) mutable {
+    // The update that waited for the copy is over: a copy is made before its file.
+    if (copy != nullptr) {
+      written.set_stall_seconds(written.stall_seconds() + copy->held_seconds());
+    }
     training::v1::Checkpoint& told = *written.mutable_checkpoint();
     told.set_id(durable.id);
     told.set_path(durable.path);
@@ -79,8 +87,8 @@ void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held
     written_ = written;
     observer_.OnCheckpoint(written);
   };
-  Require(writer_.Submit(state, {.job_id = start_.job_id(), .held_out_loss = held_out_loss}, tell),
-          training::v1::FAILURE_CAUSE_CHECKPOINT);
+  RequireWritten(
+      writer_.Submit(state, {.job_id = start_.job_id(), .held_out_loss = held_out_loss}, tell));
   saved_step_ = step;
 }
 
@@ -91,6 +99,6 @@ bool RunCheckpoints::Repeat(int64_t step) {
   return true;
 }
 
-void RunCheckpoints::Flush() { Require(writer_.Flush(), training::v1::FAILURE_CAUSE_CHECKPOINT); }
+void RunCheckpoints::Flush() { RequireWritten(writer_.Flush()); }
 
 }  // namespace genesis

@@ -30,8 +30,8 @@ class RunCheckpoints {
   std::optional<TrainingState> Resume(
       const std::function<absl::Status(const TrainingState&)>& take) const;
 
-  // Begins to write a state that was just taken; `held_out_loss` where its step was evaluated,
-  // `since` when training stopped for it.
+  // Begins to write a state that was just taken, and whose tensors may still be on their way;
+  // `held_out_loss` where its step was evaluated, `since` when training stopped for it.
   void Save(const TrainingState& state, std::optional<double> held_out_loss,
             std::chrono::steady_clock::time_point since);
   // Tells the observer of the checkpoint of this step once more; false when there is none.

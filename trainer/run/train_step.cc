@@ -50,6 +50,7 @@ void TrainStep::Run(int64_t step) {
     divisor = scale / (*options_.max_grad_norm / (unscaled_norm + kClipEpsilon)).clamp_max(1.0);
   }
 
+  AwaitCopy();
   parts_.optimizer.Step(gradients, LearningRate(), divisor, found_inf);
   parts_.weights.Publish();
   if (parts_.average != nullptr) parts_.average->Update(found_inf);

@@ -4,10 +4,13 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "c10/core/Event.h"
+#include "trainer/checkpoint/state_copy.h"
 #include "trainer/models/model.h"
 #include "trainer/optim/master_weights.h"
 #include "trainer/optim/optimizer.h"
@@ -71,6 +74,13 @@ class TrainStep {
   // The steps that were applied before the next one. Requires unread() == 0.
   void SetApplied(int64_t applied) { applied_ = applied; }
 
+  // The next update waits until this copy of what it changes is made. Requires that one before was
+  // awaited.
+  void WaitFor(std::shared_ptr<StateCopy> copy) { copy_ = std::move(copy); }
+  void AwaitCopy() {
+    if (copy_ != nullptr) std::exchange(copy_, nullptr)->HoldUpdate();
+  }
+
   // Makes step number `step`. Requires that fewer than two steps are unread.
   void Run(int64_t step);
 
@@ -108,6 +118,7 @@ class TrainStep {
   int next_slot_ = 0;
   int unread_ = 0;
   StepEvidence evidence_;
+  std::shared_ptr<StateCopy> copy_;
 };
 
 }  // namespace genesis

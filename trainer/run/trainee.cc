@@ -95,10 +95,6 @@ std::vector<at::Tensor> Tensors(const NamedTensors& named) {
   return tensors;
 }
 
-at::Tensor CopyToCpu(const at::Tensor& tensor) {
-  return tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
-}
-
 }  // namespace
 
 Trainee::Trainee(const training::v1::StartJob& start, const Dataset& dataset, at::Device device)
@@ -145,29 +141,40 @@ Investigation Trainee::InvestigateLast(int64_t step, double loss_scale) {
   return Investigate(Parts(), FormatOf(mode_), step_->evidence(), step, loss_scale);
 }
 
-TrainingState Trainee::TakeState(RunPosition position) const {
+TrainingState Trainee::TakeState(RunPosition position) {
+  TrainingState state = BeginState(std::move(position));
+  state.Complete();
+  return state;
+}
+
+TrainingState Trainee::BeginState(RunPosition position) {
   position.sampler = source_->position();
   position.seed = spec_.training().seed();
   position.mode = mode_;
   position.applied_steps = step_->applied();
+  step_->AwaitCopy();
   TrainingState state;
+  const auto copy = std::make_shared<StateCopy>();
   const NamedTensors parameters = model_->parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
-    state.model.emplace_back(parameters[i].first, CopyToCpu(weights_->masters()[i]));
+    state.model.emplace_back(parameters[i].first, copy->Add(weights_->masters()[i]));
     if (average_) {
-      state.ema.emplace_back(parameters[i].first, CopyToCpu(average_->average()[i]));
+      state.ema.emplace_back(parameters[i].first, copy->Add(average_->average()[i]));
     }
   }
   for (const auto& [name, tensor] : model_->buffers()) {
     // Those of a scripted module take the format of its parameters; checkpoints are in FP32.
     const bool wide = !tensor.is_floating_point() || tensor.scalar_type() == at::kDouble;
-    state.model.emplace_back(name, CopyToCpu(wide ? tensor : tensor.to(at::kFloat)));
+    const at::ScalarType type = wide ? tensor.scalar_type() : at::kFloat;
+    // At once: a forward pass may change them.
+    state.model.emplace_back(
+        name, tensor.detach().to(at::kCPU, type, /*non_blocking=*/false, /*copy=*/true));
   }
   state.tied = model_->tied();
   state.optimizer = optimizer_->state();
   state.optimizer.scheduled_learning_rate = schedule_.LearningRate(step_->applied());
   for (auto& entry : state.optimizer.parameters) {
-    for (auto& [name, tensor] : entry) tensor = CopyToCpu(tensor);
+    for (auto& [name, tensor] : entry) tensor = copy->Add(tensor);
   }
   if (scaler_) state.scaler = scaler_->state();
   state.rng_state = at::detail::getDefaultCPUGenerator().get_state();
@@ -176,6 +183,9 @@ TrainingState Trainee::TakeState(RunPosition position) const {
   }
   state.priorities = source_->priorities();
   state.position = position;
+  copy->Start();
+  step_->WaitFor(copy);
+  state.copy = copy;
   return state;
 }
 
@@ -231,6 +241,8 @@ absl::Status Trainee::CheckFits(const TrainingState& state) const {
 
 absl::Status Trainee::PutState(const TrainingState& state, PrecisionMode mode) {
   if (absl::Status status = CheckFits(state); !status.ok()) return status;
+  state.Complete();
+  step_->AwaitCopy();
   const torch::NoGradGuard no_grad;
   const std::map<std::string, at::Tensor> saved(state.model.begin(), state.model.end());
   const NamedTensors parameters = model_->parameters();

@@ -84,7 +84,9 @@ class Trainee {
   // A copy of everything on the CPU; waits for the device. `position` lacks the sampler's place,
   // the mode and the applied steps, which are filled in here. Policy and evaluation are the
   // caller's.
-  TrainingState TakeState(RunPosition position) const;
+  TrainingState TakeState(RunPosition position);
+  // The same, not yet complete: large tensors are copied while the next step runs.
+  TrainingState BeginState(RunPosition position);
 
   // INVALID_ARGUMENT, with nothing changed, when `state` is of another model. The next steps run in
   // `mode`, whatever the state was made in. Requires that every step has been read.

@@ -287,17 +287,17 @@ class Run {
     AbsorbAll();
     const Progress& progress = reporter_->progress();
     auto state = std::make_shared<TrainingState>(
-        trainee_->TakeState({.step = step_,
-                             .applied_steps = 0,
-                             .samples = progress.samples(),
-                             .skipped_steps = progress.skipped_steps(),
-                             .reduced_precision_steps = progress.reduced_precision_steps(),
-                             .scale_backoffs = progress.scale_backoffs(),
-                             .seconds = progress.seconds(),
-                             .sampler = {},
-                             .seed = 0,
-                             .loss = progress.loss(),
-                             .mode = trainee_->mode()}));
+        trainee_->BeginState({.step = step_,
+                              .applied_steps = 0,
+                              .samples = progress.samples(),
+                              .skipped_steps = progress.skipped_steps(),
+                              .reduced_precision_steps = progress.reduced_precision_steps(),
+                              .scale_backoffs = progress.scale_backoffs(),
+                              .seconds = progress.seconds(),
+                              .sampler = {},
+                              .seed = 0,
+                              .loss = progress.loss(),
+                              .mode = trainee_->mode()}));
     state->policy = guard_->policy();
     state->evaluation = evaluator_->state();
     return state;

@@ -1,0 +1,61 @@
+#include "trainer/checkpoint/state_copy.h"
+
+#include <sys/mman.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+
+namespace genesis {
+namespace {
+
+// Below a page nothing is gained.
+constexpr size_t kLeast = 4096;
+
+// New memory costs a fault for each page when it is first written; large pages make them fewer. A
+// kernel that has none goes on without.
+void AskForLargePages(const at::Tensor& tensor) {
+  constexpr uintptr_t kLarge = uintptr_t{2} << 20;
+  const auto begin = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+  const uintptr_t first = (begin + kLarge - 1) / kLarge * kLarge;
+  const uintptr_t end = (begin + tensor.nbytes()) / kLarge * kLarge;
+  if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
+}
+
+}  // namespace
+
+StateCopy::~StateCopy() {
+  if (thread_.joinable()) thread_.join();
+}
+
+at::Tensor StateCopy::Add(const at::Tensor& tensor) {
+  const at::Tensor from = tensor.detach();
+  if (!from.is_cpu() || from.nbytes() < kLeast || !from.is_non_overlapping_and_dense()) {
+    return from.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+  }
+  at::Tensor to = at::empty_strided(from.sizes(), from.strides(), from.options());
+  AskForLargePages(to);
+  parts_.emplace_back(from, to);
+  return to;
+}
+
+void StateCopy::Start() {
+  thread_ = std::thread([this] {
+    // Not copy_: it would start a second team of OpenMP's threads beside that of the step.
+    for (const auto& [from, to] : parts_) {
+      std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+    }
+    parts_.clear();
+    done_.Notify();
+  });
+}
+
+void StateCopy::HoldUpdate() {
+  const auto begin = std::chrono::steady_clock::now();
+  Wait();
+  held_seconds_.store(
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
+      std::memory_order_relaxed);
+}
+
+}  // namespace genesis
