@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""ratios.py REPORT.json...: adds the ratios of reports to docs/benchmarks/ratios.csv, a line each, with the commit
+that was measured. Ratios are kept and times are not: sides of one run share whatever the machine did meanwhile."""
+
+import csv
+import json
+import pathlib
+import subprocess
+import sys
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
+FILE = SOURCE / "docs" / "benchmarks" / "ratios.csv"
+COLUMNS = ["begin", "commit", "processor", "benchmark", "name", "ratio", "median", "low", "high", "count"]
+# What of a row is a ratio of two sides.
+RATIOS = ("ratio", "ours_is_faster_by", "ours_uses_less_processor_by", "speedup")
+
+
+def lines(report, commit):
+    for row in report["rows"]:
+        for name in RATIOS:
+            if isinstance(value := row.get(name), dict):
+                yield {"begin": report["begin"], "commit": commit, "processor": report["facts"]["processor"],
+                       "benchmark": report["benchmark"], "name": row["name"], "ratio": name,
+                       **{key: f"{value[key]:.4g}" for key in ("median", "low", "high", "count")}}
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    commit = subprocess.run(["git", "-C", SOURCE, "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
+                            check=True).stdout.strip()
+    fresh = not FILE.exists()
+    with open(FILE, "a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if fresh:
+            writer.writeheader()
+        for path in sys.argv[1:]:
+            writer.writerows(lines(json.loads(pathlib.Path(path).read_text()), commit))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""guard.py check|record HOT_PATHS FIGURES.json: counts what each path of hot_paths takes for one time, under valgrind,
+and holds it against the recorded figures, or records it.
+
+Counts, not times: they are the same on a busy machine. The program runs twice, and the difference of the two is
+what the further times took, without the start. What takes fewer than recorded is worth recording."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+# How often; enough that what happens seldom is in it.
+TIMES = {"step": (1000, 6000), "schedule": (10, 30), "get_job": (50, 250), "scrape": (5, 25)}
+# Another processor makes valgrind's machine choose other routines of the C library.
+MOST = {"instructions": 1.10, "allocations": 1.02}
+
+
+def of_valgrind(pattern, *command):
+    done = subprocess.run(["valgrind", *command], capture_output=True, text=True, timeout=600, check=False)
+    found = re.search(pattern, done.stderr)
+    if done.returncode != 0 or not found:
+        sys.exit(f"guard: {' '.join(map(str, command))}: exit {done.returncode}\n{done.stderr[-3000:]}")
+    return int(found.group(1).replace(",", ""))
+
+
+def counts(program, path, times):
+    return {
+        "instructions": of_valgrind(r"Collected : (\d+)", "--tool=callgrind", "--callgrind-out-file=/dev/null",
+                                    program, path, times),
+        "allocations": of_valgrind(r"total heap usage: ([\d,]+) allocs", "--tool=memcheck", "--leak-check=no",
+                                   "--undef-value-errors=no", program, path, times)}
+
+
+def measure(program):
+    found = {}
+    for path, (few, many) in TIMES.items():
+        less, more = counts(program, path, str(few)), counts(program, path, str(many))
+        found[path] = {what: round((more[what] - less[what]) / (many - few), 2) for what in less}
+    return found
+
+
+def check(found, recorded):
+    """What is worse than recorded, a line each."""
+    worse = []
+    for path, figures in found.items():
+        for what, value in figures.items():
+            known = recorded[path][what]
+            print(f"{path:10}{what:14}{value:12.2f}   recorded {known:12.2f}   ratio {value / max(known, 0.01):.3f}")
+            # A tenth of one, for what is seldom.
+            if value > known * MOST[what] + 0.1:
+                worse.append(f"{path} takes {value} {what} a time; recorded: {known}; accepted: {MOST[what]} times that")
+    return worse
+
+
+def main():
+    if len(sys.argv) != 4 or sys.argv[1] not in ("check", "record"):
+        sys.exit(__doc__)
+    program, file = sys.argv[2], pathlib.Path(sys.argv[3])
+    found = measure(program)
+    if sys.argv[1] == "record":
+        file.write_text(json.dumps(found, indent=2) + "\n")
+        return
+    worse = check(found, json.loads(file.read_text()))
+    if worse:
+        sys.exit("\n".join([*worse, "make it cheaper, or say in the commit what it is worth and record it: "
+                            "tests/guard/guard.py record"]))
+
+
+if __name__ == "__main__":
+    main()
