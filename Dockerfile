@@ -33,7 +33,7 @@ RUN apt-get update \
 COPY --from=build /opt/genesis /opt/genesis
 COPY --from=build /usr/local/bin /usr/local/bin
 COPY --from=build /usr/local/share /usr/local/share
-COPY deploy/container/entrypoint.sh deploy/container/health.sh /usr/local/lib/genesis/
+COPY deploy/container/entrypoint.sh deploy/container/health.sh deploy/container/worker.sh /usr/local/lib/genesis/
 ENV GENESIS_DATA_DIR=/data
 # By number, so that Kubernetes sees that it is not root.
 USER 10001:10001

@@ -19,7 +19,7 @@ import harness  # noqa: E402
 import secure  # noqa: E402
 
 KUBERNETES = DEPLOY / "kubernetes"
-OVERLAYS = ("base", "overlays/gpu", "overlays/canary", "overlays/re-enable")
+OVERLAYS = ("base", "overlays/gpu", "overlays/canary", "overlays/re-enable", "overlays/remote-workers")
 # The oldest that is promised, and the newest known.
 VERSIONS = ("1.29.0", "1.37.0")
 RESTRICTED_VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral",
@@ -49,10 +49,12 @@ class Manifests(unittest.TestCase):
     def setUpClass(cls):
         cls.built = {name: build(KUBERNETES / name) for name in OVERLAYS}
 
-    def deployments(self):
+    def deployments(self, containers=("genesisd",)):
+        """Of daemons, unless more is asked for."""
         for name, objects in self.built.items():
             for deployment in of_kind(objects, "Deployment").values():
-                yield f"{name} {deployment['metadata']['name']}", objects, deployment
+                if pod_of(deployment)["containers"][0]["name"] in containers:
+                    yield f"{name} {deployment['metadata']['name']}", objects, deployment
 
     def test_every_overlay_is_valid_by_the_strict_schema(self):
         for name, objects in self.built.items():
@@ -76,7 +78,7 @@ class Manifests(unittest.TestCase):
         namespace = of_kind(self.built["base"], "Namespace")["genesis"]
         labels = namespace["metadata"]["labels"]
         self.assertEqual(labels["pod-security.kubernetes.io/enforce"], "restricted")
-        for what, _, deployment in self.deployments():
+        for what, _, deployment in self.deployments(("genesisd", "genesis-worker")):
             pod = pod_of(deployment)
             with self.subTest(what):
                 for key in ("hostNetwork", "hostPID", "hostIPC"):
@@ -93,7 +95,7 @@ class Manifests(unittest.TestCase):
                     self.assertIs(own["allowPrivilegeEscalation"], False)
                     self.assertIs(own["readOnlyRootFilesystem"], True)
                     self.assertEqual(own["capabilities"], {"drop": ["ALL"]})
-                    self.assertTrue(all("hostPort" not in port for port in container["ports"]))
+                    self.assertTrue(all("hostPort" not in port for port in container.get("ports", [])))
 
     def test_names_that_refer_to_one_another_exist(self):
         secrets = {"genesis-tls", "genesis-tokens"}
@@ -127,15 +129,15 @@ class Manifests(unittest.TestCase):
                     self.assertTrue(selected(chosen, labels))
 
     def test_two_daemons_never_share_a_data_folder(self):
-        for name, objects in self.built.items():
-            claims = [volume["persistentVolumeClaim"]["claimName"]
-                      for deployment in of_kind(objects, "Deployment").values()
-                      for volume in pod_of(deployment)["volumes"]
-                      if "persistentVolumeClaim" in volume]
-            self.assertEqual(len(claims), len(set(claims)), name)
-            for deployment in of_kind(objects, "Deployment").values():
-                self.assertEqual(deployment["spec"]["strategy"], {"type": "Recreate"})
-                self.assertLessEqual(deployment["spec"]["replicas"], 1)
+        claims = {}
+        for what, _, deployment in self.deployments():
+            for volume in pod_of(deployment)["volumes"]:
+                if "persistentVolumeClaim" in volume:
+                    name = (what.split()[0], volume["persistentVolumeClaim"]["claimName"])
+                    self.assertNotIn(name, claims)
+                    claims[name] = what
+            self.assertEqual(deployment["spec"]["strategy"], {"type": "Recreate"})
+            self.assertLessEqual(deployment["spec"]["replicas"], 1)
 
     def test_a_pod_has_more_time_to_end_than_a_drain_takes(self):
         for what, objects, deployment in self.deployments():
@@ -209,6 +211,67 @@ class Manifests(unittest.TestCase):
                 self.assertTrue(selected(monitor["selector"]["matchLabels"],
                                          service["metadata"]["labels"]))
                 self.assertIn(endpoint["port"], [p["name"] for p in service["spec"]["ports"]])
+
+
+class RemoteWorkers(unittest.TestCase):
+    """The overlay whose workers are pods of their own."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.objects = build(KUBERNETES / "overlays" / "remote-workers")
+        deployments = of_kind(cls.objects, "Deployment")
+        cls.workers, cls.daemon = (deployments[name] for name in ("genesis-remote-workers",
+                                                                  "genesis-orchestrator"))
+
+    def test_workers_and_daemon_share_checkpoints_and_datasets_only(self):
+        def shared(deployment):
+            return {(mount["mountPath"], mount["subPath"])
+                    for mount in pod_of(deployment)["containers"][0]["volumeMounts"]
+                    if mount["name"] == "shared"}
+
+        self.assertEqual(shared(self.daemon), {("/data/checkpoints", "checkpoints"),
+                                               ("/data/datasets", "datasets")})
+        self.assertEqual(shared(self.workers), shared(self.daemon))
+        claim = of_kind(self.objects, "PersistentVolumeClaim")["genesis-shared"]
+        self.assertEqual(claim["spec"]["accessModes"], ["ReadWriteMany"])
+        claims = {volume["persistentVolumeClaim"]["claimName"]
+                  for volume in pod_of(self.workers)["volumes"] if "persistentVolumeClaim" in volume}
+        self.assertEqual(claims, {"genesis-shared"})
+
+    def test_the_daemon_lets_them_in_and_needs_no_device(self):
+        environment = {entry["name"]: entry["value"]
+                       for entry in pod_of(self.daemon)["containers"][0]["env"]}
+        self.assertEqual(environment, {"GENESIS_WORKERS_REMOTE": "true",
+                                       "GENESIS_WORKERS_DEVICES": "none"})
+
+    def test_the_network_lets_them_reach_their_daemon_and_nobody_reach_them(self):
+        labels = self.workers["spec"]["template"]["metadata"]["labels"]
+        policies = of_kind(self.objects, "NetworkPolicy")
+        entry = policies["genesis"]["spec"]["ingress"][0]
+        self.assertTrue(selected(entry["from"][0]["podSelector"]["matchLabels"], labels))
+        self.assertIn({"port": "grpc"}, entry["ports"])
+        own = policies["genesis-remote-workers"]["spec"]
+        self.assertTrue(selected(own["podSelector"]["matchLabels"], labels))
+        to = own["egress"][0]
+        self.assertTrue(selected(to["to"][0]["podSelector"]["matchLabels"],
+                                 self.daemon["spec"]["template"]["metadata"]["labels"]))
+        self.assertEqual(to["ports"], [{"port": "grpc"}])
+        self.assertFalse(any(selected(service["spec"]["selector"], labels)
+                             for service in of_kind(self.objects, "Service").values()))
+
+    def test_the_names_they_use_exist(self):
+        pod = pod_of(self.workers)
+        self.assertIn(pod["serviceAccountName"], of_kind(self.objects, "ServiceAccount"))
+        self.assertEqual({volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume},
+                         {"genesis-tls", "genesis-worker-token"})
+        readme = (KUBERNETES / "README.md").read_text()
+        self.assertIn("create secret generic genesis-worker-token --from-file=token", readme)
+        self.assertEqual({mount["name"] for mount in pod["containers"][0]["volumeMounts"]},
+                         {volume["name"] for volume in pod["volumes"]})
+        service, port = re.search(r"--daemon=([^.]+)\.genesis\.svc:(\d+)",
+                                  " ".join(pod["containers"][0]["args"])).groups()
+        ports = of_kind(self.objects, "Service")[service]["spec"]["ports"]
+        self.assertIn(int(port), [each["port"] for each in ports])
 
 
 class RollbackPlan(unittest.TestCase):
@@ -369,6 +432,42 @@ class Running(harness.DaemonTest):
         self.assertNotEqual(daemon.ctl(*options, "jobs", check=False).returncode, 0)
         token = secure.write_secret(self.root / "token", self.token)
         daemon.ctl(*options, "--token-file", str(token), "jobs")
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_a_worker_with_the_arguments_of_its_pod_trains_for_it(self):
+        objects = build(KUBERNETES / "overlays" / "remote-workers")
+        deployments = of_kind(objects, "Deployment")
+        token, line = secure.new_token("pod", "worker")
+        with open(self.root / "secrets" / "tokens", "a") as tokens:
+            tokens.write(line + "\n")
+        (self.root / "secrets" / "token").write_text(token + "\n")
+        self.secrets = of_kind(build(self.root / "secrets"), "Secret")
+        self.secrets["genesis-worker-token"] = {"data": {"token": base64.b64encode(
+            (token + "\n").encode())}}
+        values = self.environment()
+        values.update({entry["name"]: entry["value"] for entry in
+                       pod_of(deployments["genesis-orchestrator"])["containers"][0]["env"]})
+        self.mount("genesis-worker-token", self.root / "etc" / "genesis" / "worker")
+        daemon = self.start_in_pod(values)
+        script, *arguments = pod_of(deployments["genesis-remote-workers"])["containers"][0]["args"]
+        arguments = [word.replace("genesis-orchestrator.genesis.svc:50051", daemon.grpc)
+                     .replace("=/data/", f"={self.root}/").replace("=/etc/", f"={self.root}/etc/")
+                     for word in arguments]
+        worker = subprocess.Popen(
+            [DEPLOY / "container" / pathlib.Path(script).name, *arguments],
+            env={"PATH": f"{harness.BIN}:{os.environ['PATH']}", "ENABLE_FP16_TRAINING": "false"})
+        self.addCleanup(lambda: worker.poll() is None and worker.kill())
+        options = ["--tls-ca", str(self.root / "ca" / "ca.pem"), "--token-file",
+                   str(secure.write_secret(self.root / "token", self.token))]
+        job = self.root / "job.yaml"
+        # One after the other: the worker ends with its job, and the script starts the next.
+        for name in ("one", "two"):
+            job.write_text(json.dumps(harness.spec(max_steps=40)))
+            daemon.ctl(*options, "train", "-f", str(job), "--job-id", name)
+            harness.wait_for(name, lambda: daemon.ctl(*options, "job", name)["state"] ==
+                             "JOB_STATE_SUCCEEDED")
+        worker.terminate()
+        self.assertEqual(worker.wait(harness.LONG), 0)
         self.assertEqual(daemon.stop(), 0)
 
     def test_without_tls_and_tokens_it_refuses_to_listen(self):
