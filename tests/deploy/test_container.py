@@ -1,5 +1,5 @@
-"""The image and the Compose file. No container engine is needed: the steps of the Dockerfile's second
-stage are carried out in a folder with Debian 12, and what the image starts is started there."""
+"""The image and the Compose file. No container engine is needed: the steps of the Dockerfile are
+carried out in folders with Debian 12, and what the image starts is started there."""
 
 import json
 import os
@@ -15,36 +15,10 @@ import unittest
 
 import yaml
 
+from image_builder import build, is_left_out, namespaces, stages
 from tools import DEPLOY, LONG, SOURCE, TOOLS, run
 
 import harness  # noqa: E402
-
-DEBIAN = pathlib.Path(os.environ["GENESIS_DEBIAN"])
-TORCH = pathlib.Path(os.environ["GENESIS_TORCH"])
-LIBRARY = "/usr/local/lib/genesis"
-
-
-def stages():
-    """The Dockerfile as a list of stages, each a list of (instruction, arguments)."""
-    text = re.sub(r"^\s*#.*\n", "", (SOURCE / "Dockerfile").read_text(), flags=re.MULTILINE)
-    found = []
-    for line in re.sub(r"\\\n", " ", text).splitlines():
-        if not line.strip():
-            continue
-        instruction, _, arguments = line.strip().partition(" ")
-        if instruction == "FROM":
-            found.append([])
-        found[-1].append((instruction, arguments.strip()))
-    return found
-
-
-def value_of(stage, instruction):
-    return [arguments for name, arguments in stage if name == instruction][-1]
-
-
-def namespaces(*command):
-    """A command in mount and process namespaces of its own, so that nothing of it is left over."""
-    return ["unshare", "--mount", "--pid", "--fork", "--kill-child", *map(str, command)]
 
 
 class Files(unittest.TestCase):
@@ -58,27 +32,19 @@ class Files(unittest.TestCase):
         self.assertIn("DL3002", done.stdout)
 
     def test_the_image_is_described(self):
-        final = stages()[-1]
-        labels = dict(pair.split("=", 1)
-                      for _, text in final if _ == "LABEL" for pair in shlex.split(text))
+        final = dict(stages()[-1])
+        labels = dict(pair.split("=", 1) for pair in shlex.split(final["LABEL"]))
         version = re.search(r"project\(genesis VERSION ([0-9.]+)",
                             (SOURCE / "CMakeLists.txt").read_text()).group(1)
         self.assertEqual(labels["org.opencontainers.image.version"], version)
-        self.assertEqual(value_of(final, "STOPSIGNAL"), "SIGTERM")
-        self.assertEqual(value_of(final, "USER"), "10001:10001")
+        self.assertEqual(final["STOPSIGNAL"], "SIGTERM")
+        self.assertEqual(final["USER"], "10001:10001")
         self.assertIn("ARG CUDA=", (SOURCE / "Dockerfile").read_text())
 
-    def test_the_build_stage_names_what_exists(self):
-        first = stages()[0]
-        copied = [words for name, arguments in first if name == "COPY"
-                  for words in shlex.split(arguments)[:-1]]
-        for path in copied:
-            self.assertTrue((SOURCE / path).exists(), path)
-        setup = (DEPLOY / "setup.sh").read_text()
-        self.assertIn("--cuda)", setup)
-        presets = json.loads((SOURCE / "CMakePresets.json").read_text())
-        self.assertIn("release", {p["name"] for p in presets["configurePresets"]})
-        self.assertIn("release", {p["name"] for p in presets["buildPresets"]})
+    def test_what_is_built_here_stays_out_of_the_image(self):
+        for path in (".git", "build", "tests/deploy/__pycache__", "deploy/kubernetes/secrets"):
+            self.assertTrue(is_left_out(pathlib.Path(path)), path)
+        self.assertFalse(is_left_out(pathlib.Path("deploy/kubernetes")))
 
     def test_compose_meets_its_schema(self):
         run(TOOLS / "check-jsonschema", "--builtin-schema", "vendor.compose-spec",
@@ -193,6 +159,53 @@ class EntryPoint(unittest.TestCase):
         self.assertEqual((done.stdout, done.stderr), ("started\n", ""))
 
 
+class WorkerLoop(unittest.TestCase):
+    """worker.sh, with a genesis-worker that does as the test says."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="genesis-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.started = self.folder / "started"
+
+    def start(self, script):
+        program = self.folder / "genesis-worker"
+        program.write_text(f'#!/bin/sh\necho "$@" >> {self.started}\n{script}\n')
+        program.chmod(0o755)
+        process = subprocess.Popen([DEPLOY / "container" / "worker.sh", "--device", "cpu"],
+                                   env={"PATH": f"{self.folder}:/usr/bin:/bin"})
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        return process
+
+    def times(self):
+        return len(self.started.read_text().splitlines()) if self.started.exists() else 0
+
+    def test_it_starts_the_worker_again_with_its_arguments(self):
+        process = self.start("exit 0")
+        harness.wait_for("a third start", lambda: self.times() > 2)
+        process.terminate()
+        self.assertEqual(process.wait(LONG), 0)
+        self.assertEqual(set(self.started.read_text().splitlines()), {"--device cpu"})
+
+    def test_a_worker_that_failed_is_started_again(self):
+        process = self.start("exit 1")
+        harness.wait_for("a second start", lambda: self.times() > 1)
+        process.terminate()
+        self.assertEqual(process.wait(LONG), 0)
+
+    def test_an_unusable_flag_ends_it(self):
+        self.assertEqual(self.start("exit 2").wait(LONG), 2)
+        self.assertEqual(self.times(), 1)
+
+    def test_a_signal_waits_for_the_workers_checkpoint(self):
+        done = self.folder / "checkpointed"
+        process = self.start(f"trap 'sleep 0.5; touch {done}; exit 0' TERM; while :; do sleep 0.05; done")
+        harness.wait_for("the worker", lambda: self.times() == 1)
+        process.terminate()
+        self.assertEqual(process.wait(LONG), 0)
+        self.assertTrue(done.exists())
+        self.assertEqual(self.times(), 1)
+
+
 class Image(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -200,49 +213,8 @@ class Image(unittest.TestCase):
             raise AssertionError("a folder is made the root of a system: run this test as root")
         cls.work = pathlib.Path(tempfile.mkdtemp(prefix="genesis-image-"))
         cls.addClassCleanup(shutil.rmtree, cls.work, ignore_errors=True)
-        cls.root = cls.work / "root"
-        cls.root.mkdir()
-        run("tar", "-C", cls.root, "-xf", DEBIAN)
-        shutil.copy("/etc/resolv.conf", cls.root / "etc" / "resolv.conf")
-        # LibTorch of the build stage is bound to where the worker of this build looks for it.
-        cls.torch = cls.root / TORCH.relative_to("/")
-        cls.torch.mkdir(parents=True)
-        for folder in list(cls.torch.parents)[:len(TORCH.parts) - 2]:
-            folder.chmod(0o755)
-        cls.environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-        cls.final = stages()[-1]
-        for instruction, arguments in cls.final:
-            cls.carry_out(instruction, arguments)
-
-    @classmethod
-    def carry_out(cls, instruction, arguments):
-        """One step of the second stage, as a builder of images does it."""
-        if instruction == "RUN":
-            environment = [f"{name}={value}" for name, value in cls.environment.items()]
-            run(*namespaces("sh", "-c", f"mount -t proc proc {cls.root}/proc && exec \"$@\"", "sh",
-                            "chroot", cls.root, "env", "-i", *environment, "/bin/sh", "-c",
-                            arguments))
-        elif instruction == "COPY":
-            words = shlex.split(arguments)
-            cls.copy(words[1:] if words[0].startswith("--from") else words,
-                     words[0] == "--from=build")
-        elif instruction == "ENV":
-            cls.environment.update(pair.split("=", 1) for pair in shlex.split(arguments))
-
-    @classmethod
-    def copy(cls, words, from_build):
-        *sources, target = words
-        destination = cls.root / target.lstrip("/")
-        destination.mkdir(parents=True, exist_ok=True)
-        if from_build:
-            # What the first stage makes: this build's programs; LibTorch is bound in place.
-            if target == "/usr/local/bin":
-                for name in ("genesisd", "genesis-worker", "genesisctl"):
-                    shutil.copy(harness.BIN / name, destination / name)
-            return
-        for source in sources:
-            shutil.copy(SOURCE / source, destination)
-
+        cls.image = build(cls.work)
+        cls.root = cls.image.root
     def setUp(self):
         # The volume: as an engine makes it, owned by whom the image's folder belongs to.
         self.data = self.root / "data"
@@ -254,8 +226,8 @@ class Image(unittest.TestCase):
 
     def inside(self, *command, **environment):
         """The command line that runs `command` as a container's first process."""
-        values = {**self.environment, **environment}
-        user, group = value_of(self.final, "USER").split(":")
+        values = {**self.image.environment, **environment}
+        user, group = self.image.value_of("USER").split(":")
         # As the manifests and the Compose file confine it: nothing but volume and /tmp can be
         # written, and there is no capability and no way to a new one.
         script = f"""set -e
@@ -265,7 +237,6 @@ mount --bind {self.data} data
 mount -t tmpfs tmpfs tmp
 mount -t proc proc proc
 mount --bind /dev dev
-mount --bind {TORCH} {self.torch.relative_to(self.root)}
 mount -o remount,ro,bind {self.root}
 exec "$@"
 """
@@ -276,8 +247,8 @@ exec "$@"
 
     def start(self, **environment):
         """Starts what the image starts; the outer process."""
-        entry = json.loads(value_of(self.final, "ENTRYPOINT"))
-        command = json.loads(value_of(self.final, "CMD"))
+        entry = json.loads(self.image.value_of("ENTRYPOINT"))
+        command = json.loads(self.image.value_of("CMD"))
         (self.data / "run" / "endpoints").unlink(missing_ok=True)
         output = open(self.work / "output", "wb")
         self.addCleanup(output.close)
@@ -308,7 +279,7 @@ exec "$@"
         return outer.wait(LONG)
 
     def health(self):
-        command = json.loads(value_of(self.final, "HEALTHCHECK").split("CMD", 1)[1])
+        command = json.loads(self.image.value_of("HEALTHCHECK").split("CMD", 1)[1])
         return run(*self.inside(*command), check=False)
 
     def ctl(self, *arguments):
