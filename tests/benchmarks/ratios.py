@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""ratios.py REPORT.json...: adds the ratios of reports to docs/benchmarks/ratios.csv, a line each, with the commit
-that was measured. Ratios are kept and times are not: sides of one run share whatever the machine did meanwhile."""
+"""ratios.py COMMIT REPORT.json...: adds the ratios of reports to docs/benchmarks/ratios.csv, a line each, with the
+commit whose programs were measured. Ratios are kept and times are not: sides of one run share whatever the machine did meanwhile."""
 
 import csv
 import json
@@ -25,16 +25,16 @@ def lines(report, commit):
 
 
 def main():
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 3:
         sys.exit(__doc__)
-    commit = subprocess.run(["git", "-C", SOURCE, "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
-                            check=True).stdout.strip()
+    commit = subprocess.run(["git", "-C", SOURCE, "rev-parse", "--short", sys.argv[1]], capture_output=True,
+                            text=True, check=True).stdout.strip()
     fresh = not FILE.exists()
     with open(FILE, "a", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         if fresh:
             writer.writeheader()
-        for path in sys.argv[1:]:
+        for path in sys.argv[2:]:
             writer.writerows(lines(json.loads(pathlib.Path(path).read_text()), commit))
 
 

@@ -55,8 +55,9 @@ class Training:
         hidden, batch = (size, 128) if self.kind == "model" else (256, size)
         cores = sorted(os.sched_getaffinity(0))
         if size not in self.steps:
-            seconds, _ = sides.WorkerRun(self.folder, job(hidden, batch, 20), cores).per_step(10)
-            self.steps[size] = int(min(max(SECONDS / seconds, 20), 4000))
+            trial = job(hidden, batch, 10**6)
+            trial["training"]["time_limit_seconds"] = SECONDS
+            self.steps[size] = max(12, sides.WorkerRun(self.folder, trial, cores).records[-1]["step"])
         steps = self.steps[size]
         seconds, used = sides.WorkerRun(self.folder, job(hidden, batch, steps), cores).per_step(steps // 4)
         return {"step_ms": 1e3 * seconds, "processor_ms": 1e3 * used, "samples_per_second": batch / seconds}

@@ -9,8 +9,10 @@
 namespace genesis {
 namespace {
 
-// What one thread does in about 2 ms; below it, waking a second one costs more than it brings.
-constexpr int64_t kOperationsPerThread = 150'000'000;
+// Below it, waking a second thread, some hundred times a step, costs more than it brings: a world
+// model of 0.7 GFLOP took 1.3 to 2 times as long with two threads as with one, of 2.7 GFLOP as long
+// (docs/performance.md).
+constexpr int64_t kOperationsPerThread = 1'000'000'000;
 
 }  // namespace
 
