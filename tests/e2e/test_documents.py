@@ -15,10 +15,21 @@ import harness
 
 DOCS = harness.SOURCE / "docs"
 # Pages whose blocks are run.
-RUN = ("user_guide.md", "security.md", "remote_workers.md")
-# What a block may want that is not here: a GPU, a daemon installed as a service, one beyond loopback.
-NEEDS = {"gpu", "service", "tls"}
+RUN = ("user_guide.md", "security.md", "remote_workers.md", "history.md", "http_api.md")
+# What those that tell of a daemon at work begin with. A request that is refused fails them.
+AT_WORK = """curl() { command curl --fail-with-body --silent --show-error "$@"; echo; }
+mkdir -p genesis-data/datasets && cp examples/trajectories/pendulum.npz genesis-data/datasets
+genesisd --data-dir genesis-data 2> genesisd.log &
+until command curl -fsS http://127.0.0.1:8080/readyz; do sleep 0.2; done
+genesisctl train -f examples/pendulum.yaml --job-id run-1 && genesisctl watch run-1
+"""
+# What a block may want that is not here: a GPU, a daemon installed as a service, one beyond loopback; or what has a
+# test of its own: the bundle, a compiler for steps, a build, all tests.
+NEEDS = {"gpu", "service", "tls", "bundle", "torch", "build", "hours"}
 BLOCK = re.compile(r"^```sh(?: needs-([a-z]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PLAIN = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"(?:\./|bin/|tests/|deploy/|genesis(?:d|ctl|-worker|-rollback)\b|apt-get |cmake |curl |echo |kubectl |"
+                     r"python3? |sha256sum |sqlite3 |systemctl |tar )")
 
 
 def blocks(page):
@@ -26,9 +37,10 @@ def blocks(page):
 
 
 class Documents(unittest.TestCase):
-    def run_page(self, page):
+    def run_page(self, page, before=""):
         script = "\n".join(text for need, text in blocks(page) if not need)
         self.assertTrue(script, page)
+        script = before + script
         with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
             shutil.copytree(harness.SOURCE / "examples", pathlib.Path(folder) / "examples")
             # Whatever still runs at the end is ended.
@@ -53,10 +65,25 @@ class Documents(unittest.TestCase):
     def test_the_commands_of_the_security_page(self):
         self.assertIn("sha256:", self.run_page("security.md"))
 
+    def test_the_page_of_remote_workers(self):
+        self.assertIn("sha256:", self.run_page("remote_workers.md"))
+
+    def test_the_history_page(self):
+        self.assertIn("run-1", self.run_page("history.md", AT_WORK))
+
+    def test_the_page_of_http(self):
+        output = self.run_page("http_api.md", AT_WORK)
+        self.assertIn('"job_id":"run-2"', output.replace(" ", "").replace('"id":', '"job_id":'))
+        self.assertIn("JOB_STATE_CANCELLED", output)
+
     def test_every_block_is_run_or_says_what_it_needs(self):
+        called = re.findall(r'run_page\("([^"]+)"', pathlib.Path(__file__).read_text())
+        self.assertEqual(sorted(called), sorted(RUN))
         for page in sorted(each.name for each in DOCS.glob("*.md")):
             for need, text in blocks(page):
                 self.assertTrue(need in NEEDS if need else page in RUN, f"{page}: {text}")
+            for kind, text in PLAIN.findall((DOCS / page).read_text()):
+                self.assertFalse(not kind and COMMAND.match(text), f"{page}: a command that is not marked:\n{text}")
 
     def test_troubleshooting_has_every_cause_and_exit_code(self):
         page = (DOCS / "troubleshooting.md").read_text()
