@@ -3,12 +3,7 @@
 
 canary() {
   case ${1-} in
-    start | promote | abort)
-      if [ "$TARGET" = compose ]; then
-        unusable "canary $1 needs a second service, which a Compose project has not; accepted targets: systemd, kubernetes"
-      fi
-      "canary_$1"
-      ;;
+    start | promote | abort) "canary_$1" ;;
     compare) canary_compare ;;
     *) unusable "canary action \"${1-}\"; accepted: start, compare, promote, abort" ;;
   esac

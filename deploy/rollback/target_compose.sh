@@ -1,6 +1,9 @@
 # Service genesis-orchestrator of a docker-compose project.
 # shellcheck shell=bash disable=SC2034  # Read by the procedures.
 
+# shellcheck source=deploy/rollback/canary_of_host.sh
+source "$PARTS/canary_of_host.sh"
+
 SERVICE=genesis-orchestrator
 DEFAULT_HTTP=http://127.0.0.1:8080
 DEFAULT_SERVER=127.0.0.1:50051

@@ -615,9 +615,20 @@ class Compose(Faked):
         self.assertIn("ok      /metrics genesis_reduced_precision_enabled: 1", self.rollback(
             "re-enable", "--yes", "--history", str(good), "--now", NOW))
 
-    def test_a_canary_is_refused(self):
-        self.assertIn("canary start needs a second service",
-                      self.rollback("canary", "start", "--yes", code=2))
+    def test_canary(self):
+        def series():
+            return subprocess.run(["curl", "-fsS", f"http://127.0.0.1:{self.ports['http']}/metrics"], capture_output=True, text=True,
+                                  timeout=LONG, check=True).stdout
+
+        self.assertIn("SUCCEEDED in FP32", self.rollback("canary", "start", "--yes"))
+        self.assertIn('genesis_reduced_precision_enabled{deployment="canary"} 0', series())
+        self.rollback("canary", "abort", "--yes")
+        self.assertIn('genesis_reduced_precision_enabled{deployment="stable"} 1', series())
+        self.rollback("canary", "start", "--yes", "--no-probe")
+        self.rollback("canary", "promote", "--yes")
+        self.assertIn('genesis_reduced_precision_enabled{deployment="stable"} 0', series())
+        self.assertEqual(self.environment_file.read_text().splitlines()[-2:],
+                         ["ENABLE_FP16_TRAINING=false", "GENESIS_DEPLOYMENT=stable"])
 
     def test_a_dry_run_changes_nothing(self):
         before = self.environment_file.read_text()

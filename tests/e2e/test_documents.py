@@ -23,9 +23,9 @@ genesisd --data-dir genesis-data 2> genesisd.log &
 until command curl -fsS http://127.0.0.1:8080/readyz; do sleep 0.2; done
 genesisctl train -f examples/pendulum.yaml --job-id run-1 && genesisctl watch run-1
 """
-# What a block may want that is not here: a GPU, a daemon installed as a service, one beyond loopback; or what has a
-# test of its own: the bundle, a compiler for steps, a build, all tests.
-NEEDS = {"gpu", "service", "tls", "bundle", "torch", "build", "hours"}
+# What a block may want that is not here: a GPU, a daemon installed as a service, one beyond loopback, other hosts with a
+# Prometheus; or what has a test of its own: the bundle, a compiler for steps, a build, all tests.
+NEEDS = {"gpu", "service", "tls", "fleet", "bundle", "torch", "build", "hours"}
 BLOCK = re.compile(r"^```sh(?: needs-([a-z]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PLAIN = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(?:\./|bin/|tests/|deploy/|genesis(?:d|ctl|-worker|-rollback)\b|apt-get |cmake |curl |echo |kubectl |"
