@@ -41,6 +41,18 @@ class Files(unittest.TestCase):
         self.assertEqual(final["USER"], "10001:10001")
         self.assertIn("ARG CUDA=", (SOURCE / "Dockerfile").read_text())
 
+    def test_the_build_stage_names_what_exists(self):
+        first = stages()[0]
+        copied = [words for name, arguments in first if name == "COPY"
+                  for words in shlex.split(arguments)[:-1]]
+        for path in copied:
+            self.assertTrue((SOURCE / path).exists(), path)
+        setup = (DEPLOY / "setup.sh").read_text()
+        self.assertIn("--cuda)", setup)
+        presets = json.loads((SOURCE / "CMakePresets.json").read_text())
+        self.assertIn("release", {p["name"] for p in presets["configurePresets"]})
+        self.assertIn("release", {p["name"] for p in presets["buildPresets"]})
+
     def test_what_is_built_here_stays_out_of_the_image(self):
         for path in (".git", "build", "tests/deploy/__pycache__", "deploy/kubernetes/secrets"):
             self.assertTrue(is_left_out(pathlib.Path(path)), path)

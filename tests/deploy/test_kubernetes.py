@@ -56,6 +56,10 @@ class Manifests(unittest.TestCase):
                 if pod_of(deployment)["containers"][0]["name"] in containers:
                     yield f"{name} {deployment['metadata']['name']}", objects, deployment
 
+    def config_maps(self, objects):
+        """Of an overlay, or what base has made before where the overlay leaves it as it is."""
+        return of_kind(objects, "ConfigMap") or of_kind(self.built["base"], "ConfigMap")
+
     def test_every_overlay_is_valid_by_the_strict_schema(self):
         for name, objects in self.built.items():
             with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
@@ -105,8 +109,7 @@ class Manifests(unittest.TestCase):
             with self.subTest(what):
                 self.assertIn(pod["serviceAccountName"], of_kind(objects, "ServiceAccount"))
                 for source in container["envFrom"]:
-                    # The canary leaves the one that base made as it is.
-                    self.assertIn(source["configMapRef"]["name"], of_kind(self.built["base"], "ConfigMap"))
+                    self.assertIn(source["configMapRef"]["name"], self.config_maps(objects))
                 for volume in pod["volumes"]:
                     if claim := volume.get("persistentVolumeClaim"):
                         self.assertIn(claim["claimName"],
@@ -141,8 +144,8 @@ class Manifests(unittest.TestCase):
             self.assertLessEqual(deployment["spec"]["replicas"], 1)
 
     def test_a_pod_has_more_time_to_end_than_a_drain_takes(self):
-        for what, _, deployment in self.deployments():
-            config = of_kind(self.built["base"], "ConfigMap")["genesis-config"]["data"]
+        for what, objects, deployment in self.deployments():
+            config = self.config_maps(objects)["genesis-config"]["data"]
             drain = float(config["GENESIS_DRAIN_TIMEOUT_SECONDS"])
             self.assertGreaterEqual(pod_of(deployment)["terminationGracePeriodSeconds"], drain + 10,
                                     what)
@@ -157,8 +160,8 @@ class Manifests(unittest.TestCase):
     def test_the_environment_is_made_of_settings_that_exist(self):
         known = set(re.findall(r"`((?:GENESIS|FP16|ENABLE|FEATURE)_[A-Z0-9_]+)`",
                                (SOURCE / "docs" / "reference.md").read_text()))
-        for what, _, deployment in self.deployments():
-            config = of_kind(self.built["base"], "ConfigMap")["genesis-config"]["data"]
+        for what, objects, deployment in self.deployments():
+            config = self.config_maps(objects)["genesis-config"]["data"]
             own = {entry["name"] for entry in pod_of(deployment)["containers"][0].get("env", [])}
             self.assertLessEqual(set(config) | own, known, what)
         self.assertEqual(config["ENABLE_FP16_TRAINING"], "false")

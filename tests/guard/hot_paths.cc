@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <string>
@@ -21,6 +20,7 @@
 #include "server/jobs/job_manager.h"
 #include "server/jobs/scheduler.h"
 #include "server/workers/worker_pool.h"
+#include "tests/temp_dir.h"
 #include "trainer/run/event_sender.h"
 #include "trainer/run/step_reporter.h"
 
@@ -90,28 +90,8 @@ void Schedule(int times) {
   }
 }
 
-// A folder that is gone with the program.
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "genesis-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) Die("no temporary folder can be made");
-    path_ = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 void GetJob(int times) {
-  const Folder folder;
+  const TempDir folder;
   absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open(folder.path());
   if (!store.ok()) Die(store.status().ToString());
   {
