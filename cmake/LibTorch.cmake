@@ -40,3 +40,13 @@ target_link_libraries(genesis_torch INTERFACE ${_torch_cpu} ${_c10})
 # As the library itself was built: some of its classes (at::RecordFunction) have other members without it.
 target_compile_definitions(genesis_torch INTERFACE NDEBUG)
 target_link_options(genesis_torch INTERFACE -Wl,-rpath,${GENESIS_LIBTORCH}/lib)
+
+# For the plug-in alone (trainer/cuda), which finds the libraries loaded.
+find_path(GENESIS_CUDA_INCLUDE cuda_runtime_api.h
+          PATHS ${GENESIS_LIBTORCH}/../nvidia/cu13/include /usr/local/cuda/include NO_DEFAULT_PATH)
+if(EXISTS ${GENESIS_LIBTORCH}/lib/libtorch_cuda.so AND GENESIS_CUDA_INCLUDE)
+  add_library(genesis_torch_cuda INTERFACE)
+  target_include_directories(genesis_torch_cuda SYSTEM INTERFACE
+    ${_torch_include} ${GENESIS_LIBTORCH}/include/torch/csrc/api/include ${GENESIS_CUDA_INCLUDE})
+  target_compile_definitions(genesis_torch_cuda INTERFACE NDEBUG)
+endif()

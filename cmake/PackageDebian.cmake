@@ -39,7 +39,9 @@ run_for_package(COMMAND ${_page} ${CPACK_GENESIS_PROGRAMS}/genesis-worker 1 "tra
 run_for_package(COMMAND ${_page} ${CPACK_GENESIS_SOURCE}/deploy/rollback.sh 8
                 "take a training service back to FP32" INTO ${_man}/man8/genesis-rollback.8)
 # What is not a target of the install is not stripped by CPack.
-run_for_package(COMMAND strip --strip-unneeded usr/bin/genesisd usr/bin/genesisctl usr/lib/genesis/genesis-worker)
+file(GLOB _plugins RELATIVE ${_stage} ${_stage}/usr/lib/genesis/*.so)
+run_for_package(COMMAND strip --strip-unneeded usr/bin/genesisd usr/bin/genesisctl
+                usr/lib/genesis/genesis-worker ${_plugins})
 
 file(GLOB _pages ${_man}/man*/*.[18])
 run_for_package(COMMAND gzip -9nf ${_pages})

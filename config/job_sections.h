@@ -19,7 +19,7 @@ void CheckModel(const training::v1::JobSpec& spec, Faults& faults);
 void FillDataset(training::v1::JobSpec& spec);
 void CheckDataset(const training::v1::JobSpec& spec, Faults& faults);
 
-// training, evaluation, optimizer and checkpoint. After FillModel.
+// training, evaluation, optimizer, checkpoint and trace. After FillModel.
 void FillTraining(training::v1::JobSpec& spec);
 void CheckTraining(const training::v1::JobSpec& spec, Faults& faults);
 

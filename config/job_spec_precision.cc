@@ -171,6 +171,9 @@ void FillPrecision(JobSpec& spec, const LossScaleSettings& loss_scale) {
   }
   if (precision.max_promotions() == 0) precision.set_max_promotions(1);
   if (precision.calibration_steps() == 0) precision.set_calibration_steps(12);
+  if (precision.tf32() == training::v1::TF32_UNSPECIFIED) {
+    precision.set_tf32(training::v1::TF32_OFF);
+  }
   training::v1::WatchdogSpec& watchdog = *precision.mutable_watchdog();
   const auto fill = [](training::v1::WatchdogRule& rule, training::v1::WatchdogAction action,
                        double threshold, int window) {

@@ -11,6 +11,8 @@ using training::v1::TrainingSpec;
 namespace {
 
 constexpr char kPositive[] = "a finite number > 0";
+// A step is some thousand events, and all of a trace are held in memory.
+constexpr int64_t kMostTracedSteps = 100;
 
 void CheckLength(const TrainingSpec& training, Faults& faults) {
   if (training.max_steps() != 0 && training.epochs() != 0) {
@@ -62,6 +64,24 @@ void CheckEvaluation(const JobSpec& spec, Faults& faults) {
   needs("evaluation.patience", evaluation.patience());
   needs("training.target_loss", spec.training().target_loss());
   needs("checkpoint.keep_best", spec.checkpoint().keep_best());
+}
+
+void CheckTrace(const JobSpec& spec, Faults& faults) {
+  const training::v1::TraceSpec& trace = spec.trace();
+  faults.CheckWhole("trace.at_step", trace.at_step(), 1, kMaxInt64);
+  faults.CheckWhole("trace.steps", trace.steps(), 1, kMostTracedSteps);
+  if (trace.at_step() == 0 && trace.steps() != 0) {
+    faults.Add(
+        "trace.at_step", "",
+        absl::StrCat("trace.steps ", trace.steps(),
+                     " needs the first step that is traced; give trace.at_step (1 or more)"));
+  }
+  const int64_t steps = spec.training().max_steps();
+  if (steps > 0 && trace.at_step() > steps) {
+    faults.Add("trace.at_step", "",
+               absl::StrCat(trace.at_step(), " conflicts with training.max_steps ", steps,
+                            "; the trace has to begin before the job ends"));
+  }
 }
 
 // A setting of one optimizer beside another one is a mistake in one of two places.
@@ -144,6 +164,7 @@ void FillTraining(JobSpec& spec) {
   if (training.gradient_accumulation_steps() == 0) training.set_gradient_accumulation_steps(1);
   if (training.max_grad_norm() == 0) training.set_max_grad_norm(1.0);
   FillOptimizer(*spec.mutable_optimizer());
+  if (spec.trace().at_step() != 0 && spec.trace().steps() == 0) spec.mutable_trace()->set_steps(3);
   training::v1::CheckpointSpec& checkpoint = *spec.mutable_checkpoint();
   if (checkpoint.keep_last() == 0) checkpoint.set_keep_last(3);
   if (checkpoint.keep_best() == 0) {
@@ -156,6 +177,7 @@ void CheckTraining(const JobSpec& spec, Faults& faults) {
   CheckEvaluation(spec, faults);
   CheckOptimizer(spec.optimizer(), faults);
   CheckSchedule(spec, faults);
+  CheckTrace(spec, faults);
   const training::v1::CheckpointSpec& checkpoint = spec.checkpoint();
   faults.CheckWhole("checkpoint.every_steps", checkpoint.every_steps(), 0, kMaxInt64);
   faults.CheckWhole("checkpoint.keep_last", checkpoint.keep_last(), 1, 1000);

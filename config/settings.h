@@ -46,6 +46,7 @@ struct Settings {
   int worker_start_timeout_s = 120;                    // workers.start_timeout_seconds
   std::vector<std::string> worker_devices = {"auto"};  // workers.devices.
   bool remote_workers = false;                         // workers.remote.
+  bool cuda_graphs = false;                            // workers.cuda_graphs.
   int worker_reattach_timeout_s = 30;                  // workers.reattach_timeout_seconds.
   int quarantine_failures = 3;                         // workers.quarantine_failures.
   int quarantine_s = 600;                              // workers.quarantine_seconds.

@@ -56,6 +56,13 @@ std::vector<SettingRow> WorkerRows() {
        "role worker. They need checkpoints.dir and datasets.root at the same paths.",
        [](Text t, Settings& s) { return SetBool(t, s.remote_workers); },
        [](const Settings& s) -> std::string { return s.remote_workers ? "true" : "false"; }},
+      {"workers.cuda_graphs", "GENESIS_WORKERS_CUDA_GRAPHS", "false", false, "",
+       "exactly true or false",
+       "true lets jobs on CUDA devices record a step once and repeat the recording, where the step "
+       "allows it: the processor no longer launches each operation. Job.precision.execution says "
+       "which it is.",
+       [](Text t, Settings& s) { return SetBool(t, s.cuda_graphs); },
+       [](const Settings& s) -> std::string { return s.cuda_graphs ? "true" : "false"; }},
       {"workers.reattach_timeout_seconds", "GENESIS_WORKERS_REATTACH_TIMEOUT_SECONDS", "30", false,
        "seconds", "1 to 3600",
        "Time that a worker has to come back after genesisd was restarted or its stream broke; "

@@ -169,6 +169,7 @@ std::optional<StartFailure> Daemon::StartJobs() {
       JobManager::Options{settings_.datasets_root,
                           settings_.checkpoints_dir,
                           settings_.compiled_dir(),
+                          settings_.cuda_graphs,
                           settings_.queue_max_jobs,
                           settings_.preemption,
                           settings_.gate,

@@ -1,6 +1,7 @@
 // genesis-worker: trains one job, for a daemon or by itself.
 
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -13,9 +14,9 @@
 #include "trainer/run/checkpoint_tools.h"
 #include "trainer/run/daemon_link.h"
 #include "trainer/run/device.h"
+#include "trainer/run/idle_threads.h"
 #include "trainer/run/local_run.h"
 #include "trainer/run/termination.h"
-#include "trainer/run/threads.h"
 
 namespace {
 
@@ -35,6 +36,7 @@ With --spec:
   --telemetry FILE       write one line of JSON per step: step, loss, grad_norm, loss_scale,
                          learning_rate, mode, skipped, samples
   --compiled-dir DIR     run the compiled step that genesisctl compile put there, if it fits
+  --cuda-graphs          on CUDA, record a step once and repeat the recording, where it can be
   --emulate-fp16         run FP16 modes on a CPU, 20 to 140 times slower than FP32, to rehearse
 
 With --describe-step:
@@ -79,6 +81,20 @@ int Usage(const std::string& fault) {
   return genesis::ToInt(genesis::ExitCode::kUsage);
 }
 
+// The flag without a value of that name, or null.
+bool* Switch(const std::string& name, Flags& flags) {
+  const std::pair<const char*, bool*> switches[] = {{"--help", &flags.help},
+                                                    {"--version", &flags.version},
+                                                    {"--describe-device", &flags.describe_device},
+                                                    {"--average", &flags.average},
+                                                    {"--cuda-graphs", &flags.local.cuda_graphs},
+                                                    {"--emulate-fp16", &flags.local.emulate_fp16}};
+  for (const auto& [known, value] : switches) {
+    if (name == known) return value;
+  }
+  return nullptr;
+}
+
 // "" or what is wrong. A value is the next argument, or follows '='.
 std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) {
   std::string threads;
@@ -104,16 +120,8 @@ std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) 
   for (size_t i = 0; i < arguments.size(); ++i) {
     const size_t equals = arguments[i].find('=');
     const std::string name = arguments[i].substr(0, equals);
-    if (name == "--help" || name == "--version") {
-      (name == "--help" ? flags.help : flags.version) = true;
-      continue;
-    }
-    if (name == "--describe-device") {
-      flags.describe_device = true;
-      continue;
-    }
-    if (name == "--emulate-fp16" || name == "--average") {
-      (name == "--average" ? flags.average : flags.local.emulate_fp16) = true;
+    if (bool* const on = Switch(name, flags); on != nullptr) {
+      *on = true;
       continue;
     }
     const auto* const flag = std::find_if(std::begin(valued), std::end(valued),
@@ -164,10 +172,12 @@ int main(int argc, char** argv) {
                  "checkpoints.dir");
   }
 
-  genesis::RestartWithPassiveWaiting(argv);
+  genesis::IdleThreads::RestartWithSettings(argv);
   std::string note;
   const genesis::training::v1::DeviceInfo device = genesis::DetectDevice(flags.device, &note);
   if (!note.empty()) std::cerr << note << std::endl;
+  // Else PyTorch's profiler reports the missing GPU as an error.
+  if (!device.cuda()) setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
   if (flags.describe_device) {
     std::cout << genesis::DescribeDevice(device);
     return genesis::ToInt(genesis::ExitCode::kOk);

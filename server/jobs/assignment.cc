@@ -125,6 +125,7 @@ void JobManager::Assign(const std::string& job_id, const WorkerPool::Lease& leas
   *start.mutable_baseline() = table_.BaselineOf(WorkloadKey(job->spec()));
   start.set_checkpoint_dir(options_.checkpoints_dir);
   start.set_compiled_dir(options_.compiled_dir);
+  start.set_cuda_graphs(options_.cuda_graphs);
   const std::vector<training::v1::Checkpoint> checkpoints = table_.CheckpointsOf(job_id);
   for (auto it = checkpoints.rbegin(); it != checkpoints.rend(); ++it) {
     start.add_resume_from(it->path());

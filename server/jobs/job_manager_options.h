@@ -17,6 +17,7 @@ struct JobManagerOptions {
   std::string datasets_root;
   std::string checkpoints_dir;
   std::string compiled_dir = {};  // Of compiled steps; need not exist.
+  bool cuda_graphs = false;
   int queue_max_jobs = 1000;
   bool preemption = true;
   PrecisionGate gate;

@@ -83,6 +83,7 @@ TEST(JobFilePageTest, NamesEveryKeyAndShowsItsDefault) {
   defaults.mutable_checkpoint()->clear_keep_best();
   defaults.clear_max_restarts();
   defaults.clear_scheduling();
+  defaults.mutable_trace()->clear_steps();
   EXPECT_TRUE(MessageDifferencer::Equals(shown, WithDefaults(defaults, LossScaleSettings())));
 }
 

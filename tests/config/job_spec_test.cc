@@ -56,6 +56,8 @@ TEST(JobSpecDefaultsTest, AreFrozen) {
   EXPECT_EQ(spec.precision().growth_factor(), 2.0);
   EXPECT_EQ(spec.precision().backoff_factor(), 0.5);
   EXPECT_EQ(spec.precision().growth_interval(), 2000);
+  EXPECT_EQ(spec.precision().tf32(), training::v1::TF32_OFF);
+  EXPECT_FALSE(spec.has_trace());
   EXPECT_EQ(spec.checkpoint().every_steps(), 0);
   EXPECT_EQ(spec.checkpoint().keep_last(), 3);
   EXPECT_EQ(spec.max_restarts(), 3);
@@ -275,6 +277,17 @@ TEST(JobSpecValidationTest, NamesBothPlacesOfConflictsAroundTheOptimizer) {
               }),
               ElementsAre("optimizer.schedule.warmup_steps: 101 conflicts with training.max_steps "
                           "100; the warm-up has to end before the job"));
+  EXPECT_THAT(FaultsAfter([](JobSpec& spec) { spec.mutable_trace()->set_at_step(101); }),
+              ElementsAre("trace.at_step: 101 conflicts with training.max_steps 100; the trace has "
+                          "to begin before the job ends"));
+  EXPECT_THAT(FaultsAfter([](JobSpec& spec) { spec.mutable_trace()->set_steps(2); }),
+              ElementsAre("trace.at_step: trace.steps 2 needs the first step that is traced; give "
+                          "trace.at_step (1 or more)"));
+  EXPECT_THAT(FaultsAfter([](JobSpec& spec) {
+                spec.mutable_trace()->set_at_step(5);
+                spec.mutable_trace()->set_steps(101);
+              }),
+              ElementsAre("trace.steps is 101; accepted: 1 to 100"));
 }
 
 TEST(JobSpecValidationTest, WantsEvaluationsWhereSomethingDependsOnThem) {

@@ -43,6 +43,7 @@ constexpr FrozenRow kFrozen[] = {
      "--workers-start-timeout-seconds", "120"},
     {"workers.devices", "GENESIS_WORKERS_DEVICES", "--workers-devices", "auto"},
     {"workers.remote", "GENESIS_WORKERS_REMOTE", "--workers-remote", "false"},
+    {"workers.cuda_graphs", "GENESIS_WORKERS_CUDA_GRAPHS", "--workers-cuda-graphs", "false"},
     {"workers.reattach_timeout_seconds", "GENESIS_WORKERS_REATTACH_TIMEOUT_SECONDS",
      "--workers-reattach-timeout-seconds", "30"},
     {"workers.quarantine_failures", "GENESIS_WORKERS_QUARANTINE_FAILURES",

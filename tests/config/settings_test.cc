@@ -120,6 +120,7 @@ const Variables& OtherValues() {
       {"workers.start_timeout_seconds", "3600"},
       {"workers.devices", "cpu"},
       {"workers.remote", "true"},
+      {"workers.cuda_graphs", "true"},
       {"workers.reattach_timeout_seconds", "1"},
       {"workers.quarantine_failures", "1"},
       {"workers.quarantine_seconds", "604800"},
@@ -296,17 +297,17 @@ TEST_F(SettingsTest, RefuseUnknownAndRepeatedKeysAndOtherTypes) {
       Errors(LoadFile("grpc: {listn: 127.0.0.1:1}\nzebra: 1\nworkers: 4\nlog: {level: [info]}\n"
                       "deployment: stable\ndeployment: canary\nqueue: {max_jobs: }\n"
                       "http.listen: 127.0.0.1:1\nhttp: {listen: 127.0.0.1:2}\n? [a]\n: 1\n")),
-      ElementsAre(file_ + ":1:8: grpc.listn: unknown key; did you mean grpc.listen?",
-                  file_ + ":2:1: zebra: unknown key; see genesisd --help for the known ones",
-                  file_ +
-                      ":3:10: workers is \"4\"; accepted: a group of keys: program, slots, spares, "
-                      "start_timeout_seconds, devices, remote, reattach_timeout_seconds, "
-                      "quarantine_failures, quarantine_seconds",
-                  file_ + ":4:14: log.level is a list; accepted: debug, info, warning or error",
-                  file_ + ":6:1: deployment: given twice; first at line 5; keep one",
-                  file_ + ":7:9: queue.max_jobs is empty; accepted: 1 to 1000000",
-                  file_ + ":9:8: http.listen: given twice; first at line 8; keep one",
-                  file_ + ":10:3: a key is a list; accepted: a name"));
+      ElementsAre(
+          file_ + ":1:8: grpc.listn: unknown key; did you mean grpc.listen?",
+          file_ + ":2:1: zebra: unknown key; see genesisd --help for the known ones",
+          file_ + ":3:10: workers is \"4\"; accepted: a group of keys: program, slots, spares, "
+                  "start_timeout_seconds, devices, remote, cuda_graphs, reattach_timeout_seconds, "
+                  "quarantine_failures, quarantine_seconds",
+          file_ + ":4:14: log.level is a list; accepted: debug, info, warning or error",
+          file_ + ":6:1: deployment: given twice; first at line 5; keep one",
+          file_ + ":7:9: queue.max_jobs is empty; accepted: 1 to 1000000",
+          file_ + ":9:8: http.listen: given twice; first at line 8; keep one",
+          file_ + ":10:3: a key is a list; accepted: a name"));
 }
 
 TEST_F(SettingsTest, RefuseAFileThatIsNoYamlOrNotThere) {

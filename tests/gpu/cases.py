@@ -2,6 +2,7 @@
 small, which proves the cases themselves."""
 
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -232,10 +233,11 @@ class Checkpoints(Case):
 
 class Steps(Case):
     def test_a_healthy_step_waits_for_no_device(self):
-        """Counts the reads of numbers from a device; the operators are the same on CPU and GPU."""
+        """Counts the reads of numbers from the device in ten steps of each mode."""
         done = subprocess.run(
             [machine.TESTS / "train_step_test", "--gtest_filter=*NeverWaitsForTheDevice*"],
-            capture_output=True, text=True, timeout=machine.LONG)
+            capture_output=True, text=True, timeout=machine.LONG,
+            env={**os.environ, "GENESIS_TEST_DEVICE": ITS_NAME})
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("[  PASSED  ] 1 test.", done.stdout)
 
@@ -249,6 +251,74 @@ class Steps(Case):
         for program in ("optimizer_test", "recovery_test", "training_run_test"):
             with self.subTest(program):
                 self.passes(program)
+
+
+    def test_a_trace_shows_the_parts_of_a_step(self):
+        job = jobs.world_model(steps=20)
+        job["trace"] = {"at_step": 10, "steps": 2}
+        self.train(job, "FP32")
+        (path,) = (self.folder / "run").glob("*-trace-step-10.json")
+        events = json.loads(path.read_text())["traceEvents"]
+        names = [event.get("name") for event in events]
+        for part in ("forward", "backward", "update"):
+            self.assertIn(part, names)
+        kernels = sum(event.get("cat") == "kernel" for event in events)
+        self.figure("events", len(events))
+        self.figure("kernels on the GPU", kernels)
+        self.assertEqual(kernels > 0, ON_CUDA)
+
+
+@needs_cuda
+class Graphs(Case):
+    """Steps that are recorded once and repeated."""
+
+    def repeats(self, job, mode, name):
+        anew = self.train(job, mode, name=name + "-anew")
+        repeated = self.train(job, mode, "--cuda-graphs", name=name + "-repeated")
+        self.assertIn("step: recorded in step 4, repeated from then on", repeated.output)
+        self.assertEqual([record["skipped"] for record in anew.records],
+                         [record["skipped"] for record in repeated.records])
+        worst = max(abs(a - b) / abs(b) for a, b in zip(repeated.losses, anew.losses))
+        self.figure(f"largest relative difference of a loss, {name}", float(f"{worst:.2g}"))
+        self.figure(f"speed, {name}", round(repeated.samples_per_second()
+                                            / anew.samples_per_second(), 2))
+        # Sums of atomic additions differ from run to run.
+        self.assertLess(worst, 1e-4 if mode == "FP32" else 1e-2)
+
+    def test_repeated_steps_train_as_steps_that_are_made_anew(self):
+        for mode in MODES:
+            with self.subTest(mode):
+                job = jobs.world_model(steps=100)
+                job["optimizer"]["schedule"] = {"kind": "COSINE", "warmup_steps": 10}
+                job["training"]["ema_decay"] = 0.99
+                job["training"]["gradient_accumulation_steps"] = 2
+                self.repeats(job, mode, mode)
+
+    def test_every_built_in_model_can_be_recorded(self):
+        for name, job in {"transformer": jobs.small_transformer(),
+                          "diffusion": jobs.radio_unet("DIFFUSION"),
+                          "autoencoder": jobs.radio_unet("VAE")}.items():
+            with self.subTest(name):
+                self.repeats(job, "MIXED_FP16", name)
+
+    def test_what_differs_from_step_to_step_is_not_recorded(self):
+        job = jobs.world_model(steps=20)
+        job["rehearsals"] = [{"kind": "SPIKE", "at_step": 10}]
+        run = self.train(job, "FP32", "--cuda-graphs")
+        self.assertIn("step: eager, because rehearsals change single steps", run.output)
+
+
+@needs_cuda
+class Tf32(Case):
+    def test_fp32_is_fp32_unless_the_job_says_otherwise(self):
+        job = jobs.world_model(steps=20, hidden=512)
+        whole = self.train(job, "FP32", name="whole")
+        job["precision"] = {"tf32": "ON"}
+        rounded = self.train(job, "FP32", name="rounded")
+        worst = max(abs(a - b) / abs(b) for a, b in zip(rounded.losses, whole.losses))
+        self.figure("largest relative difference of a loss", float(f"{worst:.2g}"))
+        self.assertEqual(worst > 0, torch.cuda.get_device_capability(0) >= (8, 0))
+        self.assertLess(worst, 0.02)
 
 
 class WithDaemon(Case):

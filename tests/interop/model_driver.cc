@@ -64,10 +64,11 @@ void WriteTensors(const std::string& folder, const NamedTensors& tensors) {
   }
 }
 
-NamedTensors LossAndGradients(Model& model, const Batch& batch,
+NamedTensors LossAndGradients(Model& model, Batch batch,
                               std::optional<torch::ScalarType> autocast) {
   for (const auto& [name, parameter] : model.parameters()) parameter.mutable_grad().reset();
   torch::manual_seed(kSeed);
+  model.Draw(batch);
   const torch::Tensor loss = model.Loss(batch, autocast);
   loss.backward();
   NamedTensors result = {{"loss", loss}};

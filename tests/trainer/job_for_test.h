@@ -1,6 +1,10 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
+#include <cstdlib>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -8,6 +12,7 @@
 #include "genesis/training/v1/worker_service.pb.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/npz_writer.h"
+#include "trainer/run/device.h"
 #include "trainer/run/training_run.h"
 
 namespace genesis {
@@ -17,6 +22,17 @@ inline training::v1::DeviceInfo TestCpu() {
   device.set_name("cpu");
   device.set_cpu_isa("avx2");
   return device;
+}
+
+// The device that a test was asked to run on (GENESIS_TEST_DEVICE, e.g. cuda:0), else the CPU.
+// Throws where it is not there, for a test of a GPU that runs on a CPU shows nothing.
+inline at::Device WantedDevice() {
+  const char* const wanted = std::getenv("GENESIS_TEST_DEVICE");
+  const std::string name = wanted != nullptr ? wanted : "cpu";
+  std::string note;
+  const std::string found = DetectDevice(name, &note).name();
+  if (found != name) throw std::runtime_error(name + " is not there but " + found + "; " + note);
+  return at::Device(found);
 }
 
 // A tiny job on the spiral data, written to `folder`: 40 steps of a batch of 32 in FP32.

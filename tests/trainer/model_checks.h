@@ -40,12 +40,19 @@ inline std::vector<std::string> Names(const NamedTensors& tensors) {
 
 inline double Value(const torch::Tensor& t) { return t.item<double>(); }
 
+// The loss as a step computes it: the random numbers first.
+inline torch::Tensor DrawnLoss(Model& model, Batch batch,
+                               std::optional<torch::ScalarType> autocast) {
+  model.Draw(batch);
+  return model.Loss(batch, autocast);
+}
+
 // What every model promises, whatever its kind; `weights` where its loss can be weighed.
 inline void CheckPromises(Model& model, const MemoryDataset& dataset, bool weights = true,
                           bool float32_buffers = true) {
   const Batch batch = dataset.Rows(0, 8);
   torch::manual_seed(1);
-  const torch::Tensor loss = model.Loss(batch, std::nullopt);
+  const torch::Tensor loss = DrawnLoss(model, batch, std::nullopt);
   EXPECT_EQ(loss.dim(), 0);
   EXPECT_EQ(loss.scalar_type(), torch::kFloat);
   loss.backward();
@@ -63,7 +70,7 @@ inline void CheckPromises(Model& model, const MemoryDataset& dataset, bool weigh
 
   // Autocast is over when Loss returns, and the loss is float32.
   torch::manual_seed(1);
-  const torch::Tensor mixed = model.Loss(batch, torch::kBFloat16);
+  const torch::Tensor mixed = DrawnLoss(model, batch, torch::kBFloat16);
   EXPECT_EQ(mixed.scalar_type(), torch::kFloat);
   EXPECT_NEAR(Value(mixed), Value(loss), 0.03 * std::abs(Value(loss)));
   EXPECT_NE(Value(mixed), Value(loss));
@@ -75,7 +82,7 @@ inline void CheckPromises(Model& model, const MemoryDataset& dataset, bool weigh
     Batch with = batch;
     with.fields["weight"] = weight.reshape({8, 1});
     torch::manual_seed(1);
-    return Value(model.Loss(with, std::nullopt));
+    return Value(DrawnLoss(model, with, std::nullopt));
   };
   if (weights) {
     EXPECT_NEAR(weighted(torch::full({8}, 2.0f)), 2 * Value(loss), 1e-5 * std::abs(Value(loss)));
@@ -114,7 +121,7 @@ inline void CheckPromises(Model& model, const MemoryDataset& dataset, bool weigh
   }
   EXPECT_EQ(model.InputType(), torch::kBFloat16);
   torch::manual_seed(1);
-  const torch::Tensor pure = model.Loss(batch, std::nullopt);
+  const torch::Tensor pure = DrawnLoss(model, batch, std::nullopt);
   EXPECT_EQ(pure.scalar_type(), torch::kFloat);
   EXPECT_NEAR(Value(pure), Value(loss), 0.03 * std::abs(Value(loss)));
   pure.backward();
@@ -132,7 +139,7 @@ inline void CheckPromises(Model& model, const MemoryDataset& dataset, bool weigh
 // Some steps of plain gradient descent.
 inline void Train(Model& model, const Batch& batch, int steps, double rate) {
   for (int i = 0; i < steps; ++i) {
-    model.Loss(batch, std::nullopt).backward();
+    DrawnLoss(model, batch, std::nullopt).backward();
     const torch::NoGradGuard no_grad;
     for (const auto& [name, parameter] : model.parameters()) {
       torch::Tensor(parameter).sub_(parameter.grad(), rate);

@@ -98,6 +98,7 @@ TEST_F(TraineeTest, NeverWaitsForTheDeviceInAHealthyStep) {
   start_.mutable_spec()->mutable_training()->set_ema_decay(0.9);
   start_.mutable_spec()->mutable_training()->set_gradient_accumulation_steps(2);
   start_.mutable_spec()->mutable_precision()->set_hysteresis(2);
+  const at::Device device = WantedDevice();
   const auto handle = at::addGlobalCallback(at::RecordFunctionCallback(CountReads, LeaveFused));
   torch::ones({}).item<float>();
   EXPECT_EQ(reads.exchange(0), 1);  // The counter counts.
@@ -105,7 +106,7 @@ TEST_F(TraineeTest, NeverWaitsForTheDeviceInAHealthyStep) {
        {training::v1::PRECISION_MODE_FP32, training::v1::PRECISION_MODE_MIXED_BF16,
         training::v1::PRECISION_MODE_BF16, training::v1::PRECISION_MODE_MIXED_FP16,
         training::v1::PRECISION_MODE_FP16}) {
-    Trainee trainee(start_, *dataset_, at::kCPU);
+    Trainee trainee(start_, *dataset_, device);
     trainee.SetMode(mode);
     reads = 0;
     for (int i = 1; i <= 10; ++i) Step(trainee, i);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "tests/trainer/job_for_test.h"
 
 namespace genesis {
@@ -70,6 +71,32 @@ TEST_F(TrainingRunTest, ReportsTheFirstStepAloneAndEveryStepOnce) {
   int64_t steps = 0;
   for (const training::v1::Steps& report : observer_.reports) steps += report.new_steps();
   EXPECT_EQ(steps, 40);
+}
+
+TEST_F(TrainingRunTest, TracesTheStepsThatTheJobNames) {
+  job_.mutable_spec()->mutable_trace()->set_at_step(5);
+  job_.mutable_spec()->mutable_trace()->set_steps(2);
+  const Finished finished = Run();
+  ASSERT_EQ(finished.outcome(), Finished::OUTCOME_COMPLETED) << finished.failure().message();
+  const std::string path = folder_.path() + "/checkpoints/tiny-trace-step-5.json";
+  EXPECT_THAT(observer_.log, HasSubstr("trace: " + path + ", steps 5 to 6, "));
+  std::ifstream file(path);
+  const std::string trace{std::istreambuf_iterator<char>(file), {}};
+  for (const char* part : {"draw", "forward", "backward", "update"}) {
+    const std::string name = absl::StrCat("\"name\": \"", part, "\"");
+    int found = 0;
+    for (size_t at = trace.find(name); at != std::string::npos; at = trace.find(name, at + 1)) {
+      ++found;
+    }
+    EXPECT_EQ(found, 2) << part;
+  }
+  EXPECT_THAT(trace, HasSubstr("\"name\": \"aten::addmm\""));
+}
+
+TEST_F(TrainingRunTest, TracesNothingWhereTheJobEndsBefore) {
+  job_.mutable_spec()->mutable_trace()->set_at_step(41);
+  EXPECT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED);
+  EXPECT_THAT(observer_.log, testing::Not(HasSubstr("trace")));
 }
 
 TEST_F(TrainingRunTest, CountsEpochsInWholeBatches) {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "c10/core/impl/VirtualGuardImpl.h"
+
 namespace genesis {
 namespace {
 
@@ -30,6 +32,11 @@ StateCopy::~StateCopy() {
 
 at::Tensor StateCopy::Add(const at::Tensor& tensor) {
   const at::Tensor from = tensor.detach();
+  if (from.is_cuda()) {
+    gpu_ = from.device();
+    return at::empty_like(from, from.options().device(at::kCPU).pinned_memory(true))
+        .copy_(from, /*non_blocking=*/true);
+  }
   if (!from.is_cpu() || from.nbytes() < kLeast || !from.is_non_overlapping_and_dense()) {
     return from.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
   }
@@ -40,6 +47,10 @@ at::Tensor StateCopy::Add(const at::Tensor& tensor) {
 }
 
 void StateCopy::Start() {
+  if (gpu_) {
+    gpu_done_.emplace(gpu_->type());
+    gpu_done_->record(c10::impl::VirtualGuardImpl(gpu_->type()).getStream(*gpu_));
+  }
   thread_ = std::thread([this] {
     // Not copy_: it would start a second team of OpenMP's threads beside that of the step.
     for (const auto& [from, to] : parts_) {
@@ -50,9 +61,14 @@ void StateCopy::Start() {
   });
 }
 
+void StateCopy::Wait() const {
+  done_.WaitForNotification();
+  if (gpu_done_) gpu_done_->synchronize();
+}
+
 void StateCopy::HoldUpdate() {
   const auto begin = std::chrono::steady_clock::now();
-  Wait();
+  done_.WaitForNotification();
   held_seconds_.store(
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
       std::memory_order_relaxed);

@@ -71,16 +71,18 @@ std::vector<std::string> Lines(const NamedTensors& tensors, at::ScalarType float
   return lines;
 }
 
-std::vector<std::string> FieldLines(const Dataset& dataset, int64_t batch_size) {
-  std::map<std::string, const Field*> sorted;  // As Batch has them.
-  for (const Field& field : dataset.fields()) sorted[field.name] = &field;
+std::vector<std::string> FieldLines(const Dataset& dataset, const Model& model,
+                                    int64_t batch_size) {
+  std::map<std::string, Field> sorted;  // As Batch has them.
+  for (const Field& field : dataset.fields()) sorted[field.name] = field;
+  for (const Field& field : model.drawn()) sorted[field.name] = field;
   std::vector<std::string> lines;
   for (const auto& [name, field] : sorted) {
     std::vector<int64_t> shape = {batch_size};
-    shape.insert(shape.end(), field->shape.begin(), field->shape.end());
+    shape.insert(shape.end(), field.shape.begin(), field.shape.end());
     std::vector<int64_t> strides(shape.size(), 1);
     for (size_t i = shape.size() - 1; i > 0; --i) strides[i - 1] = strides[i] * shape[i];
-    lines.push_back(Line(name, ToScalarType(field->type), shape, strides));
+    lines.push_back(Line(name, ToScalarType(field.type), shape, strides));
   }
   return lines;
 }
@@ -129,7 +131,7 @@ absl::StatusOr<StepDescription> DescribeStep(const JobSpec& spec, const Model& m
       absl::StrCat("\"batch_size\": ", batch_size),
       List("parameters", Lines(parameters, FormatOf(mode).weights)),
       List("buffers", Lines(model.buffers(), at::kFloat)),
-      List("fields", FieldLines(dataset, batch_size))};
+      List("fields", FieldLines(dataset, model, batch_size))};
   StepDescription description;
   description.text = absl::StrCat("{\n", absl::StrJoin(items, ",\n"), "\n}\n");
   description.key = Sha256Hex(description.text);

@@ -10,6 +10,8 @@ namespace {
 namespace nn = torch::nn;
 using training::v1::RadioUnetSpec;
 
+constexpr char kNoise[] = "noise";  // A drawn field.
+
 // Map to the mean and the logarithm of the variance of each latent element.
 class Encoder : public nn::Module {
  public:
@@ -108,7 +110,7 @@ MapAutoencoder::MapAutoencoder(std::shared_ptr<AutoencoderModule> module, const 
                                double kl_weight)
     : ModuleModel(module), module_(std::move(module)), shape_(shape), kl_weight_(kl_weight) {}
 
-MapAutoencoder::Errors MapAutoencoder::Measure(const Batch& batch, const torch::Tensor& noise,
+MapAutoencoder::Errors MapAutoencoder::Measure(const Batch& batch,
                                                std::optional<torch::ScalarType> autocast) {
   // What exp() can stand; those of Rombach et al.
   constexpr double kLeast = -30;
@@ -126,8 +128,7 @@ MapAutoencoder::Errors MapAutoencoder::Measure(const Batch& batch, const torch::
   const std::vector<torch::Tensor> halves = encoded.to(torch::kFloat).chunk(2, 1);
   const torch::Tensor& mean = halves[0];
   const torch::Tensor log_variance = halves[1].clamp(kLeast, kMost);
-  const torch::Tensor latent =
-      mean + torch::exp(0.5 * log_variance) * noise.to(map.device(), /*non_blocking=*/true);
+  const torch::Tensor latent = mean + torch::exp(0.5 * log_variance) * batch.at(kNoise);
   torch::Tensor decoded;
   {
     const AutocastGuard guard(map.device().type(), autocast);
@@ -144,10 +145,18 @@ torch::Tensor MapAutoencoder::Weigh(const Errors& errors) const {
   return errors.reconstruction + kl_weight_ * errors.divergence;
 }
 
-torch::Tensor MapAutoencoder::Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) {
+void MapAutoencoder::Draw(Batch& batch) const {
   std::vector<int64_t> sizes = module_->LatentShape(shape_);
   sizes.insert(sizes.begin(), batch.at("image").size(0));
-  return MeanLoss(Weigh(Measure(batch, torch::randn(sizes), autocast)), batch);
+  AddDrawn(kNoise, torch::randn(sizes), batch);
+}
+
+std::vector<Field> MapAutoencoder::drawn() const {
+  return {{kNoise, ElementType::kFloat32, module_->LatentShape(shape_)}};
+}
+
+torch::Tensor MapAutoencoder::Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) {
+  return MeanLoss(Weigh(Measure(batch, autocast)), batch);
 }
 
 std::vector<MetricSum> MapAutoencoder::Evaluate(const Batch& batch) {
@@ -157,7 +166,9 @@ std::vector<MetricSum> MapAutoencoder::Evaluate(const Batch& batch) {
     noise.push_back(
         torch::randn(module_->LatentShape(shape_), EvaluationGenerator(example), torch::kFloat));
   }
-  const Errors errors = Measure(batch, torch::stack(noise), std::nullopt);
+  Batch drawn = batch;
+  AddDrawn(kNoise, torch::stack(noise), drawn);
+  const Errors errors = Measure(drawn, std::nullopt);
   return {SumOf("loss", Weigh(errors)), SumOf("reconstruction_error", errors.reconstruction),
           SumOf("kl_divergence", errors.divergence)};
 }

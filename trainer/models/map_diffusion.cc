@@ -13,6 +13,10 @@ namespace {
 namespace nn = torch::nn;
 using training::v1::RadioUnetSpec;
 
+// Drawn fields.
+constexpr char kStep[] = "step";
+constexpr char kNoise[] = "noise";
+
 // What is left of the map's variance after each step (Nichol and Dhariwal, 2021, equation 17).
 torch::Tensor CosineSchedule(int64_t steps) {
   constexpr double kOffset = 0.008;
@@ -116,32 +120,37 @@ MapDiffusion::MapDiffusion(const RadioUnetSpec& spec, const MapShape& shape)
 MapDiffusion::MapDiffusion(std::shared_ptr<DiffusionModule> module, const MapShape& shape)
     : ModuleModel(module), module_(std::move(module)), shape_(shape) {}
 
-torch::Tensor MapDiffusion::Losses(const Batch& batch, const torch::Tensor& steps,
-                                   const torch::Tensor& noise,
-                                   std::optional<torch::ScalarType> autocast) {
+torch::Tensor MapDiffusion::Losses(const Batch& batch, std::optional<torch::ScalarType> autocast) {
   const torch::Tensor map = batch.at("image").to(torch::kFloat);
-  const torch::Device device = map.device();
-  const torch::Tensor there_steps = steps.to(device, /*non_blocking=*/true);
-  const torch::Tensor there_noise = noise.to(device, /*non_blocking=*/true);
-  const torch::Tensor signal = module_->signal().index_select(0, there_steps).view({-1, 1, 1, 1});
-  torch::Tensor input = signal.sqrt() * map + (1 - signal).sqrt() * there_noise;
+  const torch::Tensor& steps = batch.at(kStep);
+  const torch::Tensor& noise = batch.at(kNoise);
+  const torch::Tensor signal = module_->signal().index_select(0, steps).view({-1, 1, 1, 1});
+  torch::Tensor input = signal.sqrt() * map + (1 - signal).sqrt() * noise;
   if (shape_.condition_channels > 0) {
     input = torch::cat({input, batch.at("condition").to(torch::kFloat)}, 1);
   }
   input = input.to(format()).contiguous(torch::MemoryFormat::ChannelsLast);
   torch::Tensor predicted;
   {
-    const AutocastGuard guard(device.type(), autocast);
-    predicted = module_->forward(input, there_steps);
+    const AutocastGuard guard(map.device().type(), autocast);
+    predicted = module_->forward(input, steps);
   }
-  return (predicted.to(torch::kFloat) - there_noise).square().flatten(1).mean(1);
+  return (predicted.to(torch::kFloat) - noise).square().flatten(1).mean(1);
+}
+
+void MapDiffusion::Draw(Batch& batch) const {
+  const torch::Tensor& map = batch.at("image");
+  AddDrawn(kStep, torch::randint(module_->schedule_steps(), {map.size(0)}, torch::kLong), batch);
+  AddDrawn(kNoise, torch::randn(map.sizes()), batch);
+}
+
+std::vector<Field> MapDiffusion::drawn() const {
+  return {{kStep, ElementType::kInt64, {}},
+          {kNoise, ElementType::kFloat32, {shape_.channels, shape_.height, shape_.width}}};
 }
 
 torch::Tensor MapDiffusion::Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) {
-  const torch::Tensor steps =
-      torch::randint(module_->schedule_steps(), {batch.at("image").size(0)}, torch::kLong);
-  const torch::Tensor noise = torch::randn(batch.at("image").sizes());
-  return MeanLoss(Losses(batch, steps, noise, autocast), batch);
+  return MeanLoss(Losses(batch, autocast), batch);
 }
 
 std::vector<MetricSum> MapDiffusion::Evaluate(const Batch& batch) {
@@ -154,7 +163,10 @@ std::vector<MetricSum> MapDiffusion::Evaluate(const Batch& batch) {
     noise.push_back(
         torch::randn({shape_.channels, shape_.height, shape_.width}, generator, torch::kFloat));
   }
-  return {SumOf("loss", Losses(batch, torch::stack(steps), torch::stack(noise), std::nullopt))};
+  Batch drawn = batch;
+  AddDrawn(kStep, torch::stack(steps), drawn);
+  AddDrawn(kNoise, torch::stack(noise), drawn);
+  return {SumOf("loss", Losses(drawn, std::nullopt))};
 }
 
 int64_t MapDiffusion::OperationsPerExample() const { return module_->Operations(shape_); }

@@ -57,9 +57,17 @@ class Model {
   virtual std::vector<std::pair<std::string, std::string>> tied() const { return {}; }
   virtual void To(torch::Device device) = 0;
 
+  // Adds the random numbers that Loss takes to the batch, as fields beside those of the dataset:
+  // once for each batch and before Loss. Drawn from torch's CPU generator, so that a run is the
+  // same on every device; apart from the step, so that a step can be compiled, or recorded and
+  // repeated.
+  virtual void Draw(Batch&) const {}
+  // Those fields, for one example.
+  virtual std::vector<Field> drawn() const { return {}; }
+
   // Mean loss over the batch: float32, no dimensions. Layers run in `autocast` (see AutocastGuard);
   // the loss itself is computed in float32 outside of it. With a field "weight" each example's loss
-  // is multiplied by its weight. Draws random numbers, if any, from torch's generators.
+  // is multiplied by its weight. Requires Draw(batch).
   virtual torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) = 0;
 
   // Loss of each example of the last call of Loss: float32 [B], detached; for priorities. Undefined
@@ -69,6 +77,9 @@ class Model {
   // Figures of the model's kind on held-out examples, "loss" first, without gradients and in the
   // format of the parameters. Deterministic: draws from no shared generator.
   virtual std::vector<MetricSum> Evaluate(const Batch& batch) = 0;
+
+  // Whether Loss gives a device the same operations for all batches of the same shapes.
+  virtual bool repeats_itself() const { return true; }
 
   // Floating-point operations of one example, forward and backward, about.
   virtual int64_t OperationsPerExample() const = 0;

@@ -45,6 +45,12 @@ std::vector<int64_t> ChannelsOf(const training::v1::RadioUnetSpec& spec) {
   return channels;
 }
 
+void AddDrawn(const std::string& field, const torch::Tensor& drawn, Batch& batch) {
+  const torch::Device device = batch.at("image").device();
+  batch.fields[field] =
+      device.is_cuda() ? drawn.pin_memory().to(device, /*non_blocking=*/true) : drawn;
+}
+
 at::Generator EvaluationGenerator(int64_t example) {
   constexpr uint64_t kSeed = 0x67656e65736973;  // Any; it has to stay.
   return at::detail::createCPUGenerator(kSeed + static_cast<uint64_t>(example));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "trainer/models/module_model.h"
@@ -39,6 +40,9 @@ class MapDiffusion : public ModuleModel {
   // Draws the weights from the default generator.
   MapDiffusion(const training::v1::RadioUnetSpec& spec, const MapShape& shape);
 
+  // "step" int64 [B] and "noise", of the shape of the maps.
+  void Draw(Batch& batch) const override;
+  std::vector<Field> drawn() const override;
   // Mean squared error of the noise.
   torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
   std::vector<MetricSum> Evaluate(const Batch& batch) override;
@@ -47,8 +51,7 @@ class MapDiffusion : public ModuleModel {
  private:
   MapDiffusion(std::shared_ptr<DiffusionModule> module, const MapShape& shape);
   // Of each example, [B].
-  torch::Tensor Losses(const Batch& batch, const torch::Tensor& steps, const torch::Tensor& noise,
-                       std::optional<torch::ScalarType> autocast);
+  torch::Tensor Losses(const Batch& batch, std::optional<torch::ScalarType> autocast);
 
   const std::shared_ptr<DiffusionModule> module_;
   const MapShape shape_;
@@ -63,6 +66,9 @@ class MapAutoencoder : public ModuleModel {
  public:
   MapAutoencoder(const training::v1::RadioUnetSpec& spec, const MapShape& shape);
 
+  // "noise", of the shape of the latent maps.
+  void Draw(Batch& batch) const override;
+  std::vector<Field> drawn() const override;
   torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
   std::vector<MetricSum> Evaluate(const Batch& batch) override;
   int64_t OperationsPerExample() const override;
@@ -75,8 +81,7 @@ class MapAutoencoder : public ModuleModel {
 
   MapAutoencoder(std::shared_ptr<AutoencoderModule> module, const MapShape& shape,
                  double kl_weight);
-  Errors Measure(const Batch& batch, const torch::Tensor& noise,
-                 std::optional<torch::ScalarType> autocast);
+  Errors Measure(const Batch& batch, std::optional<torch::ScalarType> autocast);
   torch::Tensor Weigh(const Errors& errors) const;
 
   const std::shared_ptr<AutoencoderModule> module_;
@@ -84,6 +89,8 @@ class MapAutoencoder : public ModuleModel {
   const double kl_weight_;
 };
 
+// Puts what was drawn on the CPU beside the fields of the batch, without waiting for its device.
+void AddDrawn(const std::string& field, const torch::Tensor& drawn, Batch& batch);
 // A generator for what one example of an evaluation needs: the same however examples are batched.
 at::Generator EvaluationGenerator(int64_t example);
 // `base_channels` times each multiplier.

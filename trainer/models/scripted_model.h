@@ -36,6 +36,8 @@ class ScriptedModel : public Model {
   torch::Tensor ExampleLosses() const override { return example_losses_; }
   // In eval mode.
   std::vector<MetricSum> Evaluate(const Batch& batch) override;
+  // A user's module may decide anything anew in each call.
+  bool repeats_itself() const override { return false; }
   int64_t OperationsPerExample() const override { return operations_; }
 
  private:

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "c10/core/StreamGuard.h"
+#include "c10/core/impl/VirtualGuardImpl.h"
 #include "trainer/checkpoint/element_scalar.h"
 #include "trainer/run/run_failure.h"
 
@@ -11,6 +13,15 @@ namespace {
 // Enough that a slow read does not stop a step, few enough to cost no memory worth mention.
 constexpr size_t kAhead = 3;
 
+c10::Stream CurrentStream(at::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+std::optional<c10::Stream> StreamOfCopies(at::Device device) {
+  if (!device.is_cuda()) return std::nullopt;
+  return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+}
+
 }  // namespace
 
 BatchSource::BatchSource(const Dataset& dataset, const training::v1::JobSpec& spec,
@@ -19,6 +30,7 @@ BatchSource::BatchSource(const Dataset& dataset, const training::v1::JobSpec& sp
       batch_size_(spec.training().batch_size()),
       device_(device),
       batches_per_epoch_(dataset.training_size() / batch_size_),
+      copies_(StreamOfCopies(device)),
       sampler_(dataset.training_size(), batch_size_, spec.training().seed()) {
   const training::v1::SamplingSpec& sampling = spec.dataset().sampling();
   if (sampling.kind() == training::v1::SAMPLING_KIND_PRIORITIZED) {
@@ -56,6 +68,7 @@ void BatchSource::Gather() {
     sampler_.Advance();
     prepared.after = sampler_.position();
     const bool failed = !prepared.status.ok();
+    if (!failed) Send(prepared);
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return stopping_ || ready_.size() < kAhead; });
     if (stopping_) return;
@@ -89,6 +102,21 @@ Batch BatchSource::ToDevice(Batch batch) const {
   return batch;
 }
 
+void BatchSource::Send(Prepared& prepared) const {
+  if (!copies_) return;
+  const c10::StreamGuard guard(*copies_);
+  prepared.batch = ToDevice(std::move(prepared.batch));
+  prepared.sent.emplace(device_.type());
+  prepared.sent->record(*copies_);
+}
+
+void BatchSource::Receive(Prepared& prepared) const {
+  const c10::Stream steps = CurrentStream(device_);
+  prepared.sent->block(steps);
+  // Their memory is the other stream's; it must not be used again before the step has read it.
+  for (auto& [name, tensor] : prepared.batch.fields) tensor.record_stream(steps);
+}
+
 BatchSource::Prepared BatchSource::DrawPrioritized() {
   PrioritizedBatch drawn = prioritized_->Draw();
   Prepared prepared = Prepare(std::move(drawn.examples));
@@ -112,7 +140,9 @@ Batch BatchSource::Next() {
   Prepared prepared = prioritized() ? DrawPrioritized() : TakeReady();
   Require(prepared.status, training::v1::FAILURE_CAUSE_DATA);
   position_ = prepared.after;
-  return ToDevice(std::move(prepared.batch));
+  if (!prepared.sent) return ToDevice(std::move(prepared.batch));
+  Receive(prepared);
+  return std::move(prepared.batch);
 }
 
 Batch BatchSource::Fetch(std::vector<int64_t> examples) const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "c10/core/Event.h"
 #include "trainer/data/batch_sampler.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/prioritized_sampler.h"
@@ -20,9 +21,10 @@
 namespace genesis {
 
 // Serves the training examples batch by batch. A thread of its own draws and gathers the next few
-// batches into (on CUDA: pinned) host memory while the step runs; Next sends one to the device. The
-// order is the sampler's alone, so the threads' timing never shows. With prioritized sampling each
-// draw depends on the step before, so Next gathers by itself, and adds the field weight [B, 1].
+// batches into host memory while the step runs, and sends them to a GPU from pinned memory on a
+// stream of copies. The order is the sampler's alone, so the threads' timing never shows. With
+// prioritized sampling each draw depends on the step before, so Next gathers by itself, and adds
+// the field weight [B, 1].
 //
 // Owner: the run; the dataset outlives it. Threads: one caller, and the one that gathers. Failure:
 // RunFailure from Next and Fetch when the data cannot be read any more.
@@ -53,9 +55,10 @@ class BatchSource {
   void RestorePriorities(const torch::Tensor& priorities);
 
  private:
-  // A batch on the host, and where the order stands after it.
+  // A batch, and where the order stands after it.
   struct Prepared {
     Batch batch;
+    std::optional<c10::Event> sent;  // On its way to a GPU, until this has happened.
     SamplerPosition after;
     absl::Status status;
   };
@@ -67,11 +70,16 @@ class BatchSource {
   Prepared TakeReady();
   Prepared Prepare(std::vector<int64_t> examples) const;
   Batch ToDevice(Batch batch) const;
+  // To a GPU, on the stream of copies; the gathering thread's.
+  void Send(Prepared& prepared) const;
+  // Lets the stream of the steps wait for it.
+  void Receive(Prepared& prepared) const;
 
   const Dataset& dataset_;
   const int64_t batch_size_;
   const at::Device device_;
   const int64_t batches_per_epoch_;
+  const std::optional<c10::Stream> copies_;  // Beside that of the steps, on a GPU.
   SamplerPosition position_;
 
   std::optional<PrioritizedSampler> prioritized_;

@@ -25,9 +25,10 @@ bool HoldsBadData(const Batch& batch) {
 }
 
 // Makes the forward and backward pass of one micro-batch; true when loss and gradients are finite.
-bool Repeat(Model& model, MasterWeights& weights, const Batch& batch,
+bool Repeat(Model& model, MasterWeights& weights, Batch& batch,
             std::optional<torch::ScalarType> autocast, double loss_scale) {
   weights.BeginStep();
+  model.Draw(batch);
   const torch::Tensor loss = model.Loss(batch, autocast);
   if (!AllFinite(loss)) return false;
   (loss * loss_scale).backward();
@@ -40,8 +41,10 @@ bool Repeat(Model& model, MasterWeights& weights, const Batch& batch,
 std::vector<std::string> BadParameters(const Model& model, const StepEvidence& evidence) {
   std::vector<std::string> names;
   const NamedTensors parameters = model.parameters();
-  for (size_t i = 0; i < evidence.gradient_norms.size() && names.size() < kMaxParameters; ++i) {
-    if (!AllFinite(evidence.gradient_norms[i])) names.push_back(parameters[i].first);
+  const torch::Tensor norms = evidence.gradient_norms.to(at::kCPU);
+  const float* const norm = norms.const_data_ptr<float>();
+  for (size_t i = 0; i < parameters.size() && names.size() < kMaxParameters; ++i) {
+    if (!std::isfinite(norm[i])) names.push_back(parameters[i].first);
   }
   return names;
 }

@@ -125,6 +125,11 @@ std::string DescribeDevice(const DeviceInfo& device) {
                       ", ", abilities, ", ", device.memory_bytes() >> 20, " MiB\n");
 }
 
+void SetTf32(bool on) {
+  at::globalContext().setAllowTF32CuBLAS(on);
+  at::globalContext().setAllowTF32CuDNN(on);
+}
+
 void WarmUp(const DeviceInfo& device, int threads) {
   torch::set_num_threads(threads);
   const torch::Device where(device.name());

@@ -15,6 +15,9 @@ training::v1::DeviceInfo DetectDevice(const std::string& wanted, std::string* no
 // For people, a line each: the LibTorch in use, and the device with what it can do.
 std::string DescribeDevice(const training::v1::DeviceInfo& device);
 
+// Whether FP32 products and convolutions on CUDA round their inputs to TF32; nothing on a CPU.
+void SetTf32(bool on);
+
 // Sets the number of threads for arithmetic and does everything once that is slow the first time,
 // so that the first step of a job is as fast as the others.
 void WarmUp(const training::v1::DeviceInfo& device, int threads);

@@ -135,6 +135,7 @@ absl::StatusOr<StartJob> Prepare(const LocalRunOptions& options,
   start.mutable_allowed_modes()->Assign(allowed.begin(), allowed.end());
   start.set_checkpoint_dir(options.checkpoint_dir);
   start.set_compiled_dir(options.compiled_dir);
+  start.set_cuda_graphs(options.cuda_graphs);
   if (!options.resume.empty()) start.add_resume_from(options.resume);
   return start;
 }
@@ -142,6 +143,9 @@ absl::StatusOr<StartJob> Prepare(const LocalRunOptions& options,
 int Report(const Finished& finished) {
   switch (finished.outcome()) {
     case Finished::OUTCOME_COMPLETED:
+      if (finished.peak_device_bytes() > 0) {
+        std::cout << "peak device memory " << finished.peak_device_bytes() << " bytes\n";
+      }
       if (!finished.has_held_out()) return ToInt(ExitCode::kOk);
       std::cout << absl::StrFormat(
           "held-out error on %d transitions: model %.6g, persistence %.6g, mean %.6g\n",

@@ -15,6 +15,7 @@ struct LocalRunOptions {
   std::string compiled_dir;                    // Folder of compiled steps, or "".
   std::string datasets_root;                   // Where data is looked for too, or "".
   bool emulate_fp16 = false;                   // Run FP16 modes on a CPU, slowly.
+  bool cuda_graphs = false;                    // Record steps on CUDA.
 };
 
 // Runs a job file without a daemon: the same run, told on standard output. Returns the exit code of

@@ -1,5 +1,7 @@
 #include "trainer/run/loss_and_gradients.h"
 
+#include <ATen/record_function.h>
+
 namespace genesis {
 
 LossAndGradients::LossAndGradients(Model& model)
@@ -20,7 +22,12 @@ torch::Tensor LossAndGradients::Add(const Batch& batch, const Share& share, bool
 }
 
 torch::Tensor LossAndGradients::AddEager(const Batch& batch, const Share& share) {
-  torch::Tensor loss = model_.Loss(batch, autocast_);
+  torch::Tensor loss;
+  {
+    RECORD_USER_SCOPE("forward");
+    loss = model_.Loss(batch, autocast_);
+  }
+  RECORD_USER_SCOPE("backward");
   if (share.factor != 1) loss = loss * share.factor;
   if (share.micro_batches > 1) loss = loss / static_cast<double>(share.micro_batches);
   (share.scale.defined() ? loss * share.scale : loss).backward();
@@ -28,6 +35,7 @@ torch::Tensor LossAndGradients::AddEager(const Batch& batch, const Share& share)
 }
 
 torch::Tensor LossAndGradients::AddCompiled(const Batch& batch, const Share& share) {
+  RECORD_USER_SCOPE("forward and backward");
   const double factor = share.factor / static_cast<double>(share.micro_batches);
   const torch::Tensor& scale = share.scale.defined() ? share.scale : one_;
   const torch::Tensor loss = compiled_->Run(batch, factor == 1 ? scale : scale * factor);

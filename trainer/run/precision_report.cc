@@ -80,7 +80,8 @@ Formats ObserveForward(Trainee& trainee) {
   Formats formats;
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const torch::Tensor state = generator.get_state();
-  const Batch batch = trainee.source().Fetch({0});
+  Batch batch = trainee.source().Fetch({0});
+  trainee.model().Draw(batch);
   active = &formats;
   const auto handle = at::addGlobalCallback(at::RecordFunctionCallback(nullptr, OnEnd)
                                                 .needsOutputs(true)

@@ -1,8 +1,6 @@
 #include "trainer/run/threads.h"
 
 #include <ATen/Parallel.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -15,13 +13,6 @@ namespace {
 constexpr int64_t kOperationsPerThread = 1'000'000'000;
 
 }  // namespace
-
-void RestartWithPassiveWaiting(char** argv) {
-  constexpr char kPolicy[] = "OMP_WAIT_POLICY";
-  if (getenv(kPolicy) != nullptr || setenv(kPolicy, "PASSIVE", 0) != 0) return;
-  // Returns only on failure; then training is slower, not wrong.
-  execv("/proc/self/exe", argv);
-}
 
 int ThreadsFor(int64_t operations, int available) {
   const int64_t useful = std::max<int64_t>(1, operations / kOperationsPerThread);

@@ -1,7 +1,10 @@
 #include "trainer/run/train_step.h"
 
+#include <ATen/record_function.h>
+
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "c10/core/impl/VirtualGuardImpl.h"
 
 namespace genesis {
@@ -10,6 +13,9 @@ namespace {
 constexpr int64_t kFigures = 5;
 // torch.nn.utils.clip_grad_norm_ adds it to the norm before it divides.
 constexpr double kClipEpsilon = 1e-6;
+// Steps that are made before one is recorded: libraries choose their kernels and take their
+// workspaces in them, which a recording does not allow.
+constexpr int kStepsBeforeRecording = 3;
 
 }  // namespace
 
@@ -17,10 +23,14 @@ TrainStep::TrainStep(const StepParts& parts, const TrainStepOptions& options)
     : parts_(parts),
       options_(options),
       loss_and_gradients_(parts.model),
-      one_(torch::ones({}, parts.optimizer.masters().front().options())) {
+      one_(torch::ones({}, parts.optimizer.masters().front().options())),
+      last_found_inf_(torch::zeros_like(one_)),
+      rates_(torch::zeros({2}, one_.options())) {
   const bool cuda = one_.is_cuda();
+  const auto pinned = torch::TensorOptions(torch::kFloat).pinned_memory(cuda);
   for (Slot& slot : slots_) {
-    slot.host = torch::empty({kFigures}, torch::TensorOptions(torch::kFloat).pinned_memory(cuda));
+    slot.rates = torch::empty({2}, pinned);
+    slot.figures = torch::empty({kFigures}, pinned);
     if (cuda) slot.copied.emplace(at::kCUDA);
   }
 }
@@ -29,19 +39,67 @@ void TrainStep::SetFormat(const StepFormat& format, GradScaler* scaler, Compiled
   format_ = format;
   scaler_ = scaler;
   loss_and_gradients_.Use(format.autocast, compiled);
+  eager_because_ = ReasonForEager(compiled);
+  ForgetRecording();
+}
+
+std::string TrainStep::ReasonForEager(const CompiledStep* compiled) const {
+  if (!options_.graphs) return "steps are not recorded here";
+  if (compiled != nullptr) return "a compiled step runs";
+  if (!parts_.model.repeats_itself()) {
+    return "a TorchScript module may do something else in each step";
+  }
+  if (parts_.source.prioritized()) return "prioritized sampling reads the losses of each step";
+  if (!parts_.rehearsals.empty()) return "rehearsals change single steps";
+  return "";
 }
 
 void TrainStep::Run(int64_t step) {
   Slot& slot = slots_[static_cast<size_t>(next_slot_)];
+  slot.evidence.examples.clear();
+  slot.evidence.generator = at::detail::getDefaultCPUGenerator().get_state();
+  SetRates(slot);
+  const StepResults results = MakeOrRepeat(step, slot.evidence);
+  slot.evidence.gradient_norms = results.gradient_norms;
+  SendFigures(slot, results.figures);
+}
+
+StepResults TrainStep::MakeOrRepeat(int64_t step, StepEvidence& evidence) {
+  if (!eager_because_.empty()) {
+    return Make(step, [&](int64_t i) { return Draw(step, i, evidence); });
+  }
+  std::vector<Batch> batches;
+  for (int64_t i = 0; i < options_.gradient_accumulation_steps; ++i) {
+    batches.push_back(Draw(step, i, evidence).batch);
+  }
+  // The update is one with what comes before it.
+  AwaitCopy();
+  if (recorded_ ? recorded_->Fits(batches) : Record(step, batches)) {
+    return recorded_->Repeat(batches);
+  }
+  return Make(step, [&](int64_t i) { return Drawn{.batch = batches[static_cast<size_t>(i)]}; });
+}
+
+TrainStep::Drawn TrainStep::Draw(int64_t step, int64_t micro_batch, StepEvidence& evidence) {
+  RECORD_USER_SCOPE("draw");
+  Drawn drawn{.batch = parts_.source.Next()};
+  parts_.model.Draw(drawn.batch);
+  drawn.unusual = parts_.rehearsals.SpoilBatch(step, micro_batch, drawn.batch);
+  evidence.examples.push_back(drawn.batch.examples);
+  return drawn;
+}
+
+StepResults TrainStep::Make(int64_t step, const NextBatch& next) {
   const torch::Tensor scale = scaler_ != nullptr ? scaler_->scale().clone() : one_;
 
-  const torch::Tensor loss = AccumulateGradients(step, slot.evidence);
+  const torch::Tensor loss = AccumulateGradients(step, next);
 
+  RECORD_USER_SCOPE("update");
   const torch::NoGradGuard no_grad;
   const std::vector<torch::Tensor>& gradients = parts_.weights.gradients();
   // One pass over the gradients serves three ends: the figure, the finite test and the clipping.
-  slot.evidence.gradient_norms = at::_foreach_norm(gradients, 2, torch::kFloat);
-  const torch::Tensor norm = at::linalg_vector_norm(at::stack(slot.evidence.gradient_norms));
+  const torch::Tensor norms = at::stack(at::_foreach_norm(gradients, 2, torch::kFloat));
+  const torch::Tensor norm = at::linalg_vector_norm(norms);
   const torch::Tensor found_inf = torch::isfinite(norm).logical_not().to(torch::kFloat);
   const torch::Tensor unscaled_norm = scaler_ != nullptr ? norm / scale : norm;
   torch::Tensor divisor = scale;
@@ -56,52 +114,77 @@ void TrainStep::Run(int64_t step) {
   if (parts_.average != nullptr) parts_.average->Update(found_inf);
   if (scaler_ != nullptr) scaler_->Update(found_inf);
 
-  last_found_inf_ = found_inf;
-  SendFigures(
-      slot, {loss, unscaled_norm, scale, scaler_ != nullptr ? scaler_->scale() : one_, found_inf});
+  last_found_inf_.copy_(found_inf);
+  const torch::Tensor& next_scale = scaler_ != nullptr ? scaler_->scale() : one_;
+  return {.figures = at::stack({loss, unscaled_norm, scale, next_scale, found_inf}),
+          .gradient_norms = norms};
 }
 
-torch::Tensor TrainStep::AccumulateGradients(int64_t step, StepEvidence& evidence) {
-  evidence.examples.clear();
-  evidence.generator = at::detail::getDefaultCPUGenerator().get_state();
+torch::Tensor TrainStep::AccumulateGradients(int64_t step, const NextBatch& next) {
   parts_.weights.BeginStep();
   const int64_t micro_batches = options_.gradient_accumulation_steps;
   LossAndGradients::Share share{.micro_batches = micro_batches,
                                 .scale = scaler_ != nullptr ? scaler_->scale() : torch::Tensor()};
   torch::Tensor total;
   for (int64_t i = 0; i < micro_batches; ++i) {
-    Batch batch = parts_.source.Next();
-    const bool spoiled = parts_.rehearsals.SpoilBatch(step, i, batch);
+    const Drawn drawn = next(i);
     share.factor = format_.reduced() ? parts_.rehearsals.LossFactor(step, i) : 1;
-    const torch::Tensor loss = loss_and_gradients_.Add(batch, share, /*unusual=*/spoiled);
+    const torch::Tensor loss = loss_and_gradients_.Add(drawn.batch, share, drawn.unusual);
     parts_.weights.Accumulate();
     if (parts_.source.prioritized()) {
-      parts_.source.Reprioritize(batch.examples, parts_.model.ExampleLosses());
+      parts_.source.Reprioritize(drawn.batch.examples, parts_.model.ExampleLosses());
     }
     total = total.defined() ? total + loss : loss;
-    evidence.examples.push_back(std::move(batch.examples));
   }
   if (scaler_ != nullptr) parts_.rehearsals.SpoilGradients(step, parts_.weights.gradients());
   return total;
 }
 
-Optimizer::LearningRate TrainStep::LearningRate() {
-  const Schedule& schedule = parts_.schedule;
-  if (schedule.constant()) return schedule.LearningRate(0);
-  if (unread_ == 0) return schedule.LearningRate(applied_);
-  const double if_skipped = schedule.LearningRate(applied_);
-  const double if_applied = schedule.LearningRate(applied_ + 1);
-  if (one_.is_cuda()) {
-    // Whether the step before was applied is known to the device only.
-    return (last_found_inf_ * (if_skipped - if_applied)).add(if_applied);
+bool TrainStep::Record(int64_t step, const std::vector<Batch>& micro_batches) {
+  if (++anew_ <= kStepsBeforeRecording) return false;
+  const auto work = [this, step](const std::vector<Batch>& batches) {
+    return Make(step,
+                [&batches](int64_t i) { return Drawn{.batch = batches[static_cast<size_t>(i)]}; });
+  };
+  try {
+    recorded_.emplace(options_.graphs(), micro_batches, work);
+    news_ = absl::StrCat("recorded in step ", step, ", repeated from then on");
+  } catch (const std::exception& error) {
+    eager_because_ = absl::StrCat("recording failed: ", error.what());
+    news_ = absl::StrCat("eager from step ", step, " on, because ", eager_because_);
   }
-  return last_found_inf_.const_data_ptr<float>()[0] != 0 ? if_skipped : if_applied;
+  return recorded_.has_value();
 }
 
-void TrainStep::SendFigures(Slot& slot, const std::vector<torch::Tensor>& figures) {
+void TrainStep::ForgetRecording() {
+  recorded_.reset();
+  anew_ = 0;
+}
+
+void TrainStep::SetRates(Slot& slot) {
+  const Schedule& schedule = parts_.schedule;
+  if (!one_.is_cuda() || schedule.constant()) return;
+  // Whether a step before was applied is known to the device only, while it is not read.
+  const double if_skipped = schedule.LearningRate(applied_);
+  const double if_applied = unread_ == 0 ? if_skipped : schedule.LearningRate(applied_ + 1);
+  float* const rates = slot.rates.mutable_data_ptr<float>();
+  rates[0] = static_cast<float>(if_skipped - if_applied);
+  rates[1] = static_cast<float>(if_applied);
+  rates_.copy_(slot.rates, /*non_blocking=*/true);
+}
+
+Optimizer::LearningRate TrainStep::LearningRate() const {
+  const Schedule& schedule = parts_.schedule;
+  if (schedule.constant()) return schedule.LearningRate(0);
+  if (one_.is_cuda()) return last_found_inf_ * rates_[0] + rates_[1];
+  const bool skipped = last_found_inf_.const_data_ptr<float>()[0] != 0;
+  return schedule.LearningRate(applied_ + (unread_ > 0 && !skipped ? 1 : 0));
+}
+
+void TrainStep::SendFigures(Slot& slot, const torch::Tensor& figures) {
   next_slot_ = 1 - next_slot_;
   ++unread_;
-  slot.host.copy_(at::stack(figures), /*non_blocking=*/true);
+  slot.figures.copy_(figures, /*non_blocking=*/true);
   if (slot.copied) {
     const c10::impl::VirtualGuardImpl device(at::kCUDA);
     slot.copied->record(device.getStream(one_.device()));
@@ -117,7 +200,7 @@ StepFigures TrainStep::Read() {
   --unread_;
   // Sync: on CUDA waits until the step's figures have arrived.
   if (slot.copied) slot.copied->synchronize();
-  const float* const host = slot.host.const_data_ptr<float>();
+  const float* const host = slot.figures.const_data_ptr<float>();
   evidence_ = std::move(slot.evidence);
   StepFigures figures{.loss = host[0],
                       .grad_norm = host[1],

@@ -4,8 +4,10 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,7 +22,9 @@
 #include "trainer/precision/grad_scaler.h"
 #include "trainer/run/batch_source.h"
 #include "trainer/run/loss_and_gradients.h"
+#include "trainer/run/recorded_step.h"
 #include "trainer/run/rehearsal.h"
+#include "trainer/run/step_graph.h"
 
 namespace genesis {
 
@@ -39,6 +43,7 @@ struct TrainStepOptions {
   int64_t gradient_accumulation_steps = 1;
   // Global L2 norm that gradients are clipped to; nullopt for no clipping.
   std::optional<double> max_grad_norm;
+  StepGraphMaker graphs;  // Empty: each step is made anew.
 };
 
 // What a finished step says of itself.
@@ -55,12 +60,14 @@ struct StepFigures {
 struct StepEvidence {
   std::vector<std::vector<int64_t>> examples;  // Of each micro-batch.
   torch::Tensor generator;                     // State of torch's CPU generator before the step.
-  std::vector<torch::Tensor> gradient_norms;   // Scaled, one per parameter, on the device.
+  torch::Tensor gradient_norms;                // float32 [parameters], scaled, on the device.
 };
 
 // One optimizer step, in order: micro-batches forward and backward, global norm, finite test, clip
 // and unscale folded into one factor, fused optimizer, average, scale update. The device is never
-// waited for in Run; figures of a step are fetched while the next one runs.
+// waited for in Run; figures of a step are fetched while the next one runs. Where the device
+// records (TrainStepOptions.graphs), a step of the same operations is recorded once and then
+// repeated.
 //
 // Owner: the run. Threads: one. Failure: exceptions of LibTorch, RunFailure from the source.
 class TrainStep {
@@ -93,32 +100,66 @@ class TrainStep {
   // Applied steps among those that were read, and before.
   int64_t applied() const { return applied_; }
 
+  // Why the steps of this format are each made anew; empty where they are recorded and repeated.
+  const std::string& eager_because() const { return eager_because_; }
+  // Memory that steps use has moved: the next ones are made anew, and recorded again.
+  void ForgetRecording();
+  // What became of the recording since the last call, for the log; mostly empty.
+  std::string TakeNews() { return std::exchange(news_, {}); }
+
  private:
-  // Figures of one step on their way to the host.
+  // One step on its way from and to the host; pinned where the device is CUDA.
   struct Slot {
-    torch::Tensor host;  // float32 [5]; pinned where the device is CUDA
+    // Of the learning rate: what a skipped step before adds to it, and the rate after an applied
+    // one.
+    torch::Tensor rates;    // float32 [2]
+    torch::Tensor figures;  // float32 [5]
     std::optional<c10::Event> copied;
     StepEvidence evidence;
   };
+  // One micro-batch; `unusual` asks for eager, see LossAndGradients.
+  struct Drawn {
+    Batch batch;
+    bool unusual = false;
+  };
 
+  // Gives micro-batch number i of the step.
+  using NextBatch = std::function<Drawn(int64_t)>;
+
+  Drawn Draw(int64_t step, int64_t micro_batch, StepEvidence& evidence);
+  StepResults MakeOrRepeat(int64_t step, StepEvidence& evidence);
+  // All that the device does in a step.
+  StepResults Make(int64_t step, const NextBatch& next);
+  torch::Tensor AccumulateGradients(int64_t step, const NextBatch& next);
+
+  std::string ReasonForEager(const CompiledStep* compiled) const;
+  // Whether there is a recording now.
+  bool Record(int64_t step, const std::vector<Batch>& micro_batches);
+
+  void SetRates(Slot& slot);
+  Optimizer::LearningRate LearningRate() const;
+  void SendFigures(Slot& slot, const torch::Tensor& figures);
   Slot& OldestUnread();
-  torch::Tensor AccumulateGradients(int64_t step, StepEvidence& evidence);
-  Optimizer::LearningRate LearningRate();
-  void SendFigures(Slot& slot, const std::vector<torch::Tensor>& figures);
 
   const StepParts parts_;
   const TrainStepOptions options_;
   StepFormat format_;
   GradScaler* scaler_ = nullptr;
   LossAndGradients loss_and_gradients_;
-  const torch::Tensor one_;       // The scale of modes that have none.
-  torch::Tensor last_found_inf_;  // Of the newest step, on the device.
+  const torch::Tensor one_;             // The scale of modes that have none.
+  const torch::Tensor last_found_inf_;  // Of the newest step, on the device.
+  const torch::Tensor rates_;           // Those of the newest step, on the device.
   int64_t applied_ = 0;
   std::array<Slot, 2> slots_;
   int next_slot_ = 0;
   int unread_ = 0;
   StepEvidence evidence_;
   std::shared_ptr<StateCopy> copy_;
+
+  std::string eager_because_;
+  int anew_ = 0;  // Steps since there was nothing recorded.
+  std::optional<RecordedStep> recorded_;
+  std::string news_;
 };
 
 }  // namespace genesis

@@ -31,8 +31,9 @@ GradScalerOptions ScalerOptions(const training::v1::PrecisionSpec& given) {
   return options;
 }
 
-TrainStepOptions StepOptions(const training::v1::TrainingSpec& training) {
+TrainStepOptions StepOptions(const training::v1::TrainingSpec& training, StepGraphMaker graphs) {
   TrainStepOptions options;
+  options.graphs = std::move(graphs);
   options.gradient_accumulation_steps = training.gradient_accumulation_steps();
   if (training.max_grad_norm() > 0) options.max_grad_norm = training.max_grad_norm();
   return options;
@@ -97,8 +98,10 @@ std::vector<at::Tensor> Tensors(const NamedTensors& named) {
 
 }  // namespace
 
-Trainee::Trainee(const training::v1::StartJob& start, const Dataset& dataset, at::Device device)
+Trainee::Trainee(const training::v1::StartJob& start, const Dataset& dataset, at::Device device,
+                 StepGraphMaker graphs)
     : device_(device),
+      records_(graphs != nullptr),
       spec_(start.spec()),
       model_(Build(spec_, dataset, device_)),
       source_(std::make_unique<BatchSource>(dataset, spec_, device_)),
@@ -110,7 +113,7 @@ Trainee::Trainee(const training::v1::StartJob& start, const Dataset& dataset, at
       optimizer_(std::make_unique<Optimizer>(weights_->masters(), spec_.optimizer())) {
   const double decay = spec_.training().ema_decay();
   if (decay > 0) average_.emplace(weights_->masters(), decay);
-  step_ = std::make_unique<TrainStep>(Parts(), StepOptions(spec_.training()));
+  step_ = std::make_unique<TrainStep>(Parts(), StepOptions(spec_.training(), std::move(graphs)));
 }
 
 StepParts Trainee::Parts() {
@@ -137,7 +140,17 @@ void Trainee::SetMode(PrecisionMode mode, bool keep_scale) {
   step_->SetFormat(format, format.scaled ? &*scaler_ : nullptr, compiled_.For(mode).step.get());
 }
 
+std::string Trainee::execution() {
+  const CompiledSteps::Choice& compiled = compiled_.For(mode_);
+  if (compiled.step != nullptr || !records_) return compiled.text;
+  const std::string& reason = step_->eager_because();
+  return reason.empty() ? "recorded after the first steps, then repeated"
+                        : absl::StrCat("eager, because ", reason);
+}
+
 Investigation Trainee::InvestigateLast(int64_t step, double loss_scale) {
+  // It puts the weights elsewhere.
+  step_->ForgetRecording();
   return Investigate(Parts(), FormatOf(mode_), step_->evidence(), step, loss_scale);
 }
 

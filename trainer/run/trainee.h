@@ -21,6 +21,7 @@
 #include "trainer/run/batch_source.h"
 #include "trainer/run/culprit.h"
 #include "trainer/run/rehearsal.h"
+#include "trainer/run/step_graph.h"
 #include "trainer/run/train_step.h"
 
 namespace genesis {
@@ -34,7 +35,9 @@ class Trainee {
  public:
   // Requires batch_size <= dataset.training_size(). Starts in FP32. `device` is as this process
   // calls it: the one CUDA device that it sees is cuda:0 here, whatever the daemon calls it.
-  Trainee(const training::v1::StartJob& start, const Dataset& dataset, at::Device device);
+  // Steps are recorded in `graphs` where that is not empty.
+  Trainee(const training::v1::StartJob& start, const Dataset& dataset, at::Device device,
+          StepGraphMaker graphs = {});
   Trainee(const Trainee&) = delete;
   Trainee& operator=(const Trainee&) = delete;
 
@@ -53,8 +56,9 @@ class Trainee {
   // afresh unless `keep_scale`. Requires that every step has been read.
   void SetMode(training::v1::PrecisionMode mode, bool keep_scale = false);
 
-  // How the steps of the mode run, for people: "compiled ..." or "eager, because ...".
-  const std::string& execution() { return compiled_.For(mode_).text; }
+  // How the steps of the mode run, for people: "compiled ...", "eager, because ..." or "recorded
+  // ...".
+  std::string execution();
 
   // What the loss scale cannot fall below; 0 where there is no scale or no bound.
   double lowest_loss_scale() const { return scaler_ ? scaler_->options().min_scale : 0; }
@@ -73,7 +77,11 @@ class Trainee {
     explicit Fp32Weights(Trainee& trainee) : trainee_(trainee) {
       trainee_.weights_->SetFormat(at::kFloat);
     }
-    ~Fp32Weights() { trainee_.weights_->SetFormat(FormatOf(trainee_.mode_).weights); }
+    ~Fp32Weights() {
+      const at::ScalarType format = FormatOf(trainee_.mode_).weights;
+      trainee_.weights_->SetFormat(format);
+      if (format != at::kFloat) trainee_.step_->ForgetRecording();
+    }
     Fp32Weights(const Fp32Weights&) = delete;
     Fp32Weights& operator=(const Fp32Weights&) = delete;
 
@@ -97,6 +105,7 @@ class Trainee {
   StepParts Parts();
 
   const at::Device device_;
+  const bool records_;
   const training::v1::JobSpec& spec_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<BatchSource> source_;

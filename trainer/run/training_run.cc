@@ -11,15 +11,20 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "config/precision.h"
+#include "config/program_dir.h"
 #include "trainer/data/dataset.h"
 #include "trainer/run/calibration.h"
+#include "trainer/run/cuda_plugin.h"
+#include "trainer/run/device.h"
 #include "trainer/run/device_memory.h"
 #include "trainer/run/evaluator.h"
+#include "trainer/run/idle_threads.h"
 #include "trainer/run/precision_guard.h"
 #include "trainer/run/precision_report.h"
 #include "trainer/run/run_checkpoints.h"
 #include "trainer/run/run_failure.h"
 #include "trainer/run/step_reporter.h"
+#include "trainer/run/step_trace.h"
 #include "trainer/run/threads.h"
 #include "trainer/run/trainee.h"
 
@@ -53,7 +58,8 @@ class Run {
         device_(device),
         control_(control),
         observer_(observer),
-        checkpoints_(start, observer) {}
+        checkpoints_(start, observer),
+        trace_(start, device.cuda(), observer) {}
 
   Finished Execute() {
     Prepare();
@@ -84,8 +90,12 @@ class Run {
     }
     checkpoints_.Prepare();
     observer_.OnLog("data: " + dataset_->Describe());
-    trainee_ = std::make_unique<Trainee>(start_, *dataset_, at::Device(device_.name()));
-    if (!trainee_->device().is_cuda()) threads_.emplace(trainee_->OperationsPerPass());
+    SetTf32(start_.spec().precision().tf32() == training::v1::TF32_ON);
+    trainee_ = std::make_unique<Trainee>(start_, *dataset_, at::Device(device_.name()), Graphs());
+    if (!trainee_->device().is_cuda()) {
+      threads_.emplace(trainee_->OperationsPerPass());
+      idle_threads_.emplace(at::get_num_threads());
+    }
     guard_.emplace(start_, *trainee_, observer_, ReadBaseline(start_));
     evaluator_.emplace(start_.spec(), *dataset_, *trainee_);
   }
@@ -94,6 +104,15 @@ class Run {
   PrecisionMode InitialMode() const {
     const PrecisionMode mode = start_.precision().mode();
     return mode == training::v1::PRECISION_MODE_AUTO ? training::v1::PRECISION_MODE_FP32 : mode;
+  }
+
+  // Where the daemon allows recordings and the device makes them.
+  StepGraphMaker Graphs() {
+    if (!start_.cuda_graphs() || !device_.cuda()) return {};
+    std::string fault;
+    StepGraphMaker graphs = CudaStepGraphs(ProgramDir(), &fault);
+    if (!graphs) observer_.OnLog("steps are not recorded: " + fault);
+    return graphs;
   }
 
   void TakePosition(const TrainingState& state) {
@@ -205,7 +224,13 @@ class Run {
 
   void MakeStep(bool first) {
     const auto begin = std::chrono::steady_clock::now();
-    trainee_->step().Run(++step_);
+    if (idle_threads_) idle_threads_->Adapt(begin);
+    trace_.Begin(++step_);
+    trainee_->step().Run(step_);
+    trace_.End(step_);
+    if (const std::string news = trainee_->step().TakeNews(); !news.empty()) {
+      observer_.OnLog("step: " + news);
+    }
     if (const double delay = Delay(); delay > 0) {
       std::this_thread::sleep_for(std::chrono::duration<double>(delay));
     }
@@ -398,9 +423,11 @@ class Run {
   RunControl& control_;
   RunObserver& observer_;
   RunCheckpoints checkpoints_;
+  StepTrace trace_;
   std::unique_ptr<Dataset> dataset_;
   std::unique_ptr<Trainee> trainee_;
   std::optional<ThreadLimit> threads_;
+  std::optional<IdleThreads> idle_threads_;
   std::optional<PrecisionGuard> guard_;
   std::optional<Evaluator> evaluator_;
   std::optional<StepReporter> reporter_;

@@ -37,8 +37,6 @@ def compile_package(step, inputs, text, path):
         export(step, inputs), package_path=str(path), inductor_configs={
             # The worker decides how many threads a job has.
             "cpp.dynamic_threads": True,
-            # Random numbers come from torch's generator, in the order in which eager draws them.
-            "fallback_random": True,
             "aot_inductor.link_libtorch": False,
             "aot_inductor.metadata": {METADATA_KEY: text}})
 

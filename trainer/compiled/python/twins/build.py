@@ -24,7 +24,7 @@ def build_transformer(spec, description):
 
 
 def build_radio_unet(spec, description):
-    channels = {f["name"]: f["shape"][1] for f in description["fields"]}
+    channels = {f["name"]: f["shape"][1] for f in description["fields"] if len(f["shape"]) == 4}
     base, multipliers = spec["base_channels"], spec["channel_multipliers"]
     if spec["part"] == "RADIO_UNET_PART_VAE":
         return radio_unet.Autoencoder(channels["image"], base, multipliers,

@@ -113,6 +113,13 @@ def cosine_schedule(steps):
     return torch.cumprod(1 - torch.tensor(betas, dtype=torch.float64), 0).float()
 
 
+def drawn(fields, name, draw):
+    """Random numbers that come with the batch, else from the CPU's generator, as the C++ model draws them."""
+    if name in fields:
+        return fields[name]
+    return draw().to(fields["image"].device, non_blocking=True)
+
+
 class Diffusion(nn.Module):
     def __init__(self, maps, condition, base, multipliers, steps):
         super().__init__()
@@ -131,7 +138,7 @@ class Diffusion(nn.Module):
     def forward(self, maps, steps):
         half = self.base // 2
         angles = steps[:, None].float() * torch.exp(
-            torch.arange(half) * (-math.log(10000) / half))
+            torch.arange(half, device=steps.device) * (-math.log(10000) / half))
         time = self.time_embedding(torch.cat([angles.sin(), angles.cos()], 1).to(maps.dtype))
         x, passed = self.input(maps), []
         for level in self.down:
@@ -144,8 +151,8 @@ class Diffusion(nn.Module):
 
     def loss(self, fields, autocast):
         image = fields["image"].float()
-        steps = torch.randint(self.steps, (len(image),))
-        noise = torch.randn(image.shape)
+        steps = drawn(fields, "step", lambda: torch.randint(self.steps, (len(image),)))
+        noise = drawn(fields, "noise", lambda: torch.randn(image.shape))
         signal = self.alphas_cumprod[steps].view(-1, 1, 1, 1)
         maps = signal.sqrt() * image + (1 - signal).sqrt() * noise
         if "condition" in fields:
@@ -202,7 +209,8 @@ class Autoencoder(nn.Module):
             encoded = self.encoder(image.to(format))
         mean, log_variance = encoded.float().chunk(2, 1)
         log_variance = log_variance.clamp(-30, 20)
-        latent = mean + torch.exp(0.5 * log_variance) * torch.randn(mean.shape)
+        noise = drawn(fields, "noise", lambda: torch.randn(mean.shape))
+        latent = mean + torch.exp(0.5 * log_variance) * noise
         with autocast:
             decoded = self.decoder(latent.to(format))
         divergence = 0.5 * (mean ** 2 + log_variance.exp() - 1 - log_variance).sum()

@@ -58,7 +58,7 @@ class Transformer(nn.Module):
                                 std=0.02 / math.sqrt(2 * blocks) if residual else 0.02)
 
     def forward(self, tokens):
-        positions = torch.arange(tokens.shape[1])
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.token_embedding(tokens) + self.position_embedding(positions)
         for block in self.blocks:
             x = block(x)
