@@ -18,7 +18,7 @@ usage() {
   cat <<'USAGE'
 usage: deploy/bundle.sh [--build-dir build/release] [--output genesis-bundle.tar.gz]
 
-Packs the programs, their libraries, the tests for a GPU machine, examples and docs. The target
+Packs the programs, their libraries, tests and benchmarks for a GPU machine, examples and docs. The target
 needs Linux on x86-64, glibc, and for the worker a Python with torch 2.11; no compiler, no packages.
 
   --build-dir DIR   a build with tests. Default: build/release
@@ -89,11 +89,11 @@ copy_files() {
   mkdir -p "$ROOT/deploy" "$ROOT/tests/e2e"
   install -m 755 "$GENESIS_ROOT/deploy/verify_checkpoint.py" "$ROOT/deploy/"
   install -m 644 "$GENESIS_ROOT/tests/e2e/harness.py" "$ROOT/tests/e2e/"
-  for folder in tests/interop tests/gpu trainer/compiled/python examples docs; do
+  for folder in tests/interop tests/gpu tests/benchmarks trainer/compiled/python examples docs; do
     (cd "$GENESIS_ROOT" && find "$folder" -type f ! -name '*.cc' ! -name '*.pyc' \
       ! -name CMakeLists.txt -exec install -D -m 644 {} "$ROOT/{}" \;)
   done
-  chmod 755 "$ROOT/tests/gpu/run"
+  chmod 755 "$ROOT/tests/gpu/run" "$ROOT/tests/benchmarks/run"
   # Where genesisctl compile looks, beside its own folder.
   mkdir -p "$ROOT/share/genesis"
   ln -s ../../trainer/compiled/python "$ROOT/share/genesis/compile"

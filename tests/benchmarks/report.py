@@ -37,13 +37,14 @@ def _shown(value):
 
 
 class Report:
-    """Collects rows of figures and writes them to <folder>/<name>.json, .csv and .html.
+    """Collects rows of figures and writes them to <folder>/<file>.json, .csv and .html.
 
     `facts` describe machine and versions (machine.facts), `settings` how it was measured. A row is
-    {"name": ..., figures}; one with "refused" holds the reason in place of figures."""
+    {"name": ..., figures}; one with "refused" or "not_run" holds the reason in place of figures. `file` is
+    the name where another is not given."""
 
-    def __init__(self, name, title, facts, settings):
-        self.name, self.title = name, title
+    def __init__(self, name, title, facts, settings, file=None):
+        self.name, self.title, self.file = name, title, file or name
         self.facts, self.settings = facts, settings
         self.rows, self.charts, self.texts = [], [], []
         self.steadiness = {}
@@ -97,11 +98,11 @@ class Report:
                  "seconds": round(time.time() - self.begin, 1), "facts": self.facts,
                  "settings": self.settings, "steadiness": self.steadiness, "rows": self.rows,
                  "texts": dict(self.texts)}
-        (folder / f"{self.name}.json").write_text(json.dumps(whole, indent=1) + "\n")
+        (folder / f"{self.file}.json").write_text(json.dumps(whole, indent=1) + "\n")
         names, flat = self._rows()
-        with open(folder / f"{self.name}.csv", "w", newline="") as file:
+        with open(folder / f"{self.file}.csv", "w", newline="") as file:
             writer = csv.DictWriter(file, names)
             writer.writeheader()
             writer.writerows(flat)
-        (folder / f"{self.name}.html").write_text(self._html())
-        print(f"\n{folder / self.name}.json, .csv and .html")
+        (folder / f"{self.file}.html").write_text(self._html())
+        print(f"\n{folder / self.file}.json, .csv and .html")

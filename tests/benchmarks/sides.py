@@ -106,7 +106,10 @@ class WorkerRun:
     """A finished genesis-worker --spec: its lines, with the time at which each came and what the process
     had used of the processors by then."""
 
-    def __init__(self, folder, job, cores, *flags, threads=None, checkpoints=None):
+    device = "cpu"
+
+    def __init__(self, folder, job, cores, *flags, threads=None, checkpoints=None, device="cpu"):
+        self.device = device
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "job.yaml").write_text(json.dumps(job))  # JSON is YAML.
@@ -115,14 +118,16 @@ class WorkerRun:
         process = subprocess.Popen(
             [worker(), "--spec", folder / "job.yaml", "--checkpoint-dir",
              checkpoints or folder / "checkpoints", "--telemetry", telemetry, "--threads",
-             str(threads or len(cores)), "--device", "cpu", *flags],
+             str(threads or len(cores)), "--device", device, *flags],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             preexec_fn=on_cores(cores), env=environment(ENABLE_FP16_TRAINING="true"))
         self.lines, self.priorities = [], set()
-        for line in process.stdout:
-            self.priorities.add(priority(process.pid))
-            self.lines.append((time.perf_counter() - self.begin, processor_seconds(process.pid),
-                               line.rstrip("\n")))
+        try:
+            self._read(process)
+        except BaseException:  # Whoever ends this benchmark ends what it started.
+            process.kill()
+            process.wait()
+            raise
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         self.seconds = time.perf_counter() - self.begin
@@ -134,18 +139,29 @@ class WorkerRun:
         self.losses = [record["loss"] for record in self.records]
         self.modes = {record["mode"] for record in self.records}
 
+    def _read(self, process):
+        for line in process.stdout:
+            self.priorities.add(priority(process.pid))
+            self.lines.append((time.perf_counter() - self.begin, processor_seconds(process.pid),
+                               line.rstrip("\n")))
+
     def time_of(self, start):
         """When the first line came that starts so."""
         return next(at for at, _, line in self.lines if line.startswith(start))
 
     def step_times(self):
-        """[(steps finished, seconds, processor seconds)]. The line of step k comes when step k + 1 is
-        finished, but those of the first step and of the last come at once."""
+        """[(steps finished, seconds, processor seconds)]. On a processor the line of step k comes when step
+        k + 1 is finished, but those of the first step and of the last come at once. On a GPU it comes when
+        step k is finished and the next one is under way; behind the last step there is none, so that its
+        line is left out."""
         found = []
         for at, used, line in self.lines:
             if match := STEP.match(line):
                 step, total = map(int, match.groups())
-                found.append((min(step + 1, total) if step > 1 else 1, at, used))
+                if self.device == "cpu":
+                    found.append((min(step + 1, total) if step > 1 else 1, at, used))
+                elif step < total:
+                    found.append((step, at, used))
         return found
 
     def per_step(self, warm_up):

@@ -229,22 +229,24 @@ WORKLOADS = {
 }
 
 
-def operations(workload):
-    """Floating-point operations of one step's forward and backward, counted on the twin."""
+def operations(workload, device):
+    """Floating-point operations of one step's forward and backward, counted on the twin; and its parameters.
+    On the device "meta" nothing is computed, and attention counts as the products that it is made of."""
     from torch.utils.flop_counter import FlopCounterMode
-    fields = {name: values[: workload.batch] for name, values in workload.examples().items()}
+    fields = {name: values[: workload.batch].to(device) for name, values in workload.examples().items()}
     twin = workload.twin()
+    parameters = sum(p.numel() for p in twin.parameters())
+    twin.to(device)
     with FlopCounterMode(display=False) as counter:
         twin.loss(fields, contextlib.nullcontext()).backward()
-    return counter.get_total_flops(), sum(p.numel() for p in twin.parameters())
+    return counter.get_total_flops(), parameters
 
 
-def prepare(name, folder):
+def prepare(workload, device="cpu"):
     """Writes data and job of a workload; returns what the report says of it."""
-    workload = WORKLOADS[name](folder)
     workload.folder.mkdir(parents=True, exist_ok=True)
     workload.write_data()
     (workload.folder / "job.json").write_text(json.dumps(workload.job()))
-    counted, parameters = operations(workload)
+    counted, parameters = operations(workload, device)
     return {"operations": counted, "parameters": parameters,
             "convolutions": workload.convolutions, "batch": workload.batch}

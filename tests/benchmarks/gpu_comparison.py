@@ -1,0 +1,227 @@
+"""One workload in one mode on the device: genesis-worker's two ways to make a step and Python's, in turn."""
+
+import json
+import re
+import shutil
+import statistics
+
+import gpu_figures
+import machine
+import peers
+import sides
+import spread
+from gpu_figures import GRAPH, OURS
+from time_budget import TimeUp
+
+CAPTURED = "step: CUDA graph of the whole step"
+# The losses of so many steps are compared one by one, the others by their mean: sides round differently, and
+# on a device that multiplies in 8 or 11 bits runs drift apart the longer they are.
+ONE_BY_ONE = 200
+# Watched jobs begin with steps in FP32, whose memory would count, and may leave the mode that is measured.
+UNWATCHED = {name: {"action": "OFF"} for name in ("overflow", "divergence", "slowdown")}
+FEWEST_BLOCKS = 2
+# genesis-worker prints at most ten lines of steps a second; a side that is faster than Python makes more steps,
+# so that there are enough to time it with.
+MOST_STEPS = 50000
+
+
+class NotRun(Exception):
+    """What could not be measured here, and why."""
+
+
+def compare(ours, theirs, mode):
+    """The largest difference of the losses of the steps that both made, or Refused."""
+    both = min(len(ours), len(theirs))
+    worst = peers.compare_losses(ours[: min(both, ONE_BY_ONE)], theirs[: min(both, ONE_BY_ONE)], mode)
+    if both > ONE_BY_ONE:
+        means = [[statistics.fmean(each[ONE_BY_ONE:both])] for each in (ours, theirs)]
+        worst = max(worst, peers.compare_losses(*means, mode))
+    return worst
+
+
+def asked(process, **request):
+    """The answer of a Python side, or Refused with what it says."""
+    answer = process.ask(**request)
+    if "error" in answer:
+        raise sides.Refused(answer["error"])
+    return answer
+
+
+def precision_of(mode, folder):
+    """What a job says of it."""
+    if not mode.startswith("MIXED"):
+        return {"mode": "FP32", **({"tf32": "ON"} if mode == "TF32" else {})}
+    baseline = folder / "baseline.jsonl"
+    baseline.write_text('{"step": 1, "loss": 1}\n')
+    return {"mode": mode, "watchdog": UNWATCHED, "baseline_file": str(baseline)}
+
+
+def briefly(error):
+    """What a program that failed says first and last."""
+    lines = str(error).splitlines()
+    return " ... ".join([lines[0], *lines[1:][-1:]])
+
+
+def says_it_captured(output):
+    """Refuses a run with --cuda-graphs that says at the end that it made its steps otherwise."""
+    said = re.findall(r"^step: .*$", output, re.MULTILINE)
+    if not said or not said[-1].startswith(CAPTURED):
+        raise sides.Refused("genesis-worker --cuda-graphs does not say that it captured the step; its log has "
+                            + (f'"{said[-1]}"' if said else 'no line that begins with "step: "'))
+
+
+class Comparison:
+    """`processes`: the Python sides that there are, and "machine"; `missing`: why others are not."""
+
+    def __init__(self, name, mode, folder, facts, processes, missing, options):
+        self.name, self.mode, self.folder, self.facts = name, mode, folder, facts
+        self.processes, self.options = dict(processes), options
+        self.machine = self.processes.pop("machine")
+        self.job = json.loads((folder / "job.json").read_text())
+        self.cores = machine.os.sched_getaffinity(0)
+        self.steadiness = machine.Steadiness(self.cores)
+        self.missing = dict(missing)
+        self.sides = [OURS, *([] if GRAPH in missing else [GRAPH]), *self.processes]
+        self.refusals, self.blocks, self.deviation = {}, [], {}
+        self.steps = {}
+
+    def _run_worker(self, side):
+        """genesis-worker on the job, with as many steps as the side makes."""
+        precision = precision_of(self.mode, self.folder)
+        job = {**self.job, "precision": precision,
+               "training": {**self.job["training"], "max_steps": self.steps[side]}}
+        flags = ["--cuda-graphs"] if side == GRAPH else []
+        if self.options.device == "cpu" and self.mode == "MIXED_FP16":
+            flags.append("--emulate-fp16")
+        device = "cuda:0" if self.options.device == "cuda" else "cpu"
+        folder = self.folder / "worker"
+        try:
+            run = sides.WorkerRun(folder, job, self.cores, *flags, device=device)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)  # Checkpoints of gigabytes.
+        if f" on {device} (" not in run.output or run.modes != {precision["mode"]}:
+            raise sides.Refused(f"genesis-worker ran in {run.modes}; its log begins: {run.output[:200]}")
+        if side == GRAPH:
+            says_it_captured(run.output)
+        return run
+
+    def _ours(self, side):
+        run = self._run_worker(side)
+        times = [at for _, at, _ in run.step_times()]
+        took = max(times[-1] - times[0], 0.1)  # It prints no line of a shorter time.
+        if took < self.options.seconds / 2 and self.steps[side] < MOST_STEPS:
+            self.steps[side] = min(int(self.steps[side] * self.options.seconds / took), MOST_STEPS)
+            run = self._run_worker(side)
+        seconds, _ = run.per_step(peers.warm_up_of(self.steps[side]))
+        peak = re.search(r"^peak device memory (\d+) bytes", run.output, re.MULTILINE)
+        return {"losses": run.losses, "seconds": seconds,
+                "skipped": sum(record["skipped"] for record in run.records),
+                **({"peak_bytes": int(peak[1])} if peak else {})}
+
+    def _theirs(self, side, steps=None, warm_up=None):
+        steps = steps or self.steps[side]
+        warm_up = warm_up or peers.warm_up_of(steps)
+        answer = asked(self.processes[side], do="train", workload=self.name, folder=str(self.folder),
+                       mode=self.mode, steps=steps, warm_up=warm_up)
+        return {**answer, "seconds_of_all": answer["seconds"],
+                "seconds": answer["seconds"] / answer["steps"]}
+
+    def _choose_steps(self):
+        """Loads and compiles the Python sides, then asks the first of them how long steps take."""
+        for side in list(self.processes):
+            self._try(side, lambda side=side: self._theirs(side, 2, 1))
+        timed = next((side for side in self.sides if side in self.processes), None)
+        if timed is None:
+            raise NotRun("no Python side runs here, so there is nothing to compare with")
+
+        def ask(steps, warm_up):
+            trial = self._theirs(timed, steps, warm_up)
+            return {"seconds": trial["seconds_of_all"], "steps": trial["steps"]}
+
+        self.steps = dict.fromkeys(self.sides, peers.steps_that_fill(self.options.seconds, ask))
+
+    def _try(self, side, call):
+        """What a side gives, or None and it takes part no more."""
+        try:
+            return call()
+        except (sides.Refused, RuntimeError) as refusal:
+            self.refusals[side] = briefly(refusal)
+            self.sides.remove(side)
+            return None
+
+    def _block(self, order):
+        found = {}
+        for side in order:
+            self.steadiness.measure()
+            got = self._try(side, lambda side=side: self._ours(side) if side in (OURS, GRAPH)
+                            else self._theirs(side))
+            if got:
+                found[side] = got
+        return found
+
+    def _judge(self, found):
+        if OURS not in found:
+            raise sides.Refused(f"{OURS}, which it is compared with, was refused")
+        for side in [side for side in found if side != OURS]:
+            def differs(side=side):
+                return compare(found[OURS]["losses"], found[side]["losses"], self.mode)
+
+            worst = self._try(side, differs)
+            if worst is not None:
+                self.deviation[side] = max(self.deviation.get(side, 0.0), worst)
+
+    def run(self):
+        """Measures; whatever keeps it from that is in the rows."""
+        try:
+            self._choose_steps()
+            for block in range(self.options.blocks):
+                found = self._block(self.sides[:: 1 if block % 2 == 0 else -1])
+                self._judge(found)
+                format = gpu_figures.FORMAT[self.mode]
+                limit = asked(self.machine, do="limits", formats=[format])[format]
+                self.blocks.append({**found, "limit": limit})
+        except TimeUp:
+            if len(self.blocks) < FEWEST_BLOCKS:
+                self.missing = dict.fromkeys(self.sides, "the time was up while it was measured (--limit)") \
+                    | self.missing
+        except NotRun as reason:
+            self.missing = dict.fromkeys(self.sides, str(reason)) | self.missing
+        except sides.Refused as refusal:
+            self.refusals = dict.fromkeys(self.sides, str(refusal)) | self.refusals
+
+    def rows(self):
+        for side in dict.fromkeys((OURS, GRAPH, *gpu_figures.PEERS)):
+            row = {"name": f"{self.name}, {self.mode}: {side}", "workload": self.name, "mode": self.mode,
+                   "side": side, "blocks": len(self.blocks)}
+            if side in self.refusals:
+                yield {**row, "refused": self.refusals[side]}
+            elif side in self.missing:
+                yield {**row, "not_run": self.missing[side]}
+            else:
+                yield {**row, **self._figures(side)}
+
+    def _figures(self, side):
+        runs = [block[side] for block in self.blocks]
+        seconds = [run["seconds"] for run in runs]
+        median = statistics.median(seconds)
+        measured = statistics.median(block["limit"] for block in self.blocks)
+        listed = gpu_figures.datasheet(self.facts["device"]).get(gpu_figures.FORMAT[self.mode])
+        counted = self.facts["operations"]
+        row = {"steps_per_block": self.steps[side], "warm_up_steps": peers.warm_up_of(self.steps[side]),
+               "ms_per_step": spread.summary([1e3 * each for each in seconds]),
+               "ms_of_blocks": [1e3 * each for each in seconds],
+               "samples_per_second": self.facts["batch"] / median,
+               "teraflops": counted / median / 1e12,
+               "mfu": {"measured": gpu_figures.mfu(counted, median, measured),
+                       **({"datasheet": gpu_figures.mfu(counted, median, listed)} if listed else {})},
+               "skipped_steps": statistics.fmean(run["skipped"] for run in runs)}
+        row["skipped_share"] = row["skipped_steps"] / self.steps[side]
+        if all("peak_bytes" in run for run in runs):
+            row["peak_mib"] = max(run["peak_bytes"] for run in runs) / 2**20
+        if side in gpu_figures.PEERS:
+            for ours in set(gpu_figures.FASTER) & set(self.sides):
+                row[gpu_figures.FASTER[ours]] = gpu_figures.ratio(
+                    seconds, [block[ours]["seconds"] for block in self.blocks])
+        if side != OURS:
+            row["most_loss_difference"] = self.deviation[side]
+        return row

@@ -1,0 +1,157 @@
+"""A Python side of `gpu`, or the measure of the device; peer_process.py THREADS gpu DEVICE SIDE starts it. One
+process serves all workloads and modes, for each start costs seconds of a bounded time. A request that cannot be
+served is answered with {"error": why}."""
+
+import gc
+import importlib.util
+
+import torch
+
+import gpu_workloads
+import peer_limits
+import python_sides
+import workloads
+
+# Of products that fill the device, and seconds for each.
+SIZES, SECONDS = {"cpu": (256,), "cuda": (4096, 8192)}, {"cpu": 0.05, "cuda": 0.25}
+KINDS = {"FP32": torch.float32, "TF32": torch.float32, "FP16": torch.float16, "BF16": torch.bfloat16}
+
+
+def allow_tf32(allowed):
+    """In products and convolutions; by itself torch has it off in the one and on in the other."""
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed
+
+
+def synchronize(device):
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def give_memory_back(device):
+    """The other sides need it."""
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+
+
+class OnDevice(python_sides.Eager):
+    """Eager with a GradScaler in MIXED_FP16, peak memory and skipped steps."""
+
+    def __init__(self, workload, mode, device):
+        allow_tf32(mode == "TF32")
+        self.scales = mode == "MIXED_FP16"
+        super().__init__(workload, mode, device)
+
+    def synchronize(self):
+        synchronize(self.device)
+
+    def reset(self):
+        super().reset()
+        self.scaler = torch.amp.GradScaler(self.device, enabled=self.scales)
+
+    def step(self, fields):
+        if not self.scales:
+            return super().step(fields)
+        self.optimizer.zero_grad()
+        loss = self.call(**fields)
+        self.scaler.scale(loss).backward()
+        self.scaler.unscale_(self.optimizer)
+        torch.nn.utils.clip_grad_norm_(self.module.parameters(), python_sides.CLIP)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return loss.detach()
+
+    def train(self, steps, warm_up):
+        if self.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        answer = super().train(steps, warm_up)
+        # A step that is skipped is not counted by the optimizer.
+        answer["skipped"] = steps - int(next(iter(self.optimizer.state.values()))["step"].item())
+        if self.device == "cuda":
+            answer["peak_bytes"] = torch.cuda.max_memory_allocated()
+        self.optimizer.zero_grad()
+        self.clear_optimizer()
+        give_memory_back(self.device)
+        return answer
+
+
+class CompiledOnDevice(OnDevice, python_sides.Compiled):
+    pass
+
+
+class Trainer:
+    """Holds one side, of the workload and mode that were asked for last."""
+
+    def __init__(self, kind, device):
+        self.kind, self.device, self.key, self.side = kind, device, None, None
+
+    def probe(self):
+        """Whether this side can run here at all."""
+        if self.kind is CompiledOnDevice:
+            torch.compile(lambda x: x + 1)(torch.ones(8, device=self.device))
+        return {}
+
+    def train(self, workload, folder, mode, steps, warm_up):
+        if self.key != (workload, mode):
+            self.key, self.side = None, None
+            if self.kind is CompiledOnDevice:
+                # Else the compiler counts what it made for others, and at some time runs eager instead.
+                torch.compiler.reset()
+            give_memory_back(self.device)
+            self.side = self.kind(gpu_workloads.by_name(self.device)[workload](folder), mode, self.device)
+            self.key = (workload, mode)
+        return self.side.train(steps, warm_up)
+
+
+class Machine:
+    """What is asked of the device itself."""
+
+    def __init__(self, device):
+        self.device = device
+
+    def facts(self):
+        found = {"torch": torch.__version__}
+        if self.device == "cuda":
+            if not torch.cuda.is_available():
+                raise RuntimeError("torch sees no CUDA device here; look at nvidia-smi, or prove the program "
+                                   "with --device cpu")
+            found.update({
+                "device": torch.cuda.get_device_name(0),
+                "compute capability": ".".join(map(str, torch.cuda.get_device_capability(0))),
+                "device memory": f"{torch.cuda.mem_get_info(0)[1] / 2**30:.1f} GiB",
+                "CUDA of torch": torch.version.cuda, "cuDNN of torch": torch.backends.cudnn.version()})
+        found["triton"] = "present" if importlib.util.find_spec("triton") else "absent"
+        return found
+
+    def prepare(self, workload, folder):
+        made = gpu_workloads.by_name(self.device)[workload](folder)
+        return workloads.prepare(made, device="meta")
+
+    def limits(self, formats):
+        """TFLOP/s of the fastest product, by format."""
+        found = {}
+        for name in formats:
+            allow_tf32(name == "TF32")
+            with torch.no_grad():
+                found[name] = max(peer_limits.matrix_rates(
+                    KINDS[name], SIZES[self.device], self.device, seconds=SECONDS[self.device],
+                    synchronize=lambda: synchronize(self.device))) / 1e12
+            give_memory_back(self.device)
+        return found
+
+
+SIDES = {"torch eager": OnDevice, "torch.compile": CompiledOnDevice}
+
+
+def handler(device, side):
+    """Answers {"do": method, argument: value...}."""
+    served = Machine(device) if side == "machine" else Trainer(SIDES[side], device)
+
+    def answer(request):
+        try:
+            return getattr(served, request.pop("do"))(**request)
+        except Exception as error:  # Of the device, its memory or torch's compiler: there is no narrower kind.
+            return {"error": " ".join([f"{type(error).__name__}:", *str(error).splitlines()[:1]])}
+
+    return answer

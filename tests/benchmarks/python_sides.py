@@ -1,0 +1,157 @@
+"""The training loops that genesis-worker is compared with, in Python: each trains the same twin from the same
+weights on the same batches. Needs torch and numpy."""
+
+import time
+
+import torch
+
+import python_twins
+import workloads
+
+CLIP = 1.0
+# What autocast computes in; other modes run without it.
+FORMATS = {"MIXED_BF16": torch.bfloat16, "MIXED_FP16": torch.float16}
+
+
+def autocast(device, format):
+    """For layers in that format; None computes in that of the weights."""
+    return torch.autocast(device, format or torch.bfloat16, enabled=format is not None)
+
+
+class Loss(torch.nn.Module):
+    """The twin's loss as a forward, so that frameworks can wrap it."""
+
+    def __init__(self, twin, device, format):
+        super().__init__()
+        self.twin, self.device, self.format = twin, device, format
+
+    def forward(self, **fields):
+        return self.twin.loss(fields, autocast(self.device, self.format))
+
+
+class Eager:
+    """torch.amp, fused AdamW, clipping: the loop that PyTorch's own pages show."""
+
+    frees_autocast_to_framework = False
+
+    def __init__(self, workload, mode, device="cpu"):
+        self.device, self.format = device, FORMATS.get(mode)
+        twin = workload.twin()
+        self.random = torch.get_rng_state()
+        if workload.convolutions:
+            twin = twin.to(memory_format=torch.channels_last)
+        # In the host's memory, for that of a device is measured.
+        self.initial = {"twin." + name: value.clone() for name, value in twin.state_dict().items()}
+        self.batch = workload.batch
+        self.examples = {name: values.to(device) for name, values in workload.examples().items()}
+        self.module = Loss(twin.to(device), device,
+                           None if self.frees_autocast_to_framework else self.format)
+        self.optimizer = torch.optim.AdamW(self.module.parameters(), lr=workload.learning_rate,
+                                           weight_decay=0.01, fused=True)
+        self.wrap()
+
+    def wrap(self):
+        self.call = self.module
+
+    def reset(self):
+        with torch.no_grad():
+            for name, value in self.module.state_dict().items():
+                value.copy_(self.initial[name])
+        self.clear_optimizer()
+        torch.set_rng_state(self.random)
+
+    def clear_optimizer(self):
+        self.optimizer.state.clear()
+
+    def synchronize(self):
+        """Waits until the device has done what it was given; a processor always has."""
+
+    def step(self, fields):
+        self.optimizer.zero_grad()
+        loss = self.call(**fields)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.module.parameters(), CLIP)
+        self.optimizer.step()
+        return loss.detach()
+
+    def train(self, steps, warm_up):
+        self.reset()
+        count = len(next(iter(self.examples.values())))
+        batches = python_twins.batches(count, self.batch, workloads.SEED)
+        rows = [next(batches).to(self.device) for _ in range(steps)]
+        losses, begin = [], None
+        for number, chosen in enumerate(rows):
+            if number == warm_up:
+                self.synchronize()
+                begin, used = time.perf_counter(), time.process_time()
+            fields = {name: values[chosen] for name, values in self.examples.items()}
+            losses.append(self.step(fields))
+        self.synchronize()
+        seconds, used = time.perf_counter() - begin, time.process_time() - used
+        return {"losses": [loss.item() for loss in losses], "seconds": seconds,
+                "processor_seconds": used, "steps": steps - warm_up}
+
+
+class Compiled(Eager):
+    """The same with torch.compile around the loss."""
+
+    def wrap(self):
+        import torch._inductor.config as inductor
+        inductor.fallback_random = True  # Draws the numbers that eager draws.
+        self.call = torch.compile(self.module)
+
+
+class Scripted(Eager):
+    """The same with the module of the TorchScript file, as a Python program would train it."""
+
+    def wrap(self):
+        scripted = torch.jit.script(self.module.twin.module)
+
+        def call(**fields):
+            with autocast(self.device, self.format):
+                return scripted(*(fields[name] for name in workloads.Scripted.FIELDS))
+
+        self.call = call
+
+
+class Fabric(Eager):
+    """Lightning Fabric: setup, backward, clip_gradients."""
+
+    frees_autocast_to_framework = True
+
+    def wrap(self):
+        from lightning.fabric import Fabric as Lightning
+        self.fabric = Lightning(accelerator="cpu", devices=1,
+                                precision="bf16-mixed" if self.format else "32-true")
+        self.call, self.stepper = self.fabric.setup(self.module, self.optimizer)
+
+    def step(self, fields):
+        self.stepper.zero_grad()
+        loss = self.call(**fields)
+        self.fabric.backward(loss)
+        self.fabric.clip_gradients(self.call, self.stepper, max_norm=CLIP)
+        self.stepper.step()
+        return loss.detach()
+
+
+class Accelerate(Eager):
+    """Hugging Face Accelerate: prepare, backward, clip_grad_norm_."""
+
+    frees_autocast_to_framework = True
+
+    def wrap(self):
+        from accelerate import Accelerator
+        self.accelerator = Accelerator(cpu=True, mixed_precision="bf16" if self.format else "no")
+        self.call, self.stepper = self.accelerator.prepare(self.module, self.optimizer)
+
+    def step(self, fields):
+        self.stepper.zero_grad()
+        loss = self.call(**fields)
+        self.accelerator.backward(loss)
+        self.accelerator.clip_grad_norm_(self.call.parameters(), CLIP)
+        self.stepper.step()
+        return loss.detach()
+
+
+SIDES = {"torch eager": Eager, "torch.compile": Compiled, "Lightning Fabric": Fabric,
+         "Accelerate": Accelerate, "torch.jit": Scripted}
