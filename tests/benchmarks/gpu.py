@@ -92,9 +92,10 @@ class Benchmark:
         self.budget = time_budget.Budget(options.limit, guesses)
         self.prepared = {}
         self.processes = {"machine": self._start("machine")}
-        facts = self.processes["machine"].ask(do="facts")
-        if "error" in facts:
-            sys.exit(f"tests/benchmarks/run gpu: {facts['error']}")
+        try:
+            facts = gpu_comparison.asked(self.processes["machine"], do="facts")
+        except (sides.Refused, RuntimeError) as error:
+            sys.exit(f"tests/benchmarks/run gpu: {error}")
         self.device_facts = {"device": machine.processor(), **facts}
         self.missing = {}
         for side in PEERS:

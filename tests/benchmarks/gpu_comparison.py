@@ -186,8 +186,8 @@ class Comparison:
                     | self.missing
         except NotRun as reason:
             self.missing = dict.fromkeys(self.sides, str(reason)) | self.missing
-        except sides.Refused as refusal:
-            self.refusals = dict.fromkeys(self.sides, str(refusal)) | self.refusals
+        except (sides.Refused, RuntimeError) as refusal:
+            self.refusals = dict.fromkeys(self.sides, briefly(refusal)) | self.refusals
 
     def rows(self):
         for side in dict.fromkeys((OURS, GRAPH, *gpu_figures.PEERS)):
@@ -219,9 +219,9 @@ class Comparison:
         if all("peak_bytes" in run for run in runs):
             row["peak_mib"] = max(run["peak_bytes"] for run in runs) / 2**20
         if side in gpu_figures.PEERS:
-            for ours in set(gpu_figures.FASTER) & set(self.sides):
-                row[gpu_figures.FASTER[ours]] = gpu_figures.ratio(
-                    seconds, [block[ours]["seconds"] for block in self.blocks])
+            for ours, name in gpu_figures.FASTER.items():
+                if ours in self.sides:
+                    row[name] = gpu_figures.ratio(seconds, [block[ours]["seconds"] for block in self.blocks])
         if side != OURS:
             row["most_loss_difference"] = self.deviation[side]
         return row

@@ -79,12 +79,14 @@ class Refusals(unittest.TestCase):
 class FakeSide:
     """A Python side, or the machine, with the answers that it gives."""
 
-    def __init__(self, loss=1.0, error=None):
-        self.loss, self.error = loss, error
+    def __init__(self, loss=1.0, error=None, dies_with=None):
+        self.loss, self.error, self.dies_with = loss, error, dies_with
 
     def ask(self, do, steps=0, warm_up=0, **_):
         if self.error:
             return {"error": self.error}
+        if steps == self.dies_with:
+            raise RuntimeError("gpu cuda torch eager ended with -9; its log ends:\nsome\nKilled")
         if do == "limits":
             return {"FP32": 2.0}
         return {"losses": [self.loss] * steps, "seconds": 0.5 * (steps - warm_up), "skipped": 0,
@@ -135,6 +137,11 @@ class Comparisons(unittest.TestCase):
     def test_a_side_that_fails_is_refused_with_what_it_says(self):
         rows = self.compared(**{"torch eager": FakeSide(), "torch.compile": FakeSide(error="out of memory")})
         self.assertEqual(rows["torch.compile"]["refused"], "out of memory")
+
+    def test_a_python_side_that_dies_ends_no_more_than_its_comparison(self):
+        rows = self.compared(**{"torch eager": FakeSide(dies_with=4)}, missing={"torch.compile": "no compiler"})
+        self.assertEqual(rows[OURS]["refused"],
+                         "gpu cuda torch eager ended with -9; its log ends: ... Killed")
 
     def test_two_blocks_are_enough_when_the_time_is_up_and_one_is_not(self):
         rows = self.compared(2, **{"torch eager": FakeSide()}, missing={"torch.compile": "no compiler"})
