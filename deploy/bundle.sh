@@ -5,7 +5,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 PROGRAMS=(genesisd genesisctl genesis-worker)
-TESTS=(train_step_test recovery_test optimizer_test training_run_test models_test scaler_driver
+TESTS=(train_step_test recorded_step_test recovery_test optimizer_test training_run_test models_test scaler_driver
   model_driver checkpoint_driver)
 LIMIT_MIB=64
 # What the target has of its own: LibTorch and NVIDIA's libraries from its Python, and glibc.
@@ -73,6 +73,10 @@ copy_programs() {
   copy_program "$BUILD/bin/genesisctl" "$ROOT/libexec/genesisctl"
   for name in "${PROGRAMS[@]}"; do starter "$ROOT/bin/$name" "$name"; done
   copy_program "$BUILD/bin/genesis-worker" "$ROOT/libexec/torch/genesis-worker"
+  # Beside the worker, which looks there; made where LibTorch has its CUDA half.
+  if [ -e "$BUILD/bin/libgenesis_cuda.so" ]; then
+    strip -o "$ROOT/libexec/torch/libgenesis_cuda.so" "$BUILD/bin/libgenesis_cuda.so"
+  fi
   for name in "${TESTS[@]}"; do
     copy_program "$BUILD/tests/$name" "$ROOT/libexec/torch/$name"
     starter "$ROOT/tests/$name" "$name"

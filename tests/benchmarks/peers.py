@@ -247,7 +247,7 @@ def run(words):
                         worker, "--version")}), {
                     "blocks": options.blocks, "seconds_per_block": options.seconds,
                     "loss tolerance": TOLERANCE,
-                    "OMP_WAIT_POLICY": sides.environment()["OMP_WAIT_POLICY"]})
+                    "OMP_WAIT_POLICY": sides.waiting()})
             job = sides.json.loads((folder / "job.json").read_text())
             for mode in options.mode or MODES:
                 comparison = Comparison(name, mode, folder, job, facts, options)

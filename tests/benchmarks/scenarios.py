@@ -190,7 +190,7 @@ def run(name, words):
         "genesis-worker": machine.output_of(worker, "--version"),
         "device": machine.output_of(worker, "--describe-device")}),
         {"rounds": options.rounds, "threads at most": len(cores), "modes": ", ".join(modes),
-         "OMP_WAIT_POLICY": sides.environment()["OMP_WAIT_POLICY"]})
+         "OMP_WAIT_POLICY": sides.waiting()})
     with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
         for scenario in scenarios:
             one = Scenario(scenario, modes, options.rounds, folder, steadiness)

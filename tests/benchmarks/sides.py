@@ -22,9 +22,14 @@ def on_cores(cores):
 
 
 def environment(**more):
-    """What both sides run with. Threads that wait sleep, as genesis-worker has it by itself: those that
-    spin lose on a machine that does anything else, and the peers shall not lose by that."""
-    return {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, **more}
+    """What all sides run with: the caller's. How threads wait for work is each side's own choice, libgomp's
+    for Python, unless the caller has made it."""
+    return {**os.environ, **more}
+
+
+def waiting():
+    """For the report."""
+    return os.environ.get("OMP_WAIT_POLICY", "each side's own")
 
 
 def cache():
