@@ -94,7 +94,8 @@ class Bundle(unittest.TestCase):
             dynamic = subprocess.run(["readelf", "-d", program], capture_output=True, text=True,
                                      check=True).stdout
             paths = re.findall(r"(?:RPATH|RUNPATH).*\[(.*)\]", dynamic)
-            self.assertEqual(paths, ["$ORIGIN/../../lib"], program)
+            # A plug-in takes what the worker has loaded.
+            self.assertEqual(paths, [] if program.suffix == ".so" else ["$ORIGIN/../../lib"], program)
 
     def test_a_worker_trains_an_example(self):
         job = self.root / "examples" / "pendulum.yaml"
