@@ -3,10 +3,20 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/trainer/job_for_test.h"
+#include "trainer/run/step_trace.h"
+#include "trainer/run/trainee.h"
 
 namespace genesis {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 // Whether a graph works needs a GPU (tests/gpu); that the plug-in finds all that it calls does not.
@@ -22,6 +32,35 @@ TEST(CudaPluginTest, SaysWhichFileIsMissing) {
   std::string fault;
   EXPECT_FALSE(CudaStepGraphs("/nowhere", &fault));
   EXPECT_THAT(fault, HasSubstr("/nowhere/libgenesis_cuda.so cannot be used: "));
+}
+
+// NVTX asks for no GPU, so its ranges are seen here.
+TEST(NsightTest, GetsThePartsOfEachStepAsRanges) {
+  ASSERT_NE(dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
+  const TempDir folder;
+  const std::string ranges = folder.path() + "/ranges";
+  setenv("NVTX_INJECTION64_PATH", NVTX_RECORDER, 1);
+  setenv("NVTX_RECORDER_FILE", ranges.c_str(), 1);
+  training::v1::StartJob start = TinyJob(folder);
+  start.mutable_spec()->mutable_trace()->set_at_step(1);
+  RecordingObserver observer;
+  {
+    StepTrace trace(start, /*cuda=*/true, observer);
+    const auto dataset = *OpenDataset(start.spec());
+    Trainee trainee(start, *dataset, at::kCPU);
+    trainee.SetMode(training::v1::PRECISION_MODE_FP32);
+    for (int step = 1; step <= 2; ++step) {
+      trace.Begin(step);
+      trainee.step().Run(step);
+      trace.End(step);
+    }
+  }
+  std::ifstream file(ranges);
+  std::vector<std::string> names;
+  for (std::string name; std::getline(file, name);) names.push_back(name.substr(0, name.find(',')));
+  EXPECT_THAT(names, ElementsAre("draw", "forward", "backward", "update", "draw", "forward",
+                                 "backward", "update"));
+  EXPECT_EQ(observer.log, "trace: not made, for NVIDIA Nsight profiles this worker\n");
 }
 
 }  // namespace
