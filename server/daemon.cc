@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "config/processors.h"
 #include "config/shared_folder.h"
 #include "config/timestamp.h"
 #include "config/version.h"
@@ -149,8 +149,7 @@ std::optional<StartFailure> Daemon::StartJobs() {
   workers.devices.quarantine_failures = settings_.quarantine_failures;
   workers.devices.quarantine = absl::Seconds(settings_.quarantine_s);
   workers.spares = settings_.worker_spares;
-  workers.threads =
-      std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / settings_.worker_slots);
+  workers.threads = std::max(1, UsableProcessors() / settings_.worker_slots);
   workers.start_timeout = absl::Seconds(settings_.worker_start_timeout_s);
   workers.reattach_timeout = absl::Seconds(settings_.worker_reattach_timeout_s);
   workers.hang = {absl::Seconds(settings_.hang_setup_s), absl::Seconds(settings_.hang_step_s),

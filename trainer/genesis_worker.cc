@@ -5,11 +5,11 @@
 #include <iostream>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "config/exit_code.h"
+#include "config/processors.h"
 #include "config/version.h"
 #include "trainer/run/checkpoint_tools.h"
 #include "trainer/run/daemon_link.h"
@@ -50,7 +50,7 @@ With --daemon HOST:PORT, whose settings have workers.remote: true:
 
 All:
   --threads N            threads for arithmetic at most, 1 to 1024; a small model uses fewer.
-                         Default: one per processor
+                         Default: one per processor that affinity and cgroup allow
   --device NAME          cpu, or cuda:<n>. Default: the first CUDA device, else cpu
   --help, --version
 
@@ -186,8 +186,7 @@ int main(int argc, char** argv) {
     flags.local.spec = flags.describe_step;
     return genesis::RunDescribeStep(flags.local, device);
   }
-  const int processors = static_cast<int>(std::thread::hardware_concurrency());
-  genesis::WarmUp(device, flags.threads > 0 ? flags.threads : std::max(1, processors));
+  genesis::WarmUp(device, flags.threads > 0 ? flags.threads : genesis::UsableProcessors());
   if (attach) return genesis::RunAttached(flags.daemon, device);
   return genesis::RunLocal(flags.local, device);
 }
