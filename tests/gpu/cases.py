@@ -286,7 +286,8 @@ class Graphs(Case):
         self.assertLess(worst, 1e-4 if mode == "FP32" else 1e-2)
 
     def test_repeated_steps_train_as_steps_that_are_made_anew(self):
-        for mode in MODES:
+        # One with and one without a loss scale, and one whose weights are rounded copies.
+        for mode in [mode for mode in ("FP32", "MIXED_FP16", "BF16") if mode in MODES]:
             with self.subTest(mode):
                 job = jobs.world_model(steps=100)
                 job["optimizer"]["schedule"] = {"kind": "COSINE", "warmup_steps": 10}
@@ -294,10 +295,9 @@ class Graphs(Case):
                 job["training"]["gradient_accumulation_steps"] = 2
                 self.repeats(job, mode, mode)
 
-    def test_every_built_in_model_can_be_recorded(self):
+    def test_attention_and_convolutions_can_be_recorded(self):
         for name, job in {"transformer": jobs.small_transformer(),
-                          "diffusion": jobs.radio_unet("DIFFUSION"),
-                          "autoencoder": jobs.radio_unet("VAE")}.items():
+                          "diffusion": jobs.radio_unet("DIFFUSION")}.items():
             with self.subTest(name):
                 self.repeats(job, "MIXED_FP16", name)
 
