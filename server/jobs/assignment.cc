@@ -25,6 +25,12 @@ using training::v1::Job;
 constexpr size_t kMostPassing = 32;
 constexpr absl::Duration kPassingPatience = absl::Minutes(10);
 
+absl::Time DeadlineOf(const Job& job) {
+  const double limit = job.spec().scheduling().deadline_seconds();
+  return limit > 0 ? FromTimestamp(job.create_time()) + absl::Seconds(limit)
+                   : absl::InfiniteFuture();
+}
+
 // Half the micro-batch and twice the accumulation, as often as the job ran out of memory.
 void Shrink(int halvings, training::v1::TrainingSpec& training) {
   training.set_batch_size(training.batch_size() >> halvings);
@@ -48,7 +54,7 @@ void JobManager::StartQueued() {
 }
 
 bool JobManager::MayStart(const Job& job, absl::Time now) const {
-  return !job.has_retry_time() || FromTimestamp(job.retry_time()) <= now;
+  return now < DeadlineOf(job) && (!job.has_retry_time() || FromTimestamp(job.retry_time()) <= now);
 }
 
 std::vector<HoldingJob> JobManager::HoldingJobs() const {
@@ -179,10 +185,10 @@ void JobManager::OnTime() {
   for (const std::string& id : table_.Ids()) {
     const Job& job = *table_.Find(id);
     retry = retry || (job.has_retry_time() && MayStart(job, now));
-    const double limit = job.spec().scheduling().deadline_seconds();
-    if (limit <= 0 || now < FromTimestamp(job.create_time()) + absl::Seconds(limit)) continue;
+    if (now < DeadlineOf(job)) continue;
     const std::string reason =
-        absl::StrCat("scheduling.deadline_seconds ", limit, " passed since the job was accepted");
+        absl::StrCat("scheduling.deadline_seconds ", job.spec().scheduling().deadline_seconds(),
+                     " passed since the job was accepted");
     if (IsTraining(job.state())) {
       if (!stops_.contains(id)) StopFor(id, {StopCause::kDeadline, reason});
     } else if (!IsOnWorker(job.state())) {

@@ -166,6 +166,18 @@ TEST_F(JobLifeTest, ADeadlineEndsARunningJobWithACheckpointAndAWaitingOneAtOnce)
   EXPECT_EQ(ran.latest_checkpoint().step(), 5);
 }
 
+TEST_F(JobLifeTest, AJobDoesNotStartAfterItsDeadlineAlthoughASlotIsFree) {
+  JobSpec spec = MakeSpec();
+  spec.mutable_scheduling()->set_deadline_seconds(1e-6);
+  // At the latest for the second a worker is there and waits.
+  for (const char* id : {"ok-1", "ok-2", "ok-3"}) {
+    ASSERT_TRUE(Train(id, spec).ok());
+    const Job job = WatchToEnd(id);
+    EXPECT_EQ(job.failure().cause(), FAILURE_CAUSE_DEADLINE) << id;
+    EXPECT_EQ(job.claim(), 0) << id;
+  }
+}
+
 TEST_F(JobLifeTest, AWorkerThatHangsIsEndedAndTheJobGoesOn) {
   daemon_.reset();
   LoadedSettings loaded = MakeSettings(temp_.path());
