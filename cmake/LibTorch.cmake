@@ -41,10 +41,15 @@ target_link_libraries(genesis_torch INTERFACE ${_torch_cpu} ${_c10})
 target_compile_definitions(genesis_torch INTERFACE NDEBUG)
 target_link_options(genesis_torch INTERFACE -Wl,-rpath,${GENESIS_LIBTORCH}/lib)
 
-# For the plug-in alone (trainer/cuda), which finds the libraries loaded.
-find_path(GENESIS_CUDA_INCLUDE cuda_runtime_api.h
+# For the plug-in alone (trainer/cuda), which finds the libraries loaded. The wheels that LibTorch needs
+# bring cuda_runtime.h; what that includes is in one more, which deploy/setup.sh --test and --cuda install.
+find_path(GENESIS_CUDA_INCLUDE cuda_runtime.h
           PATHS ${GENESIS_LIBTORCH}/../nvidia/cu13/include /usr/local/cuda/include NO_DEFAULT_PATH)
-if(EXISTS ${GENESIS_LIBTORCH}/lib/libtorch_cuda.so AND GENESIS_CUDA_INCLUDE)
+include(CheckIncludeFileCXX)
+set(CMAKE_REQUIRED_INCLUDES ${GENESIS_CUDA_INCLUDE})
+check_include_file_cxx(cuda_runtime.h GENESIS_CUDA_HEADERS)
+unset(CMAKE_REQUIRED_INCLUDES)
+if(EXISTS ${GENESIS_LIBTORCH}/lib/libtorch_cuda.so AND GENESIS_CUDA_HEADERS)
   add_library(genesis_torch_cuda INTERFACE)
   target_include_directories(genesis_torch_cuda SYSTEM INTERFACE
     ${_torch_include} ${GENESIS_LIBTORCH}/include/torch/csrc/api/include ${GENESIS_CUDA_INCLUDE})

