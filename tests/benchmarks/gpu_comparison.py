@@ -20,6 +20,8 @@ ONE_BY_ONE = 200
 # Watched jobs begin with steps in FP32, whose memory would count, and may leave the mode that is measured.
 UNWATCHED = {name: {"action": "OFF"} for name in ("overflow", "divergence", "slowdown")}
 FEWEST_BLOCKS = 2
+# Steps between two lines that a time is taken from.
+FEWEST_TIMED = 3
 # genesis-worker prints at most ten lines of steps a second; a side that is faster than Python makes more steps,
 # so that there are enough to time it with.
 MOST_STEPS = 50000
@@ -105,12 +107,17 @@ class Comparison:
             says_it_captured(run.output)
         return run
 
+    def _timed(self, run, side):
+        """How long the steps took that are timed, as far as the lines tell."""
+        warm_up = peers.warm_up_of(self.steps[side])
+        timed = [(done, at) for done, at, _ in run.step_times() if done >= warm_up]
+        return timed[-1][1] - timed[0][1] if timed and timed[-1][0] - timed[0][0] >= FEWEST_TIMED else 0.0
+
     def _ours(self, side):
         run = self._run_worker(side)
-        times = [at for _, at, _ in run.step_times()]
-        took = max(times[-1] - times[0], 0.1)  # It prints no line of a shorter time.
-        if took < self.options.seconds / 2 and self.steps[side] < MOST_STEPS:
-            self.steps[side] = min(int(self.steps[side] * self.options.seconds / took), MOST_STEPS)
+        while (took := self._timed(run, side)) < self.options.seconds / 3 and self.steps[side] < MOST_STEPS:
+            longer = min(max(self.options.seconds / max(took, 0.01), 2), 8)
+            self.steps[side] = min(int(self.steps[side] * longer), MOST_STEPS)
             run = self._run_worker(side)
         seconds, _ = run.per_step(peers.warm_up_of(self.steps[side]))
         peak = re.search(r"^peak device memory (\d+) bytes", run.output, re.MULTILINE)
