@@ -49,9 +49,9 @@ class IdleThreadsTest : public testing::Test {
 
 TEST_F(IdleThreadsTest, StayAwakeWhileNobodyElseWantsTheProcessors) {
   IdleThreads threads(2, account_);
-  EXPECT_FALSE(threads.awake());
-  Look(threads, seconds(0));
-  EXPECT_FALSE(threads.awake());  // One look says nothing.
+  EXPECT_TRUE(threads.awake());
+  Look(threads, milliseconds(300));
+  EXPECT_TRUE(threads.awake());  // One look says nothing.
   Look(threads, milliseconds(10));
   EXPECT_TRUE(threads.awake());
   Look(threads, milliseconds(300));
@@ -65,7 +65,10 @@ TEST_F(IdleThreadsTest, StayAwakeWhileNobodyElseWantsTheProcessors) {
 TEST_F(IdleThreadsTest, LookOnceASecond) {
   IdleThreads threads(2, account_);
   Look(threads, seconds(0));
+  waited_ += milliseconds(900);
   threads.Adapt(now_ + milliseconds(900));
+  EXPECT_TRUE(threads.awake());
+  threads.Adapt(now_ + milliseconds(1000));
   EXPECT_FALSE(threads.awake());
 }
 
@@ -75,9 +78,10 @@ TEST_F(IdleThreadsTest, SleepByBeingMoreThanTheProcessors) {
   at::parallel_for(0, 2, 1, [](int64_t, int64_t) {});
   const int64_t before = ThreadsOfProcess();
   IdleThreads threads(2, account_);
+  Look(threads, seconds(0));
+  Look(threads, milliseconds(300));
   // The thread that holds the team, and its team besides itself.
   EXPECT_EQ(ThreadsOfProcess(), before + 1 + Processors() - 2 + 1);
-  Look(threads, seconds(0));
   Look(threads, seconds(0));
   EXPECT_TRUE(threads.awake());
   // Those that were told to end do so by themselves.
@@ -90,10 +94,14 @@ TEST_F(IdleThreadsTest, SleepByBeingMoreThanTheProcessors) {
 
 TEST_F(IdleThreadsTest, LeaveTheSettingsOfOthersAndSingleThreadsAlone) {
   const int64_t before = ThreadsOfProcess();
-  EXPECT_TRUE(IdleThreads(1, account_).awake());
+  IdleThreads single(1, account_);
   setenv("OMP_WAIT_POLICY", "ACTIVE", 1);
-  const IdleThreads threads(2, account_);
-  EXPECT_TRUE(threads.awake());
+  IdleThreads of_others(2, account_);
+  for (IdleThreads* const threads : {&single, &of_others}) {
+    Look(*threads, seconds(0));
+    Look(*threads, milliseconds(300));
+    EXPECT_TRUE(threads->awake());
+  }
   EXPECT_EQ(ThreadsOfProcess(), before);
 }
 

@@ -88,9 +88,7 @@ void IdleThreads::RestartWithSettings(char** argv) {
 }
 
 IdleThreads::IdleThreads(int threads, Waited waited)
-    : crowd_size_(SizeOfCrowd(threads)), waited_(std::move(waited)) {
-  if (crowd_size_ > 0) crowd_ = std::make_unique<Crowd>(crowd_size_);
-}
+    : crowd_size_(SizeOfCrowd(threads)), waited_(std::move(waited)) {}
 
 IdleThreads::~IdleThreads() = default;
 

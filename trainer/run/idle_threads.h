@@ -30,7 +30,7 @@ class IdleThreads {
   // Does nothing where OMP_WAIT_POLICY or GOMP_SPINCOUNT is set. Call it first in main.
   static void RestartWithSettings(char** argv);
 
-  // For a job that computes with `threads` threads. They sleep until the first look.
+  // For a job that computes with `threads` threads. They stay awake until a look finds otherwise.
   explicit IdleThreads(int threads, Waited waited = &WaitedInKernel);
   ~IdleThreads();
   IdleThreads(const IdleThreads&) = delete;
