@@ -28,8 +28,13 @@ StepTrace::StepTrace(const training::v1::StartJob& start, bool cuda, RunObserver
       cuda_(cuda),
       observer_(observer) {
   if (!cuda_ || std::getenv("NVTX_INJECTION64_PATH") == nullptr) return;
-  profiler::enableProfiler(ProfilerConfig(ProfilerState::NVTX), {}, {at::RecordScope::USER_SCOPE});
-  ranges_ = true;
+  try {
+    profiler::enableProfiler(ProfilerConfig(ProfilerState::NVTX), {},
+                             {at::RecordScope::USER_SCOPE});
+    ranges_ = true;
+  } catch (const std::exception& error) {
+    observer_.OnLog(absl::StrCat("NVTX ranges: not made: ", error.what()));
+  }
 }
 
 StepTrace::~StepTrace() {
