@@ -12,6 +12,8 @@
 namespace genesis {
 namespace {
 
+using testing::AllOf;
+using testing::HasSubstr;
 using Tensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 bool Same(const at::Tensor& a, const at::Tensor& b) {
@@ -110,6 +112,24 @@ TEST_F(CheckpointStateTest, EveryFieldComesBackForEachOptimizer) {
   ExpectComesBack(StateForTest(training::v1::OPTIMIZER_KIND_ADAMW, 1));
   ExpectComesBack(StateForTest(training::v1::OPTIMIZER_KIND_ADAM, 2));
   ExpectComesBack(StateForTest(training::v1::OPTIMIZER_KIND_SGD, 3));
+}
+
+TEST_F(CheckpointStateTest, BuffersOfAnyTypeComeBack) {
+  TrainingState state = StateForTest(training::v1::OPTIMIZER_KIND_ADAMW, 5);
+  state.model.emplace_back("norm.num_batches_tracked", at::full({}, 7, at::kLong));
+  state.model.emplace_back("mask", at::ones({2, 3}, at::kBool));
+  state.model.emplace_back("wide", at::full({2}, 0.1, at::kDouble));
+  ExpectComesBack(state);
+}
+
+TEST_F(CheckpointStateTest, ParametersAreFloat32) {
+  TrainingState state = StateForTest(training::v1::OPTIMIZER_KIND_ADAMW, 6);
+  state.model.front().second = state.model.front().second.to(at::kLong);
+  ASSERT_TRUE(WriteCheckpoint(state, path_).ok());
+  EXPECT_THAT(
+      ReadCheckpoint(path_).status().message(),
+      AllOf(HasSubstr("entry model_state_dict." + state.model.front().first + " is a int64"),
+            HasSubstr("; accepted: float32")));
 }
 
 TEST_F(CheckpointStateTest, WhatIsNotThereStaysAway) {

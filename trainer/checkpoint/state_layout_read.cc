@@ -78,15 +78,29 @@ class LayoutReader {
     }
     state_.model = Untied(root_.At("model_state_dict"));
     if (version_ >= 2) OrderModel();
+    // The first format says not which entries are parameters, and was written of floats alone.
+    RequireFloats(root_.At("model_state_dict"), state_.model,
+                  version_ < 2 ? state_.model.size() : parameters_);
   }
 
-  // Entries but for second names.
+  void RequireFloats(const ValueReader& dict,
+                     const std::vector<std::pair<std::string, at::Tensor>>& tensors,
+                     size_t count) const {
+    if (!root_.status().ok()) return;
+    for (size_t i = 0; i < count; ++i) dict.At(tensors[i].first).Tensor(at::kFloat);
+  }
+
+  // Entries but for second names. Buffers of a user's module have any type but reduced precision,
+  // which is widened before it is written.
   std::vector<std::pair<std::string, at::Tensor>> Untied(const ValueReader& dict) const {
     std::set<std::string> second;
     for (const auto& [name, of] : state_.tied) second.insert(name);
     std::vector<std::pair<std::string, at::Tensor>> tensors;
     for (const auto& [name, entry] : dict.Named()) {
-      if (!second.contains(name)) tensors.emplace_back(name, entry.Tensor(at::kFloat));
+      if (second.contains(name)) continue;
+      const at::Tensor tensor = entry.Tensor();
+      const bool reduced = at::isReducedFloatingType(tensor.scalar_type());
+      tensors.emplace_back(name, reduced ? entry.Tensor(at::kFloat) : tensor);
     }
     return tensors;
   }
@@ -257,7 +271,10 @@ class LayoutReader {
     position.applied_steps = own_.At("applied_steps").Integer(0);
     position.scale_backoffs = own_.At("scale_backoffs").Integer(0);
     position.seconds = own_.At("seconds").Number();
-    if (root_.Has("ema_state_dict")) state_.ema = Untied(root_.At("ema_state_dict"));
+    if (root_.Has("ema_state_dict")) {
+      state_.ema = Untied(root_.At("ema_state_dict"));
+      RequireFloats(root_.At("ema_state_dict"), state_.ema, state_.ema.size());
+    }
     const ValueReader policy = own_.At("policy");
     state_.policy.promotions = static_cast<int32_t>(policy.At("promotions").Integer(0));
     state_.policy.clean_steps = policy.At("clean_steps").Integer(0);

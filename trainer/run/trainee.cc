@@ -51,6 +51,14 @@ std::string Sizes(const at::Tensor& tensor) {
   return text.str();
 }
 
+// Those of a user's module take the format of its parameters; checkpoints are in float32.
+at::ScalarType TypeInCheckpoint(const at::Tensor& tensor) {
+  const bool wide = !tensor.is_floating_point() || tensor.scalar_type() == at::kDouble;
+  return wide ? tensor.scalar_type() : at::kFloat;
+}
+
+std::string TypeName(at::ScalarType type) { return c10::getDtypeNames(type).first; }
+
 // Buffers that the file lacks stay as the data made them.
 absl::Status LoadInitialWeights(const std::string& path, Model& model) {
   const absl::StatusOr<NamedTensors> weights = ReadWeights(path);
@@ -176,12 +184,9 @@ TrainingState Trainee::BeginState(RunPosition position) {
     }
   }
   for (const auto& [name, tensor] : model_->buffers()) {
-    // Those of a scripted module take the format of its parameters; checkpoints are in FP32.
-    const bool wide = !tensor.is_floating_point() || tensor.scalar_type() == at::kDouble;
-    const at::ScalarType type = wide ? tensor.scalar_type() : at::kFloat;
     // At once: a forward pass may change them.
-    state.model.emplace_back(
-        name, tensor.detach().to(at::kCPU, type, /*non_blocking=*/false, /*copy=*/true));
+    state.model.emplace_back(name, tensor.detach().to(at::kCPU, TypeInCheckpoint(tensor),
+                                                      /*non_blocking=*/false, /*copy=*/true));
   }
   state.tied = model_->tied();
   state.optimizer = optimizer_->state();
@@ -215,6 +220,11 @@ absl::Status Trainee::CheckFits(const TrainingState& state) const {
     if (found->second.sizes() != tensor.sizes()) {
       return absl::InvalidArgumentError(absl::StrCat(name, " has shape ", Sizes(found->second),
                                                      "; the job's model needs ", Sizes(tensor)));
+    }
+    if (found->second.scalar_type() != TypeInCheckpoint(tensor)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " is of ", TypeName(found->second.scalar_type()),
+                       "; the job's model needs ", TypeName(TypeInCheckpoint(tensor))));
     }
   }
   if (saved.size() != own.size()) {
