@@ -14,8 +14,8 @@
 #include "trainer/run/checkpoint_tools.h"
 #include "trainer/run/daemon_link.h"
 #include "trainer/run/device.h"
-#include "trainer/run/idle_threads.h"
 #include "trainer/run/local_run.h"
+#include "trainer/run/start_settings.h"
 #include "trainer/run/termination.h"
 
 namespace {
@@ -172,7 +172,7 @@ int main(int argc, char** argv) {
                  "checkpoints.dir");
   }
 
-  genesis::IdleThreads::RestartWithSettings(argv);
+  genesis::RestartWithSettings(argv);
   std::string note;
   const genesis::training::v1::DeviceInfo device = genesis::DetectDevice(flags.device, &note);
   if (!note.empty()) std::cerr << note << std::endl;

@@ -33,7 +33,7 @@ class IdleThreadsTest : public testing::Test {
   // As RestartWithSettings leaves them.
   IdleThreadsTest() {
     setenv("OMP_WAIT_POLICY", "PASSIVE", 1);
-    setenv("GOMP_SPINCOUNT", "10000", 1);
+    setenv("GOMP_SPINCOUNT", "300000", 1);
   }
   // A second later, after so much waiting for a processor.
   void Look(IdleThreads& threads, nanoseconds waited) {
@@ -52,7 +52,7 @@ TEST_F(IdleThreadsTest, StayAwakeWhileNobodyElseWantsTheProcessors) {
   EXPECT_TRUE(threads.awake());
   Look(threads, milliseconds(300));
   EXPECT_TRUE(threads.awake());  // One look says nothing.
-  Look(threads, milliseconds(10));
+  Look(threads, milliseconds(200));
   EXPECT_TRUE(threads.awake());
   Look(threads, milliseconds(300));
   EXPECT_FALSE(threads.awake());

@@ -2,37 +2,26 @@
 
 #include <dlfcn.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <condition_variable>
-#include <cstdlib>
 #include <fstream>
 #include <mutex>
-#include <string>
 #include <thread>
+
+#include "trainer/run/start_settings.h"
 
 namespace genesis {
 namespace {
 
-constexpr char kPolicy[] = "OMP_WAIT_POLICY";
-constexpr char kSleep[] = "PASSIVE";
-constexpr char kSpins[] = "GOMP_SPINCOUNT";
-// About 0.2 ms: most pauses between two pieces of a step are shorter (docs/performance.md).
-constexpr char kFewSpins[] = "10000";
-
 constexpr std::chrono::seconds kInterval{1};
-// Of the time between two looks. Alone on its processors a thread waits for less than a hundredth
-// of it; beside one busy program for a third.
-constexpr double kMostWaiting = 0.03;
+// Of the time between two looks. Alone on its processors a thread waits for a hundredth of it,
+// beside one busy program for a third. Where it waits for a quarter both ways take the same time
+// (docs/performance.md).
+constexpr double kMostWaiting = 0.25;
 
 int Processors() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-bool Is(const char* variable, const std::string& value) {
-  const char* const found = getenv(variable);
-  return found != nullptr && found == value;
 }
 
 // libgomp's own entry for "#pragma omp parallel": LibTorch brings the library.
@@ -41,7 +30,7 @@ Parallel FindParallel() { return reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, 
 
 // With them libgomp's threads are one more than the processors.
 int SizeOfCrowd(int threads) {
-  const bool ours = Is(kPolicy, kSleep) && Is(kSpins, kFewSpins);
+  const bool ours = IsSet(kSleep) && IsSet(kSpins);
   if (threads < 2 || !ours || FindParallel() == nullptr) return 0;
   return Processors() - threads + 2;
 }
@@ -79,13 +68,6 @@ class IdleThreads::Crowd {
   bool leaving_ = false;
   std::thread thread_;
 };
-
-void IdleThreads::RestartWithSettings(char** argv) {
-  if (getenv(kPolicy) != nullptr || getenv(kSpins) != nullptr) return;
-  if (setenv(kPolicy, kSleep, 0) != 0 || setenv(kSpins, kFewSpins, 0) != 0) return;
-  // Returns only on failure; then training is slower, not wrong.
-  execv("/proc/self/exe", argv);
-}
 
 IdleThreads::IdleThreads(int threads, Waited waited)
     : crowd_size_(SizeOfCrowd(threads)), waited_(std::move(waited)) {}

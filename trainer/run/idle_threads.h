@@ -11,7 +11,7 @@ namespace genesis {
 // How the threads of the arithmetic library wait for their next piece of work, some hundred times a
 // step. Awake for a moment (GOMP_SPINCOUNT) they are there at once, but keep the processor from
 // whoever else wants it, who may be the thread that they wait for: beside one busy program a step
-// took five times as long. So they stay awake while this thread never waits for a processor, and
+// took five times as long. So they stay awake while this thread hardly waits for a processor, and
 // sleep at once while it does.
 //
 // libgomp reads its settings once, but never spins while its threads are more than the processors.
@@ -25,12 +25,8 @@ class IdleThreads {
   // Time that the calling thread was ready and waited for a processor, since it began.
   using Waited = std::function<std::optional<std::chrono::nanoseconds>()>;
 
-  // Before any other thread is there: makes libgomp's threads stay awake for a moment only, by
-  // starting the program again (same process id) with its settings, which it reads before main.
-  // Does nothing where OMP_WAIT_POLICY or GOMP_SPINCOUNT is set. Call it first in main.
-  static void RestartWithSettings(char** argv);
-
-  // For a job that computes with `threads` threads. They stay awake until a look finds otherwise.
+  // For a job that computes with `threads` threads, of a program that RestartWithSettings began
+  // (trainer/run/start_settings.h). They stay awake until a look finds otherwise.
   explicit IdleThreads(int threads, Waited waited = &WaitedInKernel);
   ~IdleThreads();
   IdleThreads(const IdleThreads&) = delete;
