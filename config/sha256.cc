@@ -3,6 +3,8 @@
 #include <openssl/evp.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 
 #include "absl/strings/escaping.h"
 
@@ -18,5 +20,10 @@ std::string Sha256(std::string_view bytes) {
 }
 
 std::string Sha256Hex(std::string_view bytes) { return absl::BytesToHexString(Sha256(bytes)); }
+
+std::string Sha256HexOfFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return Sha256Hex(std::string(std::istreambuf_iterator<char>(file), {}));
+}
 
 }  // namespace genesis

@@ -49,22 +49,5 @@ class CompiledModelsTest(unittest.TestCase):
         self.compare("diffusion")
 
 
-class UncompilableTest(unittest.TestCase):
-    def test_a_torchscript_model_says_why(self):
-        import torch
-
-        with tempfile.TemporaryDirectory() as folder:
-            torch.jit.script(torch.nn.Linear(3, 3)).save(folder + "/net.pt")
-            job = twin.job_file(folder)
-            spec = json.loads(job.read_text())
-            spec["model"] = {"torchscript": {"path": folder + "/net.pt", "loss": "MSE",
-                                             "inputs": ["observation"], "target": "change"}}
-            job.write_text(json.dumps(spec))
-            done = compiled_job.compile_job(job, folder + "/compiled")
-            self.assertEqual(done.returncode, 2)
-            self.assertIn("cannot be compiled: a torchscript model is run by its own interpreter; "
-                          "it runs eager", done.stderr)
-
-
 if __name__ == "__main__":
     unittest.main()

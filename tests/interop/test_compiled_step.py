@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import unittest
+import unittest.mock
 import zipfile
 
 import compiled_job
@@ -179,7 +180,24 @@ class CompiledStepTest(unittest.TestCase):
         package = folder / (self.key(self.fp32_job()) + ".pt2")
         package.write_bytes(b"no package")
         self.seal(package)
-        self.assertIn("cannot be loaded", self.refusal(folder))
+        self.assertIn(".pt2: is not a sound zip file", self.refusal(folder))
+
+    def test_a_temporary_folder_that_is_not_there(self):
+        with unittest.mock.patch.dict(os.environ, TMPDIR=str(self.folder / "missing")):
+            self.assertIn("cannot be written; let TMPDIR name a folder with room for it, that the "
+                          "worker may write and run programs from", self.refusal(self.compiled))
+
+    def test_leaves_nothing_in_the_temporary_folder_while_it_trains(self):
+        seen = self.path("temporary")
+        job = self.fp32_job()
+        process = subprocess.Popen(
+            [twin.WORKER, "--spec", job, "--checkpoint-dir", self.path("killed"), "--compiled-dir",
+             self.compiled], stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(seen)})
+        with process:
+            while not (line := process.stdout.readline()).startswith("step 2"):
+                self.assertTrue(line, "the worker ended before its second step")
+            process.kill()
+        self.assertEqual(list(seen.iterdir()), [])
 
     def test_an_unfinished_package(self):
         folder = self.copy()

@@ -5,7 +5,12 @@
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
+#include <torch/script.h>
+
+#include <filesystem>
+
 #include "config/job_spec.h"
+#include "tests/temp_dir.h"
 #include "tests/trainer/memory_dataset.h"
 
 namespace genesis {
@@ -13,6 +18,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using training::v1::JobSpec;
 
 class StepDescriptionTest : public testing::Test {
@@ -117,6 +123,53 @@ TEST_F(StepDescriptionTest, RefusesStepsThatThePackageWouldMakeOtherwise) {
   tensors_.emplace_back("weight", torch::ones({20, 1}));
   EXPECT_THAT(Describe(spec_, training::v1::PRECISION_MODE_FP32).status().message(),
               HasSubstr("weighs the loss of each example"));
+}
+
+class ScriptedStepTest : public StepDescriptionTest {
+ protected:
+  ScriptedStepTest() {
+    auto& model = *spec_.mutable_model()->mutable_torchscript();
+    model.set_path(folder_.path() + "/net.pt");
+    model.set_loss(training::v1::SCRIPTED_LOSS_MSE);
+    model.set_target("change");
+    Save("torch.tanh(observation @ self.weight)", /*buffer=*/false);
+  }
+
+  void Save(const std::string& output, bool buffer) const {
+    torch::jit::Module module("Net");
+    module.register_attribute("training", c10::BoolType::get(), true);
+    module.register_parameter("weight", torch::ones({3, 3}).requires_grad_(), false);
+    if (buffer) module.register_buffer("gain", torch::ones({3}));
+    module.define("def forward(self, observation, action, reward, done):\n  return " + output +
+                  "\n");
+    module.save(spec_.model().torchscript().path());
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(ScriptedStepTest, KnowsTheModuleByItsFileAndNotByItsPlace) {
+  const StepDescription description = Fp32(spec_);
+  EXPECT_THAT(description.text, Not(HasSubstr(folder_.path())));
+  EXPECT_THAT(description.text, HasSubstr("\"module\": \""));
+  // In the order of the dataset, as forward gets them.
+  EXPECT_THAT(description.text, HasSubstr(R"("inputs":["observation","action","reward","done"])"));
+  JobSpec moved = spec_;
+  moved.mutable_model()->mutable_torchscript()->set_path(folder_.path() + "/moved.pt");
+  std::filesystem::copy(spec_.model().torchscript().path(), folder_.path() + "/moved.pt");
+  EXPECT_EQ(Fp32(moved).text, description.text);
+  Save("torch.sin(observation @ self.weight)", /*buffer=*/false);
+  EXPECT_NE(Fp32(spec_).key, description.key);
+}
+
+TEST_F(ScriptedStepTest, HasNoStepWhereBuffersChangeTheirFormat) {
+  EXPECT_TRUE(Describe(spec_, training::v1::PRECISION_MODE_BF16).ok());
+  Save("torch.tanh(observation @ self.weight) * self.gain", /*buffer=*/true);
+  EXPECT_TRUE(Describe(spec_, training::v1::PRECISION_MODE_MIXED_BF16).ok());
+  const auto refused = Describe(spec_, training::v1::PRECISION_MODE_BF16);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(refused.status().message(),
+              HasSubstr("in pure FP16 and BF16 the buffers of a torchscript model change"));
 }
 
 }  // namespace

@@ -2,21 +2,19 @@
 
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
-#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+#include <torch/csrc/inductor/aoti_runner/model_container_runner.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "trainer/compiled/package_file.h"
 
 namespace genesis {
 namespace {
 
-using torch::inductor::AOTIModelPackageLoader;
-
-constexpr char kModelName[] = "model";           // As AOTInductor calls the only one of a package.
-constexpr char kMetadataKey[] = "genesis_step";  // As trainer/compiled/python/package.py.
+using torch::inductor::AOTIModelContainerRunner;
 
 absl::Status CheckSame(const std::string& path, const std::string& made_for,
                        const StepDescription& description) {
@@ -59,27 +57,20 @@ torch::Tensor MakeOwn(const torch::Tensor& gradient, const torch::Tensor& parame
 absl::StatusOr<std::unique_ptr<CompiledStep>> CompiledStep::Load(const std::string& path,
                                                                  const StepDescription& description,
                                                                  const Model& model) {
-  try {
-    // Before any code of the package is loaded.
-    auto metadata = AOTIModelPackageLoader::load_metadata_from_package(path, kModelName);
-    if (absl::Status status = CheckSame(path, metadata[kMetadataKey], description); !status.ok()) {
-      return status;
-    }
-    const at::Device device = model.parameters().front().second.device();
-    auto loader = std::make_unique<AOTIModelPackageLoader>(
-        path, kModelName, /*run_single_threaded=*/true, /*num_runners=*/1,
-        device.is_cuda() ? device.index() : c10::DeviceIndex{-1});
-    return std::unique_ptr<CompiledStep>(
-        new CompiledStep(std::move(loader), model, description.text));
-  } catch (const std::exception& error) {
-    const std::vector<std::string> lines = absl::StrSplit(error.what(), '\n');
-    return absl::InternalError(absl::StrCat(path, " cannot be loaded: ", lines.front()));
-  }
+  const absl::StatusOr<PackageFile> package = PackageFile::Open(path);
+  if (!package.ok()) return package.status();
+  const absl::StatusOr<std::string> made_for = package->MadeFor();
+  if (!made_for.ok()) return made_for.status();
+  if (absl::Status status = CheckSame(path, *made_for, description); !status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<AOTIModelContainerRunner>> runner = package->Load();
+  if (!runner.ok()) return runner.status();
+  return std::unique_ptr<CompiledStep>(
+      new CompiledStep(*std::move(runner), model, description.text));
 }
 
-CompiledStep::CompiledStep(std::unique_ptr<AOTIModelPackageLoader> loader, const Model& model,
+CompiledStep::CompiledStep(std::unique_ptr<AOTIModelContainerRunner> runner, const Model& model,
                            const std::string& text)
-    : loader_(std::move(loader)), field_shapes_(FieldShapes(text)) {
+    : runner_(std::move(runner)), field_shapes_(FieldShapes(text)) {
   for (const auto& [name, tensor] : model.parameters()) parameters_.push_back(tensor);
   for (const auto& [name, tensor] : model.buffers()) buffers_.push_back(tensor);
 }
@@ -87,7 +78,12 @@ CompiledStep::CompiledStep(std::unique_ptr<AOTIModelPackageLoader> loader, const
 CompiledStep::~CompiledStep() = default;
 
 bool CompiledStep::Fits(const Batch& batch) const {
-  return std::equal(batch.fields.begin(), batch.fields.end(), field_shapes_.begin(),
+  const bool buffers_fit =
+      std::all_of(buffers_.begin(), buffers_.end(), [](const torch::Tensor& buffer) {
+        return !buffer.is_floating_point() || buffer.scalar_type() == torch::kFloat;
+      });
+  return buffers_fit &&
+         std::equal(batch.fields.begin(), batch.fields.end(), field_shapes_.begin(),
                     field_shapes_.end(), [](const auto& field, const auto& wanted) {
                       return field.first == wanted.first &&
                              field.second.sizes() == at::IntArrayRef(wanted.second) &&
@@ -104,7 +100,7 @@ torch::Tensor CompiledStep::Run(const Batch& batch, const torch::Tensor& scale) 
   for (const auto& [name, tensor] : batch.fields) inputs.push_back(tensor);
 
   // The loss, then a gradient per parameter.
-  const std::vector<torch::Tensor> outputs = loader_->boxed_run(std::move(inputs));
+  const std::vector<torch::Tensor> outputs = runner_->boxed_run(std::move(inputs));
 
   std::vector<const void*> seen;
   for (size_t i = 0; i < parameters_.size(); ++i) {

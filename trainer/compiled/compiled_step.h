@@ -11,7 +11,7 @@
 #include "trainer/models/model.h"
 
 namespace torch::inductor {
-class AOTIModelPackageLoader;
+class AOTIModelContainerRunner;
 }
 
 namespace genesis {
@@ -25,13 +25,14 @@ namespace genesis {
 class CompiledStep {
  public:
   // INVALID_ARGUMENT where the package is of another step than `description`, and says which line
-  // differs; INTERNAL where it cannot be loaded.
+  // differs; DATA_LOSS where it is no package; INTERNAL where it cannot be loaded.
   static absl::StatusOr<std::unique_ptr<CompiledStep>> Load(const std::string& path,
                                                             const StepDescription& description,
                                                             const Model& model);
   ~CompiledStep();
 
-  // Whether the batch has the shapes that the step was made for.
+  // Whether the batch has the shapes that the step was made for, and the buffers its format: those
+  // of a torchscript model have another one after steps in pure FP16 or BF16, until an eager step.
   bool Fits(const Batch& batch) const;
 
   // The mean loss of the batch, and adds to the gradients of the parameters those of that loss
@@ -40,10 +41,10 @@ class CompiledStep {
   torch::Tensor Run(const Batch& batch, const torch::Tensor& scale);
 
  private:
-  CompiledStep(std::unique_ptr<torch::inductor::AOTIModelPackageLoader> loader, const Model& model,
-               const std::string& text);
+  CompiledStep(std::unique_ptr<torch::inductor::AOTIModelContainerRunner> runner,
+               const Model& model, const std::string& text);
 
-  const std::unique_ptr<torch::inductor::AOTIModelPackageLoader> loader_;
+  const std::unique_ptr<torch::inductor::AOTIModelContainerRunner> runner_;
   std::vector<torch::Tensor> parameters_;
   std::vector<torch::Tensor> buffers_;
   std::map<std::string, std::vector<int64_t>> field_shapes_;

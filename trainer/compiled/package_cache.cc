@@ -55,7 +55,7 @@ absl::StatusOr<std::string> FindPackage(const std::string& folder, const std::st
                : absl::DataLossError(absl::StrCat(path, " is unfinished: ", status.message()));
   }
   const std::string wanted = ReadAll(sum);
-  const std::string found = absl::StrCat(Sha256Hex(ReadAll(path)), "  ", name, "\n");
+  const std::string found = absl::StrCat(Sha256HexOfFile(path), "  ", name, "\n");
   if (found == wanted) return path;
   return absl::DataLossError(
       absl::StrCat(path, " is damaged: its SHA-256 is not the one in ", sum));

@@ -14,6 +14,7 @@
 #include "config/precision.h"
 #include "config/sha256.h"
 #include "trainer/checkpoint/element_scalar.h"
+#include "trainer/models/scripted_module.h"
 #include "trainer/precision/format.h"
 
 namespace genesis {
@@ -21,6 +22,7 @@ namespace {
 
 using training::v1::JobSpec;
 using training::v1::ModelSpec;
+using training::v1::TorchScriptSpec;
 
 std::string Json(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
@@ -88,11 +90,15 @@ std::vector<std::string> FieldLines(const Dataset& dataset, const Model& model,
 }
 
 // What would make a step that is compiled from the model alone another step.
-absl::Status CheckCompilable(const JobSpec& spec, const Dataset& dataset,
-                             const at::Device& device) {
-  if (device.is_cuda()) return absl::UnimplementedError("steps are compiled for CPUs");
-  if (spec.model().kind_case() == ModelSpec::kTorchscript) {
-    return absl::UnimplementedError("a torchscript model is run by its own interpreter");
+absl::Status CheckCompilable(const JobSpec& spec, const Model& model, const Dataset& dataset,
+                             training::v1::PrecisionMode mode) {
+  if (model.parameters().front().second.is_cuda()) {
+    return absl::UnimplementedError("steps are compiled for CPUs");
+  }
+  if (spec.model().has_torchscript() && FormatOf(mode).weights != at::kFloat &&
+      !model.buffers().empty()) {
+    return absl::UnimplementedError(
+        "in pure FP16 and BF16 the buffers of a torchscript model change their format");
   }
   if (spec.dataset().sampling().kind() == training::v1::SAMPLING_KIND_PRIORITIZED) {
     return absl::UnimplementedError(
@@ -106,8 +112,14 @@ absl::Status CheckCompilable(const JobSpec& spec, const Dataset& dataset,
 }
 
 // What the loss is computed by; where weights and data come from is no part of it.
-ModelSpec WithoutPaths(ModelSpec model) {
+ModelSpec WithoutPaths(ModelSpec model, const Dataset& dataset) {
   model.clear_initial_weights();
+  if (model.has_torchscript()) {
+    TorchScriptSpec& scripted = *model.mutable_torchscript();
+    scripted.clear_path();
+    const std::vector<std::string> inputs = ForwardInputs(scripted, dataset);
+    scripted.mutable_inputs()->Assign(inputs.begin(), inputs.end());
+  }
   return model;
 }
 
@@ -117,21 +129,28 @@ absl::StatusOr<StepDescription> DescribeStep(const JobSpec& spec, const Model& m
                                              const Dataset& dataset,
                                              training::v1::PrecisionMode mode) {
   const NamedTensors parameters = model.parameters();
-  const at::Device device = parameters.front().second.device();
-  if (absl::Status status = CheckCompilable(spec, dataset, device); !status.ok()) return status;
+  if (absl::Status status = CheckCompilable(spec, model, dataset, mode); !status.ok()) {
+    return status;
+  }
   const int64_t batch_size = spec.training().batch_size();
-  const std::vector<std::string> items = {
+  std::vector<std::string> items = {
       absl::StrCat("\"format\": ", kStepFormat),
       absl::StrCat("\"torch\": \"", TORCH_VERSION, "\""),
-      absl::StrCat("\"device\": \"", device.str(), "\""),
+      absl::StrCat("\"device\": \"", parameters.front().second.device().str(), "\""),
       absl::StrCat("\"processor\": \"", at::get_cpu_capability(), "\""),
       absl::StrCat("\"processor_flags\": \"", ProcessorFlags(), "\""),
       absl::StrCat("\"mode\": \"", PrecisionName(mode), "\""),
-      absl::StrCat("\"model\": ", Json(WithoutPaths(spec.model()))),
+      absl::StrCat("\"model\": ", Json(WithoutPaths(spec.model(), dataset))),
       absl::StrCat("\"batch_size\": ", batch_size),
       List("parameters", Lines(parameters, FormatOf(mode).weights)),
       List("buffers", Lines(model.buffers(), at::kFloat)),
       List("fields", FieldLines(dataset, model, batch_size))};
+  if (spec.model().has_torchscript()) {
+    // The whole file: also what the module keeps besides parameters and buffers is part of the
+    // code.
+    items.push_back(
+        absl::StrCat("\"module\": \"", Sha256HexOfFile(spec.model().torchscript().path()), "\""));
+  }
   StepDescription description;
   description.text = absl::StrCat("{\n", absl::StrJoin(items, ",\n"), "\n}\n");
   description.key = Sha256Hex(description.text);

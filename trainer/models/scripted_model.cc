@@ -22,16 +22,6 @@ std::string Describe(const torch::Tensor& tensor) {
   return absl::StrCat(SizesText(tensor.sizes().vec()), " ", torch::toString(tensor.scalar_type()));
 }
 
-// The fields that forward gets: named, or all but the target and the weight of the loss.
-std::vector<std::string> Inputs(const TorchScriptSpec& spec, const Dataset& dataset) {
-  if (spec.inputs_size() > 0) return {spec.inputs().begin(), spec.inputs().end()};
-  std::vector<std::string> inputs;
-  for (const Field& field : dataset.fields()) {
-    if (field.name != spec.target() && field.name != "weight") inputs.push_back(field.name);
-  }
-  return inputs;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> ScriptedModel::Build(const training::v1::JobSpec& spec,
@@ -39,7 +29,7 @@ absl::StatusOr<std::unique_ptr<Model>> ScriptedModel::Build(const training::v1::
   const TorchScriptSpec& model = spec.model().torchscript();
   const DatasetFields fields(spec, dataset, "model.torchscript");
   const bool own_loss = model.loss() == training::v1::SCRIPTED_LOSS_MODULE;
-  std::vector<std::string> wanted = Inputs(model, dataset);
+  std::vector<std::string> wanted = ForwardInputs(model, dataset);
   const size_t inputs = wanted.size();
   if (!own_loss) wanted.push_back(model.target());
   for (size_t i = 0; i < wanted.size(); ++i) {

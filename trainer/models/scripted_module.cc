@@ -100,6 +100,16 @@ absl::StatusOr<torch::jit::Module> LoadScriptedModule(const std::string& path) {
   return module;
 }
 
+std::vector<std::string> ForwardInputs(const training::v1::TorchScriptSpec& spec,
+                                       const Dataset& dataset) {
+  if (spec.inputs_size() > 0) return {spec.inputs().begin(), spec.inputs().end()};
+  std::vector<std::string> inputs;
+  for (const Field& field : dataset.fields()) {
+    if (field.name != spec.target() && field.name != "weight") inputs.push_back(field.name);
+  }
+  return inputs;
+}
+
 absl::Status CheckForward(const torch::jit::Module& module, const std::string& path,
                           const std::vector<std::string>& inputs) {
   const std::vector<c10::Argument>& arguments =

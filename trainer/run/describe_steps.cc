@@ -47,6 +47,9 @@ absl::StatusOr<std::string> DescribeSteps(const training::v1::StartJob& start) {
     fields["mode"].set_string_value(PrecisionName(mode));
     fields["key"].set_string_value(step->key);
     fields["text"].set_string_value(step->text);
+    if (start.spec().model().has_torchscript()) {
+      fields["module"].set_string_value(start.spec().model().torchscript().path());
+    }
   }
   std::string text;
   const auto status = google::protobuf::util::MessageToJsonString(result, &text);

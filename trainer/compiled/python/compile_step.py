@@ -59,25 +59,42 @@ def import_torch(wanted):
     return torch
 
 
+def make_twin(entry, description):
+    """The model of the step in Python."""
+    if "module" in entry:
+        import scripted
+        return scripted.ScriptedTwin(entry["module"], description)
+    import step
+    from twins.build import build
+    return step.BuiltInTwin(build(description))
+
+
+def reason(error):
+    """Why a step could not be compiled."""
+    if "GuardOnDataDependentSymNode" in str(error):
+        return ("forward decides by the values of tensors, and a compiled step is one path: let it decide by "
+                "shapes, or train eager")
+    return f"AOTInductor failed: {error}"
+
+
 def compile_one(entry, folder):
     import package
     import step as steps
-    from twins.build import build
 
     description = json.loads(entry["text"])
-    twin = build(description)
+    twin = make_twin(entry, description)
     steps.check_twin(twin, description)
     step = steps.make_step(twin, description)
     inputs = steps.example_inputs(twin, description)
     single = {**description, "mode": "FP32"}
     reference = steps.run(steps.make_step(twin, single), [
-        t.float() if t.is_floating_point() else t for t in inputs])
+        t.float() if t.is_floating_point() else t for t in inputs], description)
     with package.Workplace(folder) as workplace:
         made = workplace / f"{entry['key']}.pt2"
         try:
             package.compile_package(step, inputs, entry["text"], made)
         except Exception as error:  # Of torch's compiler or of g++: there is no narrower kind.
-            raise steps.StepError(f"AOTInductor failed: {error}") from error
+            raise steps.StepError(reason(error)) from error
         worst = steps.check_package(package.load(made), step, description, inputs, reference)
         return package.install(made, folder), worst
 

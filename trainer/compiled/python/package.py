@@ -25,7 +25,8 @@ def export(step, inputs):
     from torch.fx.experimental.proxy_tensor import make_fx
 
     # torch.export of a function that asks for gradients itself fails; of the graph it does not.
-    graph = make_fx(step, tracing_mode="fake")(*inputs)
+    # Constants of a user's module are no inputs.
+    graph = make_fx(step, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
     with torch.no_grad():
         return torch.export.export(graph, tuple(inputs), strict=False)
 
@@ -37,6 +38,8 @@ def compile_package(step, inputs, text, path):
         export(step, inputs), package_path=str(path), inductor_configs={
             # The worker decides how many threads a job has.
             "cpp.dynamic_threads": True,
+            # A module that draws numbers draws those that it draws in eager mode.
+            "fallback_random": True,
             "aot_inductor.link_libtorch": False,
             "aot_inductor.metadata": {METADATA_KEY: text}})
 
