@@ -1,11 +1,11 @@
 """The compiled step beside our eager one, for the workloads of docs/compiled_step.md."""
 
 import json
-import os
 import pathlib
 import subprocess
-import sys
 import tempfile
+
+import sides
 
 MODES = ("FP32", "MIXED_BF16")
 
@@ -29,20 +29,12 @@ WORKLOADS = {
 }
 
 
-def compile_job(job, folder):
-    ctl = pathlib.Path(os.environ["GENESIS_BIN"]) / "genesisctl"
-    done = subprocess.run([ctl, "compile", job, "--compiled-dir", folder, "--python", sys.executable],
-                          capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"{job.read_text()}\n{done.stdout}{done.stderr}")
-
-
 def measure(program, name, folder, rounds):
     settings, batch = WORKLOADS[name]
     job = folder / "job.json"
     job.write_text(json.dumps({**settings, "precision": {"mode": "MIXED_BF16"},
                                "training": {"max_steps": 1000, "batch_size": batch}}))
-    compile_job(job, folder / "compiled")
+    sides.compile_step(job, folder / "compiled")
     for mode in MODES:
         done = subprocess.run([program, job, folder / "compiled", mode, str(rounds)],
                               capture_output=True, text=True)

@@ -2,7 +2,7 @@
 same load in the same run, and what that load costs the training.
 
 Each round measures, one after the other: training alone; under GetJob of the echo and of the daemon,
-at the higher rate with a scrape each second besides; then Train of the echo and of the daemon, at a
+at the higher rate with a WatchJob stream and a scrape each second besides; then Train of the echo and of the daemon, at a
 lower rate. Every other round begins with the daemon. Ratios are taken within a round; figures are
 medians over the rounds."""
 
@@ -24,7 +24,7 @@ TRAINING = harness.spec(max_steps=1_000_000_000, batch_size=512)
 TRAINING["model"] = {"world_model": {"hidden_size": 512, "latent_size": 128}}
 TRAINING["checkpoint"] = {}
 SECONDS = 5
-SCRAPED_RATE = 1000
+OBSERVED_RATE = 1000
 
 
 class Echo:
@@ -60,8 +60,10 @@ def call(address, method, rate, job_id, folder, seconds=SECONDS):
     return figures
 
 
-def scraped(daemon, work):
-    """Runs `work` while /metrics is read once a second."""
+def observed(daemon, work):
+    """Runs `work` while the job is watched and /metrics is read once a second."""
+    watch = subprocess.Popen([harness.BIN / "genesisctl", "--server", daemon.grpc, "watch", "load"],
+                             stdout=subprocess.DEVNULL)
     stop = threading.Event()
 
     def scrape():
@@ -75,6 +77,10 @@ def scraped(daemon, work):
     finally:
         stop.set()
         thread.join()
+        if watch.poll() is not None:
+            raise AssertionError(f"genesisctl watch ended with {watch.returncode} before the load did")
+        watch.kill()
+        watch.wait()
 
 
 def measure_round(daemon, echo, number, folder):
@@ -83,11 +89,11 @@ def measure_round(daemon, echo, number, folder):
     def take(name, address, method, rate, job_id):
         def work():
             return call(address, method, rate, job_id, folder)
-        scrape = name == "GetJob" and rate == SCRAPED_RATE
-        speed, answered = trained_during(daemon, (lambda: scraped(daemon, work)) if scrape else work)
+        seen = name == "GetJob" and rate == OBSERVED_RATE
+        speed, answered = trained_during(daemon, (lambda: observed(daemon, work)) if seen else work)
         figures[f"{name} {rate}"] = {**answered, "samples_per_second": speed}
 
-    for method, rate, job_id in (("GetJob", 100, "load"), ("GetJob", SCRAPED_RATE, "load"),
+    for method, rate, job_id in (("GetJob", 100, "load"), ("GetJob", OBSERVED_RATE, "load"),
                                  ("Train", 20, f"t{number}")):
         sides = [(f"echo of {method}", echo.address), (method, daemon.grpc)]
         for name, address in sides if number % 2 == 0 else reversed(sides):
@@ -116,8 +122,8 @@ def summarize(rounds):
     return {"training_samples_per_second": {"median": statistics.median(alone), "least": min(alone),
                                             "most": max(alone)},
             "GetJob at 100/s": compare(rounds, "GetJob", 100),
-            f"GetJob at {SCRAPED_RATE}/s, a scrape each second": compare(
-                rounds, "GetJob", SCRAPED_RATE),
+            f"GetJob at {OBSERVED_RATE}/s, a WatchJob stream and a scrape each second": compare(
+                rounds, "GetJob", OBSERVED_RATE),
             "Train at 20/s, durable": compare(rounds, "Train", 20)}
 
 

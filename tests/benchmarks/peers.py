@@ -1,12 +1,15 @@
-"""genesis-worker beside Python: torch eager with torch.amp, torch.compile, Lightning Fabric and Hugging
-Face Accelerate, on the same models, weights, batches, optimizer, threads and cores, in turn.
+"""genesis-worker, eager and with a compiled step, beside Python: torch eager with torch.amp, torch.compile,
+Lightning Fabric and Hugging Face Accelerate, on the same models, weights, batches, optimizer, threads and
+cores, in turn.
 
   tests/benchmarks/run peers [--out DIR] [--blocks N] [--seconds S] [--workload NAME]... [--mode MODE]...
 
 A block trains every side once from the same weights, in an order that turns round with each block; the
 first steps of a block and the whole first block are dropped. A side whose losses are not ours is refused."""
 
+import json
 import os
+import re
 import sys
 import tempfile
 
@@ -17,6 +20,9 @@ import sides
 import spread
 
 OURS = "genesis-worker"
+COMPILED = "ours, compiled"
+# Our ways to make a step, and what a peer's row says of each: its time over ours.
+FASTER = {OURS: "ours_is_faster_by", COMPILED: "compiled_is_faster_by"}
 WORKLOADS = ("world_model small", "world_model large", "transformer", "radio_unet", "torchscript")
 MODES = ("FP32", "MIXED_BF16")
 PEERS = ("torch eager", "torch.compile", "Lightning Fabric", "Accelerate")
@@ -30,7 +36,7 @@ FEWEST_STEPS, MOST_STEPS = 6, 3000
 def arguments(words):
     parser = report.parser("peers", __doc__)
     parser.add_argument("--blocks", type=int, default=8, help="measured blocks. Default 8")
-    parser.add_argument("--seconds", type=float, default=3, help="of training in a block. Default 3")
+    parser.add_argument("--seconds", type=float, default=6, help="of training in a block. Default 6")
     parser.add_argument("--workload", action="append", choices=WORKLOADS, help="default: all")
     parser.add_argument("--mode", action="append", choices=MODES, help="default: all")
     options = parser.parse_args(words)
@@ -78,17 +84,28 @@ class Comparison:
         self.cores = cores[:1] if name in ONE_THREAD else cores
         self.steadiness = machine.Steadiness(self.cores)
         self.peers = PEERS + (("torch.jit",) if name == "torchscript" else ())
-        self.seconds = {side: [] for side in (OURS, *self.peers)}
+        self.seconds = {side: [] for side in (*FASTER, *self.peers)}
         self.processor_seconds = {side: [] for side in self.seconds}
-        self.deviation = {side: 0.0 for side in self.peers}
+        self.deviation = {side: 0.0 for side in self.seconds if side != OURS}
         self.limits, self.refusals, self.unequal = [], {}, 0
 
-    def _ours(self, steps, warm_up):
-        job = {**self.job, "precision": {"mode": self.mode},
-               "training": {**self.job["training"], "max_steps": steps}}
-        run = sides.WorkerRun(self.folder / "worker", job, self.cores)
+    def _job(self, steps):
+        return {**self.job, "precision": {"mode": self.mode},
+                "training": {**self.job["training"], "max_steps": steps}}
+
+    def _compile(self):
+        job = self.folder / "compile.json"
+        job.write_text(json.dumps(self._job(1)))
+        sides.compile_step(job, self.folder / "compiled")
+
+    def _ours(self, side, steps, warm_up):
+        flags = ["--compiled-dir", self.folder / "compiled"] if side == COMPILED else []
+        run = sides.WorkerRun(self.folder / "worker", self._job(steps), self.cores, *flags)
         if run.modes != {self.mode}:
             raise sides.Refused(f"genesis-worker ran in {run.modes}, not in {self.mode}")
+        if ("\nstep: compiled" in run.output) != (side == COMPILED):
+            raise sides.Refused("genesis-worker made its steps in another way; its log has "
+                                f"{re.findall('^step: .*', run.output, re.MULTILINE)}")
         self.priorities |= run.priorities
         return run.losses, *run.per_step(warm_up)
 
@@ -96,8 +113,8 @@ class Comparison:
         found, self.priorities = {}, set()
         for side in order:
             self.steadiness.measure()
-            if side == OURS:
-                found[side] = self._ours(steps, warm_up)
+            if side in FASTER:
+                found[side] = self._ours(side, steps, warm_up)
             else:
                 answer = processes[side].ask(steps=steps, warm_up=warm_up)
                 self.priorities.add(sides.priority(processes[side].process.pid))
@@ -106,7 +123,7 @@ class Comparison:
         return found
 
     def _judge(self, found):
-        for side in self.peers:
+        for side in self.deviation:
             try:
                 worst = compare_losses(found[OURS][0], found[side][0], self.mode)
                 self.deviation[side] = max(self.deviation[side], worst)
@@ -115,6 +132,7 @@ class Comparison:
 
     def run(self):
         formats = ["FP32"] + (["BF16"] if machine.multiplies_bf16() else [])
+        self._compile()
         started = {}
         try:
             for side in self.peers:
@@ -127,7 +145,7 @@ class Comparison:
             self.steps = steps_that_fill(self.options.seconds, started["torch eager"].ask)
             self.warm_up = warm_up_of(self.steps)
             for block in range(self.options.blocks + 1):
-                order = [OURS, *self.peers]
+                order = [*FASTER, *self.peers]
                 found = self._block(started, self.steps, self.warm_up,
                                     order if block % 2 == 0 else order[::-1])
                 self._judge(found)
@@ -173,13 +191,16 @@ class Comparison:
                    "gflops": self.facts["operations"] / median / 1e9,
                    **({"share_of_limit": self.facts["operations"] / median / 1e9 / limit["gflops"],
                        "limit": limit} if limit else {}),
-                   **({} if side == OURS else {
-                       "ours_is_faster_by": spread.median_interval(
-                           [theirs / ours for theirs, ours in zip(seconds, self.seconds[OURS])]),
-                       "ours_uses_less_processor_by": spread.median_interval(
-                           [theirs / ours
-                            for theirs, ours in zip(used, self.processor_seconds[OURS])]),
-                       "most_loss_difference": self.deviation[side]})}
+                   **(self._beside_ours(side) if side in self.peers else {}),
+                   **({"most_loss_difference": self.deviation[side]} if side != OURS else {})}
+
+    def _beside_ours(self, side):
+        def ratio(figures, ours):
+            return spread.median_interval([a / b for a, b in zip(figures[side], figures[ours])])
+
+        return {**{name: ratio(self.seconds, ours) for ours, name in FASTER.items()
+                   if ours not in self.refusals},
+                "ours_uses_less_processor_by": ratio(self.processor_seconds, OURS)}
 
     def _limit(self):
         """The measured peak of the kind of work that the workload is made of."""
@@ -198,19 +219,19 @@ def interval(value, digits=3):
 
 def table(rows):
     """A line per side. The ratios are the peer's time, and processor time, over ours."""
-    lines = [f"{'workload, mode':31}{'side':18}{'ms per step':>25}{'ours faster by':>22}"
-             f"{'less processor by':>22}{'of limit':>10}{'loss diff.':>12}"]
+    ratios = {FASTER[OURS]: "ours faster by", FASTER[COMPILED]: "compiled faster by",
+              "ours_uses_less_processor_by": "less processor by"}
+    lines = [f"{'workload, mode':31}{'side':18}{'ms per step':>25}"
+             + "".join(f"{title:>22}" for title in ratios.values())
+             + f"{'of limit':>10}{'loss diff.':>12}"]
     for row in rows:
         head = f"{row['workload'] + ', ' + row['mode']:31}{row['side']:18}"
         if "refused" in row:
             lines.append(f"{head}refused: {row['refused']}")
             continue
         line = head + f"{interval(row['ms_per_step']):>25}"
-        if row["side"] != OURS:
-            line += (f"{interval(row['ours_is_faster_by'], 2):>22}"
-                     f"{interval(row['ours_uses_less_processor_by'], 2):>22}")
-        else:
-            line += " " * 44
+        for name in ratios:
+            line += f"{interval(row[name], 2) if name in row else '':>22}"
         line += f"{row['share_of_limit']:10.0%}" if "share_of_limit" in row else " " * 10
         lines.append(line + (f"{row['most_loss_difference']:12.1e}" if row["side"] != OURS else ""))
     return "\n".join(lines)
@@ -220,8 +241,10 @@ def plot(found, mode):
     rows = [row for row in found.rows if row["mode"] == mode]
     groups = {}
     for row in rows:
-        if "ours_is_faster_by" in row:
-            groups.setdefault(row["workload"], []).append((row["side"], row["ours_is_faster_by"]))
+        for ours, ratio in FASTER.items():
+            if ratio in row:
+                label = f"{row['side']} / {'compiled' if ours == COMPILED else 'eager'}"
+                groups.setdefault(row["workload"], []).append((label, row[ratio]))
     if groups:
         found.chart(charts.bars(f"Time of a step over ours, {mode} (longer than the line: ours is "
                                 "faster)", list(groups.items()), "x", line=1))
@@ -248,7 +271,7 @@ def run(words):
                     "blocks": options.blocks, "seconds_per_block": options.seconds,
                     "loss tolerance": TOLERANCE,
                     "OMP_WAIT_POLICY": sides.waiting()})
-            job = sides.json.loads((folder / "job.json").read_text())
+            job = json.loads((folder / "job.json").read_text())
             for mode in options.mode or MODES:
                 comparison = Comparison(name, mode, folder, job, facts, options)
                 comparison.run()

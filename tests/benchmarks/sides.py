@@ -54,6 +54,15 @@ def worker():
     return program
 
 
+def compile_step(job, folder):
+    """The packages of a job's step in `folder`, by the torch of the peers."""
+    done = subprocess.run([worker().with_name("genesisctl"), "compile", job, "--compiled-dir", folder,
+                           "--python", python_of_peers()], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"genesisctl compile ended with {done.returncode} for\n{job.read_text()}\n"
+                           f"{done.stdout}{done.stderr}")
+
+
 class PeerProcess:
     """peer_process.py; its log is shown when it fails."""
 
