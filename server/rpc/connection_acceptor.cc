@@ -82,8 +82,9 @@ void ConnectionAcceptor::AcceptFrom(int listener, const Take& take) {
       taken_[fd] = InodeOf(fd);
       take(fd);
     } else {
-      close(fd);
+      // Told first: who sees the end of its connection finds it counted.
       refused_(below_most ? "file_handles" : "max_connections");
+      close(fd);
     }
   }
 }
@@ -94,8 +95,8 @@ void ConnectionAcceptor::AcceptWithoutHandle(int listener) {
   if (spare_fd_ >= 0) close(spare_fd_);
   const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
   if (fd >= 0) {
-    close(fd);
     refused_("file_handles");
+    close(fd);
   }
   spare_fd_ = OpenSpare();
   if (spare_fd_ < 0) absl::SleepFor(kPause);

@@ -25,7 +25,8 @@ class ConnectionAcceptor {
  public:
   // Takes over a connected socket.
   using Take = std::function<void(int fd)>;
-  // Told of each connection that was closed at once: "file_handles" or "max_connections".
+  // Told of each connection that is closed at once, just before: "file_handles" or
+  // "max_connections".
   using Refused = std::function<void(const std::string& reason)>;
 
   ConnectionAcceptor(int max_connections, Refused refused);

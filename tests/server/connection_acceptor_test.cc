@@ -27,9 +27,19 @@ class Tally {
     absl::MutexLock lock(&mutex_);
     taken_.push_back(fd);
   }
+  // Returns once Release has been called.
   void Refuse(const std::string& reason) {
     absl::MutexLock lock(&mutex_);
     refused_.push_back(reason);
+    mutex_.Await(absl::Condition(&released_));
+  }
+  void Hold() {
+    absl::MutexLock lock(&mutex_);
+    released_ = false;
+  }
+  void Release() {
+    absl::MutexLock lock(&mutex_);
+    released_ = true;
   }
   // Waits until so many connections were seen.
   std::pair<int, std::vector<std::string>> After(size_t seen) {
@@ -53,6 +63,7 @@ class Tally {
   std::vector<int> taken_ ABSL_GUARDED_BY(mutex_);
   size_t closed_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::string> refused_ ABSL_GUARDED_BY(mutex_);
+  bool released_ ABSL_GUARDED_BY(mutex_) = true;
 };
 
 void ConnectTo(int port, int fd) {
@@ -100,6 +111,20 @@ TEST_F(AcceptorTest, ClosesWhatIsTooMuchAndTakesTheNextOnceOneHasGone) {
   tally_.CloseOne();
   ConnectClient();
   EXPECT_EQ(tally_.After(4), std::make_pair(2, std::vector<std::string>{"max_connections"}));
+}
+
+TEST_F(AcceptorTest, CountsARefusalBeforeItsClientCanSeeIt) {
+  Start(1);
+  ConnectClient();
+  EXPECT_EQ(tally_.After(1).first, 1);
+  tally_.Hold();
+  ConnectClient();
+  EXPECT_EQ(tally_.After(2).second.size(), 1u);
+  char byte = 0;
+  EXPECT_EQ(recv(clients_[1], &byte, 1, MSG_DONTWAIT), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  tally_.Release();
+  EXPECT_LE(recv(clients_[1], &byte, 1, 0), 0);
 }
 
 TEST_F(AcceptorTest, LeavesAQuarterOfTheHandlesAlone) {
