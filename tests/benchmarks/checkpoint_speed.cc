@@ -112,6 +112,13 @@ class Step {
   std::vector<at::Tensor> weights_;
 };
 
+// At once, so that no later write pays for it: a file system that discards removed blocks does so
+// when it next has to be durable.
+void Remove(const std::string& path) {
+  fs::remove(path);
+  sync();
+}
+
 void Forget(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0 || posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) != 0) Die("cannot open " + path);
@@ -119,6 +126,7 @@ void Forget(const std::string& path) {
 }
 
 void ReadPlainly(const std::string& path) {
+  Forget(path);
   std::vector<char> buffer(4 << 20);
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) Die("cannot open " + path);
@@ -137,12 +145,13 @@ void Measure(const std::string& folder, int64_t mebibytes) {
   });
 
   const std::string path = names.Path(state.position.step);
+  sync();
   const double synchronous = Seconds([&] {
     if (!FirstNonFinite(state).empty()) Die("a state without Inf has one");
     Require(WriteCheckpoint(state, path).status());
   });
   const auto bytes = fs::file_size(path);
-  fs::remove(path);
+  Remove(path);
 
   Step step(state);
   const auto make_step = [&] {
@@ -169,7 +178,7 @@ void Measure(const std::string& folder, int64_t mebibytes) {
       step.Update();
     });
     Require(writer.Flush());
-    fs::remove(path);
+    Remove(path);
     // Alone, so that it is the disk that is compared and not who has the processor.
     auto [taken, copy] = Begin(state);
     copy->Wait();
@@ -177,10 +186,11 @@ void Measure(const std::string& folder, int64_t mebibytes) {
                           [&](const WrittenCheckpoint& done) { background = done.seconds; }));
     Require(writer.Flush());
   }
-  Forget(path);
-  const double plain = Seconds([&] { ReadPlainly(path); });
+  // Before and after, and the faster counts: what is below a virtual disk may remember the file.
+  const double before = Seconds([&] { ReadPlainly(path); });
   Forget(path);
   const double resume = Seconds([&] { Require(ReadCheckpoint(path).status()); });
+  const double plain = std::min(before, Seconds([&] { ReadPlainly(path); }));
   std::printf(
       "{\"bytes\": %lld, \"snapshot\": %.6f, \"finite_test\": %.6f, \"synchronous\": %.6f, "
       "\"stall\": %.6f, \"plain_step\": %.6f, \"saving_step\": %.6f, \"background\": %.6f, "

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -11,6 +13,7 @@
 #include "trainer/checkpoint/durable_file.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/pickle_writer.h"
+#include "trainer/checkpoint/record_checksums.h"
 #include "trainer/checkpoint/state_layout.h"
 #include "trainer/checkpoint/verify.h"
 #include "trainer/checkpoint/zip_writer.h"
@@ -30,10 +33,13 @@ std::string IdOf(const std::vector<ZipWriter::Record>& records) {
 }
 
 void WriteArchive(const PickledTree& tree, const std::string& folder, ZipWriter& zip) {
+  std::vector<std::string_view> bytes;
+  for (const PickledTree::Storage& each : tree.storages) bytes.emplace_back(each.data, each.size);
+  ChecksumsAhead sums(bytes);
   zip.Add(folder + "data.pkl", tree.pickle.data(), tree.pickle.size());
   zip.Add(folder + "byteorder", "little", 6);
   for (size_t i = 0; i < tree.storages.size(); ++i) {
-    zip.Add(absl::StrCat(folder, "data/", i), tree.storages[i].data, tree.storages[i].size);
+    zip.Add(absl::StrCat(folder, "data/", i), bytes[i].data(), bytes[i].size(), sums.Of(i));
   }
   zip.Add(folder + "version", "3\n", 2);
   const std::string id = IdOf(zip.records());

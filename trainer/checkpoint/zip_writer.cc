@@ -1,7 +1,5 @@
 #include "trainer/checkpoint/zip_writer.h"
 
-#include <libdeflate.h>
-
 #include <algorithm>
 #include <type_traits>
 
@@ -46,26 +44,6 @@ class Fields {
  private:
   std::string bytes_;
 };
-
-struct Checksums {
-  uint32_t crc32 = 0;
-  uint32_t crc32c = 0;
-};
-
-// Piece by piece, so that the second finds in the cache what the first has read.
-Checksums ChecksumsOf(const void* data, uint64_t size) {
-  constexpr uint64_t kPiece = uint64_t{1} << 17;
-  Checksums sums;
-  const char* at = static_cast<const char*>(data);
-  while (size > 0) {
-    const uint64_t count = std::min(kPiece, size);
-    sums.crc32 = libdeflate_crc32(sums.crc32, at, count);
-    sums.crc32c = Crc32c(sums.crc32c, at, count);
-    at += count;
-    size -= count;
-  }
-  return sums;
-}
 
 // What local header and directory have in common, from the flags to the length of the name.
 Fields& AddCommon(Fields& fields, const ZipWriter::Record& record) {
@@ -130,7 +108,11 @@ void ZipWriter::Write(const std::string& bytes) {
 }
 
 void ZipWriter::Add(const std::string& name, const void* data, uint64_t size) {
-  const Checksums sums = ChecksumsOf(data, size);
+  Add(name, data, size, ChecksumsOf(data, size));
+}
+
+void ZipWriter::Add(const std::string& name, const void* data, uint64_t size,
+                    const Checksums& sums) {
   records_.push_back({.name = name,
                       .size = size,
                       .crc32 = sums.crc32,

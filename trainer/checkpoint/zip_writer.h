@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/checkpoint/record_checksums.h"
+
 namespace genesis {
 
 // Writes the zip file that torch.load reads: records stored as they are, their bytes at multiples
@@ -30,6 +32,8 @@ class ZipWriter {
 
   // Requires a name that is not there yet.
   void Add(const std::string& name, const void* data, uint64_t size);
+  // Where they are known.
+  void Add(const std::string& name, const void* data, uint64_t size, const Checksums& sums);
   // The directory. After it come no records.
   void Finish();
 
