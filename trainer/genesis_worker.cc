@@ -15,6 +15,7 @@
 #include "trainer/run/daemon_link.h"
 #include "trainer/run/device.h"
 #include "trainer/run/local_run.h"
+#include "trainer/run/matrix_products.h"
 #include "trainer/run/start_settings.h"
 #include "trainer/run/termination.h"
 
@@ -186,6 +187,7 @@ int main(int argc, char** argv) {
     flags.local.spec = flags.describe_step;
     return genesis::RunDescribeStep(flags.local, device);
   }
+  if (genesis::OneDnnMultipliesFaster()) genesis::MultiplyByOneDnn();
   genesis::WarmUp(device, flags.threads > 0 ? flags.threads : genesis::UsableProcessors());
   if (attach) return genesis::RunAttached(flags.daemon, device);
   return genesis::RunLocal(flags.local, device);

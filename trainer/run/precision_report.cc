@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "config/precision.h"
 #include "trainer/models/alignment.h"
+#include "trainer/run/matrix_products.h"
 
 namespace genesis {
 namespace {
@@ -112,9 +113,11 @@ std::string Architecture(int capability) {
 std::string HardwareOf(training::v1::PrecisionMode mode, const training::v1::DeviceInfo& device) {
   if (device.cuda()) return Architecture(device.compute_capability());
   const std::string label = PrecisionLabel(mode);
-  const bool native = label == "fp32" || (label == "bf16" && device.cpu_native_bf16());
-  return native ? device.cpu_isa()
-                : absl::StrCat(device.cpu_isa(), " (emulates ", absl::AsciiStrToUpper(label), ")");
+  if (label == "fp32") {
+    return absl::StrCat(device.cpu_isa(), MultipliesByOneDnn() ? " (oneDNN)" : "");
+  }
+  if (label == "bf16" && device.cpu_native_bf16()) return device.cpu_isa();
+  return absl::StrCat(device.cpu_isa(), " (emulates ", absl::AsciiStrToUpper(label), ")");
 }
 
 training::v1::PrecisionReport ReportPrecision(Trainee& trainee,

@@ -1,0 +1,19 @@
+#pragma once
+
+namespace genesis {
+
+// MKL multiplies FP32 matrices by AVX2 on every processor that is not Intel's. Where such a one has
+// AVX-512, oneDNN, which LibTorch holds too and multiplies BF16 with, makes the same products more
+// than twice as fast (docs/performance.md). Only the processor decides, so that a job computes the
+// same to the bit each time it runs on one.
+bool OneDnnMultipliesFaster();
+
+// From now on aten::mm and aten::addmm of this process multiply FP32 matrices on the CPU by oneDNN,
+// whoever calls them: built-in models, TorchScript, autograd. What is too small for it, and all
+// other kinds, stay with LibTorch's own. Call it at most once, before any thread multiplies.
+void MultiplyByOneDnn();
+
+// Whether it was called.
+bool MultipliesByOneDnn();
+
+}  // namespace genesis
