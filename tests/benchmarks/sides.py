@@ -74,7 +74,10 @@ class PeerProcess:
         self.process = subprocess.Popen(
             [python_of_peers(), HERE / "peer_process.py", str(len(cores)), *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.output, text=True,
-            preexec_fn=on_cores(cores), env=environment(PYTHONDONTWRITEBYTECODE="1"))
+            preexec_fn=on_cores(cores), env=environment(
+                PYTHONDONTWRITEBYTECODE="1",
+                # What another compiled before, or found that the compiler cannot do, is not asked for.
+                TORCHINDUCTOR_CACHE_DIR=str(pathlib.Path(folder) / "inductor")))
 
     def ask(self, **request):
         try:

@@ -28,6 +28,12 @@ class Losses(unittest.TestCase):
                                                    r"at most 0\.002 is accepted in FP32"):
             peers.compare_losses([2.0, 1.0], [2.0, 1.1], "FP32")
 
+    def test_in_mixed_precision_means_are_compared(self):
+        ours, theirs = [1.0] * 40, [1.1, 0.9] * 20
+        self.assertAlmostEqual(peers.compare_losses(ours, theirs, "MIXED_BF16"), 0)
+        with self.assertRaisesRegex(sides.Refused, r"differ by 0\.1 of ours from step 33 on \(1\.1 beside 1\)"):
+            peers.compare_losses(ours, ours[:32] + [1.1] * 8, "MIXED_BF16")
+
     def test_what_is_not_a_number_is_refused(self):
         with self.assertRaises(sides.Refused):
             peers.compare_losses([2.0, 1.0], [2.0, float("nan")], "FP32")

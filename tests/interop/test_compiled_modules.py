@@ -143,6 +143,13 @@ class CompiledModuleTest(unittest.TestCase):
         _, how = self.folder.run("other", job)
         self.assertIn("has no package for this step", how[0])
 
+    def test_a_mode_that_cannot_be_compiled_leaves_the_others_theirs(self):
+        done = compiled_job.compile_job(self.folder.job(with_relu, "BF16"), self.folder.packages)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("BF16: runs eager, because in pure FP16 and BF16 the buffers of a torchscript "
+                      "model change their format\n", done.stdout)
+        self.assertRegex(done.stdout, r"(?m)^FP32: .*\.pt2 is there already$")
+
     def test_steps_after_pure_bf16_have_their_buffers_back(self):
         """Batch norm's averages are in BF16 there, and the package was made for FP32."""
         job = self.folder.job(

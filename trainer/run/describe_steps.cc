@@ -39,12 +39,12 @@ absl::StatusOr<std::string> DescribeSteps(const training::v1::StartJob& start) {
   for (const PrecisionMode mode : ModesOf(start)) {
     const absl::StatusOr<StepDescription> step =
         DescribeStep(start.spec(), **model, **dataset, mode);
-    if (!step.ok()) {
-      (*result.mutable_fields())["refused"].set_string_value(std::string(step.status().message()));
-      break;
-    }
     auto& fields = *list.add_values()->mutable_struct_value()->mutable_fields();
     fields["mode"].set_string_value(PrecisionName(mode));
+    if (!step.ok()) {
+      fields["refused"].set_string_value(std::string(step.status().message()));
+      continue;
+    }
     fields["key"].set_string_value(step->key);
     fields["text"].set_string_value(step->text);
     if (start.spec().model().has_torchscript()) {

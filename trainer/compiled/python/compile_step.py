@@ -37,10 +37,10 @@ def describe(arguments):
                       "name the program genesis-worker") from error
     if done.returncode != 0:
         raise Refusal(done.stderr.strip())
-    answer = json.loads(done.stdout)
-    if "refused" in answer:
-        raise Refusal(f"{arguments.job} cannot be compiled: {answer['refused']}; it runs eager")
-    return answer["steps"]
+    steps = json.loads(done.stdout)["steps"]
+    if all("refused" in step for step in steps):
+        raise Refusal(f"{arguments.job} cannot be compiled: {steps[0]['refused']}; it runs eager")
+    return steps
 
 
 def import_torch(wanted):
@@ -101,12 +101,15 @@ def compile_one(entry, folder):
 
 def run(arguments):
     entries = describe(arguments)
-    import_torch(json.loads(entries[0]["text"])["torch"])
+    import_torch(next(json.loads(entry["text"])["torch"] for entry in entries if "text" in entry))
     import package
     from step import StepError
 
     package.make_folder(arguments.into)
     for entry in entries:
+        if "refused" in entry:
+            print(f"{entry['mode']}: runs eager, because {entry['refused']}", flush=True)
+            continue
         if package.is_installed(arguments.into, entry["key"]):
             print(f"{entry['mode']}: {arguments.into}/{entry['key']}.pt2 is there already", flush=True)
             continue

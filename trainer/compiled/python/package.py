@@ -34,6 +34,10 @@ def export(step, inputs):
 def compile_package(step, inputs, text, path):
     warnings.simplefilter("ignore")
     logging.getLogger("torch").setLevel(logging.ERROR)
+    # A cache of its own: whether vector instructions work is tried there once, by a library that is linked
+    # as the first to ask is, and one that is not linked with LibTorch says no, to all who ask later.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(path.with_name("cache"))
+    torch._inductor.cpu_vec_isa.pick_vec_isa()
     torch._inductor.aoti_compile_and_package(
         export(step, inputs), package_path=str(path), inductor_configs={
             # The worker decides how many threads a job has.
