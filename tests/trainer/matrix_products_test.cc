@@ -1,5 +1,7 @@
 #include "trainer/run/matrix_products.h"
 
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
+#include <torch/csrc/inductor/aoti_torch/utils.h>
 #include <torch/torch.h>
 
 #include <string>
@@ -55,6 +57,40 @@ TEST_F(MatrixProductsTest, AreThoseOfDoublePrecision) {
       }
     }
   }
+}
+
+TEST_F(MatrixProductsTest, AreWrittenWhereTheyAreWanted) {
+  const at::Tensor left = at::randn({256, 512});
+  const at::Tensor right = at::randn({512, 300});
+  const at::Tensor addend = at::randn({300});
+  const at::Tensor product = at::mm(left, right);
+  const at::Tensor sum = at::addmm(addend, left, right);
+  // Where oneDNN writes, and where it does not.
+  for (at::Tensor out : {at::full({256, 300}, NAN), at::full({300, 256}, NAN).t()}) {
+    at::mm_out(out, left, right);
+    EXPECT_TRUE(at::allclose(out, product, 1e-5, 1e-4));
+    at::addmm_out(out, addend, left, right);
+    EXPECT_TRUE(at::allclose(out, sum, 1e-5, 1e-4));
+  }
+  at::Tensor empty = at::empty({0});
+  at::mm_out(empty, left, right);
+  EXPECT_TRUE(at::allclose(empty, product, 1e-5, 1e-4));
+}
+
+TEST_F(MatrixProductsTest, ThoseOfCompiledStepsAreTheSame) {
+  at::Tensor left = at::randn({256, 512});
+  at::Tensor right = at::randn({512, 300});
+  at::Tensor addend = at::randn({300});
+  at::Tensor out = at::empty({256, 300});
+  const auto handle = torch::aot_inductor::tensor_pointer_to_tensor_handle;
+  ASSERT_EQ(aoti_torch_cpu_mm_out(handle(&out), handle(&left), handle(&right)), AOTI_TORCH_SUCCESS);
+  EXPECT_TRUE(at::equal(out, at::mm(left, right)));
+  ASSERT_EQ(
+      aoti_torch_cpu_addmm_out(handle(&out), handle(&addend), handle(&left), handle(&right), 1, 1),
+      AOTI_TORCH_SUCCESS);
+  EXPECT_TRUE(at::equal(out, at::addmm(addend, left, right)));
+  // What LibTorch refuses is an error code there, and no exception.
+  EXPECT_EQ(aoti_torch_cpu_mm_out(handle(&out), handle(&left), handle(&left)), AOTI_TORCH_FAILURE);
 }
 
 TEST_F(MatrixProductsTest, ScaleAsAddmmDoes) {
