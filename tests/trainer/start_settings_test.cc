@@ -14,7 +14,7 @@ using testing::ElementsAre;
 class StartSettingsTest : public testing::Test {
  protected:
   StartSettingsTest() {
-    for (const StartSetting& setting : {kSleep, kSpins, kLargePages}) unsetenv(setting.name);
+    for (const StartSetting& setting : {kSleep, kSpins, kMalloc}) unsetenv(setting.name);
   }
 
   static std::vector<std::string> Missing() {

@@ -173,7 +173,9 @@ void UseChannelsLast(nn::Module& module) {
   const torch::NoGradGuard no_grad;
   for (torch::Tensor& parameter : module.parameters()) {
     if (parameter.dim() == 4) {
-      parameter.set_data(parameter.contiguous(torch::MemoryFormat::ChannelsLast));
+      // contiguous() would leave a weight of one input channel or one pixel with strides that say
+      // nothing of its layout.
+      parameter.set_data(parameter.to(torch::MemoryFormat::ChannelsLast));
     }
   }
 }

@@ -17,7 +17,7 @@ std::vector<StartSetting> MissingStartSettings() {
   if (getenv(kSleep.name) == nullptr && getenv(kSpins.name) == nullptr) {
     missing = {kSleep, kSpins};
   }
-  if (getenv(kLargePages.name) == nullptr) missing.push_back(kLargePages);
+  if (getenv(kMalloc.name) == nullptr) missing.push_back(kMalloc);
   return missing;
 }
 

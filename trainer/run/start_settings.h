@@ -14,9 +14,13 @@ struct StartSetting {
 // milliseconds, as is its own default. See IdleThreads.
 inline constexpr StartSetting kSleep = {"OMP_WAIT_POLICY", "PASSIVE"};
 inline constexpr StartSetting kSpins = {"GOMP_SPINCOUNT", "300000"};
-// glibc: malloc asks for large pages (madvise) where the machine grants them to who asks. Products
-// of large matrices look up fewer pages; docs/performance.md has what it brings.
-inline constexpr StartSetting kLargePages = {"GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"};
+// glibc: malloc asks for large pages (madvise) where the machine grants them to who asks, so that
+// products of large matrices look up fewer pages, and keeps what is freed for the next step, which
+// would wait for the kernel to zero it again. docs/performance.md has what both bring.
+inline constexpr StartSetting kMalloc = {
+    "GLIBC_TUNABLES",
+    "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1099511627776:"
+    "glibc.malloc.trim_threshold=1099511627776"};
 
 // Whether the environment has it so.
 bool IsSet(const StartSetting& setting);
