@@ -7,12 +7,8 @@
 #include <torch/csrc/inductor/aoti_torch/utils.h>
 #include <torch/library.h>
 
-// LibTorch exports it, and has no header for it: result = beta * result + alpha * left * right, of
-// matrices of any strides.
-namespace at::native {
-TORCH_API void mkldnn_matmul(const Tensor& left, const Tensor& right, const Tensor& result,
-                             float beta, float alpha);
-}
+#include "trainer/run/attention_gradient.h"
+#include "trainer/run/mkldnn_matmul.h"
 
 namespace genesis {
 namespace {
@@ -80,21 +76,32 @@ class Silence : public c10::WarningHandler {
   void process(const c10::Warning& /*warning*/) override {}
 };
 
-}  // namespace
-
-bool OneDnnMultipliesFaster() {
+// What oneDNN asks of a processor before it uses AVX-512, and LibTorch before it asks oneDNN.
+bool HasAvx512() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  // What oneDNN asks of a processor before it uses AVX-512.
-  return !__builtin_cpu_is("intel") && __builtin_cpu_supports("avx512f") &&
-         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512dq");
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 #else
   return false;
 #endif
 }
 
+bool IsIntels() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return __builtin_cpu_is("intel");
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+bool OneDnnMultipliesFaster() { return HasAvx512() && !IsIntels(); }
+
 void MultiplyByOneDnn() {
+  if (!HasAvx512()) return;
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__,
@@ -103,6 +110,7 @@ void MultiplyByOneDnn() {
   library.impl("mm.out", &MultiplyTo);
   library.impl("addmm", &MultiplyAndAdd);
   library.impl("addmm.out", &MultiplyAndAddTo);
+  library.impl("_scaled_dot_product_flash_attention_for_cpu_backward", &AttentionGradient);
   multiplies_by_onednn = true;
 }
 

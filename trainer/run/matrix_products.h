@@ -9,12 +9,13 @@ namespace genesis {
 bool OneDnnMultipliesFaster();
 
 // From now on aten::mm and aten::addmm of this process multiply FP32 matrices on the CPU by oneDNN,
-// whoever calls them: built-in models, TorchScript, autograd, compiled steps. What is too small for
-// it, and all other kinds, stay with LibTorch's own. Call it at most once, before any thread
-// multiplies.
+// whoever calls them: built-in models, TorchScript, autograd, compiled steps; and the gradient of
+// attention is made by it in FP32 and BF16 (attention_gradient.h). What is too small for it, and
+// all other kinds, stay with LibTorch's own. Does nothing without AVX-512. Call it at most once,
+// before any thread multiplies.
 void MultiplyByOneDnn();
 
-// Whether it was called.
+// Whether they do.
 bool MultipliesByOneDnn();
 
 }  // namespace genesis
