@@ -33,14 +33,41 @@ bool Suits(const at::Tensor& query, const at::Tensor& key, const at::Tensor& val
 // One matrix for each head of each example.
 at::Tensor Matrices(const at::Tensor& heads) { return heads.flatten(0, 1); }
 
+at::Tensor Precise(const at::Tensor& matrices) { return matrices.to(at::kFloat); }
+
 void Multiply(const at::Tensor& left, const at::Tensor& right, double scale,
               const at::Tensor& product) {
   at::native::mkldnn_matmul(left, right, product, /*beta=*/0, static_cast<float>(scale));
 }
 
+// What is added to scores so that no query sees a later key.
+at::Tensor Future(int64_t queries, int64_t keys, bool causal) {
+  if (!causal) return at::zeros({1, keys});
+  return at::full({queries, keys}, -std::numeric_limits<float>::infinity()).triu_(1);
+}
+
+// Those of the forward pass again: exp(q k' * scale - logsumexp).
+at::Tensor Weights(const at::Tensor& q, const at::Tensor& k, double scale,
+                   const at::Tensor& logsumexp, const at::Tensor& future) {
+  at::Tensor scores = future - logsumexp;
+  at::native::mkldnn_matmul(Precise(q), Precise(k).transpose(1, 2), scores, /*beta=*/1,
+                            static_cast<float>(scale));
+  return scores.exp_();
+}
+
+// weights * (g v' - means), of the scores before their scaling.
+at::Tensor ScoreGradient(const at::Tensor& weights, const at::Tensor& g, const at::Tensor& v,
+                         const at::Tensor& means) {
+  at::Tensor gradient = at::empty_like(weights);
+  Multiply(Precise(g), Precise(v).transpose(1, 2), 1, gradient);
+  return gradient.sub_(means).mul_(weights);
+}
+
 // In the memory order that LibTorch gives it, which compiled steps rely on: [B, T, H, D].
-at::Tensor Gradient(const at::Tensor& of) {
-  return at::empty({of.size(0), of.size(2), of.size(1), of.size(3)}, of.options()).transpose(1, 2);
+at::Tensor LaidOut(const at::Tensor& matrices, const at::Tensor& like) {
+  return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, matrices.options())
+      .transpose(1, 2)
+      .copy_(matrices.view(like.sizes()));
 }
 
 }  // namespace
@@ -57,47 +84,28 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionGradient(
   }
   const at::ScalarType type = query.scalar_type();
   const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
-  const int64_t rows = query.size(2);
-  const int64_t columns = key.size(2);
   const at::Tensor q = Matrices(query);
   const at::Tensor k = Matrices(key);
   const at::Tensor v = Matrices(value);
   const at::Tensor g = Matrices(out_gradient.to(type));
-  const at::Tensor minus_sums = Matrices(logsumexp).unsqueeze(2).neg();
-  const at::Tensor means = Matrices((out_gradient.to(at::kFloat) * out).sum(3, /*keepdim=*/true));
-  at::Tensor future = at::zeros({1, columns}, minus_sums.options());
-  if (causal) {
-    future = at::full({rows, columns}, -std::numeric_limits<float>::infinity(), future.options())
-                 .triu_(1);
-  }
-  at::Tensor dq = at::empty(q.sizes(), q.options());
-  at::Tensor dk = at::empty(k.sizes(), k.options());
-  at::Tensor dv = at::empty(v.sizes(), v.options());
+  const at::Tensor sums = Matrices(logsumexp).unsqueeze(2);
+  const at::Tensor means = Matrices((Precise(out_gradient) * out).sum(3, /*keepdim=*/true));
+  const at::Tensor future = Future(query.size(2), key.size(2), causal);
+  const at::Tensor dq = at::empty(q.sizes(), q.options());
+  const at::Tensor dk = at::empty(k.sizes(), k.options());
+  const at::Tensor dv = at::empty(v.sizes(), v.options());
 
-  const int64_t at_once = std::max<int64_t>(1, kScoresAtOnce / (rows * columns));
+  const int64_t at_once = std::max<int64_t>(1, kScoresAtOnce / (query.size(2) * key.size(2)));
   for (int64_t first = 0; first < q.size(0); first += at_once) {
     const int64_t count = std::min(at_once, q.size(0) - first);
     const auto part = [&](const at::Tensor& all) { return all.narrow(0, first, count); };
-    const auto precise = [&](const at::Tensor& all) { return part(all).to(at::kFloat); };
-    // p = exp(q k' * factor - logsumexp): the attention weights of the forward pass.
-    const at::Tensor weights = part(minus_sums) + future;
-    at::native::mkldnn_matmul(precise(q), precise(k).transpose(1, 2), weights, /*beta=*/1,
-                              static_cast<float>(factor));
-    weights.exp_();
-    // ds = p * (g v' - rowsum(g * out)).
-    const at::Tensor scores = at::empty_like(weights);
-    Multiply(precise(g), precise(v).transpose(1, 2), 1, scores);
-    scores.sub_(part(means)).mul_(weights);
-    const at::Tensor p = weights.to(type);
-    const at::Tensor ds = scores.to(type);
-    Multiply(p.transpose(1, 2), part(g), 1, part(dv));
-    Multiply(ds, part(k), factor, part(dq));
-    Multiply(ds.transpose(1, 2), part(q), factor, part(dk));
+    const at::Tensor weights = Weights(part(q), part(k), factor, part(sums), future);
+    const at::Tensor scores = ScoreGradient(weights, part(g), part(v), part(means)).to(type);
+    Multiply(weights.to(type).transpose(1, 2), part(g), 1, part(dv));
+    Multiply(scores, part(k), factor, part(dq));
+    Multiply(scores.transpose(1, 2), part(q), factor, part(dk));
   }
-  const auto laid_out = [](const at::Tensor& matrices, const at::Tensor& of) {
-    return Gradient(of).copy_(matrices.view(of.sizes()));
-  };
-  return {laid_out(dq, query), laid_out(dk, key), laid_out(dv, value)};
+  return {LaidOut(dq, query), LaidOut(dk, key), LaidOut(dv, value)};
 }
 
 }  // namespace genesis
