@@ -97,11 +97,11 @@ def free_port():
 
 
 def first_step(folder, out):
-    import peer_process
+    import python_sides
     import torch
     import workloads
     torch.set_num_threads(1)
-    side = peer_process.Eager(workloads.WORKLOADS["world_model small"](folder), "FP32")
+    side = python_sides.Eager(workloads.WORKLOADS["world_model small"](folder), "FP32")
     side.train(1, 0)
     written = pathlib.Path(out + ".new")
     written.write_text(repr(time.time()))

@@ -6,16 +6,19 @@ import io
 import json
 import pathlib
 import tempfile
+import time
 import unittest
 import xml.etree.ElementTree
 
 import charts
 import machine
 import peers
+import ray_side
 import report
 import scenarios
 import sides
 import spread
+import workloads
 
 
 class Losses(unittest.TestCase):
@@ -115,6 +118,15 @@ class Machine(unittest.TestCase):
         steadiness.measure()
         self.assertEqual(steadiness.summary()["probes"], 2)
         self.assertGreaterEqual(steadiness.summary()["probe_spread"], 0)
+
+
+class FirstStepOfRay(unittest.TestCase):
+    def test_it_is_made_and_its_end_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            workloads.prepare(workloads.WORKLOADS["world_model small"](pathlib.Path(folder)))
+            begin = time.time()
+            ray_side.first_step(folder, folder + "/done")
+            self.assertGreaterEqual(float(pathlib.Path(folder, "done").read_text()), begin)
 
 
 if __name__ == "__main__":
