@@ -134,10 +134,11 @@ void WarmUp(const DeviceInfo& device, int threads) {
   torch::set_num_threads(threads);
   const torch::Device where(device.name());
   // A step in small: it starts the threads of autograd, the matrix library, and on a GPU the
-  // context; with the formats that a job may ask for.
-  torch::nn::Linear layer(64, 64);
+  // context; with the formats that a job may ask for. Its products are the three of a layer between
+  // others, and large enough for oneDNN, which makes its code for them when it first needs it.
+  torch::nn::Linear layer(128, 128);
   layer->to(where);
-  const torch::Tensor input = torch::ones({128, 64}, torch::TensorOptions(where));
+  const torch::Tensor input = torch::ones({128, 128}, torch::TensorOptions(where));
   const bool bf16 = device.cuda() || device.cpu_native_bf16();
   for (const bool reduced : {false, true}) {
     if (reduced && !bf16) continue;
@@ -145,7 +146,7 @@ void WarmUp(const DeviceInfo& device, int threads) {
     {
       const AutocastGuard guard(where.type(),
                                 reduced ? std::optional(torch::kBFloat16) : std::nullopt);
-      output = torch::silu(layer->forward(input));
+      output = layer->forward(torch::silu(layer->forward(input)));
     }
     output.to(torch::kFloat).square().mean().backward();
   }
