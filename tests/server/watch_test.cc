@@ -226,7 +226,7 @@ TEST_F(WatchTest, ReadersThatStallHoldNothingUpAndMissNoEvent) {
 TEST_F(WatchTest, ListsFilterOrderAndPage) {
   Restart([this] { FillWithEnded(temp_.path(), 120); });
   ASSERT_TRUE(Train("hold-1").ok());
-  WatchUntilRunning("hold-1");
+  WatchUntil("hold-1", [](const Job& job) { return job.progress().step() > 0; });
   ListJobsRequest request;
   ListJobsResponse page = List(request);
   ASSERT_EQ(page.jobs_size(), 100);
