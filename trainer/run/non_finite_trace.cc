@@ -88,10 +88,10 @@ NonFiniteTrace::NonFiniteTrace(const NamedTensors& parameters) {
     watch.modules.emplace(tensor.storage().data(), ModuleOf(name));
   }
   active = &watch;
-  handle_ = at::addGlobalCallback(at::RecordFunctionCallback(OnStart, OnEnd)
-                                      .needsInputs(true)
-                                      .needsOutputs(true)
-                                      .scopes({at::RecordScope::FUNCTION}));
+  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(OnStart, OnEnd)
+                                           .needsInputs(true)
+                                           .needsOutputs(true)
+                                           .scopes({at::RecordScope::FUNCTION}));
 }
 
 NonFiniteTrace::~NonFiniteTrace() {

@@ -84,9 +84,10 @@ Formats ObserveForward(Trainee& trainee) {
   Batch batch = trainee.source().Fetch({0});
   trainee.model().Draw(batch);
   active = &formats;
-  const auto handle = at::addGlobalCallback(at::RecordFunctionCallback(nullptr, OnEnd)
-                                                .needsOutputs(true)
-                                                .scopes({at::RecordScope::FUNCTION}));
+  // Not of the process: batches are made on another thread meanwhile.
+  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(nullptr, OnEnd)
+                                                     .needsOutputs(true)
+                                                     .scopes({at::RecordScope::FUNCTION}));
   {
     const torch::NoGradGuard no_grad;
     trainee.model().Loss(batch, FormatOf(trainee.mode()).autocast);
