@@ -136,6 +136,26 @@ TEST(PolicyTest, SkipsFallbacksThatGateOrDeviceForbid) {
   EXPECT_EQ(PrecisionPolicy(spec, {}, kMixedFp16).Fallback(), kFp32);
 }
 
+TEST(ReachableModesTest, AreWhatTheJobBeginsInAndFallsBackTo) {
+  PrecisionSpec spec;
+  const std::vector<training::v1::PrecisionMode> allowed = {kFp32, kBf16, kMixedBf16};
+  EXPECT_THAT(ReachableModes(spec, allowed, kFp32), ElementsAre(kFp32));
+  EXPECT_THAT(ReachableModes(spec, allowed, kMixedBf16), ElementsAre(kFp32, kMixedBf16));
+  EXPECT_THAT(ReachableModes(spec, allowed, kBf16), ElementsAre(kFp32, kBf16, kMixedBf16));
+  EXPECT_THAT(ReachableModes(spec, {kFp32}, kBf16), ElementsAre(kFp32, kBf16));
+  spec.add_fallbacks(kFp32);
+  EXPECT_THAT(ReachableModes(spec, allowed, kBf16), ElementsAre(kFp32, kBf16));
+  spec.set_fallbacks(0, kBf16);
+  EXPECT_THAT(ReachableModes(spec, allowed, kMixedBf16), ElementsAre(kFp32, kBf16, kMixedBf16));
+}
+
+TEST(ReachableModesTest, OfAutoAreThoseItMeasures) {
+  const PrecisionSpec spec;
+  EXPECT_THAT(ReachableModes(spec, {kMixedBf16, kFp32}, training::v1::PRECISION_MODE_AUTO),
+              ElementsAre(kFp32, kMixedBf16));
+  EXPECT_THAT(ReachableModes(spec, {}, training::v1::PRECISION_MODE_AUTO), ElementsAre(kFp32));
+}
+
 TEST(LossCurveTest, StaysSmallAndCloseToTheLosses) {
   LossRecorder recorder;
   for (int64_t step = 1; step <= 100'000; ++step) {

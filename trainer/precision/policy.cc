@@ -5,6 +5,7 @@
 
 namespace genesis {
 
+using training::v1::PRECISION_MODE_AUTO;
 using training::v1::PRECISION_MODE_FP32;
 using training::v1::PRECISION_MODE_MIXED_BF16;
 
@@ -55,6 +56,22 @@ void PrecisionPolicy::Promote() {
 void PrecisionPolicy::LoadState(Mode mode, const PolicyState& state) {
   mode_ = mode;
   state_ = state;
+}
+
+std::set<PrecisionPolicy::Mode> ReachableModes(const training::v1::PrecisionSpec& spec,
+                                               const std::vector<PrecisionPolicy::Mode>& allowed,
+                                               PrecisionPolicy::Mode mode) {
+  std::set<PrecisionPolicy::Mode> reached = {PRECISION_MODE_FP32};
+  const bool automatic = mode == PRECISION_MODE_AUTO;
+  for (const PrecisionPolicy::Mode first : automatic ? allowed : std::vector{mode}) {
+    reached.insert(first);
+    PrecisionPolicy policy(spec, allowed, first);
+    while (const auto next = policy.Fallback()) {
+      policy.FallBackTo(*next);
+      reached.insert(*next);
+    }
+  }
+  return reached;
 }
 
 }  // namespace genesis

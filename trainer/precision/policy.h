@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "genesis/training/v1/precision.pb.h"
@@ -53,5 +54,11 @@ class PrecisionPolicy {
   PolicyState state_;
   bool promotion_forbidden_ = false;
 };
+
+// The modes that a job may come to that is to begin in `mode`, FP32 among them; AUTO may begin in
+// each that is allowed.
+std::set<training::v1::PrecisionMode> ReachableModes(
+    const training::v1::PrecisionSpec& spec,
+    const std::vector<training::v1::PrecisionMode>& allowed, training::v1::PrecisionMode mode);
 
 }  // namespace genesis

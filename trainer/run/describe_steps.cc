@@ -5,25 +5,23 @@
 
 #include <memory>
 #include <set>
+#include <vector>
 
 #include "config/precision.h"
 #include "trainer/compiled/step_description.h"
 #include "trainer/data/dataset.h"
 #include "trainer/models/model.h"
+#include "trainer/precision/policy.h"
 
 namespace genesis {
 namespace {
 
 using training::v1::PrecisionMode;
 
-// FP32 first.
 std::set<PrecisionMode> ModesOf(const training::v1::StartJob& start) {
-  std::set<PrecisionMode> modes = {training::v1::PRECISION_MODE_FP32};
-  for (const int mode : start.allowed_modes()) modes.insert(static_cast<PrecisionMode>(mode));
-  if (start.precision().mode() != training::v1::PRECISION_MODE_AUTO) {
-    modes.insert(start.precision().mode());
-  }
-  return modes;
+  std::vector<PrecisionMode> allowed;
+  for (const int mode : start.allowed_modes()) allowed.push_back(static_cast<PrecisionMode>(mode));
+  return ReachableModes(start.spec().precision(), allowed, start.precision().mode());
 }
 
 }  // namespace
@@ -36,7 +34,7 @@ absl::StatusOr<std::string> DescribeSteps(const training::v1::StartJob& start) {
   (*model)->To(at::Device(start.precision().device()));
   google::protobuf::Struct result;
   auto& list = *(*result.mutable_fields())["steps"].mutable_list_value();
-  for (const PrecisionMode mode : ModesOf(start)) {
+  for (const PrecisionMode mode : ModesOf(start)) {  // FP32 first.
     const absl::StatusOr<StepDescription> step =
         DescribeStep(start.spec(), **model, **dataset, mode);
     auto& fields = *list.add_values()->mutable_struct_value()->mutable_fields();
