@@ -20,19 +20,28 @@ JOBS = {
         "model": {"radio_unet": {"base_channels": 16, "channel_multipliers": [1, 2],
                                  "diffusion_steps": 20}},
         "dataset": {"synthetic": {"maps": {"maps": 64, "size": 8}}}},
+    "autoencoder": {
+        "model": {"radio_unet": {"part": "VAE", "base_channels": 16, "channel_multipliers": [1, 2]}},
+        "dataset": {"synthetic": {"maps": {"maps": 64, "size": 8}}}},
 }
 
 
 class CompiledModelsTest(unittest.TestCase):
-    def compare(self, name):
+    def compare(self, name, compiled_for="FP32"):
+        """In FP32; a package for reduced precision is compared when it is made."""
         with tempfile.TemporaryDirectory() as folder:
             job = pathlib.Path(folder) / "job.yaml"
-            job.write_text(json.dumps({
-                **JOBS[name], "precision": {"mode": "FP32"},
-                "training": {"max_steps": STEPS, "batch_size": 8, "seed": 3}}))
+
+            def write(mode):
+                job.write_text(json.dumps({
+                    **JOBS[name], "precision": {"mode": mode},
+                    "training": {"max_steps": STEPS, "batch_size": 8, "seed": 3}}))
+
+            write(compiled_for)
             packages = pathlib.Path(folder) / "packages"
             made = compiled_job.compile_job(job, packages)
             self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
+            write("FP32")
             runs = {}
             for way, flags in (("eager", []), ("compiled", ["--compiled-dir", packages])):
                 (pathlib.Path(folder) / way).mkdir()
@@ -46,7 +55,10 @@ class CompiledModelsTest(unittest.TestCase):
         self.compare("transformer")
 
     def test_diffusion_draws_the_same_noise(self):
-        self.compare("diffusion")
+        self.compare("diffusion", compiled_for="MIXED_BF16")
+
+    def test_autoencoder(self):
+        self.compare("autoencoder")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import warnings
 
 import torch
 
+import decompositions
+
 METADATA_KEY = "genesis_step"  # As trainer/compiled/compiled_step.cc.
 
 
@@ -26,7 +28,8 @@ def export(step, inputs):
 
     # torch.export of a function that asks for gradients itself fails; of the graph it does not.
     # Constants of a user's module are no inputs.
-    graph = make_fx(step, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
+    graph = make_fx(step, decomposition_table=decompositions.TABLE, tracing_mode="fake",
+                    _allow_non_fake_inputs=True)(*inputs)
     with torch.no_grad():
         return torch.export.export(graph, tuple(inputs), strict=False)
 

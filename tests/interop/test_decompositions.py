@@ -1,0 +1,89 @@
+"""What a compiled step puts in the place of operators: the same numbers, and only where it is meant to."""
+
+import unittest
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import compiled_job  # noqa: F401: it says where the scripts are.
+import decompositions
+
+GROUP_NORM = torch.ops.aten.native_group_norm.default
+NORM_GRADIENT = torch.ops.aten.native_group_norm_backward.default
+
+
+def maps(*shape, type=torch.float32, memory_format=torch.channels_last):
+    return (3 * torch.randn(shape) + 1).to(type).contiguous(memory_format=memory_format)
+
+
+def norm_and_gradients(x, weight, bias, groups):
+    """The norm of x, and the gradients of a weighted sum of it."""
+    inputs = [t.detach().requires_grad_() for t in (x, weight, bias) if t is not None]
+    affine = inputs[1:] if weight is not None else [None, None]
+    y = torch.nn.functional.group_norm(inputs[0], groups, *affine)
+    weights = torch.cos(torch.arange(y.numel(), dtype=torch.float32)).view(y.shape).to(y)
+    return [y.detach(), *torch.autograd.grad((y * weights).sum(), inputs)]
+
+
+def graph_of(function, *inputs):
+    return make_fx(function, decomposition_table=decompositions.TABLE, tracing_mode="fake",
+                   _allow_non_fake_inputs=True)(*inputs)
+
+
+def targets(graph):
+    return {node.target for node in graph.graph.nodes if node.op == "call_function"}
+
+
+class DecompositionsTest(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(5)
+
+    def check_norm(self, x, weight, bias, groups, tolerance):
+        def function(x, *affine):
+            return norm_and_gradients(x, *(affine or (None, None)), groups)
+
+        inputs = [t for t in (x, weight, bias) if t is not None]
+        graph = graph_of(function, *inputs)
+        self.assertFalse({GROUP_NORM, NORM_GRADIENT} & targets(graph))
+        wide = [t.double() for t in inputs]
+        for ours, exact, torchs in zip(graph(*inputs), function(*wide), function(*inputs), strict=True):
+            self.assertEqual(ours.dtype, torchs.dtype)
+            self.assertEqual(ours.stride(), torchs.stride())
+            # As near to double precision as torch's own kernel, or as the rounding of the format.
+            error, theirs = ((got.double() - exact).norm() / exact.norm() for got in (ours, torchs))
+            self.assertLess(error, max(1.5 * theirs, tolerance))
+
+    def test_group_norm_and_its_gradient(self):
+        self.check_norm(maps(2, 24, 6, 5), torch.randn(24), torch.randn(24), 8, 1e-6)
+
+    def test_group_norm_without_weights(self):
+        self.check_norm(maps(2, 12, 4, 4), None, None, 3, 1e-6)
+
+    def test_group_norm_in_bf16(self):
+        x = maps(2, 16, 8, 8, type=torch.bfloat16)
+        self.check_norm(x, torch.randn(16), torch.randn(16), 8, 1e-3)
+        self.check_norm(x, torch.randn(16).bfloat16(), torch.randn(16).bfloat16(), 8, 1e-3)
+
+    def test_group_norm_in_double_precision_stays_in_it(self):
+        x = maps(2, 8, 4, 4, type=torch.float64)
+        self.check_norm(x, torch.randn(8).double(), torch.randn(8).double(), 4, 1e-14)
+
+    def test_leaves_other_layouts_to_inductor(self):
+        def function(x):
+            return norm_and_gradients(x, None, None, 4)
+
+        for x in (maps(2, 8, 4, 4, memory_format=torch.contiguous_format), torch.randn(2, 8, 6),
+                  torch.randn(2, 8)):
+            self.assertLessEqual({GROUP_NORM, NORM_GRADIENT}, targets(graph_of(function, x)))
+
+    def test_gradient_of_silu(self):
+        for type, tolerance in ((torch.float32, 1e-6), (torch.bfloat16, 1e-2), (torch.float64, 1e-14)):
+            x = torch.linspace(-200, 200, 4001).to(type)
+            got = decompositions.silu_backward(torch.ones_like(x), x)
+            self.assertEqual(got.dtype, type)
+            torch.testing.assert_close(got, torch.ops.aten.silu_backward(torch.ones_like(x), x),
+                                       rtol=tolerance, atol=tolerance)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,88 @@
+"""What some operators are made of in a graph, where inductor's own code for them is slow on a processor.
+
+Group norm of maps in channels_last: inductor's sums go through a map group by group, and its gradient lays
+maps out channel by channel, so that every convolution around it copies. Here the sums are of channels, as
+LibTorch's kernel makes them (aten/src/ATen/native/cpu/group_norm_kernel.cpp), and products with a matrix of
+ones tell groups from channels: inductor writes down what goes into a product and what comes out, so that
+the loops over a map load one number per channel.
+
+The gradient of SiLU: inductor writes down a sigmoid that is used twice; another spelling it computes anew."""
+
+import math
+
+import torch
+
+aten = torch.ops.aten
+
+
+def in_channels_last(maps):
+    return maps.dim() == 4 and maps.is_contiguous(memory_format=torch.channels_last)
+
+
+def precise(tensor):
+    """At least FP32, which LibTorch computes in too."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def per_channel(values):
+    """[maps, channels] as a factor of maps."""
+    return values[:, :, None, None]
+
+
+def members(groups, channels, like):
+    """[groups, channels]: 1 where the channel is of the group."""
+    one_each = torch.eye(groups, dtype=like.dtype, device=like.device)
+    return one_each.repeat_interleave(channels // groups, 1)
+
+
+def group_norm(maps, weight, bias, count, channels, pixels, groups, eps):
+    if not in_channels_last(maps):
+        return NotImplemented
+    x = precise(maps)
+    group = members(groups, channels, x)
+    values = channels // groups * pixels
+    mean = x.sum((2, 3)) @ group.t() / values
+    variance = (x * x).sum((2, 3)) @ group.t() / values - mean * mean
+    rstd = torch.rsqrt(variance.clamp_min(0) + eps)
+    scale, shift = rstd @ group, -(mean * rstd) @ group
+    if weight is not None:
+        scale, shift = scale * weight, shift * weight
+    if bias is not None:
+        shift = shift + bias
+    return (x * per_channel(scale) + per_channel(shift)).to(maps.dtype), mean, rstd
+
+
+def group_norm_backward(gradient, maps, mean, rstd, weight, count, channels, pixels, groups, wanted):
+    if not in_channels_last(maps) or not in_channels_last(gradient):
+        return NotImplemented
+    x, g, mean, rstd = map(precise, (maps, gradient, mean, rstd))
+    group = members(groups, channels, x)
+    values = channels // groups * pixels
+    products, sums = (g * x).sum((2, 3)), g.sum((2, 3))
+    weight_or_one = torch.ones_like(sums) if weight is None else precise(weight)
+    of_x = ((sums * weight_or_one) @ group.t() * mean - (products * weight_or_one) @ group.t())
+    of_x = of_x * rstd ** 3 / values
+    of_one = -of_x * mean - (sums * weight_or_one) @ group.t() * rstd / values
+    wide_rstd = rstd @ group
+    to_maps = to_weight = to_bias = None
+    if wanted[0]:
+        to_maps = (g * per_channel(wide_rstd * weight_or_one) + x * per_channel(of_x @ group)
+                   + per_channel(of_one @ group)).to(maps.dtype)
+    if wanted[1]:
+        to_weight = ((products - sums * (mean @ group)) * wide_rstd).sum(0).to(weight.dtype)
+    if wanted[2]:
+        to_bias = sums.sum(0).to(weight.dtype)
+    return to_maps, to_weight, to_bias
+
+
+def silu_backward(gradient, values):
+    x = precise(values)
+    sigmoid = 1 / (1 + torch.exp2(x * -math.log2(math.e)))
+    return (precise(gradient) * sigmoid * (1 + x * (1 - sigmoid))).to(values.dtype)
+
+
+TABLE = {
+    aten.native_group_norm.default: group_norm,
+    aten.native_group_norm_backward.default: group_norm_backward,
+    aten.silu_backward.default: silu_backward,
+}
