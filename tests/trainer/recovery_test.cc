@@ -286,7 +286,7 @@ TEST_F(RecoveryTest, PureFormatsTrainOnTheirMasters) {
 TEST_F(RecoveryTest, AutoMeasuresAndExplainsItsChoiceAndBeginsAfresh) {
   RunIn(training::v1::PRECISION_MODE_AUTO);
   ASSERT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED);
-  const training::v1::EffectivePrecision& chosen = observer_.started.precision();
+  const training::v1::EffectivePrecision chosen = observer_.started.precision();
   const auto& results = chosen.report().calibration();
   ASSERT_EQ(results.size(), 4) << chosen.ShortDebugString();  // FP32 and what the job allows.
   EXPECT_EQ(results[0].mode(), kFp32);
