@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "config/precision.h"
 #include "trainer/precision/autocast_guard.h"
+#include "trainer/run/matrix_products.h"
 
 namespace genesis {
 namespace {
@@ -136,9 +137,10 @@ void WarmUp(const DeviceInfo& device, int threads) {
   // A step in small: it starts the threads of autograd, the matrix library, and on a GPU the
   // context; with the formats that a job may ask for. Its products are the three of a layer between
   // others, and large enough for oneDNN, which makes its code for them when it first needs it.
-  torch::nn::Linear layer(128, 128);
+  constexpr int64_t kSide = kLeastOneDnnSide;
+  torch::nn::Linear layer(kSide, kSide);
   layer->to(where);
-  const torch::Tensor input = torch::ones({128, 128}, torch::TensorOptions(where));
+  const torch::Tensor input = torch::ones({kSide, kSide}, torch::TensorOptions(where));
   const bool bf16 = device.cuda() || device.cpu_native_bf16();
   for (const bool reduced : {false, true}) {
     if (reduced && !bf16) continue;

@@ -13,8 +13,7 @@
 namespace genesis {
 namespace {
 
-// Smaller ones MKL has made by the time that oneDNN has found how to, some 10 microseconds.
-constexpr int64_t kFewestMultiplications = int64_t{1} << 21;
+constexpr int64_t kFewestMultiplications = kLeastOneDnnSide * kLeastOneDnnSide * kLeastOneDnnSide;
 
 bool multiplies_by_onednn = false;
 

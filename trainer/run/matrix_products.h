@@ -1,6 +1,12 @@
 #pragma once
 
+#include <cstdint>
+
 namespace genesis {
+
+// Side of the smallest square matrices that oneDNN multiplies. A product of fewer multiplications
+// MKL has made by the time that oneDNN has found how to, some 10 microseconds.
+inline constexpr int64_t kLeastOneDnnSide = 128;
 
 // MKL multiplies FP32 matrices by AVX2 on every processor that is not Intel's. Where such a one has
 // AVX-512, oneDNN, which LibTorch holds too and multiplies BF16 with, makes the same products more
