@@ -53,8 +53,9 @@ def group_norm(maps, weight, bias, count, channels, pixels, groups, eps):
 
 
 def group_norm_backward(gradient, maps, mean, rstd, weight, count, channels, pixels, groups, wanted):
-    if not in_channels_last(maps) or not in_channels_last(gradient):
+    if not in_channels_last(maps):
         return NotImplemented
+    gradient = gradient.contiguous(memory_format=torch.channels_last)
     x, g, mean, rstd = map(precise, (maps, gradient, mean, rstd))
     group = members(groups, channels, x)
     values = channels // groups * pixels
