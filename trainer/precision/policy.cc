@@ -58,6 +58,13 @@ void PrecisionPolicy::LoadState(Mode mode, const PolicyState& state) {
   state_ = state;
 }
 
+std::vector<PrecisionPolicy::Mode> AllowedModes(const training::v1::StartJob& start) {
+  std::vector<PrecisionPolicy::Mode> modes;
+  for (const int mode : start.allowed_modes())
+    modes.push_back(static_cast<PrecisionPolicy::Mode>(mode));
+  return modes;
+}
+
 std::set<PrecisionPolicy::Mode> ReachableModes(const training::v1::PrecisionSpec& spec,
                                                const std::vector<PrecisionPolicy::Mode>& allowed,
                                                PrecisionPolicy::Mode mode) {

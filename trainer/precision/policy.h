@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "genesis/training/v1/precision.pb.h"
+#include "genesis/training/v1/worker_service.pb.h"
 
 namespace genesis {
 
@@ -54,6 +55,9 @@ class PrecisionPolicy {
   PolicyState state_;
   bool promotion_forbidden_ = false;
 };
+
+// The modes that gate and device let a job change to, as the daemon found them.
+std::vector<training::v1::PrecisionMode> AllowedModes(const training::v1::StartJob& start);
 
 // The modes that a job may come to that is to begin in `mode`, FP32 among them; AUTO may begin in
 // each that is allowed.

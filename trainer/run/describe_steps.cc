@@ -5,7 +5,6 @@
 
 #include <memory>
 #include <set>
-#include <vector>
 
 #include "config/precision.h"
 #include "trainer/compiled/step_description.h"
@@ -14,17 +13,8 @@
 #include "trainer/precision/policy.h"
 
 namespace genesis {
-namespace {
 
 using training::v1::PrecisionMode;
-
-std::set<PrecisionMode> ModesOf(const training::v1::StartJob& start) {
-  std::vector<PrecisionMode> allowed;
-  for (const int mode : start.allowed_modes()) allowed.push_back(static_cast<PrecisionMode>(mode));
-  return ReachableModes(start.spec().precision(), allowed, start.precision().mode());
-}
-
-}  // namespace
 
 absl::StatusOr<std::string> DescribeSteps(const training::v1::StartJob& start) {
   const absl::StatusOr<std::unique_ptr<Dataset>> dataset = OpenDataset(start.spec());
@@ -34,7 +24,9 @@ absl::StatusOr<std::string> DescribeSteps(const training::v1::StartJob& start) {
   (*model)->To(at::Device(start.precision().device()));
   google::protobuf::Struct result;
   auto& list = *(*result.mutable_fields())["steps"].mutable_list_value();
-  for (const PrecisionMode mode : ModesOf(start)) {  // FP32 first.
+  const std::set<PrecisionMode> modes =
+      ReachableModes(start.spec().precision(), AllowedModes(start), start.precision().mode());
+  for (const PrecisionMode mode : modes) {  // FP32 first.
     const absl::StatusOr<StepDescription> step =
         DescribeStep(start.spec(), **model, **dataset, mode);
     auto& fields = *list.add_values()->mutable_struct_value()->mutable_fields();

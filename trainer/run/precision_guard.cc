@@ -20,12 +20,6 @@ constexpr int64_t kMostNonFiniteInRow = 10;
 // Steps between states that a rewind can take, where no checkpoint is nearer.
 constexpr int64_t kGoodStateSteps = 500;
 
-std::vector<PrecisionMode> AllowedModes(const training::v1::StartJob& start) {
-  std::vector<PrecisionMode> modes;
-  for (const int mode : start.allowed_modes()) modes.push_back(static_cast<PrecisionMode>(mode));
-  return modes;
-}
-
 }  // namespace
 
 PrecisionGuard::PrecisionGuard(const training::v1::StartJob& start, Trainee& trainee,

@@ -128,12 +128,6 @@ class Run {
     evaluator_->LoadState(state.evaluation);
   }
 
-  std::vector<PrecisionMode> AllowedModes() const {
-    std::vector<PrecisionMode> modes;
-    for (const int mode : start_.allowed_modes()) modes.push_back(static_cast<PrecisionMode>(mode));
-    return modes;
-  }
-
   // The watchdog of a job in reduced precision has nothing to compare with but what is measured
   // now.
   bool NeedsBaseline() const {
@@ -146,8 +140,9 @@ class Run {
     const bool automatic = effective_.mode() == training::v1::PRECISION_MODE_AUTO;
     std::optional<Calibration> calibration;
     if (resumed == nullptr && (automatic || NeedsBaseline())) {
-      calibration = Calibrate(*trainee_, automatic ? AllowedModes() : std::vector<PrecisionMode>(),
-                              start_.spec().precision().calibration_steps());
+      calibration =
+          Calibrate(*trainee_, automatic ? AllowedModes(start_) : std::vector<PrecisionMode>(),
+                    start_.spec().precision().calibration_steps());
       if (!guard_->has_baseline()) guard_->SetBaseline(Baseline(calibration->fp32));
     }
     if (calibration && automatic) {
