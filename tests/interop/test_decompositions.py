@@ -3,10 +3,10 @@
 import unittest
 
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 
 import compiled_job  # noqa: F401: it says where the scripts are.
 import decompositions
+import package
 
 GROUP_NORM = torch.ops.aten.native_group_norm.default
 NORM_GRADIENT = torch.ops.aten.native_group_norm_backward.default
@@ -26,11 +26,6 @@ def norm_and_gradients(x, weight, bias, groups):
             *torch.autograd.grad(y, inputs, torch.empty_like(y).copy_(weights))]
 
 
-def graph_of(function, *inputs):
-    return make_fx(function, decomposition_table=decompositions.TABLE, tracing_mode="fake",
-                   _allow_non_fake_inputs=True)(*inputs)
-
-
 def targets(graph):
     return {node.target for node in graph.graph.nodes if node.op == "call_function"}
 
@@ -44,7 +39,7 @@ class DecompositionsTest(unittest.TestCase):
             return norm_and_gradients(x, *(affine or (None, None)), groups)
 
         inputs = [t for t in (x, weight, bias) if t is not None]
-        graph = graph_of(function, *inputs)
+        graph = package.trace(function, inputs)
         self.assertFalse({GROUP_NORM, NORM_GRADIENT} & targets(graph))
         wide = [t.double() for t in inputs]
         for ours, exact, torchs in zip(graph(*inputs), function(*wide), function(*inputs), strict=True):
@@ -75,7 +70,7 @@ class DecompositionsTest(unittest.TestCase):
 
         for x in (maps(2, 8, 4, 4, memory_format=torch.contiguous_format), torch.randn(2, 8, 6),
                   torch.randn(2, 8)):
-            self.assertLessEqual({GROUP_NORM, NORM_GRADIENT}, targets(graph_of(function, x)))
+            self.assertLessEqual({GROUP_NORM, NORM_GRADIENT}, targets(package.trace(function, [x])))
 
     def test_gradient_of_silu(self):
         for type, tolerance in ((torch.float32, 1e-6), (torch.bfloat16, 1e-2), (torch.float64, 1e-14)):

@@ -61,9 +61,9 @@ def group_norm_backward(gradient, maps, mean, rstd, weight, count, channels, pix
     values = channels // groups * pixels
     products, sums = (g * x).sum((2, 3)), g.sum((2, 3))
     weight_or_one = torch.ones_like(sums) if weight is None else precise(weight)
-    of_x = ((sums * weight_or_one) @ group.t() * mean - (products * weight_or_one) @ group.t())
-    of_x = of_x * rstd ** 3 / values
-    of_one = -of_x * mean - (sums * weight_or_one) @ group.t() * rstd / values
+    group_sums = (sums * weight_or_one) @ group.t()
+    of_x = (group_sums * mean - (products * weight_or_one) @ group.t()) * rstd ** 3 / values
+    of_one = -of_x * mean - group_sums * rstd / values
     wide_rstd = rstd @ group
     to_maps = to_weight = to_bias = None
     if wanted[0]:

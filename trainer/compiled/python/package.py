@@ -23,13 +23,17 @@ def use_library_for_all():
                 mode=ctypes.RTLD_GLOBAL)
 
 
-def export(step, inputs):
+def trace(step, inputs):
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    # torch.export of a function that asks for gradients itself fails; of the graph it does not.
     # Constants of a user's module are no inputs.
-    graph = make_fx(step, decomposition_table=decompositions.TABLE, tracing_mode="fake",
-                    _allow_non_fake_inputs=True)(*inputs)
+    return make_fx(step, decomposition_table=decompositions.TABLE, tracing_mode="fake",
+                   _allow_non_fake_inputs=True)(*inputs)
+
+
+def export(step, inputs):
+    # torch.export of a function that asks for gradients itself fails; of the graph it does not.
+    graph = trace(step, inputs)
     with torch.no_grad():
         return torch.export.export(graph, tuple(inputs), strict=False)
 
