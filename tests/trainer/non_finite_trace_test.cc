@@ -16,7 +16,7 @@ TEST(NonFiniteTraceTest, NamesTheModuleWhoseOutputWasTheFirst) {
   const torch::Tensor other = torch::ones({2, 2});
   const NonFiniteTrace trace({{"decoder.0.weight", other}, {"encoder.0.weight", weight}});
   torch::mm(torch::mm(weight, weight), other);
-  EXPECT_EQ(NonFiniteTrace::Found(), "encoder.0 (aten::mm)");
+  EXPECT_EQ(trace.found(), "encoder.0 (aten::mm)");
 }
 
 TEST(NonFiniteTraceTest, FollowsTheBackwardPass) {
@@ -24,7 +24,7 @@ TEST(NonFiniteTraceTest, FollowsTheBackwardPass) {
   const NonFiniteTrace trace({{"head.scale", weight}});
   torch::sqrt(weight).sum().backward();
   EXPECT_TRUE(std::isinf(weight.grad().item<float>()));
-  EXPECT_EQ(NonFiniteTrace::Found(), "head (aten::div)");
+  EXPECT_EQ(trace.found(), "head (aten::div)");
 }
 
 // Checkpoints are written, and batches are made, while a step is looked into.
@@ -40,7 +40,7 @@ TEST(NonFiniteTraceTest, LeavesOtherThreadsAlone) {
     const NonFiniteTrace trace({});
     begun.Notify();
     ended.WaitForNotification();
-    EXPECT_EQ(NonFiniteTrace::Found(), "");
+    EXPECT_EQ(trace.found(), "");
   }
   other.join();
 }

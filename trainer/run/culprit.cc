@@ -94,7 +94,7 @@ Investigation Investigate(const StepParts& parts, const StepFormat& format,
     const NonFiniteTrace trace(parts.model.parameters());
     if (Repeat(parts.model, parts.weights, batch, format.autocast, loss_scale)) continue;
     found.micro_batch = static_cast<int32_t>(i);
-    found.module = NonFiniteTrace::Found();
+    found.module = trace.found();
     found.examples = evidence.examples[i];
     if (!WeightsAreFinite(parts.weights)) {
       found.verdict = Verdict::kWeights;

@@ -1,32 +1,36 @@
 #pragma once
 
+#include <memory>
 #include <string>
-#include <vector>
+#include <unordered_map>
 
 #include "trainer/models/model.h"
+#include "trainer/run/operator_watch.h"
 
 namespace genesis {
 
-// While it lives, watches every operator of its thread, and of the autograd engine's threads that
-// work for it, and keeps the first one that turned finite inputs into an output that is not finite.
-// Other threads, such as the one that writes a checkpoint, are not looked at. LibTorch's modules
-// have no forward hooks; operators have (at::RecordFunction), and the module is known by the
-// parameter that the operator, or the one before it, took. Works for scripted modules too.
+// While it lives, keeps the first operator that turned finite inputs into an output that is not
+// finite, of those that an OperatorWatch tells of. The module is known by the parameter that the
+// operator, or the one before it, took.
 //
-// Owner: a scope. Threads: the one that made it; one trace at a time in the process. Failure: none;
-// looking at the numbers waits for the device.
-class NonFiniteTrace {
+// Owner: a scope. Threads: as OperatorWatch. Failure: none; looking at the numbers waits for the
+// device.
+class NonFiniteTrace : private OperatorListener {
  public:
   explicit NonFiniteTrace(const NamedTensors& parameters);
-  ~NonFiniteTrace();
-  NonFiniteTrace(const NonFiniteTrace&) = delete;
-  NonFiniteTrace& operator=(const NonFiniteTrace&) = delete;
 
   // "encoder.0 (aten::linear)", or "" while all outputs were finite.
-  static std::string Found();
+  const std::string& found() const { return found_; }
 
  private:
-  uint64_t handle_;
+  std::unique_ptr<at::ObserverContext> OnStart(const at::RecordFunction& function) override;
+  void OnEnd(const at::RecordFunction& function, at::ObserverContext* context) override;
+
+  std::unordered_map<const void*, std::string> modules_;  // By the address of a parameter's data.
+  std::string last_module_;
+  std::string found_;
+  bool looking_ = false;  // Its own operators are not looked at.
+  OperatorWatch watch_;
 };
 
 }  // namespace genesis

@@ -1,7 +1,6 @@
 #include "trainer/run/precision_report.h"
 
 #include <ATen/Context.h>
-#include <ATen/record_function.h>
 
 #include <set>
 
@@ -11,15 +10,10 @@
 #include "config/precision.h"
 #include "trainer/models/alignment.h"
 #include "trainer/run/matrix_products.h"
+#include "trainer/run/operator_watch.h"
 
 namespace genesis {
 namespace {
-
-// Operators by the format that their first floating-point output had.
-struct Formats {
-  std::set<std::string> reduced, single;
-};
-Formats* active = nullptr;
 
 // What computes nothing: its output has the format of its input, whatever autocast does.
 bool IsBookkeeping(const std::string& name) {
@@ -65,17 +59,22 @@ bool IsBookkeeping(const std::string& name) {
   return names->contains(name) || !absl::StartsWith(name, "aten::");
 }
 
-void OnEnd(const at::RecordFunction& function, at::ObserverContext*) {
-  const std::string name = function.name();
-  if (active == nullptr || IsBookkeeping(name)) return;
-  for (const c10::IValue& value : function.outputs()) {
-    if (!value.isTensor() || !value.toTensor().defined()) continue;
-    const at::ScalarType type = value.toTensor().scalar_type();
-    if (type == at::kHalf || type == at::kBFloat16) active->reduced.insert(name);
-    if (type == at::kFloat) active->single.insert(name);
-    return;
+// Operators by the format that their first floating-point output had.
+struct Formats : public OperatorListener {
+  void OnEnd(const at::RecordFunction& function, at::ObserverContext* /*context*/) override {
+    const std::string name = function.name();
+    if (IsBookkeeping(name)) return;
+    for (const c10::IValue& value : function.outputs()) {
+      if (!value.isTensor() || !value.toTensor().defined()) continue;
+      const at::ScalarType type = value.toTensor().scalar_type();
+      if (type == at::kHalf || type == at::kBFloat16) reduced.insert(name);
+      if (type == at::kFloat) single.insert(name);
+      return;
+    }
   }
-}
+
+  std::set<std::string> reduced, single;
+};
 
 Formats ObserveForward(Trainee& trainee) {
   Formats formats;
@@ -83,17 +82,11 @@ Formats ObserveForward(Trainee& trainee) {
   const torch::Tensor state = generator.get_state();
   Batch batch = trainee.source().Fetch({0});
   trainee.model().Draw(batch);
-  active = &formats;
-  // Not of the process: batches are made on another thread meanwhile.
-  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(nullptr, OnEnd)
-                                                     .needsOutputs(true)
-                                                     .scopes({at::RecordScope::FUNCTION}));
   {
+    const OperatorWatch watch(formats);
     const torch::NoGradGuard no_grad;
     trainee.model().Loss(batch, FormatOf(trainee.mode()).autocast);
   }
-  at::removeCallback(handle);
-  active = nullptr;
   generator.set_state(state);
   return formats;
 }
