@@ -41,7 +41,8 @@ at::Tensor& MultiplyTo(const at::Tensor& left, const at::Tensor& right, at::Tens
 at::Tensor Multiply(const at::Tensor& left, const at::Tensor& right) {
   if (!Suits(left, right)) return at::cpu::mm(left, right);
   at::Tensor out = at::empty({left.size(0), right.size(1)}, left.options());
-  return MultiplyTo(left, right, out);
+  at::native::mkldnn_matmul(left, right, out, /*beta=*/0, /*alpha=*/1);
+  return out;
 }
 
 bool SuitsSum(const at::Tensor& addend, const at::Tensor& left, const at::Tensor& right,
@@ -50,14 +51,19 @@ bool SuitsSum(const at::Tensor& addend, const at::Tensor& left, const at::Tensor
          alpha.equal(1);
 }
 
+void AddProduct(const at::Tensor& addend, const at::Tensor& left, const at::Tensor& right,
+                at::Tensor& out) {
+  out.copy_(addend.expand_as(out));
+  at::native::mkldnn_matmul(left, right, out, /*beta=*/1, /*alpha=*/1);
+}
+
 at::Tensor& MultiplyAndAddTo(const at::Tensor& addend, const at::Tensor& left,
                              const at::Tensor& right, const at::Scalar& beta,
                              const at::Scalar& alpha, at::Tensor& out) {
   if (!SuitsSum(addend, left, right, beta, alpha) || !Takes(out, left, right)) {
     return at::cpu::addmm_out(out, addend, left, right, beta, alpha);
   }
-  out.copy_(addend.expand_as(out));
-  at::native::mkldnn_matmul(left, right, out, /*beta=*/1, /*alpha=*/1);
+  AddProduct(addend, left, right, out);
   return out;
 }
 
@@ -67,7 +73,8 @@ at::Tensor MultiplyAndAdd(const at::Tensor& addend, const at::Tensor& left, cons
     return at::cpu::addmm(addend, left, right, beta, alpha);
   }
   at::Tensor out = at::empty({left.size(0), right.size(1)}, left.options());
-  return MultiplyAndAddTo(addend, left, right, beta, alpha, out);
+  AddProduct(addend, left, right, out);
+  return out;
 }
 
 // LibTorch warns of a kernel that takes the place of another, which is the purpose here.
