@@ -18,7 +18,6 @@ import report
 import sides
 import spread
 
-SPEED = pathlib.Path(os.environ["GENESIS_BIN"]).parent / "benchmarks" / "checkpoint_speed"
 TITLES = {
     "snapshot": "copy of the state",
     "finite_test": "test for NaN and Inf",
@@ -47,14 +46,14 @@ def dd(path, size):
     return seconds * size / (blocks << 20)
 
 
-def measure(options, folder, steadiness):
+def measure(speed, options, folder, steadiness):
     found = {name: [] for name in TITLES}
     python = sides.PeerProcess(folder, os.sched_getaffinity(0), "checkpoint")
     try:
         for round in range(options.rounds + 1):
             steadiness.measure()
             ours = json.loads(subprocess.run(
-                [SPEED, folder, str(options.mebibytes)], check=True, capture_output=True, text=True,
+                [speed, folder, str(options.mebibytes)], check=True, capture_output=True, text=True,
                 env=sides.environment()).stdout)
             for path in pathlib.Path(folder).glob("*.pt*"):
                 path.unlink()
@@ -85,21 +84,17 @@ def ratios(found):
 
 
 def run(words):
-    parser = report.parser("checkpoint", __doc__)
-    parser.add_argument("--rounds", type=int, default=7, help="default 7")
+    parser = report.parser("checkpoint", __doc__, rounds=7)
     parser.add_argument("--mebibytes", type=int, default=500, help="of a checkpoint. Default 500")
     parser.add_argument("--folder", help="on the disk that is measured. Default: the temporary folder")
     options = parser.parse_args(words)
-    if options.rounds < 2 or options.mebibytes < 1:
-        parser.error(f"--rounds is {options.rounds} and --mebibytes {options.mebibytes}; accepted: 2 or "
-                     "more, for a spread needs two, and 1 or more")
+    if options.mebibytes < 1:
+        parser.error(f"--mebibytes is {options.mebibytes}; accepted: 1 or more")
     sides.python_of_peers()
-    if not SPEED.exists():
-        sys.exit(f"there is no {SPEED}; build checkpoint_speed, or name the folder of the programs "
-                 "beside it in GENESIS_BIN")
+    speed = sides.benchmark_program("checkpoint_speed")
     steadiness = machine.Steadiness(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(prefix="genesis-", dir=options.folder) as folder:
-        seconds, size = measure(options, folder, steadiness)
+        seconds, size = measure(speed, options, folder, steadiness)
         disk = machine.output_of("df", "--output=source,fstype", folder).splitlines()[-1]
     found = report.Report("checkpoint", "Checkpoints", machine.facts(
         disk=re.sub(r"\s+", ", ", disk)), {"rounds": options.rounds, "bytes": size})

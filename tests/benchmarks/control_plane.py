@@ -1,37 +1,49 @@
 """What the daemon's RPCs cost while a job trains on every core, beside a bare gRPC C++ echo under the
 same load in the same run, and what that load costs the training.
 
+  tests/benchmarks/run control-plane [--out DIR] [--rounds N]
+
 Each round measures, one after the other: training alone; under GetJob of the echo and of the daemon,
 at the higher rate with a WatchJob stream and a scrape each second besides; then Train of the echo and of the daemon, at a
 lower rate. Every other round begins with the daemon. Ratios are taken within a round; figures are
 medians over the rounds."""
 
 import json
+import os
 import pathlib
-import statistics
 import subprocess
 import tempfile
 import threading
 import time
 
+import charts
 import harness
+import machine
+import report
+import sides
+import spread
 
-BUILD = harness.BIN.parent
-LOAD = BUILD / "benchmarks" / "load"
-ECHO = BUILD / "benchmarks" / "echo_server"
 # Long enough to train through the whole run.
 TRAINING = harness.spec(max_steps=1_000_000_000, batch_size=512)
 TRAINING["model"] = {"world_model": {"hidden_size": 512, "latent_size": 128}}
 TRAINING["checkpoint"] = {}
 SECONDS = 5
 OBSERVED_RATE = 1000
+# (method, calls a second): what the load is called, and what is promised of it.
+LOADS = {
+    ("GetJob", 100): ("GetJob at 100/s", "p99 at most 1.5 times the echo's"),
+    ("GetJob", OBSERVED_RATE): (
+        f"GetJob at {OBSERVED_RATE}/s, a WatchJob stream and a scrape each second",
+        "p99 at most 1.5 times the echo's, training at most 2 points slower"),
+    ("Train", 20): ("Train at 20/s, one fsync each", "p99 at most 3 times the echo's"),
+}
 
 
 class Echo:
     """The bare server, with an answer of the daemon's size."""
 
     def __init__(self, job_file):
-        self.process = subprocess.Popen([ECHO, job_file], stdin=subprocess.PIPE,
+        self.process = subprocess.Popen([sides.benchmark_program("echo_server"), job_file], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
         self.address = f"127.0.0.1:{self.process.stdout.readline().strip()}"
 
@@ -52,7 +64,7 @@ def trained_during(daemon, work):
 
 
 def call(address, method, rate, job_id, folder, seconds=SECONDS):
-    done = subprocess.run([LOAD, address, method, str(rate), str(seconds), job_id,
+    done = subprocess.run([sides.benchmark_program("load"), address, method, str(rate), str(seconds), job_id,
                            folder / "spec"], capture_output=True, text=True, check=True)
     figures = json.loads(done.stdout)
     if figures["failed"]:
@@ -84,67 +96,85 @@ def observed(daemon, work):
 
 
 def measure_round(daemon, echo, number, folder):
+    """{"alone": samples a second, load: {"echo": figures, "daemon": figures}}."""
     figures = {"alone": trained_during(daemon, lambda: time.sleep(SECONDS))[0]}
+    for method, rate in LOADS:
+        found = figures[method, rate] = {}
+        addresses = {"echo": echo.address, "daemon": daemon.grpc}
+        for side in addresses if number % 2 == 0 else reversed(addresses):
+            def work():
+                return call(addresses[side], method, rate, f"t{number}" if method == "Train" else "load", folder)
 
-    def take(name, address, method, rate, job_id):
-        def work():
-            return call(address, method, rate, job_id, folder)
-        seen = name == "GetJob" and rate == OBSERVED_RATE
-        speed, answered = trained_during(daemon, (lambda: observed(daemon, work)) if seen else work)
-        figures[f"{name} {rate}"] = {**answered, "samples_per_second": speed}
-
-    for method, rate, job_id in (("GetJob", 100, "load"), ("GetJob", OBSERVED_RATE, "load"),
-                                 ("Train", 20, f"t{number}")):
-        sides = [(f"echo of {method}", echo.address), (method, daemon.grpc)]
-        for name, address in sides if number % 2 == 0 else reversed(sides):
-            take(name, address, method, rate, job_id)
+            seen = side == "daemon" and method == "GetJob" and rate == OBSERVED_RATE
+            speed, answered = trained_during(daemon, (lambda: observed(daemon, work)) if seen else work)
+            found[side] = {**answered, "samples_per_second": speed}
     return figures
 
 
-def compare(rounds, method, rate):
-    daemon, echo = f"{method} {rate}", f"echo of {method} {rate}"
-
-    def over(figure):
-        return statistics.median(figure(each) for each in rounds)
-
-    row = {key: {"echo": over(lambda each, key=key: each[echo][key]),
-                 "daemon": over(lambda each, key=key: each[daemon][key])}
-           for key in ("p50_ms", "p99_ms", "samples_per_second")}
-    row["p99_ratio"] = over(lambda each: each[daemon]["p99_ms"] / each[echo]["p99_ms"])
-    row["training_loss_points_over_echo"] = over(
-        lambda each: 100 * (each[echo]["samples_per_second"] - each[daemon]["samples_per_second"])
-        / each["alone"])
-    return row
+def row(load, rounds):
+    """What a load cost, over the rounds."""
+    name, wanted = LOADS[load]
+    pairs = [(each[load]["echo"], each[load]["daemon"], each["alone"]) for each in rounds]
+    figures = {f"{side}_{key}": spread.summary([pair[i][key] for pair in pairs])
+               for i, side in enumerate(("echo", "daemon")) for key in ("p50_ms", "p99_ms", "samples_per_second")}
+    return {"name": name, **figures,
+            "p99_ratio": spread.median_interval([daemon["p99_ms"] / echo["p99_ms"] for echo, daemon, _ in pairs]),
+            "training_points_below_echo": spread.median_interval(
+                [100 * (echo["samples_per_second"] - daemon["samples_per_second"]) / alone
+                 for echo, daemon, alone in pairs]),
+            "wanted": wanted}
 
 
-def summarize(rounds):
-    alone = [each["alone"] for each in rounds]
-    return {"training_samples_per_second": {"median": statistics.median(alone), "least": min(alone),
-                                            "most": max(alone)},
-            "GetJob at 100/s": compare(rounds, "GetJob", 100),
-            f"GetJob at {OBSERVED_RATE}/s, a WatchJob stream and a scrape each second": compare(
-                rounds, "GetJob", OBSERVED_RATE),
-            "Train at 20/s, durable": compare(rounds, "Train", 20)}
+def table(rows):
+    lines = []
+    for each in rows:
+        lines += [f"{each['name']}; wanted: {each['wanted']}",
+                  "  p50 {:.2f} ms beside the echo's {:.2f}, p99 {:.2f} beside {:.2f}".format(
+                      *(each[f"{side}_{key}"]["median"] for key in ("p50_ms", "p99_ms")
+                        for side in ("daemon", "echo"))),
+                  "  p99 ratio {median:.2f} ({low:.2f} to {high:.2f})".format(**each["p99_ratio"]),
+                  "  training {median:+.1f} points below that under the echo ({low:+.1f} to {high:+.1f})".format(
+                      **each["training_points_below_echo"])]
+    return "\n".join(lines)
 
 
-def run(rounds, out, machine):
-    with tempfile.TemporaryDirectory(prefix="genesis-") as data_dir:
-        daemon = harness.Daemon(data_dir, "--queue-max-jobs", "1000000", "--log-level", "warning")
-        folder = pathlib.Path(data_dir)
+def measure(rounds, data_dir, steadiness):
+    daemon = harness.Daemon(data_dir, "--queue-max-jobs", "1000000", "--log-level", "warning")
+    folder = pathlib.Path(data_dir)
+    measured = []
+    try:
+        daemon.train("load", TRAINING)
+        daemon.wait_for_step("load", 50)
+        subprocess.run([sides.benchmark_program("load"), daemon.grpc, "save", "load", folder / "spec",
+                        folder / "job"], check=True)
+        echo = Echo(folder / "job")
         try:
-            daemon.train("load", TRAINING)
-            daemon.wait_for_step("load", 50)
-            subprocess.run([LOAD, daemon.grpc, "save", "load", folder / "spec", folder / "job"],
-                           check=True)
-            echo = Echo(folder / "job")
-            try:
-                measured = [measure_round(daemon, echo, i, folder) for i in range(rounds)]
-            finally:
-                echo.stop()
+            for number in range(rounds):
+                steadiness.measure()
+                measured.append(measure_round(daemon, echo, number, folder))
         finally:
-            daemon.kill()
-    report = {"machine": machine, "rounds": rounds, "medians": summarize(measured),
-              "measured": measured}
-    print(json.dumps(report["medians"], indent=2))
-    if out:
-        pathlib.Path(out).write_text(json.dumps(report, indent=2) + "\n")
+            echo.stop()
+    finally:
+        daemon.kill()
+    return measured
+
+
+def run(words):
+    options = report.parser("control-plane", __doc__, rounds=4).parse_args(words)
+    steadiness = machine.Steadiness(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory(prefix="genesis-") as data_dir:
+        measured = measure(options.rounds, data_dir, steadiness)
+    found = report.Report("control-plane", "RPCs beside training", machine.facts(
+        genesisd=machine.output_of(harness.BIN / "genesisd", "--version")),
+        {"rounds": options.rounds, "seconds of each piece": SECONDS, "training": TRAINING})
+    rows = [row(load, measured) for load in LOADS]
+    for each in rows:
+        found.add(each)
+    found.add({"name": "training alone",
+               "samples_per_second": spread.summary([each["alone"] for each in measured])})
+    found.steadiness = steadiness.summary()
+    found.text("Loads", table(rows))
+    for key in ("p50_ms", "p99_ms"):
+        found.chart(charts.bars(f"Latency, {key[:3]}", [
+            (each["name"], [(side, each[f"{side}_{key}"]) for side in ("echo", "daemon")]) for each in rows], "ms"))
+    found.write(options.out)

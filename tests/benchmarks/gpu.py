@@ -43,7 +43,7 @@ def arguments(words):
     parser = report.parser("gpu", __doc__)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="default: cuda")
     parser.add_argument("--limit", type=float, default=540, help="seconds for all of it. Default 540")
-    parser.add_argument("--blocks", type=int, help="measured blocks. Default 3; 2 on a CPU")
+    parser.add_argument("--blocks", type=report.repeats, help="measured blocks. Default 3; 2 on a CPU")
     parser.add_argument("--seconds", type=float, help="of training in a block. Default 3; 0.4 on a CPU")
     parser.add_argument("--workload", action="append", choices=GUESSES, help="default: all")
     parser.add_argument("--mode", action="append", choices=MODES, help="default: all")
@@ -51,9 +51,6 @@ def arguments(words):
     blocks, seconds = (3, 3.0) if options.device == "cuda" else (2, 0.4)
     options.blocks = blocks if options.blocks is None else options.blocks
     options.seconds = seconds if options.seconds is None else options.seconds
-    if options.blocks < gpu_comparison.FEWEST_BLOCKS:
-        parser.error(f"--blocks is {options.blocks}; accepted: {gpu_comparison.FEWEST_BLOCKS} or more, for a "
-                     "spread needs two")
     if options.limit <= 0:
         parser.error(f"--limit is {options.limit:g}; accepted: above 0")
     if options.seconds <= 0:

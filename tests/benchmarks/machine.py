@@ -71,10 +71,6 @@ def facts(**more):
     }
 
 
-def one_line():
-    return f"{os.cpu_count()} cores, {processor()}"
-
-
 class Steadiness:
     """How long a fixed piece of work takes on the cores that are measured on, each time it is asked
     for: call measure() between the measured blocks. On a steady machine the times are alike."""

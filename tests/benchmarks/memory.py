@@ -1,21 +1,19 @@
-"""Peak memory of a job in FP32 and in MIXED_BF16, in turn, in one run: tests/benchmarks/run memory [OUT.json]
+"""Peak memory of a job in FP32 and in MIXED_BF16, in turn.
 
-Host memory is VmHWM of genesis-worker --spec, read while it runs. Where torch of Python sees a CUDA
-device, the most that the worker used on it is read beside it.
-"""
+  tests/benchmarks/run memory [--out DIR] [--rounds N]
 
-import json
+The most that genesis-worker --spec had resident. What a job takes of a GPU is measured by `gpu`."""
+
 import os
-import pathlib
-import statistics
-import subprocess
 import tempfile
-import threading
-import time
 
-WORKER = pathlib.Path(os.environ["GENESIS_BIN"]) / "genesis-worker"
+import charts
+import machine
+import report
+import sides
+import spread
+
 MODES = ("FP32", "MIXED_BF16")
-ROUNDS = 3
 MIB = 2**20
 
 JOBS = {
@@ -40,75 +38,48 @@ JOBS = {
 }
 
 
-def device_memory():
-    """A function that reads the bytes in use on the device, or None."""
-    try:
-        import torch
-    except ImportError:
-        return None
-    if not torch.cuda.is_available():
-        return None
-    torch.cuda.init()
-    return lambda: torch.cuda.mem_get_info(0)[1] - torch.cuda.mem_get_info(0)[0]
-
-
-def peak_of(pid):
-    """VmHWM in bytes; None once the process has ended."""
-    try:
-        status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return None
-    for line in status.splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return None
-
-
-def measure(job, mode, on_device):
+def peak_mib(job, mode, cores):
     with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
-        path = pathlib.Path(folder) / "job.yaml"
-        path.write_text(json.dumps({**job, "precision": {"mode": mode}}))  # JSON is YAML.
-        before = on_device() if on_device else 0
-        peaks = {"host": 0, "device": 0}
-        process = subprocess.Popen(
-            [WORKER, "--spec", path, "--checkpoint-dir", folder], stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True,
-            env={**os.environ, "ENABLE_FP16_TRAINING": "true"})
-
-        def watch():
-            while (peak := peak_of(process.pid)) is not None:
-                peaks["host"] = max(peaks["host"], peak)
-                if on_device:
-                    peaks["device"] = max(peaks["device"], on_device() - before)
-                time.sleep(0.002)
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        output, _ = process.communicate()
-        watcher.join()
-    if process.returncode != 0 or f"precision: {mode}:" not in output:
-        raise SystemExit(f"the job in {mode} did not run:\n{output}")
-    return peaks
+        run = sides.WorkerRun(folder, {**job, "precision": {"mode": mode}}, cores)
+    if run.modes != {mode}:
+        raise SystemExit(f"asked for {mode}, the job ran in {', '.join(sorted(run.modes))}:\n{run.output}")
+    return run.peak_bytes / MIB
 
 
-def run(out="", machine=""):
-    on_device = device_memory()
-    results = {}
+def measure(job, rounds, cores):
+    """{mode: MiB of each round}."""
+    found = {mode: [] for mode in MODES}
+    for _ in range(rounds):
+        for mode in MODES:
+            found[mode].append(peak_mib(job, mode, cores))
+    return found
+
+
+def row(name, peaks):
+    fp32, mixed = (peaks[mode] for mode in MODES)
+    return {"name": name, **{f"{mode}_mib": spread.summary(peaks[mode]) for mode in MODES},
+            "change": spread.median_interval([b / a - 1 for a, b in zip(fp32, mixed)])}
+
+
+def table(rows):
+    lines = [f"{'job':14}" + "".join(f"{mode + ', MiB (quartiles)':>28}" for mode in MODES)
+             + f"{'change (interval)':>28}"]
+    for each in rows:
+        lines.append(f"{each['name']:14}" + "".join(
+            "{median:.0f} ({low:.0f} to {high:.0f})".format(**each[f"{mode}_mib"]).rjust(28) for mode in MODES)
+            + "{median:+.1%} ({low:+.1%} to {high:+.1%})".format(**each["change"]).rjust(28))
+    return "\n".join(lines)
+
+
+def run(words):
+    options = report.parser("memory", __doc__, rounds=3).parse_args(words)
+    cores = os.sched_getaffinity(0)
+    found = report.Report("memory", "Peak memory", machine.facts(**{
+        "genesis-worker": machine.output_of(sides.worker(), "--version")}),
+        {"rounds": options.rounds, "jobs": JOBS})
     for name, job in JOBS.items():
-        found = {mode: [] for mode in MODES}
-        for _ in range(ROUNDS):
-            for mode in MODES:
-                found[mode].append(measure(job, mode, on_device))
-        results[name] = {}
-        for kind in ("host", "device") if on_device else ("host",):
-            peaks = {mode: [each[kind] for each in found[mode]] for mode in MODES}
-            middle = {mode: statistics.median(each) for mode, each in peaks.items()}
-            change = middle["MIXED_BF16"] / middle["FP32"] - 1
-            results[name][kind] = {"bytes": peaks, "median": middle, "change": round(change, 4)}
-            print(f"{name}, peak on the {kind}: " + ", ".join(
-                f"{mode} {middle[mode] / MIB:.0f} MiB ({min(peaks[mode]) / MIB:.0f} to "
-                f"{max(peaks[mode]) / MIB:.0f})" for mode in MODES) + f", {100 * change:+.1f} %")
-    if out:
-        report = {"machine": machine, "rounds": ROUNDS, "jobs": JOBS, "results": results}
-        pathlib.Path(out).write_text(json.dumps(report, indent=2) + "\n")
-        print(out)
+        found.add(row(name, measure(job, options.rounds, cores)))
+    found.text("Most resident", table(found.rows))
+    found.chart(charts.bars("Most resident", [
+        (each["name"], [(mode, each[f"{mode}_mib"]) for mode in MODES]) for each in found.rows], "MiB"))
+    found.write(options.out)

@@ -39,14 +39,11 @@ FEWEST_STEPS, MOST_STEPS = 6, 3000
 
 def arguments(words):
     parser = report.parser("peers", __doc__)
-    parser.add_argument("--blocks", type=int, default=8, help="measured blocks. Default 8")
+    parser.add_argument("--blocks", type=report.repeats, default=8, help="measured blocks. Default 8")
     parser.add_argument("--seconds", type=float, default=6, help="of training in a block. Default 6")
     parser.add_argument("--workload", action="append", choices=WORKLOADS, help="default: all")
     parser.add_argument("--mode", action="append", choices=MODES, help="default: all")
-    options = parser.parse_args(words)
-    if options.blocks < 2:
-        parser.error(f"--blocks is {options.blocks}; accepted: 2 or more, for a spread needs two")
-    return options
+    return parser.parse_args(words)
 
 
 def compare_losses(ours, theirs, mode):

@@ -13,11 +13,20 @@ padding: 3px 8px; text-align: left; } pre { background: #f4f4f4; padding: 1em; o
 .refused { color: #a00; }"""
 
 
-def parser(name, description):
-    """Of the options of a benchmark that writes a report."""
+def repeats(text):
+    """How often something is measured, for argparse."""
+    if not text.isdecimal() or int(text) < 2:
+        raise argparse.ArgumentTypeError(f"is {text!r}; accepted: a whole number from 2 on, for a spread needs two")
+    return int(text)
+
+
+def parser(name, description, rounds=None):
+    """Of the options of a benchmark; `rounds` is how many it makes where it is not told."""
     made = argparse.ArgumentParser(prog=f"tests/benchmarks/run {name}", description=description,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--out", default=f"benchmark-{name}", help="folder for the report")
+    made.add_argument("--out", default=f"benchmark-{name}", help=f"folder for the report. Default benchmark-{name}")
+    if rounds:
+        made.add_argument("--rounds", type=repeats, default=rounds, help=f"default {rounds}")
     return made
 
 

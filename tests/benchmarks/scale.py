@@ -159,12 +159,9 @@ def table(kind, rows):
 
 
 def run(words):
-    parser = report.parser("scale", __doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="default 3")
+    parser = report.parser("scale", __doc__, rounds=3)
     parser.add_argument("--kind", action="append", choices=SIZES, help="default: all")
     options = parser.parse_args(words)
-    if options.rounds < 2:
-        parser.error(f"--rounds is {options.rounds}; accepted: 2 or more, for a spread needs two")
     steadiness = machine.Steadiness(os.sched_getaffinity(0))
     found = report.Report("scale", "How cost grows", machine.facts(), {"rounds": options.rounds, "calls": CALLS})
     for kind in options.kind or SIZES:

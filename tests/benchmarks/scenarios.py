@@ -179,7 +179,7 @@ def arguments(name, words):
     return options
 
 
-def run(name, words):
+def _run(name, words):
     options = arguments(name, words)
     modes = BASIC if name == "basic" else ALL
     scenarios = options.scenario or list(SCENARIOS)
@@ -210,3 +210,11 @@ def run(name, words):
         found.chart(charts.bars(f"{scenario}: seconds of training",
                                 [("", [(row["mode"], row["seconds"]) for row in rows])], "s"))
     found.write(options.out)
+
+
+def basic(words):
+    _run("basic", words)
+
+
+def comprehensive(words):
+    _run("comprehensive", words)

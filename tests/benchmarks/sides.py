@@ -54,6 +54,24 @@ def worker():
     return program
 
 
+def benchmark_program(name):
+    """One that is built from this folder, beside the programs that are measured."""
+    return _built("benchmarks", name)
+
+
+def fake_worker():
+    """A worker without LibTorch, for what is measured of the daemon alone."""
+    return _built("tests", "fake_worker")
+
+
+def _built(folder, name):
+    program = pathlib.Path(os.environ["GENESIS_BIN"]).parent / folder / name
+    if not program.exists():
+        sys.exit(f"there is no {program}; build {name}, or name the folder of the programs beside {folder}/ in "
+                 "GENESIS_BIN")
+    return program
+
+
 def compile_step(job, folder):
     """The packages of a job's step in `folder`, by the torch of the peers."""
     done = subprocess.run([worker().with_name("genesisctl"), "compile", job, "--compiled-dir", folder,

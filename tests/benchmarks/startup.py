@@ -20,7 +20,6 @@ import report
 import sides
 import spread
 
-FIRST_STEP = pathlib.Path(os.environ["GENESIS_BIN"]).parent / "benchmarks" / "first_step"
 TARGETS = {"daemon ready": 0.3, "worker cold to warm": 1.0, "Train to first step": 0.05}
 
 
@@ -67,7 +66,7 @@ def start_daemon():
 
 def first_step(daemon):
     """Seconds from Train to the first finished step, on a warm worker."""
-    done = subprocess.run([FIRST_STEP, daemon.grpc, "pendulum.npz", "1"], capture_output=True,
+    done = subprocess.run([sides.benchmark_program("first_step"), daemon.grpc, "pendulum.npz", "1"], capture_output=True,
                           text=True, check=True)
     return float(re.search(r"run 1: ([\d.]+) ms", done.stdout)[1]) / 1e3
 
@@ -110,11 +109,7 @@ def table(rows):
 
 
 def run(words):
-    parser = report.parser("startup", __doc__)
-    parser.add_argument("--rounds", type=int, default=7, help="default 7")
-    options = parser.parse_args(words)
-    if options.rounds < 2:
-        parser.error(f"--rounds is {options.rounds}; accepted: 2 or more, for a spread needs two")
+    options = report.parser("startup", __doc__, rounds=7).parse_args(words)
     sides.python_of_peers()
     steadiness = machine.Steadiness(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(prefix="genesis-") as folder:

@@ -1,8 +1,8 @@
 // What telemetry costs the step loop of a worker: step_telemetry [STEPS]
 // Gives figures of steps to the reporter as TrainingRun does; every 100 ms of training it reports
 // them, and the report goes to the sender, whose thread writes it to a stream that takes it. Steps
-// are taken to last 2 ms, so that a report stands for 50 of them. Prints the nanoseconds of one
-// step in each round, and of them the part that is the reporter's alone.
+// are taken to last 2 ms, so that a report stands for 50 of them. Prints the nanoseconds of a step
+// in each round as one line of JSON: {"reporter alone": [...], "reporter and sender": [...]}.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "trainer/run/event_sender.h"
 #include "trainer/run/step_reporter.h"
 
@@ -69,20 +71,16 @@ double NanosecondsPerStep(SendingObserver& observer, int64_t steps) {
   return taken.count() / static_cast<double>(steps);
 }
 
-void PrintRounds(const char* what, SendingObserver& observer, int64_t steps) {
-  std::vector<double> rounds;
-  for (int round = 0; round < kRounds; ++round) {
-    rounds.push_back(NanosecondsPerStep(observer, steps));
-  }
-  std::sort(rounds.begin(), rounds.end());
-  std::printf("%s: median %.0f ns a step (%.0f to %.0f), %d rounds of %lld steps\n", what,
-              rounds[kRounds / 2], rounds.front(), rounds.back(), kRounds,
-              static_cast<long long>(steps));
+// "[35.1, 35.3]", a time for each round.
+std::string Rounds(SendingObserver& observer, int64_t steps) {
+  std::vector<double> rounds(kRounds);
+  for (double& round : rounds) round = NanosecondsPerStep(observer, steps);
+  return absl::StrCat("[", absl::StrJoin(rounds, ", "), "]");
 }
 
 int Main(int64_t steps) {
   SendingObserver alone(nullptr);
-  PrintRounds("reporter alone", alone, steps);
+  const std::string reporter = Rounds(alone, steps);
   EventSender sender;
   std::atomic<int64_t> sent{0};
   sender.Attach([&sent](const AttachRequest& event) {
@@ -90,8 +88,10 @@ int Main(int64_t steps) {
     return true;
   });
   SendingObserver sending(&sender);
-  PrintRounds("reporter and sender", sending, steps);
+  const std::string both = Rounds(sending, steps);
   sender.Drain();
+  std::printf("{\"reporter alone\": %s, \"reporter and sender\": %s}\n", reporter.c_str(),
+              both.c_str());
   if (sent > 0) return 0;
   std::fprintf(stderr, "step_telemetry: nothing was sent\n");
   return 1;

@@ -1,24 +1,30 @@
 """A daemon with ten thousand finished jobs: memory per job, time of a page of ListJobs, time to be
-ready, time of a backup: tests/benchmarks/run store [OUT.json]
+ready, time of a backup.
+
+  tests/benchmarks/run store [--out DIR] [--jobs N]
 
 Every job comes through the API (Train, then CancelJob while it is queued); a worker without LibTorch
 holds the only slot meanwhile.
 """
 
 import concurrent.futures
-import json
 import os
 import pathlib
 import tempfile
 import time
 import urllib.error
 
+import charts
 import harness
+import machine
 import orchestrator
+import report
+import sides
+import spread
 
-JOBS = int(os.environ.get("GENESIS_STORE_JOBS", "10000"))
+STARTS = 5
 WARM_UP = 500  # Jobs before memory is read first: caches and pools are full then.
-FAKE_WORKER = harness.BIN.parent / "tests" / "fake_worker"
+UNITS = (("mib", 1, "MiB"), ("bytes", 0, "bytes"), ("jobs_per_second", 0, "jobs/s"))
 PAGES = {
     "newest 100": {},
     "newest 1000": {"page_size": 1000},
@@ -59,7 +65,7 @@ def milliseconds(call, rounds):
 
 
 def start(folder):
-    return harness.Daemon(folder, "--workers-program", FAKE_WORKER, "--workers-spares", "0")
+    return harness.Daemon(folder, "--workers-program", sides.fake_worker(), "--workers-spares", "0")
 
 
 def seconds_to_ready(folder):
@@ -73,52 +79,84 @@ def seconds_to_ready(folder):
             time.sleep(0.002)
 
 
-def fill_and_list(daemon):
+def resident_mib(daemon):
+    return resident_kib(daemon.process.pid) / 1024
+
+
+def fill_and_list(daemon, jobs):
     client = orchestrator.Orchestrator(daemon.grpc)
     # Keeps the only slot: no other job may preempt it.
     holding = harness.spec()
     holding["scheduling"] = {"priority": 10}
     client.call("Train", job_id="hold-1", spec=holding)
     daemon.wait_for_step("hold-1", 5)
-    figures = {"jobs": JOBS, "idle_rss_mib": round(resident_kib(daemon.process.pid) / 1024, 1)}
+    yield {"name": "resident, idle", "mib": resident_mib(daemon), "wanted": "at most 60 MB"}
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: submit(client, n), range(WARM_UP)))
-        before = resident_kib(daemon.process.pid)
-        begin = time.perf_counter()
-        list(pool.map(lambda n: submit(client, n), range(WARM_UP, JOBS)))
-    figures["jobs_per_second"] = round((JOBS - WARM_UP) / (time.perf_counter() - begin))
-    after = resident_kib(daemon.process.pid)
-    figures["rss_mib"] = round(after / 1024, 1)
-    figures["rss_bytes_per_job"] = round(1024 * (after - before) / (JOBS - WARM_UP))
-    figures["pages"] = {name: milliseconds(lambda: client.call("ListJobs", **query), 100)
-                        for name, query in PAGES.items()}
-    figures["get_ended_job"] = milliseconds(lambda: client.call("GetJob", job_id="job-000007"), 300)
-    figures["backup"] = milliseconds(lambda: client.call("BackupStore"), 3)
+        before, begin = resident_mib(daemon), time.perf_counter()
+        list(pool.map(lambda n: submit(client, n), range(WARM_UP, jobs)))
+    seconds, after = time.perf_counter() - begin, resident_mib(daemon)
+    yield {"name": f"resident, after {jobs} jobs", "mib": after}
+    yield {"name": "growth of it per job", "bytes": 2**20 * (after - before) / (jobs - WARM_UP),
+           "wanted": "below 1 KB"}
+    yield {"name": "Train and CancelJob by four clients", "jobs_per_second": (jobs - WARM_UP) / seconds}
+    for name, query in PAGES.items():
+        wanted = {} if query.get("page_size") else {"wanted": "at most 10 ms"}
+        yield {"name": f"ListJobs, {name}", **milliseconds(lambda: client.call("ListJobs", **query), 100), **wanted}
+    yield {"name": "GetJob of one that has ended",
+           **milliseconds(lambda: client.call("GetJob", job_id="job-000007"), 300)}
+    yield {"name": "BackupStore", **milliseconds(lambda: client.call("BackupStore"), 3)}
     client.close()
-    return figures
 
 
-def measure(folder):
+def measure(folder, jobs):
     daemon = start(folder)
     try:
-        figures = fill_and_list(daemon)
+        yield from fill_and_list(daemon, jobs)
     finally:
         daemon.stop()
-    figures["store_mib"] = round((pathlib.Path(folder) / "jobs.db").stat().st_size / 2**20, 1)
+    yield {"name": "the store's file", "mib": (pathlib.Path(folder) / "jobs.db").stat().st_size / 2**20}
     starts = []
-    for _ in range(5):
+    for _ in range(STARTS):
         daemon, seconds = seconds_to_ready(folder)
         starts.append(seconds)
-        figures["rss_mib_after_start"] = round(resident_kib(daemon.process.pid) / 1024, 1)
+        resident = resident_mib(daemon)
         daemon.stop()
-    figures["seconds_to_ready"] = sorted(starts)
-    return figures
+    yield {"name": "start to ready", "seconds": spread.summary(starts), "wanted": "at most 0.5 s"}
+    yield {"name": "resident, after a start", "mib": resident}
 
 
-def run(out, machine):
+def table(rows):
+    lines = []
+    for row in rows:
+        if "seconds" in row:
+            figure = "{median:.3f} s ({low:.3f} to {high:.3f})".format(**row["seconds"])
+        elif "p50_ms" in row:
+            figure = f"p50 {row['p50_ms']:.2f} ms, most {row['max_ms']:.2f} ms"
+        else:
+            figure = next(f"{row[key]:.{digits}f} {unit}" for key, digits, unit in UNITS if key in row)
+        lines.append(f"{row['name']:38}{figure:34}{row.get('wanted', '')}".rstrip())
+    return "\n".join(lines)
+
+
+def run(words):
+    parser = report.parser("store", __doc__)
+    parser.add_argument("--jobs", type=int, default=10000, help="default 10000")
+    options = parser.parse_args(words)
+    if options.jobs <= WARM_UP:
+        parser.error(f"--jobs is {options.jobs}; accepted: above {WARM_UP}, for so many are made before "
+                     "memory is read first")
+    steadiness = machine.Steadiness(os.sched_getaffinity(0))
+    steadiness.measure()
+    found = report.Report("store", "A daemon with many finished jobs", machine.facts(
+        genesisd=machine.output_of(harness.BIN / "genesisd", "--version")), {"jobs": options.jobs})
     with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
-        figures = {"machine": machine, **measure(folder)}
-    text = json.dumps(figures, indent=1)
-    print(text)
-    if out:
-        pathlib.Path(out).write_text(text + "\n")
+        for row in measure(folder, options.jobs):
+            found.add(row)
+    steadiness.measure()
+    found.steadiness = steadiness.summary()
+    found.text("Figures", table(found.rows))
+    found.chart(charts.bars("ListJobs", [("", [
+        (row["name"], {"median": row["p50_ms"], "low": row["p50_ms"], "high": row["max_ms"]})
+        for row in found.rows if row["name"].startswith("ListJobs")])], "ms"))
+    found.write(options.out)

@@ -1,14 +1,23 @@
-"""What telemetry costs: a scrape of a daemon that has 100 jobs, and the step loop of a worker."""
+"""What telemetry costs: a scrape of a daemon that has 100 jobs, of which 8 run, and the step loop of a worker.
+
+  tests/benchmarks/run telemetry [--out DIR] [--rounds N]
+
+A round scrapes each format 500 times on one connection, client included. The step loop gives figures of steps to the
+reporter as training does, alone, and with the queue and the thread that sends them."""
 
 import http.client
+import json
 import os
-import pathlib
-import statistics
 import subprocess
 import tempfile
 import time
 
+import charts
 import harness
+import machine
+import report
+import sides
+import spread
 
 JOBS = 100
 SLOTS = 8
@@ -19,10 +28,7 @@ FORMATS = {
         "Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
         "Accept-Encoding": "gzip"},
 }
-
-
-def quantile(values, share):
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+MOST_SERIES, MOST_SCRAPE_MS, MOST_STEP_NS = 1000, 5, 1000
 
 
 def scrapes(address, headers):
@@ -38,28 +44,73 @@ def scrapes(address, headers):
     return times, body
 
 
-def measure_scrape():
+def series_of(page):
+    return sum(1 for line in page.splitlines() if not line.startswith("#"))
+
+
+def scrape_rows(rounds, steadiness):
+    """A row for each format, and one of how much a page holds."""
+    p50, p99 = ({name: [] for name in FORMATS} for _ in range(2))
+    size = {}
     with tempfile.TemporaryDirectory(prefix="genesis-") as data_dir:
-        daemon = harness.Daemon(data_dir, "--workers-program", str(harness.FAKE_WORKER),
+        daemon = harness.Daemon(data_dir, "--workers-program", sides.fake_worker(),
                                 "--workers-slots", str(SLOTS))
         try:
             for number in range(JOBS):
                 daemon.train(f"hold-{number}", harness.spec())
-            harness.wait_for("running jobs", lambda: len([
-                job for job in daemon.ctl("jobs", "--state", "RUNNING")["jobs"]]) == SLOTS)
-            for name, headers in FORMATS.items():
-                times, body = scrapes(daemon.http, headers)
-                print(f"scrape with {JOBS} jobs, {SLOTS} of them running, {name}: "
-                      f"p50 {statistics.median(times):.2f} ms, p99 {quantile(times, 0.99):.2f} ms, "
-                      f"most {max(times):.2f} ms, {len(body)} bytes")
-            series = [line for line in daemon.get("/metrics").splitlines()
-                      if not line.startswith("#")]
-            print(f"series: {len(series)}")
+            harness.wait_for("running jobs", lambda: len(
+                daemon.ctl("jobs", "--state", "RUNNING")["jobs"]) == SLOTS)
+            for _ in range(rounds):
+                steadiness.measure()
+                for name, headers in FORMATS.items():
+                    times, body = scrapes(daemon.http, headers)
+                    p50[name].append(spread.quantile(times, 0.5))
+                    p99[name].append(spread.quantile(times, 0.99))
+                    size[name] = len(body)
+            series = series_of(daemon.get("/metrics"))
         finally:
             daemon.stop()
+    return [{"name": f"scrape, {name}", "bytes": size[name], "p50_ms": spread.summary(p50[name]),
+             "p99_ms": spread.summary(p99[name]), "wanted": f"p99 at most {MOST_SCRAPE_MS} ms"}
+            for name in FORMATS] + [
+        {"name": "series of a scrape", "series": series, "wanted": f"at most {MOST_SERIES}"}]
 
 
-def run(program):
-    print(f"load average {os.getloadavg()[0]:.1f}")
-    measure_scrape()
-    subprocess.run([pathlib.Path(program)], check=True)
+def step_rows():
+    done = subprocess.run([sides.benchmark_program("step_telemetry")], check=True, capture_output=True, text=True)
+    return [{"name": f"one step, {name}", "ns": spread.summary(times),
+             "wanted": f"at most {MOST_STEP_NS} ns"} for name, times in json.loads(done.stdout).items()]
+
+
+def shown(value, unit):
+    return f"{value['median']:.3g} {unit} ({value['low']:.3g} to {value['high']:.3g})"
+
+
+def table(rows):
+    lines = [f"{'what':36}{'median (quartiles)':34}{'p99':34}wanted"]
+    for row in rows:
+        if "series" in row:
+            figures = (str(row["series"]), "")
+        elif "ns" in row:
+            figures = (shown(row["ns"], "ns"), "")
+        else:
+            figures = (shown(row["p50_ms"], "ms"), shown(row["p99_ms"], "ms"))
+        lines.append(f"{row['name']:36}{figures[0]:34}{figures[1]:34}{row['wanted']}")
+    return "\n".join(lines)
+
+
+def run(words):
+    options = report.parser("telemetry", __doc__, rounds=5).parse_args(words)
+    steadiness = machine.Steadiness(os.sched_getaffinity(0))
+    found = report.Report("telemetry", "What telemetry costs", machine.facts(
+        genesisd=machine.output_of(harness.BIN / "genesisd", "--version")),
+        {"rounds": options.rounds, "scrapes in a round": SCRAPES, "jobs": JOBS, "running": SLOTS})
+    for row in [*scrape_rows(options.rounds, steadiness), *step_rows()]:
+        found.add(row)
+    found.steadiness = steadiness.summary()
+    found.text("Scrapes and steps", table(found.rows))
+    found.chart(charts.bars("A scrape", [(name, [("p50", row["p50_ms"]), ("p99", row["p99_ms"])])
+                                         for name, row in zip(FORMATS, found.rows)], "ms"))
+    found.chart(charts.bars("One step", [("", [(row["name"], row["ns"]) for row in found.rows if "ns" in row])],
+                            "ns"))
+    found.write(options.out)

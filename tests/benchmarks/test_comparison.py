@@ -5,12 +5,15 @@ import csv
 import io
 import json
 import pathlib
+import subprocess
+import sys
 import tempfile
 import time
 import unittest
 import xml.etree.ElementTree
 
 import charts
+import control_plane
 import machine
 import peers
 import ray_side
@@ -108,6 +111,44 @@ class Reports(unittest.TestCase):
                          r"warmup +0\.1234 +0\.1237 +\+0\.24%")
         refused = {key: other[key] for key in ("scenario", "mode", "formats")}
         self.assertIn("not run", scenarios.speed_table([base, {**refused, "refused": "not run"}], "BF16"))
+
+
+class CommandLine(unittest.TestCase):
+    RUN = pathlib.Path(__file__).with_name("run")
+
+    def run_it(self, *words):
+        return subprocess.run([sys.executable, "-B", self.RUN, *words], capture_output=True, text=True)
+
+    def test_every_benchmark_tells_its_options(self):
+        names = self.run_it().stderr.split("{")[1].split("}")[0].split(",")
+        self.assertGreater(len(names), 10)
+        for name in names:
+            with self.subTest(name):
+                done = self.run_it(name, "--help")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn(f"usage: tests/benchmarks/run {name}", done.stdout)
+                self.assertIn("--out", done.stdout)
+
+    def test_what_is_no_benchmark_or_too_seldom_is_refused(self):
+        self.assertIn("usage: ", self.run_it("speed").stderr)
+        done = self.run_it("memory", "--rounds", "1")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--rounds: is '1'; accepted: a whole number from 2 on", done.stderr)
+
+
+class ControlPlane(unittest.TestCase):
+    def test_ratios_are_taken_within_a_round(self):
+        load = ("Train", 20)
+
+        def side(p99, speed):
+            return {"p50_ms": 1.0, "p99_ms": p99, "samples_per_second": speed}
+
+        rounds = [{"alone": 1000, load: {"echo": side(2, 900), "daemon": side(4, 880)}},
+                  {"alone": 500, load: {"echo": side(10, 450), "daemon": side(20, 440)}}]
+        row = control_plane.row(load, rounds)
+        self.assertEqual(row["p99_ratio"]["median"], 2)
+        self.assertEqual(row["training_points_below_echo"]["median"], 2)
+        self.assertIn("p99 12.00 beside 6.00", control_plane.table([row]))
 
 
 class Machine(unittest.TestCase):
