@@ -107,7 +107,7 @@ void CheckKind(const JobSpec& spec, Faults& faults) {
   }
 }
 
-void CheckSampling(const DatasetSpec& data, Faults& faults) {
+void CheckSampling(const DatasetSpec& data, bool use_ddp, Faults& faults) {
   const training::v1::SamplingSpec& sampling = data.sampling();
   if (!training::v1::SamplingKind_IsValid(sampling.kind())) {
     faults.Add("dataset.sampling.kind", absl::StrCat(sampling.kind()), "UNIFORM, PRIORITIZED");
@@ -116,6 +116,12 @@ void CheckSampling(const DatasetSpec& data, Faults& faults) {
   if (prioritized && !data.has_replay() && data.kind_case() != DatasetSpec::KIND_NOT_SET) {
     faults.Add("dataset.sampling.kind", "",
                "PRIORITIZED needs data with priorities; use dataset.replay, or UNIFORM");
+  }
+  if (prioritized && use_ddp) {
+    faults.Add(
+        "dataset.sampling.kind", "",
+        "PRIORITIZED conflicts with training.use_ddp true, for each rank would go by the losses "
+        "of its own examples; give UNIFORM, or remove training.use_ddp");
   }
   const std::pair<const char*, double> exponents[] = {
       {"dataset.sampling.priority_exponent", sampling.priority_exponent()},
@@ -170,7 +176,7 @@ void FillDataset(JobSpec& spec) {
 
 void CheckDataset(const JobSpec& spec, Faults& faults) {
   CheckKind(spec, faults);
-  CheckSampling(spec.dataset(), faults);
+  CheckSampling(spec.dataset(), spec.training().use_ddp(), faults);
   faults.CheckWhole("dataset.memory_limit_bytes", spec.dataset().memory_limit_bytes(), kLeastMemory,
                     kMaxInt64);
 }

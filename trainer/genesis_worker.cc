@@ -7,10 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
+#include "config/environment.h"
 #include "config/exit_code.h"
 #include "config/processors.h"
 #include "config/version.h"
+#include "trainer/distributed/rank_place.h"
 #include "trainer/run/checkpoint_tools.h"
 #include "trainer/run/daemon_link.h"
 #include "trainer/run/device.h"
@@ -33,12 +36,15 @@ constexpr char kHelp[] = R"(genesis-worker trains one job and exits.
 
 With --spec:
   --checkpoint-dir DIR   where checkpoints go. Default: ./checkpoints
-  --resume FILE          continue from this checkpoint
+  --resume FILE          continue from this checkpoint; "latest" is the newest of the job in
+                         --checkpoint-dir that can be used, or the beginning without one
   --telemetry FILE       write one line of JSON per step: step, loss, grad_norm, loss_scale,
                          learning_rate, mode, skipped, samples
   --compiled-dir DIR     run the compiled step that genesisctl compile put there, if it fits
   --cuda-graphs          on CUDA, record a step once and repeat the recording, where it can be
   --emulate-fp16         run FP16 modes on a CPU, 20 to 140 times slower than FP32, to rehearse
+
+  Started by torchrun --no-python, several train one job that has training.use_ddp: true.
 
 With --describe-step:
   --datasets-root DIR    where the data of the job is looked for too
@@ -144,6 +150,9 @@ std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) 
   return "";
 }
 
+// Only `--spec` is started as one of several ranks.
+std::optional<std::string> NoVariables(const std::string& /*name*/) { return std::nullopt; }
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -173,8 +182,14 @@ int main(int argc, char** argv) {
                  "checkpoints.dir");
   }
 
+  const absl::StatusOr<genesis::RankPlace> place =
+      genesis::ReadRankPlace(attach || describes ? NoVariables : genesis::ProcessEnvironment);
+  if (!place.ok()) return Usage(std::string(place.status().message()));
+
   genesis::RestartWithSettings(argv);
   std::string note;
+  // Each rank of a host takes a GPU of its own, where there are any.
+  if (flags.device.empty() && place->size > 1) flags.device = "cuda:" + place->gpu;
   const genesis::training::v1::DeviceInfo device = genesis::DetectDevice(flags.device, &note);
   if (!note.empty()) std::cerr << note << std::endl;
   // Else PyTorch's profiler reports the missing GPU as an error.
@@ -188,7 +203,9 @@ int main(int argc, char** argv) {
     return genesis::RunDescribeStep(flags.local, device);
   }
   if (genesis::OneDnnMultipliesFaster()) genesis::MultiplyByOneDnn();
-  genesis::WarmUp(device, flags.threads > 0 ? flags.threads : genesis::UsableProcessors());
+  // The ranks of a host share its processors.
+  const int share = std::max(1, genesis::UsableProcessors() / place->local_size);
+  genesis::WarmUp(device, flags.threads > 0 ? flags.threads : share);
   if (attach) return genesis::RunAttached(flags.daemon, device);
-  return genesis::RunLocal(flags.local, device);
+  return genesis::RunLocal(flags.local, *place, device);
 }

@@ -81,6 +81,12 @@ absl::Status JobManager::CheckSpec(const JobSpec& spec) const {
                       "this daemon makes no faults on purpose; set rehearsals.allowed to true "
                       "(GENESIS_REHEARSALS_ALLOWED) where that is wanted, or remove rehearsals"}});
   }
+  if (spec.training().use_ddp()) {
+    return ToStatus(
+        {{"training.use_ddp", "true",
+          "false, for this daemon starts one worker for a job; several ranks are started "
+          "by torchrun and run genesis-worker --spec (docs/distributed.md)"}});
+  }
   const int64_t most = pool_->largest_device_bytes();
   if (most > 0 && spec.scheduling().memory_bytes() > most) {
     return ToStatus({{"scheduling.memory_bytes", absl::StrCat(spec.scheduling().memory_bytes()),

@@ -184,7 +184,7 @@ TEST(JobFileTest, RefusesValuesOfAnotherType) {
   EXPECT_EQ(Fault(Job("training: 7")),
             "job.yaml:3:11: training is \"7\"; accepted: a group of keys: max_steps, epochs, "
             "batch_size, gradient_accumulation_steps, max_grad_norm, seed, ema_decay, "
-            "time_limit_seconds, target_loss");
+            "time_limit_seconds, target_loss, use_ddp");
   EXPECT_EQ(Fault("model: {world_model: {}}\ntraining: {epochs: 1}\ndataset:\n  trajectories:\n"
                   "    path: [a.npz]"),
             "job.yaml:5:11: dataset.trajectories.path is a list; accepted: text");

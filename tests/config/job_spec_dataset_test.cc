@@ -175,6 +175,20 @@ TEST(DatasetValidationTest, RefusesValuesOutOfRange) {
   }
 }
 
+TEST(DatasetValidationTest, RefusesPrioritizedSamplingBySeveralRanks) {
+  JobSpec spec = With([](DatasetSpec& d) {
+    d.mutable_replay()->set_path("arm");
+    d.mutable_sampling()->set_kind(training::v1::SAMPLING_KIND_PRIORITIZED);
+  });
+  EXPECT_THAT(FaultsOf(spec), testing::IsEmpty());
+  spec.mutable_training()->set_use_ddp(true);
+  EXPECT_THAT(
+      FaultsOf(spec),
+      ElementsAre("dataset.sampling.kind: PRIORITIZED conflicts with training.use_ddp true, "
+                  "for each rank would go by the losses of its own examples; give UNIFORM, or "
+                  "remove training.use_ddp"));
+}
+
 TEST(DatasetValidationTest, RefusesEpisodesShorterThanARollout) {
   JobSpec spec = With(
       [](DatasetSpec& d) { d.mutable_synthetic()->mutable_trajectories()->set_episode_length(3); });

@@ -312,7 +312,8 @@ TEST(ModelsPageTest, HoldsOnlyJobsThatAreRead) {
     const absl::StatusOr<JobSpec> spec = ParseJobFile(block, "models.md");
     EXPECT_TRUE(spec.ok()) << spec.status();
   }
-  for (const std::string name : {"examples/transformer.yaml", "examples/radio_unet.yaml"}) {
+  for (const std::string name :
+       {"examples/transformer.yaml", "examples/radio_unet.yaml", "examples/distributed.yaml"}) {
     const absl::StatusOr<JobSpec> spec = ParseJobFile(ReadSource(name), name);
     EXPECT_TRUE(spec.ok()) << spec.status();
   }

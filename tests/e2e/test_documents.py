@@ -15,7 +15,7 @@ import harness
 
 DOCS = harness.SOURCE / "docs"
 # Pages whose blocks are run.
-RUN = ("user_guide.md", "security.md", "remote_workers.md", "history.md", "http_api.md")
+RUN = ("user_guide.md", "security.md", "remote_workers.md", "history.md", "http_api.md", "distributed.md")
 # What those that tell of a daemon at work begin with. A request that is refused fails them.
 AT_WORK = """curl() { command curl --fail-with-body --silent --show-error "$@"; echo; }
 mkdir -p genesis-data/datasets && cp examples/trajectories/pendulum.npz genesis-data/datasets
@@ -75,6 +75,11 @@ class Documents(unittest.TestCase):
         output = self.run_page("http_api.md", AT_WORK)
         self.assertIn('"job_id":"run-2"', output.replace(" ", "").replace('"id":', '"job_id":'))
         self.assertIn("JOB_STATE_CANCELLED", output)
+
+    def test_the_page_of_several_ranks(self):
+        output = self.run_page("distributed.md")
+        self.assertIn("ranks: 2, each with batches of 128", output)
+        self.assertIn("training complete: job distributed, 1000 steps", output)
 
     def test_every_block_is_run_or_says_what_it_needs(self):
         called = re.findall(r'run_page\("([^"]+)"', pathlib.Path(__file__).read_text())

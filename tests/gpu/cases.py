@@ -433,6 +433,18 @@ class Speed(Case):
 
 
 class Distributed(Case):
-    @unittest.skip("training on several GPUs is not built yet")
+    """Several ranks of torchrun train one job, each on a device of its own."""
+
+    @unittest.skipIf(ON_CUDA and torch.cuda.device_count() < 2, "two ranks need two GPUs")
     def test_multi_gpu_ddp_initialization(self):
-        self.fail("never reached")
+        job = jobs.world_model(steps=100, batch=256)
+        alone = self.train(job, "FP32", name="alone")
+        job["training"] |= {"batch_size": 128, "use_ddp": True}
+        together = machine.Run(job, self.folder / "together", "FP32", ranks=2)
+        self.assertEqual(together.code, 0, together.output)
+        self.assertIn("ranks: 2, each with batches of 128", together.output)
+        self.assertEqual(len(together.losses), len(alone.losses))
+        worst = max(abs(a - b) / b for a, b in zip(together.losses, alone.losses))
+        # Their sums of gradients are made in another order.
+        self.assertLess(worst, 1e-3 if ON_CUDA else 1e-5)
+        self.figure("largest difference of a loss from one process with both batches", f"{worst:.1e}")

@@ -108,9 +108,10 @@ class MemoryWatch:
 
 
 class Run:
-    """A finished genesis-worker --spec: its exit code, output, steps and checkpoints."""
+    """A finished genesis-worker --spec: its exit code, output, steps and checkpoints. Several `ranks` are
+    started by torchrun."""
 
-    def __init__(self, job, folder, mode=None, *flags, on_cpu=False):
+    def __init__(self, job, folder, mode=None, *flags, on_cpu=False, ranks=1):
         folder = pathlib.Path(folder)
         folder.mkdir(exist_ok=True)
         job = json.loads(json.dumps(job))
@@ -125,6 +126,9 @@ class Run:
                    folder / "telemetry.jsonl", *flags]
         if self.emulates:
             command += ["--threads", "1", "--emulate-fp16"]
+        if ranks > 1:
+            command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python",
+                       f"--nproc_per_node={ranks}", *command]
         begin = time.monotonic()
         with MemoryWatch() as memory:
             done = subprocess.run(list(map(str, command)), capture_output=True, text=True,

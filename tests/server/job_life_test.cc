@@ -298,6 +298,18 @@ TEST_F(JobLifeTest, AJobThatNeedsMoreMemoryThanIsFreeLetsASmallerOnePass) {
       "largest device");
 }
 
+TEST_F(JobLifeTest, AJobOfSeveralRanksIsNotTheDaemons) {
+  JobSpec spec = MakeSpec();
+  spec.mutable_training()->set_use_ddp(true);
+  const grpc::Status refused = Train("ok-1", spec);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(
+      refused.error_message(),
+      "training.use_ddp is true; accepted: false, for this daemon starts one worker for a job; "
+      "several ranks are started by torchrun and run genesis-worker --spec "
+      "(docs/distributed.md)");
+}
+
 TEST_F(JobLifeTest, TheSameRequestIdIsTheSameJob) {
   TrainRequest request;
   *request.mutable_spec() = MakeSpec();

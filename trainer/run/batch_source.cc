@@ -25,13 +25,14 @@ std::optional<c10::Stream> StreamOfCopies(at::Device device) {
 }  // namespace
 
 BatchSource::BatchSource(const Dataset& dataset, const training::v1::JobSpec& spec,
-                         at::Device device)
+                         at::Device device, BatchShare share)
     : dataset_(dataset),
       batch_size_(spec.training().batch_size()),
+      share_(share),
       device_(device),
-      batches_per_epoch_(dataset.training_size() / batch_size_),
+      batches_per_epoch_(dataset.training_size() / (batch_size_ * share.count)),
       copies_(StreamOfCopies(device)),
-      sampler_(dataset.training_size(), batch_size_, spec.training().seed()) {
+      sampler_(dataset.training_size(), batch_size_ * share.count, spec.training().seed()) {
   const training::v1::SamplingSpec& sampling = spec.dataset().sampling();
   if (sampling.kind() == training::v1::SAMPLING_KIND_PRIORITIZED) {
     prioritized_.emplace(dataset.priorities(),
@@ -63,7 +64,7 @@ void BatchSource::Stop() {
 
 void BatchSource::Gather() {
   for (;;) {
-    const auto begin = sampler_.order().begin() + sampler_.offset();
+    const auto begin = sampler_.order().begin() + sampler_.offset() + share_.index * batch_size_;
     Prepared prepared = Prepare({begin, begin + batch_size_});
     sampler_.Advance();
     prepared.after = sampler_.position();

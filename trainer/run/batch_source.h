@@ -20,6 +20,14 @@
 
 namespace genesis {
 
+// Which part of each batch that is drawn is this process's: number `index` of `count` of them, one
+// behind the other. A batch of the order is then `count` times the job's batch_size, so that
+// several processes see together what one sees with that batch size.
+struct BatchShare {
+  int64_t index = 0;
+  int64_t count = 1;
+};
+
 // Serves the training examples batch by batch. A thread of its own draws and gathers the next few
 // batches into host memory while the step runs, and sends them to a GPU from pinned memory on a
 // stream of copies. The order is the sampler's alone, so the threads' timing never shows. With
@@ -30,9 +38,10 @@ namespace genesis {
 // RunFailure from Next and Fetch when the data cannot be read any more.
 class BatchSource {
  public:
-  // Requires 1 <= batch_size <= dataset.training_size(), and for prioritized sampling that the
-  // dataset has priorities.
-  BatchSource(const Dataset& dataset, const training::v1::JobSpec& spec, at::Device device);
+  // Requires 1 <= batch_size * share.count <= dataset.training_size(), and for prioritized sampling
+  // that the dataset has priorities and share.count is 1.
+  BatchSource(const Dataset& dataset, const training::v1::JobSpec& spec, at::Device device,
+              BatchShare share = {});
   ~BatchSource();
   BatchSource(const BatchSource&) = delete;
   BatchSource& operator=(const BatchSource&) = delete;
@@ -77,6 +86,7 @@ class BatchSource {
 
   const Dataset& dataset_;
   const int64_t batch_size_;
+  const BatchShare share_;
   const at::Device device_;
   const int64_t batches_per_epoch_;
   const std::optional<c10::Stream> copies_;  // Beside that of the steps, on a GPU.

@@ -137,4 +137,18 @@ Calibration Calibrate(Trainee& trainee, const std::vector<PrecisionMode>& modes,
   return calibration;
 }
 
+void TakeFromFirst(RankGroup& ranks, Calibration& calibration) {
+  training::v1::EffectivePrecision told;
+  told.set_mode(calibration.chosen);
+  told.set_reason(calibration.reason);
+  told.mutable_report()->mutable_calibration()->Assign(calibration.results.begin(),
+                                                       calibration.results.end());
+  told.ParseFromString(ranks.FromFirst(told.SerializeAsString()));
+  calibration.chosen = told.mode();
+  calibration.reason = told.reason();
+  calibration.results.assign(told.report().calibration().begin(),
+                             told.report().calibration().end());
+  calibration.fp32.ParseFromString(ranks.FromFirst(calibration.fp32.SerializeAsString()));
+}
+
 }  // namespace genesis

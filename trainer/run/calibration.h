@@ -21,4 +21,7 @@ struct Calibration {
 Calibration Calibrate(Trainee& trainee, const std::vector<training::v1::PrecisionMode>& modes,
                       int steps);
 
+// Makes it what rank 0 measured, for times differ from rank to rank.
+void TakeFromFirst(RankGroup& ranks, Calibration& calibration);
+
 }  // namespace genesis

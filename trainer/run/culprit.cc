@@ -49,6 +49,14 @@ std::vector<std::string> BadParameters(const Model& model, const StepEvidence& e
   return names;
 }
 
+Verdict VerdictOf(const std::string& name) {
+  for (const Verdict verdict :
+       {Verdict::kData, Verdict::kWeights, Verdict::kPrecision, Verdict::kDivergence}) {
+    if (name == VerdictName(verdict)) return verdict;
+  }
+  return Verdict::kPassed;
+}
+
 bool WeightsAreFinite(const MasterWeights& weights) {
   return std::all_of(weights.masters().begin(), weights.masters().end(), AllFinite);
 }
@@ -78,6 +86,21 @@ void Investigation::Describe(training::v1::Incident& incident) const {
   incident.mutable_parameters()->Assign(parameters.begin(), parameters.end());
   const auto shown = static_cast<std::ptrdiff_t>(std::min(examples.size(), kMaxExamples));
   incident.mutable_examples()->Assign(examples.begin(), examples.begin() + shown);
+}
+
+Investigation FirstToFind(RankGroup& ranks, Investigation own) {
+  training::v1::Incident mine;
+  own.Describe(mine);
+  for (const std::string& text : ranks.FromAll(mine.SerializeAsString())) {
+    training::v1::Incident told;
+    if (!told.ParseFromString(text) || told.micro_batch() < 0) continue;
+    return {.verdict = VerdictOf(told.verdict()),
+            .micro_batch = told.micro_batch(),
+            .module = told.module(),
+            .parameters = {told.parameters().begin(), told.parameters().end()},
+            .examples = {told.examples().begin(), told.examples().end()}};
+  }
+  return own;
 }
 
 Investigation Investigate(const StepParts& parts, const StepFormat& format,

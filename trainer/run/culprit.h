@@ -41,4 +41,8 @@ struct Investigation {
 Investigation Investigate(const StepParts& parts, const StepFormat& format,
                           const StepEvidence& evidence, int64_t step, double loss_scale);
 
+// Of what the ranks found of the same step, what the first of them found that made it again, so
+// that all decide alike; `own` where none did.
+Investigation FirstToFind(RankGroup& ranks, Investigation own);
+
 }  // namespace genesis

@@ -18,7 +18,23 @@ constexpr int64_t kPart = 1024;
 Evaluator::Evaluator(const training::v1::JobSpec& spec, const Dataset& dataset, Trainee& trainee)
     : spec_(spec), dataset_(dataset), trainee_(trainee) {}
 
-training::v1::Evaluation Evaluator::Measure(int64_t step) {
+training::v1::Evaluation Evaluator::Measure(int64_t step, RankGroup* ranks) {
+  training::v1::Evaluation evaluation;
+  if (ranks == nullptr || ranks->first()) evaluation = Figures(step);
+  if (ranks != nullptr) {
+    evaluation.ParseFromString(ranks->FromFirst(evaluation.SerializeAsString()));
+  }
+  if (evaluation.loss() < state_.best_loss - spec_.evaluation().min_improvement()) {
+    state_ = {.best_loss = evaluation.loss(), .best_step = step, .without_improvement = 0};
+    evaluation.set_best(true);
+  } else {
+    ++state_.without_improvement;
+  }
+  last_ = evaluation;
+  return evaluation;
+}
+
+training::v1::Evaluation Evaluator::Figures(int64_t step) {
   const torch::NoGradGuard no_grad;
   const Trainee::Fp32Weights fp32(trainee_);
   const int64_t part = std::max<int64_t>(kPart, spec_.training().batch_size());
@@ -47,13 +63,6 @@ training::v1::Evaluation Evaluator::Measure(int64_t step) {
   if (spec_.model().has_transformer()) {
     (*evaluation.mutable_metrics())["perplexity"] = std::exp(evaluation.loss());
   }
-  if (evaluation.loss() < state_.best_loss - spec_.evaluation().min_improvement()) {
-    state_ = {.best_loss = evaluation.loss(), .best_step = step, .without_improvement = 0};
-    evaluation.set_best(true);
-  } else {
-    ++state_.without_improvement;
-  }
-  last_ = evaluation;
   return evaluation;
 }
 

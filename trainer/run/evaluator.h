@@ -18,8 +18,9 @@ class Evaluator {
  public:
   Evaluator(const training::v1::JobSpec& spec, const Dataset& dataset, Trainee& trainee);
 
-  // Measures the weights as they are after `step`.
-  training::v1::Evaluation Measure(int64_t step);
+  // Measures the weights as they are after `step`. `ranks` is null, or those of the job, which all
+  // take what rank 0 measured.
+  training::v1::Evaluation Measure(int64_t step, RankGroup* ranks = nullptr);
   // Of the evaluation that was made last, in the terms of a world model; nullopt for other models.
   std::optional<training::v1::HeldOutError> held_out_error() const;
   // Why the job should stop now, or "".
@@ -29,6 +30,8 @@ class Evaluator {
   void LoadState(const EvaluationState& state) { state_ = state; }
 
  private:
+  training::v1::Evaluation Figures(int64_t step);
+
   const training::v1::JobSpec& spec_;
   const Dataset& dataset_;
   Trainee& trainee_;

@@ -19,7 +19,9 @@
 #include "config/job_paths.h"
 #include "config/job_spec.h"
 #include "config/precision.h"
+#include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/run/describe_steps.h"
+#include "trainer/run/rank_run.h"
 #include "trainer/run/termination.h"
 #include "trainer/run/training_run.h"
 
@@ -87,6 +89,15 @@ class PrintingObserver : public RunObserver {
   int64_t printed_part_ = -1;
 };
 
+// Of a rank that is not the first: all of them make the same steps.
+class SilentObserver : public RunObserver {
+ public:
+  void OnStarted(const training::v1::Started& /*started*/) override {}
+  void OnSteps(const training::v1::Steps& /*steps*/) override {}
+  void OnCheckpoint(const training::v1::CheckpointWritten& /*written*/) override {}
+  void OnLog(const std::string& /*line*/) override {}
+};
+
 // The file's name as a job id: "runs/My_Job.yaml" gives "my-job".
 std::string JobIdOf(const std::string& spec) {
   std::string id = absl::AsciiStrToLower(fs::path(spec).stem().string());
@@ -136,21 +147,28 @@ absl::StatusOr<StartJob> Prepare(const LocalRunOptions& options,
   start.set_checkpoint_dir(options.checkpoint_dir);
   start.set_compiled_dir(options.compiled_dir);
   start.set_cuda_graphs(options.cuda_graphs);
-  if (!options.resume.empty()) start.add_resume_from(options.resume);
+  if (options.resume == kResumeLatest) {
+    const std::vector<std::string> paths =
+        CheckpointFolder(start.checkpoint_dir(), start.job_id()).Paths();
+    start.mutable_resume_from()->Assign(paths.begin(), paths.end());
+  } else if (!options.resume.empty()) {
+    start.add_resume_from(options.resume);
+  }
   return start;
+}
+
+// "" or why a job cannot be trained by as many ranks as were started.
+std::string RankFault(const JobSpec& spec, const RankPlace& place) {
+  if (place.size == 1 || spec.training().use_ddp()) return "";
+  return absl::StrCat(
+      "WORLD_SIZE is ", place.size,
+      " and training.use_ddp is false: each rank would train the whole job and write "
+      "the same checkpoints; set training.use_ddp to true, or start one process");
 }
 
 int Report(const Finished& finished) {
   switch (finished.outcome()) {
     case Finished::OUTCOME_COMPLETED:
-      if (finished.peak_device_bytes() > 0) {
-        std::cout << "peak device memory " << finished.peak_device_bytes() << " bytes\n";
-      }
-      if (!finished.has_held_out()) return ToInt(ExitCode::kOk);
-      std::cout << absl::StrFormat(
-          "held-out error on %d transitions: model %.6g, persistence %.6g, mean %.6g\n",
-          finished.held_out().transitions(), finished.held_out().model(),
-          finished.held_out().persistence(), finished.held_out().mean());
       return ToInt(ExitCode::kOk);
     case Finished::OUTCOME_STOPPED:
       return ToInt(ExitCode::kFailure);
@@ -161,13 +179,34 @@ int Report(const Finished& finished) {
   }
 }
 
+void PrintFigures(const Finished& finished) {
+  if (finished.outcome() != Finished::OUTCOME_COMPLETED) return;
+  if (finished.peak_device_bytes() > 0) {
+    std::cout << "peak device memory " << finished.peak_device_bytes() << " bytes\n";
+  }
+  if (!finished.has_held_out()) return;
+  std::cout << absl::StrFormat(
+      "held-out error on %d transitions: model %.6g, persistence %.6g, mean %.6g\n",
+      finished.held_out().transitions(), finished.held_out().model(),
+      finished.held_out().persistence(), finished.held_out().mean());
+}
+
 }  // namespace
 
-int RunLocal(const LocalRunOptions& options, const training::v1::DeviceInfo& device) {
-  const absl::StatusOr<StartJob> start = Prepare(options, device, ProcessEnvironment);
-  if (!start.ok()) {
-    std::cerr << start.status().message() << std::endl;
+int RunLocal(const LocalRunOptions& options, const RankPlace& place,
+             const training::v1::DeviceInfo& device) {
+  absl::StatusOr<StartJob> start = Prepare(options, device, ProcessEnvironment);
+  const std::string fault =
+      start.ok() ? RankFault(start->spec(), place) : std::string(start.status().message());
+  if (!fault.empty()) {
+    std::cerr << fault << std::endl;
     return ToInt(ExitCode::kUsage);
+  }
+  RunControl control;
+  const TerminationWatch watch([&control] { control.RequestStop(/*checkpoint=*/true); });
+  if (place.rank > 0) {
+    SilentObserver silent;
+    return Report(RunRank(*start, place, device, control, silent));
   }
   PrintingObserver observer(options.telemetry);
   if (!observer.good()) {
@@ -176,9 +215,14 @@ int RunLocal(const LocalRunOptions& options, const training::v1::DeviceInfo& dev
   }
   std::cout << "job " << start->job_id() << " on " << device.name() << " (" << device.description()
             << ")\nprecision: " << start->precision().reason() << std::endl;
-  RunControl control;
-  const TerminationWatch watch([&control] { control.RequestStop(/*checkpoint=*/true); });
-  return Report(RunTraining(*start, device, control, observer));
+  if (place.size > 1) {
+    std::cout << "ranks: " << place.size << ", each with batches of "
+              << start->spec().training().batch_size() << std::endl;
+  }
+  const Finished finished = place.size > 1 ? RunRank(*start, place, device, control, observer)
+                                           : RunTraining(*start, device, control, observer);
+  PrintFigures(finished);
+  return Report(finished);
 }
 
 int RunDescribeStep(const LocalRunOptions& options, const training::v1::DeviceInfo& device) {

@@ -22,15 +22,17 @@ void RequireWritten(const absl::Status& status) {
 
 }  // namespace
 
-RunCheckpoints::RunCheckpoints(const training::v1::StartJob& start, RunObserver& observer)
+RunCheckpoints::RunCheckpoints(const training::v1::StartJob& start, RunObserver& observer,
+                               bool writes)
     : start_(start),
       observer_(observer),
+      writes_(writes),
       folder_(start.checkpoint_dir(), start.job_id()),
       writer_(folder_, {.keep_last = start.spec().checkpoint().keep_last(),
                         .keep_best = std::max(0, start.spec().checkpoint().keep_best())}) {}
 
 void RunCheckpoints::Prepare() {
-  Require(folder_.Prepare(), training::v1::FAILURE_CAUSE_CHECKPOINT);
+  if (writes_) Require(folder_.Prepare(), training::v1::FAILURE_CAUSE_CHECKPOINT);
 }
 
 std::optional<TrainingState> RunCheckpoints::Resume(
@@ -58,6 +60,8 @@ std::optional<TrainingState> RunCheckpoints::Resume(
 void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held_out_loss,
                           std::chrono::steady_clock::time_point since) {
   const int64_t step = state.position.step;
+  saved_step_ = step;
+  if (!writes_) return;
   // Waits for the one before; after it nobody else holds what the callback writes to.
   Flush();
   CheckpointWritten written;
@@ -89,7 +93,6 @@ void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held
   };
   RequireWritten(
       writer_.Submit(state, {.job_id = start_.job_id(), .held_out_loss = held_out_loss}, tell));
-  saved_step_ = step;
 }
 
 bool RunCheckpoints::Repeat(int64_t step) {

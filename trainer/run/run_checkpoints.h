@@ -15,13 +15,13 @@
 namespace genesis {
 
 // The checkpoints of one run: hands states to the background writer, and tells the observer of each
-// that is durable.
+// that is durable. Of several ranks one writes; the others note what it wrote.
 //
 // Owner: the run. Threads: one; the observer is told on the writer's. Failure: RunFailure, of a
 // write that failed in the background at the next call.
 class RunCheckpoints {
  public:
-  RunCheckpoints(const training::v1::StartJob& start, RunObserver& observer);
+  RunCheckpoints(const training::v1::StartJob& start, RunObserver& observer, bool writes = true);
 
   // Makes the folder.
   void Prepare();
@@ -46,6 +46,7 @@ class RunCheckpoints {
  private:
   const training::v1::StartJob& start_;
   RunObserver& observer_;
+  const bool writes_;
   CheckpointFolder folder_;
   mutable int64_t saved_step_ = -1;
   std::optional<training::v1::CheckpointWritten> written_;  // The writer's thread's until a Flush.

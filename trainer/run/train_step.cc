@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "c10/core/impl/VirtualGuardImpl.h"
+#include "trainer/data/splitmix.h"
 
 namespace genesis {
 namespace {
@@ -46,6 +47,7 @@ void TrainStep::SetFormat(const StepFormat& format, GradScaler* scaler, Compiled
 std::string TrainStep::ReasonForEager(const CompiledStep* compiled) const {
   if (!options_.graphs) return "steps are not recorded here";
   if (compiled != nullptr) return "a compiled step runs";
+  if (parts_.ranks != nullptr) return "several ranks add up their gradients";
   if (!parts_.model.repeats_itself()) {
     return "a TorchScript module may do something else in each step";
   }
@@ -57,11 +59,24 @@ std::string TrainStep::ReasonForEager(const CompiledStep* compiled) const {
 void TrainStep::Run(int64_t step) {
   Slot& slot = slots_[static_cast<size_t>(next_slot_)];
   slot.evidence.examples.clear();
+  if (parts_.ranks != nullptr) PrepareRank(step);
   slot.evidence.generator = at::detail::getDefaultCPUGenerator().get_state();
   SetRates(slot);
   const StepResults results = MakeOrRepeat(step, slot.evidence);
   slot.evidence.gradient_norms = results.gradient_norms;
   SendFigures(slot, results.figures);
+}
+
+void TrainStep::PrepareRank(int64_t step) const {
+  // Numbers of its own for each rank, which depend on nothing before, so that a resumed run draws
+  // them again.
+  const uint64_t seed = SplitMix64(options_.seed, static_cast<uint64_t>(step)).Next();
+  torch::manual_seed(SplitMix64(seed, static_cast<uint64_t>(parts_.ranks->rank())).Next());
+  if (parts_.model.repeats_itself()) return;
+  // A user's module may change its buffers by the examples that it saw, as batch norm does.
+  std::vector<torch::Tensor> buffers;
+  for (const auto& [name, buffer] : parts_.model.buffers()) buffers.push_back(buffer);
+  parts_.ranks->CopyFromFirst(buffers);
 }
 
 StepResults TrainStep::MakeOrRepeat(int64_t step, StepEvidence& evidence) {
@@ -92,7 +107,11 @@ TrainStep::Drawn TrainStep::Draw(int64_t step, int64_t micro_batch, StepEvidence
 StepResults TrainStep::Make(int64_t step, const NextBatch& next) {
   const torch::Tensor scale = scaler_ != nullptr ? scaler_->scale().clone() : one_;
 
-  const torch::Tensor loss = AccumulateGradients(step, next);
+  torch::Tensor loss = AccumulateGradients(step, next);
+  if (parts_.ranks != nullptr) {
+    RECORD_USER_SCOPE("average");
+    loss = parts_.ranks->Average(parts_.weights.gradients(), loss);
+  }
 
   RECORD_USER_SCOPE("update");
   const torch::NoGradGuard no_grad;

@@ -13,6 +13,7 @@
 
 #include "c10/core/Event.h"
 #include "trainer/checkpoint/state_copy.h"
+#include "trainer/distributed/rank_group.h"
 #include "trainer/models/model.h"
 #include "trainer/optim/master_weights.h"
 #include "trainer/optim/optimizer.h"
@@ -37,18 +38,20 @@ struct StepParts {
   WeightAverage* average = nullptr;  // Null where the job keeps none.
   const Schedule& schedule;
   const Rehearsals& rehearsals;
+  RankGroup* ranks = nullptr;  // Null where the job is trained by this process alone.
 };
 
 struct TrainStepOptions {
   int64_t gradient_accumulation_steps = 1;
   // Global L2 norm that gradients are clipped to; nullopt for no clipping.
   std::optional<double> max_grad_norm;
+  uint64_t seed = 0;      // Of the random numbers of several ranks.
   StepGraphMaker graphs;  // Empty: each step is made anew.
 };
 
 // What a finished step says of itself.
 struct StepFigures {
-  double loss = 0;             // Mean over the micro-batches.
+  double loss = 0;             // Mean over the micro-batches, and over the ranks.
   double grad_norm = 0;        // Unscaled, before clipping.
   double loss_scale = 1;       // That the step used.
   double next_loss_scale = 1;  // After the step.
@@ -63,11 +66,11 @@ struct StepEvidence {
   torch::Tensor gradient_norms;                // float32 [parameters], scaled, on the device.
 };
 
-// One optimizer step, in order: micro-batches forward and backward, global norm, finite test, clip
-// and unscale folded into one factor, fused optimizer, average, scale update. The device is never
-// waited for in Run; figures of a step are fetched while the next one runs. Where the device
-// records (TrainStepOptions.graphs), a step of the same operations is recorded once and then
-// repeated.
+// One optimizer step, in order: micro-batches forward and backward, means over the ranks where
+// there are several, global norm, finite test, clip and unscale folded into one factor, fused
+// optimizer, average, scale update. The device is never waited for in Run; figures of a step are
+// fetched while the next one runs. Where the device records (TrainStepOptions.graphs), a step of
+// the same operations is recorded once and then repeated.
 //
 // Owner: the run. Threads: one. Failure: exceptions of LibTorch, RunFailure from the source.
 class TrainStep {
@@ -122,6 +125,8 @@ class TrainStep {
     Batch batch;
     bool unusual = false;
   };
+
+  void PrepareRank(int64_t step) const;
 
   // Gives micro-batch number i of the step.
   using NextBatch = std::function<Drawn(int64_t)>;

@@ -33,6 +33,7 @@ GradScalerOptions ScalerOptions(const training::v1::PrecisionSpec& given) {
 
 TrainStepOptions StepOptions(const training::v1::TrainingSpec& training, StepGraphMaker graphs) {
   TrainStepOptions options;
+  options.seed = training.seed();
   options.graphs = std::move(graphs);
   options.gradient_accumulation_steps = training.gradient_accumulation_steps();
   if (training.max_grad_norm() > 0) options.max_grad_norm = training.max_grad_norm();
@@ -98,6 +99,11 @@ std::unique_ptr<Model> Build(const JobSpec& spec, const Dataset& dataset, at::De
   return *std::move(model);
 }
 
+BatchShare ShareOf(const RankGroup* ranks) {
+  return ranks != nullptr ? BatchShare{.index = ranks->rank(), .count = ranks->size()}
+                          : BatchShare{};
+}
+
 std::vector<at::Tensor> Tensors(const NamedTensors& named) {
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : named) tensors.push_back(tensor);
@@ -107,12 +113,13 @@ std::vector<at::Tensor> Tensors(const NamedTensors& named) {
 }  // namespace
 
 Trainee::Trainee(const training::v1::StartJob& start, const Dataset& dataset, at::Device device,
-                 StepGraphMaker graphs)
+                 StepGraphMaker graphs, RankGroup* ranks)
     : device_(device),
+      ranks_(ranks),
       records_(graphs != nullptr),
       spec_(start.spec()),
       model_(Build(spec_, dataset, device_)),
-      source_(std::make_unique<BatchSource>(dataset, spec_, device_)),
+      source_(std::make_unique<BatchSource>(dataset, spec_, device_, ShareOf(ranks))),
       compiled_(start.compiled_dir(), spec_, *model_, dataset),
       total_steps_(TotalSteps(spec_.training(), source_->batches_per_epoch())),
       schedule_(spec_.optimizer(), total_steps_),
@@ -131,7 +138,8 @@ StepParts Trainee::Parts() {
           .optimizer = *optimizer_,
           .average = average_ ? &*average_ : nullptr,
           .schedule = schedule_,
-          .rehearsals = rehearsals_};
+          .rehearsals = rehearsals_,
+          .ranks = ranks_};
 }
 
 int64_t Trainee::OperationsPerPass() const {
@@ -159,7 +167,17 @@ std::string Trainee::execution() {
 Investigation Trainee::InvestigateLast(int64_t step, double loss_scale) {
   // It puts the weights elsewhere.
   step_->ForgetRecording();
-  return Investigate(Parts(), FormatOf(mode_), step_->evidence(), step, loss_scale);
+  Investigation found = Investigate(Parts(), FormatOf(mode_), step_->evidence(), step, loss_scale);
+  return ranks_ != nullptr ? FirstToFind(*ranks_, std::move(found)) : found;
+}
+
+void Trainee::FollowFirstRank() {
+  step_->AwaitCopy();
+  std::vector<at::Tensor> tensors = weights_->masters();
+  for (const auto& [name, buffer] : model_->buffers()) tensors.push_back(buffer);
+  ranks_->CopyFromFirst(tensors);
+  const torch::NoGradGuard no_grad;
+  weights_->Publish();
 }
 
 TrainingState Trainee::TakeState(RunPosition position) {

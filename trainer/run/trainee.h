@@ -12,6 +12,7 @@
 #include "trainer/checkpoint/training_state.h"
 #include "trainer/compiled/compiled_steps.h"
 #include "trainer/data/dataset.h"
+#include "trainer/distributed/rank_group.h"
 #include "trainer/models/model.h"
 #include "trainer/optim/master_weights.h"
 #include "trainer/optim/optimizer.h"
@@ -35,9 +36,11 @@ class Trainee {
  public:
   // Requires batch_size <= dataset.training_size(). Starts in FP32. `device` is as this process
   // calls it: the one CUDA device that it sees is cuda:0 here, whatever the daemon calls it.
-  // Steps are recorded in `graphs` where that is not empty.
+  // Steps are recorded in `graphs` where that is not empty. `ranks` is null where the job is
+  // trained by this process alone, and outlives the trainee; then batch_size times their number is
+  // at most dataset.training_size().
   Trainee(const training::v1::StartJob& start, const Dataset& dataset, at::Device device,
-          StepGraphMaker graphs = {});
+          StepGraphMaker graphs = {}, RankGroup* ranks = nullptr);
   Trainee(const Trainee&) = delete;
   Trainee& operator=(const Trainee&) = delete;
 
@@ -68,7 +71,12 @@ class Trainee {
     return scaler_ ? std::optional(scaler_->state()) : std::nullopt;
   }
 
-  // Why the step that was read last was not finite.
+  // Makes weights and buffers those of rank 0. Requires several ranks, and that every step has been
+  // read.
+  void FollowFirstRank();
+
+  // Why the step that was read last was not finite; with several ranks, what the first of them
+  // found that found anything.
   Investigation InvestigateLast(int64_t step, double loss_scale);
 
   // With the FP32 weights in the model while it lives; for evaluation.
@@ -105,6 +113,7 @@ class Trainee {
   StepParts Parts();
 
   const at::Device device_;
+  RankGroup* const ranks_;
   const bool records_;
   const training::v1::JobSpec& spec_;
   std::unique_ptr<Model> model_;

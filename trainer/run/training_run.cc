@@ -13,6 +13,7 @@
 #include "config/precision.h"
 #include "config/program_dir.h"
 #include "trainer/data/dataset.h"
+#include "trainer/distributed/rank_group.h"
 #include "trainer/run/calibration.h"
 #include "trainer/run/cuda_plugin.h"
 #include "trainer/run/device.h"
@@ -53,12 +54,13 @@ Baseline ReadBaseline(const StartJob& start) {
 class Run {
  public:
   Run(const StartJob& start, const training::v1::DeviceInfo& device, RunControl& control,
-      RunObserver& observer)
+      RunObserver& observer, RankGroup* ranks)
       : start_(start),
         device_(device),
         control_(control),
         observer_(observer),
-        checkpoints_(start, observer),
+        ranks_(ranks),
+        checkpoints_(start, observer, /*writes=*/ranks == nullptr || ranks->first()),
         trace_(start, device.cuda(), observer) {}
 
   Finished Execute() {
@@ -66,6 +68,7 @@ class Run {
     const std::optional<TrainingState> resumed = checkpoints_.Resume(
         [this](const TrainingState& state) { return trainee_->PutState(state, InitialMode()); });
     if (resumed) TakePosition(*resumed);
+    if (ranks_ != nullptr) BeginTogether();
     ChoosePrecision(resumed ? &*resumed : nullptr);
     StartReports();
     const bool completed = MakeSteps();
@@ -82,22 +85,41 @@ class Run {
     Require(dataset.status(), training::v1::FAILURE_CAUSE_DATA);
     dataset_ = *std::move(dataset);
     const int64_t batch = start_.spec().training().batch_size();
-    if (batch > dataset_->training_size()) {
+    const int64_t most = dataset_->training_size() / rank_count();
+    if (batch > most) {
       throw RunFailure{
           training::v1::FAILURE_CAUSE_CONFIG,
-          absl::StrCat("training.batch_size is ", batch, "; accepted for this dataset: 1 to ",
-                       dataset_->training_size(), ", the examples that it trains on")};
+          absl::StrCat(
+              "training.batch_size is ", batch, "; accepted for this dataset: 1 to ", most,
+              ", the examples that it trains on",
+              ranks_ != nullptr ? absl::StrCat(", shared by ", rank_count(), " ranks") : "")};
     }
     checkpoints_.Prepare();
     observer_.OnLog("data: " + dataset_->Describe());
     SetTf32(start_.spec().precision().tf32() == training::v1::TF32_ON);
-    trainee_ = std::make_unique<Trainee>(start_, *dataset_, at::Device(device_.name()), Graphs());
+    trainee_ =
+        std::make_unique<Trainee>(start_, *dataset_, at::Device(device_.name()), Graphs(), ranks_);
     if (!trainee_->device().is_cuda()) {
       threads_.emplace(trainee_->OperationsPerPass());
       idle_threads_.emplace(at::get_num_threads());
     }
     guard_.emplace(start_, *trainee_, observer_, ReadBaseline(start_));
     evaluator_.emplace(start_.spec(), *dataset_, *trainee_);
+  }
+
+  int64_t rank_count() const { return ranks_ != nullptr ? ranks_->size() : 1; }
+
+  // All ranks go on from the same step with the same weights, or none does.
+  void BeginTogether() {
+    const std::string first = ranks_->FromFirst(absl::StrCat(step_));
+    if (first != absl::StrCat(step_)) {
+      throw RunFailure{training::v1::FAILURE_CAUSE_CHECKPOINT,
+                       absl::StrCat("rank ", ranks_->rank(), " resumes at step ", step_,
+                                    " and rank 0 at step ", first,
+                                    "; all ranks need the same checkpoints, in a folder that all "
+                                    "their hosts see")};
+    }
+    trainee_->FollowFirstRank();
   }
 
   // What to put a state into before it is known what runs.
@@ -143,6 +165,7 @@ class Run {
       calibration =
           Calibrate(*trainee_, automatic ? AllowedModes(start_) : std::vector<PrecisionMode>(),
                     start_.spec().precision().calibration_steps());
+      if (ranks_ != nullptr) TakeFromFirst(*ranks_, *calibration);
       if (!guard_->has_baseline()) guard_->SetBaseline(Baseline(calibration->fp32));
     }
     if (calibration && automatic) {
@@ -176,7 +199,7 @@ class Run {
     const training::v1::TrainingSpec& training = start_.spec().training();
     StepReporter::Options options;
     options.samples_per_step =
-        int64_t{training.batch_size()} * training.gradient_accumulation_steps();
+        rank_count() * training.batch_size() * training.gradient_accumulation_steps();
     if (trainee_->device().is_cuda()) {
       options.device_memory = [device = trainee_->device()] { return ReadDeviceMemory(device); };
     }
@@ -198,8 +221,8 @@ class Run {
     bool first = true;
     while (true) {
       // A stop is asked for after its checkpoint, so it is looked for before it.
-      const bool stop = control_.stop_requested();
-      if (control_.TakeCheckpointRequest()) SaveOnRequest();
+      const bool stop = StopAsked();
+      if (TakeCheckpointAsked()) SaveOnRequest();
       if (step_ >= trainee_->total_steps()) AbsorbAll();  // May take the run back.
       if (step_ >= trainee_->total_steps() || EndsEarly()) return true;
       if (stop) return false;
@@ -213,13 +236,39 @@ class Run {
       }
       // A stop decides by itself whether there is to be a checkpoint: the job may be another's now.
       const bool due = checkpoint_every > 0 && step_ % checkpoint_every == 0;
-      if (due && !control_.stop_requested()) Save();
+      if (due && !StopAsked()) Save();
     }
   }
+
+  // Ranks go by what they heard of each other with the last step, so that all stop after the same.
+  bool StopAsked() const {
+    return ranks_ != nullptr ? ranks_->heard().stop : control_.stop_requested();
+  }
+
+  bool TakeCheckpointAsked() {
+    if (ranks_ == nullptr) return control_.TakeCheckpointRequest();
+    return ranks_->heard().checkpoint && step_ != checkpoints_.saved_step();
+  }
+
+  void TellRanks() {
+    ranks_->Wish({.stop = control_.stop_requested(),
+                  .checkpoint = control_.TakeCheckpointRequest(),
+                  .time_is_up = TimeIsUp(),
+                  .seconds = step_seconds_});
+  }
+
+  bool TimeIsUp() const {
+    const double limit = start_.spec().training().time_limit_seconds();
+    return limit > 0 && reporter_->seconds() >= limit;
+  }
+
+  // Of the newest step but one, which all ranks judge alike.
+  double StepSeconds() const { return ranks_ != nullptr ? ranks_->heard().seconds : step_seconds_; }
 
   void MakeStep(bool first) {
     const auto begin = std::chrono::steady_clock::now();
     if (idle_threads_) idle_threads_->Adapt(begin);
+    if (ranks_ != nullptr) TellRanks();
     trace_.Begin(++step_);
     trainee_->step().Run(step_);
     trace_.End(step_);
@@ -231,10 +280,10 @@ class Run {
     }
     // The figures of the step before, long there; the first step's at once, so that whoever watches
     // sees the job move.
-    if (first) {
+    if (first && ranks_ == nullptr) {
       Absorb(Seconds(begin));
     } else if (trainee_->step().unread() == 2) {
-      Absorb(step_seconds_);
+      Absorb(StepSeconds());
     }
     step_seconds_ = Seconds(begin);
   }
@@ -264,7 +313,7 @@ class Run {
 
   // Sync: waits for the newest step.
   void AbsorbAll() {
-    while (trainee_->step().unread() > 0) Absorb(step_seconds_);
+    while (trainee_->step().unread() > 0) Absorb(StepSeconds());
     if (pending_) ChangePrecision();
     reporter_->Flush();
   }
@@ -282,7 +331,7 @@ class Run {
 
   void ChangePrecision() {
     // Steps under way were made before anybody knew; they count, and are not judged.
-    while (trainee_->step().unread() > 0) Absorb(step_seconds_);
+    while (trainee_->step().unread() > 0) Absorb(StepSeconds());
     reporter_->Flush();
     const PrecisionDecision decision = *std::exchange(pending_, std::nullopt);
     RunPosition position;
@@ -345,7 +394,7 @@ class Run {
   void Evaluate() {
     AbsorbAll();
     observer_.OnSection(training::v1::SECTION_EVALUATION);
-    evaluation_ = evaluator_->Measure(step_);
+    evaluation_ = evaluator_->Measure(step_, ranks_);
     evaluated_step_ = step_;
     observer_.OnLog(absl::StrFormat("evaluation: step %d, held-out loss %.6g%s", step_,
                                     evaluation_.loss(), evaluation_.best() ? ", the best" : ""));
@@ -356,11 +405,10 @@ class Run {
   // The end.
 
   bool EndsEarly() {
-    const double limit = start_.spec().training().time_limit_seconds();
-    const double seconds = reporter_->seconds();
-    if (limit > 0 && seconds >= limit) {
+    if (ranks_ != nullptr ? ranks_->heard().time_is_up : TimeIsUp()) {
       early_end_ =
-          absl::StrFormat("%.1f s of training; training.time_limit_seconds is %g", seconds, limit);
+          absl::StrFormat("%.1f s of training; training.time_limit_seconds is %g",
+                          reporter_->seconds(), start_.spec().training().time_limit_seconds());
     } else if (evaluated_step_ == step_) {
       early_end_ = evaluator_->StopReason();
     }
@@ -387,6 +435,8 @@ class Run {
   void Flush() {
     observer_.OnSection(training::v1::SECTION_CHECKPOINT);
     checkpoints_.Flush();
+    // A launcher that sees one rank end may end the others.
+    if (ranks_ != nullptr) ranks_->Await();
   }
 
   std::string CompletionLine(const Finished& finished) const {
@@ -417,6 +467,7 @@ class Run {
   const training::v1::DeviceInfo& device_;
   RunControl& control_;
   RunObserver& observer_;
+  RankGroup* const ranks_;  // Null where this process trains alone.
   RunCheckpoints checkpoints_;
   StepTrace trace_;
   std::unique_ptr<Dataset> dataset_;
@@ -453,8 +504,8 @@ Finished Fail(const RunFailure& failure, const Progress& progress, RunObserver& 
 }  // namespace
 
 Finished RunTraining(const StartJob& start, const training::v1::DeviceInfo& device,
-                     RunControl& control, RunObserver& observer) {
-  Run run(start, device, control, observer);
+                     RunControl& control, RunObserver& observer, RankGroup* ranks) {
+  Run run(start, device, control, observer, ranks);
   try {
     return run.Execute();
   } catch (const RunFailure& failure) {

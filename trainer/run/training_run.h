@@ -11,6 +11,8 @@
 
 namespace genesis {
 
+class RankGroup;
+
 // Wishes of whoever started a run; read by the run at each step boundary. Thread-safe.
 class RunControl {
  public:
@@ -46,9 +48,11 @@ class RunControl {
 };
 
 // Runs one job from data to final checkpoint on the calling thread, and says how it ended. Never
-// throws: exceptions of LibTorch become Finished.failure here and nowhere else.
+// throws: exceptions of LibTorch become Finished.failure here and nowhere else. `ranks` is null
+// where this process trains the job alone; else each rank calls it with the same `start`, and rank
+// 0 writes the checkpoints.
 training::v1::Finished RunTraining(const training::v1::StartJob& start,
                                    const training::v1::DeviceInfo& device, RunControl& control,
-                                   RunObserver& observer);
+                                   RunObserver& observer, RankGroup* ranks = nullptr);
 
 }  // namespace genesis

@@ -1,0 +1,56 @@
+"""A rank of PyTorch's own data-parallel loop, for torchrun: ddp_loop.py OUT STEPS BATCH_SIZE SEED. Rank 0 writes the mean
+loss of each step to OUT as JSON. The examples of a step are those that genesis-worker's ranks take."""
+
+import json
+import os
+import pathlib
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import twin
+
+
+class Loss(torch.nn.Module):
+    """DistributedDataParallel looks at forward alone."""
+
+    def __init__(self, model, dataset):
+        super().__init__()
+        self.model, self.dataset = model, dataset
+
+    def forward(self, rows):
+        return self.model.loss(self.dataset, rows)
+
+
+def main(out, steps, batch_size, seed):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    dataset = twin.Dataset(twin.TRAJECTORIES / "pendulum.npz")
+    torch.manual_seed(seed)
+    model = twin.WorldModel(dataset.observation.shape[1], dataset.action.shape[1], 32, 16)
+    model.take_statistics(dataset)
+    parallel = DistributedDataParallel(Loss(model, dataset))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    rows = twin.batches(dataset.training_size, batch_size * size, seed)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = parallel(next(rows)[rank * batch_size:(rank + 1) * batch_size])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean)
+        losses.append(mean.item() / size)
+    if rank == 0:
+        pathlib.Path(out).write_text(json.dumps(losses))
+    dist.barrier()
+    # Not through the end of the interpreter: on a busy machine torch's threads now and then abort there.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))

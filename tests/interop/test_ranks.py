@@ -1,0 +1,237 @@
+"""Several ranks, started by the real torchrun, train one job as one process with their batches together would, and as
+PyTorch's DistributedDataParallel does; and they end, stop and resume together."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import torch
+
+import compiled_job
+import twin
+
+# Sums of gradients are made in another order.
+TOLERANCE = 1e-5
+BF16_TOLERANCE = 3e-2
+LONG = 180
+
+
+def torchrun(*words, count=2, restarts=0):
+    """--standalone: a port of its own."""
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}",
+            f"--max-restarts={restarts}", *map(str, words)]
+
+
+def ranks_of(launcher):
+    """{rank: process id} of the processes that a torchrun has now."""
+    found = {}
+    for task in pathlib.Path(f"/proc/{launcher.pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            with contextlib.suppress(OSError):
+                variables = pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+                found |= {int(v[5:]): int(child) for v in variables if v.startswith(b"RANK=")}
+    return found
+
+
+def weights(folder):
+    return torch.load(twin.newest_checkpoint(folder))["model_state_dict"]
+
+
+class RanksTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def job(self, name="together", **settings):
+        """A job file in a folder of its own; a section or key that is None is left out."""
+        (self.folder / name).mkdir(exist_ok=True)
+        path = twin.job_file(self.folder / name, training={"use_ddp": True, "batch_size": 32})
+        job = json.loads(path.read_text())
+        for section, values in settings.items():
+            job[section] = {**job.get(section, {}), **values} if isinstance(values, dict) else values
+            if isinstance(values, dict):
+                job[section] = {key: value for key, value in job[section].items() if value is not None}
+        path.write_text(json.dumps(job))
+        return path
+
+    def command(self, job, *flags, **options):
+        telemetry = job.parent / "telemetry.jsonl"
+        return torchrun("--no-python", twin.WORKER, "--spec", job, "--checkpoint-dir", job.parent,
+                        "--telemetry", telemetry, "--threads", "1", *flags, **options)
+
+    def start(self, job, *flags, **options):
+        """torchrun, and the file that it writes to."""
+        log = job.parent / "log"
+        with open(log, "w") as output:
+            process = subprocess.Popen(self.command(job, *flags, **options), stdout=output,
+                                       stderr=subprocess.STDOUT)
+        self.addCleanup(self.end, process)
+        return process, log
+
+    def end(self, process):
+        for pid in ranks_of(process).values() if process.poll() is None else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
+
+    def train(self, job, *flags, environment=None, **options):
+        """Records of the steps, and what was printed."""
+        done = subprocess.run(self.command(job, *flags, **options), capture_output=True, text=True,
+                              env={**os.environ, **(environment or {})}, timeout=LONG)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return self.records(job), done.stdout
+
+    @staticmethod
+    def records(job):
+        return [json.loads(line) for line in (job.parent / "telemetry.jsonl").read_text().splitlines()]
+
+    def wait_for(self, log, text):
+        deadline = time.monotonic() + LONG
+        while text not in log.read_text():
+            self.assertLess(time.monotonic(), deadline, log.read_text())
+            time.sleep(0.02)
+
+    def compare(self, tolerance=TOLERANCE, environment=None, **settings):
+        """Two ranks beside one process with twice the batch."""
+        together, _ = self.train(self.job(**settings), environment=environment)
+        training = {**settings.pop("training", {}), "use_ddp": False, "batch_size": 64}
+        alone = self.job("alone", training=training, **settings)
+        records, _ = twin.run_worker(alone, alone.parent, environment=environment)
+        self.assertEqual(len(together), len(records))
+        worst = max(abs(a["loss"] - b["loss"]) / abs(b["loss"]) for a, b in zip(together, records))
+        self.assertLess(worst, tolerance)
+        return together, records
+
+    def test_two_ranks_are_one_process_with_twice_the_batch(self):
+        together, records = self.compare(training={"max_grad_norm": 0.1})
+        for ours, alone in zip(together, records):
+            self.assertAlmostEqual(ours["grad_norm"], alone["grad_norm"], delta=1e-4 * alone["grad_norm"])
+            self.assertEqual(ours["samples"], alone["samples"])
+
+    def test_so_do_micro_batches(self):
+        # A step of two ranks takes 32 examples of each of two batches of 64, as one process does.
+        self.compare(training={"gradient_accumulation_steps": 2})
+
+    def test_so_do_steps_in_bf16(self):
+        together, _ = self.compare(BF16_TOLERANCE, compiled_job.ALLOWED, precision={"mode": "MIXED_BF16"})
+        self.assertEqual(together[-1]["mode"], "MIXED_BF16")
+
+    def test_they_are_as_pytorchs_own(self):
+        out = self.folder / "losses.json"
+        done = subprocess.run(torchrun(pathlib.Path(__file__).with_name("ddp_loop.py"), out, 50, 32, 3),
+                              capture_output=True, text=True, timeout=LONG)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        together, _ = self.train(self.job())
+        losses = json.loads(out.read_text())
+        self.assertEqual(len(losses), len(together))
+        for ours, theirs in zip(together, losses):
+            self.assertAlmostEqual(ours["loss"], theirs, delta=TOLERANCE * theirs)
+
+    def test_one_writes_and_tells(self):
+        job = self.job()
+        _, output = self.train(job)
+        self.assertEqual(output.count("training complete"), 1)
+        self.assertEqual(output.count("\nranks: 2, each with batches of 32\n"), 1)
+        self.assertEqual(len(list(job.parent.glob("*.pt"))), 1)
+
+    def undisturbed(self, **settings):
+        job = self.job("undisturbed", **settings)
+        self.train(job)
+        return weights(job.parent)
+
+    def check_same(self, folder, wanted):
+        for name, tensor in weights(folder).items():
+            self.assertTrue(torch.equal(tensor, wanted[name]), name)
+
+    def test_a_killed_rank_is_started_again_and_no_step_is_lost(self):
+        settings = {"training": {"max_steps": 2000}, "checkpoint": {"every_steps": 100}}
+        wanted = self.undisturbed(**settings)
+        process, log = self.start(self.job(**settings), "--resume", "latest", restarts=1)
+        self.wait_for(log, "step-000000000200.pt")
+        os.kill(ranks_of(process)[1], signal.SIGKILL)
+        self.assertEqual(process.wait(LONG), 0, log.read_text())
+        self.assertRegex(log.read_text(), r"resumed from \S+ at step \d+00\n")
+        self.assertIn("rank 0 of 2 cannot add up gradients: another rank has ended or cannot be reached",
+                      log.read_text())
+        self.check_same(log.parent, wanted)
+
+    def test_all_stop_after_the_same_step_and_resume(self):
+        # Its model draws random numbers in each step.
+        settings = {"training": {"max_steps": 60, "batch_size": 4},
+                    "model": {"world_model": None, "radio_unet": {
+                        "part": "DIFFUSION", "base_channels": 8, "channel_multipliers": [1, 2]}},
+                    "dataset": {"trajectories": None, "synthetic": {"maps": {"maps": 64, "size": 16}}}}
+        wanted = self.undisturbed(**settings)
+        job = self.job(**settings)
+        process, log = self.start(job)
+        self.wait_for(log, "\nstep 1")
+        process.send_signal(signal.SIGTERM)
+        process.wait(LONG)
+        stopped = re.search(r"\nstopped at step (\d+) of 60\n", log.read_text())
+        self.assertTrue(stopped, log.read_text())
+        self.assertLess(int(stopped[1]), 60)
+        _, output = self.train(job, "--resume", "latest")
+        self.assertIn(f"at step {stopped[1]}\n", output)
+        self.check_same(job.parent, wanted)
+
+    def test_time_limit_and_held_out_loss_end_all(self):
+        _, output = self.train(self.job(training={"max_steps": 10**9, "time_limit_seconds": 1}))
+        self.assertIn("; ended early: ", output)
+        _, output = self.train(self.job("target", training={"max_steps": 10**6, "target_loss": 1.5},
+                                        evaluation={"every_steps": 20}))
+        self.assertIn("; ended early: the held-out loss reached", output)
+
+    def test_auto_measures_and_all_take_what_rank_0_found(self):
+        records, output = self.train(self.job(precision={"mode": "AUTO"}), environment=compiled_job.ALLOWED)
+        self.assertRegex(output, r"precision: (FP32|BF16|MIXED_BF16): measured over 12 steps")
+        self.assertEqual(len(records), 50)
+
+    def test_they_fall_back_together(self):
+        fp32 = self.job("fp32", training={"max_steps": 120})
+        wanted, _ = self.train(fp32)
+        job = self.job(training={"max_steps": 120}, checkpoint={"every_steps": 50},
+                       precision={"mode": "MIXED_BF16", "fallbacks": ["FP32"],
+                                  "baseline_file": str(fp32.parent / "telemetry.jsonl")},
+                       rehearsals=[{"kind": "SPIKE", "at_step": 60, "steps": 60}])
+        records, output = self.train(job, environment=compiled_job.ALLOWED)
+        self.assertRegex(output, r"precision changes from MIXED_BF16 to FP32 .*; continues from step 50\n")
+        self.assertEqual((records[-1]["step"], records[-1]["mode"]), (120, "FP32"))
+        self.assertAlmostEqual(records[-1]["loss"], wanted[-1]["loss"], delta=0.1 * wanted[-1]["loss"])
+
+    def test_what_cannot_be_is_said(self):
+        rank = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+
+        def refused(job, variables):
+            done = subprocess.run([twin.WORKER, "--spec", job, "--checkpoint-dir", job.parent],
+                                  capture_output=True, text=True, env={**os.environ, **variables}, timeout=LONG)
+            self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+            return done.stderr
+
+        self.assertIn("WORLD_SIZE is 2 and training.use_ddp is false: each rank would train the whole job",
+                      refused(self.job(training={"use_ddp": False}), rank))
+        self.assertIn("MASTER_PORT is \"x\"; accepted: 1 to 65535",
+                      refused(self.job(), {**rank, "MASTER_PORT": "x"}))
+        job = self.job(training={"batch_size": 10000})
+        done = subprocess.run(self.command(job), capture_output=True, text=True, timeout=LONG)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("training.batch_size is 10000; accepted for this dataset: 1 to 9000, the examples that it "
+                      "trains on, shared by 2 ranks", done.stderr)
+
+    def test_one_process_may_train_such_a_job(self):
+        job = self.job()
+        records, _ = twin.run_worker(job, job.parent)
+        self.assertEqual(len(records), 50)
+
+
+if __name__ == "__main__":
+    unittest.main()

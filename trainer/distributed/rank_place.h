@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "config/environment.h"
+
+namespace genesis {
+
+// Which of the processes ("ranks") that train one job together this one is, in the variables that
+// torchrun gives each of them (torch.distributed.run, "Environment Variables").
+struct RankPlace {
+  int rank = 0;         // RANK, 0 to size - 1.
+  int size = 1;         // WORLD_SIZE; 1: the process is alone.
+  int local_rank = 0;   // LOCAL_RANK, among those of this host.
+  int local_size = 1;   // LOCAL_WORLD_SIZE, how many those are.
+  std::string gpu;      // That is its own: number local_rank of CUDA_VISIBLE_DEVICES, or of all.
+  std::string address;  // MASTER_ADDR, the host where the store is.
+  uint16_t port = 0;    // MASTER_PORT
+  bool agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE: torchrun serves it, else rank 0 does.
+  // What tells the stores of one attempt from those of another: TORCHELASTIC_RUN_ID and
+  // TORCHELASTIC_RESTART_COUNT.
+  std::string attempt;
+};
+
+// INVALID_ARGUMENT names each variable that is missing or cannot be, with what is accepted.
+absl::StatusOr<RankPlace> ReadRankPlace(const Environment& environment);
+
+}  // namespace genesis
