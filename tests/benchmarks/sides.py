@@ -143,7 +143,8 @@ class WorkerRun:
 
     device = "cpu"
 
-    def __init__(self, folder, job, cores, *flags, threads=None, checkpoints=None, device="cpu"):
+    def __init__(self, folder, job, cores, *flags, threads=None, checkpoints=None, device="cpu", launcher=()):
+        """`launcher`: a command that starts the program, in place of this process."""
         self.device = device
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -151,7 +152,7 @@ class WorkerRun:
         telemetry = folder / "telemetry.jsonl"
         self.begin = time.perf_counter()
         process = subprocess.Popen(
-            [worker(), "--spec", folder / "job.yaml", "--checkpoint-dir",
+            [*launcher, worker(), "--spec", folder / "job.yaml", "--checkpoint-dir",
              checkpoints or folder / "checkpoints", "--telemetry", telemetry, "--threads",
              str(threads or len(cores)), "--device", device, *flags],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

@@ -208,6 +208,33 @@ class RanksTest(unittest.TestCase):
         self.assertEqual((records[-1]["step"], records[-1]["mode"]), (120, "FP32"))
         self.assertAlmostEqual(records[-1]["loss"], wanted[-1]["loss"], delta=0.1 * wanted[-1]["loss"])
 
+    def test_their_steps_may_be_compiled(self):
+        job = self.job(precision={"mode": "FP32"})
+        made = compiled_job.compile_job(job, self.folder / "compiled")
+        self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
+        compiled, output = self.train(job, "--compiled-dir", self.folder / "compiled")
+        self.assertRegex(output, r"\nstep: compiled \(package [0-9a-f]{12}\)\n")
+        eager = self.job("eager", precision={"mode": "FP32"})
+        self.assertLess(compiled_job.worst(compiled, self.train(eager)[0]), 1e-4)
+
+    def test_a_no_of_one_host_is_a_no_for_all(self):
+        job = self.job(precision={"mode": "MIXED_BF16"})
+        # Allowed for rank 0 alone, as where the host of the other was rolled back.
+        script = 'test "$RANK" = 0 && export ENABLE_FP16_TRAINING=true; exec "$@"'
+        command = self.command(job)
+        place = command.index(twin.WORKER)
+        done = subprocess.run([*command[:place], "bash", "-c", script, "worker", *command[place:]],
+                              capture_output=True, text=True, timeout=LONG)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"precision: FP32: .*ENABLE_FP16_TRAINING")
+        self.assertEqual({record["mode"] for record in self.records(job)}, {"FP32"})
+
+    def test_one_trace_is_written(self):
+        job = self.job(trace={"at_step": 5, "steps": 2})
+        self.train(job)
+        trace, = job.parent.glob("*trace*.json")
+        self.assertIn("average", trace.read_text())
+
     def test_what_cannot_be_is_said(self):
         rank = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
 

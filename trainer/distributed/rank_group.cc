@@ -20,8 +20,9 @@ namespace {
 static_assert(sizeof(c10d::ProcessGroupGloo) == 488);
 #endif
 
-// Longer than a rank may take between two exchanges: loading its data, compiling, evaluating.
-constexpr std::chrono::minutes kPatience{10};
+// As c10d's own for Gloo. Longer than a rank may take between two exchanges: loading its data,
+// evaluating.
+constexpr std::chrono::minutes kPatience{30};
 constexpr int64_t kWishes = 4;
 
 c10::intrusive_ptr<c10d::Store> ConnectStore(const RankPlace& place) {

@@ -27,7 +27,7 @@ struct RankWishes {
 // ProcessGroupGloo and its store; what is on a GPU travels through host memory.
 //
 // Every method is called by all ranks, in the same order. Owner: the run's caller. Threads: one.
-// Failure: RunFailure (FAILURE_CAUSE_WORKER_EXIT) when a rank ends, or is silent for ten minutes.
+// Failure: RunFailure (FAILURE_CAUSE_WORKER_EXIT) when a rank ends, or is silent for half an hour.
 class RankGroup {
  public:
   // Waits until all are there. Requires place.size > 1.

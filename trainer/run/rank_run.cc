@@ -1,29 +1,50 @@
 #include "trainer/run/rank_run.h"
 
 #include <string>
-#include <vector>
 
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "trainer/distributed/rank_group.h"
 #include "trainer/run/run_failure.h"
 
 namespace genesis {
+namespace {
 
-training::v1::Finished RunRank(const training::v1::StartJob& start, const RankPlace& place,
-                               const training::v1::DeviceInfo& device, RunControl& control,
-                               RunObserver& observer) {
+using training::v1::Finished;
+using training::v1::StartJob;
+
+bool IsFp32(const StartJob& start) {
+  return start.precision().mode() == training::v1::PRECISION_MODE_FP32;
+}
+
+// One job for all ranks: as rank 0 was given it, or a rank on a host that allows no reduced
+// precision, for any no wins. Where to resume from is what rank 0 sees: another may see a file
+// later.
+StartJob Common(RankGroup& ranks, const StartJob& own) {
+  StartJob common;
+  StartJob first;
+  for (const std::string& text : ranks.FromAll(own.SerializeAsString())) {
+    StartJob told;
+    told.ParseFromString(text);
+    if (!common.has_spec()) common = first = told;
+    if (IsFp32(told) && !IsFp32(common)) common = told;
+  }
+  *common.mutable_resume_from() = first.resume_from();
+  return common;
+}
+
+}  // namespace
+
+Finished RunRank(const StartJob& start, const RankPlace& place,
+                 const training::v1::DeviceInfo& device, RunControl& control,
+                 RunObserver& observer) {
   try {
     RankGroup ranks(place);
-    // Another rank may see a file later than the first.
-    const std::vector<std::string> paths = absl::StrSplit(
-        ranks.FromFirst(absl::StrJoin(start.resume_from(), "\n")), '\n', absl::SkipEmpty());
-    training::v1::StartJob same = start;
-    same.mutable_resume_from()->Assign(paths.begin(), paths.end());
-    return RunTraining(same, device, control, observer, &ranks);
+    StartJob job = Common(ranks, start);
+    // One file of it is enough.
+    if (!ranks.first()) job.mutable_spec()->clear_trace();
+    return RunTraining(job, device, control, observer, &ranks);
   } catch (const RunFailure& failure) {
-    training::v1::Finished finished;
-    finished.set_outcome(training::v1::Finished::OUTCOME_FAILED);
+    Finished finished;
+    finished.set_outcome(Finished::OUTCOME_FAILED);
     finished.mutable_failure()->set_cause(failure.cause);
     finished.mutable_failure()->set_message(failure.message);
     return finished;

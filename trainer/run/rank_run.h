@@ -7,8 +7,8 @@
 
 namespace genesis {
 
-// RunTraining of one of several ranks: waits for the others, and trains with them from the
-// checkpoints that rank 0 was given. Requires place.size > 1. Never throws.
+// RunTraining of one of several ranks: waits for the others, and trains with them the job that rank
+// 0 was given, in FP32 where any host asks for it. Requires place.size > 1. Never throws.
 training::v1::Finished RunRank(const training::v1::StartJob& start, const RankPlace& place,
                                const training::v1::DeviceInfo& device, RunControl& control,
                                RunObserver& observer);

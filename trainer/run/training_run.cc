@@ -22,6 +22,7 @@
 #include "trainer/run/idle_threads.h"
 #include "trainer/run/precision_guard.h"
 #include "trainer/run/precision_report.h"
+#include "trainer/run/run_agreement.h"
 #include "trainer/run/run_checkpoints.h"
 #include "trainer/run/run_failure.h"
 #include "trainer/run/step_reporter.h"
@@ -60,6 +61,7 @@ class Run {
         control_(control),
         observer_(observer),
         ranks_(ranks),
+        agreement_(control, ranks),
         checkpoints_(start, observer, /*writes=*/ranks == nullptr || ranks->first()),
         trace_(start, device.cuda(), observer) {}
 
@@ -68,7 +70,8 @@ class Run {
     const std::optional<TrainingState> resumed = checkpoints_.Resume(
         [this](const TrainingState& state) { return trainee_->PutState(state, InitialMode()); });
     if (resumed) TakePosition(*resumed);
-    if (ranks_ != nullptr) BeginTogether();
+    agreement_.Begin(step_);
+    if (ranks_ != nullptr) trainee_->FollowFirstRank();
     ChoosePrecision(resumed ? &*resumed : nullptr);
     StartReports();
     const bool completed = MakeSteps();
@@ -85,14 +88,15 @@ class Run {
     Require(dataset.status(), training::v1::FAILURE_CAUSE_DATA);
     dataset_ = *std::move(dataset);
     const int64_t batch = start_.spec().training().batch_size();
-    const int64_t most = dataset_->training_size() / rank_count();
+    const int64_t most = dataset_->training_size() / agreement_.rank_count();
     if (batch > most) {
       throw RunFailure{
           training::v1::FAILURE_CAUSE_CONFIG,
-          absl::StrCat(
-              "training.batch_size is ", batch, "; accepted for this dataset: 1 to ", most,
-              ", the examples that it trains on",
-              ranks_ != nullptr ? absl::StrCat(", shared by ", rank_count(), " ranks") : "")};
+          absl::StrCat("training.batch_size is ", batch, "; accepted for this dataset: 1 to ", most,
+                       ", the examples that it trains on",
+                       ranks_ != nullptr
+                           ? absl::StrCat(", shared by ", agreement_.rank_count(), " ranks")
+                           : "")};
     }
     checkpoints_.Prepare();
     observer_.OnLog("data: " + dataset_->Describe());
@@ -105,21 +109,6 @@ class Run {
     }
     guard_.emplace(start_, *trainee_, observer_, ReadBaseline(start_));
     evaluator_.emplace(start_.spec(), *dataset_, *trainee_);
-  }
-
-  int64_t rank_count() const { return ranks_ != nullptr ? ranks_->size() : 1; }
-
-  // All ranks go on from the same step with the same weights, or none does.
-  void BeginTogether() {
-    const std::string first = ranks_->FromFirst(absl::StrCat(step_));
-    if (first != absl::StrCat(step_)) {
-      throw RunFailure{training::v1::FAILURE_CAUSE_CHECKPOINT,
-                       absl::StrCat("rank ", ranks_->rank(), " resumes at step ", step_,
-                                    " and rank 0 at step ", first,
-                                    "; all ranks need the same checkpoints, in a folder that all "
-                                    "their hosts see")};
-    }
-    trainee_->FollowFirstRank();
   }
 
   // What to put a state into before it is known what runs.
@@ -199,7 +188,7 @@ class Run {
     const training::v1::TrainingSpec& training = start_.spec().training();
     StepReporter::Options options;
     options.samples_per_step =
-        rank_count() * training.batch_size() * training.gradient_accumulation_steps();
+        agreement_.rank_count() * training.batch_size() * training.gradient_accumulation_steps();
     if (trainee_->device().is_cuda()) {
       options.device_memory = [device = trainee_->device()] { return ReadDeviceMemory(device); };
     }
@@ -221,8 +210,8 @@ class Run {
     bool first = true;
     while (true) {
       // A stop is asked for after its checkpoint, so it is looked for before it.
-      const bool stop = StopAsked();
-      if (TakeCheckpointAsked()) SaveOnRequest();
+      const bool stop = agreement_.stop();
+      if (agreement_.TakeCheckpoint()) SaveOnRequest();
       if (step_ >= trainee_->total_steps()) AbsorbAll();  // May take the run back.
       if (step_ >= trainee_->total_steps() || EndsEarly()) return true;
       if (stop) return false;
@@ -236,25 +225,8 @@ class Run {
       }
       // A stop decides by itself whether there is to be a checkpoint: the job may be another's now.
       const bool due = checkpoint_every > 0 && step_ % checkpoint_every == 0;
-      if (due && !StopAsked()) Save();
+      if (due && !agreement_.stop()) Save();
     }
-  }
-
-  // Ranks go by what they heard of each other with the last step, so that all stop after the same.
-  bool StopAsked() const {
-    return ranks_ != nullptr ? ranks_->heard().stop : control_.stop_requested();
-  }
-
-  bool TakeCheckpointAsked() {
-    if (ranks_ == nullptr) return control_.TakeCheckpointRequest();
-    return ranks_->heard().checkpoint && step_ != checkpoints_.saved_step();
-  }
-
-  void TellRanks() {
-    ranks_->Wish({.stop = control_.stop_requested(),
-                  .checkpoint = control_.TakeCheckpointRequest(),
-                  .time_is_up = TimeIsUp(),
-                  .seconds = step_seconds_});
   }
 
   bool TimeIsUp() const {
@@ -262,13 +234,10 @@ class Run {
     return limit > 0 && reporter_->seconds() >= limit;
   }
 
-  // Of the newest step but one, which all ranks judge alike.
-  double StepSeconds() const { return ranks_ != nullptr ? ranks_->heard().seconds : step_seconds_; }
-
   void MakeStep(bool first) {
     const auto begin = std::chrono::steady_clock::now();
     if (idle_threads_) idle_threads_->Adapt(begin);
-    if (ranks_ != nullptr) TellRanks();
+    agreement_.Tell(TimeIsUp(), step_seconds_);
     trace_.Begin(++step_);
     trainee_->step().Run(step_);
     trace_.End(step_);
@@ -283,7 +252,7 @@ class Run {
     if (first && ranks_ == nullptr) {
       Absorb(Seconds(begin));
     } else if (trainee_->step().unread() == 2) {
-      Absorb(StepSeconds());
+      Absorb(agreement_.StepSeconds(step_seconds_));
     }
     step_seconds_ = Seconds(begin);
   }
@@ -313,7 +282,7 @@ class Run {
 
   // Sync: waits for the newest step.
   void AbsorbAll() {
-    while (trainee_->step().unread() > 0) Absorb(StepSeconds());
+    while (trainee_->step().unread() > 0) Absorb(agreement_.StepSeconds(step_seconds_));
     if (pending_) ChangePrecision();
     reporter_->Flush();
   }
@@ -331,7 +300,7 @@ class Run {
 
   void ChangePrecision() {
     // Steps under way were made before anybody knew; they count, and are not judged.
-    while (trainee_->step().unread() > 0) Absorb(StepSeconds());
+    while (trainee_->step().unread() > 0) Absorb(agreement_.StepSeconds(step_seconds_));
     reporter_->Flush();
     const PrecisionDecision decision = *std::exchange(pending_, std::nullopt);
     RunPosition position;
@@ -405,7 +374,7 @@ class Run {
   // The end.
 
   bool EndsEarly() {
-    if (ranks_ != nullptr ? ranks_->heard().time_is_up : TimeIsUp()) {
+    if (agreement_.TimeIsUp(TimeIsUp())) {
       early_end_ =
           absl::StrFormat("%.1f s of training; training.time_limit_seconds is %g",
                           reporter_->seconds(), start_.spec().training().time_limit_seconds());
@@ -468,6 +437,7 @@ class Run {
   RunControl& control_;
   RunObserver& observer_;
   RankGroup* const ranks_;  // Null where this process trains alone.
+  RunAgreement agreement_;
   RunCheckpoints checkpoints_;
   StepTrace trace_;
   std::unique_ptr<Dataset> dataset_;

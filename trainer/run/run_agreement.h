@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+
+#include "trainer/distributed/rank_group.h"
+#include "trainer/run/training_run.h"
+
+namespace genesis {
+
+// What a run goes by at a step's end: the wishes of whoever started it, and the clock. Alone a
+// process goes by its own; several ranks by what all of them wished with the last step and by its
+// mean time, so that they stop after the same step and judge it alike.
+//
+// Owner: the run. Threads: one. Failure: RunFailure where the ranks cannot go on together.
+class RunAgreement {
+ public:
+  // `ranks` is null where the process trains alone.
+  RunAgreement(RunControl& control, RankGroup* ranks) : control_(control), ranks_(ranks) {}
+
+  int64_t rank_count() const { return ranks_ != nullptr ? ranks_->size() : 1; }
+
+  // Fails unless every rank goes on from the same step.
+  void Begin(int64_t step) const;
+  // Before each step. `seconds` is the time of the one before.
+  void Tell(bool time_is_up, double seconds);
+
+  bool stop() const { return ranks_ != nullptr ? ranks_->heard().stop : control_.stop_requested(); }
+  // True once for each wish.
+  bool TakeCheckpoint();
+  bool TimeIsUp(bool own) const { return ranks_ != nullptr ? ranks_->heard().time_is_up : own; }
+  double StepSeconds(double own) const { return ranks_ != nullptr ? ranks_->heard().seconds : own; }
+
+ private:
+  RunControl& control_;
+  RankGroup* const ranks_;
+  bool heard_checkpoint_ = false;  // And not yet taken.
+};
+
+}  // namespace genesis
