@@ -9,7 +9,6 @@ import json
 import os
 import pathlib
 import re
-import sys
 import tempfile
 
 import charts
@@ -92,12 +91,7 @@ class Comparison:
 def compare(name, mode, options, steadiness):
     row = {"name": f"{name}, {mode}", "workload": name, "mode": mode}
     with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
-        one = Comparison(name, mode, folder, steadiness)
-        try:
-            one.run(options.rounds, options.seconds)
-        except sides.Refused as refusal:
-            return {**row, "refused": str(refusal)}
-        return {**row, **one.figures()}
+        return sides.compared(row, Comparison(name, mode, folder, steadiness), options.rounds, options.seconds)
 
 
 def table(rows):
@@ -132,5 +126,4 @@ def run(words):
     found.chart(charts.bars("Time of an eager step over that of a compiled one", [
         ("", [(row["name"], row["compiled_is_faster_by"]) for row in compared])], "x", line=1))
     found.write(options.out)
-    if found.refused():
-        sys.exit(f"{len(found.refused())} comparisons were refused; the report says why")
+    found.exit_if_refused()

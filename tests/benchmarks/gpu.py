@@ -195,7 +195,6 @@ def run(words):
         finally:  # Also what was measured before it was stopped.
             gpu_tables.finish(found, judged=options.device == "cuda")
             found.write(options.out)
-    if found.refused():
-        sys.exit(f"{len(found.refused())} comparisons were refused; the report says why")
+    found.exit_if_refused()
     if all("not_run" in row for row in found.rows):
         sys.exit("nothing was measured; the report says why")

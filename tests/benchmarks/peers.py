@@ -11,7 +11,6 @@ import json
 import os
 import re
 import statistics
-import sys
 import tempfile
 
 import charts
@@ -292,5 +291,4 @@ def run(words):
         plot(found, mode)
     found.text("All", table(found.rows))
     found.write(options.out)
-    if found.refused():
-        sys.exit(f"{len(found.refused())} comparisons were refused; the report says why")
+    found.exit_if_refused()

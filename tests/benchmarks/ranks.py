@@ -82,13 +82,8 @@ class Comparison:
 
 
 def compare(name, mode, folder, options, steadiness):
-    one = Comparison(name, mode, folder, steadiness)
     row = {"name": f"{name}, {mode}", "workload": name, "mode": mode}
-    try:
-        one.run(options.rounds, options.seconds)
-    except sides.Refused as refusal:
-        return {**row, "refused": str(refusal)}
-    return {**row, **one.figures()}
+    return sides.compared(row, Comparison(name, mode, folder, steadiness), options.rounds, options.seconds)
 
 
 def table(rows):
@@ -133,5 +128,4 @@ def run(words):
                           ("ours_is_faster_by", "Time of DistributedDataParallel over ours")):
         found.chart(charts.bars(title, [("", [(row["name"], row[figure]) for row in compared])], "x", line=1))
     found.write(options.out)
-    if found.refused():
-        raise SystemExit(f"{len(found.refused())} comparisons were refused; the report says why")
+    found.exit_if_refused()

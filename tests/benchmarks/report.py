@@ -5,6 +5,7 @@ import csv
 import html
 import json
 import pathlib
+import sys
 import time
 
 STYLE = """body { font: 14px/1.4 sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; }
@@ -64,6 +65,11 @@ class Report:
 
     def refused(self):
         return [row for row in self.rows if "refused" in row]
+
+    def exit_if_refused(self):
+        """After write: what may not be compared is a failure."""
+        if self.refused():
+            sys.exit(f"{len(self.refused())} comparisons were refused; the report says why")
 
     def chart(self, svg):
         self.charts.append(svg)

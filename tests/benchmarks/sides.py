@@ -16,6 +16,15 @@ class Refused(Exception):
     """What was measured may not be compared."""
 
 
+def compared(row, comparison, *arguments):
+    """The row with the figures of the comparison once it has run, or with why they may not be compared."""
+    try:
+        comparison.run(*arguments)
+    except Refused as refusal:
+        return {**row, "refused": str(refusal)}
+    return {**row, **comparison.figures()}
+
+
 def on_cores(cores):
     """For subprocess: the child and its threads run on these cores only."""
     return lambda: os.sched_setaffinity(0, cores)
