@@ -43,11 +43,7 @@ Finished RunRank(const StartJob& start, const RankPlace& place,
     if (!ranks.first()) job.mutable_spec()->clear_trace();
     return RunTraining(job, device, control, observer, &ranks);
   } catch (const RunFailure& failure) {
-    Finished finished;
-    finished.set_outcome(Finished::OUTCOME_FAILED);
-    finished.mutable_failure()->set_cause(failure.cause);
-    finished.mutable_failure()->set_message(failure.message);
-    return finished;
+    return FailedRun(failure);
   }
 }
 

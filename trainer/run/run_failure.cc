@@ -14,6 +14,14 @@ void Require(const absl::Status& status, training::v1::FailureCause cause) {
   if (!status.ok()) throw RunFailure{cause, std::string(status.message())};
 }
 
+training::v1::Finished FailedRun(const RunFailure& failure) {
+  training::v1::Finished finished;
+  finished.set_outcome(training::v1::Finished::OUTCOME_FAILED);
+  finished.mutable_failure()->set_cause(failure.cause);
+  finished.mutable_failure()->set_message(failure.message);
+  return finished;
+}
+
 RunFailure ExplainException(const std::exception& error) {
   const auto* const torch_error = dynamic_cast<const c10::Error*>(&error);
   const std::string what =

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "genesis/training/v1/job.pb.h"
+#include "genesis/training/v1/worker_service.pb.h"
 
 namespace genesis {
 
@@ -17,6 +17,9 @@ struct RunFailure {
 
 // Throws RunFailure unless `status` is OK.
 void Require(const absl::Status& status, training::v1::FailureCause cause);
+
+// How a run ends by it, without its progress.
+training::v1::Finished FailedRun(const RunFailure& failure);
 
 // What an exception of LibTorch or of the standard library means for the job.
 RunFailure ExplainException(const std::exception& error);

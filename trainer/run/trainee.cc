@@ -173,9 +173,8 @@ Investigation Trainee::InvestigateLast(int64_t step, double loss_scale) {
 
 void Trainee::FollowFirstRank() {
   step_->AwaitCopy();
-  std::vector<at::Tensor> tensors = weights_->masters();
-  for (const auto& [name, buffer] : model_->buffers()) tensors.push_back(buffer);
-  ranks_->CopyFromFirst(tensors);
+  ranks_->CopyFromFirst(weights_->masters());
+  ranks_->CopyFromFirst(Tensors(model_->buffers()));
   const torch::NoGradGuard no_grad;
   weights_->Publish();
 }

@@ -463,10 +463,7 @@ class Run {
 
 Finished Fail(const RunFailure& failure, const Progress& progress, RunObserver& observer) {
   observer.OnLog(absl::StrCat("training failed: ", failure.message));
-  Finished finished;
-  finished.set_outcome(Finished::OUTCOME_FAILED);
-  finished.mutable_failure()->set_cause(failure.cause);
-  finished.mutable_failure()->set_message(failure.message);
+  Finished finished = FailedRun(failure);
   *finished.mutable_progress() = progress;
   return finished;
 }
