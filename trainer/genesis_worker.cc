@@ -14,11 +14,11 @@
 #include "config/processors.h"
 #include "config/version.h"
 #include "trainer/distributed/rank_place.h"
+#include "trainer/kernels/own_kernels.h"
 #include "trainer/run/checkpoint_tools.h"
 #include "trainer/run/daemon_link.h"
 #include "trainer/run/device.h"
 #include "trainer/run/local_run.h"
-#include "trainer/run/matrix_products.h"
 #include "trainer/run/start_settings.h"
 #include "trainer/run/termination.h"
 
@@ -202,7 +202,7 @@ int main(int argc, char** argv) {
     flags.local.spec = flags.describe_step;
     return genesis::RunDescribeStep(flags.local, device);
   }
-  if (genesis::OneDnnMultipliesFaster()) genesis::MultiplyByOneDnn();
+  genesis::UseOwnKernels();
   // The ranks of a host share its processors.
   const int share = std::max(1, genesis::UsableProcessors() / place->local_size);
   genesis::WarmUp(device, flags.threads > 0 ? flags.threads : share);

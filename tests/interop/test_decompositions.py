@@ -80,6 +80,20 @@ class DecompositionsTest(unittest.TestCase):
             torch.testing.assert_close(got, torch.ops.aten.silu_backward(torch.ones_like(x), x),
                                        rtol=tolerance, atol=tolerance)
 
+    def test_gelu_by_tanh_and_its_gradient(self):
+        for type, tolerance in ((torch.float32, 3e-6), (torch.bfloat16, 1e-2), (torch.float64, 1e-14)):
+            x = torch.linspace(-200, 200, 4001).to(type)
+            value = decompositions.gelu(x, approximate="tanh")
+            gradient = decompositions.gelu_backward(torch.ones_like(x), x, approximate="tanh")
+            for got, torchs in ((value, torch.ops.aten.gelu(x, approximate="tanh")),
+                                (gradient, torch.ops.aten.gelu_backward(torch.ones_like(x), x, approximate="tanh"))):
+                self.assertEqual(got.dtype, type)
+                torch.testing.assert_close(got, torchs, rtol=tolerance, atol=tolerance)
+
+    def test_gelu_by_the_error_function_is_left_to_inductor(self):
+        graph = package.trace(lambda x: [torch.nn.functional.gelu(x)], [torch.randn(5)])
+        self.assertIn(torch.ops.aten.gelu.default, targets(graph))
+
 
 if __name__ == "__main__":
     unittest.main()

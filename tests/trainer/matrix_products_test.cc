@@ -1,4 +1,4 @@
-#include "trainer/run/matrix_products.h"
+#include "trainer/kernels/own_kernels.h"
 
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
 #include <torch/csrc/inductor/aoti_torch/utils.h>
@@ -15,7 +15,7 @@ namespace {
 class MatrixProductsTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    MultiplyByOneDnn();
+    UseOwnKernels();
     torch::manual_seed(1);
   }
 };

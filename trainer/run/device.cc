@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "config/precision.h"
+#include "trainer/kernels/matrix_products.h"
 #include "trainer/precision/autocast_guard.h"
-#include "trainer/run/matrix_products.h"
 
 namespace genesis {
 namespace {

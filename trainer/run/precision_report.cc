@@ -8,8 +8,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "config/precision.h"
+#include "trainer/kernels/own_kernels.h"
 #include "trainer/models/alignment.h"
-#include "trainer/run/matrix_products.h"
 #include "trainer/run/operator_watch.h"
 
 namespace genesis {

@@ -6,7 +6,10 @@ LibTorch's kernel makes them (aten/src/ATen/native/cpu/group_norm_kernel.cpp), a
 ones tell groups from channels: inductor writes down what goes into a product and what comes out, so that
 the loops over a map load one number per channel.
 
-The gradient of SiLU: inductor writes down a sigmoid that is used twice; another spelling it computes anew."""
+The gradient of SiLU: inductor writes down a sigmoid that is used twice; another spelling it computes anew.
+
+GELU by tanh, and its gradient: inductor calls a tanh for each element, several times as slow as the power of
+two that says the same, x (1 + tanh(u / 2)) / 2 = x / (1 + e^-u)."""
 
 import math
 
@@ -76,14 +79,41 @@ def group_norm_backward(gradient, maps, mean, rstd, weight, count, channels, pix
     return to_maps, to_weight, to_bias
 
 
+def sigmoid_of(x):
+    return 1 / (1 + torch.exp2(x * -math.log2(math.e)))
+
+
 def silu_backward(gradient, values):
     x = precise(values)
-    sigmoid = 1 / (1 + torch.exp2(x * -math.log2(math.e)))
+    sigmoid = sigmoid_of(x)
     return (precise(gradient) * sigmoid * (1 + x * (1 - sigmoid))).to(values.dtype)
+
+
+GELU_LINEAR = 2 * math.sqrt(2 / math.pi)
+GELU_CUBIC = GELU_LINEAR * 0.044715
+
+
+def gelu(values, approximate="none"):
+    if approximate != "tanh":
+        return NotImplemented
+    x = precise(values)
+    return (x * sigmoid_of(x * (GELU_LINEAR + GELU_CUBIC * (x * x)))).to(values.dtype)
+
+
+def gelu_backward(gradient, values, approximate="none"):
+    if approximate != "tanh":
+        return NotImplemented
+    x = precise(values)
+    square = x * x
+    sigmoid = sigmoid_of(x * (GELU_LINEAR + GELU_CUBIC * square))
+    slope = sigmoid * (1 + x * (1 - sigmoid) * (GELU_LINEAR + 3 * GELU_CUBIC * square))
+    return (precise(gradient) * slope).to(values.dtype)
 
 
 TABLE = {
     aten.native_group_norm.default: group_norm,
     aten.native_group_norm_backward.default: group_norm_backward,
     aten.silu_backward.default: silu_backward,
+    aten.gelu.default: gelu,
+    aten.gelu_backward.default: gelu_backward,
 }

@@ -1,21 +1,17 @@
-#include "trainer/run/matrix_products.h"
+#include "trainer/kernels/matrix_products.h"
 
 #include <ATen/ATen.h>
 #include <ATen/ops/addmm_cpu_dispatch.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
 #include <torch/csrc/inductor/aoti_torch/utils.h>
-#include <torch/library.h>
 
-#include "trainer/run/attention_gradient.h"
-#include "trainer/run/mkldnn_matmul.h"
+#include "trainer/kernels/mkldnn_matmul.h"
 
 namespace genesis {
 namespace {
 
 constexpr int64_t kFewestMultiplications = kLeastOneDnnSide * kLeastOneDnnSide * kLeastOneDnnSide;
-
-bool multiplies_by_onednn = false;
 
 bool Suits(const at::Tensor& left, const at::Tensor& right) {
   const auto is_matrix = [](const at::Tensor& tensor) {
@@ -32,6 +28,20 @@ bool Takes(const at::Tensor& out, const at::Tensor& left, const at::Tensor& righ
          out.size(0) == left.size(0) && out.size(1) == right.size(1);
 }
 
+bool SuitsSum(const at::Tensor& addend, const at::Tensor& left, const at::Tensor& right,
+              const at::Scalar& beta, const at::Scalar& alpha) {
+  return Suits(left, right) && addend.scalar_type() == at::kFloat && beta.equal(1) &&
+         alpha.equal(1);
+}
+
+void AddProduct(const at::Tensor& addend, const at::Tensor& left, const at::Tensor& right,
+                at::Tensor& out) {
+  out.copy_(addend.expand_as(out));
+  at::native::mkldnn_matmul(left, right, out, /*beta=*/1, /*alpha=*/1);
+}
+
+}  // namespace
+
 at::Tensor& MultiplyTo(const at::Tensor& left, const at::Tensor& right, at::Tensor& out) {
   if (!Suits(left, right) || !Takes(out, left, right)) return at::cpu::mm_out(out, left, right);
   at::native::mkldnn_matmul(left, right, out, /*beta=*/0, /*alpha=*/1);
@@ -43,18 +53,6 @@ at::Tensor Multiply(const at::Tensor& left, const at::Tensor& right) {
   at::Tensor out = at::empty({left.size(0), right.size(1)}, left.options());
   at::native::mkldnn_matmul(left, right, out, /*beta=*/0, /*alpha=*/1);
   return out;
-}
-
-bool SuitsSum(const at::Tensor& addend, const at::Tensor& left, const at::Tensor& right,
-              const at::Scalar& beta, const at::Scalar& alpha) {
-  return Suits(left, right) && addend.scalar_type() == at::kFloat && beta.equal(1) &&
-         alpha.equal(1);
-}
-
-void AddProduct(const at::Tensor& addend, const at::Tensor& left, const at::Tensor& right,
-                at::Tensor& out) {
-  out.copy_(addend.expand_as(out));
-  at::native::mkldnn_matmul(left, right, out, /*beta=*/1, /*alpha=*/1);
 }
 
 at::Tensor& MultiplyAndAddTo(const at::Tensor& addend, const at::Tensor& left,
@@ -76,51 +74,6 @@ at::Tensor MultiplyAndAdd(const at::Tensor& addend, const at::Tensor& left, cons
   AddProduct(addend, left, right, out);
   return out;
 }
-
-// LibTorch warns of a kernel that takes the place of another, which is the purpose here.
-class Silence : public c10::WarningHandler {
-  void process(const c10::Warning& /*warning*/) override {}
-};
-
-// What oneDNN asks of a processor before it uses AVX-512, and LibTorch before it asks oneDNN.
-bool HasAvx512() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-#else
-  return false;
-#endif
-}
-
-bool IsIntels() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  return __builtin_cpu_is("intel");
-#else
-  return false;
-#endif
-}
-
-}  // namespace
-
-bool OneDnnMultipliesFaster() { return HasAvx512() && !IsIntels(); }
-
-void MultiplyByOneDnn() {
-  if (!HasAvx512()) return;
-  Silence silence;
-  const c10::WarningUtils::WarningHandlerGuard guard(&silence);
-  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__,
-                                __LINE__);
-  library.impl("mm", &Multiply);
-  library.impl("mm.out", &MultiplyTo);
-  library.impl("addmm", &MultiplyAndAdd);
-  library.impl("addmm.out", &MultiplyAndAddTo);
-  library.impl("_scaled_dot_product_flash_attention_for_cpu_backward", &AttentionGradient);
-  multiplies_by_onednn = true;
-}
-
-bool MultipliesByOneDnn() { return multiplies_by_onednn; }
 
 }  // namespace genesis
 

@@ -1,6 +1,7 @@
-#include "trainer/run/attention_gradient.h"
+#include "trainer/kernels/attention.h"
 
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward_cpu_dispatch.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_cpu_dispatch.h>
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
 #include <torch/csrc/inductor/aoti_torch/utils.h>
 #include <torch/torch.h>
@@ -14,18 +15,20 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "trainer/run/matrix_products.h"
+#include "trainer/kernels/own_kernels.h"
 
 namespace genesis {
 namespace {
 
-class AttentionGradientTest : public testing::Test {
+class AttentionTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    MultiplyByOneDnn();
+    UseOwnKernels();
     torch::manual_seed(1);
   }
 };
+
+using AttentionGradientTest = AttentionTest;
 
 struct Shape {
   int64_t examples, heads, queries, keys, width;
@@ -89,6 +92,81 @@ const std::vector<Shape> kShapes = {
     {1, 1, 8, 8, 16},      // Left to LibTorch.
     {1, 1, 800, 800, 64},  // And this, for its length.
 };
+
+// What autograd's formula gives for the forward pass.
+std::pair<at::Tensor, at::Tensor> ExactForward(const Pass& pass, bool causal) {
+  at::Tensor scores =
+      at::matmul(pass.query.to(at::kDouble), pass.key.to(at::kDouble).transpose(2, 3)) /
+      std::sqrt(static_cast<double>(pass.query.size(3)));
+  if (causal) {
+    scores = scores.masked_fill(at::ones_like(scores).triu(1).to(at::kBool),
+                                -std::numeric_limits<double>::infinity());
+  }
+  return {at::matmul(at::softmax(scores, 3), pass.value.to(at::kDouble)), at::logsumexp(scores, 3)};
+}
+
+TEST_F(AttentionTest, IsThatOfDoublePrecision) {
+  for (const Shape& shape : kShapes) {
+    for (const bool causal : {false, true}) {
+      if (causal && shape.queries != shape.keys) continue;
+      for (const auto& [type, most] : {std::pair{at::kFloat, 1e-6}, {at::kBFloat16, 5e-3}}) {
+        SCOPED_TRACE(testing::Message() << shape.queries << " x " << shape.keys
+                                        << (causal ? " causal " : " ") << c10::toString(type));
+        const Pass pass = Forward(shape, type, causal);
+        const auto [out, logsumexp] = ExactForward(pass, causal);
+        EXPECT_EQ(pass.out.scalar_type(), type);
+        EXPECT_EQ(pass.logsumexp.scalar_type(), at::kFloat);
+        EXPECT_LE(RelativeError(pass.out, out), most);
+        EXPECT_LE(RelativeError(pass.logsumexp, logsumexp), 3e-6);
+      }
+    }
+  }
+}
+
+TEST_F(AttentionTest, LiesInMemoryAsThatOfLibTorch) {
+  const Pass pass = Forward(kShapes[0], at::kBFloat16, true);
+  const auto [out, logsumexp] = at::cpu::_scaled_dot_product_flash_attention_for_cpu(
+      pass.query, pass.key, pass.value, 0, true);
+  EXPECT_EQ(pass.out.strides(), out.strides());
+  EXPECT_EQ(pass.logsumexp.strides(), logsumexp.strides());
+}
+
+TEST_F(AttentionTest, KeepsWhatIsNotFiniteInItsOwnQueries) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    Pass pass = Forward(kShapes[0], type, true);
+    pass.query = pass.query.clone();
+    pass.key = pass.key.clone();
+    pass.query[1][2][5][7] = NAN;
+    pass.key[3][0][100][7] = NAN;  // Seen by 28 queries.
+    const at::Tensor finite = at::scaled_dot_product_attention(pass.query, pass.key, pass.value, {},
+                                                               0, /*is_causal=*/true)
+                                  .isfinite()
+                                  .all(3);
+    EXPECT_FALSE(finite[1][2][5].item<bool>());
+    EXPECT_EQ(finite.logical_not().sum().item<int64_t>(), 1 + 28);
+  }
+}
+
+TEST_F(AttentionTest, OfScoresTooLargeForAnExponentialIsFinite) {
+  Pass pass = Forward(kShapes[0], at::kFloat, false);
+  const at::Tensor out =
+      at::scaled_dot_product_attention(pass.query * 1000, pass.key, pass.value, {}, 0, false);
+  EXPECT_TRUE(out.isfinite().all().item<bool>());
+}
+
+TEST_F(AttentionTest, OfCompiledStepsIsTheSame) {
+  Pass pass = Forward(kShapes[0], at::kBFloat16, true);
+  const auto handle = torch::aot_inductor::tensor_pointer_to_tensor_handle;
+  std::array<AtenTensorHandle, 2> made = {};
+  ASSERT_EQ(aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
+                handle(&pass.query), handle(&pass.key), handle(&pass.value), 0, 1, nullptr, nullptr,
+                &made[0], &made[1]),
+            AOTI_TORCH_SUCCESS);
+  EXPECT_TRUE(at::equal(*torch::aot_inductor::tensor_handle_to_tensor_pointer(made[0]), pass.out));
+  EXPECT_TRUE(
+      at::equal(*torch::aot_inductor::tensor_handle_to_tensor_pointer(made[1]), pass.logsumexp));
+  for (AtenTensorHandle tensor : made) aoti_torch_delete_tensor_object(tensor);
+}
 
 TEST_F(AttentionGradientTest, IsThatOfDoublePrecision) {
   for (const Shape& shape : kShapes) {
