@@ -58,6 +58,31 @@ TEST_P(OptimizerKindTest, TakesALearningRateThatOnlyTheDeviceKnows) {
   EXPECT_TRUE(torch::equal(a, b));
 }
 
+// Their memory is walked from end to end, so all four of a parameter have to lie in one order.
+TEST_P(OptimizerKindTest, TakesParametersAndGradientsOfAnyMemoryOrder) {
+  const auto train = [&](at::MemoryFormat of_weight, at::MemoryFormat of_gradient) {
+    torch::manual_seed(4);
+    torch::Tensor weight = torch::randn({4, 3, 2, 2}).contiguous(of_weight);
+    Optimizer optimizer({weight}, Spec(GetParam()));
+    for (int step = 0; step < 3; ++step) {
+      optimizer.Step({torch::randn({4, 3, 2, 2}).contiguous(of_gradient)}, 0.1, kOne, kZero);
+    }
+    EXPECT_TRUE(weight.is_contiguous(of_weight));
+    const OptimizerState state = optimizer.state();
+    for (const auto& [name, tensor] : state.parameters[0]) {
+      if (name == "step") continue;
+      EXPECT_EQ(tensor.sizes(), weight.sizes()) << name;
+    }
+    return weight;
+  };
+  constexpr auto kRows = at::MemoryFormat::Contiguous;
+  constexpr auto kChannelsLast = at::MemoryFormat::ChannelsLast;
+  const torch::Tensor expected = train(kRows, kRows);
+  EXPECT_TRUE(torch::equal(train(kChannelsLast, kChannelsLast), expected));
+  EXPECT_TRUE(torch::equal(train(kRows, kChannelsLast), expected));
+  EXPECT_TRUE(torch::equal(train(kChannelsLast, kRows), expected));
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerKindTest,
                          testing::Values(training::v1::OPTIMIZER_KIND_ADAMW,
                                          training::v1::OPTIMIZER_KIND_ADAM,

@@ -194,6 +194,21 @@ TEST_F(ScriptedModelTest, TrainsInFloat32WhateverTheFileHolds) {
   EXPECT_TRUE(std::isfinite(Value(model->Loss(Numbers().Rows(0, 8), std::nullopt))));
 }
 
+// The optimizer walks over a parameter's memory from end to end.
+TEST_F(ScriptedModelTest, GivesAPartOfALargerTensorMemoryOfItsOwn) {
+  torch::jit::Module module("Net");
+  module.register_attribute("training", c10::BoolType::get(), true);
+  const torch::Tensor wide = Weight(4, 16);
+  module.register_parameter("w1", wide.narrow(1, 0, 8).detach().requires_grad_(), false);
+  module.register_parameter("w2", Weight(3, 8).t().detach().requires_grad_(), false);
+  module.define(kNet);
+  const auto model = Build(Job(module, kMse), Numbers());
+  for (const auto& [name, parameter] : model->parameters()) {
+    EXPECT_TRUE(parameter.is_non_overlapping_and_dense()) << name;
+  }
+  EXPECT_TRUE(torch::equal(model->parameters()[0].second, wide.narrow(1, 0, 8)));
+}
+
 TEST_F(ScriptedModelTest, SaysWhatIsWrongWithTheFile) {
   const auto refusal = [this](const std::string& name) {
     return Refusal(JobFor(folder_.path() + "/" + name, kMse), Numbers());

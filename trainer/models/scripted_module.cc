@@ -50,6 +50,8 @@ absl::Status CheckKind(const std::string& path) {
 }
 
 // Reduced precision is the trainer's business: whatever the file holds, training begins in float32.
+// And a parameter that is a part of a larger tensor gets memory of its own, which an optimizer can
+// walk over.
 void UseFloat32(const torch::jit::Module& module) {
   const torch::NoGradGuard no_grad;
   const auto convert = [](torch::Tensor tensor) {
@@ -57,7 +59,10 @@ void UseFloat32(const torch::jit::Module& module) {
       tensor.set_data(tensor.to(torch::kFloat));
     }
   };
-  for (const torch::Tensor& parameter : module.parameters()) convert(parameter);
+  for (torch::Tensor parameter : module.parameters()) {
+    convert(parameter);
+    if (!parameter.is_non_overlapping_and_dense()) parameter.set_data(parameter.contiguous());
+  }
   for (const torch::Tensor& buffer : module.buffers()) convert(buffer);
 }
 

@@ -12,6 +12,20 @@ at::Tensor ZeroStep(const at::Tensor& master) {
   return at::zeros({}, master.options().dtype(at::kFloat));
 }
 
+// LibTorch's fused kernels walk over memory from end to end and look at no strides. So they get
+// views of the memory where a tensor's order is another, as that of convolutions in channels_last.
+at::Tensor Memory(const at::Tensor& dense) {
+  TORCH_CHECK(dense.is_non_overlapping_and_dense(), "a parameter of sizes ", dense.sizes(),
+              " and strides ", dense.strides(), " has memory that is not its own");
+  return dense.is_contiguous() ? dense : dense.as_strided({dense.numel()}, {1});
+}
+
+// That of the gradient, in the order of its parameter's.
+at::Tensor Memory(const at::Tensor& gradient, const at::Tensor& master) {
+  if (gradient.strides() == master.strides()) return Memory(gradient);
+  return Memory(at::empty_like(master).copy_(gradient));
+}
+
 }  // namespace
 
 Optimizer::Optimizer(std::vector<at::Tensor> masters, const training::v1::OptimizerSpec& spec)
@@ -35,12 +49,13 @@ Optimizer::Optimizer(std::vector<at::Tensor> masters, const training::v1::Optimi
 }
 
 void Optimizer::AddGroup(double weight_decay, std::vector<int64_t> numbers) {
+  const at::NoGradGuard no_grad;
   Group group;
   group.weight_decay = weight_decay;
   for (const int64_t number : numbers) {
     const at::Tensor& master = masters_[static_cast<size_t>(number)];
-    const auto zeros = [&master] { return at::zeros_like(master, at::MemoryFormat::Preserve); };
-    group.masters.push_back(master);
+    group.masters.push_back(Memory(master));
+    const auto zeros = [&] { return at::zeros_like(group.masters.back()); };
     if (!is_sgd()) {
       group.steps.push_back(ZeroStep(master));
       group.first.push_back(zeros());
@@ -60,7 +75,8 @@ void Optimizer::Step(const std::vector<at::Tensor>& gradients, const LearningRat
     std::vector<at::Tensor> own;
     own.reserve(group.numbers.size());
     for (const int64_t number : group.numbers) {
-      own.push_back(gradients[static_cast<size_t>(number)]);
+      const auto i = static_cast<size_t>(number);
+      own.push_back(Memory(gradients[i], masters_[i]));
     }
     if (is_sgd()) {
       StepSgd(group, own, learning_rate, grad_scale, found_inf);
@@ -112,12 +128,18 @@ OptimizerState Optimizer::state() const {
   for (const Group& group : groups_) {
     state.groups.push_back({.weight_decay = group.weight_decay, .parameters = group.numbers});
     for (size_t i = 0; i < group.numbers.size(); ++i) {
-      auto& entry = state.parameters[static_cast<size_t>(group.numbers[i])];
+      const auto number = static_cast<size_t>(group.numbers[i]);
+      const at::Tensor& master = masters_[number];
+      const auto shaped = [&](const at::Tensor& memory) {
+        return memory.as_strided(master.sizes(), master.strides());
+      };
+      auto& entry = state.parameters[number];
       if (!is_sgd()) {
-        entry = {
-            {"step", group.steps[i]}, {"exp_avg", group.first[i]}, {"exp_avg_sq", group.second[i]}};
+        entry = {{"step", group.steps[i]},
+                 {"exp_avg", shaped(group.first[i])},
+                 {"exp_avg_sq", shaped(group.second[i])}};
       } else if (has_momentum()) {
-        entry = {{"momentum_buffer", group.first[i]}};
+        entry = {{"momentum_buffer", shaped(group.first[i])}};
       }
     }
   }

@@ -21,10 +21,12 @@ class Optimizer {
   // A number, or a float32 tensor without dimensions on the device where only the device knows it.
   using LearningRate = std::variant<double, at::Tensor>;
 
-  // `masters` are float32 and updated in place. `spec` has every default filled in.
+  // `masters` are float32, dense in memory in any order, and updated in place. `spec` has every
+  // default filled in.
   Optimizer(std::vector<at::Tensor> masters, const training::v1::OptimizerSpec& spec);
 
-  // One update from one gradient per parameter, which are divided by `grad_scale` in place first.
+  // One update from one gradient per parameter, which are divided by `grad_scale` first: in place,
+  // unless a gradient lies in another order than its parameter.
   // `found_inf` is exactly 1 to skip the update, else 0. Both are float32, without dimensions.
   void Step(const std::vector<at::Tensor>& gradients, const LearningRate& learning_rate,
             const at::Tensor& grad_scale, const at::Tensor& found_inf);
@@ -40,7 +42,8 @@ class Optimizer {
   struct Group {
     double weight_decay = 0;
     std::vector<int64_t> numbers;
-    std::vector<at::Tensor> masters, steps, first, second;  // SGD: first is the momentum.
+    // All but steps are views of the memory in its order. SGD: first is the momentum.
+    std::vector<at::Tensor> masters, steps, first, second;
   };
 
   bool is_sgd() const { return settings_.kind == training::v1::OPTIMIZER_KIND_SGD; }
