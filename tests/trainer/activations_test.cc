@@ -129,8 +129,10 @@ TEST_P(ActivationsTest, AreTheSameForAnyNumberOfThreads) {
   const at::Tensor value = GetParam().value(input);
   const at::Tensor slope = GetParam().gradient(gradient, input);
   at::set_num_threads(3);
-  EXPECT_TRUE(at::equal(GetParam().value(input), value));
-  EXPECT_TRUE(at::equal(GetParam().gradient(gradient, input), slope));
+  // LibTorch's own computes the last elements of a thread in another way.
+  const double most = HasAvx512() ? 0 : 1e-5;
+  EXPECT_TRUE(at::allclose(GetParam().value(input), value, most, most));
+  EXPECT_TRUE(at::allclose(GetParam().gradient(gradient, input), slope, most, most));
   at::set_num_threads(threads);
 }
 

@@ -19,17 +19,6 @@ class Silence : public c10::WarningHandler {
   void process(const c10::Warning& /*warning*/) override {}
 };
 
-// What oneDNN asks of a processor before it uses AVX-512, and LibTorch before it asks oneDNN.
-bool HasAvx512() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-#else
-  return false;
-#endif
-}
-
 bool IsIntels() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
@@ -40,6 +29,16 @@ bool IsIntels() {
 }
 
 }  // namespace
+
+bool HasAvx512() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+#else
+  return false;
+#endif
+}
 
 bool OneDnnMultipliesFaster() { return HasAvx512() && !IsIntels(); }
 
