@@ -6,10 +6,10 @@
 namespace genesis {
 
 // aten::silu, aten::gelu and their gradients, for FP32 and BF16 (computed in FP32) of any dense
-// layout. LibTorch's take a tanh or an exponential of 1 unit in the last place for each element;
-// these take one exponential of 2 (x / (1 + e^-x) is SiLU, and GELU's tanh is such a quotient too),
-// which is four times as fast. GELU by the error function, out of tanh's reach, and all else stay
-// with LibTorch. Where they agree: torch.nn.functional.silu, and gelu with approximate="tanh".
+// layout, as torch.nn.functional.silu and gelu with approximate="tanh" define them. Each element
+// takes one exponential of 2 units in the last place, for GELU's tanh is a quotient of those too:
+// LibTorch takes a tanh of 1 unit, which is four times the work. GELU by the error function and all
+// other types stay with LibTorch.
 at::Tensor Silu(const at::Tensor& input);
 at::Tensor SiluGradient(const at::Tensor& gradient, const at::Tensor& input);
 at::Tensor Gelu(const at::Tensor& input, c10::string_view approximate);
