@@ -64,6 +64,15 @@ std::array<at::Tensor, 3> Gradients(const Pass& pass, bool causal,
   return {query, key, value};
 }
 
+at::Tensor Scores(const at::Tensor& query, const at::Tensor& key, bool causal,
+                  std::optional<double> scale = std::nullopt) {
+  const at::Tensor scores = at::matmul(query, key.transpose(2, 3)) *
+                            scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
+  if (!causal) return scores;
+  return scores.masked_fill(at::ones_like(scores).triu(1).to(at::kBool),
+                            -std::numeric_limits<double>::infinity());
+}
+
 // By autograd, in double precision, from the plain formula.
 std::array<at::Tensor, 3> Exact(const Pass& pass, bool causal,
                                 std::optional<double> scale = std::nullopt) {
@@ -71,12 +80,7 @@ std::array<at::Tensor, 3> Exact(const Pass& pass, bool causal,
   const at::Tensor query = leaf(pass.query);
   const at::Tensor key = leaf(pass.key);
   const at::Tensor value = leaf(pass.value);
-  at::Tensor scores = at::matmul(query, key.transpose(2, 3)) *
-                      scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
-  if (causal) {
-    scores = scores.masked_fill(at::ones_like(scores).triu(1).to(at::kBool),
-                                -std::numeric_limits<double>::infinity());
-  }
+  const at::Tensor scores = Scores(query, key, causal, scale);
   at::matmul(at::softmax(scores, 3), value).backward(pass.gradient.to(at::kDouble));
   return {query.grad(), key.grad(), value.grad()};
 }
@@ -95,13 +99,7 @@ const std::vector<Shape> kShapes = {
 
 // What autograd's formula gives for the forward pass.
 std::pair<at::Tensor, at::Tensor> ExactForward(const Pass& pass, bool causal) {
-  at::Tensor scores =
-      at::matmul(pass.query.to(at::kDouble), pass.key.to(at::kDouble).transpose(2, 3)) /
-      std::sqrt(static_cast<double>(pass.query.size(3)));
-  if (causal) {
-    scores = scores.masked_fill(at::ones_like(scores).triu(1).to(at::kBool),
-                                -std::numeric_limits<double>::infinity());
-  }
+  const at::Tensor scores = Scores(pass.query.to(at::kDouble), pass.key.to(at::kDouble), causal);
   return {at::matmul(at::softmax(scores, 3), pass.value.to(at::kDouble)), at::logsumexp(scores, 3)};
 }
 

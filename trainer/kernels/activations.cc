@@ -6,7 +6,6 @@
 #include <ATen/ops/silu_backward_cpu_dispatch.h>
 #include <ATen/ops/silu_cpu_dispatch.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "trainer/kernels/parallel_loop.h"
@@ -18,7 +17,6 @@ namespace genesis {
 namespace {
 
 using avx512::Floats;
-using avx512::kLanes;
 
 // Elements that a thread is worth waking for.
 constexpr int64_t kGrain = 32768;
@@ -52,24 +50,17 @@ struct GeluOf {
 
 template <typename Activation, typename T>
 void Values(const T* in, T* out, int64_t count) {
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    avx512::Store(Activation::Value(avx512::Load(in + i)), out + i);
-  }
-  if (i == count) return;
-  const Floats last = avx512::LoadSome(in + i, count - i);
-  avx512::StoreSome(Activation::Value(last), out + i, count - i);
+  avx512::BySixteen(count, [&](int64_t i, int64_t some) {
+    avx512::StoreUpTo(Activation::Value(avx512::LoadUpTo(in + i, some)), out + i, some);
+  });
 }
 
 template <typename Activation, typename T>
 void Gradients(const T* gradient, const T* in, T* out, int64_t count) {
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    avx512::Store(avx512::Load(gradient + i) * Activation::Slope(avx512::Load(in + i)), out + i);
-  }
-  if (i == count) return;
-  const Floats last = Activation::Slope(avx512::LoadSome(in + i, count - i));
-  avx512::StoreSome(avx512::LoadSome(gradient + i, count - i) * last, out + i, count - i);
+  avx512::BySixteen(count, [&](int64_t i, int64_t some) {
+    const Floats slope = Activation::Slope(avx512::LoadUpTo(in + i, some));
+    avx512::StoreUpTo(avx512::LoadUpTo(gradient + i, some) * slope, out + i, some);
+  });
 }
 
 template <typename Activation, typename T>

@@ -20,25 +20,11 @@ GENESIS_BEGIN_AVX512
 namespace genesis {
 namespace {
 
+using avx512::BySixteen;
 using avx512::Floats;
 using avx512::kLanes;
-
-// Calls loop(first, how many) for sixteen of `count` at a time; the last ones may be fewer.
-template <typename Loop>
-GENESIS_INLINE void BySixteen(int64_t count, const Loop& loop) {
-  for (int64_t i = 0; i < count; i += kLanes) loop(i, std::min(kLanes, count - i));
-}
-
-template <typename T>
-GENESIS_INLINE Floats LoadUpTo(const T* from, int64_t count, float rest) {
-  return count == kLanes ? avx512::Load(from) : avx512::LoadSome(from, count, rest);
-}
-
-template <typename T>
-GENESIS_INLINE void StoreUpTo(Floats values, T* to, int64_t count) {
-  if (count == kLanes) return avx512::Store(values, to);
-  avx512::StoreSome(values, to, count);
-}
+using avx512::LoadUpTo;
+using avx512::StoreUpTo;
 
 // One query's scores of the `seen` keys, to weights whose sum is 1; the other keys get 0. Returns
 // the logarithm of the sum of e^score. `weights` may be `scores`.

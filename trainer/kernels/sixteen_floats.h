@@ -2,6 +2,7 @@
 
 #include <c10/util/BFloat16.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -93,6 +94,23 @@ GENESIS_INLINE void StoreSome(Floats values, T* to, int64_t count) {
   T all[kLanes];
   Store(values, all);
   std::memcpy(to, all, count * sizeof(T));
+}
+
+// Calls loop(first, how many) for sixteen of `count` at a time; the last ones may be fewer.
+template <typename Loop>
+GENESIS_INLINE void BySixteen(int64_t count, const Loop& loop) {
+  for (int64_t i = 0; i < count; i += kLanes) loop(i, std::min(kLanes, count - i));
+}
+
+template <typename T>
+GENESIS_INLINE Floats LoadUpTo(const T* from, int64_t count, float rest = 0) {
+  return count == kLanes ? Load(from) : LoadSome(from, count, rest);
+}
+
+template <typename T>
+GENESIS_INLINE void StoreUpTo(Floats values, T* to, int64_t count) {
+  if (count == kLanes) return Store(values, to);
+  StoreSome(values, to, count);
 }
 
 GENESIS_INLINE Floats Larger(Floats left, Floats right) { return left > right ? left : right; }
