@@ -1,11 +1,14 @@
 #include "config/field_error.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "config/text.h"
+#include "config/utf8.h"
 #include "google/rpc/error_details.pb.h"
 
 namespace genesis {
@@ -37,12 +40,14 @@ absl::Status ToStatus(const std::vector<FieldError>& errors, const std::string& 
 
 std::string QuoteValue(absl::string_view text) {
   constexpr size_t kLongest = 120;
-  if (text.size() <= kLongest) return absl::StrCat("\"", absl::Utf8SafeCEscape(text), "\"");
-  // A multi-byte character is not cut in two: continuation bytes are 10xxxxxx.
-  size_t end = kLongest;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return absl::StrCat("\"", absl::Utf8SafeCEscape(text.substr(0, end)), "...\" (", text.size(),
-                      " bytes)");
+  constexpr size_t kLongestEscaped = 6 * kLongest;
+  size_t end = std::min(text.size(), kLongest);
+  // A character is not cut in two; bytes that are none are not looked through for its beginning.
+  for (int i = 0; i < 3 && IsInsideUtf8Character(text, end); ++i) --end;
+  const std::string escaped = OneLine(
+      absl::StrReplaceAll(text.substr(0, end), {{"\\", "\\\\"}, {"\"", "\\\""}}), kLongestEscaped);
+  if (end == text.size()) return absl::StrCat("\"", escaped, "\"");
+  return absl::StrCat("\"", escaped, "...\" (", text.size(), " bytes)");
 }
 
 std::string FormatNumber(double value) {

@@ -24,6 +24,10 @@ size_t Utf8Length(absl::string_view text, size_t at) {
   return 0;
 }
 
+bool IsInsideUtf8Character(absl::string_view text, size_t at) {
+  return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U;
+}
+
 bool IsUtf8(absl::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const size_t length = Utf8Length(text, at);
