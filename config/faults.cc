@@ -9,6 +9,17 @@
 #include "absl/strings/str_split.h"
 
 namespace genesis {
+namespace {
+
+// One folder has one path, and the root itself is no dataset. An absolute path has an empty part
+// before its first '/'.
+bool IsPlainFolder(const std::vector<std::string>& parts) {
+  const auto first = parts.begin() + (parts.size() > 1 && parts[0].empty() ? 1 : 0);
+  return std::none_of(first, parts.end(),
+                      [](const std::string& part) { return part.empty() || part == "."; });
+}
+
+}  // namespace
 
 void Faults::CheckWhole(const std::string& path, int64_t value, int64_t min, int64_t max) {
   if (value == 0 || (value >= min && value <= max)) return;
@@ -31,6 +42,10 @@ void Faults::CheckPath(const std::string& field, const std::string& path, const 
     Add(field, QuoteValue(path), "a path without a NUL byte");
   } else if (std::find(parts.begin(), parts.end(), "..") != parts.end()) {
     Add(field, QuoteValue(path), "a path without \"..\"; it may not leave the dataset root");
+  } else if (endings.empty() && !IsPlainFolder(parts)) {
+    Add(field, QuoteValue(path),
+        "the path of a folder below the dataset root, without \".\", empty parts and a '/' at its "
+        "end");
   } else if (!endings.empty() && std::none_of(endings.begin(), endings.end(), ends)) {
     Add(field, QuoteValue(path),
         absl::StrCat("a path that ends in ", absl::StrJoin(endings, " or ")));

@@ -7,11 +7,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/types/span.h"
 #include "config/text.h"
 #include "config/utf8.h"
 #include "google/rpc/error_details.pb.h"
 
 namespace genesis {
+namespace {
+
+// A value in quotes and a sentence or two.
+constexpr size_t kMaxFaultBytes = 1024;
+
+}  // namespace
 
 std::string FieldError::ToString(const std::string& in_file) const {
   std::string text = file.empty() ? in_file : file;
@@ -23,16 +30,23 @@ std::string FieldError::ToString(const std::string& in_file) const {
 }
 
 absl::Status ToStatus(const std::vector<FieldError>& errors, const std::string& file) {
-  absl::Status status = absl::InvalidArgumentError(absl::StrJoin(
-      errors, "\n",
-      [&file](std::string* out, const FieldError& error) { out->append(error.ToString(file)); }));
+  const auto listed = absl::MakeConstSpan(errors).first(std::min(errors.size(), kMaxFaultsListed));
+  std::string message =
+      absl::StrJoin(listed, "\n", [&file](std::string* out, const FieldError& error) {
+        out->append(BoundedText(error.ToString(file), kMaxFaultBytes));
+      });
+  if (listed.size() < errors.size()) {
+    absl::StrAppend(&message, "\nand ", errors.size() - listed.size(), " more; mend these first");
+  }
+  absl::Status status = absl::InvalidArgumentError(message);
   google::rpc::BadRequest details;
-  for (const FieldError& error : errors) {
+  for (const FieldError& error : listed) {
     google::rpc::BadRequest::FieldViolation* violation = details.add_field_violations();
-    violation->set_field(error.path);
-    violation->set_description(
+    violation->set_field(OneLine(error.path, kMaxNameBytes));
+    violation->set_description(BoundedText(
         error.value.empty() ? error.accepted
-                            : absl::StrCat("is ", error.value, "; accepted: ", error.accepted));
+                            : absl::StrCat("is ", error.value, "; accepted: ", error.accepted),
+        kMaxFaultBytes));
   }
   status.SetPayload(kBadRequestType, absl::Cord(details.SerializeAsString()));
   return status;

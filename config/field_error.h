@@ -25,7 +25,12 @@ struct FieldError {
 // The payload of such a status: a serialized google.rpc.BadRequest with every fault.
 inline constexpr char kBadRequestType[] = "type.googleapis.com/google.rpc.BadRequest";
 
-// INVALID_ARGUMENT whose message has one line per fault. Requires at least one.
+// How many faults are told at once; the rest is a number, for a list that nobody reads to its end
+// costs whoever makes it.
+inline constexpr size_t kMaxFaultsListed = 20;
+
+// INVALID_ARGUMENT whose message has one line per fault, the first kMaxFaultsListed of them.
+// Requires at least one.
 absl::Status ToStatus(const std::vector<FieldError>& errors, const std::string& file = "");
 
 // `text` in double quotes with control characters escaped, cut after 120 bytes: a value for

@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "config/job_sections.h"
+#include "config/message_limits.h"
 
 namespace genesis {
 
@@ -21,7 +22,10 @@ JobSpec WithDefaults(JobSpec spec, const LossScaleSettings& loss_scale) {
 }
 
 std::vector<FieldError> ValidateJobSpec(const JobSpec& spec) {
-  Faults faults;
+  // Before anything that looks at each value: a list may be as long as a message.
+  std::vector<FieldError> too_long = CheckSizes(spec);
+  if (!too_long.empty()) return too_long;
+  Faults faults(CheckEnums(spec));
   CheckModel(spec, faults);
   CheckDataset(spec, faults);
   CheckTraining(spec, faults);

@@ -24,9 +24,10 @@ struct LossScaleSettings {
 training::v1::JobSpec WithDefaults(training::v1::JobSpec spec, const LossScaleSettings& loss_scale);
 
 // Every fault of `spec`, by field path, in the order of job.proto; empty when it can be trained.
-// Checks ranges, required fields and conflicts (max_steps with epochs; a loss scale with a mode
-// that has none names both places). Looks at no file: the caller that knows the dataset root checks
-// that an absolute path lies in it. Accepts specifications with or without defaults.
+// First the sizes of every message (config/message_limits.h); where one is exceeded nothing else is
+// looked at. Then enums, ranges, required fields and conflicts (max_steps with epochs; a loss scale
+// with a mode that has none names both places). Looks at no file: the caller that knows the dataset
+// root checks that an absolute path lies in it. Accepts specifications with or without defaults.
 std::vector<FieldError> ValidateJobSpec(const training::v1::JobSpec& spec);
 
 // "" when `id` is a job id (lower-case letters, digits, '-'; first a letter or digit; 1 to 63),

@@ -90,9 +90,6 @@ void CheckKind(const JobSpec& spec, Faults& faults) {
     case DatasetSpec::kTokens:
       faults.CheckPath("dataset.tokens.path", data.tokens().path(), "a .bin or .tokens file",
                        {".bin", ".tokens"});
-      if (!training::v1::TokenType_IsValid(data.tokens().type())) {
-        faults.Add("dataset.tokens.type", absl::StrCat(data.tokens().type()), "UINT16, UINT32");
-      }
       return CheckHoldout("dataset.tokens", data.tokens().holdout_fraction(), faults);
     case DatasetSpec::kArrays:
       faults.CheckPath("dataset.arrays.path", data.arrays().path(),
@@ -109,9 +106,6 @@ void CheckKind(const JobSpec& spec, Faults& faults) {
 
 void CheckSampling(const DatasetSpec& data, bool use_ddp, Faults& faults) {
   const training::v1::SamplingSpec& sampling = data.sampling();
-  if (!training::v1::SamplingKind_IsValid(sampling.kind())) {
-    faults.Add("dataset.sampling.kind", absl::StrCat(sampling.kind()), "UNIFORM, PRIORITIZED");
-  }
   const bool prioritized = sampling.kind() == training::v1::SAMPLING_KIND_PRIORITIZED;
   if (prioritized && !data.has_replay() && data.kind_case() != DatasetSpec::KIND_NOT_SET) {
     faults.Add("dataset.sampling.kind", "",

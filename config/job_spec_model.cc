@@ -19,12 +19,6 @@ using training::v1::WorldModelSpec;
 
 namespace {
 
-// An enum of a request: one that is known. `accepted` lists the names.
-template <typename Enum>
-void CheckEnum(const char* path, Enum value, bool known, const char* accepted, Faults& faults) {
-  if (!known) faults.Add(path, absl::StrCat(static_cast<int>(value)), accepted);
-}
-
 // A setting that another one makes meaningless is a mistake in one of two places.
 void AddUnused(const char* path, const std::string& value, const std::string& because,
                Faults& faults) {
@@ -102,8 +96,6 @@ void CheckDatasetFits(const JobSpec& spec, Faults& faults) {
 void CheckWorldModel(const WorldModelSpec& model, Faults& faults) {
   faults.CheckWhole("model.world_model.hidden_size", model.hidden_size(), 1, 16384);
   faults.CheckWhole("model.world_model.latent_size", model.latent_size(), 1, 16384);
-  CheckEnum("model.world_model.dynamics", model.dynamics(),
-            training::v1::WorldModelDynamics_IsValid(model.dynamics()), "MLP, GRU", faults);
   faults.CheckWhole("model.world_model.ensemble_size", model.ensemble_size(), 1, 64);
   faults.CheckWhole("model.world_model.rollout_steps", model.rollout_steps(), 1, 256);
 }
@@ -161,8 +153,6 @@ void FillRadioUnet(RadioUnetSpec& model) {
 }
 
 void CheckRadioUnet(const RadioUnetSpec& model, Faults& faults) {
-  CheckEnum("model.radio_unet.part", model.part(),
-            training::v1::RadioUnetPart_IsValid(model.part()), "DIFFUSION, VAE", faults);
   const int64_t base = model.base_channels();
   if (base != 0 && (base < 8 || base > 1024 || base % 8 != 0)) {
     faults.Add("model.radio_unet.base_channels", absl::StrCat(base), "a multiple of 8, 8 to 1024");
@@ -216,9 +206,6 @@ void CheckTorchScript(const JobSpec& spec, Faults& faults) {
   const TorchScriptSpec& model = spec.model().torchscript();
   faults.CheckPath("model.torchscript.path", model.path(),
                    "a file that torch.jit.script(module).save(path) wrote", {".pt", ".ts"});
-  CheckEnum("model.torchscript.loss", model.loss(),
-            training::v1::ScriptedLoss_IsValid(model.loss()), "MODULE, MSE, CROSS_ENTROPY, HUBER",
-            faults);
   TorchScriptSpec filled = model;
   FillTorchScript(filled);
   std::set<std::string> seen;

@@ -199,11 +199,8 @@ void FillPrecision(JobSpec& spec, const LossScaleSettings& loss_scale) {
 
 void CheckPrecision(const JobSpec& spec, Faults& faults) {
   const PrecisionSpec& precision = spec.precision();
-  if (!training::v1::PrecisionMode_IsValid(precision.mode())) {
-    faults.Add("precision.mode", PrecisionName(precision.mode()),
-               "FP32, FP16, BF16, MIXED_FP16, MIXED_BF16, AUTO");
-    return;
-  }
+  // Told already; nothing can be said of what depends on it.
+  if (!training::v1::PrecisionMode_IsValid(precision.mode())) return;
   const bool scaled = MayScaleLoss(precision.mode()) ||
                       Names(precision, training::v1::PRECISION_MODE_FP16) ||
                       Names(precision, training::v1::PRECISION_MODE_MIXED_FP16);

@@ -357,7 +357,7 @@ TEST(JobSpecValidationTest, ChecksTheDatasetPath) {
                                                "accepted: a path that ends in .npz or .jsonl "
                                                "or .safetensors"));
   EXPECT_THAT(faults(std::string("a\0.npz", 6)),
-              ElementsAre("dataset.trajectories.path is \"a\\000.npz\"; accepted: a path without a "
+              ElementsAre("dataset.trajectories.path is \"a\\x00.npz\"; accepted: a path without a "
                           "NUL byte"));
 }
 
