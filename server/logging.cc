@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "config/text.h"
 #include "spdlog/details/file_helper.h"
+#include "spdlog/pattern_formatter.h"
 #include "spdlog/sinks/base_sink.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
@@ -44,6 +46,31 @@ class LogFile final : public spdlog::sinks::base_sink<std::mutex> {
   std::unique_ptr<spdlog::details::file_helper> file_;
 };
 
+// The message on one line, whatever words of callers and workers it has: nobody but us begins a
+// record. Bounded, for they choose the length too.
+class OneLineMessage final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&,
+              spdlog::memory_buf_t& line) override {
+    const std::string text =
+        OneLine(absl::string_view(message.payload.data(), message.payload.size()), kMaxRecordBytes);
+    line.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<OneLineMessage>();
+  }
+
+ private:
+  // The longest message of ours, a failure's, and what is said around it.
+  static constexpr size_t kMaxRecordBytes = 2 * kMaxMessageBytes;
+};
+
+std::unique_ptr<spdlog::formatter> MakeFormatter() {
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<OneLineMessage>('*').set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %*");
+  return formatter;
+}
+
 std::shared_ptr<LogFile>& OpenLogFile() {
   static auto& file = *new std::shared_ptr<LogFile>;
   return file;
@@ -65,7 +92,7 @@ absl::Status InitLogging(const std::string& file, const std::string& level) {
   }
   sinks.push_back(OpenLogFile());
   auto logger = std::make_shared<spdlog::logger>("genesisd", sinks.begin(), sinks.end());
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %v");
+  logger->set_formatter(MakeFormatter());
   logger->set_level(spdlog::level::from_str(level));
   // The last line before a crash is the one that is needed.
   logger->flush_on(spdlog::level::trace);

@@ -7,7 +7,8 @@
 namespace genesis {
 
 // Sends spdlog's default logger to standard error and to `file` (its folder is created), from
-// `level` on: debug, info, warning or error. FAILED_PRECONDITION when the file cannot be opened.
+// `level` on: debug, info, warning or error. Each record is one line: what is no text of one line
+// is escaped, what is long is cut. FAILED_PRECONDITION when the file cannot be opened.
 absl::Status InitLogging(const std::string& file, const std::string& level);
 
 // From `level` on. Any thread.
