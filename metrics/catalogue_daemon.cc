@@ -150,6 +150,13 @@ std::vector<MetricInfo> DaemonMetrics() {
        "Connections to the gRPC API that were closed at once; reason is file_handles or "
        "max_connections.",
        {}},
+      {"genesis_caught_errors_total",
+       kCounter,
+       "errors",
+       {},
+       "Exceptions that were caught where a call came in; its caller was told INTERNAL. Each is a "
+       "defect with a line in the log.",
+       {}},
       {"genesis_audit_lines_lost_total",
        kCounter,
        "lines",

@@ -46,8 +46,8 @@ Metrics::Metrics(const std::string& deployment, const std::string& version)
   // would look like no change to rate().
   for (CounterFamily* family :
        {&s.trainings, &s.successes, &s.samples, &s.appended, &s.reduced_steps, &s.overflow_steps,
-        &s.scale_growths, &s.scale_backoffs, &s.checkpoints, &s.checkpoint_failures, &s.audit_lost,
-        &s.history_lost}) {
+        &s.scale_growths, &s.scale_backoffs, &s.checkpoints, &s.checkpoint_failures, &s.caught,
+        &s.audit_lost, &s.history_lost}) {
     family->With({});
   }
   s.skipped_steps.With({"overflow"});
@@ -230,6 +230,10 @@ void Metrics::ConnectionRefused(const std::string& reason) {
 }
 
 void Metrics::AuditLineLost() { series_->audit_lost.With({}).Increment(); }
+
+void Metrics::ErrorsCaught(int64_t errors) {
+  series_->caught.With({}).Increment(static_cast<double>(errors));
+}
 
 void Metrics::HistoryRowsLost(int64_t rows) {
   series_->history_lost.With({}).Increment(static_cast<double>(rows));

@@ -60,6 +60,8 @@ class Metrics {
   // `reason`: "file_handles", "max_connections".
   void ConnectionRefused(const std::string& reason);
   void AuditLineLost();
+  // Exceptions that were caught where calls come in.
+  void ErrorsCaught(int64_t errors);
   void HistoryRowsLost(int64_t rows);
   // One finished RPC or HTTP request; `code` is the gRPC code's name or the HTTP status.
   void Request(const std::string& protocol, const std::string& method, const std::string& code);

@@ -89,6 +89,7 @@ struct Metrics::Series {
   GaugeFamily last_reload = Gauge("genesis_config_last_reload_success");
   GaugeFamily certificate_end = Gauge("genesis_tls_certificate_not_after_timestamp_seconds");
   CounterFamily refused = Counter("genesis_connections_refused_total");
+  CounterFamily caught = Counter("genesis_caught_errors_total");
   CounterFamily audit_lost = Counter("genesis_audit_lines_lost_total");
   CounterFamily history_lost = Counter("genesis_history_rows_lost_total");
   CounterFamily requests = Counter("genesis_requests_total");

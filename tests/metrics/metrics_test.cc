@@ -106,6 +106,7 @@ void Fill(Metrics& metrics) {
   metrics.SetCertificateEnd(2e9);
   metrics.ConnectionRefused("file_handles");
   metrics.AuditLineLost();
+  metrics.ErrorsCaught(1);
   metrics.Request("grpc", "Train", "OK");
 }
 
@@ -113,6 +114,7 @@ void Fill(Metrics& metrics) {
 const std::vector<std::string> kFrozen = {
     "genesis_audit_lines_lost_total counter",
     "genesis_build_info gauge version",
+    "genesis_caught_errors_total counter",
     "genesis_checkpoint_bytes gauge",
     "genesis_checkpoint_duration_seconds histogram",
     "genesis_checkpoint_failures_total counter",
