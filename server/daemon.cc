@@ -11,7 +11,9 @@
 #include "config/shared_folder.h"
 #include "config/timestamp.h"
 #include "config/version.h"
+#include "server/guard.h"
 #include "server/http/api_error.h"
+#include "server/http/host_check.h"
 #include "server/http/http_tls.h"
 #include "server/logging.h"
 #include "server/rpc/grpc_listener.h"
@@ -113,8 +115,12 @@ HttpHandlers Daemon::MakeHttpHandlers() {
     metrics_.Request("http", path, absl::StrCat(status));
   };
   HttpHandlers handlers = Pages(MakeRoutes(std::move(sources)));
-  handlers.handle = [this, pages = std::move(handlers.handle)](const HttpRequest& request,
-                                                               const Respond& respond) {
+  const HostCheck hosts(settings_);
+  handlers.handle = [this, hosts, pages = std::move(handlers.handle)](const HttpRequest& request,
+                                                                      const Respond& respond) {
+    if (absl::Status status = hosts.Check(request); !status.ok() && !IsProbe(request)) {
+      return respond(ErrorResponse(status));
+    }
     const bool exports = MetricsExport::IsHere(request);
     if (!exports && !ApiRoutes::IsHere(request)) return pages(request, respond);
     if (!started_) {
@@ -122,10 +128,13 @@ HttpHandlers Daemon::MakeHttpHandlers() {
     }
     exports ? export_->Handle(request, respond) : http_api_->Handle(request, respond);
   };
-  handlers.upload = [this](const HttpRequest& request, const Respond& respond) {
-    return started_ ? http_api_->Upload(request, respond) : HttpUploadStart();
+  handlers.upload = [this, hosts](const HttpRequest& request, const Respond& respond) {
+    // One that is refused is refused by `handle`, after its body, which is short for all others.
+    return started_ && hosts.Check(request).ok() ? http_api_->Upload(request, respond)
+                                                 : HttpUploadStart();
   };
   handlers.refuse = &ApiRoutes::Refuse;
+  handlers.is_probe = &IsProbe;
   return handlers;
 }
 
@@ -294,6 +303,8 @@ void Daemon::Tend() {
   for (const training::v1::DeviceStatus& device : pool_->devices()) {
     metrics_.SetQuarantined(device.name(), device.quarantined());
   }
+  gate_->Tend();
+  metrics_.ErrorsCaught(TakeCaughtErrors());
   monitor_->HideStale();
   config_.Tend();
   FeedWatchdog();

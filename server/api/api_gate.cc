@@ -17,6 +17,10 @@ absl::Status ApiGate::Admit(const MethodRow& method, const Credentials& credenti
       RoleName(found->role), ": call as another, or ask an admin for more"));
 }
 
+void ApiGate::Tend() {
+  if (std::exchange(tended_, generation()) != tended_) watches_.CheckAdmissions();
+}
+
 void ApiGate::Done(const MethodRow& method, const std::string& protocol, const Caller& caller,
                    const std::string& subject, const absl::Status& status) const {
   const std::string code = absl::StatusCodeToString(status.code());

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -7,6 +11,8 @@
 #include "metrics/metrics.h"
 #include "server/api/caller.h"
 #include "server/api/method_table.h"
+#include "server/api/open_watches.h"
+#include "server/datasets/io_threads.h"
 #include "server/security/audit_log.h"
 
 namespace genesis {
@@ -30,10 +36,21 @@ class ApiGate {
   void Done(const MethodRow& method, const std::string& protocol, const Caller& caller,
             const std::string& subject, const absl::Status& status) const;
 
+  // Of the rules by which Admit decides.
+  uint64_t generation() const { return authenticator_->generation(); }
+  OpenWatches& watches() const { return watches_; }
+  // Runs a task on the thread that makes the messages of watches, so that the writer does not.
+  void Post(std::function<void()> task) const { threads_.Post(std::move(task)); }
+  // A few times a second, on one thread: ends watches whose callers are no longer admitted.
+  void Tend();
+
  private:
   const Authenticator* const authenticator_;
   AuditLog* const audit_;
   Metrics* const metrics_;
+  uint64_t tended_ = 0;  // The generation that Tend has seen.
+  mutable OpenWatches watches_;
+  mutable IoThreads threads_{1};  // Last: its tasks use what is above.
 };
 
 // One call from its admission to its end. Copyable; the gate outlives it.
@@ -42,13 +59,30 @@ class ApiCall {
   // `protocol`: "grpc" or "http".
   ApiCall(const ApiGate* gate, const MethodRow& method, std::string protocol,
           const Credentials& credentials)
-      : gate_(gate), method_(&method), protocol_(std::move(protocol)) {
+      : gate_(gate),
+        method_(&method),
+        protocol_(std::move(protocol)),
+        credentials_(credentials),
+        generation_(std::make_shared<std::atomic<uint64_t>>(gate->generation())) {
     admission_ = gate->Admit(method, credentials, &caller_);
   }
 
   // Whether the caller may make the call; it must be ended with this status when not.
   const absl::Status& admission() const { return admission_; }
   const Caller& caller() const { return caller_; }
+  const std::string& protocol() const { return protocol_; }
+  const ApiGate& gate() const { return *gate_; }
+
+  // For streams, before each message: whether who began the call may still make it. Tokens are read
+  // anew while the daemon runs.
+  absl::Status StillAdmitted() const {
+    const uint64_t now = gate_->generation();
+    if (now == *generation_) return absl::OkStatus();
+    Caller unused;
+    absl::Status admitted = gate_->Admit(*method_, credentials_, &unused);
+    if (admitted.ok()) *generation_ = now;
+    return admitted;
+  }
 
   // Once, when the call has ended.
   void Done(const std::string& subject, const absl::Status& status) const {
@@ -59,6 +93,8 @@ class ApiCall {
   const ApiGate* gate_;
   const MethodRow* method_;
   std::string protocol_;
+  Credentials credentials_;
+  std::shared_ptr<std::atomic<uint64_t>> generation_;  // In which it was admitted.
   Caller caller_;
   absl::Status admission_;
 };

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "config/role.h"
 
@@ -17,8 +19,9 @@ struct Caller {
 // What a call brings along to say who makes it.
 struct Credentials {
   std::string authorization;  // The header's value: "Bearer <token>"; empty for none.
-  std::string certificate;    // Subject name of a client certificate that was verified.
+  std::string certificate;    // Name of a client certificate that was verified.
   std::string peer;
+  absl::Status certificate_fault = {};  // Why one that was verified names nobody.
 };
 
 // Tells callers apart. Thread-safe.
@@ -27,6 +30,8 @@ class Authenticator {
   virtual ~Authenticator() = default;
   // UNAUTHENTICATED, saying what is missing, never what was given.
   virtual absl::StatusOr<Caller> Authenticate(const Credentials& credentials) const = 0;
+  // Another number whenever Authenticate may answer otherwise than before.
+  virtual uint64_t generation() const { return 0; }
 };
 
 // For a daemon that only this machine can reach and that has no tokens: everybody is admin.

@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "config/field_error.h"
+#include "server/api/answer_once.h"
+#include "server/guard.h"
 
 namespace genesis {
 
@@ -20,14 +22,15 @@ absl::Status CheckpointUpload::Begin(const CheckpointImport::Announced& announce
 
 void CheckpointUpload::Write(std::string content, std::function<void(const absl::Status&)> done) {
   files_->Post([import = import_, content = std::move(content), done = std::move(done)] {
-    const absl::Status written = import->Write(content);
+    const absl::Status written =
+        GuardedStatus("ImportCheckpoint", [&] { return import->Write(content); });
     if (!written.ok()) import->End();
     done(written);
   });
 }
 
-void CheckpointUpload::Finish(const Answer<training::v1::Checkpoint>& answer) {
-  files_->PostLong([jobs = jobs_, files = files_, import = import_, answer] {
+void CheckpointUpload::Finish(const Answer<training::v1::Checkpoint>& first) {
+  files_->PostLong([jobs = jobs_, files = files_, import = import_, answer = AnswerOnce(first)] {
     const absl::StatusOr<training::v1::Checkpoint> published = import->Publish();
     if (!published.ok()) {
       import->End();

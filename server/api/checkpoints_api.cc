@@ -85,9 +85,9 @@ void TrainingApi::ListCheckpoints(const Caller&,
   if (!page_size.ok()) return answer(page_size.status());
   int64_t before = 0;
   if (!request.page_token().empty()) {
-    const absl::StatusOr<std::string> place = ReadPageToken(request);
-    if (!place.ok()) return answer(place.status());
-    before = KeysOf(*place).at(0);
+    const auto keys = ReadPageKeys<1>(request);
+    if (!keys.ok()) return answer(keys.status());
+    before = (*keys)[0];
   }
   // One more tells whether there is a next page.
   absl::StatusOr<std::vector<StoredCheckpoint>> checkpoints =

@@ -29,10 +29,9 @@ void TrainingApi::GetHistory(const Caller&, const training::v1::GetHistoryReques
     query.since = FromTimestamp(request.since());
   }
   if (!request.page_token().empty()) {
-    const absl::StatusOr<std::string> place = ReadPageToken(request);
-    if (!place.ok()) return answer(place.status());
-    const std::vector<int64_t> keys = KeysOf(*place);
-    query.after = {.seconds = keys.at(0), .number = keys.at(1)};
+    const auto keys = ReadPageKeys<2>(request);
+    if (!keys.ok()) return answer(keys.status());
+    query.after = {.seconds = (*keys)[0], .number = (*keys)[1]};
   }
   absl::StatusOr<std::vector<HistoryStore::Row>> rows = parts_.history->Read(query);
   if (!rows.ok()) return answer(rows.status());

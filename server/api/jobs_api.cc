@@ -31,17 +31,12 @@ absl::StatusOr<JobQuery> QueryOf(const training::v1::ListJobsRequest& request) {
   JobQuery query;
   query.limit = *size;
   for (const int state : request.states()) {
-    if (!training::v1::JobState_IsValid(state) || state == training::v1::JOB_STATE_UNSPECIFIED) {
+    if (state == training::v1::JOB_STATE_UNSPECIFIED) {
       return absl::InvalidArgumentError(absl::StrCat("states has ", state, "; accepted: 1 to ",
                                                      training::v1::JobState_MAX,
                                                      ", the states of a job"));
     }
     query.states.push_back(static_cast<training::v1::JobState>(state));
-  }
-  if (!training::v1::JobOrder_IsValid(request.order())) {
-    return absl::InvalidArgumentError(absl::StrCat("order is ", request.order(),
-                                                   "; accepted: 0 to ", training::v1::JobOrder_MAX,
-                                                   ": NEWEST_FIRST, OLDEST_FIRST, PRIORITY"));
   }
   for (const auto& [key, value] : request.labels()) {
     if (key.empty() || key.size() > kMostFilterBytes || value.size() > kMostFilterBytes) {
@@ -51,20 +46,14 @@ absl::StatusOr<JobQuery> QueryOf(const training::v1::ListJobsRequest& request) {
                        kMostFilterBytes));
     }
   }
-  constexpr int kMostLabels = 64;
-  if (request.labels_size() > kMostLabels) {
-    return absl::InvalidArgumentError(absl::StrCat("labels has ", request.labels_size(),
-                                                   " keys; accepted: at most ", kMostLabels));
-  }
   query.owner = request.owner();
   query.labels.insert(request.labels().begin(), request.labels().end());
   query.id_prefix = request.id_prefix();
   if (request.order() != training::v1::JOB_ORDER_UNSPECIFIED) query.order = request.order();
   if (request.page_token().empty()) return query;
-  const absl::StatusOr<std::string> place = ReadPageToken(request);
-  if (!place.ok()) return place.status();
-  const std::vector<int64_t> keys = KeysOf(*place);
-  query.after = JobQuery::Place{keys.at(0), keys.at(1)};
+  const auto keys = ReadPageKeys<2>(request);
+  if (!keys.ok()) return keys.status();
+  query.after = JobQuery::Place{(*keys)[0], (*keys)[1]};
   return query;
 }
 

@@ -31,7 +31,7 @@ const std::vector<MethodRow>& MethodTable() {
       {"DownloadCheckpoint", kViewer, false, "GET", "/v1/checkpoints/{checkpoint_id}:download"},
       {"DeleteCheckpoint", kSubmitter, true, "DELETE", "/v1/checkpoints/{checkpoint_id}"},
       {"ImportCheckpoint", kSubmitter, true, "POST", "/v1/checkpoints/{checkpoint_id}:import"},
-      {"AppendTrajectories", kSubmitter, false, "POST", "/v1/datasets/{dataset}:append"},
+      {"AppendTrajectories", kSubmitter, true, "POST", "/v1/datasets/{dataset}:append"},
       {"ListDatasets", kViewer, false, "GET", "/v1/datasets"},
       {"DeleteDataset", kAdmin, true, "DELETE", "/v1/datasets/{name}"},
       {"Stats", kViewer, false, "GET", "/v1/stats"},

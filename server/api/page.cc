@@ -2,7 +2,12 @@
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
 
+#include <cstdlib>
 #include <memory>
 
 #include "absl/strings/escaping.h"
@@ -10,6 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "config/field_error.h"
+#include "spdlog/spdlog.h"
 
 namespace genesis {
 namespace {
@@ -17,15 +24,27 @@ namespace {
 constexpr int kDefaultSize = 100;
 constexpr int kMaxSize = 1000;
 
-// FNV-1a: the same in every process, unlike absl::Hash. It guards against mistakes, not malice: a
-// forged token shows nothing that a query does not.
-uint64_t Hash(const std::string& bytes) {
-  uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char each : bytes) {
-    hash ^= static_cast<unsigned char>(each);
-    hash *= 0x100000001b3ULL;
-  }
-  return hash;
+constexpr size_t kKeyBytes = 32;
+constexpr size_t kTagBytes = 32;  // Of SHA-256.
+
+// Made when the first token is; ends the program where the kernel has no random bytes.
+const std::array<unsigned char, kKeyBytes>& Key() {
+  static const auto& key = *[] {
+    auto* made = new std::array<unsigned char, kKeyBytes>;
+    if (RAND_bytes(made->data(), kKeyBytes) != 1) {
+      spdlog::critical("no random bytes for the key of page tokens");
+      std::abort();
+    }
+    return made;
+  }();
+  return key;
+}
+
+std::string TagOf(const std::string& bytes) {
+  std::string tag(kTagBytes, '\0');
+  HMAC(EVP_sha256(), Key().data(), kKeyBytes, reinterpret_cast<const unsigned char*>(bytes.data()),
+       bytes.size(), reinterpret_cast<unsigned char*>(tag.data()), nullptr);
+  return tag;
 }
 
 // The request as one text: its type, and every field but those of the page, maps in order.
@@ -44,9 +63,16 @@ std::string QueryText(const google::protobuf::Message& request) {
   return text;
 }
 
-std::string TokenOf(const std::string& query, const std::string& place) {
-  return absl::WebSafeBase64Escape(
-      absl::StrCat(place, ".", absl::Hex(Hash(absl::StrCat(place, ".", query)))));
+// Begins with a length, so that no place can be taken for another one with a part of the query.
+std::string TagOf(const std::string& query, const std::string& place) {
+  return TagOf(absl::StrCat(place.size(), ".", place, query));
+}
+
+absl::Status NoToken(const std::string& token) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "page_token is ", QuoteValue(token),
+      "; accepted: next_page_token of the page before, with the other fields as there; "
+      "a token of another query, or of before a restart, is none: begin the list anew"));
 }
 
 }  // namespace
@@ -58,32 +84,36 @@ absl::StatusOr<int> PageSize(int asked) {
 }
 
 std::string MakePageToken(const google::protobuf::Message& request, const std::string& place) {
-  return TokenOf(QueryText(request), place);
+  return absl::WebSafeBase64Escape(TagOf(QueryText(request), place) + place);
 }
 
 absl::StatusOr<std::string> ReadPageToken(const google::protobuf::Message& request) {
   const std::string token = request.GetReflection()->GetString(
       request, request.GetDescriptor()->FindFieldByName("page_token"));
   std::string text;
-  if (absl::WebSafeBase64Unescape(token, &text)) {
-    std::string place = text.substr(0, text.rfind('.'));
-    if (TokenOf(QueryText(request), place) == token) return place;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("page_token is \"", absl::CHexEscape(token.substr(0, 100)),
-                   "\"; accepted: next_page_token of the page before, with the other fields as "
-                   "there"));
+  if (!absl::WebSafeBase64Unescape(token, &text) || text.size() < kTagBytes) return NoToken(token);
+  std::string place = text.substr(kTagBytes);
+  const std::string tag = TagOf(QueryText(request), place);
+  if (CRYPTO_memcmp(tag.data(), text.data(), kTagBytes) != 0) return NoToken(token);
+  return place;
 }
 
 std::string PlaceOf(const std::vector<int64_t>& keys) { return absl::StrJoin(keys, ","); }
 
-std::vector<int64_t> KeysOf(const std::string& place) {
-  std::vector<int64_t> keys;
-  for (const auto& part : absl::StrSplit(place, ',')) {
-    int64_t key = 0;
-    if (absl::SimpleAtoi(part, &key)) keys.push_back(key);
-  }
+template <size_t Count>
+absl::StatusOr<std::array<int64_t, Count>> ReadPageKeys(const google::protobuf::Message& request) {
+  const absl::StatusOr<std::string> place = ReadPageToken(request);
+  if (!place.ok()) return place.status();
+  const std::vector<absl::string_view> parts = absl::StrSplit(*place, ',');
+  std::array<int64_t, Count> keys = {};
+  bool sound = parts.size() == Count;
+  for (size_t i = 0; sound && i < Count; ++i) sound = absl::SimpleAtoi(parts[i], &keys[i]);
+  // Ours, but of another shape: a defect, which is no reason to end.
+  if (!sound) return absl::InternalError("a page token of ours does not fit its method");
   return keys;
 }
+
+template absl::StatusOr<std::array<int64_t, 1>> ReadPageKeys<1>(const google::protobuf::Message&);
+template absl::StatusOr<std::array<int64_t, 2>> ReadPageKeys<2>(const google::protobuf::Message&);
 
 }  // namespace genesis

@@ -2,6 +2,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "server/guard.h"
 #include "server/jobs/job_state.h"
 
 namespace genesis {
@@ -31,8 +32,12 @@ absl::StatusOr<int64_t> FirstCursor(const WatchJobRequest& request, const JobVie
 absl::Status WatchFeed::Watch() {
   const absl::StatusOr<int64_t> first = FirstCursor(request_, jobs_->view());
   if (!first.ok()) return first.status();
+  const absl::Status opened =
+      call_.gate().watches().Open(shared_from_this(), call_.caller().name, call_.protocol());
+  if (!opened.ok()) return opened;
   {
     absl::MutexLock lock(&mutex_);
+    open_ = true;
     sent_sequence_ = *first;
     // Whoever wants only what is to come has nothing to read in the store.
     behind_ = request_.cursor() != -1;
@@ -41,10 +46,13 @@ absl::Status WatchFeed::Watch() {
 }
 
 void WatchFeed::Detach() {
+  bool was_open = false;
   {
     absl::MutexLock lock(&mutex_);
     sink_ = nullptr;
+    was_open = std::exchange(open_, false);
   }
+  if (was_open) call_.gate().watches().Close(this);
   jobs_->Unwatch(job_id_, this);
 }
 
@@ -56,15 +64,20 @@ void WatchFeed::Notify(std::shared_ptr<const JobSnapshot> snapshot, const JobEve
     newest_ = std::move(snapshot);
   }
   pending_.insert(pending_.end(), events.begin(), events.end());
-  if (!busy_) {
-    WriteNext({});
-  } else if (pending_.size() > kMostEvents) {
+  if (pending_.size() > kMostEvents) {
     pending_.clear();
     behind_ = true;
   }
+  if (std::exchange(busy_, true)) return;
+  call_.gate().Post([self = shared_from_this()] { self->Advance(); });
+}
+
+void WatchFeed::CheckAdmission() {
+  if (absl::Status admitted = call_.StillAdmitted(); !admitted.ok()) End(admitted);
 }
 
 void WatchFeed::Advance() {
+  if (absl::Status admitted = call_.StillAdmitted(); !admitted.ok()) return End(admitted);
   bool behind = false;
   int64_t after = 0;
   {
@@ -74,7 +87,11 @@ void WatchFeed::Advance() {
     after = sent_sequence_;
   }
   absl::StatusOr<std::vector<JobEvent>> replay = std::vector<JobEvent>();
-  if (behind) replay = jobs_->view().EventsAfter(job_id_, after, kMostEvents);
+  if (behind) {
+    const absl::Status read = Guarded(
+        "WatchJob", [&] { replay = jobs_->view().EventsAfter(job_id_, after, kMostEvents); });
+    if (!read.ok()) replay = read;
+  }
   absl::MutexLock lock(&mutex_);
   if (replay.ok()) {
     WriteNext(*replay);

@@ -32,10 +32,13 @@ class WatchSink {
 //
 // It keeps the newest snapshot and at most 256 events. When more come while a message is under
 // way, they are dropped and `behind_` says that the store has them: the next message is then read
-// from there, on the thread that asks, so a slow reader costs the writer nothing.
+// from there, on the thread that asks, so a slow reader costs the writer nothing. The feed ends
+// when its caller is no longer admitted.
 //
 // Owner: the sink and the hub. Threads: any. Failure: the statuses of WatchJob, given to Finish.
-class WatchFeed final : public JobWatcher, public std::enable_shared_from_this<WatchFeed> {
+class WatchFeed final : public JobWatcher,
+                        public QuietStream,
+                        public std::enable_shared_from_this<WatchFeed> {
  public:
   WatchFeed(WatchSink* sink, const ApiCall& call, JobManager* jobs,
             training::v1::WatchJobRequest request)
@@ -54,7 +57,9 @@ class WatchFeed final : public JobWatcher, public std::enable_shared_from_this<W
   // The sink is about to go. Not from a method of the sink.
   void Detach();
 
+  // Only takes down what there is to tell: messages are made on a thread of the gate.
   void Notify(std::shared_ptr<const JobSnapshot> snapshot, const JobEvents& events) override;
+  void CheckAdmission() override;
 
  private:
   void WriteNext(const std::vector<training::v1::JobEvent>& replay)
@@ -78,6 +83,7 @@ class WatchFeed final : public JobWatcher, public std::enable_shared_from_this<W
   // A message is under way or being made; a notice then only leaves what it brings.
   bool busy_ ABSL_GUARDED_BY(mutex_) = true;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool open_ ABSL_GUARDED_BY(mutex_) = false;  // Among the gate's watches.
   training::v1::WatchJobResponse response_ ABSL_GUARDED_BY(mutex_);
 };
 

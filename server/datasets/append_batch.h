@@ -13,7 +13,8 @@ namespace genesis {
 struct AppendTarget {
   std::string dataset;
   ReplayLayout layout;
-  int64_t capacity = 0;  // 0: as it is.
+  int64_t capacity = 0;    // 0: as it is.
+  bool may_shrink = true;  // Whether the capacity may be smaller than it is.
 };
 
 // The target that `first`, the first message of a stream, names. INVALID_ARGUMENT with every fault.

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/api/request_check.h"
 
 namespace genesis {
 
@@ -18,11 +19,13 @@ absl::Status AppendStream::Begin() {
 }
 
 absl::Status AppendStream::Append(const training::v1::AppendTrajectoriesRequest& request) {
+  if (absl::Status fit = CheckRequest(request); !fit.ok()) return fit;
   if (!target_) {
     absl::StatusOr<AppendTarget> target = ReadTarget(request);
     if (!target.ok()) return target.status();
     if (absl::Status status = store_->Join(target->dataset); !status.ok()) return status;
     target_ = *std::move(target);
+    target_->may_shrink = may_shrink_;
   }
   const absl::StatusOr<std::vector<ReplayTransition>> transitions = ReadBatch(request, *target_);
   if (!transitions.ok()) return transitions.status();

@@ -17,7 +17,10 @@ namespace genesis {
 // ReplayStore. Failure: as the proto says of AppendTrajectories; after one the stream is over.
 class AppendStream {
  public:
-  AppendStream(ReplayStore* store, Metrics* metrics) : store_(store), metrics_(metrics) {}
+  // `may_shrink`: whether the caller may make a buffer's capacity smaller, which evicts what it
+  // has: whoever may delete it.
+  AppendStream(ReplayStore* store, Metrics* metrics, bool may_shrink)
+      : store_(store), metrics_(metrics), may_shrink_(may_shrink) {}
   ~AppendStream();
   AppendStream(const AppendStream&) = delete;
   AppendStream& operator=(const AppendStream&) = delete;
@@ -37,6 +40,7 @@ class AppendStream {
  private:
   ReplayStore* const store_;
   Metrics* const metrics_;
+  const bool may_shrink_;
   bool begun_ = false;
   std::optional<AppendTarget> target_;
   training::v1::AppendTrajectoriesResponse response_;

@@ -23,6 +23,9 @@ absl::StatusOr<training::v1::DatasetInfo> DescribeDataset(const std::string& roo
 // Removes one for good: first from sight, then its bytes. Statuses of DescribeDataset.
 absl::Status RemoveDataset(const std::string& root, const std::string& name);
 
+// In the replay buffer in `folder`, from the headers of its records alone; 0 where there is none.
+int64_t CountTransitions(const std::string& folder);
+
 // "" when `name` can be that of a dataset, else what is accepted.
 std::string DatasetNameFault(const std::string& name);
 

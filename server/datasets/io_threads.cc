@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/guard.h"
+
 namespace genesis {
 
 IoThreads::IoThreads(int count) {
@@ -34,7 +36,8 @@ void IoThreads::Loop() {
       task = std::move(waiting_.front());
       waiting_.pop_front();
     }
-    task();
+    // Who waits for it is told by what the task held: AnswerOnce, or its stream.
+    Guarded("a task that waits for a disk", task).IgnoreError();
   }
 }
 

@@ -13,7 +13,8 @@ namespace genesis {
 // A few threads for tasks that wait for a disk, so that gRPC's own serve other calls meanwhile.
 // The queue has no bound of its own: who posts bounds it.
 //
-// Owner: ReplayStore. Threads: Post from any. Failure: none; a task must not throw.
+// Owner: ReplayStore. Threads: Post from any. Failure: none; what a task throws is caught, logged
+// and counted.
 class IoThreads {
  public:
   explicit IoThreads(int count);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "config/field_error.h"
 #include "replay/file.h"
+#include "server/datasets/dataset_folder.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -53,6 +54,14 @@ absl::StatusOr<std::optional<int64_t>> ReadCapacity(const std::string& folder) {
                      "; accepted: the number of transitions that the buffer keeps; write it"));
   }
   return capacity;
+}
+
+absl::Status MayNotShrink(const std::string& dataset, int64_t capacity, int64_t now) {
+  return absl::PermissionDeniedError(absl::StrCat(
+      "capacity is ", capacity, ", and dataset ", QuoteValue(dataset), " keeps ", now,
+      ": a smaller one evicts transitions for good, which needs the role admin, as deleting does; "
+      "accepted: at least ",
+      now, ", or none; or ask an admin"));
 }
 
 // A fault of the batch leaves its writer as sound as before.
@@ -151,6 +160,11 @@ absl::Status ReplayStore::Open(const AppendTarget& target, Buffer& buffer) {
   const absl::StatusOr<std::optional<int64_t>> kept = ReadCapacity(folder);
   if (!kept.ok()) return kept.status();
   const int64_t capacity = target.capacity > 0 ? target.capacity : kept->value_or(kDefaultCapacity);
+  if (!target.may_shrink) {
+    // One that another program wrote keeps at least what it has.
+    const int64_t now = kept->has_value() ? **kept : CountTransitions(folder);
+    if (capacity < now) return MayNotShrink(target.dataset, capacity, now);
+  }
   absl::StatusOr<std::unique_ptr<ReplayWriter>> writer =
       ReplayWriter::Open(folder, {.layout = target.layout, .capacity = capacity});
   if (!writer.ok()) return writer.status();
@@ -175,6 +189,10 @@ absl::StatusOr<ReplayStore::Result> ReplayStore::Append(
   absl::MutexLock lock(&buffer->mutex);
   const bool other_capacity = target.capacity > 0 && target.capacity != buffer->capacity;
   const bool other_layout = buffer->writer != nullptr && buffer->layout != target.layout;
+  if (other_capacity && !target.may_shrink && buffer->writer != nullptr &&
+      target.capacity < buffer->capacity) {
+    return MayNotShrink(target.dataset, target.capacity, buffer->capacity);
+  }
   if (other_capacity || other_layout) buffer->writer.reset();
   if (buffer->writer == nullptr) {
     if (absl::Status status = Open(target, *buffer); !status.ok()) return status;

@@ -4,7 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "server/api/request_check.h"
 #include "server/files/checkpoint_download.h"
+#include "server/guard.h"
 #include "server/http/api_error.h"
 #include "server/http/api_json.h"
 #include "server/http/api_streams.h"
@@ -28,7 +30,13 @@ class DownloadBody final : public HttpBody, public std::enable_shared_from_this<
 
   void Next(Deliver deliver) override {
     files_->Post([self = shared_from_this(), deliver = std::move(deliver)] {
-      absl::StatusOr<std::string> piece = self->download_->Read(kPieceBytes);
+      absl::StatusOr<std::string> piece;
+      const absl::Status read = Guarded("DownloadCheckpoint", [&] {
+        const absl::Status admitted = self->call_.StillAdmitted();
+        piece = admitted.ok() ? self->download_->Read(kPieceBytes)
+                              : absl::StatusOr<std::string>(admitted);
+      });
+      if (!read.ok()) piece = read;
       if (!piece.ok() || piece->empty()) self->End(piece.status());
       deliver(std::move(piece));
     });
@@ -100,6 +108,7 @@ void ServeDownload(const ApiStreamCall& call, JobManager* jobs, CheckpointFiles*
   DownloadCheckpointRequest message;
   absl::Status status = ReadQuery(call.request.query, message);
   if (status.ok()) status = ReadPathFields(call.fields, message);
+  if (status.ok()) status = CheckRequest(message);
   const auto refuse = [done = call.call, respond = call.respond,
                        id = message.checkpoint_id()](const absl::Status& refusal) {
     done.Done(id, refusal);
@@ -116,7 +125,8 @@ void ServeDownload(const ApiStreamCall& call, JobManager* jobs, CheckpointFiles*
   const bool head = call.request.method == "HEAD";
   files->Post([=, done = call.call, respond = call.respond, opened = *std::move(download),
                answer = HeadOf(*checkpoint, *extent)]() mutable {
-    if (absl::Status open = opened->Open(); !open.ok()) return refuse(open);
+    const absl::Status open = GuardedStatus("DownloadCheckpoint", [&] { return opened->Open(); });
+    if (!open.ok()) return refuse(open);
     if (head) {
       done.Done(opened->checkpoint().id(), absl::OkStatus());
     } else {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "config/field_error.h"
 #include "server/api/subject.h"
+#include "server/guard.h"
 #include "server/http/api_error.h"
 #include "server/http/api_json.h"
 #include "server/http/api_path.h"
@@ -28,7 +29,8 @@ constexpr int kThreads = 2;
 Credentials CredentialsOf(const HttpRequest& request) {
   return {.authorization = request.Header("authorization"),
           .certificate = request.certificate,
-          .peer = request.peer};
+          .peer = request.peer,
+          .certificate_fault = request.certificate_fault};
 }
 
 bool HasBody(const MethodRow& method) {
@@ -71,6 +73,7 @@ bool ApiRoutes::IsHere(const HttpRequest& request) {
 
 HttpResponse ApiRoutes::Refuse(const HttpRequest& request, int status, const std::string& why) {
   if (!IsHere(request)) return {.status = status, .body = why + "\n"};
+  if (status == 500) return ErrorResponse(absl::InternalError(why));
   return ErrorResponse(
       status == 503 ? absl::UnavailableError(why) : absl::ResourceExhaustedError(why), status);
 }
@@ -78,7 +81,10 @@ HttpResponse ApiRoutes::Refuse(const HttpRequest& request, int status, const std
 ApiRoutes::ApiRoutes(Parts parts) : parts_(parts), threads_(kThreads) {}
 
 void ApiRoutes::Handle(const HttpRequest& request, const Respond& respond) {
-  threads_.Post([this, request, respond] { Call(request, respond); });
+  threads_.Post([this, request, respond] {
+    const absl::Status made = Guarded("http", [&] { Call(request, respond); });
+    if (!made.ok()) respond(ErrorResponse(made));
+  });
 }
 
 void ApiRoutes::Call(const HttpRequest& request, const Respond& respond) {

@@ -6,7 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/api/checkpoint_upload.h"
+#include "server/api/request_check.h"
 #include "server/datasets/append_stream.h"
+#include "server/guard.h"
 #include "server/http/api_error.h"
 #include "server/http/api_json.h"
 #include "server/http/api_path.h"
@@ -22,6 +24,8 @@ using training::v1::ImportCheckpointResponse;
 
 // As gRPC takes at most in one message.
 constexpr size_t kMostLineBytes = size_t{4} * 1024 * 1024;
+// An object with columns of numbers.
+constexpr JsonLimits kLineLimits = {.max_depth = 4, .max_values = 1'000'000};
 
 // The end of a call, which is told once, whoever comes first.
 class UploadEnd {
@@ -35,6 +39,7 @@ class UploadEnd {
   void Fail(const std::string& subject, const absl::Status& status) {
     if (Tell(subject, status)) respond_(ErrorResponse(status));
   }
+  absl::Status StillAdmitted() const { return call_.StillAdmitted(); }
   void Cancel(const std::string& subject) {
     Tell(subject, absl::CancelledError("the sender is gone"));
   }
@@ -62,6 +67,9 @@ class ImportUpload final : public HttpUpload, public std::enable_shared_from_thi
   }
 
   void OnPiece(std::string piece, std::function<void()> more) override {
+    if (absl::Status admitted = end_.StillAdmitted(); !admitted.ok()) {
+      return end_.Fail(id_, admitted);
+    }
     upload_.Write(std::move(piece),
                   [self = shared_from_this(), more = std::move(more)](const absl::Status& status) {
                     if (status.ok()) return more();
@@ -93,14 +101,15 @@ class AppendUpload final : public HttpUpload, public std::enable_shared_from_thi
       : end_(call.call, call.respond),
         fields_(call.fields),
         store_(store),
-        stream_(store, metrics) {}
+        stream_(store, metrics, MayDo(call.call.caller().role, Role::kAdmin)) {}
 
   absl::Status Begin() { return stream_.Begin(); }
 
   void OnPiece(std::string piece, std::function<void()> more) override {
     store_->Post([self = shared_from_this(), piece = std::move(piece), more = std::move(more)] {
       self->rest_ += piece;
-      const absl::Status status = self->AppendLines(/*at_end=*/false);
+      const absl::Status status =
+          GuardedStatus("AppendTrajectories", [&] { return self->AppendLines(/*at_end=*/false); });
       if (status.ok()) return more();
       self->end_.Fail(self->stream_.dataset(), status);
     });
@@ -108,7 +117,8 @@ class AppendUpload final : public HttpUpload, public std::enable_shared_from_thi
 
   void OnEnd() override {
     store_->Post([self = shared_from_this()] {
-      absl::Status status = self->AppendLines(/*at_end=*/true);
+      absl::Status status =
+          GuardedStatus("AppendTrajectories", [&] { return self->AppendLines(/*at_end=*/true); });
       if (status.ok()) status = self->stream_.End();
       if (!status.ok()) return self->end_.Fail(self->stream_.dataset(), status);
       self->end_.Answer(self->stream_.dataset(), self->stream_.response());
@@ -138,9 +148,10 @@ class AppendUpload final : public HttpUpload, public std::enable_shared_from_thi
   }
 
   absl::Status AppendLine(const std::string& line) {
+    if (absl::Status admitted = end_.StillAdmitted(); !admitted.ok()) return admitted;
     if (line.find_first_not_of(" \t\r") == std::string::npos) return absl::OkStatus();
     AppendTrajectoriesRequest message;
-    if (absl::Status status = ReadJson(line, message); !status.ok()) return status;
+    if (absl::Status status = ReadJson(line, message, kLineLimits); !status.ok()) return status;
     if (absl::Status status = ReadPathFields(fields_, message); !status.ok()) return status;
     return stream_.Append(message);
   }
@@ -173,6 +184,7 @@ absl::StatusOr<CheckpointImport::Announced> ReadAnnounced(const ApiStreamCall& c
   absl::Status status = CheckContentType(call.request, "application/octet-stream");
   if (status.ok()) status = ReadQuery(call.request.query, message);
   if (status.ok()) status = ReadPathFields(call.fields, message);
+  if (status.ok()) status = CheckRequest(message);
   if (!status.ok()) return status;
   CheckpointImport::Announced announced{
       .id = message.checkpoint_id(), .size_bytes = message.size_bytes(), .crc32c = std::nullopt};

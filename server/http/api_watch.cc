@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "server/api/request_check.h"
 #include "server/api/watch_feed.h"
 #include "server/http/api_error.h"
 #include "server/http/api_json.h"
@@ -87,6 +88,7 @@ void ServeWatch(const ApiStreamCall& call, JobManager* jobs) {
   WatchJobRequest message;
   absl::Status status = ReadQuery(call.request.query, message);
   if (status.ok()) status = ReadPathFields(call.fields, message);
+  if (status.ok()) status = CheckRequest(message);
   const bool events = absl::StrContains(call.request.Header("accept"), "text/event-stream");
   const auto body = std::make_shared<WatchBody>(call, jobs, message, events);
   if (status.ok()) status = body->Watch();

@@ -17,6 +17,8 @@ using google::protobuf::EnumDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
+constexpr size_t kLongestName = 100;
+
 // One function for a field and for an item of a repeated one.
 #define GENESIS_SET(Type, value)                                         \
   (field.is_repeated() ? reflection.Add##Type(&message, &field, (value)) \
@@ -113,7 +115,8 @@ std::string UnknownField(const Descriptor& type, const std::string& name) {
   std::vector<std::string> known;
   for (int i = 0; i < type.field_count(); ++i) known.push_back(type.field(i)->name());
   if (known.empty()) return "unknown; no field is accepted here";
-  const std::string nearest = Nearest(name, known);
+  // What is much longer than every name was meant for none, and comparing takes long.
+  const std::string nearest = name.size() <= kLongestName ? Nearest(name, known) : "";
   if (!nearest.empty()) return absl::StrCat("unknown; did you mean ", nearest, "?");
   return absl::StrCat("unknown; accepted here: ", absl::StrJoin(known, ", "));
 }

@@ -15,6 +15,40 @@ void HttpLoop::Close() {
   io_ = nullptr;
 }
 
+bool HttpContext::MakeRoom() {
+  if (sessions_.size() < static_cast<size_t>(limits.max_connections)) return true;
+  if (idle_.empty()) return false;
+  HttpSessionBase* const oldest = idle_.begin()->second;
+  Remove(oldest);  // It goes by itself once its operation has ended.
+  oldest->Close();
+  return true;
+}
+
+void HttpContext::Remove(HttpSessionBase* session) {
+  SetBusy(session);
+  sessions_.erase(session);
+}
+
+void HttpContext::SetIdle(HttpSessionBase* session) {
+  SetBusy(session);
+  if (!sessions_.contains(session)) return;  // Closed already.
+  idle_[++turns_] = session;
+  idle_since_[session] = turns_;
+}
+
+void HttpContext::SetBusy(HttpSessionBase* session) {
+  const auto found = idle_since_.find(session);
+  if (found == idle_since_.end()) return;
+  idle_.erase(found->second);
+  idle_since_.erase(found);
+}
+
+bool HttpContext::TakePlace() {
+  if (places_taken_ >= limits.max_connections - limits.reserved_connections()) return false;
+  ++places_taken_;
+  return true;
+}
+
 bool HttpContext::TakeRoom(size_t bytes) {
   if (bodies_bytes_ + bytes > limits.max_bodies_bytes) return false;
   bodies_bytes_ += bytes;

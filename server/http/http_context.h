@@ -1,7 +1,9 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <utility>
@@ -39,9 +41,18 @@ class HttpContext {
               std::shared_ptr<HttpLoop> http_loop)
       : handlers(std::move(http_handlers)), limits(http_limits), loop(std::move(http_loop)) {}
 
-  bool Full() const { return sessions_.size() >= static_cast<size_t>(limits.max_connections); }
+  // Room for a connection more; where there is none, one that waits for its client is closed: the
+  // one that has waited longest. False when all are being served.
+  bool MakeRoom();
   void Add(HttpSessionBase* session) { sessions_.insert(session); }
-  void Remove(HttpSessionBase* session) { sessions_.erase(session); }
+  void Remove(HttpSessionBase* session);
+  // Whether nothing is lost when the session is closed: no request is under way, or only a probe.
+  void SetIdle(HttpSessionBase* session);
+  void SetBusy(HttpSessionBase* session);
+  // One of the requests that may be under way at a time; the others of the connections are kept for
+  // probes. False when there is none.
+  bool TakePlace();
+  void GivePlace() { --places_taken_; }
   void Hold(std::shared_ptr<HttpSessionBase> session) { waiting_.insert(std::move(session)); }
   void Release(const std::shared_ptr<HttpSessionBase>& session) { waiting_.erase(session); }
 
@@ -58,6 +69,10 @@ class HttpContext {
 
  private:
   std::set<HttpSessionBase*> sessions_;
+  std::map<uint64_t, HttpSessionBase*> idle_;        // By when it became so.
+  std::map<HttpSessionBase*, uint64_t> idle_since_;  // The same, the other way.
+  uint64_t turns_ = 0;
+  int places_taken_ = 0;
   std::set<std::shared_ptr<HttpSessionBase>> waiting_;
   size_t bodies_bytes_ = 0;
 };

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace genesis {
@@ -18,11 +19,12 @@ struct HttpRequest {
   std::string path;  // As sent, without the query.
   std::string query;
   std::map<std::string, std::string> headers =
-      {};                 // Names in lower case; of repeated ones the last.
+      {};                 // Names in lower case; repeated ones as one list.
   std::string body = {};  // Empty for an upload.
   std::optional<uint64_t> content_length = std::nullopt;  // Of the body; nullopt when chunked.
   std::string peer = {};                                  // "ipv4:127.0.0.1:40312".
-  std::string certificate = {};  // Subject name of the client's certificate, verified; often "".
+  std::string certificate = {};         // Name of the client's certificate, verified; often "".
+  absl::Status certificate_fault = {};  // Why one that was verified names nobody.
 
   // "" when there is none. `name` in lower case.
   std::string Header(const std::string& name) const {
@@ -85,6 +87,9 @@ struct HttpHandlers {
   std::function<void(const HttpRequest&, const Respond&)> handle;
   // May be empty. Asked when the head of a request has been read.
   std::function<HttpUploadStart(const HttpRequest&, const Respond&)> upload = nullptr;
+  // May be empty. Whether a request is one of those that shall be answered however many others are
+  // under way: it is answered at once, and shortly.
+  std::function<bool(const HttpRequest&)> is_probe = nullptr;
   // May be empty. How a request is refused whose head was read and whose body is not wanted.
   std::function<HttpResponse(const HttpRequest&, int status, const std::string& why)> refuse =
       nullptr;

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "server/guard.h"
 #include "server/http/http_context.h"
 #include "server/http/http_session.h"
 
@@ -95,7 +96,11 @@ class BeastHttpServer : public HttpServer {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { io_.run(); });
+    // What throws takes its connection along, for nothing holds it any more, and no other.
+    thread_ = std::thread([this] {
+      while (!Guarded("http", [this] { io_.run(); }).ok()) {
+      }
+    });
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     pthread_setname_np(thread_.native_handle(), "http");
   }
@@ -132,8 +137,8 @@ class BeastHttpServer : public HttpServer {
     acceptor_.async_accept([this](error_code error, tcp::socket socket) {
       if (!acceptor_.is_open()) return;
       if (!error) {
-        // Over the cap the socket is closed here, at the end of its scope.
-        if (!context_->Full()) Start(std::move(socket));
+        // Without room the socket is closed here, at the end of its scope.
+        if (context_->MakeRoom()) Start(std::move(socket));
         Accept();
         return;
       }

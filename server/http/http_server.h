@@ -17,14 +17,18 @@ namespace genesis {
 using HttpTlsSource = std::function<std::shared_ptr<boost::asio::ssl::context>()>;
 
 struct HttpLimits {
-  int max_connections = 256;  // Further ones are closed at once.
-  int read_timeout_s = 10;    // For the head of a request, and for idle keep-alive.
-  int body_timeout_s = 60;    // For a body that is read whole; for each piece of an upload.
-  int write_timeout_s = 10;   // For each 64 KiB of an answer.
+  // One more closes the connection that has been idle longest, or is closed where none is.
+  int max_connections = 256;
+  int read_timeout_s = 10;   // For the head of a request, and for idle keep-alive.
+  int body_timeout_s = 60;   // For a body that is read whole; for each piece of an upload.
+  int write_timeout_s = 10;  // For each 64 KiB of an answer.
   size_t max_header_bytes = size_t{16} * 1024;
   size_t max_body_bytes = size_t{4} * 1024 * 1024;
   // Of all bodies that are read whole at one time; one too many is a 503.
   size_t max_bodies_bytes = size_t{64} * 1024 * 1024;
+
+  // For probes: other requests are under way on the other connections only.
+  int reserved_connections() const { return max_connections / 8; }
 };
 
 // HTTP/1.1 over Boost.Beast on one thread of its own: handlers do not block, and a slow client

@@ -1,7 +1,6 @@
 #include "server/http/http_session.h"
 
-#include <spdlog/spdlog.h>
-
+#include <algorithm>
 #include <array>
 #include <boost/beast/core/bind_handler.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -9,7 +8,6 @@
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl.hpp>
 #include <chrono>
-#include <exception>
 #include <limits>
 #include <optional>
 #include <string>
@@ -18,7 +16,11 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "server/guard.h"
+#include "server/http/http_framing.h"
 #include "server/http/http_sender.h"
+#include "server/security/certificate_name.h"
 
 namespace genesis {
 namespace {
@@ -30,6 +32,7 @@ using boost::system::error_code;
 
 constexpr std::chrono::seconds kLinger(1);
 constexpr size_t kDiscardBytes = 4096;
+constexpr size_t kReadBytes = 4096;
 // Not boost::none: Beast 1.74 takes every length to be over that.
 constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
 constexpr size_t kPieceBytes = size_t{64} * 1024;
@@ -57,20 +60,21 @@ HttpRequest PlainHead(const http::request<http::empty_body>& head) {
   plain.path = target.substr(0, question);
   if (question != std::string::npos) plain.query = target.substr(question + 1);
   for (const auto& field : head) {
-    plain.headers[absl::AsciiStrToLower(std::string(field.name_string()))] =
-        std::string(field.value());
+    const std::string name = absl::AsciiStrToLower(std::string(field.name_string()));
+    std::string& value = plain.headers[name];
+    // RFC 9110, 5.3. Those that may not be repeated were refused.
+    absl::StrAppend(&value, value.empty() ? "" : ", ", std::string(field.value()));
   }
   return plain;
 }
 
 using TlsStream = beast::ssl_stream<beast::tcp_stream>;
 
-// The subject name of the client's certificate; "" without one. The handshake has verified it.
-std::string NameOfPeer(TlsStream& stream) {
+// The name of the client's certificate; "" without one. The handshake has verified it.
+absl::StatusOr<std::string> NameOfPeer(TlsStream& stream) {
   X509* const certificate = SSL_get1_peer_certificate(stream.native_handle());
   if (certificate == nullptr) return "";
-  char name[256] = {};
-  X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName, name, sizeof(name));
+  absl::StatusOr<std::string> name = NameOfCertificate(*certificate);
   X509_free(certificate);
   return name;
 }
@@ -100,6 +104,7 @@ class HttpSession final : public HttpSessionBase,
 
   // Once, for a stream with TLS.
   void Handshake() {
+    context_->SetIdle(this);
     Arm(context_->limits.read_timeout_s);
     stream_.async_handshake(boost::asio::ssl::stream_base::server,
                             [self = Shared()](error_code error) {
@@ -114,10 +119,11 @@ class HttpSession final : public HttpSessionBase,
     head_parser_.emplace();
     head_parser_->header_limit(static_cast<std::uint32_t>(context_->limits.max_header_bytes));
     head_parser_->body_limit(kNoLimit);
+    scanned_ = 0;
+    context_->SetIdle(this);
     // One deadline for the whole head: bytes that drip in do not extend it.
     Arm(context_->limits.read_timeout_s);
-    http::async_read_header(stream_, buffer_, *head_parser_,
-                            beast::bind_front_handler(&HttpSession::OnHead, Shared()));
+    ReadMoreOfHead();
   }
 
   void Close() override { beast::get_lowest_layer(stream_).close(); }
@@ -129,22 +135,62 @@ class HttpSession final : public HttpSessionBase,
     beast::get_lowest_layer(stream_).expires_after(std::chrono::seconds(seconds));
   }
 
-  void OnHead(error_code error, size_t) {
-    if (error) {
-      const std::optional<HttpResponse> answer = AnswerTo(error, context_->limits);
-      if (!answer.has_value()) return End();
-      terms_ = {};
-      return Send(*answer);
+  // The whole head is looked at before Beast is given it, for Beast mends what it should refuse.
+  void ReadMoreOfHead() {
+    const absl::string_view bytes(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+    if (const std::optional<size_t> end = FindHeadEnd(bytes, scanned_)) {
+      return ParseHead(bytes.substr(0, *end));
     }
+    scanned_ = bytes.size();
+    const size_t most = context_->limits.max_header_bytes;
+    if (bytes.size() >= most) return RefuseHead(http::error::header_limit);
+    stream_.async_read_some(buffer_.prepare(std::min(kReadBytes, most - bytes.size())),
+                            [self = Shared()](error_code error, size_t count) {
+                              if (error) return self->End();
+                              self->buffer_.commit(count);
+                              if (!Guarded("http", [&] { self->ReadMoreOfHead(); }).ok())
+                                self->Close();
+                            });
+  }
+
+  void ParseHead(absl::string_view bytes) {
+    const std::string fault = HeadFault(bytes);
+    if (!fault.empty()) {
+      return RefuseHead({.status = 400, .body = "Not an HTTP/1.1 request: " + fault + "\n"});
+    }
+    error_code error;
+    head_parser_->put(boost::asio::buffer(bytes.data(), bytes.size()), error);
+    if (!error && !head_parser_->is_header_done()) error = http::error::bad_field;
+    if (error) return RefuseHead(error);
+    buffer_.consume(bytes.size());
+    OnHead();
+  }
+
+  void RefuseHead(const error_code& error) {
+    const std::optional<HttpResponse> answer = AnswerTo(error, context_->limits);
+    if (answer.has_value()) return RefuseHead(*answer);
+    End();
+  }
+
+  void RefuseHead(const HttpResponse& answer) {
+    terms_ = {};
+    Send(answer);
+  }
+
+  void OnHead() {
     const http::request<http::empty_body>& head = head_parser_->get();
     request_ = PlainHead(head);
     request_.peer = peer_;
-    request_.certificate = certificate_;
+    request_.certificate = certificate_.value_or("");
+    request_.certificate_fault = certificate_.status();
     if (head_parser_->content_length()) request_.content_length = *head_parser_->content_length();
     terms_ = {.version = head.version(),
               .keep_alive = head.keep_alive(),
               .head = head.method() == http::verb::head};
-    Guarded([this] {
+    if (!TakePlace()) {
+      return Refuse(503, "Too many requests are under way; try again");
+    }
+    RunHandler([this] {
       if (!context_->handlers.upload) return;
       HttpUploadStart start = context_->handlers.upload(request_, MakeRespond());
       upload_ = std::move(start.upload);
@@ -152,6 +198,20 @@ class HttpSession final : public HttpSessionBase,
     });
     if (responded_) return;
     if (upload_ != nullptr || MakeRoom()) Continue();
+  }
+
+  // A place among the requests that may take long; probes need none, and their connections may be
+  // given up for another one at any time.
+  bool TakePlace() {
+    const bool has_body = head_parser_->chunked() || request_.content_length.value_or(0) > 0;
+    const auto& is_probe = context_->handlers.is_probe;
+    if (!has_body && is_probe && is_probe(request_)) {
+      context_->SetIdle(this);  // Anew: the last to be given up.
+      return true;
+    }
+    context_->SetBusy(this);
+    has_place_ = context_->TakePlace();
+    return has_place_;
   }
 
   // Room in memory for the body; false when the request was refused.
@@ -208,13 +268,13 @@ class HttpSession final : public HttpSessionBase,
     }
     request_.body = std::move(body_parser_->get().body());
     context_->Hold(Shared());
-    Guarded([this] { context_->handlers.handle(request_, MakeRespond()); });
+    RunHandler([this] { context_->handlers.handle(request_, MakeRespond()); });
   }
 
   void ReadPiece() {
     if (upload_parser_->is_done()) {
       context_->Hold(Shared());
-      return Guarded([this] { upload_->OnEnd(); });
+      return RunHandler([this] { upload_->OnEnd(); });
     }
     piece_.resize(kPieceBytes);
     upload_parser_->get().body().data = piece_.data();
@@ -230,7 +290,7 @@ class HttpSession final : public HttpSessionBase,
     if (piece_.empty()) return ReadPiece();
     context_->Hold(Shared());
     std::weak_ptr<HttpSession> weak = Shared();
-    Guarded([&] {
+    RunHandler([&] {
       upload_->OnPiece(std::move(piece_), [weak, loop = context_->loop] {
         loop->Post([weak] {
           const auto self = weak.lock();
@@ -244,13 +304,9 @@ class HttpSession final : public HttpSessionBase,
 
   // Runs what belongs to handlers.
   template <typename Call>
-  void Guarded(const Call& call) {
-    try {
-      call();
-    } catch (const std::exception& error) {
-      spdlog::error("{} {} failed: {}", request_.method, request_.path, error.what());
-      Answer({.status = 500, .body = "The page could not be made; the daemon's log says why.\n"});
-    }
+  void RunHandler(const Call& call) {
+    if (Guarded("http", call).ok()) return;
+    Refuse(500, "The page could not be made; the daemon's log says why.");
   }
 
   // What handlers answer with; comes back to this thread, and does nothing after this request.
@@ -314,6 +370,7 @@ class HttpSession final : public HttpSessionBase,
     if (upload_ != nullptr && !responded_) upload_->OnCancel();
     upload_ = nullptr;
     context_->GiveRoom(std::exchange(room_, 0));
+    if (std::exchange(has_place_, false)) context_->GivePlace();
     upload_parser_.reset();
     body_parser_.reset();
     request_ = {};
@@ -323,6 +380,7 @@ class HttpSession final : public HttpSessionBase,
   // Closing with bytes unread resets the connection, and the client would lose our answer; so what
   // it still sends is read and thrown away for a moment.
   void End() {
+    context_->SetIdle(this);
     if constexpr (std::is_same_v<Stream, TlsStream>) {
       beast::get_lowest_layer(stream_).expires_after(kLinger);
       stream_.async_shutdown([self = Shared()](error_code) {});
@@ -348,7 +406,7 @@ class HttpSession final : public HttpSessionBase,
   Stream stream_;
   HttpSender<Stream> sender_;
   std::string peer_;
-  std::string certificate_;
+  absl::StatusOr<std::string> certificate_ = "";
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::empty_body>> head_parser_;
   std::optional<http::request_parser<http::string_body>> body_parser_;
@@ -357,7 +415,9 @@ class HttpSession final : public HttpSessionBase,
   typename HttpSender<Stream>::Terms terms_;
   std::shared_ptr<HttpUpload> upload_;
   std::string piece_;
+  size_t scanned_ = 0;  // Of the head that is being read.
   size_t room_ = 0;
+  bool has_place_ = false;
   uint64_t turn_ = 0;  // Tells the answer to this request from a late one.
   bool responded_ = false;
 };

@@ -15,6 +15,7 @@
 #include "config/sql_time.h"
 #include "config/timestamp.h"
 #include "metrics/catalogue.h"
+#include "server/guard.h"
 #include "server/http/api_error.h"
 #include "server/http/json_writer.h"
 
@@ -146,7 +147,9 @@ void MetricsExport::Handle(const HttpRequest& request, const Respond& respond) {
         kMostUnderWay, " exports are under way, which is the most; try again in a moment"))));
   }
   thread_.Post([this, respond] {
-    HttpResponse response{.content_type = "application/json", .body = MakeDocument()};
+    HttpResponse response{.content_type = "application/json"};
+    const absl::Status made = Guarded(kPath, [&] { response.body = MakeDocument(); });
+    if (!made.ok()) response = ErrorResponse(made);
     --under_way_;
     parts_.on_response(kPath, response.status);
     respond(std::move(response));

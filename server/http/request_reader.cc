@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "config/field_error.h"
+#include "config/text.h"
 #include "config/utf8.h"
 #include "server/http/field_text.h"
 #include "server/http/path_template.h"
@@ -43,6 +44,7 @@ class UnknownNames {
     // Timestamps and the like are written in forms of their own.
     if (!value.has_struct_value() || type.file()->package() == "google.protobuf") return;
     for (const auto& [name, inner] : value.struct_value().fields()) {
+      if (errors_.size() > kMaxFaultsListed) return;
       const std::string inner_path = path.empty() ? name : absl::StrCat(path, ".", name);
       const FieldDescriptor* field = FindField(type, name);
       if (field == nullptr) {
@@ -76,11 +78,17 @@ class UnknownNames {
 // Protobuf's message without its code and its picture of the place.
 std::string FirstLine(const std::string& message) {
   const std::vector<std::string> lines = absl::StrSplit(message, '\n');
-  return std::string(absl::StripPrefix(lines[0], "INVALID_ARGUMENT:"));
+  return OneLine(absl::StripPrefix(lines[0], "INVALID_ARGUMENT:"), kMaxLineBytes);
 }
 
 absl::Status DiagnoseJson(const std::string& text, const Descriptor& type,
                           const std::string& message) {
+  // A second reading, of more than the fields of the request, is for what a person may have
+  // written.
+  if (absl::Status status = CheckJsonLimits(text, {}); !status.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the body does not fit ", type.name(), ": ", FirstLine(message)));
+  }
   Value value;
   const auto parsed = google::protobuf::util::JsonStringToMessage(text, &value);
   if (!parsed.ok()) {
@@ -171,8 +179,9 @@ absl::Status ReadQuery(const std::string& query, Message& request) {
   return absl::OkStatus();
 }
 
-absl::Status ReadJson(const std::string& text, Message& request) {
+absl::Status ReadJson(const std::string& text, Message& request, const JsonLimits& limits) {
   if (text.empty()) return absl::OkStatus();
+  if (absl::Status status = CheckJsonLimits(text, limits); !status.ok()) return status;
   if (!IsUtf8(text)) {
     return absl::InvalidArgumentError("the body is not UTF-8; accepted: JSON in UTF-8");
   }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "server/http/json_limits.h"
 
 namespace genesis {
 
@@ -15,8 +16,10 @@ namespace genesis {
 // repeated ones by repetition, those of messages and maps behind a dot.
 absl::Status ReadQuery(const std::string& query, google::protobuf::Message& request);
 
-// Protobuf's JSON; names as in the proto or in camel case. An empty text leaves all as it is.
-absl::Status ReadJson(const std::string& text, google::protobuf::Message& request);
+// Protobuf's JSON; names as in the proto or in camel case. An empty text leaves all as it is. Text
+// that is over a limit is refused before it is read.
+absl::Status ReadJson(const std::string& text, google::protobuf::Message& request,
+                      const JsonLimits& limits = {});
 
 // One scalar field from its text, as in a query or a path: %-escapes undone before. `name` is for
 // messages.

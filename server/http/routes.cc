@@ -165,6 +165,10 @@ HttpResponse Index(const RouteSources& sources, const HttpRequest&) {
 
 }  // namespace
 
+bool IsProbe(const HttpRequest& request) {
+  return request.path == "/healthz" || request.path == "/readyz" || request.path == "/metrics";
+}
+
 std::function<HttpResponse(const HttpRequest&)> MakeRoutes(RouteSources route_sources) {
   // The server may copy its handler; the sources are shared, not copied.
   const auto sources = std::make_shared<const RouteSources>(std::move(route_sources));

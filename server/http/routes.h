@@ -34,4 +34,7 @@ struct RouteSources {
 // (200 or 503) whether traffic should come here. Stateless; thread-safe as far as the sources are.
 std::function<HttpResponse(const HttpRequest&)> MakeRoutes(RouteSources sources);
 
+// Whether a request is for what watches the daemon: /healthz, /readyz, /metrics.
+bool IsProbe(const HttpRequest& request);
+
 }  // namespace genesis

@@ -2,33 +2,33 @@
 
 #include <map>
 
+#include "server/api/unary_call.h"
+
 namespace genesis {
 namespace {
 
 template <typename Request, typename Response>
 class TypedMethod final : public UnaryMethod {
  public:
-  using Member = void (TrainingApi::*)(const Caller&, const Request&, const Answer<Response>&);
-  explicit TypedMethod(Member member) : member_(member) {}
+  explicit TypedMethod(UnaryMember<Request, Response> member) : member_(member) {}
 
   std::unique_ptr<Message> NewRequest() const override { return std::make_unique<Request>(); }
 
   void Call(TrainingApi* api, const Caller& caller, const Message& request,
             const Answer<std::shared_ptr<const Message>>& answer) const override {
-    (api->*member_)(caller, static_cast<const Request&>(request),
-                    [answer](const absl::StatusOr<Response>& response) {
-                      if (!response.ok()) return answer(response.status());
-                      answer(std::make_shared<const Response>(*response));
-                    });
+    CallUnary<Request, Response>(api, member_, caller, static_cast<const Request&>(request),
+                                 [answer](const absl::StatusOr<Response>& response) {
+                                   if (!response.ok()) return answer(response.status());
+                                   answer(std::make_shared<const Response>(*response));
+                                 });
   }
 
  private:
-  const Member member_;
+  const UnaryMember<Request, Response> member_;
 };
 
 template <typename Request, typename Response>
-std::unique_ptr<UnaryMethod> MakeMethod(void (TrainingApi::*member)(const Caller&, const Request&,
-                                                                    const Answer<Response>&)) {
+std::unique_ptr<UnaryMethod> MakeMethod(UnaryMember<Request, Response> member) {
   return std::make_unique<TypedMethod<Request, Response>>(member);
 }
 

@@ -2,6 +2,7 @@
 
 #include "absl/status/status.h"
 #include "server/datasets/append_stream.h"
+#include "server/guard.h"
 #include "server/rpc/status_mapping.h"
 
 namespace genesis {
@@ -19,7 +20,7 @@ class AppendReactor final : public grpc::ServerReadReactor<AppendTrajectoriesReq
       : call_(call),
         context_(context),
         store_(store),
-        stream_(store, metrics),
+        stream_(store, metrics, MayDo(call.caller().role, Role::kAdmin)),
         response_(response) {}
 
   void Begin() {
@@ -46,7 +47,10 @@ class AppendReactor final : public grpc::ServerReadReactor<AppendTrajectoriesReq
  private:
   // After StartRead or End another thread may have deleted this.
   void AppendAndReadOn() {
-    const absl::Status status = stream_.Append(request_);
+    const absl::Status status = GuardedStatus("AppendTrajectories", [this] {
+      const absl::Status admitted = call_.StillAdmitted();
+      return admitted.ok() ? stream_.Append(request_) : admitted;
+    });
     if (status.ok()) {
       StartRead(&request_);
     } else {

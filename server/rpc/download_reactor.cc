@@ -4,7 +4,9 @@
 #include <string>
 
 #include "replay/crc32c.h"
+#include "server/api/request_check.h"
 #include "server/files/checkpoint_download.h"
+#include "server/guard.h"
 #include "server/rpc/status_mapping.h"
 
 namespace genesis {
@@ -12,6 +14,7 @@ namespace {
 
 using training::v1::DownloadCheckpointResponse;
 
+constexpr char kMethod[] = "DownloadCheckpoint";
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
 // Either a read of the file or a write to the client is under way, never both, so nothing here
@@ -21,7 +24,7 @@ class DownloadReactor final : public grpc::ServerWriteReactor<DownloadCheckpoint
   DownloadReactor(const ApiCall& call, JobManager* jobs, CheckpointFiles* files,
                   const training::v1::DownloadCheckpointRequest& request)
       : call_(call), jobs_(jobs), files_(files), id_(request.checkpoint_id()) {
-    Begin(request.offset());
+    Begin(request);
   }
 
   void OnWriteDone(bool ok) override {
@@ -32,31 +35,47 @@ class DownloadReactor final : public grpc::ServerWriteReactor<DownloadCheckpoint
   void OnDone() override { delete this; }
 
  private:
-  void Begin(int64_t offset) {
-    if (!call_.admission().ok()) return End(call_.admission());
+  void Begin(const training::v1::DownloadCheckpointRequest& request) {
+    const absl::Status begun = call_.admission().ok()
+                                   ? GuardedStatus(kMethod, [&] { return TryBegin(request); })
+                                   : call_.admission();
+    if (!begun.ok()) return End(begun);
+    files_->Post([this] { SendNext(); });
+  }
+
+  absl::Status TryBegin(const training::v1::DownloadCheckpointRequest& request) {
+    if (absl::Status fit = CheckRequest(request); !fit.ok()) return fit;
     const absl::StatusOr<training::v1::Checkpoint> checkpoint = jobs_->GetCheckpoint(id_);
-    if (!checkpoint.ok()) return End(checkpoint.status());
-    auto download = CheckpointDownload::Begin(files_, *checkpoint, offset);
-    if (!download.ok()) return End(download.status());
+    if (!checkpoint.ok()) return checkpoint.status();
+    auto download = CheckpointDownload::Begin(files_, *checkpoint, request.offset());
+    if (!download.ok()) return download.status();
     download_ = *std::move(download);
     *response_.mutable_checkpoint() = *checkpoint;
-    files_->Post([this] {
-      if (absl::Status status = download_->Open(); !status.ok()) return End(status);
-      SendNext();
-    });
+    return absl::OkStatus();
   }
 
   // After StartWrite or End another thread may have deleted this.
   void SendNext() {
+    bool whole = false;
+    const absl::Status read = GuardedStatus(kMethod, [&] { return ReadNext(whole); });
+    if (!read.ok() || whole) return End(read);
+    StartWrite(&response_);
+  }
+
+  absl::Status ReadNext(bool& whole) {
+    if (absl::Status admitted = call_.StillAdmitted(); !admitted.ok()) return admitted;
+    if (!sent_) {
+      if (absl::Status opened = download_->Open(); !opened.ok()) return opened;
+    }
     absl::StatusOr<std::string> piece = download_->Read(kPieceBytes);
-    if (!piece.ok()) return End(piece.status());
+    if (!piece.ok()) return piece.status();
     if (sent_) response_.clear_checkpoint();
     // An empty rest still tells what it is the rest of.
-    if (piece->empty() && sent_) return End(absl::OkStatus());
+    whole = piece->empty() && sent_;
     sent_ = true;
     response_.set_content_crc32c(Crc32c(0, piece->data(), piece->size()));
     response_.set_content(*std::move(piece));
-    StartWrite(&response_);
+    return absl::OkStatus();
   }
 
   void End(const absl::Status& status) {

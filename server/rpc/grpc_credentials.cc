@@ -1,9 +1,28 @@
 #include "server/rpc/grpc_credentials.h"
 
+#include <grpc/grpc_security_constants.h>
+
 #include <memory>
 #include <vector>
 
+#include "server/security/certificate_name.h"
+
 namespace genesis {
+namespace {
+
+// A thread serves many calls of one connection in a row; reading a certificate takes longer than
+// comparing it.
+absl::StatusOr<std::string> CachedName(const std::string& pem) {
+  thread_local std::string last_pem;
+  thread_local absl::StatusOr<std::string> last_name = std::string();
+  if (pem != last_pem) {
+    last_name = NameOfPemCertificate(pem);
+    last_pem = pem;
+  }
+  return last_name;
+}
+
+}  // namespace
 
 Credentials CredentialsOf(const grpc::ServerContextBase& context) {
   Credentials credentials;
@@ -11,11 +30,17 @@ Credentials CredentialsOf(const grpc::ServerContextBase& context) {
   if (header != context.client_metadata().end()) {
     credentials.authorization.assign(header->second.data(), header->second.size());
   }
-  // Verified already, or the connection would not be.
+  // Verified already, or the connection would not be. The name is read from the certificate itself,
+  // for gRPC tells the first of several.
   const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
   if (peer != nullptr && peer->IsPeerAuthenticated()) {
-    const std::vector<grpc::string_ref> names = peer->FindPropertyValues("x509_common_name");
-    if (!names.empty()) credentials.certificate.assign(names[0].data(), names[0].size());
+    const auto certificates = peer->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+    if (!certificates.empty()) {
+      const absl::StatusOr<std::string> name =
+          CachedName(std::string(certificates[0].data(), certificates[0].size()));
+      credentials.certificate_fault = name.status();
+      if (name.ok()) credentials.certificate = *name;
+    }
   }
   credentials.peer = context.peer();
   return credentials;

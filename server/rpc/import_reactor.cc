@@ -5,6 +5,8 @@
 #include <string>
 
 #include "server/api/checkpoint_upload.h"
+#include "server/api/request_check.h"
+#include "server/guard.h"
 #include "server/rpc/status_mapping.h"
 
 namespace genesis {
@@ -29,12 +31,11 @@ class ImportReactor final : public grpc::ServerReadReactor<ImportCheckpointReque
 
   void OnReadDone(bool ok) override {
     if (ok && !upload_.begun()) {
-      id_ = request_.checkpoint_id();
-      CheckpointImport::Announced announced{
-          .id = id_, .size_bytes = request_.size_bytes(), .crc32c = {}};
-      if (request_.has_crc32c()) announced.crc32c = request_.crc32c();
-      if (absl::Status status = upload_.Begin(announced); !status.ok()) return End(status);
+      const absl::Status begun =
+          GuardedStatus("ImportCheckpoint", [this] { return BeginUpload(); });
+      if (!begun.ok()) return End(begun);
     }
+    if (absl::Status admitted = call_.StillAdmitted(); !admitted.ok()) return End(admitted);
     if (ok) {
       upload_.Write(std::move(*request_.mutable_content()), [this](const absl::Status& status) {
         if (!status.ok()) return End(status);
@@ -56,6 +57,15 @@ class ImportReactor final : public grpc::ServerReadReactor<ImportCheckpointReque
   void OnDone() override { delete this; }
 
  private:
+  absl::Status BeginUpload() {
+    if (absl::Status fit = CheckRequest(request_); !fit.ok()) return fit;
+    id_ = request_.checkpoint_id();
+    CheckpointImport::Announced announced{
+        .id = id_, .size_bytes = request_.size_bytes(), .crc32c = {}};
+    if (request_.has_crc32c()) announced.crc32c = request_.crc32c();
+    return upload_.Begin(announced);
+  }
+
   // After it another thread may have deleted this.
   void End(const absl::Status& status) {
     call_.Done(id_, status);

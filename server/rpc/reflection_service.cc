@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/guard.h"
 #include "server/rpc/grpc_credentials.h"
 #include "server/rpc/status_mapping.h"
 
@@ -121,7 +122,9 @@ class ReflectionReactor final : public grpc::ServerBidiReactor<Request, Response
 
   void OnReadDone(bool ok) override {
     if (!ok) return End(absl::OkStatus());
-    response_ = AnswerTo(request_, services_);
+    const absl::Status answered =
+        Guarded("ServerReflectionInfo", [this] { response_ = AnswerTo(request_, services_); });
+    if (!answered.ok()) return End(answered);
     StartWrite(&response_);
   }
   void OnWriteDone(bool ok) override {

@@ -2,12 +2,65 @@
 
 #include <string>
 
+#include "config/field_error.h"
+#include "config/text.h"
+#include "google/rpc/error_details.pb.h"
 #include "server/api/rpc_status.h"
 
 namespace genesis {
+namespace {
+
+// Clients take 8 KiB of metadata in all; beside these two values stand the status, the content type
+// and what a proxy adds.
+constexpr size_t kMaxTrailerBytes = 7000;
+constexpr size_t kMaxMessageInTrailer = 2400;
+
+// As "grpc-message" is sent: what is not printable ASCII, and '%', takes three bytes.
+size_t SizeAsHeader(const std::string& text) {
+  size_t size = 0;
+  for (const char c : text) size += c >= 0x20 && c < 0x7F && c != '%' ? 1 : 3;
+  return size;
+}
+
+// As a header whose name ends in "-bin" is sent: in base64.
+size_t SizeAsHeader(const google::rpc::Status& rpc) { return (rpc.ByteSizeLong() + 2) / 3 * 4; }
+
+bool Fits(const google::rpc::Status& rpc) {
+  return SizeAsHeader(rpc.message()) + SizeAsHeader(rpc) <= kMaxTrailerBytes;
+}
+
+std::string CutMessage(const std::string& message) {
+  std::string cut = message;
+  for (size_t most = kMaxMessageInTrailer; SizeAsHeader(cut) > kMaxMessageInTrailer; most /= 2) {
+    cut = BoundedText(message, most);
+  }
+  return cut;
+}
+
+// Takes faults from the end of the list until the status fits. What is no list of faults goes
+// whole.
+void CutDetails(google::rpc::Status& rpc) {
+  for (int i = rpc.details_size() - 1; i >= 0 && !Fits(rpc); --i) {
+    google::protobuf::Any& detail = *rpc.mutable_details(i);
+    google::rpc::BadRequest faults;
+    if (detail.type_url() == kBadRequestType && faults.ParseFromString(detail.value())) {
+      while (!Fits(rpc) && !faults.field_violations().empty()) {
+        faults.mutable_field_violations()->RemoveLast();
+        detail.set_value(faults.SerializeAsString());
+      }
+    }
+    if (!Fits(rpc)) rpc.mutable_details()->RemoveLast();
+  }
+}
+
+}  // namespace
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
-  const google::rpc::Status rpc = ToRpcStatus(status);
+  google::rpc::Status rpc = ToRpcStatus(status);
+  if (!Fits(rpc)) {
+    rpc.set_message(CutMessage(rpc.message()));
+    CutDetails(rpc);
+  }
   return grpc::Status(static_cast<grpc::StatusCode>(rpc.code()), rpc.message(),
                       rpc.details().empty() ? "" : rpc.SerializeAsString());
 }

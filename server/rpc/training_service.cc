@@ -22,19 +22,17 @@ ServerUnaryReactor* TrainingServiceImpl::Serve(CallbackServerContext* context,
   const ApiCall call(parts_.gate, row, "grpc", CredentialsOf(*context));
   // Before the answer, for the request is gone once the reactor has finished.
   const std::string subject = SubjectOf(*request);
-  const auto finish = [call, subject, reactor](const absl::Status& status) {
-    call.Done(subject, status);
-    reactor->Finish(ToGrpcStatus(status));
+  const Answer<Response> answer = [call, subject, reactor,
+                                   response](const absl::StatusOr<Response>& result) {
+    if (result.ok()) *response = *result;
+    call.Done(subject, result.status());
+    reactor->Finish(ToGrpcStatus(result.status()));
   };
-  if (!call.admission().ok()) {
-    finish(call.admission());
-    return reactor;
+  if (call.admission().ok()) {
+    CallUnary<Request, Response>(parts_.api, method, call.caller(), *request, answer);
+  } else {
+    answer(call.admission());
   }
-  (parts_.api->*method)(call.caller(), *request,
-                        [finish, response](const absl::StatusOr<Response>& result) {
-                          if (result.ok()) *response = *result;
-                          finish(result.status());
-                        });
   return reactor;
 }
 

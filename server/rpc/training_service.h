@@ -3,6 +3,7 @@
 #include "genesis/training/v1/training_service.grpc.pb.h"
 #include "server/api/api_gate.h"
 #include "server/api/training_api.h"
+#include "server/api/unary_call.h"
 #include "server/datasets/replay_store.h"
 
 namespace genesis {
@@ -42,7 +43,7 @@ class TrainingServiceImpl final : public training::v1::TrainingService::Callback
 
  private:
   template <typename Request, typename Response>
-  using Method = void (TrainingApi::*)(const Caller&, const Request&, const Answer<Response>&);
+  using Method = UnaryMember<Request, Response>;
 
   template <typename Request, typename Response>
   grpc::ServerUnaryReactor* Serve(grpc::CallbackServerContext* context, const Request* request,

@@ -3,7 +3,9 @@
 #include <memory>
 #include <utility>
 
+#include "server/api/request_check.h"
 #include "server/api/watch_feed.h"
+#include "server/guard.h"
 #include "server/rpc/status_mapping.h"
 
 namespace genesis {
@@ -14,12 +16,14 @@ using training::v1::WatchJobResponse;
 
 class WatchReactor final : public grpc::ServerWriteReactor<WatchJobResponse>, public WatchSink {
  public:
-  WatchReactor(const ApiCall& call, JobManager* jobs, WatchJobRequest request)
+  WatchReactor(const ApiCall& call, const absl::Status& admission, JobManager* jobs,
+               WatchJobRequest request)
       : feed_(std::make_shared<WatchFeed>(this, call, jobs, std::move(request))),
-        admission_(call.admission()) {}
+        admission_(admission) {}
 
   void Begin() {
-    const absl::Status watching = admission_.ok() ? feed_->Watch() : admission_;
+    const absl::Status watching =
+        admission_.ok() ? GuardedStatus("WatchJob", [this] { return feed_->Watch(); }) : admission_;
     if (watching.ok()) {
       feed_->Advance();
     } else {
@@ -54,7 +58,8 @@ class WatchReactor final : public grpc::ServerWriteReactor<WatchJobResponse>, pu
 
 grpc::ServerWriteReactor<WatchJobResponse>* StartWatch(const ApiCall& call, JobManager* jobs,
                                                        const WatchJobRequest& request) {
-  auto* reactor = new WatchReactor(call, jobs, request);
+  const absl::Status admission = call.admission().ok() ? CheckRequest(request) : call.admission();
+  auto* reactor = new WatchReactor(call, admission, jobs, request);
   reactor->Begin();
   return reactor;
 }

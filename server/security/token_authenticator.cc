@@ -63,6 +63,9 @@ absl::StatusOr<Caller> TokenAuthenticator::Authenticate(const Credentials& crede
         "the token is not known; accepted: one whose line stands in auth.tokens_file (an admin "
         "makes one with genesisctl token NAME ROLE)");
   }
+  if (rules->certificates && !credentials.certificate_fault.ok()) {
+    return credentials.certificate_fault;
+  }
   if (rules->certificates && !credentials.certificate.empty()) {
     return ByCertificate(*rules, credentials.certificate);
   }
@@ -75,6 +78,7 @@ void TokenAuthenticator::Replace(Rules rules) {
   auto replacement = std::make_shared<const Rules>(std::move(rules));
   absl::MutexLock lock(&mutex_);
   rules_.swap(replacement);
+  ++generation_;
 }
 
 absl::StatusOr<Rules> LoadRules(const Settings& settings) {

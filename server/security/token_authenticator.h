@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,11 +34,14 @@ class TokenAuthenticator final : public Authenticator {
   // comes over the unix socket, whose mode says who that may be.
   absl::StatusOr<Caller> Authenticate(const Credentials& credentials) const override;
 
+  uint64_t generation() const override { return generation_; }
+
   void Replace(Rules rules);
 
  private:
   mutable absl::Mutex mutex_;
   std::shared_ptr<const Rules> rules_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<uint64_t> generation_{0};
 };
 
 // The rules that `settings` ask for; reads the tokens file. As LoadTokenFile.

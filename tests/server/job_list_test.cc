@@ -1,6 +1,9 @@
 // ListJobs over ten thousand jobs: filters, orders, pages, and what a page reads.
 #include <gtest/gtest.h>
 
+#include <array>
+
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "server/api/page.h"
 #include "server/store/store_reads.h"
@@ -153,9 +156,9 @@ TEST(PageToken, IsReadBackForItsQueryAlone) {
   const std::string token = MakePageToken(request, PlaceOf({-7, 123456789012}));
   request.set_page_token(token);
   request.set_page_size(5);  // Another size is the same query.
-  const auto place = ReadPageToken(request);
-  ASSERT_TRUE(place.ok()) << place.status();
-  EXPECT_EQ(KeysOf(*place), (std::vector<int64_t>{-7, 123456789012}));
+  const auto keys = ReadPageKeys<2>(request);
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  EXPECT_EQ(*keys, (std::array<int64_t, 2>{-7, 123456789012}));
   request.set_owner("bob");
   EXPECT_EQ(ReadPageToken(request).status().code(), absl::StatusCode::kInvalidArgument);
   training::v1::ListCheckpointsRequest other;
@@ -172,6 +175,28 @@ TEST(PageToken, ThatIsNotOursIsRefused) {
     const auto place = ReadPageToken(request);
     EXPECT_EQ(place.status().code(), absl::StatusCode::kInvalidArgument) << bad;
     EXPECT_LT(place.status().message().size(), 700U) << "the message stays short";
+  }
+}
+
+// Whoever knows how tokens are made, but not the key.
+TEST(PageToken, ThatIsForgedIsRefused) {
+  ListJobsRequest request;
+  const std::string good = MakePageToken(request, PlaceOf({1, 2}));
+  std::string bytes;
+  ASSERT_TRUE(absl::WebSafeBase64Unescape(good, &bytes));
+  for (size_t at : {size_t{0}, size_t{31}, bytes.size() - 1}) {
+    std::string changed = bytes;
+    changed[at] = static_cast<char>(changed[at] ^ 1);
+    request.set_page_token(absl::WebSafeBase64Escape(changed));
+    EXPECT_EQ(ReadPageKeys<2>(request).status().code(), absl::StatusCode::kInvalidArgument) << at;
+  }
+  for (const std::string& place : {std::string(), std::string("7"), std::string("1,2,3"),
+                                   std::string("x,y"), std::string("9999999999999999999,1")}) {
+    request.set_page_token(absl::WebSafeBase64Escape(std::string(32, '\0') + place));
+    EXPECT_EQ(ReadPageKeys<2>(request).status().code(), absl::StatusCode::kInvalidArgument);
+    // Ours with another shape than the method's: an answer, not an end.
+    request.set_page_token(MakePageToken(request, place));
+    EXPECT_EQ(ReadPageKeys<2>(request).status().code(), absl::StatusCode::kInternal) << place;
   }
 }
 

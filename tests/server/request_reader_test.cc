@@ -93,7 +93,8 @@ TEST(ReadJson, RefusesWhatIsNoObjectOfTheRightTypes) {
       {"\xff", "UTF-8"},
       {R"({"spec": {"training": {"max_steps": "many"}}})", "max_steps"},
       {R"({"validate_only": 3})", "validate_only"},
-      {std::string(200, '['), "not JSON"},
+      {std::string(30, '['), "not JSON"},
+      {std::string(200, '['), "nested deeper than 32 levels"},
   };
   for (const auto& [text, part] : cases) {
     TrainRequest request;

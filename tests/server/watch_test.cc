@@ -263,8 +263,9 @@ TEST_F(WatchTest, ListsFilterOrderAndPage) {
 TEST_F(WatchTest, WrongFiltersAreRefusedWithWhatIsAccepted) {
   const std::vector<std::pair<std::function<void(ListJobsRequest&)>, std::string>> cases = {
       {[](auto& r) { r.add_states(static_cast<JobState>(99)); },
-       "states has 99; accepted: 1 to 10"},
-      {[](auto& r) { r.set_order(static_cast<JobOrder>(9)); }, "order is 9; accepted: 0 to 3"},
+       "states[0] is 99; accepted: QUEUED, STARTING"},
+      {[](auto& r) { r.set_order(static_cast<JobOrder>(9)); },
+       "order is 9; accepted: NEWEST_FIRST"},
       {[](auto& r) { (*r.mutable_labels())[""] = "v"; }, "labels has a key of 0 bytes"},
       {[](auto& r) { r.set_page_size(-1); }, "page_size is -1; accepted: 1 to 1000"},
       {[](auto& r) { r.set_page_token("done-3"); }, "page_token is \"done-3\""},

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "server/answer.h"
+
+namespace genesis {
+
+// Makes an answer safe to give twice and to forget: the first one counts, and a call whose answer
+// was dropped, by a task that threw or was never run, is told INTERNAL instead of waiting for ever.
+template <typename T>
+Answer<T> AnswerOnce(Answer<T> answer) {
+  class Pending {
+   public:
+    explicit Pending(Answer<T> first) : answer_(std::move(first)) {}
+    Pending(const Pending&) = delete;
+    Pending& operator=(const Pending&) = delete;
+    ~Pending() { Give(absl::InternalError("the daemon dropped the call; its log says why")); }
+    void Give(const absl::StatusOr<T>& result) {
+      if (!given_.exchange(true)) answer_(result);
+    }
+
+   private:
+    const Answer<T> answer_;
+    std::atomic<bool> given_{false};
+  };
+  return [pending = std::make_shared<Pending>(std::move(answer))](const absl::StatusOr<T>& result) {
+    pending->Give(result);
+  };
+}
+
+}  // namespace genesis

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+
+namespace genesis {
+
+// A stream that says nothing while nothing happens, so that somebody else has to look whether its
+// caller may still have it.
+class QuietStream {
+ public:
+  virtual ~QuietStream() = default;
+  // Ends the stream when its caller is no longer admitted. Any thread.
+  virtual void CheckAdmission() = 0;
+};
+
+// The watches that are open, over every transport: a bounded number in all, of one caller, and over
+// HTTP, where each takes a connection that others want too. Every change of a job costs something
+// for each watch of it.
+//
+// Owner: ApiGate. Threads: any. Failure: RESOURCE_EXHAUSTED naming the limit.
+class OpenWatches {
+ public:
+  static constexpr int kMost = 2048;
+  static constexpr int kMostOfCaller = 512;
+  static constexpr int kMostOverHttp = 128;
+
+  absl::Status Open(const std::shared_ptr<QuietStream>& watch, const std::string& caller,
+                    const std::string& protocol);
+  // Once for each that was opened.
+  void Close(const QuietStream* watch);
+  // Tells all of them to look whether they may go on.
+  void CheckAdmissions();
+
+ private:
+  struct Entry {
+    std::weak_ptr<QuietStream> watch;
+    std::string caller;
+    bool over_http = false;
+  };
+
+  absl::Mutex mutex_;
+  std::map<const QuietStream*, Entry> open_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int> of_caller_ ABSL_GUARDED_BY(mutex_);
+  int over_http_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace genesis
