@@ -115,12 +115,8 @@ HttpHandlers Daemon::MakeHttpHandlers() {
     metrics_.Request("http", path, absl::StrCat(status));
   };
   HttpHandlers handlers = Pages(MakeRoutes(std::move(sources)));
-  const HostCheck hosts(settings_);
-  handlers.handle = [this, hosts, pages = std::move(handlers.handle)](const HttpRequest& request,
-                                                                      const Respond& respond) {
-    if (absl::Status status = hosts.Check(request); !status.ok() && !IsProbe(request)) {
-      return respond(ErrorResponse(status));
-    }
+  handlers.handle = [this, pages = std::move(handlers.handle)](const HttpRequest& request,
+                                                               const Respond& respond) {
     const bool exports = MetricsExport::IsHere(request);
     if (!exports && !ApiRoutes::IsHere(request)) return pages(request, respond);
     if (!started_) {
@@ -128,10 +124,14 @@ HttpHandlers Daemon::MakeHttpHandlers() {
     }
     exports ? export_->Handle(request, respond) : http_api_->Handle(request, respond);
   };
-  handlers.upload = [this, hosts](const HttpRequest& request, const Respond& respond) {
-    // One that is refused is refused by `handle`, after its body, which is short for all others.
-    return started_ && hosts.Check(request).ok() ? http_api_->Upload(request, respond)
-                                                 : HttpUploadStart();
+  // Asked of every request, before its body.
+  handlers.upload = [this, hosts = HostCheck(settings_)](const HttpRequest& request,
+                                                         const Respond& respond) {
+    const bool says_little = request.path == "/healthz" || request.path == "/readyz";
+    if (absl::Status status = hosts.Check(request); !status.ok() && !says_little) {
+      return HttpUploadStart{.refusal = ErrorResponse(status)};
+    }
+    return started_ ? http_api_->Upload(request, respond) : HttpUploadStart();
   };
   handlers.refuse = &ApiRoutes::Refuse;
   handlers.is_probe = &IsProbe;

@@ -84,6 +84,8 @@ ELSEWHERE = {
     ("Train", "UNAVAILABLE"): "test_a_draining_daemon",
     ("Checkpoint", "ABORTED"): "test_a_worker_that_is_lost_before_its_checkpoint",
     ("DownloadCheckpoint", "RESOURCE_EXHAUSTED"): "test_too_many_downloads",
+    ("WatchJob", "RESOURCE_EXHAUSTED"):
+        "tests/e2e/test_hostile_callers.py test_watches_are_bounded_and_the_limit_is_named",
     ("ReloadConfig", "INVALID_ARGUMENT"): "tests/e2e/test_reload.py test_is_all_or_nothing",
     ("ReloadConfig", "FAILED_PRECONDITION"): "tests/e2e/test_reload.py test_is_all_or_nothing",
     ("GetHistory", "UNAVAILABLE"):

@@ -84,7 +84,7 @@ class CheckpointFiles(harness.DaemonTest):
         daemon, _, http_api = self.connect()
         host, port = daemon.http.rsplit(":", 1)
         with socket.create_connection((host, int(port))) as client:
-            client.sendall(b"POST /v1/checkpoints/mine:import HTTP/1.1\r\nHost: x\r\n"
+            client.sendall(b"POST /v1/checkpoints/mine:import HTTP/1.1\r\nHost: localhost\r\n"
                            b"Content-Type: application/octet-stream\r\n"
                            b"Content-Length: 100000\r\n\r\n" + b"state" * 1000)
             harness.wait_for("the first piece", lambda: list(self.folder(daemon).iterdir()))

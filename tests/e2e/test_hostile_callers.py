@@ -243,7 +243,7 @@ class Names(HostileTest):
     def test_a_name_that_was_bound_again_reads_nothing(self):
         daemon = self.start()
         port = daemon.http.rsplit(":", 1)[1]
-        for path in ("/v1/server", "/metrics/", "/api/training/status", "/", "/v1/openapi.json"):
+        for path in ("/v1/server", "/metrics", "/api/training/status", "/", "/v1/openapi.json"):
             answer = self.get(daemon, f"evil.example:{port}", path)
             self.assertIn(b" 403 ", answer.split(b"\r\n")[0], path)
             self.assertIn(b'Host is \\"evil.example', answer)
