@@ -25,7 +25,7 @@ using training::v1::ImportCheckpointResponse;
 // As gRPC takes at most in one message.
 constexpr size_t kMostLineBytes = size_t{4} * 1024 * 1024;
 // An object with columns of numbers.
-constexpr JsonLimits kLineLimits = {.max_depth = 4, .max_values = 1'000'000};
+constexpr JsonLimits kLineLimits = {.max_depth = 4, .max_values = 500'000};
 
 // The end of a call, which is told once, whoever comes first.
 class UploadEnd {
