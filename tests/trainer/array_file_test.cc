@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+#include "config/field_error.h"
+#include "config/utf8.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/npz_writer.h"
 
@@ -69,7 +72,66 @@ TEST(ArrayFileTest, ReadsEveryAcceptedType) {
 TEST(ArrayFileTest, NamesTheArraysThatAreThereWhenOneIsMissing) {
   const absl::Status status = ReadStatus(ZipBytes({{"a.npy", Good()}}), "b");
   EXPECT_TRUE(absl::IsNotFound(status));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("has no array b; it has: a.npy"));
+  EXPECT_THAT(
+      std::string(status.message()),
+      HasSubstr(
+          "has no array \"b\", which is the member \"b.npy\"; it has the members: \"a.npy\""));
+}
+
+// One of the two would stand for both.
+TEST(ArrayFileTest, RefusesTwoMembersForOneArray) {
+  for (const char* const name : {"a", "weight", "\xff", "b.npy"}) {
+    const std::string other = absl::StrCat(name, ".npy");
+    for (const bool same_size : {true, false}) {
+      const std::string wide = NpyBytes("<f4", "(1000,)", std::string(4000, '\1'));
+      const absl::Status status =
+          ReadStatus(ZipBytes({{name, Good()}, {other, same_size ? Good() : wide}}));
+      EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr(absl::StrCat("has the members ", QuoteValue(name), " and ",
+                                         QuoteValue(other))));
+    }
+  }
+}
+
+TEST(ArrayFileTest, ListsOfNamesAreBounded) {
+  std::map<std::string, std::string> records;
+  for (int i = 0; i < 3000; ++i) records[absl::StrCat(std::string(200, 'n'), i, "\n\xc3")] = "x";
+  const std::string message(ReadStatus(ZipBytes(records)).message());
+  EXPECT_THAT(message, HasSubstr("and 2992 more"));
+  EXPECT_LT(message.size(), 4000u);
+  EXPECT_TRUE(IsUtf8(message)) << message;
+}
+
+// The header is one Python literal: what merely looks like one somewhere in it is no header.
+TEST(ArrayFileTest, ParsesTheWholeHeader) {
+  const std::string data = RawBytes<float>({1, 2, 3, 4});
+  const auto with = [&](const std::string& header) {
+    std::string npy("\x93NUMPY\x01\x00", 8);
+    const auto size = static_cast<uint16_t>(header.size());
+    npy.append(reinterpret_cast<const char*>(&size), sizeof(size));
+    return Message(ZipBytes({{"a.npy", npy + header + data}}));
+  };
+  for (const char* const sound :
+       {"{'descr': '<f4', 'fortran_order': False, 'shape': (4,), }    \n",
+        "{'shape':(2,2),'fortran_order':False,'descr':'<f4'}",
+        "{\"descr\": \"<f4\", \"fortran_order\": False, \"shape\": (2, 2)}"}) {
+    EXPECT_EQ(with(sound), "") << sound;
+  }
+  for (const char* const broken :
+       {"'descr': '<f4', 'fortran_order': False, 'shape': (4,), ",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (4,), 'more': 1}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (4,)} + x",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (4)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (4,,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (+4,)}",
+        "{'descr': '<f4', 'fortran_order': 0, 'shape': (4,)}",
+        "{'descr': '<f4', 'fortran_order': False}",
+        "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (4,)}",
+        "{'descr': <f4, 'fortran_order': False, 'shape': (4,)}",
+        "x = {'descr': '<f4', 'fortran_order': False, 'shape': (4,)}", "{", "", "{'descr'"}) {
+    EXPECT_NE(with(broken), "") << broken;
+  }
 }
 
 TEST(ArrayFileTest, RefusesLayoutsThatItDoesNotRead) {

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <fstream>
@@ -9,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "config/utf8.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/state_for_test.h"
 #include "trainer/checkpoint/checkpoint_reader.h"
@@ -19,6 +21,7 @@
 #include "trainer/checkpoint/verify.h"
 #include "trainer/checkpoint/weights.h"
 #include "trainer/checkpoint/zip_writer.h"
+#include "trainer/data/data_file.h"
 
 namespace genesis {
 namespace {
@@ -82,6 +85,7 @@ class HostileFileTest : public testing::Test {
     EXPECT_FALSE(status.ok());
     EXPECT_THAT(std::string(status.message()), StartsWith(path_ + ": "));
     EXPECT_LT(status.message().size(), 1000u);
+    EXPECT_TRUE(IsUtf8(status.message())) << status;
     return std::string(status.message());
   }
 
@@ -186,7 +190,7 @@ TEST_F(HostileFileTest, ArchivesThatLieAreNamed) {
   std::string flipped = good;
   flipped[good.find(data)] ^= 1;
   Spill(flipped);
-  EXPECT_THAT(Fault(), HasSubstr("record a/data/0 fails its checksum"));
+  EXPECT_THAT(Fault(), HasSubstr("record \"a/data/0\" fails its checksum"));
 
   // The directory entry of data/0: its sizes at 20 and 24, its offset at 42, its method at 10.
   const size_t entry = good.rfind("PK\1\2");
@@ -197,12 +201,95 @@ TEST_F(HostileFileTest, ArchivesThatLieAreNamed) {
     return Fault();
   };
   EXPECT_THAT(patched(20, Bytes(uint32_t{0x7FFFFFFF}) + Bytes(uint32_t{0x7FFFFFFF})),
-              HasSubstr("record a/data/0 lies outside the file"));
+              HasSubstr("record \"a/data/0\" lies outside the file"));
   EXPECT_THAT(patched(42, Bytes(uint32_t{0})), HasSubstr("overlap"));
   EXPECT_THAT(patched(42, Bytes(uint32_t{0x7FFFFFFF})), HasSubstr("lies outside the file"));
   EXPECT_THAT(
       patched(10, Bytes(uint16_t{8}) + good.substr(entry + 12, 12) + Bytes(uint32_t{30'000})),
-      HasSubstr("has a compressed record a/data/0; accepted: stored records"));
+      HasSubstr("the method in the header of record \"a/data/0\" is not that of the central"));
+}
+
+TEST_F(HostileFileTest, TextThatIsNoUtf8IsFitForMessages) {
+  const std::string cut = std::string(199, 'k') + "\xc3\xa9" + std::string(50, 'k');
+  for (const std::string& key :
+       {"\xff\xfe"s, cut, std::string(6000, '\xe9'), "a\0b"s, "\x1b[2J\n"s}) {
+    FaultOf(Dict(Text(key) + Text(key)));
+    FaultOf(Dict(Text(key) + Dict(Text(key) + Long(1)).substr(2)));
+    FaultOf(Dict(Text(key) + Tensor(key, 8, 0, {2}, {1})));
+    FaultOf(Dict(Text(key) + Tensor("0", 9, 0, {9}, {1})));
+    FaultOf(Dict(Text(key) + "c" + key + "\nsystem\n)R"));
+    FaultOf(Dict(Text("model_state_dict") + Long(1) + Text(key) + Long(1)));
+    FaultOf(Dict(Text("state_dict") + "}(" + Text(key) + Text(key) + "u"));
+    WriteZip({{key, "x"}});
+    Fault();
+    WriteZip({{key + "/data.pkl", "x"}, {key + "/../x", "x"}});
+    Fault();
+  }
+}
+
+TEST_F(HostileFileTest, AKeyThatIsNoUtf8IsNotExported) {
+  WriteZip({{"a/data.pkl", Dict(Text("w\xff") + Tensor("0", 8, 0, {8}, {1}))},
+            {"a/data/0", std::string(32, '\1')}});
+  ASSERT_TRUE(ReadWeights(path_).ok());
+  const std::string to = temp_.path() + "/y.safetensors";
+  const absl::Status status = ExportSafetensors(path_, to, WeightsKind::kModel);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("tensor name \"w\\xff\" is no UTF-8"));
+  EXPECT_FALSE(std::filesystem::exists(to));
+}
+
+// 2,000 transposed views of 1 MiB are 2 GB when each is copied.
+TEST_F(HostileFileTest, ManyViewsOfOneStorageAreRefused) {
+  constexpr int64_t kSide = 512;
+  const auto views = [&](int count, const std::vector<int64_t>& strides) {
+    std::string items;
+    for (int i = 0; i < count; ++i) {
+      items += Text(absl::StrCat("w", i)) + Tensor("0", kSide * kSide, 0, {kSide, kSide}, strides);
+    }
+    WriteZip({{"a/data.pkl", Dict(items)}, {"a/data/0", std::string(4 * kSide * kSide, '\0')}});
+  };
+  views(2000, {1, kSide});
+  EXPECT_THAT(Fault(), HasSubstr("share storages so often"));
+  views(2000, {kSide, 1});
+  EXPECT_THAT(Fault(), HasSubstr("share storages so often"));
+  // As a model has that uses one layer for all.
+  views(12, {kSide, 1});
+  EXPECT_TRUE(ReadWeights(path_).ok());
+}
+
+// Whatever stands where a checkpoint or its manifest is looked for: nothing waits for a writer.
+TEST_F(HostileFileTest, WhatIsNoFileBlocksNothing) {
+  const TrainingState state = StateForTest(training::v1::OPTIMIZER_KIND_ADAM, 1);
+  ASSERT_TRUE(WriteCheckpoint(state, path_, {.job_id = "a"}).ok());
+  const std::string manifest = ManifestPath(path_);
+  std::filesystem::remove(manifest);
+  ASSERT_EQ(mkfifo(manifest.c_str(), 0600), 0);
+  EXPECT_THAT(std::string(ReadCheckpoint(path_).status().message()),
+              HasSubstr("is not a regular file"));
+  const auto expect_refused = [this] {
+    EXPECT_THAT(std::string(ReadCheckpoint(path_).status().message()), StartsWith(path_ + ": "));
+    EXPECT_THAT(Fault(), StartsWith(path_ + ": "));
+  };
+  std::filesystem::remove(path_);
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  expect_refused();
+  std::filesystem::remove(path_);
+  std::filesystem::create_directory(path_);
+  expect_refused();
+  std::filesystem::remove(path_);
+  std::filesystem::create_symlink("/dev/zero", path_);
+  expect_refused();
+  std::filesystem::remove(path_);
+  std::filesystem::create_symlink(path_, path_);
+  expect_refused();
+}
+
+TEST_F(HostileFileTest, ACutSafetensorsFileIsToldSo) {
+  const std::string path = temp_.path() + "/z.safetensors";
+  for (const std::string& bytes : {""s, "\x40\0\0"s, "\x40\0\0\0\0\0\0\0{\"a\""s}) {
+    std::ofstream(path, std::ios::binary) << bytes;
+    EXPECT_THAT(std::string(ReadWeights(path).status().message()),
+                HasSubstr("is not a sound safetensors file"));
+  }
 }
 
 class MutationTest : public HostileFileTest {};
@@ -227,6 +314,35 @@ TEST_F(MutationTest, EveryChangeOfACheckpointIsNoticed) {
     ASSERT_FALSE(status.ok()) << "byte " << at;
     ASSERT_THAT(std::string(status.message()), StartsWith(path_));
   }
+}
+
+// The same without a manifest: every byte is flipped. What no reader looks at, the dates and
+// attributes of records and what pads them, may change, and the state may not.
+TEST_F(MutationTest, EveryChangeWithoutAManifestIsNoticedOrHarmless) {
+  const TrainingState state = StateForTest(training::v1::OPTIMIZER_KIND_SGD, 1);
+  ASSERT_TRUE(WriteCheckpoint(state, path_, {.job_id = "a"}).ok());
+  std::filesystem::remove(ManifestPath(path_));
+  const std::string good = Slurp();
+  const TrainingState before = *ReadCheckpoint(path_);
+  size_t harmless = 0;
+  for (size_t at = 0; at < good.size(); ++at) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ (1 << at % 8));
+    Spill(bad);
+    const absl::StatusOr<TrainingState> read = ReadCheckpoint(path_);
+    if (!read.ok()) continue;
+    ++harmless;
+    ASSERT_EQ(read->model.size(), before.model.size()) << at;
+    for (size_t i = 0; i < before.model.size(); ++i) {
+      ASSERT_EQ(read->model[i].first, before.model[i].first) << at;
+      ASSERT_TRUE(at::equal(read->model[i].second, before.model[i].second)) << at;
+    }
+    ASSERT_TRUE(at::equal(read->rng_state, before.rng_state)) << at;
+    ASSERT_EQ(read->position.step, before.position.step) << at;
+  }
+  EXPECT_GT(harmless, 0u);
+  // Padding is up to 63 bytes a record.
+  EXPECT_LT(harmless, good.size() / 2);
 }
 
 // Without checksums in the way: what the pickle machine and the tree make of any bytes.
@@ -261,7 +377,10 @@ TEST_F(MutationTest, MutatedPicklesNeverGetThrough) {
                            std::string(tree.storages[i].data, tree.storages[i].size));
     }
     WriteZip(records);
-    accepted += ReadWeights(path_).ok() ? 1 : 0;
+    const absl::Status status = ReadWeights(path_).status();
+    accepted += status.ok() ? 1 : 0;
+    ASSERT_TRUE(IsUtf8(status.message())) << round;
+    ASSERT_LE(status.message().size(), kMaxFileFault) << round;
   }
   // Changed texts and numbers are no faults, but the entry l, which is no tensor, is one.
   EXPECT_EQ(accepted, 0);
@@ -297,7 +416,11 @@ TEST_F(MutationTest, EveryChangeOfAManifestIsHandled) {
   for (int round = 0; round < 1000; ++round) {
     std::string bad = good;
     bad[chooser() % bad.size()] = static_cast<char>(chooser());
-    put(bad).status().IgnoreError();
+    if (round % 3 == 0) bad.resize(chooser() % bad.size());
+    if (round % 3 == 1) bad.insert(chooser() % bad.size(), bad.substr(chooser() % bad.size(), 40));
+    const absl::Status status = put(bad).status();
+    ASSERT_TRUE(IsUtf8(status.message())) << round;
+    ASSERT_LE(status.message().size(), kMaxFileFault) << round;
   }
   EXPECT_EQ(*put(good), "");
 }

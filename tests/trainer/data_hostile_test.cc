@@ -14,9 +14,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "config/job_spec.h"
+#include "config/utf8.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/data_files.h"
 #include "tests/trainer/npz_writer.h"
+#include "trainer/data/data_file.h"
 #include "trainer/data/element_value.h"
 #include "trainer/data/safetensors.h"
 
@@ -57,6 +59,8 @@ std::string Fault(Kind kind, const std::string& name, const std::string& bytes) 
   EXPECT_TRUE(message.rfind(name + ": ", 0) == 0 ||
               message.rfind(folder.path() + "/" + name + ": ", 0) == 0)
       << message;
+  EXPECT_TRUE(IsUtf8(message)) << message;
+  EXPECT_LE(message.size(), kMaxFileFault);
   return message;
 }
 
@@ -91,8 +95,8 @@ TEST(HostileDataTest, TrajectoriesInNpz) {
       Kind::kTrajectories, "a.npz",
       {{"", "it has no central directory"},
        {"PK", "it has no central directory"},
-       {twice, "record actions.npy is there twice"},
-       {overlapping, "records a.npy and b.npy overlap"},
+       {twice, "record \"actions.npy\" is there twice"},
+       {overlapping, "records \"a.npy\" and \"b.npy\" overlap"},
        {with_value(std::nan("")), "observations[2, 1] is nan (episode 0, step 2)"},
        {with_value(std::numeric_limits<double>::infinity()), "observations[2, 1] is inf"},
        // Finite, but not as float32.
@@ -111,7 +115,7 @@ TEST(HostileDataTest, TrajectoriesInNpz) {
        {with("rewards", NpyBytes("<f4", "(9223372036854775807,)", rows)), "at most 2^40 elements"},
        {with("rewards", NpyBytes("<f4", "(4294967296, 4294967296)", rows)), "at most 2^40"},
        {with("rewards", NpyBytes("<f4", "(9,)", rows)), "holds 32 bytes but its shape (9,)"},
-       {with("rewards", NpyBytes("<f4", "(8,), 'shape': (8,)", rows)), "or has one twice"},
+       {with("rewards", NpyBytes("<f4", "(8,), 'shape': (8,)", rows)), "is there twice"},
        {with("rewards", NpyBytes("<f4", "(4, 2)", rows)), "rewards has shape (4, 2)"},
        {with("rewards", "\x93NUMPY\x01"), "rewards is not a NumPy array"},
        {with("rewards", std::string("\x93NUMPY\x02\x00\xFF\xFF\xFF\x7F", 12) + rows),
@@ -136,6 +140,82 @@ TEST(HostileDataTest, ZipBombs) {
   ASSERT_NE(entry, std::string::npos);
   lying.replace(entry - 22, 4, "\xFE\xFF\xFF\xFF");
   EXPECT_THAT(Fault(Kind::kTrajectories, "a.npz", lying), HasSubstr("claims 4294967294 bytes"));
+}
+
+// What a zip file says twice it must say alike, and nothing in it may belong to no record.
+TEST(HostileDataTest, ZipFilesThatContradictThemselves) {
+  const Records maps = {
+      {"image.npy", NpyBytes("<f4", "(3, 1, 2, 2)", Floats(std::vector<float>(12, 1)))},
+      {"other.npy", NpyBytes("<f4", "(3, 2)", Floats(std::vector<float>(6, 2)))}};
+  const std::string good = ZipBytes(maps);
+  const size_t local = good.find("PK\3\4", 4);
+  const size_t entry = good.find("PK\1\2");
+  const size_t end = good.find("PK\5\6");
+  const auto flipped = [&](size_t at) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 1);
+    return Fault(Kind::kArrays, "a.npz", bad);
+  };
+  const char* const header = "in the header of record \"other.npy\" is not that of";
+  // Version, flags, method, checksum, both sizes, name.
+  for (const size_t at : {4, 6, 7, 8, 14, 17, 18, 22, 30, 38}) {
+    EXPECT_THAT(flipped(local + at), HasSubstr(header)) << at;
+  }
+  for (const size_t at : {26, 28}) EXPECT_NE(flipped(local + at), "it was accepted") << at;
+  for (const size_t at : {6, 8, 9, 10, 16, 20, 24, 28, 30, 32, 34, 42, 46}) {
+    EXPECT_NE(flipped(entry + at), "it was accepted") << at;
+  }
+  for (size_t at = end; at < good.size(); ++at) EXPECT_NE(flipped(at), "it was accepted") << at;
+  ExpectFaults(Kind::kArrays, "a.npz",
+               {{good + "x", "its comment does not end where the file ends"},
+                {"x" + good, "does not end where its end record begins"},
+                {std::string(good).insert(entry, "xy"), "does not end where its end record"},
+                {std::string(good).insert(end, "xy"), "does not end where its end record"}});
+  // A comment that is whole is none of our business.
+  std::string commented = good + "note";
+  commented[good.size() - 2] = 4;
+  EXPECT_EQ(Fault(Kind::kArrays, "a.npz", commented), "it was accepted");
+}
+
+TEST(HostileDataTest, ForeignTextIsFitForMessages) {
+  const std::string texts[] = {"\xff\xfe",
+                               std::string("a\0b", 3),
+                               std::string(6000, 'x') + "\xc3",
+                               "\xed\xa0\x80",
+                               "line\nline\x1b[2J",
+                               "\xe2\x80\xae"
+                               "gpj"};
+  for (const std::string& text : texts) {
+    const std::string npy = NpyBytes("|u1", "(2,)", "ab");
+    Fault(Kind::kArrays, "a.npz", ZipBytes({{text + ".npy", npy}}));
+    Fault(Kind::kArrays, "a.npz", ZipBytes({{text, npy}, {text + ".npy", npy}}));
+    Fault(Kind::kTrajectories, "a.npz", ZipBytes({{text + ".npy", npy}}));
+    Fault(Kind::kArrays, "a.npy", NpyBytes(text, "(2,)", "ab"));
+    Fault(Kind::kArrays, "a.npy", NpyBytes("|u1", "(" + text + ",)", "ab"));
+    Fault(Kind::kArrays, "a.safetensors", SafetensorsRaw("{\"" + text + "\": 1}", ""));
+    Fault(Kind::kTrajectories, "a.jsonl", "{\"" + text + "\": x}\n");
+    Fault(Kind::kTrajectories, "a.jsonl", text);
+  }
+}
+
+TEST(HostileDataTest, TextMustBeUtf8) {
+  ExpectFaults(
+      Kind::kTrajectories, "a.jsonl",
+      {{"{\"observation\": [1], \"note\": \"caf\xe9\"}\n",
+        "line 1 is not a transition in JSON at byte 33: a string holds bytes that are no"}});
+  ExpectFaults(Kind::kArrays, "a.safetensors",
+               {{SafetensorsRaw("{\"__metadata__\": {\"k\": \"\xc0\xaf\"}}", ""), "no UTF-8"}});
+}
+
+TEST(HostileDataTest, SaysWhatAFileOfAnotherKindLooksLike) {
+  const std::string npy = NpyBytes("<f4", "(2,)", Floats({1, 2}));
+  const std::string tensors = SafetensorsBytes({{"a", {"U8", {2}, "ab"}}});
+  ExpectFaults(Kind::kArrays, "a.npz",
+               {{npy, "it begins like a NumPy array (.npy)"},
+                {tensors, "it begins like a safetensors file"},
+                {tensors.substr(0, 20), "it begins like a safetensors file"}});
+  ExpectFaults(Kind::kArrays, "a.safetensors",
+               {{ZipBytes({{"a.npy", npy}}), "it begins like a zip file"}});
 }
 
 TEST(HostileDataTest, Safetensors) {
@@ -221,7 +301,8 @@ TEST(HostileDataTest, Arrays) {
                 {NpyBytes("<f4", "(2,)", Floats({1, 2})) + "x", "holds 9 bytes"}});
   ExpectFaults(Kind::kArrays, "a.npz",
                {{ZipBytes({{"../a.npy", NpyBytes("|u1", "(2,)", "ab")}}), "named \"../a\""},
-                {ZipBytes({{"readme", "hello"}}), "has no array readme"}});
+                {ZipBytes({{"readme", "hello"}}),
+                 "has no array \"readme\", which is the member \"readme.npy\""}});
 }
 
 TEST(HostileDataTest, Jsonl) {
@@ -337,7 +418,7 @@ TEST(HostileDataTest, SurvivesMutations) {
       std::string bytes = sound;
       for (uint64_t n = 1 + random() % 3; n > 0 && !bytes.empty(); --n) {
         const size_t at = random() % bytes.size();
-        switch (random() % 5) {
+        switch (random() % 7) {
           case 0:
             bytes[at] = static_cast<char>(random());
             break;
@@ -350,6 +431,14 @@ TEST(HostileDataTest, SurvivesMutations) {
           case 3:
             bytes.insert(at, words[random() % std::size(words)]);
             break;
+          case 4:  // A part a second time.
+            bytes.insert(at, bytes.substr(random() % bytes.size(), 1 + random() % 60));
+            break;
+          case 5: {  // The head of one and the tail of another.
+            const std::string& other = std::get<2>(samples[random() % std::size(samples)]);
+            bytes = bytes.substr(0, at) + other.substr(random() % other.size());
+            break;
+          }
           default:
             bytes.replace(at, words[0].size(), words[random() % std::size(words)]);
         }
@@ -359,6 +448,8 @@ TEST(HostileDataTest, SurvivesMutations) {
       const auto dataset = Open(kind, folder.path() + "/" + name);
       if (!dataset.ok()) {
         ++refused;
+        ASSERT_TRUE(IsUtf8(dataset.status().message())) << name << i;
+        ASSERT_LE(dataset.status().message().size(), kMaxFileFault) << name << i;
         continue;
       }
       const std::vector<std::string> columns = GatherAll(**dataset, AllExamples(**dataset));

@@ -218,6 +218,8 @@ TEST_F(TraineeTest, RefusesDamagedCheckpoints) {
   ASSERT_TRUE(WriteCheckpoint(Trainee(start_, *dataset_, at::kCPU).TakeState({}), path).ok());
   std::ifstream file(path, std::ios::binary);
   const std::string good((std::istreambuf_iterator<char>(file)), {});
+  const absl::StatusOr<TrainingState> sound = ReadCheckpoint(path);
+  ASSERT_TRUE(sound.ok()) << sound.status();
   const size_t stride = good.size() / 97;
   for (size_t at = 0; at < good.size(); at += stride) {
     folder_.Write("cut.pt", good.substr(0, at));
@@ -225,7 +227,14 @@ TEST_F(TraineeTest, RefusesDamagedCheckpoints) {
     std::string changed = good;
     changed[at] = static_cast<char>(changed[at] ^ 0x20);
     folder_.Write("changed.pt", changed);
-    ReadCheckpoint(folder_.path() + "/changed.pt").status().IgnoreError();
+    const absl::StatusOr<TrainingState> read = ReadCheckpoint(folder_.path() + "/changed.pt");
+    if (!read.ok()) continue;
+    ASSERT_EQ(read->model.size(), sound->model.size()) << at;
+    for (size_t i = 0; i < sound->model.size(); ++i) {
+      ASSERT_EQ(read->model[i].first, sound->model[i].first) << at;
+      ASSERT_TRUE(torch::equal(read->model[i].second, sound->model[i].second)) << at;
+    }
+    ASSERT_TRUE(torch::equal(read->rng_state, sound->rng_state)) << at;
   }
 }
 

@@ -3,6 +3,7 @@
 #include "trainer/checkpoint/state_layout.h"
 #include "trainer/checkpoint/torch_archive.h"
 #include "trainer/checkpoint/verify.h"
+#include "trainer/data/data_file.h"
 
 namespace genesis {
 
@@ -10,8 +11,10 @@ absl::StatusOr<TrainingState> ReadCheckpoint(const std::string& path) {
   const absl::StatusOr<std::string> verified = VerifyCheckpoint(path);
   if (!verified.ok()) return ExplainForeignFile(path, verified.status());
   const absl::StatusOr<Value> root = ReadTorchArchive(path);
-  if (!root.ok()) return root.status();
-  return FromTree(path, *root);
+  if (!root.ok()) return FitFileFault(root.status());
+  absl::StatusOr<TrainingState> state = FromTree(path, *root);
+  if (!state.ok()) return FitFileFault(state.status());
+  return state;
 }
 
 }  // namespace genesis

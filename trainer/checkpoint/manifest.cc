@@ -139,8 +139,8 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& checkpoint) {
   if (absl::Status status = (*file)->Read(0, text.size(), text.data()); !status.ok()) return status;
   absl::StatusOr<CheckpointManifest> manifest = Parser(text).Parse();
   if (manifest.ok()) return manifest;
-  return absl::DataLossError(
-      absl::StrCat(path, ": is no sound manifest: ", manifest.status().message()));
+  return FitFileFault(absl::DataLossError(
+      absl::StrCat(path, ": is no sound manifest: ", manifest.status().message())));
 }
 
 }  // namespace genesis

@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "config/text.h"
 #include "trainer/checkpoint/pickle_calls.h"
 #include "trainer/checkpoint/pickle_format.h"
 
@@ -169,11 +169,11 @@ class Machine {
       }
       if (key >= stack_.size() || stack_[key] == kMarkItem) break;
       if (const auto* const text = stack_[key]->As<std::string>()) {
-        absl::StrAppend(&path, path.empty() ? "" : ".", text->substr(0, 100));
+        absl::StrAppend(&path, path.empty() ? "" : ".", OneLine(*text, kMaxNameBytes));
       }
       at = key + 1;
     }
-    return path.empty() ? "" : absl::StrCat(" in entry ", absl::Utf8SafeCHexEscape(path));
+    return path.empty() ? "" : absl::StrCat(" in entry ", OneLine(path, 4 * kMaxNameBytes));
   }
 
   void Break(const std::string& what) {
@@ -310,7 +310,7 @@ class Machine {
     if (global) {
       Push(*global);
     } else if (status_.ok()) {
-      Refuse(absl::StrCat("wants to call ", absl::Utf8SafeCHexEscape(full.substr(0, 200)), Where(),
+      Refuse(absl::StrCat("wants to call ", OneLine(full, kMaxNameBytes), Where(),
                           "; accepted: tensors, dicts, lists, numbers and strings"));
     }
   }

@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "config/field_error.h"
 #include "trainer/checkpoint/optimizer_name.h"
 #include "trainer/checkpoint/state_layout.h"
 #include "trainer/checkpoint/value_reader.h"
@@ -64,8 +65,8 @@ class LayoutReader {
     const std::string name = entry.Text();
     if (root_.status().ok() &&
         !training::v1::PrecisionMode_Parse("PRECISION_MODE_" + name, &mode)) {
-      entry.Fault(absl::StrCat("is \"", name.substr(0, 40),
-                               "\"; accepted: FP32, FP16, BF16, MIXED_FP16, MIXED_BF16"));
+      entry.Fault(absl::StrCat("is ", QuoteValue(name),
+                               "; accepted: FP32, FP16, BF16, MIXED_FP16, MIXED_BF16"));
     }
     return mode;
   }
@@ -153,7 +154,7 @@ class LayoutReader {
     const std::string name = entry.Text();
     if (root_.status().ok() &&
         !training::v1::OptimizerKind_Parse(kOptimizerKindPrefix + name, &state_.optimizer.kind)) {
-      entry.Fault(absl::StrCat("is \"", name.substr(0, 40), "\"; accepted: ADAMW, ADAM, SGD"));
+      entry.Fault(absl::StrCat("is ", QuoteValue(name), "; accepted: ADAMW, ADAM, SGD"));
     }
   }
 
@@ -221,7 +222,7 @@ class LayoutReader {
       if (root_.status().ok() && !fits) {
         saved.Fault(absl::StrCat("is ", DescribeValue(saved.value()), "; accepted: that of ",
                                  DescribeValue(state_.model[number].second), ", parameter ",
-                                 state_.model[number].first));
+                                 QuoteValue(state_.model[number].first)));
       }
       state.emplace_back(name, std::move(tensor));
     }
@@ -241,9 +242,10 @@ class LayoutReader {
     const bool some = !parameters.front().empty();
     for (size_t i = 0; i < parameters.size(); ++i) {
       if (parameters[i].empty() != some) continue;
-      return entry.Fault(absl::StrCat(
-          "has ", some ? "nothing" : "something", " for parameter ", state_.model[i].first, " and ",
-          some ? "something" : "nothing", " for ", state_.model.front().first));
+      return entry.Fault(absl::StrCat("has ", some ? "nothing" : "something", " for parameter ",
+                                      QuoteValue(state_.model[i].first), " and ",
+                                      some ? "something" : "nothing", " for ",
+                                      QuoteValue(state_.model.front().first)));
     }
   }
 

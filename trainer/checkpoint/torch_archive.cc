@@ -1,17 +1,18 @@
 #include "trainer/checkpoint/torch_archive.h"
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <set>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "config/field_error.h"
+#include "config/text.h"
 #include "trainer/checkpoint/element_scalar.h"
 #include "trainer/checkpoint/pickle_reader.h"
+#include "trainer/data/data_file.h"
 #include "trainer/data/zip_archive.h"
 
 namespace genesis {
@@ -23,6 +24,11 @@ constexpr uint64_t kMinText = uint64_t{1} << 20;
 constexpr double kMaxElements = 1LL << 60;
 // Elements of expanded tensors: a view of one element can claim to be any size.
 constexpr double kMaxRepeated = 1 << 24;
+// Bytes of all tensors for each byte of the file: many views of one storage, each copied by who
+// uses it, would be many times the file. Entries of a model share a few.
+constexpr double kMaxSharing = 16;
+// A view whose elements do not stand one after another is copied when it is read: it counts more.
+constexpr double kCopied = 8;
 
 // Turns the values of one file into a tree. After a fault it goes on with empty values; the first
 // fault is what Read returns.
@@ -41,6 +47,7 @@ class Reader {
     }
     values_left_ = pickle->size();
     text_left_ = kMinText + 16 * pickle->size();
+    bytes_left_ = kMaxSharing * static_cast<double>(archive_.file()->size());
     Value root = ToValue(*document->root);
     if (!status_.ok()) return status_;
     return root;
@@ -57,8 +64,8 @@ class Reader {
       found += pickle ? 1 : 0;
       script = script || absl::EndsWith(name, "/constants.pkl") || name == "constants.pkl";
       if (absl::StartsWith(name, "/") || absl::StrContains(name, "..")) {
-        return Refused(absl::StrCat("has a record named \"", absl::Utf8SafeCHexEscape(name),
-                                    "\"; accepted: names without .. inside one folder"));
+        return Refused(absl::StrCat("has a record named ", QuoteValue(name),
+                                    "; accepted: names without .. inside one folder"));
       }
     }
     if (script) {
@@ -91,13 +98,14 @@ class Reader {
   absl::StatusOr<ZipArchive::Location> FindRecord(const std::string& name) const {
     const std::string full = folder_ + name;
     if (!archive_.Contains(full)) {
-      return absl::DataLossError(absl::StrCat(archive_.path(), ": has no record ",
-                                              absl::Utf8SafeCHexEscape(full.substr(0, 200))));
+      return absl::DataLossError(
+          absl::StrCat(archive_.path(), ": has no record ", OneLine(full, kMaxNameBytes)));
     }
     absl::StatusOr<ZipArchive::Location> location = archive_.Locate(full);
     // torch.save never compresses, and a small file could ask for all memory.
     if (location.ok() && !location->stored) {
-      return Refused(absl::StrCat("has a compressed record ", full, "; accepted: stored records"));
+      return Refused(absl::StrCat("has a compressed record ", OneLine(full, kMaxNameBytes),
+                                  "; accepted: stored records"));
     }
     return location;
   }
@@ -106,9 +114,8 @@ class Reader {
   std::string Path() const {
     std::string path;
     for (const auto& [text, number] : path_) {
-      absl::StrAppend(
-          &path, path.empty() ? "" : ".",
-          text != nullptr ? absl::Utf8SafeCHexEscape(text->substr(0, 200)) : absl::StrCat(number));
+      absl::StrAppend(&path, path.empty() ? "" : ".",
+                      text != nullptr ? OneLine(*text, kMaxNameBytes) : absl::StrCat(number));
     }
     return path.empty() ? "the file" : absl::StrCat("entry ", path);
   }
@@ -205,7 +212,17 @@ class Reader {
     }
     if (!status_.ok()) return {};
     if (elements == 0) return at::empty(described.sizes, storage.options());
-    return storage.as_strided(described.sizes, described.strides, described.offset);
+    at::Tensor view = storage.as_strided(described.sizes, described.strides, described.offset);
+    bytes_left_ -= std::min(elements, held) * static_cast<double>(storage.element_size()) *
+                   (view.is_contiguous() ? 1 : kCopied);
+    if (bytes_left_ < 0) {
+      Fault(
+          "and those before it share storages so often that they are many times the file; "
+          "accepted: "
+          "all views together up to 16 times its bytes, transposed ones up to 2 times");
+      return {};
+    }
+    return view;
   }
 
   // Tensors may share a storage; each is read once.
@@ -220,8 +237,8 @@ class Reader {
     if (!place.ok()) return tensor;
     const uint64_t held = place->size / tensor.element_size();
     if (held < static_cast<uint64_t>(storage.elements)) {
-      Fault(absl::StrCat("has storage ", storage.key, " of ", storage.elements,
-                         " elements, and its record holds ", held));
+      Fault(absl::StrCat("has storage ", OneLine(storage.key, kMaxNameBytes), " of ",
+                         storage.elements, " elements, and its record holds ", held));
       return tensor;
     }
     const at::Tensor bytes = at::empty({static_cast<int64_t>(place->size)}, at::kByte);
@@ -239,6 +256,7 @@ class Reader {
   uint64_t values_left_ = 0;
   uint64_t text_left_ = 0;
   double repeated_left_ = kMaxRepeated;
+  double bytes_left_ = 0;
   std::map<std::pair<std::string, ElementType>, at::Tensor> storages_;
   absl::Status status_;
 };
@@ -246,8 +264,12 @@ class Reader {
 }  // namespace
 
 absl::Status ExplainForeignFile(const std::string& path, const absl::Status& fault) {
+  const absl::StatusOr<std::shared_ptr<const DataFile>> file = DataFile::Open(path);
   std::string begin(16, '\0');
-  std::ifstream(path, std::ios::binary).read(begin.data(), static_cast<std::streamsize>(16));
+  if (!file.ok() || (*file)->size() < begin.size() ||
+      !(*file)->Read(0, begin.size(), begin.data()).ok()) {
+    return fault;
+  }
   // LONG1 0x1950a86a20f9469cfc6c, with which torch.save began before version 1.6.
   if (absl::StrContains(begin, "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19")) {
     return absl::InvalidArgumentError(absl::StrCat(

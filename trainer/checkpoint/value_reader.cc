@@ -5,9 +5,10 @@
 #include <optional>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "config/field_error.h"
+#include "config/text.h"
 #include "trainer/checkpoint/element_scalar.h"
 
 namespace genesis {
@@ -41,7 +42,7 @@ std::string DescribeValue(const Value& value) {
   if (const auto* const number = value.As<double>()) return absl::StrCat("the number ", *number);
   if (value.As<bool>() != nullptr) return "a bool";
   if (const auto* const text = value.As<std::string>()) {
-    return absl::StrCat("the string \"", absl::Utf8SafeCHexEscape(text->substr(0, 40)), "\"");
+    return absl::StrCat("the string ", QuoteValue(*text));
   }
   if (value.As<ValueList>() != nullptr) return "a list";
   if (value.As<ValueTuple>() != nullptr) return "a tuple";
@@ -66,7 +67,7 @@ void ValueReader::Fault(const std::string& what) const {
 
 ValueReader ValueReader::Child(const std::string& name, const Value& value) const {
   // Names come from the file: a message must neither break a line nor fill a log.
-  const std::string shown = absl::Utf8SafeCHexEscape(name.substr(0, 200));
+  const std::string shown = OneLine(name, kMaxNameBytes);
   return {shared_, path_.empty() ? shown : absl::StrCat(path_, ".", shown), value};
 }
 
@@ -168,9 +169,8 @@ std::vector<std::pair<int64_t, ValueReader>> ValueReader::Numbered() const {
   for (size_t i = 0; dict != nullptr && i < dict->items.size(); ++i) {
     const auto* const number = std::get_if<int64_t>(&dict->items[i].key);
     if (number == nullptr) {
-      Fault(absl::StrCat("has the key \"",
-                         absl::Utf8SafeCHexEscape(std::get<std::string>(dict->items[i].key)),
-                         "\"; accepted: integers"));
+      Fault(absl::StrCat("has the key ", QuoteValue(std::get<std::string>(dict->items[i].key)),
+                         "; accepted: integers"));
       break;
     }
     numbered.emplace_back(*number, Child(absl::StrCat(*number), dict->items[i].value));

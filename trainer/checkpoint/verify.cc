@@ -8,6 +8,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "config/field_error.h"
+#include "config/text.h"
 #include "replay/crc32c.h"
 #include "trainer/data/data_file.h"
 #include "trainer/data/zip_archive.h"
@@ -47,7 +49,7 @@ absl::Status VerifyAlone(const ZipArchive& archive) {
     const absl::StatusOr<ZipArchive::Location> location = archive.Locate(name);
     if (!location.ok()) return location.status();
     if (!location->stored) {
-      return absl::InvalidArgumentError(absl::StrCat(archive.path(), ": record ", name,
+      return absl::InvalidArgumentError(absl::StrCat(archive.path(), ": record ", QuoteValue(name),
                                                      " is compressed; accepted: stored records"));
     }
     if (absl::Status status = archive.CheckStored(name); !status.ok()) return status;
@@ -79,8 +81,8 @@ absl::Status VerifyBeside(const ZipArchive& archive, const CheckpointManifest& m
   if (*whole == manifest.crc32c) return absl::OkStatus();
   for (const CheckpointManifest::Record& record : manifest.records) {
     if (!archive.Contains(record.name)) {
-      return absl::DataLossError(
-          absl::StrCat(archive.path(), ": record ", record.name, " of its manifest is not there"));
+      return absl::DataLossError(absl::StrCat(archive.path(), ": record ", QuoteValue(record.name),
+                                              " of its manifest is not there"));
     }
     const absl::StatusOr<ZipArchive::Location> location = archive.Locate(record.name);
     if (!location.ok()) return location.status();
@@ -90,16 +92,15 @@ absl::Status VerifyBeside(const ZipArchive& archive, const CheckpointManifest& m
     return absl::DataLossError(absl::StrFormat(
         "%s: record %s has %d bytes with CRC-32C %08x; its manifest says %d and %08x; the file is "
         "damaged",
-        archive.path(), record.name, location->size, *crc, record.size, record.crc32c));
+        archive.path(), OneLine(record.name, kMaxNameBytes), location->size, *crc, record.size,
+        record.crc32c));
   }
   return absl::DataLossError(absl::StrFormat(
       "%s: has CRC-32C %08x; its manifest says %08x; the file is damaged between its records",
       archive.path(), *whole, manifest.crc32c));
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> VerifyCheckpoint(const std::string& path) {
+absl::StatusOr<std::string> Verify(const std::string& path) {
   const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(path);
   const absl::StatusOr<ZipArchive> archive = ZipArchive::Open(path);
   if (!archive.ok()) {
@@ -124,6 +125,14 @@ absl::StatusOr<std::string> VerifyCheckpoint(const std::string& path) {
   if (!manifest.ok()) return absl::StrCat(path, ": has no manifest; its own checksums are right");
   return absl::StrCat(ManifestPath(path), ": was written for another file of this name; ", path,
                       " is checked by its own checksums, and they are right");
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> VerifyCheckpoint(const std::string& path) {
+  absl::StatusOr<std::string> verified = Verify(path);
+  if (!verified.ok()) return FitFileFault(verified.status());
+  return verified;
 }
 
 absl::Status VerifyWritten(const std::string& path, const CheckpointManifest& manifest) {

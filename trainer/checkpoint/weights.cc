@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <map>
+#include <memory>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "config/text.h"
 #include "trainer/checkpoint/element_scalar.h"
 #include "trainer/checkpoint/torch_archive.h"
 #include "trainer/checkpoint/value_reader.h"
+#include "trainer/data/data_file.h"
 #include "trainer/data/safetensors.h"
 
 namespace genesis {
@@ -18,9 +18,14 @@ namespace {
 
 // Eight bytes of length, then JSON. A zip file begins with "PK" and has no brace there.
 bool LooksLikeSafetensors(const std::string& path) {
+  const absl::StatusOr<std::shared_ptr<const DataFile>> file = DataFile::Open(path);
   std::string begin(9, '\0');
-  std::ifstream(path, std::ios::binary).read(begin.data(), static_cast<std::streamsize>(9));
-  return begin[8] == '{' && !absl::StartsWith(begin, "PK");
+  const bool read =
+      file.ok() &&
+      (*file)->Read(0, std::min<uint64_t>((*file)->size(), begin.size()), begin.data()).ok();
+  if (!read || absl::StartsWith(begin, "PK")) return false;
+  // One that is cut off before its brace is known by its name.
+  return begin[8] == '{' || absl::EndsWith(path, ".safetensors");
 }
 
 absl::StatusOr<NamedTensors> ReadSafetensors(const std::string& path, WeightsKind kind) {
@@ -54,8 +59,8 @@ std::string Keys(const ValueDict& dict) {
   std::string keys;
   for (size_t i = 0; i < dict.items.size() && i < 8; ++i) {
     const auto* const name = std::get_if<std::string>(&dict.items[i].key);
-    const std::string shown = name != nullptr ? absl::Utf8SafeCHexEscape(name->substr(0, 60))
-                                              : absl::StrCat(std::get<int64_t>(dict.items[i].key));
+    const std::string shown =
+        name != nullptr ? OneLine(*name, 64) : absl::StrCat(std::get<int64_t>(dict.items[i].key));
     absl::StrAppend(&keys, keys.empty() ? "" : ", ", shown);
   }
   if (dict.items.size() > 8) absl::StrAppend(&keys, ", and ", dict.items.size() - 8, " more");
@@ -77,9 +82,7 @@ ValueReader FindWeights(const ValueReader& root, WeightsKind kind) {
   return root;
 }
 
-}  // namespace
-
-absl::StatusOr<NamedTensors> ReadWeights(const std::string& path, WeightsKind kind) {
+absl::StatusOr<NamedTensors> ReadAnyWeights(const std::string& path, WeightsKind kind) {
   if (LooksLikeSafetensors(path)) return ReadSafetensors(path, kind);
   const absl::StatusOr<Value> tree = ReadTorchArchive(path);
   if (!tree.ok()) return tree.status();
@@ -92,6 +95,14 @@ absl::StatusOr<NamedTensors> ReadWeights(const std::string& path, WeightsKind ki
     }
   }
   if (!root.status().ok()) return root.status();
+  return tensors;
+}
+
+}  // namespace
+
+absl::StatusOr<NamedTensors> ReadWeights(const std::string& path, WeightsKind kind) {
+  absl::StatusOr<NamedTensors> tensors = ReadAnyWeights(path, kind);
+  if (!tensors.ok()) return FitFileFault(tensors.status());
   return tensors;
 }
 

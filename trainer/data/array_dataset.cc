@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "config/field_error.h"
 #include "trainer/data/array_file.h"
 #include "trainer/data/element_value.h"
 #include "trainer/data/holdout.h"
@@ -104,8 +105,8 @@ class ArrayDataset final : public Dataset {
     if (source_.names().empty()) return Unusable("has no array; accepted: one and more");
     for (const std::string& name : source_.names()) {
       if (!IsFieldName(name)) {
-        return Unusable(absl::StrCat("has an array named \"", name,
-                                     "\"; accepted: letters, digits, '_', '-' and single '.'"));
+        return Unusable(absl::StrCat("has an array named ", QuoteValue(name),
+                                     "; accepted: letters, digits, '_', '-' and single '.'"));
       }
       absl::StatusOr<StoredArray> array = source_.Load(name);
       if (!array.ok()) return array.status();

@@ -8,12 +8,27 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "config/field_error.h"
 #include "trainer/data/element_value.h"
 
 namespace genesis {
 namespace {
 
 constexpr char kNpy[] = ".npy";
+
+// Names of a file, for a message: `"x", "y" and 3 more`.
+std::string QuoteNames(const std::vector<std::string>& names) {
+  constexpr size_t kMaxShown = 8;
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < std::min(names.size(), kMaxShown); ++i) {
+    shown.push_back(QuoteValue(names[i]));
+  }
+  if (names.empty()) return "none";
+  const std::string list = absl::StrJoin(shown, ", ");
+  return names.size() == shown.size()
+             ? list
+             : absl::StrCat(list, " and ", names.size() - shown.size(), " more");
+}
 
 // An array of a .npy file that stands at `offset` of `file` and takes `size` bytes.
 absl::StatusOr<StoredArray> ArrayInFile(const std::string& name,
@@ -81,7 +96,14 @@ absl::StatusOr<ArrayFile> ArrayFile::Open(const std::string& path, const std::st
     absl::StatusOr<ZipArchive> zip = ZipArchive::Open(path);
     if (!zip.ok()) return zip.status();
     for (const std::string& record : zip->names()) {
-      arrays.names_.emplace_back(absl::StripSuffix(record, kNpy));
+      const std::string name(absl::StripSuffix(record, kNpy));
+      if (name != record && zip->Contains(name)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(path, ": has the members ", QuoteValue(name), " and ", QuoteValue(record),
+                         ", both for the array ", QuoteValue(name),
+                         "; accepted: each array once, as NAME.npy; save it anew with np.savez"));
+      }
+      arrays.names_.push_back(name);
     }
     arrays.zip_ = *std::move(zip);
   }
@@ -91,8 +113,8 @@ absl::StatusOr<ArrayFile> ArrayFile::Open(const std::string& path, const std::st
 absl::StatusOr<StoredArray> ArrayFile::Load(const std::string& name) {
   if (zip_) return LoadFromZip(name);
   if (std::find(names_.begin(), names_.end(), name) == names_.end()) {
-    return absl::NotFoundError(
-        absl::StrCat(path_, ": has no tensor ", name, "; it has: ", absl::StrJoin(names_, ", ")));
+    return absl::NotFoundError(absl::StrCat(path_, ": has no tensor ", QuoteValue(name),
+                                            "; it has: ", QuoteNames(names_)));
   }
   if (npy_ != nullptr) {
     return ArrayInFile(absl::StrCat(path_, ": ", name), npy_, 0, npy_->size());
@@ -104,8 +126,9 @@ absl::StatusOr<StoredArray> ArrayFile::Load(const std::string& name) {
 absl::StatusOr<StoredArray> ArrayFile::LoadFromZip(const std::string& name) {
   const std::string record = name + kNpy;
   if (!zip_->Contains(record)) {
-    return absl::NotFoundError(absl::StrCat(path_, ": has no array ", name,
-                                            "; it has: ", absl::StrJoin(zip_->names(), ", ")));
+    return absl::NotFoundError(absl::StrCat(path_, ": has no array ", QuoteValue(name),
+                                            ", which is the member ", QuoteValue(record),
+                                            "; it has the members: ", QuoteNames(zip_->names())));
   }
   const absl::StatusOr<ZipArchive::Location> place = zip_->Locate(record);
   if (!place.ok()) return place.status();

@@ -3,11 +3,15 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "config/text.h"
 
 namespace genesis {
 
@@ -54,6 +58,32 @@ absl::Status DataFile::Read(uint64_t offset, uint64_t size, void* out) const {
     size -= static_cast<uint64_t>(got);
   }
   return absl::OkStatus();
+}
+
+std::string DataFile::LooksLike() const {
+  std::string begin(std::min<uint64_t>(size(), 16), '\0');
+  if (begin.empty()) return "; it is empty";
+  if (!Read(0, begin.size(), begin.data()).ok()) return "";
+  constexpr std::pair<absl::string_view, const char*> kKinds[] = {
+      {"PK\x03\x04", "a zip file (.npz, .pt)"},
+      {"\x93NUMPY", "a NumPy array (.npy)"},
+      {"\x89HDF", "an HDF5 file"},
+      {"\x1f\x8b", "a gzip file"},
+      {"PAR1", "a Parquet file"},
+      {"\x80\x02", "a pickle"},
+      {"\x80\x04", "a pickle"},
+      {"\x80\x05", "a pickle"}};
+  for (const auto& [magic, kind] : kKinds) {
+    if (absl::StartsWith(begin, magic)) return absl::StrCat("; it begins like ", kind);
+  }
+  // The length of a header takes eight bytes.
+  if (begin.size() > 8 && begin[8] == '{') return "; it begins like a safetensors file";
+  return "";
+}
+
+absl::Status FitFileFault(const absl::Status& fault) {
+  if (fault.ok()) return fault;
+  return absl::Status(fault.code(), OneLine(fault.message(), kMaxFileFault));
 }
 
 absl::Status DataFile::CheckUnchanged() const {

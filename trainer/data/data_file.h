@@ -31,6 +31,8 @@ class DataFile {
   // Copies bytes [offset, offset + size).
   absl::Status Read(uint64_t offset, uint64_t size, void* out) const;
   absl::Status CheckUnchanged() const;
+  // "; it begins like a zip file" for one that was taken for another kind; "" when not known.
+  std::string LooksLike() const;
 
  private:
   DataFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
@@ -39,5 +41,12 @@ class DataFile {
   const int fd_;
   struct stat opened_ {};
 };
+
+// The longest message on a file. Bytes.
+inline constexpr size_t kMaxFileFault = 2000;
+
+// `fault` with a message that protobuf and terminals take, whatever the file held: valid UTF-8 on
+// one line of at most kMaxFileFault bytes.
+absl::Status FitFileFault(const absl::Status& fault);
 
 }  // namespace genesis

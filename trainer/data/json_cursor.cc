@@ -6,6 +6,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "config/field_error.h"
+#include "config/utf8.h"
 
 namespace genesis {
 namespace {
@@ -64,7 +66,7 @@ bool JsonCursor::Object(absl::FunctionRef<bool(const std::string& key)> member) 
       std::string key;
       if (!String(key)) return false;
       if (!Take(':')) return Fail("accepted: ':'");
-      if (!member(key)) return Fail(absl::StrCat("the value of \"", key, "\" is unusable"));
+      if (!member(key)) return Fail(absl::StrCat("the value of ", QuoteValue(key), " is unusable"));
     } while (Take(','));
     if (!Take('}')) return Fail("accepted: ',' or '}'");
   }
@@ -128,7 +130,10 @@ bool JsonCursor::String(std::string& value) {
     if (c == '"') return true;
     if (static_cast<unsigned char>(c) < 0x20) return Fail("a control character in a string");
     if (c != '\\') {
-      value += c;
+      const size_t length = Utf8Length(text_, --at_);
+      if (length == 0) return Fail("a string holds bytes that are no UTF-8; save it as UTF-8");
+      value.append(text_.data() + at_, length);
+      at_ += length;
     } else if (!Escape(value)) {
       return false;
     }

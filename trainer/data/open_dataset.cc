@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "trainer/data/array_dataset.h"
 #include "trainer/data/array_transitions.h"
+#include "trainer/data/data_file.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/jsonl_transitions.h"
 #include "trainer/data/replay_transitions.h"
@@ -23,6 +24,8 @@ using training::v1::JobSpec;
 using OpenedDataset = absl::StatusOr<std::unique_ptr<Dataset>>;
 
 constexpr int64_t kDefaultMemoryLimit = int64_t{1} << 30;
+// Orders up to 64 MiB, 2^23 examples, are small beside the process.
+constexpr int64_t kFreeOrder = int64_t{1} << 26;
 
 OpenedDataset OpenTransitions(absl::StatusOr<std::unique_ptr<TransitionRows>> rows,
                               const JobSpec& spec, double holdout_fraction,
@@ -63,10 +66,10 @@ int64_t Field::elements() const {
   return elements;
 }
 
-OpenedDataset OpenDataset(const JobSpec& spec) {
+namespace {
+
+OpenedDataset OpenKind(const JobSpec& spec, int64_t limit) {
   const DatasetSpec& data = spec.dataset();
-  const int64_t limit =
-      data.memory_limit_bytes() > 0 ? data.memory_limit_bytes() : kDefaultMemoryLimit;
   switch (data.kind_case()) {
     case DatasetSpec::kTrajectories:
       return OpenTransitions(OpenTrajectoryFile(data.trajectories().path(), limit), spec,
@@ -84,6 +87,28 @@ OpenedDataset OpenDataset(const JobSpec& spec) {
       break;
   }
   return absl::InvalidArgumentError("dataset: required; give it one kind of dataset");
+}
+
+// The order of an epoch takes eight bytes an example, beside what the dataset itself holds.
+absl::Status CheckOrder(const Dataset& dataset, int64_t limit) {
+  const int64_t bytes = dataset.training_size() * static_cast<int64_t>(sizeof(int64_t));
+  if (bytes <= std::max(limit, kFreeOrder)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the shuffled order of ", dataset.training_size(), " examples takes ", bytes,
+      " bytes of memory; accepted: ", limit,
+      ", dataset.memory_limit_bytes; raise it, make the examples longer, or split the data"));
+}
+
+}  // namespace
+
+OpenedDataset OpenDataset(const JobSpec& spec) {
+  const DatasetSpec& data = spec.dataset();
+  const int64_t limit =
+      data.memory_limit_bytes() > 0 ? data.memory_limit_bytes() : kDefaultMemoryLimit;
+  OpenedDataset dataset = OpenKind(spec, limit);
+  if (!dataset.ok()) return FitFileFault(dataset.status());
+  if (absl::Status status = CheckOrder(**dataset, limit); !status.ok()) return status;
+  return dataset;
 }
 
 }  // namespace genesis

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "config/field_error.h"
+#include "config/text.h"
 #include "trainer/data/json_cursor.h"
 #include "trainer/data/npy_header.h"
 #include "trainer/data/safetensors.h"
@@ -85,12 +87,12 @@ absl::Status SafetensorsReader::ReadHeader() {
   }
   if (absl::Status status = file_->Read(0, kLengthSize, &length); !status.ok()) return status;
   if (length > kMaxHeader) {
-    return Broken(
-        absl::StrCat("its header claims ", length, " bytes; accepted: at most ", kMaxHeader));
+    return Broken(absl::StrCat("its header claims ", length, " bytes; accepted: at most ",
+                               kMaxHeader, file_->LooksLike()));
   }
   if (length > file_->size() - kLengthSize) {
-    return Broken(
-        absl::StrCat("its header of ", length, " bytes is cut off; the file has ", file_->size()));
+    return Broken(absl::StrCat("its header of ", length, " bytes is cut off; the file has ",
+                               file_->size(), file_->LooksLike()));
   }
   std::string header(length, '\0');
   absl::Status status = file_->Read(kLengthSize, length, header.data());
@@ -111,7 +113,7 @@ absl::Status SafetensorsReader::ParseHeader(const std::string& header, uint64_t 
     std::string value;
     if (!json.String(value)) return false;
     const bool fresh = metadata_.emplace(key, value).second;
-    return fresh || fail(Broken(absl::StrCat("__metadata__ has \"", key, "\" twice")));
+    return fresh || fail(Broken(absl::StrCat("__metadata__ has ", QuoteValue(key), " twice")));
   };
   const auto member = [&](const std::string& name) {
     if (name == "__metadata__") {
@@ -120,14 +122,14 @@ absl::Status SafetensorsReader::ParseHeader(const std::string& header, uint64_t 
     }
     Entry entry;
     if (!ParseEntry(json, entry)) return false;
-    const std::string tensor = absl::StrCat("tensor \"", name, "\" ");
+    const std::string tensor = absl::StrCat("tensor ", QuoteValue(name), " ");
     if (!entry.has_type || !entry.has_shape || entry.offsets.size() != 2) {
       return fail(Broken(absl::StrCat(tensor, "lacks dtype, shape or two data_offsets")));
     }
     const std::optional<ElementType> type = TypeOf(entry.type);
     if (!type) {
       return fail(absl::InvalidArgumentError(absl::StrCat(
-          file_->path(), ": ", tensor, "has dtype ", entry.type,
+          file_->path(), ": ", tensor, "has dtype ", OneLine(entry.type, kMaxNameBytes),
           "; accepted: F64, F32, F16, BF16, I64, I32, I16, I8, U8, BOOL; convert it")));
     }
     const std::optional<uint64_t> bytes = Bytes(entry.shape, *type);

@@ -5,6 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "config/field_error.h"
+#include "config/utf8.h"
 #include "trainer/checkpoint/durable_file.h"
 #include "trainer/data/npy_header.h"
 #include "trainer/data/safetensors.h"
@@ -80,8 +82,15 @@ absl::Status WriteSafetensors(const std::string& path, std::vector<SafetensorsEn
   std::sort(names.begin(), names.end());
   if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": tensor name \"", *twice,
-                     "\" is taken; accepted: each name once, and not __metadata__"));
+        absl::StrCat(path, ": tensor name ", QuoteValue(*twice),
+                     " is taken; accepted: each name once, and not __metadata__"));
+  }
+  for (const std::string& name : names) {
+    if (IsUtf8(name)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": tensor name ", QuoteValue(name),
+                     " is no UTF-8, and a safetensors file holds no other text; accepted: UTF-8; "
+                     "rename the entry and save the file anew"));
   }
   absl::StatusOr<DurableFile> file = DurableFile::Create(path);
   if (!file.ok()) return file.status();

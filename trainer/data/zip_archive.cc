@@ -7,9 +7,12 @@
 #include <cstring>
 #include <iterator>
 #include <optional>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "config/field_error.h"
 
 namespace genesis {
 namespace {
@@ -30,6 +33,13 @@ constexpr uint16_t kStored = 0;
 constexpr uint16_t kDeflate = 8;
 // Deflate cannot shrink data further than this; a record that claims more is a trap for memory.
 constexpr uint64_t kMaxDeflateRatio = 1032;
+constexpr uint16_t kEncrypted = 1;
+// The writer of a stream knows checksum and sizes only afterwards: they follow the data.
+constexpr uint16_t kDescribedAfter = 8;
+constexpr uint32_t kDescriptor = 0x08074b50;
+constexpr uint32_t kFull32 = 0xFFFFFFFF;
+constexpr uint16_t kFull16 = 0xFFFF;
+constexpr uint16_t kVersions[] = {0, 10, 20, 45};  // 0 is what torch.save writes.
 
 // Little-endian number at `offset`; the caller has checked that it is inside.
 template <typename T>
@@ -56,17 +66,22 @@ std::optional<std::string> ReadRange(const DataFile& file, uint64_t offset, uint
 class Zip64Fields {
  public:
   explicit Zip64Fields(const std::string& extra) {
-    for (uint64_t at = 0; at + 4 <= extra.size();) {
+    uint64_t at = 0;
+    while (at + 4 <= extra.size()) {
       const auto id = Number<uint16_t>(extra, at);
       const auto size = Number<uint16_t>(extra, at + 2);
       if (at + 4 + size > extra.size()) return;
       if (id == kZip64Extra) fields_ = extra.substr(at + 4, size);
       at += 4 + uint64_t{size};
     }
+    sound_ = at == extra.size();
   }
 
+  // Whether the fields fill the extra data exactly.
+  bool sound() const { return sound_; }
+
   std::optional<uint64_t> Resolve(uint32_t value) {
-    if (value != 0xFFFFFFFFu) return value;
+    if (value != kFull32) return value;
     if (next_ + 8 > fields_.size()) return std::nullopt;
     next_ += 8;
     return Number<uint64_t>(fields_, next_ - 8);
@@ -75,6 +90,7 @@ class Zip64Fields {
  private:
   std::string fields_;
   uint64_t next_ = 0;
+  bool sound_ = false;
 };
 
 // Inflates raw deflate data to exactly `size` bytes.
@@ -111,7 +127,7 @@ absl::StatusOr<ZipArchive> ZipArchive::Open(const std::string& path) {
   absl::StatusOr<Directory> directory = archive.FindDirectory();
   if (!directory.ok()) return directory.status();
   if (absl::Status status = archive.ReadDirectory(*directory); !status.ok()) return status;
-  if (absl::Status status = archive.CheckOverlaps(); !status.ok()) return status;
+  if (absl::Status status = archive.CheckRecords(directory->offset); !status.ok()) return status;
   return archive;
 }
 
@@ -130,32 +146,67 @@ absl::StatusOr<ZipArchive::Directory> ZipArchive::FindDirectory() const {
   const uint64_t tail_offset = file_->size() - tail_size;
   const std::optional<std::string> tail = ReadRange(*file_, tail_offset, tail_size);
   if (!tail) return Corrupt("its end cannot be read");
-  // The end record is last, before a comment of unknown length: look for it backwards.
+  // The end record is last, before a comment that ends with the file: look for it backwards.
   std::optional<uint64_t> end;
+  bool other_comment = false;
   for (uint64_t back = kEndSize; back <= tail_size && !end; ++back) {
     const uint64_t at = tail_size - back;
-    if (Number<uint32_t>(*tail, at) == kEndOfDirectory) end = at;
+    if (Number<uint32_t>(*tail, at) != kEndOfDirectory) continue;
+    if (Number<uint16_t>(*tail, at + 20) == back - kEndSize) end = at;
+    other_comment = true;
   }
-  if (!end) return Corrupt("it has no central directory; the file is cut off or of another kind");
+  if (!end && other_comment) return Corrupt("its comment does not end where the file ends");
+  if (!end) {
+    return Corrupt(absl::StrCat(
+        "it has no central directory; the file is cut off or of another kind", file_->LooksLike()));
+  }
   const uint64_t end_offset = tail_offset + *end;
-  Directory directory{.offset = Number<uint32_t>(*tail, *end + 16),
-                      .size = Number<uint32_t>(*tail, *end + 12),
-                      .records = Number<uint16_t>(*tail, *end + 10)};
-  const bool needs_zip64 = directory.offset == 0xFFFFFFFFu || directory.size == 0xFFFFFFFFu ||
-                           directory.records == 0xFFFFu;
-  if (!needs_zip64) return directory;
-  if (end_offset < kLocator64Size) return Corrupt("its zip64 locator is missing");
-  const auto locator = ReadRange(*file_, end_offset - kLocator64Size, kLocator64Size);
-  if (!locator || Number<uint32_t>(*locator, 0) != kLocator64) {
-    return Corrupt("its zip64 locator is missing");
+  const Directory small{.offset = Number<uint32_t>(*tail, *end + 16),
+                        .size = Number<uint32_t>(*tail, *end + 12),
+                        .records = Number<uint16_t>(*tail, *end + 10)};
+  if (Number<uint32_t>(*tail, *end + 4) != 0 ||
+      Number<uint16_t>(*tail, *end + 8) != small.records) {
+    return Corrupt("its end record tells of several disks");
   }
-  const auto end64 = ReadRange(*file_, Number<uint64_t>(*locator, 8), kEnd64Size);
-  if (!end64 || Number<uint32_t>(*end64, 0) != kEndOfDirectory64) {
+  const absl::StatusOr<std::optional<Directory>> large = FindDirectory64(end_offset);
+  if (!large.ok()) return large.status();
+  const bool full = small.offset == kFull32 || small.size == kFull32 || small.records == kFull16;
+  if (full && !*large) return Corrupt("its zip64 locator is missing");
+  const Directory directory = large->value_or(small);
+  const bool same = (small.offset == kFull32 || small.offset == directory.offset) &&
+                    (small.size == kFull32 || small.size == directory.size) &&
+                    (small.records == kFull16 || small.records == directory.records);
+  if (!same) return Corrupt("its two end records contradict each other");
+  const uint64_t directory_end = *large ? end_offset - kLocator64Size - kEnd64Size : end_offset;
+  if (!Holds(*file_, directory.offset, directory.size)) {
+    return Corrupt("its central directory lies outside the file");
+  }
+  if (directory.offset + directory.size != directory_end) {
+    return Corrupt("its central directory does not end where its end record begins");
+  }
+  return directory;
+}
+
+// Of the zip64 end record, which stands with its locator before the end record; nullopt when there
+// is none.
+absl::StatusOr<std::optional<ZipArchive::Directory>> ZipArchive::FindDirectory64(
+    uint64_t end_offset) const {
+  if (end_offset < kLocator64Size) return std::nullopt;
+  const auto locator = ReadRange(*file_, end_offset - kLocator64Size, kLocator64Size);
+  if (!locator || Number<uint32_t>(*locator, 0) != kLocator64) return std::nullopt;
+  const auto offset = Number<uint64_t>(*locator, 8);
+  const auto end = ReadRange(*file_, offset, kEnd64Size);
+  if (!end || Number<uint32_t>(*end, 0) != kEndOfDirectory64) {
     return Corrupt("its zip64 locator points to no zip64 end record");
   }
-  return Directory{.offset = Number<uint64_t>(*end64, 48),
-                   .size = Number<uint64_t>(*end64, 40),
-                   .records = Number<uint64_t>(*end64, 32)};
+  const auto records = Number<uint64_t>(*end, 32);
+  const bool sound = offset + kEnd64Size + kLocator64Size == end_offset &&
+                     Number<uint64_t>(*end, 4) == kEnd64Size - 12 &&
+                     Number<uint64_t>(*end, 16) == 0 && Number<uint64_t>(*end, 24) == records &&
+                     Number<uint32_t>(*locator, 4) == 0 && Number<uint32_t>(*locator, 16) <= 1;
+  if (!sound) return Corrupt("its zip64 end record contradicts itself or its locator");
+  return Directory{
+      .offset = Number<uint64_t>(*end, 48), .size = Number<uint64_t>(*end, 40), .records = records};
 }
 
 absl::Status ZipArchive::ReadDirectory(const Directory& directory) {
@@ -181,88 +232,164 @@ absl::Status ZipArchive::ReadDirectory(const Directory& directory) {
     if (!status.ok()) return status;
     at += entry_size;
   }
-  return absl::OkStatus();
+  if (at == bytes->size()) return absl::OkStatus();
+  return Corrupt(absl::StrCat("its central directory has ", bytes->size() - at,
+                              " bytes more than its ", directory.records, " entries take"));
 }
 
 absl::Status ZipArchive::AddRecord(const std::string& header, std::string name,
                                    const std::string& extra) {
   const auto flags = Number<uint16_t>(header, 8);
+  const auto version = Number<uint16_t>(header, 6);
+  const std::string shown = absl::StrCat("record ", QuoteValue(name));
   Zip64Fields zip64(extra);
   const auto size = zip64.Resolve(Number<uint32_t>(header, 24));
   const auto compressed_size = zip64.Resolve(Number<uint32_t>(header, 20));
   const auto header_offset = zip64.Resolve(Number<uint32_t>(header, 42));
   if (!size || !compressed_size || !header_offset) {
-    return Corrupt(absl::StrCat("record ", name, " lacks its zip64 sizes"));
+    return Corrupt(absl::StrCat(shown, " lacks its zip64 sizes"));
   }
   const Record record{.header_offset = *header_offset,
                       .compressed_size = *compressed_size,
                       .size = *size,
                       .crc = Number<uint32_t>(header, 16),
-                      .method = Number<uint16_t>(header, 10)};
-  if ((flags & 1) != 0) return Corrupt(absl::StrCat("record ", name, " is encrypted"));
+                      .flags = flags,
+                      .method = Number<uint16_t>(header, 10),
+                      .version = version};
+  if ((flags & kEncrypted) != 0) return Corrupt(absl::StrCat(shown, " is encrypted"));
+  if (!zip64.sound() || Number<uint16_t>(header, 34) != 0) {
+    return Corrupt(absl::StrCat(shown, " has a broken entry in the central directory"));
+  }
+  if (std::find(std::begin(kVersions), std::end(kVersions), version) == std::end(kVersions)) {
+    return Corrupt(absl::StrCat(shown, " needs version ", version,
+                                " of the zip format; accepted: 10, 20, 45"));
+  }
   if (!Holds(*file_, record.header_offset, record.compressed_size)) {
-    return Corrupt(absl::StrCat("record ", name, " lies outside the file"));
+    return Corrupt(absl::StrCat(shown, " lies outside the file"));
   }
   const bool sane = record.method == kStored
                         ? record.size == record.compressed_size
                         : record.size / kMaxDeflateRatio <= record.compressed_size;
   if (!sane) {
-    return Corrupt(absl::StrCat("record ", name, " claims ", record.size, " bytes from ",
-                                record.compressed_size));
+    return Corrupt(
+        absl::StrCat(shown, " claims ", record.size, " bytes from ", record.compressed_size));
   }
   if (!records_.emplace(name, record).second) {
-    return Corrupt(absl::StrCat("record ", name, " is there twice"));
+    return Corrupt(absl::StrCat(shown, " is there twice"));
   }
   return absl::OkStatus();
 }
 
-// Records that share bytes are how a small file unpacks to a huge one.
-absl::Status ZipArchive::CheckOverlaps() const {
-  std::map<uint64_t, const std::string*> by_offset;
-  for (const auto& [name, record] : records_) {
-    const auto [at, fresh] = by_offset.emplace(record.header_offset, &name);
-    if (!fresh) return Corrupt(absl::StrCat("records ", *at->second, " and ", name, " overlap"));
+// Records that share bytes are how a small file unpacks to a huge one; bytes of no record are what
+// no checksum sees.
+absl::Status ZipArchive::CheckRecords(uint64_t directory_offset) {
+  std::vector<std::pair<uint64_t, const std::string*>> by_offset;
+  for (const auto& [name, record] : records_) by_offset.emplace_back(record.header_offset, &name);
+  std::sort(by_offset.begin(), by_offset.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.first, *a.second) < std::tie(b.first, *b.second);
+  });
+  uint64_t end = 0;
+  const std::string* before = nullptr;
+  for (const auto& [offset, name] : by_offset) {
+    if (offset < end) {
+      return Corrupt(
+          absl::StrCat("records ", QuoteValue(*before), " and ", QuoteValue(*name), " overlap"));
+    }
+    if (offset > end) {
+      return Corrupt(absl::StrCat(offset - end, " bytes before record ", QuoteValue(*name),
+                                  " belong to no record"));
+    }
+    Record& record = records_.at(*name);
+    if (absl::Status status = ReadLocalHeader(*name, record); !status.ok()) return status;
+    const absl::StatusOr<uint64_t> after = EndOf(*name, record);
+    if (!after.ok()) return after.status();
+    end = *after;
+    before = name;
   }
-  for (auto at = by_offset.begin(); at != by_offset.end(); ++at) {
-    const auto next = std::next(at);
-    if (next == by_offset.end()) break;
-    const uint64_t size = records_.at(*at->second).compressed_size;
-    const uint64_t room = next->first - at->first;
-    if (room >= kLocalHeaderSize && size <= room - kLocalHeaderSize) continue;
-    return Corrupt(absl::StrCat("records ", *at->second, " and ", *next->second, " overlap"));
+  if (end == directory_offset) return absl::OkStatus();
+  if (end > directory_offset) {
+    return Corrupt(absl::StrCat("record ", QuoteValue(*before), " overlaps the central directory"));
   }
-  return absl::OkStatus();
+  return Corrupt(absl::StrCat(directory_offset - end,
+                              " bytes before its central directory belong to no record"));
 }
 
-absl::StatusOr<uint64_t> ZipArchive::DataOffset(const std::string& name,
-                                                const Record& record) const {
+// What stands before the data must say the same as the central directory; sets data_offset.
+absl::Status ZipArchive::ReadLocalHeader(const std::string& name, Record& record) const {
+  const std::string shown = absl::StrCat("record ", QuoteValue(name));
   const auto local = ReadRange(*file_, record.header_offset, kLocalHeaderSize);
   if (!local || Number<uint32_t>(*local, 0) != kLocalHeader) {
-    return Corrupt(absl::StrCat("record ", name, " has no header"));
+    return Corrupt(absl::StrCat(shown, " has no header"));
   }
-  // Sizes come from the central directory: writers of streams leave them empty here.
-  const uint64_t offset = record.header_offset + kLocalHeaderSize + Number<uint16_t>(*local, 26) +
-                          Number<uint16_t>(*local, 28);
-  if (!Holds(*file_, offset, record.compressed_size)) {
-    return Corrupt(absl::StrCat("record ", name, " is cut off"));
+  const auto name_size = Number<uint16_t>(*local, 26);
+  const auto extra_size = Number<uint16_t>(*local, 28);
+  const auto rest =
+      ReadRange(*file_, record.header_offset + kLocalHeaderSize, uint64_t{name_size} + extra_size);
+  record.data_offset = record.header_offset + kLocalHeaderSize + name_size + extra_size;
+  if (!rest || !Holds(*file_, record.data_offset, record.compressed_size)) {
+    return Corrupt(absl::StrCat(shown, " is cut off"));
   }
-  return offset;
+  Zip64Fields zip64(rest->substr(name_size));
+  const auto size = zip64.Resolve(Number<uint32_t>(*local, 22));
+  const auto compressed_size = zip64.Resolve(Number<uint32_t>(*local, 18));
+  const auto crc = Number<uint32_t>(*local, 14);
+  const auto version = Number<uint16_t>(*local, 4);
+  const bool told_after = (record.flags & kDescribedAfter) != 0;
+  const auto agrees = [&](std::optional<uint64_t> here, uint64_t there) {
+    return here && (*here == there || (told_after && *here == 0));
+  };
+  // Either may be the one that needs zip64.
+  const bool versions = version == record.version || version == 45 || record.version == 45;
+  const char* const differs = absl::string_view(*rest).substr(0, name_size) != name ? "name"
+                              : Number<uint16_t>(*local, 6) != record.flags         ? "flags"
+                              : Number<uint16_t>(*local, 8) != record.method        ? "method"
+                              : !versions                                           ? "version"
+                              : !zip64.sound()                                      ? "extra data"
+                              : !agrees(crc, record.crc)                            ? "checksum"
+                              : !agrees(size, record.size)                          ? "size"
+                              : !agrees(compressed_size, record.compressed_size) ? "compressed size"
+                                                                                 : nullptr;
+  if (differs == nullptr) return absl::OkStatus();
+  return Corrupt(absl::StrCat("the ", differs, " in the header of ", shown,
+                              " is not that of the central directory"));
 }
 
-absl::StatusOr<std::string> ZipArchive::ReadCompressed(const std::string& name,
-                                                       const Record& record) const {
-  const absl::StatusOr<uint64_t> offset = DataOffset(name, record);
-  if (!offset.ok()) return offset.status();
-  auto bytes = ReadRange(*file_, *offset, record.compressed_size);
-  if (!bytes) return Corrupt(absl::StrCat("record ", name, " is cut off"));
-  return *std::move(bytes);
+// Where the next record begins: after the data and what is told after them.
+absl::StatusOr<uint64_t> ZipArchive::EndOf(const std::string& name, const Record& record) const {
+  const uint64_t end = record.data_offset + record.compressed_size;
+  if ((record.flags & kDescribedAfter) == 0) return end;
+  // With or without a signature, sizes of four or eight bytes.
+  for (const bool wide : {true, false}) {
+    std::string told;
+    const auto put = [&told](auto number) {
+      told.append(reinterpret_cast<const char*>(&number), sizeof(number));
+    };
+    put(record.crc);
+    for (const uint64_t size : {record.compressed_size, record.size}) {
+      wide ? put(size) : put(static_cast<uint32_t>(size));
+    }
+    std::string with_signature(reinterpret_cast<const char*>(&kDescriptor), sizeof(kDescriptor));
+    with_signature += told;
+    for (const std::string& wanted : {with_signature, told}) {
+      if (ReadRange(*file_, end, wanted.size()) == wanted) return end + wanted.size();
+    }
+  }
+  // miniz tells nothing after a record without data.
+  if (record.compressed_size == 0) return end;
+  return Corrupt(absl::StrCat("what follows record ", QuoteValue(name),
+                              " is not what the central directory says of it"));
 }
 
 absl::StatusOr<ZipArchive::Location> ZipArchive::Locate(const std::string& name) const {
-  const Record& record = records_.at(name);
-  const absl::StatusOr<uint64_t> offset = DataOffset(name, record);
-  if (!offset.ok()) return offset.status();
-  return Location{.stored = record.method == kStored, .offset = *offset, .size = record.size};
+  const auto found = records_.find(name);
+  if (found == records_.end()) return NoRecord(name);
+  const Record& record = found->second;
+  return Location{
+      .stored = record.method == kStored, .offset = record.data_offset, .size = record.size};
+}
+
+absl::Status ZipArchive::NoRecord(const std::string& name) const {
+  return absl::NotFoundError(absl::StrCat(path_, ": has no record ", QuoteValue(name)));
 }
 
 absl::Status ZipArchive::ReadPieces(const std::string& name, char* out) const {
@@ -280,31 +407,31 @@ absl::Status ZipArchive::ReadPieces(const std::string& name, char* out) const {
     crc = libdeflate_crc32(crc, piece, count);
   }
   if (crc == records_.at(name).crc) return absl::OkStatus();
-  return Corrupt(absl::StrCat("record ", name, " fails its checksum; the file is damaged"));
+  return Corrupt(
+      absl::StrCat("record ", QuoteValue(name), " fails its checksum; the file is damaged"));
 }
 
 absl::StatusOr<std::string> ZipArchive::Read(const std::string& name) const {
   const auto found = records_.find(name);
-  if (found == records_.end()) {
-    return absl::NotFoundError(absl::StrCat(path_, ": has no record ", name));
-  }
+  if (found == records_.end()) return NoRecord(name);
   const Record& record = found->second;
   if (record.method != kStored && record.method != kDeflate) {
-    return absl::UnimplementedError(absl::StrCat(path_, ": record ", name,
+    return absl::UnimplementedError(absl::StrCat(path_, ": record ", QuoteValue(name),
                                                  " is compressed by method ", record.method,
                                                  "; accepted: 0 (stored), 8 (deflate)"));
   }
-  absl::StatusOr<std::string> bytes = ReadCompressed(name, record);
-  if (!bytes.ok()) return bytes;
+  std::optional<std::string> bytes = ReadRange(*file_, record.data_offset, record.compressed_size);
+  if (!bytes) return Corrupt(absl::StrCat("record ", QuoteValue(name), " is cut off"));
   if (record.method == kDeflate) {
     std::optional<std::string> plain = Inflate(*bytes, record.size);
-    if (!plain) return Corrupt(absl::StrCat("record ", name, " does not inflate"));
+    if (!plain) return Corrupt(absl::StrCat("record ", QuoteValue(name), " does not inflate"));
     *bytes = *std::move(plain);
   }
   if (libdeflate_crc32(0, bytes->data(), bytes->size()) != record.crc) {
-    return Corrupt(absl::StrCat("record ", name, " fails its checksum; the file is damaged"));
+    return Corrupt(
+        absl::StrCat("record ", QuoteValue(name), " fails its checksum; the file is damaged"));
   }
-  return bytes;
+  return *std::move(bytes);
 }
 
 }  // namespace genesis

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,10 @@
 namespace genesis {
 
 // A zip file opened for reading: both .npz datasets and .pt checkpoints are zip files. Reads the
-// central directory when opened (zip64 included), records on demand (stored and deflate), and
-// checks every offset against the file, that no two records overlap, and every record against its
-// CRC-32.
+// central directory when opened (zip64 included) and compares with it what the file says a second
+// time: the header of every record, what follows its data, both end records. Records and directory
+// fill the file without gap or overlap. Records are read on demand (stored and deflate), each
+// checked against its CRC-32.
 //
 // Owner: whoever opened it. Threads: Read may be called from several at once. Failure: NOT_FOUND,
 // PERMISSION_DENIED, or DATA_LOSS for anything that is not a sound zip file.
@@ -30,7 +32,7 @@ class ZipArchive {
   // The whole uncompressed record.
   absl::StatusOr<std::string> Read(const std::string& name) const;
 
-  // Where the bytes of a record stand in the file. Requires Contains(name).
+  // Where the bytes of a record stand in the file. NOT_FOUND when it is not there.
   struct Location {
     bool stored = false;  // Not compressed: the next `size` bytes from `offset` are the record.
     uint64_t offset = 0;
@@ -51,7 +53,10 @@ class ZipArchive {
     uint64_t compressed_size = 0;
     uint64_t size = 0;
     uint32_t crc = 0;
+    uint16_t flags = 0;
     uint16_t method = 0;
+    uint16_t version = 0;
+    uint64_t data_offset = 0;
   };
   struct Directory {
     uint64_t offset = 0;
@@ -61,11 +66,13 @@ class ZipArchive {
   absl::StatusOr<Directory> FindDirectory() const;
   absl::Status ReadDirectory(const Directory& directory);
   absl::Status AddRecord(const std::string& header, std::string name, const std::string& extra);
-  absl::Status CheckOverlaps() const;
-  absl::StatusOr<uint64_t> DataOffset(const std::string& name, const Record& record) const;
+  absl::StatusOr<std::optional<Directory>> FindDirectory64(uint64_t end_offset) const;
+  absl::Status CheckRecords(uint64_t directory_offset);
+  absl::Status ReadLocalHeader(const std::string& name, Record& record) const;
+  absl::StatusOr<uint64_t> EndOf(const std::string& name, const Record& record) const;
   // `out` may be null.
   absl::Status ReadPieces(const std::string& name, char* out) const;
-  absl::StatusOr<std::string> ReadCompressed(const std::string& name, const Record& record) const;
+  absl::Status NoRecord(const std::string& name) const;
   absl::Status Corrupt(const std::string& what) const;
 
   std::string path_;

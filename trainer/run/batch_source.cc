@@ -4,7 +4,8 @@
 
 #include "c10/core/StreamGuard.h"
 #include "c10/core/impl/VirtualGuardImpl.h"
-#include "trainer/checkpoint/element_scalar.h"
+#include "trainer/data/data_file.h"
+#include "trainer/models/sample_batch.h"
 #include "trainer/run/run_failure.h"
 
 namespace genesis {
@@ -82,17 +83,12 @@ void BatchSource::Gather() {
 
 BatchSource::Prepared BatchSource::Prepare(std::vector<int64_t> examples) const {
   Prepared prepared;
-  std::vector<std::byte*> targets;
-  for (const Field& field : dataset_.fields()) {
-    std::vector<int64_t> shape = {static_cast<int64_t>(examples.size())};
-    shape.insert(shape.end(), field.shape.begin(), field.shape.end());
-    const auto options =
-        torch::TensorOptions(ToScalarType(field.type)).pinned_memory(device_.is_cuda());
-    torch::Tensor tensor = torch::empty(shape, options);
-    targets.push_back(static_cast<std::byte*>(tensor.data_ptr()));
-    prepared.batch.fields.emplace(field.name, std::move(tensor));
-  }
-  prepared.status = dataset_.Gather(examples, targets);
+  absl::StatusOr<BatchMemory> memory =
+      MakeBatchMemory(dataset_, static_cast<int64_t>(examples.size()), device_.is_cuda());
+  prepared.status = memory.status();
+  if (!memory.ok()) return prepared;
+  prepared.status = FitFileFault(dataset_.Gather(examples, memory->targets));
+  prepared.batch = std::move(memory->batch);
   prepared.batch.examples = std::move(examples);
   return prepared;
 }
@@ -174,8 +170,10 @@ torch::Tensor BatchSource::priorities() const {
 }
 
 void BatchSource::RestorePriorities(const torch::Tensor& priorities) {
-  const float* const values = priorities.const_data_ptr<float>();
-  prioritized_->Restore({values, values + priorities.numel()});
+  // One of a file may be a view, whose elements do not stand one after another.
+  const torch::Tensor host = priorities.to(at::kCPU, at::kFloat).contiguous();
+  const float* const values = host.const_data_ptr<float>();
+  prioritized_->Restore({values, values + host.numel()});
 }
 
 }  // namespace genesis
