@@ -388,7 +388,7 @@ class PythonsInOurs(CheckpointCase):
             "state.2.exp_avg is a float32 tensor of shape [4, 2]; accepted: that of a float32 "
             "tensor of shape [2, 4], parameter \"second.weight\"": (
                 lambda c: optimizer(c)["state"][2].update(exp_avg=torch.zeros(4, 2))),
-            "optimizer_state_dict.state has nothing for parameter second.bias": (
+            "optimizer_state_dict.state has nothing for parameter \"second.bias\"": (
                 lambda c: optimizer(c)["state"].pop(3)),
             "optimizer_state_dict.state.0.exp_avg is missing": (
                 lambda c: optimizer(c)["state"][0].pop("exp_avg")),

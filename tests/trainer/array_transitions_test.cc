@@ -85,7 +85,8 @@ TEST(ArrayTransitionsTest, RefusesTypesThatMeanSomethingElse) {
 TEST(ArrayTransitionsTest, NamesAMissingArray) {
   Records records = SpiralRecords(2, 4);
   records.erase("timeouts.npy");
-  EXPECT_THAT(Fault(records), HasSubstr("has no array \"timeouts\", which is the member \"timeouts.npy\"; it has the members: \"actions.npy\""));
+  EXPECT_THAT(Fault(records), HasSubstr("has no array \"timeouts\", which is the member "
+                                        "\"timeouts.npy\"; it has the members: \"actions.npy\""));
 }
 
 TEST(ArrayTransitionsTest, MakesIntegerActionsOneHot) {
