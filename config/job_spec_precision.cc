@@ -120,6 +120,9 @@ void CheckWatchdog(const PrecisionSpec& precision, Faults& faults) {
   CheckRule("divergence", watchdog.divergence(), kAny, faults);
   CheckRule("overflow_warning", watchdog.overflow_warning(), 1, faults);
   CheckRule("slowdown", watchdog.slowdown(), kAny, faults);
+  const double rate = watchdog.max_false_alarm_rate();
+  faults.CheckNumber("precision.watchdog.max_false_alarm_rate", rate, rate >= 1e-6 && rate <= 0.5,
+                     "0.000001 to 0.5");
   if (!precision.baseline_file().empty()) {
     faults.CheckPath("precision.baseline_file", precision.baseline_file(), "a .jsonl file",
                      {".jsonl"});
@@ -131,7 +134,9 @@ void CheckRehearsals(const JobSpec& spec, Faults& faults) {
     const training::v1::RehearsalSpec& rehearsal = spec.rehearsals(i);
     const std::string path = absl::StrCat("rehearsals[", i, "]");
     if (rehearsal.kind() == training::v1::REHEARSAL_KIND_UNSPECIFIED) {
-      faults.Add(path + ".kind", "", "required; give INF, NAN, SPIKE or SLOW");
+      faults.Add(path + ".kind", "",
+                 "required; give INF, NAN, SPIKE, SLOW, STALE, SATURATE, UNDERFLOW, "
+                 "TRUNCATE or POISON");
     }
     if (rehearsal.at_step() == 0) {
       faults.Add(path + ".at_step", "", "required; give the step (>= 1) that it acts in");
@@ -146,6 +151,22 @@ void CheckRehearsals(const JobSpec& spec, Faults& faults) {
     }
     faults.CheckNumber(path + ".amount", rehearsal.amount(), rehearsal.amount() > 0,
                        "a finite number > 0");
+  }
+}
+
+double DefaultAmount(training::v1::RehearsalKind kind) {
+  switch (kind) {
+    case training::v1::REHEARSAL_KIND_SLOW:
+      return 0.1;
+    case training::v1::REHEARSAL_KIND_SATURATE:
+    case training::v1::REHEARSAL_KIND_UNDERFLOW:
+      return 1e-4;
+    case training::v1::REHEARSAL_KIND_TRUNCATE:
+      return 7;
+    case training::v1::REHEARSAL_KIND_POISON:
+      return 1;
+    default:
+      return 1000;
   }
 }
 
@@ -188,12 +209,10 @@ void FillPrecision(JobSpec& spec, const LossScaleSettings& loss_scale) {
   fill(*watchdog.mutable_divergence(), kEnforce, 0.20, 50);
   fill(*watchdog.mutable_overflow_warning(), kAdvise, 0.10, 100);
   fill(*watchdog.mutable_slowdown(), kAdvise, 0.8, 50);
+  if (watchdog.max_false_alarm_rate() == 0) watchdog.set_max_false_alarm_rate(0.005);
   for (training::v1::RehearsalSpec& rehearsal : *spec.mutable_rehearsals()) {
     if (rehearsal.steps() == 0) rehearsal.set_steps(1);
-    if (rehearsal.amount() == 0) {
-      const bool slow = rehearsal.kind() == training::v1::REHEARSAL_KIND_SLOW;
-      rehearsal.set_amount(slow ? 0.1 : 1000);
-    }
+    if (rehearsal.amount() == 0) rehearsal.set_amount(DefaultAmount(rehearsal.kind()));
   }
 }
 

@@ -309,7 +309,8 @@ TEST(JobSpecValidationTest, ChecksRehearsals) {
                 spec.add_rehearsals()->set_micro_batch(1);
                 spec.mutable_rehearsals(0)->set_amount(-1);
               }),
-              ElementsAre("rehearsals[0].kind: required; give INF, NAN, SPIKE or SLOW",
+              ElementsAre("rehearsals[0].kind: required; give INF, NAN, SPIKE, SLOW, STALE, SATURATE, "
+                          "UNDERFLOW, TRUNCATE or POISON",
                           "rehearsals[0].at_step: required; give the step (>= 1) that it acts in",
                           "rehearsals[0].micro_batch is 1; accepted: 0 to 0, for "
                           "training.gradient_accumulation_steps counts micro-batches",

@@ -2,13 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 
-#include "config/job_spec.h"
 #include "tests/temp_dir.h"
 #include "trainer/precision/loss_curve.h"
 #include "trainer/precision/policy.h"
-#include "trainer/precision/watchdog.h"
 
 namespace genesis {
 namespace {
@@ -21,88 +18,6 @@ constexpr auto kFp32 = training::v1::PRECISION_MODE_FP32;
 constexpr auto kBf16 = training::v1::PRECISION_MODE_BF16;
 constexpr auto kMixedBf16 = training::v1::PRECISION_MODE_MIXED_BF16;
 constexpr auto kMixedFp16 = training::v1::PRECISION_MODE_MIXED_FP16;
-
-training::v1::WatchdogSpec Defaults() {
-  return WithDefaults(training::v1::JobSpec(), LossScaleSettings()).precision().watchdog();
-}
-
-Baseline Flat(double loss, int64_t steps, double step_seconds = 0) {
-  training::v1::LossCurve curve;
-  curve.add_steps(1);
-  curve.add_steps(steps);
-  curve.add_losses(loss);
-  curve.add_losses(loss);
-  curve.set_step_seconds(step_seconds);
-  return Baseline(curve);
-}
-
-// Names of the rules that fire over steps first..last, in order.
-std::vector<std::string> Rules(Watchdog& watchdog, int64_t first, int64_t last,
-                               const std::function<Watchdog::Step(int64_t)>& step) {
-  std::vector<std::string> rules;
-  for (int64_t i = first; i <= last; ++i) {
-    Watchdog::Step made = step(i);
-    made.step = i;
-    for (const WatchdogFinding& finding : watchdog.Observe(made)) {
-      rules.push_back(finding.rule + (finding.enforce ? "!" : ""));
-    }
-  }
-  return rules;
-}
-
-TEST(WatchdogTest, StaysQuietOnAHealthyRunAndWhileTheScaleFindsItsPlace) {
-  Watchdog watchdog(Defaults(), Flat(1.0, 1000));
-  EXPECT_THAT(Rules(watchdog, 1, 1000,
-                    [](int64_t i) {
-                      return Watchdog::Step{.loss = 1.05, .skipped = i <= 20 || i % 50 == 0};
-                    }),
-              ElementsAre());
-  EXPECT_DOUBLE_EQ(watchdog.baseline_loss(), 1.0);
-}
-
-TEST(WatchdogTest, WarnsOfOverflowsAndThenActs) {
-  Watchdog watchdog(Defaults(), Baseline());
-  EXPECT_THAT(
-      Rules(watchdog, 1, 100, [](int64_t i) { return Watchdog::Step{.skipped = i % 5 == 0}; }),
-      ElementsAre("overflow_warning"));
-  EXPECT_THAT(
-      Rules(watchdog, 101, 200, [](int64_t i) { return Watchdog::Step{.skipped = i % 2 == 0}; }),
-      ElementsAre("overflow!"));
-  // Back on the good side, then over the threshold once more.
-  EXPECT_THAT(Rules(watchdog, 201, 400, [](int64_t) { return Watchdog::Step{}; }), ElementsAre());
-  EXPECT_THAT(Rules(watchdog, 401, 431, [](int64_t) { return Watchdog::Step{.skipped = true}; }),
-              ElementsAre("overflow_warning", "overflow!"));
-}
-
-TEST(WatchdogTest, FindsALossThatRunsAwayFromTheBaseline) {
-  Watchdog watchdog(Defaults(), Flat(2.0, 200));
-  const auto rising = [](int64_t i) { return Watchdog::Step{.loss = i < 100 ? 2.0 : 3.0}; };
-  EXPECT_THAT(Rules(watchdog, 1, 118, rising), ElementsAre());
-  EXPECT_TRUE(watchdog.suspicious());
-  EXPECT_THAT(Rules(watchdog, 119, 200, rising), ElementsAre("divergence!"));
-  // Beyond the recorded curve nothing is compared.
-  EXPECT_THAT(Rules(watchdog, 201, 400, [](int64_t) { return Watchdog::Step{.loss = 99}; }),
-              ElementsAre());
-}
-
-TEST(WatchdogTest, AdvisesWhereReducedPrecisionIsSlower) {
-  Watchdog watchdog(Defaults(), Flat(1.0, 10, /*step_seconds=*/0.010));
-  EXPECT_THAT(Rules(watchdog, 1, 100, [](int64_t) { return Watchdog::Step{.seconds = 0.012}; }),
-              ElementsAre());
-  EXPECT_THAT(Rules(watchdog, 101, 200, [](int64_t) { return Watchdog::Step{.seconds = 0.014}; }),
-              ElementsAre("slowdown"));
-}
-
-TEST(WatchdogTest, KeepsQuietWhenTurnedOffAndForgetsOnReset) {
-  training::v1::WatchdogSpec spec = Defaults();
-  spec.mutable_overflow()->set_action(training::v1::WATCHDOG_ACTION_OFF);
-  spec.mutable_overflow_warning()->set_action(training::v1::WATCHDOG_ACTION_ENFORCE);
-  Watchdog watchdog(spec, Baseline());
-  const auto half = [](int64_t i) { return Watchdog::Step{.skipped = i % 2 == 0}; };
-  EXPECT_THAT(Rules(watchdog, 1, 200, half), ElementsAre("overflow_warning!"));
-  watchdog.Reset();
-  EXPECT_THAT(Rules(watchdog, 201, 400, half), ElementsAre("overflow_warning!"));
-}
 
 TEST(PolicyTest, GoesDownTheListAndUpAgainAfterCleanSteps) {
   PrecisionSpec spec;

@@ -12,6 +12,12 @@ namespace {
 
 // A scale that starts at 65536 and halves reaches its floor in fewer.
 constexpr int64_t kSkippedAtStart = 24;
+// Windows until times are wanted again after they were fine; twice as many each time.
+constexpr int64_t kTimesPause = 10;
+// A difference below this part of the first baseline loss is none: both have arrived at nothing.
+constexpr double kImmaterial = 1e-7;
+// For messages: no test is surer than that.
+constexpr double kLeastChance = 1e-15;
 
 size_t SizeOf(const training::v1::WatchdogRule& rule) {
   return static_cast<size_t>(std::max(rule.window_steps(), 1));
@@ -20,8 +26,7 @@ size_t SizeOf(const training::v1::WatchdogRule& rule) {
 }  // namespace
 
 Watchdog::Watchdog(const training::v1::WatchdogSpec& spec, Baseline baseline)
-    : baseline_(std::move(baseline)),
-      overflow_{"overflow", spec.overflow()},
+    : overflow_{"overflow", spec.overflow()},
       divergence_{"divergence", spec.divergence()},
       overflow_warning_{"overflow_warning", spec.overflow_warning()},
       slowdown_{"slowdown", spec.slowdown()},
@@ -30,11 +35,20 @@ Watchdog::Watchdog(const training::v1::WatchdogSpec& spec, Baseline baseline)
       losses_{SizeOf(spec.divergence())},
       baselines_{SizeOf(spec.divergence())},
       seconds_{SizeOf(spec.slowdown())},
-      fp32_step_seconds_(baseline_.step_seconds()) {}
+      processor_seconds_{SizeOf(spec.slowdown())},
+      // Two kinds of evidence, each with half of the rate.
+      pairs_(spec.divergence().threshold(), spec.divergence().window_steps(),
+             spec.max_false_alarm_rate() / 2),
+      curve_(spec.divergence().threshold(), spec.divergence().window_steps(),
+             spec.max_false_alarm_rate() / 2) {
+  SetBaseline(std::move(baseline));
+}
 
 void Watchdog::SetBaseline(Baseline baseline) {
   baseline_ = std::move(baseline);
   fp32_step_seconds_ = baseline_.step_seconds();
+  curve_.SetBaseline(baseline_);
+  if (!baseline_.empty()) pairs_.SetFirstLoss(baseline_.curve().losses(0));
 }
 
 void Watchdog::Window::Add(double value) {
@@ -49,24 +63,31 @@ void Watchdog::Reset() {
   for (Rule* const rule : {&overflow_, &divergence_, &overflow_warning_, &slowdown_}) {
     rule->firing = false;
   }
-  for (Window* const window : {&overflows_, &warned_overflows_, &losses_, &baselines_, &seconds_}) {
+  for (Window* const window :
+       {&overflows_, &warned_overflows_, &losses_, &baselines_, &seconds_, &processor_seconds_}) {
     window->values.clear();
     window->sum = 0;
   }
+  pairs_.Reset();
+  curve_.Reset();
   divergence_now_ = 0;
+  held_out_step_ = -1;
+  wants_times_ = false;
+  next_times_ = times_pause_ = 0;
   skipped_before_first_ = 0;
   applied_one_ = false;
 }
 
 std::vector<WatchdogFinding> Watchdog::Observe(const Step& step) {
   std::vector<WatchdogFinding> findings;
+  step_ = step.step;
   applied_one_ = applied_one_ || !step.skipped;
   if (applied_one_ || ++skipped_before_first_ > kSkippedAtStart) {
     JudgeOverflow(overflow_, overflows_, step.skipped, findings);
     JudgeOverflow(overflow_warning_, warned_overflows_, step.skipped, findings);
   }
   JudgeDivergence(step, findings);
-  JudgeSlowdown(step, findings);
+  WatchSpeed(step);
   return findings;
 }
 
@@ -99,32 +120,98 @@ void Watchdog::JudgeDivergence(const Step& step, std::vector<WatchdogFinding>& f
   losses_.Add(step.loss);
   baselines_.Add(baseline_.At(step.step));
   baseline_loss_ = baselines_.mean();
+  const std::optional<CurveFinding> found = curve_.Add(step.step, Difference(step));
   if (!losses_.full() || baseline_loss_ <= 0) return;
   divergence_now_ = (losses_.mean() - baseline_loss_) / baseline_loss_;
-  const double threshold = divergence_.spec.threshold();
-  if (!Fires(divergence_, divergence_now_ > threshold, divergence_now_ <= threshold / 2)) return;
+  const bool material = losses_.mean() - baseline_loss_ > kImmaterial * baseline_.curve().losses(0);
+  const bool bad = found && material && !HeldOutIsFine(step.step, found->steps);
+  if (!Fires(divergence_, bad, !elevated() && !pairs_.suspicious())) return;
   findings.push_back(Finding(
       divergence_,
-      absl::StrFormat("the loss is %.6g where FP32 had %.6g, %.1f %% more over the last %d steps; "
-                      "accepted: at most %g %%",
-                      losses_.mean(), baseline_loss_, 100 * divergence_now_, losses_.size,
-                      100 * threshold)));
+      absl::StrFormat("%sover the last %d steps it was %.1f %% more, which two runs that train "
+                      "alike come to by chance once in %.2g times; accepted: at most %g %%",
+                      Figures(), found->steps, 100 * found->excess,
+                      1 / std::max(found->chance, kLeastChance),
+                      100 * divergence_.spec.threshold())));
 }
 
-void Watchdog::JudgeSlowdown(const Step& step, std::vector<WatchdogFinding>& findings) {
-  if (fp32_step_seconds_ <= 0) return;
+std::string Watchdog::Figures() const {
+  if (baseline_loss_ <= 0 || !losses_.full()) return "";
+  return absl::StrFormat(
+      "the loss is %.6g where FP32 had %.6g, %.1f %% more over the last %d steps; ", losses_.mean(),
+      baseline_loss_, 100 * divergence_now_, losses_.size);
+}
+
+double Watchdog::Difference(const Step& step) const {
+  // What the format adds by rounding is FP32's too, as it were.
+  return LogLoss(step.loss) - LogLoss(std::exp(baseline_.LogAt(step.step)) + pairs_.rounding());
+}
+
+bool Watchdog::WantsPair() const {
+  return divergence_.spec.action() != training::v1::WATCHDOG_ACTION_OFF &&
+         pairs_.Wants(step_, elevated());
+}
+
+std::optional<WatchdogFinding> Watchdog::AddPair(const PairedLoss& pair) {
+  const std::optional<PairFinding> found = pairs_.Add(step_, pair);
+  if (!Fires(divergence_, found.has_value(), !elevated() && !pairs_.suspicious())) {
+    return std::nullopt;
+  }
+  return Finding(divergence_,
+                 absl::StrFormat("%sin this format %d batches lose %.1f %% more than the same "
+                                 "batches with the same weights in FP32, which chance brings once "
+                                 "in %.2g times; accepted: at most %g %%%s",
+                                 Figures(), found->pairs, 100 * found->excess,
+                                 1 / std::max(found->chance, kLeastChance),
+                                 100 * divergence_.spec.threshold() / (found->lasting ? 2 : 1),
+                                 found->lasting ? " for so long" : ""));
+}
+
+void Watchdog::AddHeldOut(int64_t step, double loss) {
+  const std::optional<double> fp32 = baseline_.HeldOutAt(step);
+  if (!fp32 || !std::isfinite(loss)) return;
+  held_out_step_ = step;
+  held_out_excess_ = LogLoss(loss) - LogLoss(*fp32);
+}
+
+bool Watchdog::HeldOutIsFine(int64_t step, int64_t steps) const {
+  return held_out_step_ >= step - steps / 2 && held_out_step_ >= 0 &&
+         held_out_excess_ <= std::log1p(divergence_.spec.threshold() / 4);
+}
+
+void Watchdog::WatchSpeed(const Step& step) {
+  if (fp32_step_seconds_ <= 0 || slowdown_.spec.action() == training::v1::WATCHDOG_ACTION_OFF) {
+    return;
+  }
   seconds_.Add(step.seconds);
+  processor_seconds_.Add(step.processor_seconds);
   // A median costs a sort: once per window is soon enough.
   if (!seconds_.full() || step.step % static_cast<int64_t>(seconds_.size) != 0) return;
-  const double median = Median({seconds_.values.begin(), seconds_.values.end()});
-  const double speed = median > 0 ? fp32_step_seconds_ / median : 1;
+  const auto slower = [&](double fp32, const Window& window) {
+    const double median = Median({window.values.begin(), window.values.end()});
+    return median > 0 && fp32 / median < slowdown_.spec.threshold();
+  };
+  const double fp32_processor = baseline_.curve().step_processor_seconds();
+  const bool slow =
+      slower(fp32_step_seconds_, seconds_) && (fp32_processor <= 0 || step.processor_seconds <= 0 ||
+                                               slower(fp32_processor, processor_seconds_));
+  if (!slow) slowdown_.firing = false;
+  wants_times_ = slow && !slowdown_.firing && step.step >= next_times_;
+}
+
+std::optional<WatchdogFinding> Watchdog::AddTimes(double fp32_seconds, double reduced_seconds) {
+  wants_times_ = false;
+  const double speed = reduced_seconds > 0 ? fp32_seconds / reduced_seconds : 1;
   const double threshold = slowdown_.spec.threshold();
-  if (!Fires(slowdown_, speed < threshold, speed >= threshold)) return;
-  findings.push_back(
-      Finding(slowdown_,
-              absl::StrFormat("a step takes %.3g s where FP32 took %.3g s, %.2f times its speed; "
-                              "accepted: %g or more",
-                              median, fp32_step_seconds_, speed, threshold)));
+  if (!Fires(slowdown_, speed < threshold, speed >= threshold)) {
+    times_pause_ = std::max(2 * times_pause_, kTimesPause * static_cast<int64_t>(seconds_.size));
+    next_times_ = step_ + times_pause_;
+    return std::nullopt;
+  }
+  return Finding(slowdown_,
+                 absl::StrFormat("a step takes %.3g s where FP32 takes %.3g s, measured in turn: "
+                                 "%.2f times its speed; accepted: %g or more",
+                                 reduced_seconds, fp32_seconds, speed, threshold));
 }
 
 }  // namespace genesis

@@ -2,11 +2,14 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "genesis/training/v1/precision.pb.h"
+#include "trainer/precision/curve_evidence.h"
 #include "trainer/precision/loss_curve.h"
+#include "trainer/precision/pair_evidence.h"
 
 namespace genesis {
 
@@ -21,11 +24,14 @@ struct WatchdogFinding {
 // precision (job.proto, WatchdogSpec). Each rule fires once when its threshold is crossed, and
 // again only after the figure has been well on the good side (half the threshold).
 //
-//   overflow          skipped steps of the last `window_steps` / window_steps > threshold
-//   divergence        (mean loss - mean baseline) / mean baseline > threshold over the window, at
-//   the
-//                     same steps; only upwards, for a lower loss needs no rescue
-//   slowdown          FP32's median step time / median step time < threshold over the window
+//   overflow    skipped steps of the last `window_steps` / window_steps > threshold
+//   divergence  the loss is above FP32's, by evidence: of the same batches and weights in both
+//               formats (PairEvidence), or of the baseline's curve (CurveEvidence); only upwards,
+//               for a lower loss needs no rescue. The plain figure of the window, (mean loss - mean
+//               baseline) / mean baseline, tells where to look closer, and people how much it is
+//   slowdown    FP32's step time / step time < threshold, both measured in turn, once the median
+//               step time over the window gives reason to, and the processor time as well: a step
+//               that only waits is held up by other programs
 //
 // Skipped steps before the first applied one do not count (at most 24 of them): that is the scale
 // finding its place.
@@ -41,16 +47,28 @@ class Watchdog {
     double loss = 0;
     bool skipped = false;
     double seconds = 0;
+    double processor_seconds = 0;  // Of all threads; 0 where that says nothing of the step.
   };
   std::vector<WatchdogFinding> Observe(const Step& step);
+
+  // Whether the step that was observed last is to be lost once more in both formats, for AddPair.
+  bool WantsPair() const;
+  std::optional<WatchdogFinding> AddPair(const PairedLoss& pair);
+  // Whether steps of both formats are to be timed in turn, for AddTimes. Seconds.
+  bool WantsTimes() const { return wants_times_; }
+  std::optional<WatchdogFinding> AddTimes(double fp32_seconds, double reduced_seconds);
+  // The held-out loss after a step, measured in FP32.
+  void AddHeldOut(int64_t step, double loss);
+
   // Forgets what it saw: after a change of precision.
   void Reset();
   bool has_baseline() const { return !baseline_.empty(); }
   // For a job that had none.
   void SetBaseline(Baseline baseline);
 
-  // The loss is more than half way to the threshold of the divergence rule.
-  bool suspicious() const { return divergence_now_ > divergence_.spec.threshold() / 2; }
+  // The loss is more than half way to the threshold of the divergence rule, or the pairs are looked
+  // into.
+  bool suspicious() const { return elevated() || pairs_.suspicious(); }
   // Mean of the baseline over the window that ended at the newest step; 0 when there is none.
   double baseline_loss() const { return baseline_loss_; }
 
@@ -79,14 +97,30 @@ class Watchdog {
   void JudgeOverflow(Rule& rule, Window& window, bool skipped,
                      std::vector<WatchdogFinding>& findings);
   void JudgeDivergence(const Step& step, std::vector<WatchdogFinding>& findings);
-  void JudgeSlowdown(const Step& step, std::vector<WatchdogFinding>& findings);
+  void WatchSpeed(const Step& step);
+  bool elevated() const { return divergence_now_ > divergence_.spec.threshold() / 2; }
+  // "the loss is 0.012 where FP32 had 0.01, 20.0 % more over the last 50 steps; ", if that is
+  // known.
+  std::string Figures() const;
+  // Logarithm of a step's loss / the baseline's.
+  double Difference(const Step& step) const;
+  // Whether the model is as good on held-out examples as FP32's was, after half of these steps.
+  bool HeldOutIsFine(int64_t step, int64_t steps) const;
 
   Baseline baseline_;
   Rule overflow_, divergence_, overflow_warning_, slowdown_;
-  Window overflows_, warned_overflows_, losses_, baselines_, seconds_;
+  Window overflows_, warned_overflows_, losses_, baselines_, seconds_, processor_seconds_;
+  PairEvidence pairs_;
+  CurveEvidence curve_;
   double fp32_step_seconds_ = 0;
   double baseline_loss_ = 0;
   double divergence_now_ = 0;
+  int64_t step_ = 0;  // Observed last.
+  int64_t held_out_step_ = -1;
+  double held_out_excess_ = 0;  // Logarithm of the newest held-out loss / FP32's.
+  bool wants_times_ = false;
+  int64_t next_times_ = 0;  // Step from which times may be wanted again.
+  int64_t times_pause_ = 0;
   int64_t skipped_before_first_ = 0;
   bool applied_one_ = false;
 };

@@ -10,6 +10,7 @@
 #include "config/precision.h"
 #include "trainer/precision/median.h"
 #include "trainer/run/device_memory.h"
+#include "trainer/run/processor_clock.h"
 #include "trainer/run/run_failure.h"
 
 namespace genesis {
@@ -24,12 +25,16 @@ constexpr double kMostOverflows = 0.05;
 constexpr int kWarmUp = 2;
 // Skipped steps before the first applied one: the scale finding its place.
 constexpr int kMostSearch = 24;
+// Of a comparison of times in the middle of a run.
+constexpr int kTurns = 4;
+constexpr int kStepsOfTurn = 3;
 // A mode has to be this much faster than FP32 to be worth its risk.
 constexpr double kWorthwhile = 1.05;
 
 struct Measured {
   CalibrationResult result;
   std::vector<double> losses;
+  double processor_seconds = 0;
 };
 
 Measured Measure(Trainee& trainee, const TrainingState& from, PrecisionMode mode, int steps) {
@@ -38,9 +43,11 @@ Measured Measure(Trainee& trainee, const TrainingState& from, PrecisionMode mode
   Measured measured;
   measured.result.set_mode(mode);
   std::vector<double> seconds;
+  std::vector<double> processor_seconds;
   int64_t step = from.position.step;
   for (int search = 0; static_cast<int>(measured.losses.size()) < steps;) {
     const auto begin = std::chrono::steady_clock::now();
+    const double processor_begin = ProcessorSeconds();
     trainee.step().Run(++step);
     const StepFigures figures = trainee.step().Read();
     const double took =
@@ -56,9 +63,12 @@ Measured Measure(Trainee& trainee, const TrainingState& from, PrecisionMode mode
     }
     if (figures.skipped) measured.result.set_skipped_steps(measured.result.skipped_steps() + 1);
     measured.losses.push_back(figures.loss);
-    if (static_cast<int>(measured.losses.size()) > kWarmUp) seconds.push_back(took);
+    if (static_cast<int>(measured.losses.size()) <= kWarmUp) continue;
+    seconds.push_back(took);
+    processor_seconds.push_back(ProcessorSeconds() - processor_begin);
   }
   measured.result.set_step_seconds(Median(std::move(seconds)));
+  measured.processor_seconds = Median(std::move(processor_seconds));
   measured.result.set_peak_device_bytes(ReadDeviceMemory(trainee.device()).peak);
   return measured;
 }
@@ -101,6 +111,7 @@ Calibration Calibrate(Trainee& trainee, const std::vector<PrecisionMode>& modes,
     calibration.fp32.add_losses(fp32.losses[i]);
   }
   calibration.fp32.set_step_seconds(fp32.result.step_seconds());
+  calibration.fp32.set_step_processor_seconds(fp32.processor_seconds);
   const double fp32_seconds = fp32.result.step_seconds();
   double best = fp32_seconds;
   for (const PrecisionMode mode : modes) {
@@ -137,6 +148,33 @@ Calibration Calibrate(Trainee& trainee, const std::vector<PrecisionMode>& modes,
   return calibration;
 }
 
+StepTimes TimeBesideFp32(Trainee& trainee, int64_t step) {
+  RunPosition position;
+  position.step = step;
+  const TrainingState from = trainee.TakeState(position);
+  const PrecisionMode mode = trainee.mode();
+  std::vector<double> fp32;
+  std::vector<double> reduced;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    for (const PrecisionMode timed : {training::v1::PRECISION_MODE_FP32, mode}) {
+      Require(trainee.PutState(from, timed), training::v1::FAILURE_CAUSE_INTERNAL);
+      std::vector<double>& seconds = timed == mode ? reduced : fp32;
+      for (int i = 1; i <= kStepsOfTurn; ++i) {
+        const auto begin = std::chrono::steady_clock::now();
+        trainee.step().Run(step + i);
+        trainee.step().Read();
+        const double took =
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        const double delay = timed == mode ? trainee.rehearsals().Delay(step) : 0;
+        // The first one fills caches.
+        if (i > 1) seconds.push_back(took + delay);
+      }
+    }
+  }
+  Require(trainee.PutState(from, mode), training::v1::FAILURE_CAUSE_INTERNAL);
+  return {.fp32 = Median(std::move(fp32)), .reduced = Median(std::move(reduced))};
+}
+
 void TakeFromFirst(RankGroup& ranks, Calibration& calibration) {
   training::v1::EffectivePrecision told;
   told.set_mode(calibration.chosen);
@@ -149,6 +187,14 @@ void TakeFromFirst(RankGroup& ranks, Calibration& calibration) {
   calibration.results.assign(told.report().calibration().begin(),
                              told.report().calibration().end());
   calibration.fp32.ParseFromString(ranks.FromFirst(calibration.fp32.SerializeAsString()));
+}
+
+void TakeFromFirst(RankGroup& ranks, StepTimes& times) {
+  training::v1::LossCurve told;
+  told.add_losses(times.fp32);
+  told.add_losses(times.reduced);
+  told.ParseFromString(ranks.FromFirst(told.SerializeAsString()));
+  times = {.fp32 = told.losses(0), .reduced = told.losses(1)};
 }
 
 }  // namespace genesis

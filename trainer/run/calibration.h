@@ -21,7 +21,19 @@ struct Calibration {
 Calibration Calibrate(Trainee& trainee, const std::vector<training::v1::PrecisionMode>& modes,
                       int steps);
 
+// Median seconds of a step.
+struct StepTimes {
+  double fp32 = 0;
+  double reduced = 0;
+};
+
+// Makes a few steps in FP32 and in the mode of now, in turn, so that whatever else the machine does
+// is beside both, and puts everything back: the run goes on as if it had not been measured.
+// Requires that every step has been read.
+StepTimes TimeBesideFp32(Trainee& trainee, int64_t step);
+
 // Makes it what rank 0 measured, for times differ from rank to rank.
 void TakeFromFirst(RankGroup& ranks, Calibration& calibration);
+void TakeFromFirst(RankGroup& ranks, StepTimes& times);
 
 }  // namespace genesis

@@ -112,7 +112,7 @@ Investigation Investigate(const StepParts& parts, const StepFormat& format,
   generator.set_state(evidence.generator);
   for (size_t i = 0; i < evidence.examples.size() && found.micro_batch < 0; ++i) {
     Batch batch = parts.source.Fetch(evidence.examples[i]);
-    parts.rehearsals.SpoilBatch(step, static_cast<int64_t>(i), batch);
+    parts.rehearsals.SpoilBatch(step, static_cast<int64_t>(i), format.reduced(), batch);
     const torch::Tensor before = generator.get_state();
     const NonFiniteTrace trace(parts.model.parameters());
     if (Repeat(parts.model, parts.weights, batch, format.autocast, loss_scale)) continue;

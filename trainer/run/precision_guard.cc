@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "config/precision.h"
 #include "config/timestamp.h"
+#include "trainer/run/calibration.h"
 #include "trainer/run/run_failure.h"
 
 namespace genesis {
@@ -45,7 +46,7 @@ bool PrecisionGuard::WantsGoodState(int64_t step) const {
 }
 
 std::optional<PrecisionDecision> PrecisionGuard::Judge(int64_t step, const StepFigures& figures,
-                                                       double seconds) {
+                                                       const StepCost& cost) {
   const bool overflow = figures.skipped && FormatOf(mode()).scaled;
   const bool non_finite = !std::isfinite(figures.loss) || (figures.skipped && !overflow);
   NoteNonFinite(non_finite);
@@ -59,7 +60,7 @@ std::optional<PrecisionDecision> PrecisionGuard::Judge(int64_t step, const StepF
     policy_->AddCleanStep();
     floor_reported_ = false;
   }
-  if (auto decision = JudgeWatched(step, figures, seconds)) return decision;
+  if (auto decision = JudgeWatched(step, figures, cost)) return decision;
   if (const std::optional<PrecisionMode> up = policy_->Promotion()) {
     return PrecisionDecision{.to = *up,
                              .rewind = false,
@@ -144,18 +145,38 @@ std::optional<PrecisionDecision> PrecisionGuard::JudgeFloor(int64_t step,
 
 std::optional<PrecisionDecision> PrecisionGuard::JudgeWatched(int64_t step,
                                                               const StepFigures& figures,
-                                                              double seconds) {
+                                                              const StepCost& cost) {
   if (!reduced()) return std::nullopt;
-  const std::vector<WatchdogFinding> findings = watchdog_.Observe(
-      {.step = step, .loss = figures.loss, .skipped = figures.skipped, .seconds = seconds});
+  std::vector<WatchdogFinding> findings =
+      watchdog_.Observe({.step = step,
+                         .loss = figures.loss,
+                         .skipped = figures.skipped,
+                         .seconds = cost.seconds,
+                         .processor_seconds = cost.processor_seconds});
+  if (!figures.skipped && watchdog_.WantsPair()) {
+    auto finding = watchdog_.AddPair(trainee_.CompareLast(step));
+    if (finding) findings.push_back(*std::move(finding));
+  }
   for (const WatchdogFinding& finding : findings) {
     const Investigation found =
         figures.skipped ? trainee_.InvestigateLast(step, figures.loss_scale) : Investigation();
-    Report(step, finding.rule, finding.message, found);
-    if (!finding.enforce) continue;
-    return FallBack(finding.rule, /*rewind=*/finding.rule == "divergence", finding.message);
+    if (auto decision = Take(step, finding, found)) return decision;
   }
   return std::nullopt;
+}
+
+std::optional<PrecisionDecision> PrecisionGuard::JudgeSpeed(int64_t step, RankGroup* ranks) {
+  StepTimes times = TimeBesideFp32(trainee_, step);
+  if (ranks != nullptr) TakeFromFirst(*ranks, times);
+  const auto finding = watchdog_.AddTimes(times.fp32, times.reduced);
+  return finding ? Take(step, *finding, Investigation()) : std::nullopt;
+}
+
+std::optional<PrecisionDecision> PrecisionGuard::Take(int64_t step, const WatchdogFinding& finding,
+                                                      const Investigation& found) {
+  Report(step, finding.rule, finding.message, found);
+  if (!finding.enforce) return std::nullopt;
+  return FallBack(finding.rule, /*rewind=*/finding.rule == "divergence", finding.message);
 }
 
 std::optional<PrecisionDecision> PrecisionGuard::FallBack(const std::string& trigger, bool rewind,
@@ -211,7 +232,7 @@ void PrecisionGuard::Report(int64_t step, const std::string& rule, const std::st
   incident.set_message(message);
   found.Describe(incident);
   *incident.mutable_time() = TimestampNow();
-  observer_.OnLog(absl::StrCat("incident (", rule, "): ", message));
+  observer_.OnLog(absl::StrCat("incident (", rule, ") at step ", step, ": ", message));
   observer_.OnIncident(incident);
 }
 

@@ -24,6 +24,12 @@ struct PrecisionDecision {
   std::string reason;
 };
 
+// How long a step took, and how long processors worked at it; 0 where that is not known.
+struct StepCost {
+  double seconds = 0;
+  double processor_seconds = 0;
+};
+
 // Watches every finished step of a run: finds out why one was not finite, asks the watchdog, and
 // decides when precision changes; then makes the change. A step that was not finite changed no
 // weights, so most changes lose nothing; only a loss that ran away takes the run back to its last
@@ -49,7 +55,15 @@ class PrecisionGuard {
   void ForbidReducedPrecision() { policy_->ForbidPromotion(); }
 
   // Looks at the figures of the step that was read last.
-  std::optional<PrecisionDecision> Judge(int64_t step, const StepFigures& figures, double seconds);
+  std::optional<PrecisionDecision> Judge(int64_t step, const StepFigures& figures,
+                                         const StepCost& cost);
+
+  // Whether steps in both formats should be timed now. Then JudgeSpeed, which requires that every
+  // step has been read; `ranks` is null where the job is trained by this process alone.
+  bool WantsTimes() const { return reduced() && watchdog_.WantsTimes(); }
+  std::optional<PrecisionDecision> JudgeSpeed(int64_t step, RankGroup* ranks);
+  // The held-out loss after a step.
+  void NoteHeldOut(int64_t step, double loss) { watchdog_.AddHeldOut(step, loss); }
 
   // A state to go back to, unless the loss is already on its way off; shared with whoever writes it
   // to a file. FP32 is what a run falls back to: nothing leads back from there, and none is kept.
@@ -76,7 +90,10 @@ class PrecisionGuard {
   std::optional<PrecisionDecision> JudgeNonFinite(int64_t step, const StepFigures& figures);
   std::optional<PrecisionDecision> JudgeFloor(int64_t step, const StepFigures& figures);
   std::optional<PrecisionDecision> JudgeWatched(int64_t step, const StepFigures& figures,
-                                                double seconds);
+                                                const StepCost& cost);
+  // Reports what was found; what to do where that is enforced.
+  std::optional<PrecisionDecision> Take(int64_t step, const WatchdogFinding& finding,
+                                        const Investigation& found);
   std::optional<PrecisionDecision> FallBack(const std::string& trigger, bool rewind,
                                             const std::string& reason) const;
   void Report(int64_t step, const std::string& rule, const std::string& message,

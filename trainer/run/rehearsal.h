@@ -20,12 +20,16 @@ class Rehearsals {
   explicit Rehearsals(const training::v1::JobSpec& spec)
       : list_(spec.rehearsals().begin(), spec.rehearsals().end()) {}
 
-  // NAN: into the first floating-point field. True where it acted.
-  bool SpoilBatch(int64_t step, int64_t micro_batch, Batch& batch) const;
+  // NAN: into the first floating-point field. POISON: noise there, where the step is in `reduced`
+  // precision. True where one acted.
+  bool SpoilBatch(int64_t step, int64_t micro_batch, bool reduced, Batch& batch) const;
   // SPIKE: what the loss, and with it every gradient, is multiplied by; 1 where none acts.
   double LossFactor(int64_t step, int64_t micro_batch) const;
-  // INF: into the first parameter's gradient; for modes with a loss scale.
-  void SpoilGradients(int64_t step, const std::vector<torch::Tensor>& gradients) const;
+  // In reduced precision. INF: into the first parameter's gradient, in modes with a loss scale.
+  // STALE, SATURATE and UNDERFLOW: in all gradients, which hold the loss scale where there is one.
+  void SpoilGradients(int64_t step, bool scaled, const std::vector<torch::Tensor>& gradients) const;
+  // In reduced precision. TRUNCATE: in all weights.
+  void SpoilWeights(int64_t step, const std::vector<torch::Tensor>& weights) const;
   // SLOW: how much longer the step takes. Seconds.
   double Delay(int64_t step) const;
 

@@ -99,7 +99,7 @@ TrainStep::Drawn TrainStep::Draw(int64_t step, int64_t micro_batch, StepEvidence
   RECORD_USER_SCOPE("draw");
   Drawn drawn{.batch = parts_.source.Next()};
   parts_.model.Draw(drawn.batch);
-  drawn.unusual = parts_.rehearsals.SpoilBatch(step, micro_batch, drawn.batch);
+  drawn.unusual = parts_.rehearsals.SpoilBatch(step, micro_batch, format_.reduced(), drawn.batch);
   evidence.examples.push_back(drawn.batch.examples);
   return drawn;
 }
@@ -129,6 +129,7 @@ StepResults TrainStep::Make(int64_t step, const NextBatch& next) {
 
   AwaitCopy();
   parts_.optimizer.Step(gradients, LearningRate(), divisor, found_inf);
+  if (format_.reduced()) parts_.rehearsals.SpoilWeights(step, parts_.weights.masters());
   parts_.weights.Publish();
   if (parts_.average != nullptr) parts_.average->Update(found_inf);
   if (scaler_ != nullptr) scaler_->Update(found_inf);
@@ -155,7 +156,9 @@ torch::Tensor TrainStep::AccumulateGradients(int64_t step, const NextBatch& next
     }
     total = total.defined() ? total + loss : loss;
   }
-  if (scaler_ != nullptr) parts_.rehearsals.SpoilGradients(step, parts_.weights.gradients());
+  if (format_.reduced()) {
+    parts_.rehearsals.SpoilGradients(step, scaler_ != nullptr, parts_.weights.gradients());
+  }
   return total;
 }
 

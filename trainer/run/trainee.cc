@@ -171,6 +171,18 @@ Investigation Trainee::InvestigateLast(int64_t step, double loss_scale) {
   return ranks_ != nullptr ? FirstToFind(*ranks_, std::move(found)) : found;
 }
 
+PairedLoss Trainee::CompareLast(int64_t step) {
+  const StepFormat format = FormatOf(mode_);
+  // It puts the weights elsewhere.
+  if (format.weights != at::kFloat) step_->ForgetRecording();
+  PairedLoss pair;
+  if (ranks_ == nullptr || ranks_->first()) {
+    pair = ComparePrecision(Parts(), format, step_->evidence(), step);
+  }
+  if (ranks_ != nullptr) ShareFromFirst(*ranks_, pair);
+  return pair;
+}
+
 void Trainee::FollowFirstRank() {
   step_->AwaitCopy();
   ranks_->CopyFromFirst(weights_->masters());

@@ -21,6 +21,7 @@
 #include "trainer/precision/grad_scaler.h"
 #include "trainer/run/batch_source.h"
 #include "trainer/run/culprit.h"
+#include "trainer/run/paired_loss.h"
 #include "trainer/run/rehearsal.h"
 #include "trainer/run/step_graph.h"
 #include "trainer/run/train_step.h"
@@ -78,6 +79,10 @@ class Trainee {
   // Why the step that was read last was not finite; with several ranks, what the first of them
   // found that found anything.
   Investigation InvestigateLast(int64_t step, double loss_scale);
+
+  // The batch of the step that was read last, in the mode and in FP32; with several ranks that of
+  // rank 0.
+  PairedLoss CompareLast(int64_t step);
 
   // With the FP32 weights in the model while it lives; for evaluation.
   class Fp32Weights {

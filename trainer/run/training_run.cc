@@ -22,6 +22,7 @@
 #include "trainer/run/idle_threads.h"
 #include "trainer/run/precision_guard.h"
 #include "trainer/run/precision_report.h"
+#include "trainer/run/processor_clock.h"
 #include "trainer/run/run_agreement.h"
 #include "trainer/run/run_checkpoints.h"
 #include "trainer/run/run_failure.h"
@@ -219,6 +220,7 @@ class Run {
       if (guard_->WantsGoodState(step_)) KeepGoodState();
       MakeStep(first);
       first = false;
+      if (guard_->WantsTimes()) CompareSpeed();
       if (pending_) ChangePrecision();
       if (evaluate_every > 0 && step_ % evaluate_every == 0 && step_ != evaluated_step_) {
         Evaluate();
@@ -236,6 +238,7 @@ class Run {
 
   void MakeStep(bool first) {
     const auto begin = std::chrono::steady_clock::now();
+    const double processor_begin = ProcessorSeconds();
     if (idle_threads_) idle_threads_->Adapt(begin);
     agreement_.Tell(TimeIsUp(), step_seconds_);
     trace_.Begin(++step_);
@@ -255,6 +258,9 @@ class Run {
       Absorb(agreement_.StepSeconds(step_seconds_));
     }
     step_seconds_ = Seconds(begin);
+    // Of a GPU, or of ranks that wait for each other, it says nothing.
+    const bool alone = ranks_ == nullptr && !trainee_->device().is_cuda();
+    processor_seconds_ = alone ? ProcessorSeconds() - processor_begin + Delay() : 0;
   }
 
   double Delay() const {
@@ -267,7 +273,7 @@ class Run {
     const StepFigures figures = trainee_->step().Read();
     const int64_t step = step_ - trainee_->step().unread();
     const PrecisionMode mode = trainee_->mode();
-    if (!pending_) pending_ = guard_->Judge(step, figures, seconds);
+    if (!pending_) pending_ = guard_->Judge(step, figures, {seconds, processor_seconds_});
     reporter_->Add({.step = step,
                     .loss = figures.loss,
                     .grad_norm = figures.grad_norm,
@@ -277,7 +283,8 @@ class Run {
                     .mode = mode},
                    figures.next_loss_scale, guard_->baseline_loss(), seconds);
     all_fp32_ = all_fp32_ && !IsReducedPrecision(mode);
-    if (all_fp32_ && std::isfinite(figures.loss)) curve_.Add(step, figures.loss, seconds);
+    if (all_fp32_ && std::isfinite(figures.loss))
+      curve_.Add(step, figures.loss, seconds, processor_seconds_);
   }
 
   // Sync: waits for the newest step.
@@ -285,6 +292,11 @@ class Run {
     while (trainee_->step().unread() > 0) Absorb(agreement_.StepSeconds(step_seconds_));
     if (pending_) ChangePrecision();
     reporter_->Flush();
+  }
+
+  void CompareSpeed() {
+    AbsorbAll();  // May change the precision.
+    if (guard_->WantsTimes()) pending_ = guard_->JudgeSpeed(step_, ranks_);
   }
 
   // For good: an operator's no is not tried again.
@@ -365,6 +377,8 @@ class Run {
     observer_.OnSection(training::v1::SECTION_EVALUATION);
     evaluation_ = evaluator_->Measure(step_, ranks_);
     evaluated_step_ = step_;
+    guard_->NoteHeldOut(step_, evaluation_.loss());
+    if (all_fp32_) curve_.AddHeldOut(step_, evaluation_.loss());
     observer_.OnLog(absl::StrFormat("evaluation: step %d, held-out loss %.6g%s", step_,
                                     evaluation_.loss(), evaluation_.best() ? ", the best" : ""));
     observer_.OnEvaluated(evaluation_);
@@ -451,6 +465,7 @@ class Run {
   Progress progress_;  // Of the attempts before.
   int64_t step_ = 0;   // Made, their figures read or not.
   double step_seconds_ = 0;
+  double processor_seconds_ = 0;   // Of the newest step; 0 where it says nothing.
   int64_t peak_device_bytes_ = 0;  // Of the precisions before.
   std::optional<PrecisionDecision> pending_;
   training::v1::Evaluation evaluation_;

@@ -1,0 +1,136 @@
+#include "trainer/precision/curve_evidence.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "trainer/precision/student.h"
+
+namespace genesis {
+namespace {
+
+constexpr size_t kScales[] = {1, 2, 4, 8, 16};
+// Up to so many windows a mean is short: only a large excess counts.
+constexpr size_t kShort = 4;
+// Windows that noise is estimated from.
+constexpr size_t kMemory = 64;
+// Neighbouring means that a scale needs for a word of its own.
+constexpr size_t kNeighbours = 4;
+// Neighbours are never counted as independent altogether.
+constexpr double kDependence = 1.5;
+constexpr double kTrimmed = 0.15;
+// Of a normal distribution: its deviation over that of what is left.
+constexpr double kTrimCorrection = 1.4;
+// Windows of the baseline on either side.
+constexpr int64_t kAround = 8;
+// Of the baseline's noise, which stands beside the run's own.
+constexpr double kBaselineFreedom = 8;
+
+// The deviation of numbers whose neighbours are compared; 0 where there are too few.
+double DeviationOfNeighbours(const std::vector<double>& values) {
+  if (values.size() < kNeighbours + 1) return 0;
+  std::vector<double> squares;
+  for (size_t i = 0; i + 1 < values.size(); ++i) {
+    squares.push_back((values[i + 1] - values[i]) * (values[i + 1] - values[i]) / 2);
+  }
+  std::sort(squares.begin(), squares.end());
+  const auto trimmed =
+      static_cast<size_t>(std::ceil(kTrimmed * static_cast<double>(squares.size())));
+  squares.resize(squares.size() - trimmed);
+  const double mean =
+      std::accumulate(squares.begin(), squares.end(), 0.0) / static_cast<double>(squares.size());
+  return kTrimCorrection * std::sqrt(mean);
+}
+
+}  // namespace
+
+CurveEvidence::CurveEvidence(double threshold, int64_t window_steps, double false_alarm_rate)
+    : threshold_(threshold), window_steps_(window_steps), false_alarm_rate_(false_alarm_rate) {}
+
+void CurveEvidence::SetBaseline(const Baseline& baseline) {
+  baseline_windows_.clear();
+  hidden_variance_ = 0;
+  if (baseline.empty()) return;
+  const auto& steps = baseline.curve().steps();
+  const auto& variances = baseline.curve().log_variances();
+  const int64_t steps_per_point = steps.size() > 1 ? steps[1] - steps[0] : 1;
+  if (steps_per_point > window_steps_ && !variances.empty()) {
+    hidden_variance_ = kDependence * std::accumulate(variances.begin(), variances.end(), 0.0) /
+                       static_cast<double>(variances.size() * window_steps_);
+  }
+  first_step_ = steps[0];
+  double sum = 0;
+  for (int64_t step = first_step_; step <= *steps.rbegin(); ++step) {
+    sum += baseline.LogAt(step);
+    if ((step - first_step_ + 1) % window_steps_ != 0) continue;
+    baseline_windows_.push_back(sum / static_cast<double>(window_steps_));
+    sum = 0;
+  }
+}
+
+std::optional<CurveFinding> CurveEvidence::Add(int64_t step, double difference) {
+  sum_ += difference;
+  if (++count_ < window_steps_) return std::nullopt;
+  windows_.push_back(sum_ / static_cast<double>(count_));
+  sum_ = 0;
+  count_ = 0;
+  if (windows_.size() > kMemory) windows_.erase(windows_.begin());
+  return Judge(step);
+}
+
+std::vector<double> CurveEvidence::Means(size_t scale) const {
+  std::vector<double> means;
+  for (size_t end = windows_.size(); end >= scale; end -= scale) {
+    const auto last = windows_.begin() + static_cast<std::ptrdiff_t>(end);
+    means.push_back(std::accumulate(last - static_cast<std::ptrdiff_t>(scale), last, 0.0) /
+                    static_cast<double>(scale));
+  }
+  return means;
+}
+
+double CurveEvidence::BaselineNoise(int64_t step) const {
+  const auto size = static_cast<int64_t>(baseline_windows_.size());
+  const int64_t at = (step - first_step_) / window_steps_;
+  double sum = 0;
+  int64_t count = 0;
+  for (int64_t i = std::max<int64_t>(at - kAround, 1); i < std::min(at + kAround, size - 1); ++i) {
+    const auto place = baseline_windows_.begin() + i;
+    // Against the mean of the two beside it, so that a slope is no noise.
+    const double bend = *(place - 1) - 2 * *place + *(place + 1);
+    sum += bend * bend / 6;
+    ++count;
+  }
+  return std::sqrt(hidden_variance_ + (count > 0 ? sum / static_cast<double>(count) : 0));
+}
+
+std::optional<CurveFinding> CurveEvidence::Judge(int64_t step) const {
+  if (windows_.size() <= kNeighbours) return std::nullopt;
+  const double looks =
+      static_cast<double>(std::max<size_t>(baseline_windows_.size(), 1) * std::size(kScales));
+  const double baseline_noise = std::sqrt(2) * BaselineNoise(step);
+  const double freedom = kBaselineFreedom + static_cast<double>(windows_.size()) / 2;
+  // Of a single window, as every scale so far lets it appear.
+  double noise = baseline_noise;
+  for (const size_t scale : kScales) {
+    if (windows_.size() < scale) break;
+    const auto windows = static_cast<double>(scale);
+    const std::vector<double> means = Means(scale);
+    noise = std::max(noise, DeviationOfNeighbours(means) * std::sqrt(windows));
+    const double accepted = std::log1p(threshold_ / (scale <= kShort ? 2 : 4));
+    const double error = std::max(noise * std::sqrt(scale > 1 ? kDependence / windows : 1), 1e-6);
+    const double chance = StudentTail((means.front() - accepted) / error, freedom);
+    if (chance >= false_alarm_rate_ / looks) continue;
+    return CurveFinding{.excess = std::expm1(means.front()),
+                        .chance = chance,
+                        .steps = static_cast<int64_t>(scale) * window_steps_};
+  }
+  return std::nullopt;
+}
+
+void CurveEvidence::Reset() {
+  windows_.clear();
+  sum_ = 0;
+  count_ = 0;
+}
+
+}  // namespace genesis

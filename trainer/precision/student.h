@@ -1,0 +1,8 @@
+#pragma once
+
+namespace genesis {
+
+// How likely a number of Student's distribution with `freedom` degrees of freedom (> 0) exceeds t.
+double StudentTail(double t, double freedom);
+
+}  // namespace genesis

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <ctime>
+
+namespace genesis {
+
+// What all threads of this process have computed so far. Seconds.
+inline double ProcessorSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+}  // namespace genesis
