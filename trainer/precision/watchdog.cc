@@ -201,9 +201,8 @@ void Watchdog::WatchSpeed(const Step& step) {
 
 std::optional<WatchdogFinding> Watchdog::AddTimes(double fp32_seconds, double reduced_seconds) {
   wants_times_ = false;
-  const double speed = reduced_seconds > 0 ? fp32_seconds / reduced_seconds : 1;
-  const double threshold = slowdown_.spec.threshold();
-  if (!Fires(slowdown_, speed < threshold, speed >= threshold)) {
+  const bool slow = IsSlow(fp32_seconds, reduced_seconds);
+  if (!Fires(slowdown_, slow, !slow)) {
     times_pause_ = std::max(2 * times_pause_, kTimesPause * static_cast<int64_t>(seconds_.size));
     next_times_ = step_ + times_pause_;
     return std::nullopt;
@@ -211,7 +210,8 @@ std::optional<WatchdogFinding> Watchdog::AddTimes(double fp32_seconds, double re
   return Finding(slowdown_,
                  absl::StrFormat("a step takes %.3g s where FP32 takes %.3g s, measured in turn: "
                                  "%.2f times its speed; accepted: %g or more",
-                                 reduced_seconds, fp32_seconds, speed, threshold));
+                                 reduced_seconds, fp32_seconds, fp32_seconds / reduced_seconds,
+                                 slowdown_.spec.threshold()));
 }
 
 }  // namespace genesis

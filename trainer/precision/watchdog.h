@@ -56,6 +56,9 @@ class Watchdog {
   std::optional<WatchdogFinding> AddPair(const PairedLoss& pair);
   // Whether steps of both formats are to be timed in turn, for AddTimes. Seconds.
   bool WantsTimes() const { return wants_times_; }
+  bool IsSlow(double fp32_seconds, double reduced_seconds) const {
+    return fp32_seconds < slowdown_.spec.threshold() * reduced_seconds;
+  }
   std::optional<WatchdogFinding> AddTimes(double fp32_seconds, double reduced_seconds);
   // The held-out loss after a step, measured in FP32.
   void AddHeldOut(int64_t step, double loss);

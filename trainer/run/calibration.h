@@ -21,7 +21,7 @@ struct Calibration {
 Calibration Calibrate(Trainee& trainee, const std::vector<training::v1::PrecisionMode>& modes,
                       int steps);
 
-// Median seconds of a step.
+// Seconds of the fastest of a few steps.
 struct StepTimes {
   double fp32 = 0;
   double reduced = 0;

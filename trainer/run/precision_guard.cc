@@ -168,6 +168,11 @@ std::optional<PrecisionDecision> PrecisionGuard::JudgeWatched(int64_t step,
 std::optional<PrecisionDecision> PrecisionGuard::JudgeSpeed(int64_t step, RankGroup* ranks) {
   StepTimes times = TimeBesideFp32(trainee_, step);
   if (ranks != nullptr) TakeFromFirst(*ranks, times);
+  if (watchdog_.IsSlow(times.fp32, times.reduced)) {
+    // Another time, so that what came and went in between is not taken for the mode.
+    times = TimeBesideFp32(trainee_, step);
+    if (ranks != nullptr) TakeFromFirst(*ranks, times);
+  }
   const auto finding = watchdog_.AddTimes(times.fp32, times.reduced);
   return finding ? Take(step, *finding, Investigation()) : std::nullopt;
 }

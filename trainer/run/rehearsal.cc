@@ -30,18 +30,20 @@ bool Rehearsals::SpoilBatch(int64_t step, int64_t micro_batch, bool reduced, Bat
   const bool nan = Amount(training::v1::REHEARSAL_KIND_NAN, step, micro_batch) != 0;
   const double noise = reduced ? Amount(training::v1::REHEARSAL_KIND_POISON, step, micro_batch) : 0;
   if (!nan && noise == 0) return false;
+  // From a generator of its own: the run draws the same numbers as without.
+  const at::Generator generator =
+      at::detail::createCPUGenerator(static_cast<uint64_t>(step) + kPoisonSeed);
+  bool acted = false;
   for (auto& [name, tensor] : batch.fields) {
     if (!tensor.is_floating_point()) continue;
-    if (nan) tensor.view(-1)[0].fill_(std::numeric_limits<double>::quiet_NaN());
-    if (noise == 0) return true;
-    // From a generator of its own: the run draws the same numbers as without.
-    const at::Generator generator =
-        at::detail::createCPUGenerator(static_cast<uint64_t>(step) + kPoisonSeed);
-    torch::Tensor spoilt = tensor.narrow(0, 0, (tensor.size(0) + 3) / 4);
-    spoilt.add_(torch::randn(spoilt.sizes(), generator).to(spoilt.options()), noise);
-    return true;
+    if (nan && !acted) tensor.view(-1)[0].fill_(std::numeric_limits<double>::quiet_NaN());
+    if (noise != 0) {
+      torch::Tensor spoilt = tensor.narrow(0, 0, (tensor.size(0) + 3) / 4);
+      spoilt.add_(torch::randn(spoilt.sizes(), generator).to(spoilt.options()), noise);
+    }
+    acted = true;
   }
-  return false;
+  return acted;
 }
 
 double Rehearsals::LossFactor(int64_t step, int64_t micro_batch) const {

@@ -20,8 +20,8 @@ class Rehearsals {
   explicit Rehearsals(const training::v1::JobSpec& spec)
       : list_(spec.rehearsals().begin(), spec.rehearsals().end()) {}
 
-  // NAN: into the first floating-point field. POISON: noise there, where the step is in `reduced`
-  // precision. True where one acted.
+  // NAN: into the first floating-point field. POISON: noise in all of them, where the step is in
+  // `reduced` precision. True where one acted.
   bool SpoilBatch(int64_t step, int64_t micro_batch, bool reduced, Batch& batch) const;
   // SPIKE: what the loss, and with it every gradient, is multiplied by; 1 where none acts.
   double LossFactor(int64_t step, int64_t micro_batch) const;
