@@ -26,10 +26,10 @@ std::string StatsText(const StatsResponse& stats) {
     absl::StrAppend(out, Printable(entry.first), " ", entry.second);
   });
   return FormatPairs({
-      {"reduced precision", stats.fp16_enabled_runtime() ? "enabled" : "disabled"},
+      {"reduced precision", stats.fp16_enabled_runtime() ? "in use" : "not in use"},
       {"overflow rate", absl::StrFormat("%.2f%%", 100 * stats.overflow_rate())},
       {"training steps", absl::StrCat(stats.training_steps())},
-      {"loss scale", FormatFigure(stats.current_scale())},
+      {"loss scale", stats.has_current_scale() ? FormatFigure(stats.current_scale()) : "none"},
       {"samples", absl::StrCat(stats.samples())},
       {"jobs", jobs.empty() ? "none" : jobs},
       {"workers", absl::StrCat(stats.busy_workers(), " busy, ", stats.warm_workers(), " warm, ",

@@ -192,6 +192,11 @@ std::string PrecisionName(PrecisionMode mode) {
   return std::string(absl::StripPrefix(training::v1::PrecisionMode_Name(mode), "PRECISION_MODE_"));
 }
 
+bool HasLossScale(PrecisionMode mode) {
+  return mode == training::v1::PRECISION_MODE_FP16 ||
+         mode == training::v1::PRECISION_MODE_MIXED_FP16;
+}
+
 std::string PrecisionLabel(PrecisionMode mode) {
   const std::string name = PrecisionName(mode);
   if (absl::EndsWith(name, "BF16")) return "bf16";

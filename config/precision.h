@@ -59,6 +59,9 @@ std::string PrecisionName(training::v1::PrecisionMode mode);
 // Value of the metric label `mode`: "fp32", "fp16" or "bf16", mixed and pure alike.
 std::string PrecisionLabel(training::v1::PrecisionMode mode);
 
+// Whether gradients are scaled: the FP16 modes.
+bool HasLossScale(training::v1::PrecisionMode mode);
+
 // True when the processor of this machine multiplies BF16 natively: avx512_bf16, or amx_bf16, as
 // reported by CPUID and enabled by the operating system (XCR0).
 bool CpuHasNativeBf16();

@@ -66,7 +66,7 @@ std::string Cut(absl::string_view text, size_t max_bytes, size_t total) {
   const size_t room = max_bytes > mark.size() ? max_bytes - mark.size() : 0;
   // The beginning says what happened, the end why.
   size_t head = std::min(room / 2, text.size() / 2);
-  size_t tail = text.size() - head;
+  size_t tail = text.size() - std::min(room - head, text.size() - head);
   while (head > 0 && IsInsideUtf8Character(text, head)) --head;
   while (IsInsideUtf8Character(text, tail)) ++tail;
   return absl::StrCat(text.substr(0, head), mark, text.substr(tail));

@@ -47,13 +47,18 @@ std::vector<MetricInfo> TrainingMetrics() {
        kGauge,
        "1",
        {},
-       "Training loss reported last, of any job; NaN when it was NaN.",
+       "Training loss of one running job: one whose loss is not finite, else the one furthest from "
+       "FP32, "
+       "else the one that reported last. Where FP32's is known, smoothed as "
+       "genesis_fp32_baseline_loss, "
+       "which is then of the same job. Absent while no job runs.",
        {}},
       {"genesis_grad_norm",
        kGauge,
        "1",
        {},
-       "Global L2 norm of the unscaled gradients before clipping, reported last.",
+       "Global L2 norm of the unscaled gradients before clipping, of the job of "
+       "genesis_training_loss.",
        {}},
       {"genesis_optimizer_steps_total",
        kCounter,
@@ -88,7 +93,7 @@ std::vector<MetricInfo> PrecisionMetrics() {
        kGauge,
        "1",
        {"mode", "device"},
-       "Always 1; the labels say what the newest job runs in.",
+       "Always 1; one series for each mode and device that running jobs run in.",
        {}},
       {"genesis_fp16_training_steps_total",
        kCounter,
@@ -113,7 +118,7 @@ std::vector<MetricInfo> PrecisionMetrics() {
        kGauge,
        "1",
        {},
-       "Gradient scale reported last by a job in an FP16 mode; the other modes have none.",
+       "Gradient scale reported last by a running job in an FP16 mode; the other modes have none.",
        {}},
       {"genesis_scale_growths_total",
        kCounter,
@@ -144,33 +149,53 @@ std::vector<MetricInfo> PrecisionMetrics() {
        kGauge,
        "1",
        {},
-       "Loss that the same workload had in FP32 at the step reported last, smoothed over the "
-       "watchdog's window; only where such a curve is known.",
+       "Loss that the workload of the job of genesis_training_loss had in FP32 at the same step, "
+       "smoothed over the watchdog's window; only where such a curve is known.",
+       {}},
+      {"genesis_loss_divergence_ratio",
+       kGauge,
+       "ratio",
+       {},
+       "How far the loss of the job of genesis_training_loss is from FP32's at the same steps: "
+       "0.05 is "
+       "5 % above it. Of the running jobs whose FP32 loss is known, the one that is furthest away; "
+       "absent "
+       "while there is none.",
        {}},
       {"genesis_held_out_loss",
        kGauge,
        "1",
        {},
-       "Loss of the newest evaluation on held-out data, in FP32.",
+       "Loss of the newest evaluation on held-out data of a running job, in FP32.",
        {}},
       {"genesis_cuda_memory_allocated_bytes",
        kGauge,
        "bytes",
        {"mode"},
-       "Bytes that the CUDA allocator of the worker held at the last report.",
+       "Bytes that the CUDA allocators of running jobs in this precision hold.",
        {}},
       {"genesis_cuda_memory_reserved_bytes",
        kGauge,
        "bytes",
        {"mode"},
-       "Bytes that the CUDA allocator of the worker had taken from the device at the last report, "
+       "Bytes that the CUDA allocators of running jobs in this precision have taken from their "
+       "devices, "
        "in use or kept for later.",
        {}},
       {"genesis_cuda_memory_peak_bytes",
        kGauge,
        "bytes",
        {"mode"},
-       "The most bytes that the CUDA allocator of the worker held since it runs in this precision.",
+       "The most bytes that the CUDA allocators of running jobs held since each runs in this "
+       "precision.",
+       {}},
+      {"genesis_cuda_memory_to_fp32_ratio",
+       kGauge,
+       "ratio",
+       {},
+       "Peak CUDA memory of a running job in reduced precision over the peak of the same workload "
+       "in "
+       "FP32; of several jobs the largest. Absent where FP32's is not known.",
        {}},
   };
 }

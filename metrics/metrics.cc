@@ -26,11 +26,6 @@ std::string CauseLabel(FailureCause cause) {
   return absl::AsciiStrToLower(FailureCauseName(cause));
 }
 
-bool HasLossScale(PrecisionMode mode) {
-  return mode == training::v1::PRECISION_MODE_FP16 ||
-         mode == training::v1::PRECISION_MODE_MIXED_FP16;
-}
-
 // One NaN would spoil a histogram's sum, and a negative time is a fault of the clock.
 void ObserveTime(prometheus::Histogram& histogram, double seconds) {
   if (std::isfinite(seconds) && seconds >= 0) histogram.Observe(seconds);
@@ -97,7 +92,8 @@ void Metrics::JobFinished(JobState state, FailureCause cause, double seconds) {
   if (succeeded) s.successes.With({}).Increment();
 }
 
-void Metrics::Steps(const training::v1::Steps& steps, PrecisionMode mode) {
+void Metrics::Steps(const std::string& job_id, const training::v1::Steps& steps,
+                    PrecisionMode mode) {
   Series& s = *series_;
   const std::string label = PrecisionLabel(mode);
   s.steps.With({label}).Increment(static_cast<double>(steps.new_steps()));
@@ -114,23 +110,38 @@ void Metrics::Steps(const training::v1::Steps& steps, PrecisionMode mode) {
   if (steps.new_steps() > 0) {
     s.last_step.With({}).Set(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
   }
-  if (steps.has_cuda_memory_allocated_bytes()) {
-    s.cuda_memory.With({label}).Set(static_cast<double>(steps.cuda_memory_allocated_bytes()));
+  const std::lock_guard<std::mutex> lock(s.exchange_mutex);
+  s.running.NoteSteps(job_id, steps, mode);
+  ShowRunning();
+}
+
+void Metrics::ShowRunning() {
+  Series& s = *series_;
+  const RunningFigures figures = s.running.Figures();
+  s.loss.Put({}, figures.loss);
+  s.baseline_loss.Put({}, figures.baseline_loss);
+  s.divergence.Put({}, figures.divergence);
+  s.grad_norm.Put({}, figures.grad_norm);
+  s.loss_scale.Put({}, figures.loss_scale);
+  s.held_out_loss.Put({}, figures.held_out_loss);
+  s.memory_ratio.Put({}, figures.memory_ratio);
+  for (const char* const label : {"fp32", "fp16", "bf16"}) {
+    const auto found = figures.memory.find(label);
+    const bool known = found != figures.memory.end();
+    const auto put = [&](GaugeFamily& family, int64_t AllocatorMemory::*bytes) {
+      family.Put({label}, known ? std::optional(found->second.*bytes) : std::nullopt);
+    };
+    put(s.cuda_memory, &AllocatorMemory::allocated);
+    put(s.cuda_reserved, &AllocatorMemory::reserved);
+    put(s.cuda_peak, &AllocatorMemory::peak);
   }
-  if (steps.has_cuda_memory_reserved_bytes()) {
-    s.cuda_reserved.With({label}).Set(static_cast<double>(steps.cuda_memory_reserved_bytes()));
+  for (const auto& [mode, device] : s.precisions_shown) {
+    if (!figures.precisions.contains({mode, device})) {
+      s.precision.Put({mode, device}, std::optional<double>());
+    }
   }
-  if (steps.has_cuda_memory_peak_bytes()) {
-    s.cuda_peak.With({label}).Set(static_cast<double>(steps.cuda_memory_peak_bytes()));
-  }
-  // Before the first finished step loss and norm are not measured, and 0 would look perfect.
-  if (!steps.has_progress() || steps.progress().step() <= 0) return;
-  s.loss.With({}).Set(steps.progress().loss());
-  s.grad_norm.With({}).Set(steps.progress().grad_norm());
-  if (steps.progress().baseline_loss() > 0) {
-    s.baseline_loss.With({}).Set(steps.progress().baseline_loss());
-  }
-  if (HasLossScale(mode)) s.loss_scale.With({}).Set(steps.progress().loss_scale());
+  for (const auto& [mode, device] : figures.precisions) s.precision.With({mode, device}).Set(1);
+  s.precisions_shown = figures.precisions;
 }
 
 void Metrics::PrecisionChanged(const std::string& trigger) {
@@ -139,8 +150,10 @@ void Metrics::PrecisionChanged(const std::string& trigger) {
 
 void Metrics::IncidentSeen(const std::string& rule) { series_->incidents.With({rule}).Increment(); }
 
-void Metrics::Evaluated(double held_out_loss) {
-  series_->held_out_loss.With({}).Set(held_out_loss);
+void Metrics::Evaluated(const std::string& job_id, double held_out_loss) {
+  const std::lock_guard<std::mutex> lock(series_->exchange_mutex);
+  series_->running.NoteHeldOut(job_id, held_out_loss);
+  ShowRunning();
 }
 
 void Metrics::TransitionsAppended(int64_t count) {
@@ -203,15 +216,25 @@ void Metrics::SetGate(bool enabled, int config_errors) {
   series_->config_errors.With({}).Set(config_errors);
 }
 
-void Metrics::SetEffectivePrecision(const training::v1::EffectivePrecision& precision) {
-  Series& s = *series_;
-  const std::lock_guard<std::mutex> lock(s.exchange_mutex);
-  prometheus::Gauge& now = s.precision.With({PrecisionLabel(precision.mode()), precision.device()});
-  if (s.newest_precision != nullptr && s.newest_precision != &now) {
-    s.precision.Remove(*s.newest_precision);
-  }
-  now.Set(1);
-  s.newest_precision = &now;
+void Metrics::JobBegins(const std::string& job_id,
+                        const training::v1::EffectivePrecision& precision,
+                        int64_t fp32_peak_bytes) {
+  const std::lock_guard<std::mutex> lock(series_->exchange_mutex);
+  series_->running.Begin(job_id, precision, fp32_peak_bytes);
+  ShowRunning();
+}
+
+void Metrics::SetEffectivePrecision(const std::string& job_id,
+                                    const training::v1::EffectivePrecision& precision) {
+  const std::lock_guard<std::mutex> lock(series_->exchange_mutex);
+  series_->running.SetPrecision(job_id, precision);
+  ShowRunning();
+}
+
+void Metrics::JobLeaves(const std::string& job_id) {
+  const std::lock_guard<std::mutex> lock(series_->exchange_mutex);
+  series_->running.End(job_id);
+  ShowRunning();
 }
 
 void Metrics::SetReady(bool ready) { series_->ready.With({}).Set(ready ? 1 : 0); }

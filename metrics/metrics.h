@@ -28,12 +28,13 @@ class Metrics {
   void SetJobs(training::v1::JobState state, int64_t count);
   // A job reached a final state, `seconds` after a worker first began it (0: none ever did).
   void JobFinished(training::v1::JobState state, training::v1::FailureCause cause, double seconds);
-  void Steps(const training::v1::Steps& steps, training::v1::PrecisionMode mode);
+  void Steps(const std::string& job_id, const training::v1::Steps& steps,
+             training::v1::PrecisionMode mode);
   // A running job moved from one precision to another.
   void PrecisionChanged(const std::string& trigger);
   // A rule of the watchdog fired.
   void IncidentSeen(const std::string& rule);
-  void Evaluated(double held_out_loss);
+  void Evaluated(const std::string& job_id, double held_out_loss);
   // A batch became durable in a replay buffer.
   void TransitionsAppended(int64_t count);
   void CheckpointWritten(double seconds, int64_t bytes);
@@ -51,8 +52,14 @@ class Metrics {
   void SetGpu(const GpuFigures& figures);
   // The gate, and how many configuration values could not be read.
   void SetGate(bool enabled, int config_errors);
-  // The precision the newest job runs in.
-  void SetEffectivePrecision(const training::v1::EffectivePrecision& precision);
+  // A job has a worker, and what it is to run in; `fp32_peak_bytes` as of RunningJobs.
+  void JobBegins(const std::string& job_id, const training::v1::EffectivePrecision& precision,
+                 int64_t fp32_peak_bytes);
+  // What it really runs in.
+  void SetEffectivePrecision(const std::string& job_id,
+                             const training::v1::EffectivePrecision& precision);
+  // It is off its worker: nothing of it is shown any more.
+  void JobLeaves(const std::string& job_id);
   void SetReady(bool ready);
   // Settings, tokens or certificates were read again while the daemon ran.
   void ConfigReloaded(bool success);
@@ -74,6 +81,8 @@ class Metrics {
 
  private:
   struct Series;  // series.h
+  void ShowRunning();
+
   std::unique_ptr<Series> series_;
 };
 

@@ -10,6 +10,7 @@
 
 #include "metrics/family.h"
 #include "metrics/metrics.h"
+#include "metrics/running_jobs.h"
 
 namespace genesis {
 
@@ -54,10 +55,12 @@ struct Metrics::Series {
   CounterFamily precision_changes = Counter("genesis_precision_changes_total");
   CounterFamily incidents = Counter("genesis_incidents_total");
   GaugeFamily baseline_loss = Gauge("genesis_fp32_baseline_loss");
+  GaugeFamily divergence = Gauge("genesis_loss_divergence_ratio");
   GaugeFamily held_out_loss = Gauge("genesis_held_out_loss");
   GaugeFamily cuda_memory = Gauge("genesis_cuda_memory_allocated_bytes");
   GaugeFamily cuda_reserved = Gauge("genesis_cuda_memory_reserved_bytes");
   GaugeFamily cuda_peak = Gauge("genesis_cuda_memory_peak_bytes");
+  GaugeFamily memory_ratio = Gauge("genesis_cuda_memory_to_fp32_ratio");
 
   GaugeFamily jobs = Gauge("genesis_jobs");
   CounterFamily jobs_finished = Counter("genesis_jobs_finished_total");
@@ -96,8 +99,9 @@ struct Metrics::Series {
 
   // Held while series come and go together, and by a scrape, which never sees half of that.
   std::mutex exchange_mutex;
-  prometheus::Gauge* newest_precision = nullptr;
-  std::map<std::string, std::set<std::string>> throttle_reasons;  // Shown, by device.
+  RunningJobs running;
+  std::set<std::pair<std::string, std::string>> precisions_shown;  // Mode and device.
+  std::map<std::string, std::set<std::string>> throttle_reasons;   // Shown, by device.
 };
 
 }  // namespace genesis

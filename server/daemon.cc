@@ -16,7 +16,7 @@
 #include "server/http/host_check.h"
 #include "server/http/http_tls.h"
 #include "server/logging.h"
-#include "server/rpc/grpc_listener.h"
+#include "server/steady_time.h"
 #include "server/workers/find_devices.h"
 #include "spdlog/spdlog.h"
 
@@ -26,6 +26,7 @@ namespace {
 constexpr char kTrainingServiceName[] = "genesis.training.v1.TrainingService";
 constexpr char kHealthServiceName[] = "grpc.health.v1.Health";
 constexpr int64_t kRecentJobs = 100;
+constexpr int64_t kRecentRows = 1000;
 // For workers that ignore the end of their stream, and for calls that are still open.
 constexpr absl::Duration kStopGrace = absl::Seconds(2);
 
@@ -110,6 +111,9 @@ HttpHandlers Daemon::MakeHttpHandlers() {
   sources.recent_jobs = [this] {
     return started_ ? RecentJobs() : std::vector<training::v1::Job>();
   };
+  sources.history = [this] {
+    return started_ ? RecentHistory() : std::vector<training::v1::HistoryRow>();
+  };
   sources.metrics = [this](MetricsFormat format) { return metrics_.Render(format); };
   sources.on_response = [this](const std::string& path, int status) {
     metrics_.Request("http", path, absl::StrCat(status));
@@ -191,8 +195,8 @@ std::optional<StartFailure> Daemon::StartJobs() {
   const absl::Status recovered = jobs_->Recover();
   if (!recovered.ok()) return StartFailure(ExitCode::kStoreFailure, recovered);
   worker_service_ = std::make_unique<WorkerServiceImpl>(pool_.get(), /*gate=*/nullptr);
-  absl::StatusOr<std::unique_ptr<grpc::Server>> listener =
-      StartWorkerListener(socket, worker_service_.get());
+  absl::StatusOr<std::unique_ptr<WorkerListener>> listener =
+      WorkerListener::Start(socket, worker_service_.get());
   if (!listener.ok()) return StartFailure(ExitCode::kAddressInUse, listener.status());
   worker_listener_ = *std::move(listener);
   jobs_->Start();
@@ -220,7 +224,8 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
   http_api_ = std::make_unique<ApiRoutes>(ApiRoutes::Parts{
       gate_.get(), api_.get(), jobs_.get(), datasets_.get(), files_.get(), &metrics_});
   export_ = std::make_unique<MetricsExport>(MetricsExport::Parts{
-      &metrics_, history_.get(), [this] { return Info(); }, [this] { return RecentJobs(); },
+      &metrics_, history_.get(), [this] { return Info(); },
+      [this] { return jobs_->Stats().fp16_enabled_runtime(); }, [this] { return RecentJobs(); },
       [this](const std::string& path, int status) {
         metrics_.Request("http", path, absl::StrCat(status));
       }});
@@ -280,6 +285,15 @@ training::v1::GetServerInfoResponse Daemon::Info() const {
   return info;
 }
 
+// For the page of statistics, which has no place for an error: what cannot be read is not there.
+std::vector<training::v1::HistoryRow> Daemon::RecentHistory() const {
+  std::vector<training::v1::HistoryRow> recent;
+  const auto rows = history_->ReadNewest(absl::Now() - absl::Hours(24), kRecentRows);
+  if (!rows.ok()) return recent;
+  for (const HistoryStore::Row& each : *rows) recent.push_back(each.row);
+  return recent;
+}
+
 std::vector<training::v1::Job> Daemon::RecentJobs() const {
   JobQuery newest;
   newest.limit = kRecentJobs;
@@ -321,8 +335,8 @@ bool Daemon::Drain() {
   Tend();
   jobs_->Drain();
   pool_->Drain();
-  const absl::Time deadline = absl::Now() + timeout;
-  while (pool_->counts().busy > 0 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
+  const absl::Time deadline = SteadyNow() + timeout;
+  while (pool_->counts().busy > 0 && SteadyNow() < deadline) absl::SleepFor(absl::Milliseconds(20));
   const bool clean = pool_->counts().busy == 0;
   for (const training::v1::WorkerInfo& worker : pool_->workers()) {
     if (worker.state() != training::v1::WORKER_STATE_BUSY) continue;
@@ -343,7 +357,7 @@ void Daemon::StopAll() {
   if (probe_) probe_->Stop();
   config_.Close();
   if (training_listener_) training_listener_->Stop(deadline);
-  if (worker_listener_) worker_listener_->Shutdown(deadline);
+  if (worker_listener_) worker_listener_->Stop(deadline);
   if (jobs_) jobs_->Stop();
   if (recorder_) recorder_->Stop();
   if (http_) http_->Stop();

@@ -22,6 +22,7 @@
 #include "server/rpc/reflection_service.h"
 #include "server/rpc/training_listener.h"
 #include "server/rpc/training_service.h"
+#include "server/rpc/worker_listener.h"
 #include "server/runtime_config.h"
 #include "server/security/audit_log.h"
 #include "server/security/tls_files.h"
@@ -87,6 +88,7 @@ class Daemon {
   Readiness CheckReadiness() const;
   training::v1::GetServerInfoResponse Info() const;
   std::vector<training::v1::Job> RecentJobs() const;
+  std::vector<training::v1::HistoryRow> RecentHistory() const;
   void CreateTelemetry(const std::vector<std::string>& devices);
   void StopAll();
 
@@ -115,7 +117,7 @@ class Daemon {
   std::unique_ptr<TrainingApi> api_;
   std::unique_ptr<TrainingServiceImpl> training_service_;
   std::unique_ptr<ReflectionService> reflection_;
-  std::unique_ptr<grpc::Server> worker_listener_;
+  std::unique_ptr<WorkerListener> worker_listener_;
   std::unique_ptr<TrainingListener> training_listener_;
   std::unique_ptr<SelfProbe> probe_;  // Null when nobody watches.
   absl::Time fed_ = absl::InfinitePast();

@@ -1,5 +1,6 @@
 // genesisd: the training daemon. Reads settings, runs a Daemon until SIGTERM or SIGINT, drains.
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <ctime>
 #include <iostream>
@@ -26,12 +27,17 @@ sigset_t BlockSignals() {
   for (const int each : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, each);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ,
+         SIG_IGN);  // A file at its limit (RLIMIT_FSIZE) is an error of write, like a full disk.
   return signals;
 }
 
 int Serve(LoadedSettings loaded) {
   const sigset_t signals = BlockSignals();
   RaiseFileHandleLimit();
+  // Files are the group's to read and nobody else's, whatever whoever started this wanted; narrower
+  // stays.
+  umask(umask(0) | 0027);
   Daemon daemon(std::move(loaded));
   // Of this process; workers are none of systemd's services.
   for (const char* name : {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}) unsetenv(name);

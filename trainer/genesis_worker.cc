@@ -1,6 +1,7 @@
 // genesis-worker: trains one job, for a daemon or by itself.
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <optional>
@@ -158,6 +159,8 @@ std::optional<std::string> NoVariables(const std::string& /*name*/) { return std
 int main(int argc, char** argv) {
   // Before any thread is there, for threads inherit it.
   genesis::BlockTerminationSignals();
+  // A file at its limit (RLIMIT_FSIZE) is an error of write, like a full disk.
+  std::signal(SIGXFSZ, SIG_IGN);
   Flags flags;
   const std::string fault = ParseFlags({argv + 1, argv + argc}, flags);
   if (!fault.empty()) return Usage(fault);

@@ -17,7 +17,8 @@ Finding CheckOverflow(const training::v1::StatsResponse& stats) {
   const std::string rate = absl::StrFormat(
       "%.1f%% of the steps in reduced precision overflowed, "
       "loss scale %s",
-      100 * stats.overflow_rate(), FormatFigure(stats.current_scale()));
+      100 * stats.overflow_rate(),
+      stats.has_current_scale() ? FormatFigure(stats.current_scale()) : "none");
   if (stats.overflow_rate() <= kHighOverflow) return Good(kDaemon, rate);
   return Problem(kDaemon, rate,
                  "do not raise the scale: an overflow means that gradients times the scale left "

@@ -1,4 +1,5 @@
 // Methods about jobs.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -57,6 +58,17 @@ absl::StatusOr<JobQuery> QueryOf(const training::v1::ListJobsRequest& request) {
   return query;
 }
 
+// How many of the jobs fit into one answer, which clients take up to 4 MiB of: at least one.
+size_t FittingJobs(const std::vector<StoredJob>& jobs, size_t page_size) {
+  constexpr size_t kMaxPageBytes = size_t{2} << 20U;
+  size_t shown = 0;
+  for (size_t bytes = 0; shown < std::min(jobs.size(), page_size); ++shown) {
+    bytes += jobs[shown].job.ByteSizeLong();
+    if (shown > 0 && bytes > kMaxPageBytes) break;
+  }
+  return shown;
+}
+
 }  // namespace
 
 void TrainingApi::Train(const Caller& caller, const training::v1::TrainRequest& request,
@@ -77,8 +89,9 @@ void TrainingApi::ListJobs(const Caller&, const training::v1::ListJobsRequest& r
   absl::StatusOr<std::vector<StoredJob>> jobs = parts_.jobs->List(*query);
   if (!jobs.ok()) return answer(jobs.status());
   training::v1::ListJobsResponse response;
-  if (static_cast<int64_t>(jobs->size()) > page_size) {
-    jobs->resize(static_cast<size_t>(page_size));
+  const size_t shown = FittingJobs(*jobs, static_cast<size_t>(page_size));
+  if (jobs->size() > shown) {
+    jobs->resize(shown);
     const StoredJob& last = jobs->back();
     response.set_next_page_token(
         MakePageToken(request, PlaceOf({last.job.priority(), last.ordinal})));

@@ -23,6 +23,11 @@ void IoThreads::Post(std::function<void()> task) {
   waiting_.push_back(std::move(task));
 }
 
+size_t IoThreads::waiting() const {
+  absl::MutexLock lock(&mutex_);
+  return waiting_.size();
+}
+
 void IoThreads::Loop() {
   const auto has_news = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return stopping_ || !waiting_.empty();

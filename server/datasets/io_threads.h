@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <thread>
@@ -24,11 +25,13 @@ class IoThreads {
   IoThreads& operator=(const IoThreads&) = delete;
 
   void Post(std::function<void()> task);
+  // Tasks that no thread has begun.
+  size_t waiting() const;
 
  private:
   void Loop();
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   std::deque<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;

@@ -97,6 +97,8 @@ void WriteRow(const HistoryRow& row, JsonWriter& json) {
   json.PutRaw("memory_allocated_bytes", row.has_memory_allocated_bytes()
                                             ? absl::StrCat(row.memory_allocated_bytes())
                                             : "null");
+  PutMeasured("divergence_ratio", row.has_divergence_ratio(), row.divergence_ratio(), json);
+  PutMeasured("held_out_loss", row.has_held_out_loss(), row.held_out_loss(), json);
   PutMeasured("samples_per_second", row.has_samples_per_second(), row.samples_per_second(), json);
   json.Put("state", JobStateName(row.state())).End();
 }
@@ -163,7 +165,8 @@ std::string MetricsExport::MakeDocument() const {
   json.Put("generated_at", TimeUtil::ToString(TimestampNow()));
   json.Begin("server", '{').Put("version", info.version()).Put("deployment", info.deployment());
   json.Put("start_time", TimeUtil::ToString(info.start_time())).Put("data_dir", info.data_dir());
-  json.PutRaw("fp16_enabled_runtime", Boolean(info.reduced_precision_enabled()));
+  json.PutRaw("fp16_enabled_runtime", Boolean(parts_.fp16_enabled_runtime()));
+  json.PutRaw("fp16_allowed", Boolean(info.reduced_precision_enabled()));
   json.Put("fp16_reason", info.reduced_precision_reason()).End();
   WriteMetrics(parts_.metrics->Collect(), json);
   json.Begin("recent_jobs", '[');

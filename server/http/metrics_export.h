@@ -25,6 +25,7 @@ class MetricsExport {
     const Metrics* metrics;
     HistoryStore* history;
     std::function<training::v1::GetServerInfoResponse()> info;
+    std::function<bool()> fp16_enabled_runtime;
     std::function<std::vector<training::v1::Job>()> recent_jobs;
     std::function<void(const std::string& path, int status)> on_response;  // For counting.
   };

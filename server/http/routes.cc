@@ -2,7 +2,6 @@
 
 #include <google/protobuf/util/time_util.h>
 
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -61,6 +60,30 @@ JsonObject JobJson(const Job& job) {
   return json;
 }
 
+// What was not measured is null.
+void SetMeasured(const char* name, bool measured, double value, JsonObject& json) {
+  if (measured) {
+    json.Set(name, value);
+  } else {
+    json.SetNull(name);
+  }
+}
+
+JsonObject HistoryJson(const training::v1::HistoryRow& row) {
+  JsonObject json;
+  json.Set("job_id", row.job_id())
+      .Set("timestamp", google::protobuf::util::TimeUtil::ToString(row.time()))
+      .Set("step", row.step())
+      .Set("mode", PrecisionName(row.mode()))
+      .Set("skipped_steps", row.overflow_steps());
+  SetMeasured("loss", row.has_loss(), row.loss(), json);
+  SetMeasured("held_out_loss", row.has_held_out_loss(), row.held_out_loss(), json);
+  SetMeasured("divergence_ratio", row.has_divergence_ratio(), row.divergence_ratio(), json);
+  SetMeasured("loss_scale", row.has_loss_scale(), row.loss_scale(), json);
+  SetMeasured("samples_per_second", row.has_samples_per_second(), row.samples_per_second(), json);
+  return json;
+}
+
 JsonObject JobsByStateJson(const StatsResponse& stats) {
   JsonObject json;
   const std::map<std::string, int64_t> states(stats.jobs_by_state().begin(),
@@ -104,7 +127,8 @@ HttpResponse Status(const RouteSources& sources, const HttpRequest&) {
   for (const Job& job : sources.recent_jobs()) jobs.push_back(JobJson(job));
   JsonObject page;
   page.Set("server", server)
-      .Set("fp16_enabled_runtime", info.reduced_precision_enabled())
+      .Set("fp16_enabled_runtime", sources.stats().fp16_enabled_runtime())
+      .Set("fp16_allowed", info.reduced_precision_enabled())
       .Set("fp16_reason", info.reduced_precision_reason())
       .Set("readiness", ReadinessJson(sources.readiness()))
       .Set("jobs_by_state", JobsByStateJson(sources.stats()))
@@ -115,19 +139,14 @@ HttpResponse Status(const RouteSources& sources, const HttpRequest&) {
 HttpResponse Stats(const RouteSources& sources, const HttpRequest&) {
   const StatsResponse stats = sources.stats();
   std::vector<JsonObject> history;
-  for (const Job& job : sources.recent_jobs()) {
-    if (job.progress().step() <= 0) continue;
-    history.push_back(JsonObject()
-                          .Set("job_id", job.id())
-                          .Set("step", job.progress().step())
-                          .Set("loss", job.progress().loss()));
+  for (const training::v1::HistoryRow& row : sources.history()) {
+    if (row.step() > 0) history.push_back(HistoryJson(row));
   }
-  std::reverse(history.begin(), history.end());  // Scripts take the last entry for the newest.
   JsonObject fp16;
   fp16.Set("fp16_enabled_runtime", stats.fp16_enabled_runtime())
       .Set("overflow_rate", stats.overflow_rate())
-      .Set("training_steps", stats.training_steps())
-      .Set("current_scale", stats.current_scale());
+      .Set("training_steps", stats.training_steps());
+  SetMeasured("current_scale", stats.has_current_scale(), stats.current_scale(), fp16);
   JsonObject page;
   page.Set("_fp16_stats", fp16)
       .Set("training_history", history)
@@ -147,7 +166,7 @@ constexpr Route kRoutes[] = {
     {"/healthz", "200 while the process serves", Health},
     {"/readyz", "200 when traffic may come, 503 with the reasons when not", Ready},
     {"/api/training/status", "server, precision gate, readiness and recent jobs", Status},
-    {"/api/training/stats", "counters of all jobs, newest loss of recent ones", Stats},
+    {"/api/training/stats", "counters of all jobs, and how the loss of recent ones went", Stats},
 };
 
 std::string PathList() {

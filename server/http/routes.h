@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "genesis/training/v1/operations.pb.h"
 #include "genesis/training/v1/training_service.pb.h"
 #include "metrics/exposition.h"
 #include "server/http/http_message.h"
@@ -22,7 +23,8 @@ struct RouteSources {
   std::function<Readiness()> readiness;
   std::function<training::v1::StatsResponse()> stats;
   std::function<training::v1::GetServerInfoResponse()> info;
-  std::function<std::vector<training::v1::Job>()> recent_jobs;  // Newest first, at most 100.
+  std::function<std::vector<training::v1::Job>()> recent_jobs;     // Newest first, at most 100.
+  std::function<std::vector<training::v1::HistoryRow>()> history;  // Newest last, at most 1000.
   std::function<std::string(MetricsFormat)> metrics;
   // May be empty. Told of each answer, for counting: a path of the table or "other", and the
   // status.

@@ -13,6 +13,7 @@
 #include "server/jobs/job_errors.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_state.h"
+#include "server/steady_time.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -24,12 +25,6 @@ using training::v1::Job;
 // lets them.
 constexpr size_t kMostPassing = 32;
 constexpr absl::Duration kPassingPatience = absl::Minutes(10);
-
-absl::Time DeadlineOf(const Job& job) {
-  const double limit = job.spec().scheduling().deadline_seconds();
-  return limit > 0 ? FromTimestamp(job.create_time()) + absl::Seconds(limit)
-                   : absl::InfiniteFuture();
-}
 
 // Half the micro-batch and twice the accumulation, as often as the job ran out of memory.
 void Shrink(int halvings, training::v1::TrainingSpec& training) {
@@ -53,8 +48,29 @@ void JobManager::StartQueued() {
   });
 }
 
+// A time that the store has is of the wall clock, which may have been set since.
+void JobManager::NoteTimes(const Job& job) {
+  const absl::Time now = SteadyNow();
+  const absl::Duration age = absl::Now() - FromTimestamp(job.create_time());
+  accepted_[job.id()] = now - std::max(age, absl::ZeroDuration());
+  if (!job.has_retry_time()) return;
+  const absl::Duration wait = FromTimestamp(job.retry_time()) - absl::Now();
+  retries_[job.id()] = now + std::clamp(wait, absl::ZeroDuration(), kMaxRestartBackoff);
+}
+
+absl::Time JobManager::DeadlineOf(const Job& job) const {
+  const double limit = job.spec().scheduling().deadline_seconds();
+  return limit > 0 ? AcceptedAt(job) + absl::Seconds(limit) : absl::InfiniteFuture();
+}
+
+absl::Time JobManager::AcceptedAt(const Job& job) const {
+  const auto accepted = accepted_.find(job.id());
+  return accepted == accepted_.end() ? SteadyNow() : accepted->second;
+}
+
 bool JobManager::MayStart(const Job& job, absl::Time now) const {
-  return now < DeadlineOf(job) && (!job.has_retry_time() || FromTimestamp(job.retry_time()) <= now);
+  const auto retry = retries_.find(job.id());
+  return now < DeadlineOf(job) && (retry == retries_.end() || retry->second <= now);
 }
 
 std::vector<HoldingJob> JobManager::HoldingJobs() const {
@@ -71,7 +87,7 @@ std::vector<std::string> JobManager::QueueInOrder() const {
     const Job& job = *table_.Find(id);
     waiting.push_back({id, job.priority(), job.owner(), ordinal++});
   }
-  return QueueOrder(waiting, HoldingJobs(), usage_, absl::Now());
+  return QueueOrder(waiting, HoldingJobs(), usage_, SteadyNow());
 }
 
 int64_t JobManager::MemoryOf(const training::v1::JobSpec& spec) const {
@@ -82,7 +98,7 @@ int64_t JobManager::MemoryOf(const training::v1::JobSpec& spec) const {
 
 std::string JobManager::AssignNext() {
   if (draining_) return "";
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   std::vector<std::string> queue = QueueInOrder();
   std::erase_if(queue, [&](const std::string& id) { return !MayStart(*table_.Find(id), now); });
   if (queue.empty()) return "";
@@ -94,7 +110,7 @@ std::string JobManager::AssignNext() {
       StartQueued();
       return lease->worker.worker_id();
     }
-    if (now - FromTimestamp(job.create_time()) > kPassingPatience) break;
+    if (now - AcceptedAt(job) > kPassingPatience) break;
   }
   PreemptFor(*table_.Find(queue.front()));
   return "";
@@ -111,7 +127,10 @@ void JobManager::Assign(const std::string& job_id, const WorkerPool::Lease& leas
   if (!job->has_start_time()) *job->mutable_start_time() = TimestampNow();
   *job->mutable_precision() = ComputeEffectivePrecision(job->spec().precision().mode(), gate(),
                                                         options_.cpu_fallback, lease.device);
-  table_.Count([this, job_id] { attempt_starts_[job_id] = absl::Now(); });
+  table_.Count([this, job_id] {
+    retries_.erase(job_id);
+    attempt_starts_[job_id] = SteadyNow();
+  });
   const std::vector<training::v1::PrecisionMode> allowed =
       AllowedModes(job->spec().precision(), gate(), options_.cpu_fallback, lease.device);
 
@@ -129,6 +148,7 @@ void JobManager::Assign(const std::string& job_id, const WorkerPool::Lease& leas
   *start.mutable_precision() = job->precision();
   start.mutable_allowed_modes()->Assign(allowed.begin(), allowed.end());
   *start.mutable_baseline() = table_.BaselineOf(WorkloadKey(job->spec()));
+  const int64_t fp32_peak = start.baseline().peak_device_bytes();
   start.set_checkpoint_dir(options_.checkpoints_dir);
   start.set_compiled_dir(options_.compiled_dir);
   start.set_cuda_graphs(options_.cuda_graphs);
@@ -136,10 +156,10 @@ void JobManager::Assign(const std::string& job_id, const WorkerPool::Lease& leas
   for (auto it = checkpoints.rbegin(); it != checkpoints.rend(); ++it) {
     start.add_resume_from(it->path());
   }
-  table_.Announce([this, start, worker_id = lease.worker.worker_id()] {
+  table_.Announce([this, start, fp32_peak, worker_id = lease.worker.worker_id()] {
     spdlog::info("job {}: {}", start.job_id(), start.precision().reason());
     if (!gate().enabled) spdlog::info("FP16 training disabled - using FP32");
-    metrics_->SetEffectivePrecision(start.precision());
+    metrics_->JobBegins(start.job_id(), start.precision(), fp32_peak);
     pool_->Begin(worker_id, start);
   });
 }
@@ -179,7 +199,7 @@ void JobManager::AskToStop(const Job& job, bool checkpoint, const std::string& w
 }
 
 void JobManager::OnTime() {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   stats_.Sample(now);
   bool retry = false;
   for (const std::string& id : table_.Ids()) {

@@ -11,7 +11,7 @@ struct Counters {
   std::atomic<int64_t> samples{0};
   std::atomic<int64_t> reduced_precision_steps{0};
   std::atomic<int64_t> skipped_steps{0};
-  std::atomic<double> current_scale{0};
+  std::atomic<bool> newest_step_reduced{false};
   // How long jobs stay on workers: a moving average over those that succeeded; 0 before the first.
   std::atomic<double> expected_job_seconds{0};
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/precision.h"
 #include "config/timestamp.h"
 
 namespace genesis {
@@ -10,20 +11,14 @@ namespace {
 using training::v1::PrecisionMode;
 using training::v1::Progress;
 
-// That of the newest step; before it, what the attempt was given.
+}  // namespace
+
 PrecisionMode ModeOf(const training::v1::Job& job) {
   if (job.progress().mode() != training::v1::PRECISION_MODE_UNSPECIFIED) {
     return job.progress().mode();
   }
   return job.precision().mode();
 }
-
-bool HasLossScale(PrecisionMode mode) {
-  return mode == training::v1::PRECISION_MODE_FP16 ||
-         mode == training::v1::PRECISION_MODE_MIXED_FP16;
-}
-
-}  // namespace
 
 training::v1::HistoryRow MakeHistoryRow(const training::v1::Job& job, bool fp16_enabled,
                                         std::optional<int64_t> device_memory, absl::Time now) {
@@ -42,6 +37,10 @@ training::v1::HistoryRow MakeHistoryRow(const training::v1::Job& job, bool fp16_
     }
   }
   if (progress.baseline_loss() > 0) row.set_baseline_loss(progress.baseline_loss());
+  if (progress.has_divergence_ratio()) row.set_divergence_ratio(progress.divergence_ratio());
+  if (job.has_evaluation() && job.evaluation().step() == progress.step()) {
+    row.set_held_out_loss(job.evaluation().loss());
+  }
   row.set_training_steps(progress.step());
   row.set_fp16_steps(progress.reduced_precision_steps());
   // A step in FP32 is skipped too when its batch is not finite; that is no overflow.

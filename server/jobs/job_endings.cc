@@ -13,6 +13,7 @@
 #include "server/jobs/job_errors.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_state.h"
+#include "server/steady_time.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -47,6 +48,16 @@ std::string DescribeEnd(const WorkerExit& exit) {
   return text;
 }
 
+// For whoever waits for a checkpoint that the job's worker will not take any more.
+absl::Status NoCheckpoint(const Job& job) {
+  if (IsFinal(job.state())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job \"", job.id(), "\" has ended as ", JobStateName(job.state())));
+  }
+  return absl::AbortedError(absl::StrCat("no checkpoint was taken: ", job.state_reason(),
+                                         "; the job is ", JobStateName(job.state())));
+}
+
 }  // namespace
 
 void JobManager::OnFinished(const Job& job, const Finished& finished) {
@@ -62,7 +73,9 @@ void JobManager::OnFinished(const Job& job, const Finished& finished) {
       }
       if (finished.has_held_out()) *ended->mutable_held_out() = finished.held_out();
       if (finished.curve().steps_size() > 0) {
-        table_.PutBaseline(WorkloadKey(job.spec()), id, finished.curve());
+        training::v1::LossCurve curve = finished.curve();
+        curve.set_peak_device_bytes(finished.peak_device_bytes());
+        table_.PutBaseline(WorkloadKey(job.spec()), id, curve);
       }
       End(id, training::v1::JOB_STATE_SUCCEEDED,
           finished.early_end().empty()
@@ -187,6 +200,7 @@ void JobManager::RestartOrFail(const std::string& job_id, Failure failure) {
   const absl::Duration backoff = RestartBackoff(fruitless);
   if (backoff > absl::ZeroDuration()) {
     *job->mutable_retry_time() = ToTimestamp(absl::Now() + backoff);
+    table_.Count([this, job_id, retry = SteadyNow() + backoff] { retries_[job_id] = retry; });
   }
   const std::string reason = absl::StrCat(
       failure.message(), "; restart ", job->restarts(), " of ", most,
@@ -200,8 +214,6 @@ void JobManager::Requeue(const std::string& job_id, const std::string& reason) {
   Move(job_id, training::v1::JOB_STATE_RECOVERING, reason);
   Move(job_id, training::v1::JOB_STATE_QUEUED, reason);
   LeaveWorker(job_id);
-  AnswerCheckpointWaiters(job_id, absl::AbortedError(absl::StrCat(
-                                      "no checkpoint was taken: ", reason, "; the job is queued")));
   StartQueued();
 }
 
@@ -222,30 +234,30 @@ void JobManager::End(const std::string& job_id, JobState state, const std::strin
   }
   table_.Count([this, ended = *job] {
     fruitless_restarts_.erase(ended.id());
+    accepted_.erase(ended.id());
+    retries_.erase(ended.id());
     spdlog::info("job {} {}: {}", ended.id(), JobStateName(ended.state()), ended.state_reason());
     metrics_->JobFinished(ended.state(), ended.failure().cause(), SecondsOnWorkers(ended));
-    options_.on_end(MakeHistoryRow(ended, gate().enabled, stats_.DeviceMemoryOf(ended.id()),
-                                   FromTimestamp(ended.end_time())));
-  });
-  table_.Announce([this, ended = *job] {
-    AnswerCheckpointWaiters(
-        ended.id(), absl::FailedPreconditionError(absl::StrCat(
-                        "job \"", ended.id(), "\" has ended as ", JobStateName(ended.state()))));
+    options_.on_history(MakeHistoryRow(ended, gate().enabled, stats_.DeviceMemoryOf(ended.id()),
+                                       FromTimestamp(ended.end_time())));
   });
 }
 
 void JobManager::LeaveWorker(const std::string& job_id) {
   Job* job = table_.Edit(job_id);
   job->clear_worker();
+  table_.Announce(
+      [this, job_id, status = NoCheckpoint(*job)] { AnswerCheckpointWaiters(job_id, status); });
   const auto start = attempt_starts_.find(job_id);
   if (start == attempt_starts_.end()) return;
-  const double seconds = absl::ToDoubleSeconds(absl::Now() - start->second);
+  const double seconds = absl::ToDoubleSeconds(SteadyNow() - start->second);
   job->set_worker_seconds(job->worker_seconds() + seconds);
   table_.Count([this, job_id, owner = job->owner(), seconds] {
-    usage_.Add(owner, seconds, absl::Now());
+    usage_.Add(owner, seconds, SteadyNow());
     attempt_starts_.erase(job_id);
     unprotected_.End(job_id);
     stops_.erase(job_id);
+    metrics_->JobLeaves(job_id);
   });
 }
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "config/timestamp.h"
 #include "server/jobs/job_state.h"
+#include "server/steady_time.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -18,7 +19,6 @@ JobManager::JobManager(Options options, JobStore* store, WorkerPool* pool, Metri
       queue_limit_(options_.queue_max_jobs),
       failure_watch_(options_.failure_watch),
       unprotected_(metrics) {
-  counters_.current_scale = options_.loss_scale.initial;
   table_.SetRetention(options_.retention);
   table_.OnForgotten(
       [metrics](JobState state) { metrics->JobMoved(state, training::v1::JOB_STATE_UNSPECIFIED); });
@@ -33,6 +33,7 @@ absl::Status JobManager::Recover() {
   for (const auto& [state, count] : view().CountsByState()) metrics_->SetJobs(state, count);
   for (const std::string& id : table_.Ids()) {
     const Job& job = *table_.Find(id);
+    NoteTimes(job);
     if (IsOnWorker(job.state())) {
       RecoverRunning(job);
     } else if (job.state() == training::v1::JOB_STATE_RECOVERING) {
@@ -47,7 +48,7 @@ void JobManager::RecoverRunning(const Job& job) {
   if (job.has_worker() &&
       pool_->Adopt(job.worker(), id, job.claim(), job.worker_sequence(), MemoryOf(job.spec()))) {
     spdlog::info("job {}: its worker {} lives and keeps it", id, job.worker().worker_id());
-    attempt_starts_[id] = absl::Now();
+    attempt_starts_[id] = SteadyNow();
     unprotected_.Adopt(job);
     return;
   }

@@ -15,6 +15,7 @@
 #include "metrics/metrics.h"
 #include "server/answer.h"
 #include "server/api/caller.h"
+#include "server/datasets/io_threads.h"
 #include "server/jobs/counters.h"
 #include "server/jobs/event_hub.h"
 #include "server/jobs/failure_watch.h"
@@ -22,6 +23,7 @@
 #include "server/jobs/job_table.h"
 #include "server/jobs/scheduler.h"
 #include "server/jobs/stop_wish.h"
+#include "server/jobs/submission.h"
 #include "server/jobs/training_stats.h"
 #include "server/jobs/unprotected_work.h"
 #include "server/jobs/writer.h"
@@ -98,9 +100,8 @@ class JobManager final : public WorkerEvents {
   // With its window, or of one job. NOT_FOUND; INVALID_ARGUMENT for a bad window.
   absl::StatusOr<training::v1::StatsResponse> Stats(
       const training::v1::StatsRequest& request) const;
-  // Whether reduced precision may run, and every no there is.
+  // Whether reduced precision may run, and what an operator decided of that at run time.
   PrecisionGate gate() const;
-  // What an operator decided at run time.
   training::v1::PrecisionPolicy policy() const;
   // From now on: how many jobs may be QUEUED, what happens when too many of them fail.
   void SetQueueLimit(int jobs) { queue_limit_ = jobs; }
@@ -140,8 +141,9 @@ class JobManager final : public WorkerEvents {
   // Everything below runs on the writer thread.
 
   void RecoverRunning(const Job& job);
-  absl::StatusOr<Job> Accept(const training::v1::TrainRequest& request, const Caller& caller);
-  absl::StatusOr<Job> NewJob(const training::v1::TrainRequest& request, const Caller& caller) const;
+  absl::StatusOr<Job> Accept(const Submission& submission);
+  absl::StatusOr<Job> NewJob(const Submission& submission) const;
+  absl::Status CheckQueue() const;
   absl::StatusOr<Job> PauseNow(const std::string& job_id);
   absl::StatusOr<Job> ResumeNow(const std::string& job_id);
   absl::StatusOr<Job> CancelNow(const std::string& job_id, bool now);
@@ -151,7 +153,7 @@ class JobManager final : public WorkerEvents {
   static absl::Status CheckNames(const training::v1::TrainRequest& request);
   // The job that the request names already, by job id or by request id.
   const Job* FindSame(const training::v1::TrainRequest& request) const;
-  absl::Status CheckSpec(const training::v1::JobSpec& spec) const;
+  absl::Status CheckSpec(const Submission& submission) const;
   absl::StatusOr<training::v1::Checkpoint> ForgetNow(const std::string& id);
   // The job that has not ended and may need the checkpoint; "" for none.
   std::string NeedsCheckpoint(const training::v1::Checkpoint& checkpoint) const;
@@ -165,6 +167,10 @@ class JobManager final : public WorkerEvents {
   // Looks at what depends on time: deadlines, restarts that waited.
   void OnTime();
   bool MayStart(const Job& job, absl::Time now) const;
+  // Of a job that the store had, when it was accepted and when it may be tried again.
+  void NoteTimes(const Job& job);
+  absl::Time AcceptedAt(const Job& job) const;
+  absl::Time DeadlineOf(const Job& job) const;
   std::vector<std::string> QueueInOrder() const;
   std::vector<HoldingJob> HoldingJobs() const;
   int64_t MemoryOf(const training::v1::JobSpec& spec) const;
@@ -185,6 +191,7 @@ class JobManager final : public WorkerEvents {
   void OnBack(const Job& job);
   void LeaveReducedPrecision(const std::string& job_id);
   void SendTakeCheckpoint(const std::string& job_id);
+  void NoteHistory(const Job& job);
   void WatchFailures(const Job& ended);
 
   // Whether reduced precision may run (policy_changes.cc).
@@ -229,11 +236,15 @@ class JobManager final : public WorkerEvents {
   FailureWatch failure_watch_;
   OwnerUsage usage_;
   UnprotectedWork unprotected_;
-  std::map<std::string, StopWish> stops_;             // By job, while it is still on its worker.
-  std::map<std::string, absl::Time> attempt_starts_;  // By job on a worker.
+  std::map<std::string, StopWish> stops_;  // By job, while it is still on its worker.
+  // Of SteadyNow(), by job that has not ended.
+  std::map<std::string, absl::Time> accepted_;
+  std::map<std::string, absl::Time> retries_;         // Before it no attempt begins.
+  std::map<std::string, absl::Time> attempt_starts_;  // Of those on a worker.
   std::map<std::string, int> fruitless_restarts_;     // By job, since its newest checkpoint.
   std::map<std::string, int64_t> peak_memory_;        // By workload.
   std::map<std::string, std::vector<Answer<training::v1::Checkpoint>>> checkpoint_waiters_;
+  IoThreads path_checks_{2};  // Last: what it runs asks the writer.
 };
 
 }  // namespace genesis

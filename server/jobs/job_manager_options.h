@@ -27,7 +27,7 @@ struct JobManagerOptions {
   LossScaleSettings loss_scale;
   Retention retention;
   // Told how each job ended, on the writer thread; must not block.
-  std::function<void(const training::v1::HistoryRow&)> on_end =
+  std::function<void(const training::v1::HistoryRow&)> on_history =
       [](const training::v1::HistoryRow&) {};
 };
 

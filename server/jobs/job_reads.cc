@@ -8,6 +8,7 @@
 #include "server/jobs/job_errors.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_state.h"
+#include "server/steady_time.h"
 
 namespace genesis {
 namespace {
@@ -21,11 +22,25 @@ absl::StatusOr<absl::Duration> WindowLength(const training::v1::StatsRequest& re
                     absl::StrCat("1 to ", kMost, ", or 0 for ", kDefault)}});
 }
 
+// `otherwise`: what is said while no job makes steps.
+void PutWhatRuns(const JobView& view, bool otherwise, training::v1::StatsResponse& stats) {
+  bool any = false;
+  bool reduced = false;
+  for (const JobView::Shown& each : view.InMemory()) {
+    const training::v1::Job& job = each.snapshot->job;
+    if (!IsOnWorker(job.state()) || job.progress().step() == 0) continue;
+    any = true;
+    reduced = reduced || IsReducedPrecision(ModeOf(job));
+    if (HasLossScale(ModeOf(job))) stats.set_current_scale(job.progress().loss_scale());
+  }
+  stats.set_fp16_enabled_runtime(any ? reduced : otherwise);
+}
+
 }  // namespace
 
 // From snapshots, for the writer's own view is the writer's.
 std::map<std::string, JobManager::QueuePlace> JobManager::ReadQueue() const {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   std::vector<WaitingJob> waiting;
   std::vector<HoldingJob> holding;
   for (const JobView::Shown& each : view().InMemory()) {
@@ -43,7 +58,7 @@ std::map<std::string, JobManager::QueuePlace> JobManager::ReadQueue() const {
   for (size_t i = 0; i < order.size(); ++i) {
     QueuePlace& place = places[order[i]];
     place.position = static_cast<int>(i) + 1;
-    if (i < starts.size()) place.start = starts[i];
+    if (i < starts.size()) place.start = absl::Now() + (starts[i] - now);
   }
   return places;
 }
@@ -88,7 +103,7 @@ absl::StatusOr<training::v1::StatsResponse> JobManager::Stats(
   if (!length.ok()) return length.status();
   if (!request.job_id().empty()) return StatsOf(request.job_id(), *length);
   training::v1::StatsResponse stats = Stats();
-  *stats.mutable_window() = stats_.Window(*length, absl::Now());
+  *stats.mutable_window() = stats_.Window(*length, SteadyNow());
   for (const auto& [mode, bytes] : stats_.DeviceMemory()) {
     (*stats.mutable_device_memory_bytes())[mode] = bytes;
   }
@@ -101,15 +116,15 @@ absl::StatusOr<training::v1::StatsResponse> JobManager::StatsOf(const std::strin
   if (!job.ok()) return job.status();
   const training::v1::Progress& progress = job->progress();
   training::v1::StatsResponse stats;
-  stats.set_fp16_enabled_runtime(IsReducedPrecision(job->precision().mode()));
+  stats.set_fp16_enabled_runtime(IsReducedPrecision(ModeOf(*job)));
   stats.set_training_steps(progress.step());
   stats.set_samples(progress.samples());
-  stats.set_current_scale(progress.loss_scale());
+  if (HasLossScale(ModeOf(*job))) stats.set_current_scale(progress.loss_scale());
   if (progress.reduced_precision_steps() > 0) {
     stats.set_overflow_rate(static_cast<double>(progress.skipped_steps()) /
                             static_cast<double>(progress.reduced_precision_steps()));
   }
-  *stats.mutable_window() = stats_.WindowOf(job_id, length, absl::Now());
+  *stats.mutable_window() = stats_.WindowOf(job_id, length, SteadyNow());
   for (training::v1::HistoryPoint& point : stats_.HistoryOf(job_id)) {
     *stats.add_history() = std::move(point);
   }
@@ -130,10 +145,9 @@ std::vector<training::v1::HistoryRow> JobManager::HistoryRows() const {
 
 training::v1::StatsResponse JobManager::Stats() const {
   training::v1::StatsResponse stats;
-  stats.set_fp16_enabled_runtime(gate().enabled);
+  PutWhatRuns(view(), counters_.newest_step_reduced && gate().enabled, stats);
   stats.set_overflow_rate(counters_.OverflowRate());
   stats.set_training_steps(counters_.steps);
-  stats.set_current_scale(counters_.current_scale);
   stats.set_samples(counters_.samples);
   for (const JobState state : AllJobStates()) (*stats.mutable_jobs_by_state())[JobStateName(state)];
   for (const auto& [state, count] : view().CountsByState()) {

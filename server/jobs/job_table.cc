@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "config/timestamp.h"
 #include "server/jobs/job_state.h"
+#include "server/steady_time.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -182,7 +183,7 @@ void JobTable::AddEvent(const std::string& job_id, JobEvent event) {
 
 void JobTable::AddEventLazily(const std::string& job_id, JobEvent event) {
   QueueEvent(job_id, std::move(event));
-  lazy_due_ = std::min(lazy_due_, absl::Now() + kLazyDelay);
+  lazy_due_ = std::min(lazy_due_, SteadyNow() + kLazyDelay);
   if (events_.size() > kMostLazyEvents) pending_.must_write = true;
 }
 

@@ -5,6 +5,7 @@
 #include "absl/time/clock.h"
 #include "server/jobs/job_state.h"
 #include "server/jobs/job_table.h"
+#include "server/steady_time.h"
 
 namespace genesis {
 namespace {
@@ -27,7 +28,7 @@ int64_t Ended(const JobView::Counts& counts) {
 }  // namespace
 
 absl::Status JobTable::Commit() {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   const bool writes = MustWrite(now);
   absl::Status status = writes ? Write(now) : absl::OkStatus();
   const std::vector<std::function<void()>> countings = std::exchange(pending_.countings, {});
@@ -132,7 +133,7 @@ absl::Status JobTable::Forget(absl::Time now) {
   const int64_t surplus = std::max<int64_t>(0, EndedAfterCommit() - retention_.jobs);
   const bool by_age = retention_.days > 0 && now >= next_age_check_;
   if (surplus == 0 && !by_age) return absl::OkStatus();
-  const absl::Time oldest = now - absl::Hours(24 * retention_.days);
+  const absl::Time oldest = absl::Now() - absl::Hours(24 * retention_.days);
   absl::StatusOr<std::vector<JobStore::Forgotten>> forgotten =
       store_->ForgetEnded(surplus, by_age ? absl::ToUnixSeconds(oldest) : 0, kForgetBatch);
   if (!forgotten.ok()) return forgotten.status();

@@ -16,6 +16,7 @@
 #include "server/jobs/job_errors.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_state.h"
+#include "server/steady_time.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -27,6 +28,7 @@ using training::v1::JobSpec;
 using training::v1::TrainRequest;
 
 constexpr size_t kLongestRequestId = 255;
+constexpr size_t kMaxPathChecks = 64;
 
 absl::Status HasEnded(const Job& job, const char* what) {
   return absl::FailedPreconditionError(
@@ -47,8 +49,8 @@ std::optional<FieldError> PathError(const std::string& datasets_root, const JobP
   std::error_code error;
   const fs::path real = fs::weakly_canonical(root / *named.path, error);
   const std::string relative = real.lexically_relative(fs::weakly_canonical(root, error)).string();
-  if (relative.empty() || relative.substr(0, 2) == "..") {
-    return FieldError{named.field, *named.path,
+  if (relative.empty() || relative == "." || relative.substr(0, 2) == "..") {
+    return FieldError{named.field, QuoteValue(*named.path),
                       absl::StrCat("a path beneath the dataset root ", root.string())};
   }
   const bool there =
@@ -56,24 +58,46 @@ std::optional<FieldError> PathError(const std::string& datasets_root, const JobP
   if (there) return std::nullopt;
   const std::string kind = named.folder ? "folder" : "file";
   return FieldError{
-      named.field, *named.path,
+      named.field, QuoteValue(*named.path),
       absl::StrCat("a ", kind, " beneath the dataset root ", root.string(), "; there is no such ",
                    kind, ": copy it there, or set datasets.root")};
+}
+
+std::vector<FieldError> MissingPaths(const std::string& datasets_root, JobSpec spec) {
+  std::vector<FieldError> missing;
+  for (const JobPath& path : PathsOf(spec)) {
+    if (auto error = PathError(datasets_root, path)) missing.push_back(*std::move(error));
+  }
+  return missing;
 }
 
 }  // namespace
 
 void JobManager::Train(const TrainRequest& request, const Caller& caller,
                        const Answer<Job>& answer) {
-  writer_.Ask<Job>(
-      [this, request, caller] {
-        StartQueued();
-        return Accept(request, caller);
-      },
-      answer);
+  const auto submit = [this, request, caller, answer] {
+    const Submission submission = {request, caller,
+                                   MissingPaths(options_.datasets_root, request.spec())};
+    writer_.Ask<Job>(
+        [this, submission] {
+          StartQueued();
+          return Accept(submission);
+        },
+        answer);
+  };
+  // A file system that hangs holds up those that name files on it, and nobody else's change.
+  JobSpec spec = request.spec();
+  if (PathsOf(spec).empty()) return submit();
+  if (path_checks_.waiting() >= kMaxPathChecks) {
+    return answer(absl::UnavailableError(absl::StrCat(
+        kMaxPathChecks, " jobs wait for a look at their files beneath ", options_.datasets_root,
+        ", which does not answer; see whether that file system hangs, and try again")));
+  }
+  path_checks_.Post(submit);
 }
 
-absl::Status JobManager::CheckSpec(const JobSpec& spec) const {
+absl::Status JobManager::CheckSpec(const Submission& submission) const {
+  const JobSpec& spec = submission.request.spec();
   const std::vector<FieldError> errors = ValidateJobSpec(spec);
   if (!errors.empty()) return ToStatus(errors);
   if (spec.rehearsals_size() > 0 && !options_.rehearsals_allowed) {
@@ -92,20 +116,12 @@ absl::Status JobManager::CheckSpec(const JobSpec& spec) const {
     return ToStatus({{"scheduling.memory_bytes", absl::StrCat(spec.scheduling().memory_bytes()),
                       absl::StrCat("at most ", most, ", the memory of the largest device")}});
   }
-  JobSpec named = spec;
-  std::vector<FieldError> path_errors;
-  for (const JobPath& path : PathsOf(named)) {
-    if (auto error = PathError(options_.datasets_root, path)) {
-      path_errors.push_back(*std::move(error));
-    }
-  }
-  if (!path_errors.empty()) return ToStatus(path_errors);
-  return absl::OkStatus();
+  return submission.missing.empty() ? absl::OkStatus() : ToStatus(submission.missing);
 }
 
-absl::StatusOr<JobManager::Job> JobManager::NewJob(const TrainRequest& request,
-                                                   const Caller& caller) const {
-  absl::Status checked = CheckSpec(request.spec());
+absl::StatusOr<JobManager::Job> JobManager::NewJob(const Submission& submission) const {
+  const TrainRequest& request = submission.request;
+  absl::Status checked = CheckSpec(submission);
   if (!checked.ok()) return checked;
   Job job;
   job.set_id(request.job_id().empty() ? NewJobId() : request.job_id());
@@ -116,16 +132,21 @@ absl::StatusOr<JobManager::Job> JobManager::NewJob(const TrainRequest& request,
   const training::v1::SchedulingSpec& scheduling = job.spec().scheduling();
   job.set_priority(scheduling.priority());
   *job.mutable_labels() = scheduling.labels();
-  job.set_owner(scheduling.owner().empty() ? caller.name : scheduling.owner());
+  job.set_owner(scheduling.owner().empty() ? submission.caller.name : scheduling.owner());
   job.set_request_id(request.request_id());
   return job;
 }
 
-absl::StatusOr<JobManager::Job> JobManager::Accept(const TrainRequest& request,
-                                                   const Caller& caller) {
+absl::StatusOr<JobManager::Job> JobManager::Accept(const Submission& submission) {
+  const TrainRequest& request = submission.request;
   absl::Status named = CheckNames(request);
   if (!named.ok()) return named;
   if (const Job* existing = FindSame(request)) {
+    if (!request.job_id().empty() && existing->id() != request.job_id()) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          "request_id ", QuoteValue(request.request_id()), " is that of job \"", existing->id(),
+          "\", and job_id is \"", request.job_id(), "\"; choose another request_id"));
+    }
     const JobSpec spec = WithDefaults(request.spec(), options_.loss_scale);
     if (MessageDifferencer::Equals(spec, existing->spec())) return *existing;
     return absl::AlreadyExistsError(absl::StrCat(
@@ -141,32 +162,43 @@ absl::StatusOr<JobManager::Job> JobManager::Accept(const TrainRequest& request,
                                             QuoteValue(start),
                                             "; `genesisctl checkpoints` lists them"));
   }
-  absl::StatusOr<Job> job = NewJob(request, caller);
-  if (!job.ok() || request.validate_only()) return job;
-  const int queued = table_.CountIn(training::v1::JOB_STATE_QUEUED);
-  const int limit = queue_limit_;
-  if (queued >= limit) {
-    return absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", queued,
-                                                     " jobs wait and queue.max_jobs is ", limit,
-                                                     "; try again when one has started"));
+  if (!request.job_id().empty() && !table_.CheckpointsOf(request.job_id()).empty()) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("there are checkpoints of an earlier job \"", request.job_id(),
+                     "\"; choose another job_id, or delete them first (`genesisctl checkpoints ",
+                     request.job_id(), "` lists them)"));
   }
+  absl::StatusOr<Job> job = NewJob(submission);
+  if (!job.ok() || request.validate_only()) return job;
+  const absl::Status room = CheckQueue();
+  if (!room.ok()) return room;
   table_.Insert(*job);
   training::v1::JobEvent accepted;
   accepted.mutable_state_changed()->set_to(job->state());
   accepted.mutable_state_changed()->set_reason(job->state_reason());
   table_.AddEvent(job->id(), std::move(accepted));
   table_.Count([this, id = job->id(), owner = job->owner()] {
+    accepted_[id] = SteadyNow();
     spdlog::info("job {} accepted for {}", id, owner);
     metrics_->JobMoved(training::v1::JOB_STATE_UNSPECIFIED, training::v1::JOB_STATE_QUEUED);
   });
   return job;
 }
 
+absl::Status JobManager::CheckQueue() const {
+  const int queued = table_.CountIn(training::v1::JOB_STATE_QUEUED);
+  const int limit = queue_limit_;
+  if (queued < limit) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", queued,
+                                                   " jobs wait and queue.max_jobs is ", limit,
+                                                   "; try again when one has started"));
+}
+
 absl::Status JobManager::CheckNames(const TrainRequest& request) {
   std::vector<FieldError> errors;
   if (!request.job_id().empty()) {
     const std::string fault = JobIdFault(request.job_id());
-    if (!fault.empty()) errors.push_back({"job_id", request.job_id(), fault});
+    if (!fault.empty()) errors.push_back({"job_id", QuoteValue(request.job_id()), fault});
   }
   if (request.request_id().size() > kLongestRequestId) {
     errors.push_back({"request_id", QuoteValue(request.request_id()),
@@ -176,8 +208,9 @@ absl::Status JobManager::CheckNames(const TrainRequest& request) {
 }
 
 const Job* JobManager::FindSame(const TrainRequest& request) const {
-  if (!request.job_id().empty()) return table_.Find(request.job_id());
-  return request.request_id().empty() ? nullptr : table_.FindByRequestId(request.request_id());
+  const Job* named = request.job_id().empty() ? nullptr : table_.Find(request.job_id());
+  if (named != nullptr || request.request_id().empty()) return named;
+  return table_.FindByRequestId(request.request_id());
 }
 
 void JobManager::Delete(const training::v1::DeleteJobRequest& request,
@@ -249,6 +282,8 @@ absl::StatusOr<JobManager::Job> JobManager::ResumeNow(const std::string& job_id)
                      "; resume it when it is PAUSED: genesisctl watch ", job_id));
   }
   if (state == training::v1::JOB_STATE_PAUSED) {
+    const absl::Status room = CheckQueue();
+    if (!room.ok()) return room;
     Move(job_id, training::v1::JOB_STATE_QUEUED, "resumed by a user");
     StartQueued();
   }

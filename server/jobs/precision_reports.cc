@@ -55,7 +55,7 @@ void JobManager::OnPrecisionChanged(const Job& job, const training::v1::Precisio
         id, PrecisionName(change.from()), PrecisionName(change.to()), change.step(),
         change.trigger(), change.resumed_step(), change.reason());
     metrics_->PrecisionChanged(change.trigger());
-    metrics_->SetEffectivePrecision(now);
+    metrics_->SetEffectivePrecision(id, now);
   });
 }
 
@@ -71,11 +71,13 @@ void JobManager::OnIncident(const Job& job, const training::v1::Incident& incide
 }
 
 void JobManager::OnEvaluated(const Job& job, const training::v1::Evaluation& evaluation) {
-  *table_.Edit(job.id())->mutable_evaluation() = evaluation;
+  Job* evaluated = table_.Edit(job.id());
+  *evaluated->mutable_evaluation() = evaluation;
+  NoteHistory(*evaluated);
   training::v1::JobEvent event;
   *event.mutable_evaluated() = evaluation;
   table_.AddEvent(job.id(), std::move(event));
-  table_.Count([this, evaluation] { metrics_->Evaluated(evaluation.loss()); });
+  table_.Count([this, id = job.id(), evaluation] { metrics_->Evaluated(id, evaluation.loss()); });
 }
 
 }  // namespace genesis

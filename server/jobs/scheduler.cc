@@ -11,7 +11,6 @@ namespace genesis {
 namespace {
 
 constexpr absl::Duration kHalfLife = absl::Hours(1);
-constexpr absl::Duration kLongestBackoff = absl::Seconds(60);
 
 std::optional<absl::Duration> Remaining(const training::v1::Job& job) {
   const training::v1::Progress& progress = job.progress();
@@ -132,7 +131,7 @@ std::vector<absl::Time> EstimateStarts(size_t waiting, int slots,
 absl::Duration RestartBackoff(int restarts) {
   if (restarts <= 1) return absl::ZeroDuration();
   const int doublings = std::min(restarts - 2, 6);
-  return std::min(kLongestBackoff, absl::Seconds(int64_t{1} << doublings));
+  return std::min(kMaxRestartBackoff, absl::Seconds(int64_t{1} << doublings));
 }
 
 }  // namespace genesis

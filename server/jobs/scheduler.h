@@ -71,7 +71,8 @@ std::vector<absl::Time> EstimateStarts(size_t waiting, int slots,
                                        std::optional<absl::Duration> expected, absl::Time now);
 
 // How long a job waits before its restart number `restarts` after a crash, counted from its newest
-// checkpoint: not at all before the first, then 1 s, 2 s, 4 s, at most 60 s.
+// checkpoint: not at all before the first, then 1 s, 2 s, 4 s, at most kMaxRestartBackoff.
+inline constexpr absl::Duration kMaxRestartBackoff = absl::Seconds(60);
 absl::Duration RestartBackoff(int restarts);
 
 }  // namespace genesis

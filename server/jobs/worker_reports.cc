@@ -2,18 +2,25 @@
 // here runs on the writer thread.
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "config/field_error.h"
 #include "config/job_paths.h"
+#include "config/message_text.h"
 #include "config/precision.h"
 #include "config/timestamp.h"
 #include "config/workload.h"
+#include "server/jobs/history_row.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_state.h"
+#include "server/steady_time.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -24,16 +31,34 @@ using training::v1::Finished;
 using training::v1::Job;
 
 training::v1::JobEvent LogLineEvent(const std::string& line) {
-  // The list of events is for people; the whole line is in the worker's log.
-  constexpr size_t kMostBytes = 4096;
-  size_t size = std::min(line.size(), kMostBytes);
-  const auto is_inside_character = [&] {
-    return size < line.size() && (static_cast<unsigned char>(line[size]) & 0xC0U) == 0x80U;
-  };
-  while (is_inside_character()) --size;
   training::v1::JobEvent event;
-  event.set_log_line(line.substr(0, size));
+  event.set_log_line(line);
   return event;
+}
+
+// Whether the job's history has a row for this report: after the first step and after each
+// twentieth part.
+bool IsMilestone(int64_t step_before, const training::v1::Progress& progress) {
+  constexpr int64_t kParts = 20;
+  if (progress.step() <= step_before || progress.total_steps() <= 0) return false;
+  const auto part = [&](int64_t step) { return step * kParts / progress.total_steps(); };
+  return step_before == 0 || part(progress.step()) > part(step_before);
+}
+
+// Whether `name` is "<job_id>-step-<number>", as workers name their checkpoints.
+bool IsStepOf(const std::string& job_id, absl::string_view name) {
+  return absl::ConsumePrefix(&name, job_id) && absl::ConsumePrefix(&name, "-step-") &&
+         !name.empty() && std::all_of(name.begin(), name.end(), absl::ascii_isdigit);
+}
+
+// A worker speaks for its own job alone.
+bool IsOwnCheckpoint(const Job& job, const training::v1::Checkpoint& checkpoint,
+                     const std::string& folder) {
+  namespace fs = std::filesystem;
+  const fs::path path = checkpoint.path();
+  return checkpoint.job_id() == job.id() && checkpoint.name().empty() &&
+         IsStepOf(job.id(), checkpoint.id()) && IsStepOf(job.id(), path.stem().string()) &&
+         path.parent_path() == fs::absolute(folder).lexically_normal();
 }
 
 }  // namespace
@@ -43,7 +68,10 @@ void JobManager::OnCapacity() {
 }
 
 void JobManager::OnWorkerEvent(const AttachRequest& event) {
-  writer_.Post({[this, event] { Report(event); }, nullptr});
+  // Whatever runs there: texts of a worker are kept several times, and shown to people.
+  AttachRequest bounded = event;
+  BoundTexts(bounded);
+  writer_.Post({[this, bounded = std::move(bounded)] { Report(bounded); }, nullptr});
 }
 
 void JobManager::OnWorkerBack(const std::string& job_id, int64_t claim) {
@@ -162,8 +190,9 @@ void JobManager::OnStarted(const Job& job, const training::v1::Started& started)
   table_.Count([this, id] { unprotected_.Begin(id, absl::Now()); });
   if (!started.has_precision()) return;
   *running->mutable_precision() = started.precision();
-  table_.Announce(
-      [this, precision = started.precision()] { metrics_->SetEffectivePrecision(precision); });
+  table_.Announce([this, id, precision = started.precision()] {
+    metrics_->SetEffectivePrecision(id, precision);
+  });
 }
 
 void JobManager::OnSteps(const Job& job, const training::v1::Steps& steps) {
@@ -171,21 +200,37 @@ void JobManager::OnSteps(const Job& job, const training::v1::Steps& steps) {
   const training::v1::PrecisionMode mode =
       steps.progress().mode() == training::v1::PRECISION_MODE_UNSPECIFIED ? job.precision().mode()
                                                                           : steps.progress().mode();
-  *table_.EditVolatile(job.id())->mutable_progress() = steps.progress();
+  const bool milestone = IsMilestone(job.progress().step(), steps.progress());
+  Job* running = table_.EditVolatile(job.id());
+  *running->mutable_progress() = steps.progress();
+  if (milestone) NoteHistory(*running);
   table_.Count([this, id = job.id(), steps, mode] {
-    stats_.NoteSteps(id, steps, mode, absl::Now());
+    stats_.NoteSteps(id, steps, mode, SteadyNow());
     counters_.steps += steps.new_steps();
     counters_.samples += steps.new_samples();
     counters_.reduced_precision_steps += steps.new_reduced_precision_steps();
     counters_.skipped_steps += steps.new_skipped_steps();
-    if (IsReducedPrecision(mode)) counters_.current_scale = steps.progress().loss_scale();
-    metrics_->Steps(steps, mode);
+    if (steps.new_steps() > 0) counters_.newest_step_reduced = IsReducedPrecision(mode);
+    metrics_->Steps(id, steps, mode);
+  });
+}
+
+void JobManager::NoteHistory(const Job& job) {
+  table_.Count([this, job] {
+    options_.on_history(
+        MakeHistoryRow(job, gate().enabled, stats_.DeviceMemoryOf(job.id()), absl::Now()));
   });
 }
 
 void JobManager::OnCheckpoint(const Job& job, const training::v1::CheckpointWritten& written) {
   const std::string& id = job.id();
   const training::v1::Checkpoint& checkpoint = written.checkpoint();
+  if (!IsOwnCheckpoint(job, checkpoint, options_.checkpoints_dir)) {
+    spdlog::warn("job {}: its worker reports checkpoint {} of job {} at {}; refused", id,
+                 QuoteValue(checkpoint.id()), QuoteValue(checkpoint.job_id()),
+                 QuoteValue(checkpoint.path()));
+    return;
+  }
   // Asked for a checkpoint at a step that has one, the worker reports that one again.
   if (job.latest_checkpoint().id() == checkpoint.id()) {
     table_.Announce([this, id, checkpoint] { AnswerCheckpointWaiters(id, checkpoint); });
@@ -195,7 +240,9 @@ void JobManager::OnCheckpoint(const Job& job, const training::v1::CheckpointWrit
   training::v1::JobEvent event;
   *event.mutable_checkpoint_written() = checkpoint;
   table_.AddEvent(id, std::move(event));
-  for (const std::string& removed : written.removed_ids()) table_.RemoveCheckpoint(removed);
+  for (const std::string& removed : written.removed_ids()) {
+    if (IsStepOf(id, removed)) table_.RemoveCheckpoint(removed);
+  }
   *table_.Edit(id)->mutable_latest_checkpoint() = checkpoint;
   table_.Count([this, id, written] {
     fruitless_restarts_.erase(id);

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/guard.h"
+#include "server/steady_time.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -24,12 +25,16 @@ void Writer::Stop() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
+  changed_.NotifyAll();
   if (thread_.joinable()) thread_.join();
 }
 
 void Writer::Post(Change change) {
-  absl::MutexLock lock(&mutex_);
-  waiting_.push_back(std::move(change));
+  {
+    absl::MutexLock lock(&mutex_);
+    waiting_.push_back(std::move(change));
+  }
+  changed_.NotifyAll();
 }
 
 absl::Status Writer::store_status() const {
@@ -58,12 +63,12 @@ void Writer::Loop() {
         return stopping_ || !waiting_.empty();
       };
       // Without changes the table may have something to write all the same.
-      mutex_.AwaitWithDeadline(absl::Condition(&ready), std::min(table_->NextDue(), next_tick_));
+      changed_.WaitUntil(mutex_, std::min(table_->NextDue(), next_tick_), ready);
       if (stopping_ && waiting_.empty()) break;
       changes.swap(waiting_);
     }
-    if (absl::Now() >= next_tick_) {
-      next_tick_ = absl::Now() + kTick;
+    if (SteadyNow() >= next_tick_) {
+      next_tick_ = SteadyNow() + kTick;
       // One that is refused is made up for by the next.
       changes.push_back({on_tick_, [](const absl::Status&) {}});
     }
@@ -73,7 +78,13 @@ void Writer::Loop() {
 }
 
 void Writer::ApplyAll(std::deque<Change> changes) {
-  for (const Change& change : changes) change.apply();
+  for (Change& change : changes) {
+    const absl::Status applied = Guarded("a change of jobs", change.apply);
+    // What it did until then stays: its moves are legal ones, each by itself. It is not tried
+    // again.
+    if (!applied.ok() && change.refused) change.refused(applied);
+    if (!applied.ok()) change = {[] {}, [](const absl::Status&) {}};
+  }
   const absl::Status status = table_->Commit();
   SetStoreStatus(status);
   if (status.ok()) return;
@@ -91,7 +102,8 @@ void Writer::ApplyAll(std::deque<Change> changes) {
                   std::make_move_iterator(facts.end()));
   // While the store is broken nothing else can be promised either, so the thread may wait here; a
   // stop ends the wait, and the facts are then told again by the store's older state at recovery.
-  mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kRetryPause);
+  const auto stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; };
+  changed_.WaitUntil(mutex_, SteadyNow() + kRetryPause, stopping);
   if (stopping_) waiting_.clear();
 }
 

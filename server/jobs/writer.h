@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "server/answer.h"
 #include "server/jobs/job_table.h"
+#include "server/steady_time.h"
 
 namespace genesis {
 
@@ -59,6 +60,7 @@ class Writer {
   absl::Time next_tick_ = absl::InfinitePast();  // The thread's own.
   std::thread thread_;
   mutable absl::Mutex mutex_;
+  SteadyCondition changed_;
   std::deque<Change> waiting_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status store_status_ ABSL_GUARDED_BY(mutex_);

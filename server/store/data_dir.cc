@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/steady_time.h"
 
 namespace genesis {
 namespace {
@@ -46,12 +47,12 @@ bool HasEnded(const std::string& pid) {
 
 // A daemon that was killed while it started a worker leaves the lock to the copy of itself that was
 // to become the worker, which ends at once.
-absl::Status Lock(int fd, const std::string& path) {
-  const absl::Time patience = absl::Now() + absl::Seconds(5);
+absl::Status Lock(int fd, int holder_fd, const std::string& path) {
+  const absl::Time patience = SteadyNow() + absl::Seconds(5);
   while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return DirError(path, "cannot lock genesisd.lock", errno);
-    const std::string holder = ReadHolder(fd);
-    if (holder.empty() || !HasEnded(holder) || absl::Now() > patience) {
+    if (errno != EWOULDBLOCK) return DirError(path, "cannot lock it", errno);
+    const std::string holder = ReadHolder(holder_fd);
+    if (holder.empty() || !HasEnded(holder) || SteadyNow() > patience) {
       return absl::AlreadyExistsError(
           absl::StrCat("data folder ", path, " is in use by another genesisd",
                        holder.empty() ? "" : absl::StrCat(" (process ", holder, ")"),
@@ -93,8 +94,13 @@ absl::StatusOr<std::unique_ptr<DataDir>> DataDir::Acquire(const std::string& pat
   const std::string lock_path = path + "/genesisd.lock";
   const int fd = open(lock_path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
   if (fd < 0) return DirError(path, "cannot open genesisd.lock", errno);
-  std::unique_ptr<DataDir> dir(new DataDir(fd));
-  if (const absl::Status locked = Lock(fd, path); !locked.ok()) return locked;
+  const int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int folder_error = errno;
+  std::unique_ptr<DataDir> dir(new DataDir(fd, folder));
+  if (folder < 0) return DirError(path, "cannot open it", folder_error);
+  for (const int each : {fd, folder}) {
+    if (absl::Status locked = Lock(each, fd, path); !locked.ok()) return locked;
+  }
   const absl::Status space = ProbeSpace(path);
   if (!space.ok()) return space;
   const std::string pid = absl::StrCat(getpid());
@@ -104,6 +110,9 @@ absl::StatusOr<std::unique_ptr<DataDir>> DataDir::Acquire(const std::string& pat
   return dir;
 }
 
-DataDir::~DataDir() { close(lock_fd_); }
+DataDir::~DataDir() {
+  close(lock_fd_);
+  if (folder_fd_ >= 0) close(folder_fd_);
+}
 
 }  // namespace genesis

@@ -7,8 +7,9 @@
 
 namespace genesis {
 
-// The daemon's folder, held by one daemon at a time (flock on <dir>/genesisd.lock; the kernel gives
-// it back when the process ends, however it ends).
+// The daemon's folder, held by one daemon at a time (flock on the folder itself and on
+// <dir>/genesisd.lock, which names the process and which earlier versions lock; the kernel gives
+// both back when the process ends, however it ends).
 class DataDir {
  public:
   // Creates the folder with its parents, takes the lock and proves that the folder can be written.
@@ -20,8 +21,10 @@ class DataDir {
   DataDir& operator=(const DataDir&) = delete;
 
  private:
-  explicit DataDir(int lock_fd) : lock_fd_(lock_fd) {}
-  int lock_fd_;
+  DataDir(int lock_fd, int folder_fd) : lock_fd_(lock_fd), folder_fd_(folder_fd) {}
+
+  const int lock_fd_;
+  const int folder_fd_;
 };
 
 }  // namespace genesis

@@ -17,7 +17,7 @@ namespace {
 
 using training::v1::HistoryRow;
 
-constexpr int64_t kSchema = 1;
+constexpr int64_t kSchema = 2;
 constexpr int64_t kForgottenAtOnce = 5000;
 
 // `timestamp` is as FormatSqlTime writes it. NULL is what was not measured.
@@ -44,10 +44,17 @@ CREATE INDEX fp16_stats_by_job ON fp16_stats(job_id, timestamp);
 PRAGMA user_version = 1;
 )sql";
 
+// What brings the schema from 1 to 2. New columns come at the end.
+constexpr char kSchema2[] = R"sql(
+ALTER TABLE fp16_stats ADD COLUMN divergence_ratio REAL;
+ALTER TABLE fp16_stats ADD COLUMN held_out_loss REAL;
+PRAGMA user_version = 2;
+)sql";
+
 constexpr char kColumns[] =
     "rowid, timestamp, job_id, step, mode, loss, baseline_loss, loss_scale, training_steps, "
     "fp16_steps, overflow_steps, overflow_rate, fp16_enabled, memory_allocated_bytes, "
-    "samples_per_second, state";
+    "samples_per_second, state, divergence_ratio, held_out_loss";
 
 template <typename Value>
 void BindReal(Statement& insert, int index, bool measured, Value value) {
@@ -81,6 +88,8 @@ absl::Status Insert(Statement& insert, const HistoryRow& row) {
   }
   BindReal(insert, 14, row.has_samples_per_second(), row.samples_per_second());
   insert.Bind(15, JobStateName(row.state()));
+  BindReal(insert, 16, row.has_divergence_ratio(), row.divergence_ratio());
+  BindReal(insert, 17, row.has_held_out_loss(), row.held_out_loss());
   return insert.Run();
 }
 
@@ -115,6 +124,8 @@ HistoryStore::Row RowOf(const Statement& found) {
   if (!found.IsNull(14)) row.set_samples_per_second(found.Real(14));
   row.set_state(
       ByName<training::v1::JobState>(found.Text(15), training::v1::JobState_MAX, &JobStateName));
+  if (!found.IsNull(16)) row.set_divergence_ratio(found.Real(16));
+  if (!found.IsNull(17)) row.set_held_out_loss(found.Real(17));
   return read;
 }
 
@@ -166,8 +177,8 @@ absl::Status HistoryStore::Append(const std::vector<HistoryRow>& rows) {
   absl::Status status = EnsureOpen();
   if (status.ok()) status = database_->Execute("BEGIN IMMEDIATE");
   if (!status.ok()) return status;
-  absl::StatusOr<Statement> insert = database_->Prepare(
-      absl::StrCat("INSERT INTO fp16_stats VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+  absl::StatusOr<Statement> insert = database_->Prepare(absl::StrCat(
+      "INSERT INTO fp16_stats VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
   status = insert.status();
   for (size_t i = 0; i < rows.size() && status.ok(); ++i) status = Insert(*insert, rows[i]);
   if (status.ok()) status = database_->Execute("COMMIT");
@@ -213,7 +224,10 @@ absl::Status HistoryStore::Prepare() {
   if (!row.ok()) return row.status();
   const int64_t schema = version->Int(0);
   if (schema == kSchema) return absl::OkStatus();
-  if (schema == 0) return database_->Execute(absl::StrCat("BEGIN IMMEDIATE;", kTables, "COMMIT;"));
+  if (schema == 0 || schema == 1) {
+    return database_->Execute(
+        absl::StrCat("BEGIN IMMEDIATE;", schema == 0 ? kTables : "", kSchema2, "COMMIT;"));
+  }
   return absl::FailedPreconditionError(
       absl::StrCat(path_, " has schema ", schema, "; this daemon knows ", kSchema,
                    ". Run the newer one, or move the file away: it holds nothing but history"));

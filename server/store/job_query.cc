@@ -108,9 +108,10 @@ absl::StatusOr<std::vector<StoredJob>> ReadJobs(Database& database, const JobQue
   const std::string limit = conditions.Parameter(query.limit);
   // There is no index by owner, state or label: the rows of `jobs` are small, and a
   // scan of 10,000 of them takes about a millisecond, while each index would cost every write.
-  absl::StatusOr<Statement> statement = database.Prepare(absl::StrCat(
-      "SELECT j.ordinal, r.job FROM jobs j CROSS JOIN job_records r ON r.ordinal = j.ordinal ",
-      conditions.Where(), " ORDER BY ", OrderBy(query.order), " LIMIT ", limit));
+  absl::StatusOr<Statement> statement = database.Prepare(
+      absl::StrCat("SELECT j.ordinal, j.id, r.job FROM jobs j CROSS JOIN job_records r ON "
+                   "r.ordinal = j.ordinal ",
+                   conditions.Where(), " ORDER BY ", OrderBy(query.order), " LIMIT ", limit));
   if (!statement.ok()) return statement.status();
   conditions.BindAll(*statement);
   std::vector<StoredJob> jobs;
@@ -120,10 +121,7 @@ absl::StatusOr<std::vector<StoredJob>> ReadJobs(Database& database, const JobQue
     if (!*row) return jobs;
     StoredJob& each = jobs.emplace_back();
     each.ordinal = statement->Int(0);
-    if (!each.job.ParseFromString(statement->Text(1))) {
-      return absl::DataLossError(absl::StrCat("the store's record of job number ", each.ordinal,
-                                              " cannot be read; restore jobs.db from a backup"));
-    }
+    each.job = ParseJob(statement->Text(1), statement->Text(2));
   }
 }
 

@@ -1,5 +1,7 @@
 #include "server/store/job_store.h"
 
+#include <filesystem>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/store/schema.h"
@@ -39,6 +41,29 @@ absl::Status WithAdvice(const absl::Status& status, const std::string& path) {
   return absl::Status(status.code(), absl::StrCat(status.message(), about, advice));
 }
 
+// Made whole under another name, so that an empty file is never a store that was begun: it is one
+// that was lost, and beginning anew would hide that.
+absl::Status MakeIfMissing(const std::string& path, const Database::Options& connection) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::exists(path, error)) {
+    if (fs::file_size(path, error) > 0 || error) return absl::OkStatus();
+    return absl::DataLossError(absl::StrCat("the store ", path, " is empty (0 bytes)"));
+  }
+  const std::string unfinished = path + ".new";
+  for (const char* suffix : {"", "-wal", "-shm"}) fs::remove(unfinished + suffix, error);
+  {
+    absl::StatusOr<std::unique_ptr<Database>> database = Database::Open(unfinished, connection);
+    if (!database.ok()) return database.status();
+    absl::Status status = BringUpSchema(**database);
+    if (!status.ok()) return status;
+  }
+  fs::rename(unfinished, path, error);
+  return error ? absl::FailedPreconditionError(
+                     absl::StrCat("cannot create the store ", path, ": ", error.message()))
+               : absl::OkStatus();
+}
+
 absl::Status CheckStore(Database& database, const JobStore::Options& options,
                         const std::string& path) {
   const bool full = options.check == Database::Check::kFull;
@@ -59,6 +84,9 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const std::string& dir,
   const std::string path = dir + "/jobs.db";
   Database::Options connection;
   connection.wait = options.wait;
+  if (absl::Status made = MakeIfMissing(path, connection); !made.ok()) {
+    return WithAdvice(made, path);
+  }
   absl::StatusOr<std::unique_ptr<Database>> database = Database::Open(path, connection);
   if (!database.ok()) return WithAdvice(database.status(), path);
   absl::Status status = CheckStore(**database, options, path);

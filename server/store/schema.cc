@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "config/job_names.h"
+#include "config/message_text.h"
 
 namespace genesis {
 namespace {
@@ -148,6 +149,16 @@ absl::Status MakeSchema(Database& database, int64_t version) {
   return MakeSchema3(database);
 }
 
+// Protobuf writes strings that are no UTF-8 and refuses to read them: what is stored has been read.
+template <typename Message>
+std::string ReadableBytes(const Message& message) {
+  std::string bytes = message.SerializeAsString();
+  if (Message().ParseFromString(bytes)) return bytes;
+  Message readable = message;
+  BoundTexts(readable);
+  return readable.SerializeAsString();
+}
+
 absl::Status WriteLabels(Database& database, int64_t ordinal, const Job& job) {
   absl::StatusOr<Statement> clear = database.Prepare("DELETE FROM job_labels WHERE ordinal = ?1");
   if (!clear.ok()) return clear.status();
@@ -232,7 +243,7 @@ absl::Status WriteJobRows(Database& database, int64_t ordinal, const Job& job) {
       "INSERT INTO job_records(ordinal, job) VALUES(?1, ?2) "
       "ON CONFLICT(ordinal) DO UPDATE SET job = ?2");
   if (!record.ok()) return record.status();
-  status = record->Bind(1, ordinal).BindBlob(2, job.SerializeAsString()).Run();
+  status = record->Bind(1, ordinal).BindBlob(2, ReadableBytes(job)).Run();
   return status.ok() ? WriteLabels(database, ordinal, job) : status;
 }
 
@@ -245,7 +256,7 @@ absl::StatusOr<int64_t> WriteEventRow(Database& database, const std::string& job
   if (!add.ok()) return add.status();
   absl::Status status = add->Bind(1, job_id)
                             .Bind(2, TimeUtil::ToString(event.time()))
-                            .BindBlob(3, stored.SerializeAsString())
+                            .BindBlob(3, ReadableBytes(stored))
                             .Run();
   if (!status.ok()) return status;
   return database.LastInsertId();

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "config/text.h"
+#include "spdlog/spdlog.h"
 
 namespace genesis {
 namespace {
@@ -37,9 +39,8 @@ absl::StatusOr<std::vector<StoredJob>> TakeJobs(Statement& query) {
   absl::Status status = ForEachRow(query, [&] {
     StoredJob& each = jobs.emplace_back();
     each.ordinal = query.Int(0);
-    return each.job.ParseFromString(query.Text(2))
-               ? absl::OkStatus()
-               : Unreadable(absl::StrCat("job ", query.Text(1)));
+    each.job = ParseJob(query.Text(1), query.Text(2));
+    return absl::OkStatus();
   });
   if (!status.ok()) return status;
   return jobs;
@@ -67,6 +68,21 @@ absl::StatusOr<int64_t> ReadNumber(Database& database, const char* sql) {
 
 }  // namespace
 
+Job ParseJob(const std::string& id, const std::string& record) {
+  Job job;
+  if (job.ParseFromString(record)) return job;
+  job.Clear();
+  job.set_id(OneLine(id, kMaxNameBytes));
+  job.set_state(training::v1::JOB_STATE_FAILED);
+  job.set_state_reason(
+      "the store's record of this job cannot be read; restore jobs.db from a backup, or delete the "
+      "job");
+  job.mutable_failure()->set_cause(training::v1::FAILURE_CAUSE_INTERNAL);
+  job.mutable_failure()->set_message(job.state_reason());
+  spdlog::error("job {}: {}", job.id(), job.state_reason());
+  return job;
+}
+
 absl::StatusOr<std::optional<StoredJob>> ReadJob(Database& database, const std::string& id) {
   return ReadOne(database, "id", id);
 }
@@ -80,7 +96,12 @@ absl::StatusOr<std::vector<StoredJob>> ReadOpenJobs(Database& database) {
   absl::StatusOr<Statement> query =
       database.Prepare(absl::StrCat(kJobColumns, "WHERE j.end_time IS NULL ORDER BY j.ordinal"));
   if (!query.ok()) return query.status();
-  return TakeJobs(*query);
+  absl::StatusOr<std::vector<StoredJob>> jobs = TakeJobs(*query);
+  if (!jobs.ok()) return jobs.status();
+  std::erase_if(*jobs, [](const StoredJob& each) {
+    return each.job.state() == training::v1::JOB_STATE_FAILED;  // It cannot be read.
+  });
+  return jobs;
 }
 
 absl::StatusOr<std::map<JobState, int64_t>> CountJobsByState(Database& database) {
@@ -113,7 +134,8 @@ absl::StatusOr<std::vector<JobEvent>> ReadEvents(Database& database, const std::
   absl::Status status = ForEachRow(*query, [&] {
     JobEvent& event = events.emplace_back();
     if (!event.ParseFromString(query->Text(1))) {
-      return Unreadable(absl::StrCat("event ", query->Int(0)));
+      event.Clear();
+      event.set_log_line("the store's record of this event cannot be read");
     }
     event.set_sequence(query->Int(0));
     return absl::OkStatus();
@@ -139,9 +161,11 @@ absl::StatusOr<std::vector<StoredCheckpoint>> ReadCheckpoints(Database& database
   absl::Status status = ForEachRow(*query, [&] {
     StoredCheckpoint& each = checkpoints.emplace_back();
     each.place = query->Int(0);
-    return each.checkpoint.ParseFromString(query->Text(2))
-               ? absl::OkStatus()
-               : Unreadable(absl::StrCat("checkpoint ", query->Text(1)));
+    if (each.checkpoint.ParseFromString(query->Text(2))) return absl::OkStatus();
+    const absl::Status unreadable = Unreadable(absl::StrCat("checkpoint ", query->Text(1)));
+    spdlog::error("{}", std::string(unreadable.message()));
+    checkpoints.pop_back();
+    return absl::OkStatus();
   });
   if (!status.ok()) return status;
   return checkpoints;

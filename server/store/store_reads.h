@@ -14,8 +14,9 @@
 #include "server/store/sqlite.h"
 
 // What can be asked of jobs.db, on whichever connection: the writer's or one of ReaderPool. Each
-// answers from one statement, so from one moment. Failure: the store's status; DATA_LOSS for a
-// record that cannot be read.
+// answers from one statement, so from one moment. Failure: the store's status. In lists a job whose
+// record cannot be read is FAILED and says so, and such a checkpoint is left out: one hides no
+// other.
 namespace genesis {
 
 // A job and its place in the order of acceptance.
@@ -23,6 +24,9 @@ struct StoredJob {
   training::v1::Job job;
   int64_t ordinal = 0;
 };
+
+// The job of a record of the store; of one that cannot be read, a FAILED job with that id.
+training::v1::Job ParseJob(const std::string& id, const std::string& record);
 
 // Which jobs, and in which order. Strings that are empty and lists that are empty ask for all.
 struct JobQuery {

@@ -47,6 +47,7 @@ void SelfProbe::Stop() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
+  changed_.NotifyAll();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -58,7 +59,7 @@ absl::Time SelfProbe::last_success() const {
 void SelfProbe::Loop() {
   std::string told;
   for (;;) {
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = SteadyNow();
     const std::string fault = Probe();
     if (fault != told) {
       if (fault.empty()) {
@@ -70,7 +71,8 @@ void SelfProbe::Loop() {
     }
     absl::MutexLock lock(&mutex_);
     if (fault.empty()) last_success_ = begin;
-    if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), options_.period)) return;
+    const auto stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; };
+    if (changed_.WaitUntil(mutex_, SteadyNow() + options_.period, stopping)) return;
   }
 }
 

@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "server/steady_time.h"
 
 namespace genesis {
 
@@ -48,6 +49,7 @@ class SelfProbe {
 
   const Options options_;
   mutable absl::Mutex mutex_;
+  SteadyCondition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time last_success_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::thread thread_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "server/steady_time.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -20,7 +21,7 @@ HistoryRecorder::HistoryRecorder(Options options, HistoryStore* store, Metrics* 
     : options_(options), store_(store), metrics_(metrics), sample_(std::move(sample)) {}
 
 void HistoryRecorder::Start() {
-  next_sample_ = absl::Now() + options_.interval;
+  next_sample_ = SteadyNow() + options_.interval;
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -29,6 +30,7 @@ void HistoryRecorder::Stop() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
+  changed_.NotifyAll();
   if (!thread_.joinable()) return;
   thread_.join();
   absl::MutexLock lock(&mutex_);
@@ -36,9 +38,12 @@ void HistoryRecorder::Stop() {
 }
 
 void HistoryRecorder::Note(const training::v1::HistoryRow& row) {
-  absl::MutexLock lock(&mutex_);
-  waiting_.push_back(row);
-  DropOverflow();
+  {
+    absl::MutexLock lock(&mutex_);
+    waiting_.push_back(row);
+    DropOverflow();
+  }
+  changed_.NotifyAll();
 }
 
 void HistoryRecorder::DropOverflow() {
@@ -55,20 +60,20 @@ void HistoryRecorder::Loop() {
     {
       absl::MutexLock lock(&mutex_);
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return stopping_ || (!waiting_.empty() && absl::Now() >= next_write_);
+        return stopping_ || (!waiting_.empty() && SteadyNow() >= next_write_);
       };
       // What a full disk refused waits for its next turn.
       const absl::Time turn =
           std::min({next_sample_, next_forget_, waiting_.empty() ? next_sample_ : next_write_});
-      mutex_.AwaitWithDeadline(absl::Condition(&ready), std::max(turn, absl::Now()));
+      changed_.WaitUntil(mutex_, turn, ready);
       stopping = stopping_;
     }
-    if (!stopping && absl::Now() >= next_sample_) {
-      next_sample_ = absl::Now() + options_.interval;
+    if (!stopping && SteadyNow() >= next_sample_) {
+      next_sample_ = SteadyNow() + options_.interval;
       for (const training::v1::HistoryRow& row : sample_()) Note(row);
     }
-    if (stopping || absl::Now() >= next_write_) WriteWaiting();
-    if (!stopping && absl::Now() >= next_forget_) ForgetOld();
+    if (stopping || SteadyNow() >= next_write_) WriteWaiting();
+    if (!stopping && SteadyNow() >= next_forget_) ForgetOld();
   }
 }
 
@@ -82,7 +87,7 @@ void HistoryRecorder::WriteWaiting() {
   if (rows.empty()) return;
   const absl::Status status = store_->Append(rows);
   TellStatus(status);
-  next_write_ = status.ok() ? absl::InfinitePast() : absl::Now() + options_.retry;
+  next_write_ = status.ok() ? absl::InfinitePast() : SteadyNow() + options_.retry;
   if (status.ok()) return;
   absl::MutexLock lock(&mutex_);
   waiting_.insert(waiting_.begin(), std::make_move_iterator(rows.begin()),
@@ -94,7 +99,7 @@ void HistoryRecorder::ForgetOld() {
   const absl::StatusOr<bool> more = store_->Forget(absl::Now() - options_.retention);
   TellStatus(more.status());
   // The rest soon, and not at once: new rows want to be written too.
-  next_forget_ = absl::Now() + (more.ok() && *more ? absl::Seconds(1) : kForgetPause);
+  next_forget_ = SteadyNow() + (more.ok() && *more ? absl::Seconds(1) : kForgetPause);
 }
 
 void HistoryRecorder::TellStatus(const absl::Status& status) {

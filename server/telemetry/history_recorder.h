@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "genesis/training/v1/operations.pb.h"
 #include "metrics/metrics.h"
+#include "server/steady_time.h"
 #include "server/store/history_store.h"
 
 namespace genesis {
@@ -60,6 +61,7 @@ class HistoryRecorder {
   std::thread thread_;
 
   absl::Mutex mutex_;
+  SteadyCondition changed_;
   std::deque<training::v1::HistoryRow> waiting_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };

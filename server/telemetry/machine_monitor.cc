@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "server/steady_time.h"
 #include "server/telemetry/nvml.h"
 #include "server/telemetry/visible_devices.h"
 #include "spdlog/spdlog.h"
@@ -57,23 +57,26 @@ class MachineMonitor::Sampler {
       const Sample sample = Measure();
       absl::MutexLock lock(&mutex_);
       if (!stopping_) Show(sample);
-      mutex_.AwaitWithTimeout(absl::Condition(&stopping_), options_.period);
-      if (stopping_) break;
+      const auto stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; };
+      if (changed_.WaitUntil(mutex_, SteadyNow() + options_.period, stopping)) break;
     }
     absl::MutexLock lock(&mutex_);
     ended_ = true;
+    changed_.NotifyAll();
   }
 
   // True when the thread has ended.
   bool Stop() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
-    return mutex_.AwaitWithTimeout(absl::Condition(&ended_), kStopPatience);
+    changed_.NotifyAll();
+    const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ended_; };
+    return changed_.WaitUntil(mutex_, SteadyNow() + kStopPatience, ended);
   }
 
   void HideStale() {
     absl::MutexLock lock(&mutex_);
-    if (absl::Now() - shown_ < kStalePeriods * options_.period || shown_ == absl::InfinitePast()) {
+    if (SteadyNow() - shown_ < kStalePeriods * options_.period || shown_ == absl::InfinitePast()) {
       return;
     }
     spdlog::error("measuring the machine takes more than {}; its figures are no longer shown",
@@ -113,8 +116,8 @@ class MachineMonitor::Sampler {
     const bool wanted =
         std::any_of(options_.devices.begin(), options_.devices.end(),
                     [](const std::string& name) { return absl::StartsWith(name, "cuda:"); });
-    if (!wanted || nvml_ != nullptr || absl::Now() < next_load_) return;
-    next_load_ = absl::Now() + kLoadPause;
+    if (!wanted || nvml_ != nullptr || SteadyNow() < next_load_) return;
+    next_load_ = SteadyNow() + kLoadPause;
     absl::StatusOr<std::unique_ptr<Nvml>> loaded = Nvml::Load(options_.nvml);
     TellOnce("nvml", loaded.status());
     if (!loaded.ok()) return;
@@ -134,7 +137,7 @@ class MachineMonitor::Sampler {
   void Show(const Sample& sample) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (const auto& [name, figures] : sample.volumes) metrics_->SetVolume(name, figures);
     for (const GpuFigures& gpu : sample.gpus) metrics_->SetGpu(gpu);
-    shown_ = absl::Now();
+    shown_ = SteadyNow();
   }
 
   const Options options_;
@@ -146,6 +149,7 @@ class MachineMonitor::Sampler {
 
   absl::Mutex mutex_;
   Metrics* const metrics_ ABSL_PT_GUARDED_BY(mutex_);  // Gone after Stop.
+  SteadyCondition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time shown_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();

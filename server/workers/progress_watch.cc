@@ -1,5 +1,7 @@
 #include "server/workers/progress_watch.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace genesis {
@@ -7,6 +9,9 @@ namespace {
 
 using training::v1::AttachRequest;
 using training::v1::Section;
+
+// For what a worker kept while its stream was broken to arrive.
+constexpr absl::Duration kReturnPatience = absl::Seconds(10);
 
 struct SectionRow {
   absl::Duration SectionTimeouts::*timeout;
@@ -39,12 +44,24 @@ const SectionRow& RowOf(Section section) {
 void ProgressWatch::Begin(absl::Time now) {
   watching_ = true;
   progress_ = now;
+  patience_ = absl::InfinitePast();
+}
+
+void ProgressWatch::Resume(absl::Time now) {
+  watching_ = true;
+  if (patience_ == absl::InfinitePast()) patience_ = now + kReturnPatience;
 }
 
 void ProgressWatch::OnEvent(const AttachRequest& event, absl::Time now) {
+  if (event.sequence() != 0) {
+    if (event.sequence() <= last_sequence_) return;  // Sent again, for it was not acknowledged.
+    last_sequence_ = event.sequence();
+  }
   if (event.has_started()) {
     section_ = training::v1::SECTION_STEP;
   } else if (event.has_section_entered()) {
+    // A worker that is back says again what it is at.
+    if (section_ == event.section_entered().section()) return;
     section_ = event.section_entered().section();
   } else if (section_ == training::v1::SECTION_STEP && event.has_log_line()) {
     return;
@@ -52,10 +69,14 @@ void ProgressWatch::OnEvent(const AttachRequest& event, absl::Time now) {
   // Its end is said; how long the process may take to exit is another matter.
   if (event.has_finished()) watching_ = false;
   progress_ = now;
+  patience_ = absl::InfinitePast();
 }
 
 absl::Time ProgressWatch::Deadline(const SectionTimeouts& timeouts) const {
-  return watching_ ? progress_ + timeouts.*RowOf(section_).timeout : absl::InfiniteFuture();
+  // One that came back and went again without progress is not waited for a second time.
+  const bool came_and_went = patience_ != absl::InfinitePast();
+  if (!watching_ && !came_and_went) return absl::InfiniteFuture();
+  return std::max(progress_ + timeouts.*RowOf(section_).timeout, patience_);
 }
 
 std::string ProgressWatch::Describe(const SectionTimeouts& timeouts) const {

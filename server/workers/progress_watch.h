@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/time/time.h"
@@ -22,11 +23,19 @@ struct SectionTimeouts {
 // Owner: a worker of the pool, whose lock guards it.
 class ProgressWatch {
  public:
-  // The job was sent to the worker, or the worker came back.
+  // The job was sent to the worker.
   void Begin(absl::Time now);
+  // The worker came back. It has until its old deadline, or the least time that what it has to tell
+  // takes to arrive: a worker that comes and goes without progress hangs all the same.
+  void Resume(absl::Time now);
   void OnEvent(const training::v1::AttachRequest& event, absl::Time now);
-  // While its stream is broken nothing can be known.
+  // While its stream is broken for the first time since its newest progress nothing can be known.
   void Pause() { watching_ = false; }
+  // Nothing more is expected of it.
+  void End() {
+    watching_ = false;
+    patience_ = absl::InfinitePast();
+  }
 
   // When it counts as hung if no progress comes.
   absl::Time Deadline(const SectionTimeouts& timeouts) const;
@@ -36,7 +45,10 @@ class ProgressWatch {
  private:
   bool watching_ = false;
   training::v1::Section section_ = training::v1::SECTION_SETUP;
+  int64_t last_sequence_ = 0;
   absl::Time progress_;
+  // Once for each progress: until then a worker that came back does not hang.
+  absl::Time patience_ = absl::InfinitePast();
 };
 
 }  // namespace genesis

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "config/timestamp.h"
 #include "config/worker_lease.h"
+#include "server/steady_time.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -28,6 +29,7 @@ constexpr absl::Duration kReturnGrace = absl::Seconds(5);
 
 WorkerPool::WorkerPool(Options options)
     : options_(std::move(options)),
+      logs_(options_.log_dir),
       wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       devices_(options_.devices) {}
 
@@ -57,11 +59,13 @@ bool WorkerPool::Adopt(const training::v1::WorkerProcessRef& ref, const std::str
   worker.device_name = ref.device();
   worker.was_attached = true;
   worker.adopted = true;
+  worker.progress.Begin(SteadyNow());
+  worker.progress.Pause();
   worker.job_id = job_id;
   worker.claim = claim;
   worker.acknowledged = acknowledged;
-  worker.end_at = absl::Now() + options_.reattach_timeout;
-  worker.end_reason = "it did not attach again after the daemon was restarted";
+  worker.back_by = SteadyNow() + options_.reattach_timeout;
+  worker.absence = "it did not attach again after the daemon was restarted";
   Take(worker, memory_bytes);
   return true;
 }
@@ -78,7 +82,7 @@ void WorkerPool::Stop(absl::Duration grace) {
     for (auto& [id, worker] : workers_) {
       Signal(worker, SIGTERM);
       worker.terminated = true;
-      worker.end_at = std::min(worker.end_at, absl::Now() + grace);
+      worker.end_at = std::min(worker.end_at, SteadyNow() + grace);
     }
   }
   Wake();
@@ -91,10 +95,10 @@ void WorkerPool::Drain() {
   for (auto& [id, worker] : workers_) {
     if (!worker.leased && worker.link) worker.link->Close();
     // It cannot be told to stop, and one that hangs will not come back.
-    const absl::Time end_at = absl::Now() + kReturnGrace;
-    if (worker.leased && !worker.link && end_at < worker.end_at) {
-      worker.end_at = end_at;
-      worker.end_reason = "the daemon drains, and it did not attach again";
+    const absl::Time back_by = SteadyNow() + kReturnGrace;
+    if (worker.leased && !worker.link && back_by < worker.back_by) {
+      worker.back_by = back_by;
+      worker.absence = "the daemon drains, and it did not attach again";
     }
   }
 }
@@ -120,7 +124,7 @@ std::optional<WorkerPool::Lease> WorkerPool::Reserve(int64_t memory_bytes) {
   if (draining_ || stopping_) return std::nullopt;
   for (auto& [id, worker] : workers_) {
     if (worker.link == nullptr || worker.leased || worker.retiring || worker.exit) continue;
-    if (!devices_.HasRoom(devices_.Get(worker.device_name), memory_bytes, absl::Now())) continue;
+    if (!devices_.HasRoom(devices_.Get(worker.device_name), memory_bytes, SteadyNow())) continue;
     Take(worker, memory_bytes);
     Lease lease;
     lease.device = worker.device;
@@ -147,7 +151,7 @@ void WorkerPool::Begin(const std::string& worker_id, const training::v1::StartJo
   Worker& worker = found->second;
   worker.job_id = start.job_id();
   worker.claim = start.claim();
-  worker.progress.Begin(absl::Now());
+  worker.progress.Begin(SteadyNow());
   AttachResponse command;
   *command.mutable_start_job() = start;
   command.mutable_start_job()->set_patience_seconds(
@@ -181,7 +185,7 @@ void WorkerPool::ExpectExit(const std::string& job_id, absl::Duration grace,
     absl::MutexLock lock(&mutex_);
     Worker* worker = FindByJob(job_id);
     if (worker == nullptr || worker->exit) return;
-    const absl::Time end_at = absl::Now() + grace;
+    const absl::Time end_at = SteadyNow() + grace;
     if (grace == absl::ZeroDuration()) worker->terminated = true;
     if (end_at >= worker->end_at) return;
     worker->end_at = end_at;
@@ -270,7 +274,7 @@ std::vector<training::v1::DeviceStatus> WorkerPool::devices() const {
   std::vector<training::v1::DeviceStatus> statuses;
   absl::MutexLock lock(&mutex_);
   for (const DeviceTable::Device& device : devices_.devices()) {
-    statuses.push_back(devices_.StatusOf(device, absl::Now()));
+    statuses.push_back(devices_.StatusOf(device, SteadyNow()));
   }
   return statuses;
 }
@@ -288,13 +292,13 @@ std::string WorkerPool::problem() const {
   absl::MutexLock lock(&mutex_);
   if (!start_problem_.empty()) return start_problem_;
   for (const DeviceTable::Device& device : devices_.devices()) {
-    if (!devices_.IsQuarantined(device, absl::Now())) return "";
+    if (!devices_.IsQuarantined(device, SteadyNow())) return "";
   }
   // Not ready would keep away the workers that are missing, where they come by a load balancer.
   if (devices_.devices().empty()) return "";
   const DeviceTable::Device& first = devices_.devices().front();
   return absl::StrCat("every device is quarantined; ", first.name, ": ",
-                      devices_.StatusOf(first, absl::Now()).reason());
+                      devices_.StatusOf(first, SteadyNow()).reason());
 }
 
 std::vector<std::string> WorkerPool::notes() const {
@@ -328,7 +332,8 @@ absl::Status WorkerPool::Attach(const AttachRequest& request, bool remote,
     if (remote || worker.device.cuda()) worker.device.set_name(worker.device_name);
     devices_.Get(worker.device_name).memory_bytes = worker.device.memory_bytes();
     worker.link = std::move(link);
-    if (!worker.terminated) worker.end_at = absl::InfiniteFuture();
+    worker.back_by = absl::InfiniteFuture();
+    if (worker.job_id.empty()) worker.end_at = absl::InfiniteFuture();  // It is no longer starting.
     start_failures_ = 0;
     start_problem_.clear();
     if (!worker.job_id.empty()) {
@@ -336,7 +341,7 @@ absl::Status WorkerPool::Attach(const AttachRequest& request, bool remote,
       AttachResponse acknowledged;
       acknowledged.mutable_acknowledged()->set_sequence(worker.acknowledged);
       worker.link->Send(acknowledged);
-      worker.progress.Begin(absl::Now());
+      worker.progress.Resume(SteadyNow());
       tell = [this, job_id = worker.job_id, claim = worker.claim] {
         events_->OnWorkerBack(job_id, claim);
       };
@@ -354,9 +359,9 @@ void WorkerPool::NoteEndOfJob(Worker& worker, const training::v1::Finished& fini
   if (finished.outcome() == training::v1::Finished::OUTCOME_COMPLETED) {
     devices_.NoteSuccess(device);
   } else if (finished.failure().cause() == training::v1::FAILURE_CAUSE_DEVICE &&
-             devices_.NoteFailure(device, finished.failure().message(), absl::Now())) {
+             devices_.NoteFailure(device, finished.failure().message(), SteadyNow())) {
     spdlog::error("device {} is quarantined: {}", device.name,
-                  devices_.StatusOf(device, absl::Now()).reason());
+                  devices_.StatusOf(device, SteadyNow()).reason());
   }
 }
 
@@ -371,10 +376,16 @@ void WorkerPool::OnMessage(const std::string& worker_id, const AttachRequest& me
                    worker_id, message.job_id(), message.claim(), worker.job_id, worker.claim);
       return;
     }
-    worker.progress.OnEvent(message, absl::Now());
+    worker.progress.OnEvent(message, SteadyNow());
     if (message.has_finished()) NoteEndOfJob(worker, message.finished());
   }
   events_->OnWorkerEvent(message);
+}
+
+bool WorkerPool::HoldsJob(const std::string& worker_id) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = workers_.find(worker_id);
+  return found != workers_.end() && found->second.holds_job();
 }
 
 void WorkerPool::OnDetached(const std::string& worker_id, const WorkerLink* link) {
@@ -389,12 +400,9 @@ void WorkerPool::OnDetached(const std::string& worker_id, const WorkerLink* link
     const bool holds = worker.holds_job();
     // Nobody here sees the end of its process.
     if (!holds && !worker.process) worker.exit = ProcessExit{.known = false};
-    const absl::Time end_at = absl::Now() + (holds ? options_.reattach_timeout : kIdleExit);
-    if (end_at < worker.end_at) {
-      worker.end_at = end_at;
-      worker.end_reason = holds ? "its stream broke and it did not attach again"
-                                : "it closed its stream and did not exit";
-    }
+    worker.back_by = SteadyNow() + (holds ? options_.reattach_timeout : kIdleExit);
+    worker.absence = holds ? "its stream broke and it did not attach again"
+                           : "it closed its stream and did not exit";
   }
   Wake();
 }

@@ -18,6 +18,7 @@
 #include "server/workers/device_table.h"
 #include "server/workers/progress_watch.h"
 #include "server/workers/worker_events.h"
+#include "server/workers/worker_logs.h"
 #include "server/workers/worker_process.h"
 
 namespace genesis {
@@ -44,7 +45,7 @@ class WorkerPool {
   struct Options {
     std::string program;
     std::string address;  // "unix:/..." of WorkerService.
-    std::string log_dir;  // One file per worker; kept when it failed.
+    std::string log_dir;  // See WorkerLogs.
     DeviceTable::Options devices;
     int spares = 1;   // Per device.
     int threads = 1;  // For arithmetic, per worker: the slots share the cores.
@@ -108,6 +109,8 @@ class WorkerPool {
   absl::Status Attach(const training::v1::AttachRequest& hello, bool remote,
                       std::shared_ptr<WorkerLink> link);
   void OnMessage(const std::string& worker_id, const training::v1::AttachRequest& message);
+  // Whether the end of its job is still to come.
+  bool HoldsJob(const std::string& worker_id) const;
   void OnDetached(const std::string& worker_id, const WorkerLink* link);
 
  private:
@@ -117,7 +120,7 @@ class WorkerPool {
     int32_t pid = 0;
     training::v1::DeviceInfo device;
     std::string device_name;
-    absl::Time start = absl::Now();
+    absl::Time start = absl::Now();    // For people.
     std::shared_ptr<WorkerLink> link;  // While its stream is open.
     bool was_attached = false;         // Has said Hello, now or before.
     bool adopted = false;              // From an earlier daemon, and not back yet.
@@ -130,10 +133,14 @@ class WorkerPool {
     int64_t memory_bytes = 0;
     int64_t acknowledged = 0;
     ProgressWatch progress;
-    // When the next signal is due, SIGTERM first unless `terminated`.
+    // When the next signal is due, SIGTERM first unless `terminated`. Of SteadyNow().
     absl::Time end_at = absl::InfiniteFuture();
     bool terminated = false;
     std::string end_reason;
+    // Until when it must be back, while its stream is broken. Apart from end_at, which a worker
+    // that comes and goes does not put off.
+    absl::Time back_by = absl::InfiniteFuture();
+    std::string absence;  // Why it is awaited: what is told when it does not come.
 
     // A job whose end has not come.
     bool holds_job() const { return !job_id.empty() && !said_end; }
@@ -169,11 +176,14 @@ class WorkerPool {
   Counts Count(const std::string& device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   training::v1::WorkerInfo InfoOf(const std::string& id, const Worker& worker) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TrimLogs();
   void WaitForNews();
   void Wake() const;
 
   const Options options_;
-  WorkerEvents* events_ = nullptr;  // Set by Start.
+  const WorkerLogs logs_;
+  absl::Time next_trim_ = absl::InfinitePast();  // The thread's own.
+  WorkerEvents* events_ = nullptr;               // Set by Start.
   int wake_fd_;
   std::thread thread_;
 

@@ -5,11 +5,10 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/workers/log_tail.h"
+#include "server/steady_time.h"
 #include "server/workers/worker_pool.h"
 #include "spdlog/spdlog.h"
 
@@ -20,6 +19,8 @@ constexpr absl::Duration kFirstPause = absl::Seconds(1);
 constexpr absl::Duration kLongestPause = absl::Seconds(30);
 // From SIGTERM, on which a worker checkpoints if it can, to SIGKILL.
 constexpr absl::Duration kTermGrace = absl::Seconds(10);
+// Between looks at what workers have written.
+constexpr absl::Duration kTrimPause = absl::Seconds(1);
 // Between rounds when no process, stream or caller has news: how late a deadline may be noticed.
 constexpr int kRoundMs = 200;
 
@@ -34,12 +35,24 @@ std::string DescribeExit(const ProcessExit& exit) {
 void WorkerPool::Loop() {
   for (;;) {
     for (const auto& tell : Tend()) tell();
+    TrimLogs();
     {
       absl::MutexLock lock(&mutex_);
       if (stopping_ && workers_.empty()) return;
     }
     WaitForNews();
   }
+}
+
+void WorkerPool::TrimLogs() {
+  if (SteadyNow() < next_trim_) return;
+  next_trim_ = SteadyNow() + kTrimPause;
+  std::set<std::string> running;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [id, worker] : workers_) running.insert(id);
+  }
+  logs_.Trim(running);
 }
 
 WorkerPool::News WorkerPool::Tend() {
@@ -62,11 +75,11 @@ void WorkerPool::ReapEnded() {
 }
 
 void WorkerPool::EndHung(News& news) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   for (auto& [id, worker] : workers_) {
     if (worker.exit || now < worker.progress.Deadline(options_.hang)) continue;
     worker.end_reason = worker.progress.Describe(options_.hang);
-    worker.progress.Pause();
+    worker.progress.End();
     worker.end_at = now;
     spdlog::error("worker {} with job {}: {}; it is ended", id, worker.job_id, worker.end_reason);
     news.emplace_back(
@@ -77,9 +90,14 @@ void WorkerPool::EndHung(News& news) {
 }
 
 void WorkerPool::EndOverdue() {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   for (auto& [id, worker] : workers_) {
-    if (worker.exit || now < worker.end_at) continue;
+    if (worker.exit) continue;
+    if (now >= worker.back_by && worker.back_by < worker.end_at) {
+      worker.end_at = std::exchange(worker.back_by, absl::InfiniteFuture());
+      worker.end_reason = worker.absence;
+    }
+    if (now < worker.end_at) continue;
     if (!worker.was_attached) {
       worker.end_reason =
           absl::StrCat("it did not attach within ", absl::FormatDuration(options_.start_timeout));
@@ -115,7 +133,6 @@ void WorkerPool::BuryEnded(News& news) {
 }
 
 WorkerExit WorkerPool::Bury(const std::string& worker_id, Worker& worker) {
-  const std::string log_path = absl::StrCat(options_.log_dir, "/", worker_id, ".log");
   WorkerExit exit;
   exit.worker_id = worker_id;
   exit.job_id = worker.job_id;
@@ -123,19 +140,16 @@ WorkerExit WorkerPool::Bury(const std::string& worker_id, Worker& worker) {
   exit.exit = *worker.exit;
   exit.never_back = worker.adopted;
   if (worker.terminated) exit.forced = worker.end_reason;
-  if (worker.process) exit.log_tail = ReadLogTail(log_path);
+  if (worker.process) exit.log_tail = logs_.Tail(worker_id);
   const bool clean = exit.exit.exit_code == 0 || (!exit.exit.known && worker.said_end);
-  if (clean) {
-    std::error_code ignored;
-    std::filesystem::remove(log_path, ignored);
-  }
+  if (clean) logs_.Remove(worker_id);
   if (!worker.was_attached && !stopping_) {
     NoteStartFailure(absl::StrCat("worker ", worker_id, " ", DescribeExit(exit.exit),
                                   " before it was warm",
                                   exit.log_tail.empty() ? "" : ": " + exit.log_tail.back()));
   } else if (!clean && !stopping_ && !(worker.job_id.empty() && !worker.process)) {
     spdlog::warn("worker {} {}; its output is in {}", worker_id, DescribeExit(exit.exit),
-                 worker.process ? log_path : "its host's journal");
+                 worker.process ? logs_.PathOf(worker_id) : "its host's journal");
   }
   return exit;
 }
@@ -145,15 +159,15 @@ void WorkerPool::NoteStartFailure(const std::string& problem) {
   for (int i = 0; i < start_failures_ && pause < kLongestPause; ++i) pause *= 2;
   pause = std::min(pause, kLongestPause);
   ++start_failures_;
-  next_spawn_ = absl::Now() + pause;
+  next_spawn_ = SteadyNow() + pause;
   start_problem_ = problem;
   spdlog::error("{}; next try in {}", problem, absl::FormatDuration(pause));
 }
 
 void WorkerPool::SpawnMissing() {
-  if (draining_ || stopping_ || absl::Now() < next_spawn_) return;
+  if (draining_ || stopping_ || SteadyNow() < next_spawn_) return;
   for (const DeviceTable::Device& device : devices_.devices()) {
-    if (device.remote || devices_.IsQuarantined(device, absl::Now())) continue;
+    if (device.remote || devices_.IsQuarantined(device, SteadyNow())) continue;
     const Counts counts = Count(device.name);
     const int free_slot = counts.busy < device.slots ? 1 : 0;
     int missing = std::max(options_.spares, free_slot) - counts.warm - counts.starting;
@@ -173,7 +187,7 @@ bool WorkerPool::Spawn(const std::string& device) {
       WorkerProcess::Spawn(options_.program,
                            {"--daemon", options_.address, "--worker-id", id, "--threads",
                             absl::StrCat(options_.threads), "--device", device},
-                           absl::StrCat(options_.log_dir, "/", id, ".log"));
+                           logs_.PathOf(id));
   if (!process.ok()) {
     NoteStartFailure(std::string(process.status().message()));
     return false;
@@ -181,7 +195,7 @@ bool WorkerPool::Spawn(const std::string& device) {
   spdlog::debug("worker {} is process {} on {}", id, process->pid(), device);
   Worker& worker = Add(id, *std::move(process));
   worker.device_name = device;
-  worker.end_at = absl::Now() + options_.start_timeout;
+  worker.end_at = SteadyNow() + options_.start_timeout;
   return true;
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "server/guard.h"
 #include "server/rpc/grpc_credentials.h"
 #include "server/rpc/status_mapping.h"
 
@@ -38,16 +39,22 @@ class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, Attach
 
   void OnReadDone(bool ok) override {
     if (!ok) {
-      link_->Finish(grpc::Status::OK);
+      // A worker says the end of its job before it closes. One that lives and did not has sent what
+      // cannot be read, and must not send it again.
+      const bool cut_short = !worker_id_.empty() && pool_->HoldsJob(worker_id_);
+      link_->Finish(cut_short ? grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                                             "the newest message could not be read")
+                              : grpc::Status::OK);
       return;
     }
     if (worker_id_.empty()) {
-      const absl::Status attached = pool_->Attach(request_, call_.has_value(), link_);
+      const absl::Status attached = GuardedStatus(
+          "Attach", [this] { return pool_->Attach(request_, call_.has_value(), link_); });
       if (!attached.ok()) return Refuse(attached);
       worker_id_ = request_.hello().worker_id();
       if (call_.has_value()) call_->Done(worker_id_, attached);
     } else {
-      pool_->OnMessage(worker_id_, request_);
+      Guarded("Attach", [this] { pool_->OnMessage(worker_id_, request_); }).IgnoreError();
     }
     request_.Clear();
     StartRead(&request_);

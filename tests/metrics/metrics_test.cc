@@ -81,10 +81,12 @@ void Fill(Metrics& metrics) {
   steps.set_cuda_memory_reserved_bytes(1 << 22);
   steps.set_cuda_memory_peak_bytes(1 << 21);
   steps.mutable_progress()->set_baseline_loss(0.25);
-  metrics.Steps(steps, training::v1::PRECISION_MODE_MIXED_FP16);
+  steps.mutable_progress()->set_divergence_ratio(0.02);
+  metrics.JobBegins("job", {}, /*fp32_peak_bytes=*/1 << 22);
+  metrics.Steps("job", steps, training::v1::PRECISION_MODE_MIXED_FP16);
   metrics.PrecisionChanged("overflow");
   metrics.IncidentSeen("overflow_warning");
-  metrics.Evaluated(0.5);
+  metrics.Evaluated("job", 0.5);
   metrics.CheckpointWritten(0.2, 4096);
   metrics.CheckpointFailed();
   metrics.SetUnprotectedSince(2e9);
@@ -100,7 +102,7 @@ void Fill(Metrics& metrics) {
   training::v1::EffectivePrecision precision;
   precision.set_mode(training::v1::PRECISION_MODE_MIXED_BF16);
   precision.set_device("cpu");
-  metrics.SetEffectivePrecision(precision);
+  metrics.SetEffectivePrecision("other", precision);
   metrics.SetReady(true);
   metrics.ConfigReloaded(true);
   metrics.SetCertificateEnd(2e9);
@@ -126,6 +128,7 @@ const std::vector<std::string> kFrozen = {
     "genesis_cuda_memory_allocated_bytes gauge mode",
     "genesis_cuda_memory_peak_bytes gauge mode",
     "genesis_cuda_memory_reserved_bytes gauge mode",
+    "genesis_cuda_memory_to_fp32_ratio gauge",
     "genesis_device_quarantined gauge device",
     "genesis_effective_precision_info gauge mode,device",
     "genesis_fp16_overflow_steps_total counter",
@@ -144,6 +147,7 @@ const std::vector<std::string> kFrozen = {
     "genesis_jobs gauge state",
     "genesis_jobs_finished_total counter state,cause",
     "genesis_last_step_timestamp_seconds gauge",
+    "genesis_loss_divergence_ratio gauge",
     "genesis_loss_scale gauge",
     "genesis_optimizer_steps_total counter mode",
     "genesis_precision_changes_total counter trigger",
@@ -248,8 +252,8 @@ TEST(MetricsPage, CountersStartAtZeroSoThatTheFirstFailureIsAChange) {
 
 TEST(MetricsPage, AReportOfStepsIsCounted) {
   Metrics metrics("stable", "1.2.3");
-  metrics.Steps(SomeSteps(), training::v1::PRECISION_MODE_MIXED_FP16);
-  metrics.Steps(SomeSteps(), training::v1::PRECISION_MODE_MIXED_FP16);
+  metrics.Steps("job", SomeSteps(), training::v1::PRECISION_MODE_MIXED_FP16);
+  metrics.Steps("job", SomeSteps(), training::v1::PRECISION_MODE_MIXED_FP16);
   const std::string all = "{deployment=\"stable\"}", mode = "{deployment=\"stable\",mode=\"fp16\"}";
   EXPECT_EQ(Value(metrics, "genesis_training_samples_total" + all), "2560");
   EXPECT_EQ(Value(metrics, "genesis_fp16_training_steps_total" + all), "20");
@@ -273,12 +277,15 @@ TEST(MetricsPage, OneScrapeStaysBelowAThousandSeriesHoweverManyJobsThereWere) {
   const auto modes = {training::v1::PRECISION_MODE_FP32, training::v1::PRECISION_MODE_MIXED_FP16,
                       training::v1::PRECISION_MODE_MIXED_BF16};
   const auto run_job = [&](int number) {
-    for (const auto mode : modes) metrics.Steps(SomeSteps(), mode);
+    metrics.Steps(std::to_string(number), SomeSteps(), training::v1::PRECISION_MODE_FP32);
+    metrics.JobLeaves(std::to_string(number));
+    for (const auto mode : modes) metrics.Steps("job", SomeSteps(), mode);
     const bool failed = number % 3 == 0;
     metrics.JobFinished(failed ? training::v1::JOB_STATE_FAILED : training::v1::JOB_STATE_SUCCEEDED,
                         failed ? static_cast<training::v1::FailureCause>(1 + number % 11)
                                : training::v1::FAILURE_CAUSE_UNSPECIFIED,
                         10);
+    metrics.JobLeaves("job");
   };
   Fill(metrics);
   for (int gpu = 0; gpu < 8; ++gpu) {
@@ -340,10 +347,10 @@ TEST(MetricsPage, AStepIsStampedWithTheTimeOfItsReport) {
   Metrics metrics("stable", "1.2.3");
   const double before = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
   training::v1::Steps none;
-  metrics.Steps(none, training::v1::PRECISION_MODE_FP32);
+  metrics.Steps("job", none, training::v1::PRECISION_MODE_FP32);
   const std::string series = "genesis_last_step_timestamp_seconds{deployment=\"stable\"}";
   EXPECT_EQ(Value(metrics, series), "");
-  metrics.Steps(SomeSteps(), training::v1::PRECISION_MODE_FP32);
+  metrics.Steps("job", SomeSteps(), training::v1::PRECISION_MODE_FP32);
   EXPECT_GE(std::stod(Value(metrics, series)), before - 1);
   EXPECT_LE(std::stod(Value(metrics, series)), before + 60);
 }
@@ -362,7 +369,7 @@ TEST(MetricsPage, Fp32StepsAreNeitherReducedPrecisionNorDoTheyHaveAScale) {
   training::v1::Steps steps = SomeSteps();
   steps.set_new_reduced_precision_steps(0);
   steps.mutable_progress()->set_loss_scale(1);
-  metrics.Steps(steps, training::v1::PRECISION_MODE_FP32);
+  metrics.Steps("job", steps, training::v1::PRECISION_MODE_FP32);
   EXPECT_EQ(Value(metrics, "genesis_fp16_training_steps_total{deployment=\"stable\"}"), "0");
   EXPECT_EQ(Value(metrics, "genesis_fp16_overflow_steps_total{deployment=\"stable\"}"), "0");
   EXPECT_EQ(
@@ -374,9 +381,9 @@ TEST(MetricsPage, Fp32StepsAreNeitherReducedPrecisionNorDoTheyHaveAScale) {
 TEST(MetricsPage, ALossThatIsNotANumberIsShownAsSuch) {
   Metrics metrics("stable", "1.2.3");
   training::v1::Steps steps = SomeSteps();
-  metrics.Steps(steps, training::v1::PRECISION_MODE_FP32);
+  metrics.Steps("job", steps, training::v1::PRECISION_MODE_FP32);
   steps.mutable_progress()->set_loss(std::numeric_limits<double>::quiet_NaN());
-  metrics.Steps(steps, training::v1::PRECISION_MODE_FP32);
+  metrics.Steps("job", steps, training::v1::PRECISION_MODE_FP32);
   EXPECT_TRUE(
       std::isnan(std::stod(Value(metrics, "genesis_training_loss{deployment=\"stable\"}"))));
 }
@@ -385,7 +392,7 @@ TEST(MetricsPage, AReportBeforeTheFirstStepShowsNoLoss) {
   Metrics metrics("stable", "1.2.3");
   training::v1::Steps steps;
   steps.mutable_progress()->set_total_steps(100);
-  metrics.Steps(steps, training::v1::PRECISION_MODE_FP32);
+  metrics.Steps("job", steps, training::v1::PRECISION_MODE_FP32);
   EXPECT_EQ(Value(metrics, "genesis_training_loss{deployment=\"stable\"}"), "");
 }
 
@@ -427,18 +434,20 @@ TEST(MetricsPage, ACancelledJobIsNeitherSuccessNorFailure) {
   EXPECT_THAT(text, HasSubstr("state=\"cancelled\""));
 }
 
-TEST(MetricsPage, OnlyTheNewestEffectivePrecisionIsShown) {
+TEST(MetricsPage, WhatAJobRunsInIsShownWhileItRuns) {
   Metrics metrics("stable", "1.2.3");
   training::v1::EffectivePrecision precision;
   precision.set_device("cpu");
   precision.set_mode(training::v1::PRECISION_MODE_MIXED_BF16);
-  metrics.SetEffectivePrecision(precision);
-  metrics.SetEffectivePrecision(precision);
+  metrics.SetEffectivePrecision("job", precision);
+  metrics.SetEffectivePrecision("job", precision);
   EXPECT_THAT(metrics.RenderText(), HasSubstr("mode=\"bf16\""));
   precision.set_mode(training::v1::PRECISION_MODE_FP32);
-  metrics.SetEffectivePrecision(precision);
+  metrics.SetEffectivePrecision("job", precision);
   EXPECT_THAT(metrics.RenderText(), HasSubstr("mode=\"fp32\""));
   EXPECT_THAT(metrics.RenderText(), Not(HasSubstr("mode=\"bf16\"")));
+  metrics.JobLeaves("job");
+  EXPECT_THAT(metrics.RenderText(), Not(HasSubstr("genesis_effective_precision_info{")));
 }
 
 TEST(MetricsPage, IsWholeWhileEventsArrive) {
@@ -451,8 +460,8 @@ TEST(MetricsPage, IsWholeWhileEventsArrive) {
       training::v1::EffectivePrecision precision;
       precision.set_mode(mode);
       for (int i = 0; i < kRounds; ++i) {
-        metrics.Steps(SomeSteps(), mode);
-        metrics.SetEffectivePrecision(precision);
+        metrics.Steps("job", SomeSteps(), mode);
+        metrics.SetEffectivePrecision("job", precision);
         metrics.Request("grpc", "GetJob", i % 2 == 0 ? "OK" : "NOT_FOUND");
       }
     });

@@ -10,6 +10,13 @@
 //   hang-*        trains 5 steps, then does nothing and ignores SIGTERM
 //   survive-*     as hold-*, but trains on and dials again when the daemon is lost
 //   lose-*        as hold-*, but ends by SIGKILL when it is told to checkpoint
+//   stop-lose-*   as hold-*, but ends by SIGKILL when it is told to stop, and takes no checkpoint
+//   garble-*      reports bad data in bytes that are no UTF-8, dials again and reports the same
+//   flap-*        closes its stream and dials again, over and over, without a step
+//   shout-*       as garble-*, but in a megabyte of lines
+//   splutter-*    writes bytes that are no UTF-8 to its output and ends by SIGKILL
+//   flood-*       as hold-*, but fills its output
+//   foreign-*     reports checkpoints of job ok-other, and that they were removed
 // With --verify FILE it reads a file instead.
 // A start that resumes reports the step of its checkpoint.
 #include <grpcpp/grpcpp.h>
@@ -84,6 +91,8 @@ class FakeWorker {
   bool Is(const char* kind) const { return absl::StartsWith(start_.job_id(), kind); }
 
   void Act() {
+    if (Is("garble-")) return Garble();
+    if (Is("shout-")) return Fail(FAILURE_CAUSE_DATA, Shout());
     if (Is("fail-")) return Fail(FAILURE_CAUSE_DATA, "observations[3, 1] is nan");
     if (Is("device-")) return Fail(FAILURE_CAUSE_DEVICE, "CUDA error: an illegal memory access");
     if (Is("oom-") && start_.spec().training().batch_size() == kFullBatch) {
@@ -96,8 +105,17 @@ class FakeWorker {
     stream_->Write(started);
     Train(5);
     if (Is("crash-once-") ? start_.claim() == 1 : Is("crash-")) kill(getpid(), SIGKILL);
+    if (Is("splutter-")) {
+      std::cerr << "Traceback \xff\xfe of a module\x1b[2J" << std::endl;
+      kill(getpid(), SIGKILL);
+    }
+    if (Is("flap-")) return Flap();
+    if (Is("foreign-")) ReportForeign();
+    if (Is("flood-")) Flood();
     if (Is("hang-") && start_.claim() == 1) Hang();
-    if (Is("hold-") || Is("survive-") || Is("lose-")) return Hold();
+    if (Is("hold-") || Is("survive-") || Is("lose-") || Is("stop-lose-") || Is("flood-")) {
+      return Hold();
+    }
     Train(5);
     WriteCheckpoint();
     Finish(Finished::OUTCOME_COMPLETED);
@@ -107,13 +125,15 @@ class FakeWorker {
     do {
       for (AttachResponse command; stream_->Read(&command);) {
         if (command.has_take_checkpoint() && Is("lose-")) kill(getpid(), SIGKILL);
+        if (command.has_stop_job() && Is("stop-lose-")) kill(getpid(), SIGKILL);
+        if (Is("stop-lose-")) continue;
         if (command.has_take_checkpoint() || command.stop_job().checkpoint()) WriteCheckpoint();
         if (command.has_stop_job()) return Finish(Finished::OUTCOME_STOPPED);
       }
     } while (Is("survive-") && DialAgain());
   }
 
-  bool DialAgain() {
+  bool DialAgain(int steps = 1) {
     for (;;) {
       const grpc::Status status = stream_->Finish();
       if (status.error_code() == grpc::StatusCode::PERMISSION_DENIED) return false;
@@ -124,9 +144,53 @@ class FakeWorker {
       hello.set_claim(start_.claim());
       AttachResponse first;
       if (!stream_->Write(hello) || !stream_->Read(&first)) continue;
-      Train(1);  // What it did meanwhile.
+      if (steps > 0) Train(steps);  // What it did meanwhile.
       return true;
     }
+  }
+
+  // The same report on each stream, as a worker does that knows no better.
+  void Garble() {
+    do {
+      Fail(FAILURE_CAUSE_DATA, "the label \xc3\x28 of row 7");
+      for (AttachResponse command; stream_->Read(&command);) {
+      }
+    } while (DialAgain(/*steps=*/0));
+  }
+
+  static std::string Shout() {
+    std::string text = "the first line";
+    while (text.size() < (size_t{1} << 20U)) text += "\n2026-01-01T00:00:00 error forged";
+    return text + "\nthe last line";
+  }
+
+  void Flap() {
+    do {
+      stream_->WritesDone();
+      for (AttachResponse command; stream_->Read(&command);) {
+      }
+    } while (DialAgain(/*steps=*/0));
+  }
+
+  static void Flood() {
+    const std::string line(size_t{1} << 16U, 'x');
+    for (int i = 0; i < 1024; ++i) std::cout << line << std::endl;
+  }
+
+  void ReportForeign() {
+    for (const char* id : {"ok-other-step-10", "foreign-1-step-10-x"}) {
+      AttachRequest event = Event();
+      Checkpoint* checkpoint = event.mutable_checkpoint_written()->mutable_checkpoint();
+      checkpoint->set_id(id);
+      checkpoint->set_job_id(absl::StartsWith(id, "ok-") ? "ok-other" : start_.job_id());
+      checkpoint->set_path(absl::StrCat(start_.checkpoint_dir(), "/../", id));
+      stream_->Write(event);
+    }
+    step_ = 5;
+    AttachRequest event = Event();
+    FillCheckpoint(*event.mutable_checkpoint_written()->mutable_checkpoint());
+    event.mutable_checkpoint_written()->add_removed_ids("ok-other-step-10");
+    stream_->Write(event);
   }
 
   [[noreturn]] static void Hang() {
@@ -170,15 +234,18 @@ class FakeWorker {
     return 0;
   }
 
+  void FillCheckpoint(Checkpoint& checkpoint) const {
+    checkpoint.set_id(absl::StrCat(start_.job_id(), "-step-", step_));
+    checkpoint.set_job_id(start_.job_id());
+    checkpoint.set_step(step_);
+    checkpoint.set_path(absl::StrCat(start_.checkpoint_dir(), "/", checkpoint.id()));
+    std::ofstream(checkpoint.path()) << "state";
+    checkpoint.set_size_bytes(5);
+  }
+
   void WriteCheckpoint() {
     AttachRequest event = Event();
-    Checkpoint* checkpoint = event.mutable_checkpoint_written()->mutable_checkpoint();
-    checkpoint->set_id(absl::StrCat(start_.job_id(), "-step-", step_));
-    checkpoint->set_job_id(start_.job_id());
-    checkpoint->set_step(step_);
-    checkpoint->set_path(absl::StrCat(start_.checkpoint_dir(), "/", checkpoint->id()));
-    std::ofstream(checkpoint->path()) << "state";
-    checkpoint->set_size_bytes(5);
+    FillCheckpoint(*event.mutable_checkpoint_written()->mutable_checkpoint());
     event.mutable_checkpoint_written()->set_seconds(0.01);
     stream_->Write(event);
   }

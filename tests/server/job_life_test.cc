@@ -46,6 +46,61 @@ TEST_F(JobLifeTest, AQueuedJobIsPausedAtOnceAndResumedIntoTheQueue) {
   EXPECT_EQ(WatchToEnd("ok-2").state(), JOB_STATE_SUCCEEDED);
 }
 
+TEST_F(JobLifeTest, ARequestIdNamesOneJob) {
+  const auto train = [&](const char* id, const char* request_id) {
+    grpc::ClientContext context;
+    TrainRequest request;
+    *request.mutable_spec() = MakeSpec();
+    request.set_job_id(id);
+    request.set_request_id(request_id);
+    TrainResponse response;
+    return stub_->Train(&context, request, &response);
+  };
+  ASSERT_TRUE(train("ok-a", "try-7").ok());
+  EXPECT_TRUE(train("ok-a", "try-7").ok());
+  EXPECT_TRUE(train("", "try-7").ok());
+  const grpc::Status other = train("ok-b", "try-7");
+  EXPECT_EQ(other.error_code(), grpc::StatusCode::ALREADY_EXISTS);
+  EXPECT_EQ(other.error_message(),
+            "request_id \"try-7\" is that of job \"ok-a\", and job_id is \"ok-b\"; choose another "
+            "request_id");
+}
+
+TEST_F(JobLifeTest, AJobWithTheIdOfADeletedOneDoesNotTakeItsCheckpoints) {
+  ASSERT_TRUE(Train("ok-1").ok());
+  WatchToEnd("ok-1");
+  grpc::ClientContext context;
+  DeleteJobRequest request;
+  request.set_job_id("ok-1");
+  DeleteJobResponse response;
+  ASSERT_TRUE(stub_->DeleteJob(&context, request, &response).ok());
+  const grpc::Status again = Train("ok-1");
+  EXPECT_EQ(again.error_code(), grpc::StatusCode::ALREADY_EXISTS);
+  EXPECT_THAT(again.error_message(), HasSubstr("there are checkpoints of an earlier job \"ok-1\""));
+  grpc::ClientContext of_checkpoint;
+  DeleteCheckpointRequest forget;
+  forget.set_checkpoint_id("ok-1-step-10");
+  DeleteCheckpointResponse forgotten;
+  ASSERT_TRUE(stub_->DeleteCheckpoint(&of_checkpoint, forget, &forgotten).ok());
+  EXPECT_TRUE(Train("ok-1").ok());
+  EXPECT_EQ(WatchToEnd("ok-1").state(), JOB_STATE_SUCCEEDED);
+}
+
+TEST_F(JobLifeTest, ResumingGoesThroughTheQueuesBoundToo) {
+  LoadedSettings loaded = MakeSettings(temp_.path());
+  loaded.settings.queue_max_jobs = 1;
+  daemon_.reset();
+  StartDaemon(std::move(loaded));
+  ASSERT_TRUE(Train("hold-1").ok());
+  WatchUntilRunning("hold-1");
+  ASSERT_TRUE(Train("ok-2").ok());
+  ASSERT_TRUE(Pause("ok-2").ok());
+  ASSERT_TRUE(Train("ok-3").ok());
+  const grpc::Status full = Resume("ok-2");
+  EXPECT_EQ(full.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << full.error_message();
+  EXPECT_EQ(Get("ok-2").state(), JOB_STATE_PAUSED);
+}
+
 TEST_F(JobLifeTest, WishesThatComeTooLateSayWhy) {
   ASSERT_TRUE(Train("ok-1").ok());
   WatchToEnd("ok-1");

@@ -38,6 +38,15 @@ TEST(DataDir, IsHeldByOneDaemonAtATimeAndNamesTheHolder) {
   EXPECT_TRUE(DataDir::Acquire(temp.path() + "/deep/data").ok());
 }
 
+TEST(DataDir, IsHeldAlsoWhenItsLockFileWasRemoved) {
+  TempDir temp;
+  const auto first = DataDir::Acquire(temp.path());
+  ASSERT_TRUE(first.ok()) << first.status();
+  std::filesystem::remove(temp.path() + "/genesisd.lock");
+  const auto second = DataDir::Acquire(temp.path());
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists) << second.status();
+}
+
 TEST(DataDir, IsTakenFromTheCopyThatAKilledDaemonLeavesBehind) {
   const TempDir temp;
   const pid_t daemon = fork();
@@ -261,6 +270,38 @@ TEST(JobStoreRefusal, OfAFileThatIsNoDatabase) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("restore it from the newest file in backups"));
+}
+
+TEST(JobStoreRefusal, OfAnEmptyFile) {
+  TempDir temp;
+  temp.Write("jobs.db", "");
+  const absl::Status status = OpenStatus(temp.path());
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is empty (0 bytes)"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("move it away to begin anew"));
+  std::filesystem::remove(temp.path() + "/jobs.db");
+  temp.Write("jobs.db.new", "left over by a daemon that was killed while it made the store");
+  EXPECT_TRUE(OpenStatus(temp.path()).ok());
+  EXPECT_FALSE(std::filesystem::exists(temp.path() + "/jobs.db.new"));
+}
+
+// Written by an earlier version, or by a disk that lies.
+TEST(JobStoreRefusal, OfNoOtherRecordThanTheOneThatCannotBeRead) {
+  TempDir temp;
+  FillWithEnded(temp.path(), 3);
+  {
+    auto database = *Database::Open(temp.path() + "/jobs.db");
+    ASSERT_TRUE(
+        database->Execute("UPDATE job_records SET job = x'0a02c328' WHERE ordinal = 2").ok());
+  }
+  const auto store = *JobStore::Open(temp.path());
+  const auto jobs = ReadJobs(store->database(), {});
+  ASSERT_TRUE(jobs.ok()) << jobs.status();
+  ASSERT_EQ(jobs->size(), 3U);
+  EXPECT_EQ((*jobs)[1].job.state(), training::v1::JOB_STATE_FAILED);
+  EXPECT_THAT((*jobs)[1].job.state_reason(), HasSubstr("record of this job cannot be read"));
+  EXPECT_FALSE((*jobs)[1].job.id().empty());
+  EXPECT_TRUE(ReadOpenJobs(store->database()).ok());
 }
 
 TEST(JobStoreRefusal, OfADamagedPage) {

@@ -73,6 +73,45 @@ TEST(ProgressWatchTest, CountsFromTheLastProgressOfTheSection) {
   EXPECT_EQ(watch.Deadline(timeouts), absl::InfiniteFuture()) << "its end is said";
 }
 
+TEST(ProgressWatchTest, RunsOnWhileAWorkerComesAndGoes) {
+  const SectionTimeouts timeouts{absl::Seconds(100), absl::Seconds(60), absl::Seconds(50),
+                                 absl::Seconds(60)};
+  ProgressWatch watch;
+  watch.Begin(kNow);
+  AttachRequest event;
+  event.mutable_started();
+  event.set_sequence(3);
+  watch.OnEvent(event, kNow);
+  AttachRequest section;
+  section.mutable_section_entered()->set_section(training::v1::SECTION_STEP);
+  for (int second = 1; second < 60; ++second) {
+    watch.Pause();
+    EXPECT_EQ(watch.Deadline(timeouts),
+              second == 1 ? absl::InfiniteFuture() : kNow + absl::Seconds(60));
+    watch.Resume(kNow + absl::Seconds(second));
+    watch.OnEvent(event, kNow + absl::Seconds(second));    // Sent again.
+    watch.OnEvent(section, kNow + absl::Seconds(second));  // Said again.
+    EXPECT_EQ(watch.Deadline(timeouts), kNow + absl::Seconds(60));
+  }
+  event.mutable_steps();
+  event.clear_sequence();
+  watch.OnEvent(event, kNow + absl::Seconds(59));
+  EXPECT_EQ(watch.Deadline(timeouts), kNow + absl::Seconds(119));
+}
+
+TEST(ProgressWatchTest, GivesAWorkerThatWasLongAwayTimeToTellWhatItDid) {
+  const SectionTimeouts timeouts{absl::Seconds(1), absl::Seconds(1), absl::Seconds(1),
+                                 absl::Seconds(1)};
+  ProgressWatch watch;
+  watch.Begin(kNow);
+  watch.Pause();
+  watch.Resume(kNow + absl::Seconds(30));
+  EXPECT_EQ(watch.Deadline(timeouts), kNow + absl::Seconds(40));
+  watch.Pause();
+  watch.Resume(kNow + absl::Seconds(35));
+  EXPECT_EQ(watch.Deadline(timeouts), kNow + absl::Seconds(40)) << "once";
+}
+
 TEST(DeviceTableTest, KnowsDevicesOfOtherHostsWhileTheirWorkersAreHere) {
   DeviceTable table({{"cpu"}, 1, /*quarantine_failures=*/2, absl::Minutes(10)});
   table.Join("gpu-7/cuda:0");

@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <future>
+#include <mutex>
+#include <string>
 #include <vector>
 
 namespace genesis {
@@ -160,6 +164,80 @@ TEST(EventSenderTest, KeepsAnEventWhoseWriteFailed) {
   });
   EXPECT_TRUE(sender.Drain());
   EXPECT_EQ(sent.size(), 1u);
+}
+
+TEST(EventSenderTest, MakesTextsFitForTheWire) {
+  AttachRequest sent;
+  std::promise<void> arrived;
+  EventSender sender;
+  sender.Attach([&](const AttachRequest& event) {
+    sent = event;
+    arrived.set_value();
+    return true;
+  });
+  AttachRequest event;
+  event.mutable_finished()->mutable_failure()->set_message("half \xe2\x82" +
+                                                           std::string(5'000'000, 'x'));
+  sender.Enqueue(event);
+  arrived.get_future().wait();
+  EXPECT_TRUE(AttachRequest().ParseFromString(sent.SerializeAsString()));
+  EXPECT_LE(sent.ByteSizeLong(), 5000U);
+}
+
+// What a daemon cannot read is found, cut down and sent, and never stops what comes before or
+// after.
+TEST(EventSenderTest, CutsDownTheReportThatTheDaemonCannotRead) {
+  EventSender sender;
+  std::vector<AttachRequest> read;
+  std::mutex mutex;
+  std::condition_variable broke;
+  bool broken = false;
+  // As a daemon that cannot read checkpoint reports of 7 seconds, nor failures with a log.
+  const auto write = [&](const AttachRequest& event) {
+    const std::lock_guard lock(mutex);
+    if (broken) return false;
+    if (event.checkpoint_written().seconds() == 7 ||
+        event.finished().failure().log_tail_size() > 0) {
+      broken = true;
+      broke.notify_all();
+      return true;
+    }
+    read.push_back(event);
+    sender.Acknowledge(event.sequence());
+    return true;
+  };
+  AttachRequest bad = CheckpointEvent();
+  bad.mutable_checkpoint_written()->set_seconds(7);
+  AttachRequest end;
+  end.mutable_finished()->set_outcome(training::v1::Finished::OUTCOME_FAILED);
+  end.mutable_finished()->mutable_failure()->set_cause(training::v1::FAILURE_CAUSE_DATA);
+  end.mutable_finished()->mutable_failure()->add_log_tail("line");
+  for (const AttachRequest& event : {CheckpointEvent(), bad, CheckpointEvent(), end}) {
+    sender.Enqueue(event);
+  }
+  sender.Attach(write);
+  for (int streams = 0; streams < 4; ++streams) {
+    {
+      std::unique_lock lock(mutex);
+      if (!broke.wait_for(lock, std::chrono::seconds(5),
+                          [&] { return broken || read.size() == 3; })) {
+        break;
+      }
+      if (!broken) break;
+    }
+    sender.Detach();
+    sender.Refused();
+    {
+      const std::lock_guard lock(mutex);
+      broken = false;
+    }
+    sender.Attach(write);
+  }
+  EXPECT_TRUE(sender.Drain());
+  ASSERT_EQ(read.size(), 3U);
+  EXPECT_EQ(read[0].sequence(), 1);
+  EXPECT_EQ(read[1].sequence(), 3);
+  EXPECT_EQ(read[2].finished().failure().cause(), training::v1::FAILURE_CAUSE_DATA);
 }
 
 TEST(EventSenderTest, DrainEndsWhenNoStreamWillCome) {

@@ -59,6 +59,11 @@ void Watchdog::Window::Add(double value) {
   values.pop_front();
 }
 
+std::optional<double> Watchdog::divergence() const {
+  if (!losses_.full() || baseline_loss_ <= 0) return std::nullopt;
+  return divergence_now_;
+}
+
 void Watchdog::Reset() {
   for (Rule* const rule : {&overflow_, &divergence_, &overflow_warning_, &slowdown_}) {
     rule->firing = false;

@@ -74,6 +74,8 @@ class Watchdog {
   bool suspicious() const { return elevated() || pairs_.suspicious(); }
   // Mean of the baseline over the window that ended at the newest step; 0 when there is none.
   double baseline_loss() const { return baseline_loss_; }
+  // (mean loss - mean baseline) / mean baseline over that window; unset until it is full.
+  std::optional<double> divergence() const;
 
  private:
   // Values of the last steps with their sum.

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "config/exit_code.h"
 #include "trainer/checkpoint/verify.h"
 #include "trainer/checkpoint/weights.h"
@@ -11,8 +12,18 @@ namespace genesis {
 
 int RunVerify(const std::string& path) {
   const absl::StatusOr<std::string> verified = VerifyCheckpoint(path);
-  if (!verified.ok()) {
-    std::cerr << verified.status().message() << std::endl;
+  absl::Status status = verified.status();
+  // A file may be whole and hold a module, code that would have to be run, or nothing.
+  if (status.ok()) {
+    const absl::StatusOr<NamedTensors> weights = ReadWeights(path);
+    status = weights.status();
+    if (weights.ok() && weights->empty()) {
+      status = absl::InvalidArgumentError(
+          absl::StrCat(path, ": holds no tensor; accepted: a dict of tensors"));
+    }
+  }
+  if (!status.ok()) {
+    std::cerr << status.message() << std::endl;
     return ToInt(ExitCode::kFailure);
   }
   std::cout << path << ": whole" << (verified->empty() ? "" : "; " + *verified) << std::endl;

@@ -5,7 +5,7 @@
 namespace genesis {
 
 // `genesis-worker --verify FILE`: reads a checkpoint from end to end. Exit code kOk when it is
-// whole.
+// whole and holds weights that can be read without running any code.
 int RunVerify(const std::string& path);
 
 // `genesis-worker --export FILE --to FILE.safetensors`: the weights of a checkpoint, or their

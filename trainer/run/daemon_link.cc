@@ -22,6 +22,7 @@
 #include "config/exit_code.h"
 #include "config/gate.h"
 #include "config/shared_folder.h"
+#include "config/text.h"
 #include "config/version.h"
 #include "config/worker_lease.h"
 #include "genesis/training/v1/worker_service.grpc.pb.h"
@@ -46,8 +47,10 @@ constexpr std::chrono::seconds kStopWait{60};
 // The pauses between calls to a daemon that is lost.
 constexpr std::chrono::milliseconds kFirstPause{50};
 constexpr std::chrono::milliseconds kLongestPause{1000};
+constexpr std::chrono::seconds kStableStream{10};
 // Failure.log_tail holds at most this many.
 constexpr size_t kLogTailLines = 50;
+constexpr size_t kMaxLoggedBytes = size_t{64} * 1024;
 
 std::string HostName() {
   char name[HOST_NAME_MAX + 1] = {};
@@ -118,8 +121,9 @@ class ReportingObserver : public RunObserver {
     Send([&](AttachRequest& event) { event.mutable_section_entered()->set_section(section_); });
   }
   void OnLog(const std::string& line) override {
-    std::cerr << line << std::endl;
-    log_tail_.push_back(line);
+    // The worker's own log keeps more than what travels.
+    std::cerr << BoundedText(line, kMaxLoggedBytes) << std::endl;
+    log_tail_.push_back(OneLine(line, kMaxLineBytes));
     if (log_tail_.size() > kLogTailLines) log_tail_.pop_front();
     Send([&](AttachRequest& event) { event.mutable_log_line()->set_text(line); });
   }
@@ -272,6 +276,7 @@ class Attachment {
     const grpc::Status status = connection_->stream->Finish();
     const std::lock_guard lock(mutex_);
     problem_ = status.error_message();
+    if (status.error_code() == grpc::StatusCode::INVALID_ARGUMENT) sender_.Refused();
     return start_ && !closing_ && !terminating_ &&
            status.error_code() != grpc::StatusCode::PERMISSION_DENIED;
   }
@@ -280,10 +285,11 @@ class Attachment {
     std::cerr << "the daemon's stream broke: " << problem_ << "; training goes on" << std::endl;
     const auto give_up =
         std::chrono::steady_clock::now() + std::chrono::seconds(start_->patience_seconds());
-    auto pause = kFirstPause;
+    // A stream that broke at once is no sign that the next one will hold.
+    if (std::chrono::steady_clock::now() - stream_begin_ > kStableStream) pause_ = kFirstPause;
     while (std::chrono::steady_clock::now() < give_up) {
-      if (Pause(pause)) return false;
-      pause = std::min(2 * pause, kLongestPause);
+      if (Pause(pause_)) return false;
+      pause_ = std::min(2 * pause_, kLongestPause);
       absl::StatusOr<std::shared_ptr<Connection>> connection = Connection::Open(daemon_);
       if (!connection.ok()) {
         problem_ = std::string(connection.status().message());
@@ -297,6 +303,7 @@ class Attachment {
       if (connection_->stream->Write(hello) && connection_->stream->Read(&first)) {
         Obey(first);
         std::cerr << "the daemon is back" << std::endl;
+        stream_begin_ = std::chrono::steady_clock::now();
         AttachSender();
         const std::lock_guard lock(mutex_);
         if (observer_ != nullptr) observer_->SendSection();
@@ -382,7 +389,11 @@ class Attachment {
   const training::v1::DeviceInfo device_;
   RunControl control_;
   EventSender sender_;
-  std::string problem_;  // Of the reader's thread: why the newest stream ended.
+  // Of the reader's thread: why the newest stream ended, when it began, how long to wait for the
+  // next.
+  std::string problem_;
+  std::chrono::steady_clock::time_point stream_begin_ = std::chrono::steady_clock::now();
+  std::chrono::milliseconds pause_ = kFirstPause;
 
   std::mutex mutex_;
   std::condition_variable changed_;

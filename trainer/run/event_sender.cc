@@ -1,7 +1,10 @@
 #include "trainer/run/event_sender.h"
 
 #include <algorithm>
+#include <iostream>
 #include <utility>
+
+#include "config/message_text.h"
 
 namespace genesis {
 namespace {
@@ -17,6 +20,22 @@ constexpr int kMaxStepTimes = 65536;
 // Whether the daemon must hear of it, however long it is away.
 bool IsKept(const AttachRequest& event) {
   return !event.has_steps() && !event.has_log_line() && !event.has_section_entered();
+}
+
+constexpr char kUnreadable[] = "the worker's report could not be read; see the worker's log";
+
+bool IsReduced(const training::v1::Finished& finished) {
+  return finished.failure().message() == kUnreadable;
+}
+
+// What matters most of an end, in words and numbers of our own.
+void Reduce(training::v1::Finished& finished) {
+  training::v1::Finished reduced;
+  reduced.set_outcome(finished.outcome());
+  if (finished.has_progress()) *reduced.mutable_progress() = finished.progress();
+  reduced.mutable_failure()->set_cause(finished.failure().cause());
+  reduced.mutable_failure()->set_message(kUnreadable);
+  finished = std::move(reduced);
 }
 
 }  // namespace
@@ -53,6 +72,7 @@ EventSender::~EventSender() {
 }
 
 void EventSender::Enqueue(AttachRequest event) {
+  BoundTexts(event);
   {
     const std::lock_guard lock(mutex_);
     if (IsKept(event)) event.set_sequence(++last_sequence_);
@@ -80,6 +100,21 @@ void EventSender::Detach() {
   std::unique_lock lock(mutex_);
   write_ = nullptr;
   changed_.wait(lock, [this] { return !writing_; });
+}
+
+void EventSender::Refused() {
+  const std::lock_guard lock(mutex_);
+  if (one_at_a_time_ && !unacknowledged_.empty()) {
+    AttachRequest& refused = unacknowledged_.front();
+    std::cerr << "the daemon cannot read the report with number " << refused.sequence()
+              << std::endl;
+    if (refused.has_finished() && !IsReduced(refused.finished())) {
+      Reduce(*refused.mutable_finished());
+    } else {
+      unacknowledged_.pop_front();
+    }
+  }
+  one_at_a_time_ = true;
 }
 
 void EventSender::Acknowledge(int64_t sequence) {
@@ -114,7 +149,10 @@ void EventSender::GiveUp() {
 void EventSender::Loop() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return ending_ || (write_ && !waiting_.empty()); });
+    changed_.wait(lock, [this] {
+      const bool may_send = !one_at_a_time_ || unacknowledged_.empty();
+      return ending_ || (write_ && !waiting_.empty() && may_send);
+    });
     if (ending_) return;
     AttachRequest event = std::move(waiting_.front());
     waiting_.pop_front();

@@ -15,7 +15,8 @@ namespace genesis {
 // Sends a worker's events in order, on a thread of its own, so that training never waits for the
 // daemon. While the daemon is slow or away, reports of steps merge into one and log lines beyond
 // the bound are dropped. Everything else is numbered and kept until the daemon has acknowledged it;
-// a new stream gets what is not acknowledged once more.
+// a new stream gets what is not acknowledged once more. Texts are made fit for the wire here,
+// whoever wrote them.
 //
 // Owner: RunAttached. Threads: any. Failure: a write that fails detaches; what it was to send
 // stays.
@@ -35,6 +36,10 @@ class EventSender {
   void Attach(Write write);
   // The stream is gone. Waits for the write that is under way.
   void Detach();
+  // The stream was ended because the daemon could not read a message. From now on one message is
+  // sent at a time, so that the one at fault is known; that one is cut down to what can be read, or
+  // dropped. Between Detach and Attach.
+  void Refused();
   // The daemon has made every event up to this number durable.
   void Acknowledge(int64_t sequence);
   // Waits until everything is sent and acknowledged; false when GiveUp came before.
@@ -52,6 +57,7 @@ class EventSender {
   std::deque<training::v1::AttachRequest> unacknowledged_;  // Sent on this stream; to be kept.
   int64_t last_sequence_ = 0;
   int64_t acknowledged_ = 0;
+  bool one_at_a_time_ = false;  // The next waits for the acknowledgement of the one before.
   bool writing_ = false;
   bool given_up_ = false;
   bool ending_ = false;

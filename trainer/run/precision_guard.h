@@ -48,6 +48,10 @@ class PrecisionGuard {
   training::v1::PrecisionMode mode() const { return policy_->mode(); }
   const PolicyState& policy() const { return policy_->state(); }
   double baseline_loss() const { return watchdog_.baseline_loss(); }
+  // How far the loss is from FP32's (Watchdog::divergence); unset in FP32.
+  std::optional<double> divergence() const {
+    return reduced() ? watchdog_.divergence() : std::nullopt;
+  }
   bool has_baseline() const { return watchdog_.has_baseline(); }
   void SetBaseline(Baseline baseline) { watchdog_.SetBaseline(std::move(baseline)); }
 

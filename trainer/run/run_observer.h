@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "genesis/training/v1/worker_service.pb.h"
@@ -16,7 +17,8 @@ struct StepRecord {
   double learning_rate = 0;  // That the step used.
   bool skipped = false;
   training::v1::PrecisionMode mode = training::v1::PRECISION_MODE_FP32;
-  int64_t samples = 0;  // Since the job began.
+  int64_t samples = 0;                              // Since the job began.
+  std::optional<double> divergence = std::nullopt;  // Watchdog::divergence.
 };
 
 // Where a run tells what happens. Called on the run's threads; must not block.

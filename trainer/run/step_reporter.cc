@@ -28,6 +28,8 @@ void StepReporter::Add(StepRecord record, double next_loss_scale, double baselin
   progress_.set_learning_rate(record.learning_rate);
   progress_.set_mode(record.mode);
   progress_.set_baseline_loss(baseline_loss);
+  progress_.clear_divergence_ratio();
+  if (record.divergence) progress_.set_divergence_ratio(*record.divergence);
   progress_.set_samples(progress_.samples() + options_.samples_per_step);
   samples_since_start_ += options_.samples_per_step;
   record.samples = progress_.samples();

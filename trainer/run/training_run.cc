@@ -280,7 +280,8 @@ class Run {
                     .loss_scale = figures.loss_scale,
                     .learning_rate = figures.learning_rate,
                     .skipped = figures.skipped,
-                    .mode = mode},
+                    .mode = mode,
+                    .divergence = guard_->divergence()},
                    figures.next_loss_scale, guard_->baseline_loss(), seconds);
     all_fp32_ = all_fp32_ && !IsReducedPrecision(mode);
     if (all_fp32_ && std::isfinite(figures.loss))

@@ -1,0 +1,104 @@
+#include "metrics/running_jobs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "config/precision.h"
+
+namespace genesis {
+
+void RunningJobs::Begin(const std::string& job_id,
+                        const training::v1::EffectivePrecision& precision,
+                        int64_t fp32_peak_bytes) {
+  jobs_[job_id] = {.mode = precision.mode(),
+                   .device = precision.device(),
+                   .fp32_peak_bytes = fp32_peak_bytes,
+                   .report = 0,
+                   .progress = {},
+                   .held_out_loss = std::nullopt,
+                   .memory = std::nullopt};
+}
+
+void RunningJobs::SetPrecision(const std::string& job_id,
+                               const training::v1::EffectivePrecision& precision) {
+  Job& job = jobs_[job_id];
+  job.mode = precision.mode();
+  job.device = precision.device();
+}
+
+void RunningJobs::NoteSteps(const std::string& job_id, const training::v1::Steps& steps,
+                            training::v1::PrecisionMode mode) {
+  Job& job = jobs_[job_id];
+  job.mode = mode;
+  if (steps.has_cuda_memory_allocated_bytes()) {
+    job.memory = {steps.cuda_memory_allocated_bytes(), steps.cuda_memory_reserved_bytes(),
+                  steps.cuda_memory_peak_bytes()};
+  }
+  // Before the first finished step loss and norm are not measured, and 0 would look perfect.
+  if (steps.progress().step() <= 0) return;
+  job.progress = steps.progress();
+  job.report = ++reports_;
+}
+
+void RunningJobs::NoteHeldOut(const std::string& job_id, double loss) {
+  jobs_[job_id].held_out_loss = loss;
+}
+
+void RunningJobs::End(const std::string& job_id) { jobs_.erase(job_id); }
+
+bool RunningJobs::IsBefore(const Job& a, const Job& b) {
+  const auto rank = [](const Job& job) {
+    const training::v1::Progress& progress = job.progress;
+    const double divergence =
+        progress.has_divergence_ratio() ? std::abs(progress.divergence_ratio()) : -1;
+    return std::tuple(job.report > 0, job.report > 0 && !std::isfinite(progress.loss()), divergence,
+                      job.report);
+  };
+  return rank(a) < rank(b);
+}
+
+RunningFigures RunningJobs::Figures() const {
+  RunningFigures figures;
+  const Job* shown = nullptr;
+  int64_t newest_scale = 0;
+  int64_t newest_held_out = 0;
+  for (const auto& [id, job] : jobs_) {
+    if (job.mode != training::v1::PRECISION_MODE_UNSPECIFIED) {
+      figures.precisions.emplace(PrecisionLabel(job.mode), job.device);
+    }
+    if (shown == nullptr || IsBefore(*shown, job)) shown = &job;
+    if (job.report > newest_scale && HasLossScale(job.mode)) {
+      newest_scale = job.report;
+      figures.loss_scale = job.progress.loss_scale();
+    }
+    if (job.held_out_loss && job.report >= newest_held_out) {
+      newest_held_out = job.report;
+      figures.held_out_loss = job.held_out_loss;
+    }
+    if (!job.memory) continue;
+    AllocatorMemory& memory = figures.memory[PrecisionLabel(job.mode)];
+    memory.allocated += job.memory->allocated;
+    memory.reserved += job.memory->reserved;
+    memory.peak += job.memory->peak;
+    if (job.fp32_peak_bytes > 0 && IsReducedPrecision(job.mode)) {
+      const double ratio =
+          static_cast<double>(job.memory->peak) / static_cast<double>(job.fp32_peak_bytes);
+      figures.memory_ratio = std::max(figures.memory_ratio.value_or(0), ratio);
+    }
+  }
+  if (shown == nullptr || shown->report == 0) return figures;
+  const training::v1::Progress& progress = shown->progress;
+  figures.loss = progress.loss();
+  figures.grad_norm = progress.grad_norm();
+  if (progress.baseline_loss() > 0 && progress.has_divergence_ratio()) {
+    figures.baseline_loss = progress.baseline_loss();
+    figures.divergence = progress.divergence_ratio();
+    if (std::isfinite(progress.loss())) {
+      figures.loss = progress.baseline_loss() * (1 + progress.divergence_ratio());
+    }
+  }
+  return figures;
+}
+
+}  // namespace genesis

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <vector>
+
+#include "config/field_error.h"
+#include "genesis/training/v1/training_service.pb.h"
+#include "server/api/caller.h"
+
+namespace genesis {
+
+// A Train call on its way to the writer thread, with what had to be looked up on a file system.
+struct Submission {
+  training::v1::TrainRequest request;
+  Caller caller;
+  std::vector<FieldError>
+      missing;  // Files and folders that the specification names and that are not there.
+};
+
+}  // namespace genesis

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/server_builder.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/rpc/connection_acceptor.h"
+
+namespace genesis {
+
+// The gRPC server for the workers of this machine, on a unix socket that only the daemon's user may
+// open. Accepts as TrainingListener does: also after the process had run out of file handles.
+//
+// Owner: the daemon. Threads: gRPC's and the acceptor's. Failure: none after the start.
+class WorkerListener {
+ public:
+  // For one service, which outlives the listener, and the standard health service.
+  // FAILED_PRECONDITION naming `path` and the cause when it cannot be bound.
+  static absl::StatusOr<std::unique_ptr<WorkerListener>> Start(const std::string& path,
+                                                               grpc::Service* service);
+  ~WorkerListener() { Stop(std::chrono::system_clock::now()); }
+  WorkerListener(const WorkerListener&) = delete;
+  WorkerListener& operator=(const WorkerListener&) = delete;
+
+  // No new connections; open calls have until then. Idempotent.
+  void Stop(std::chrono::system_clock::time_point deadline);
+
+ private:
+  WorkerListener();
+
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> external_;
+  std::unique_ptr<grpc::Server> server_;
+  ConnectionAcceptor acceptor_;  // Before the server goes, so that nothing is handed to it then.
+};
+
+}  // namespace genesis
