@@ -25,6 +25,7 @@ def word(value):
 FACTS = {
     # /api/training/status
     "fp16-enabled": lambda d: word(d.get("fp16_enabled_runtime")),
+    "fp16-allowed": lambda d: word(d.get("fp16_allowed")),
     "fp16-reason": lambda d: word(d.get("fp16_reason")),
     "ready": lambda d: word(d.get("readiness", {}).get("ready")),
     # genesisctl jobs: ids of those that train in reduced precision.

@@ -54,8 +54,13 @@ class Day:
         # The database keeps no NaN: a job that makes steps and has no loss had one that was none.
         if (not math.isfinite(loss)) if loss is not None else row["samples_per_second"]:
             self.not_finite += 1
-        elif loss is not None and baseline and (number(row["fp16_steps"]) or 0) > 0:
-            self.deviations.append(abs(loss - baseline) / baseline)
+        elif (number(row["fp16_steps"]) or 0) > 0:
+            # Both losses smoothed; an older daemon's table has one step's loss alone.
+            divergence = number(row.get("divergence_ratio"))
+            if divergence is None and loss is not None and baseline:
+                divergence = (loss - baseline) / baseline
+            if divergence is not None:
+                self.deviations.append(abs(divergence))
 
     def succeeded(self):
         return sum(state == "SUCCEEDED" for state in self.ended.values())

@@ -69,11 +69,10 @@ def read(url, days, now, deployment):
     ended, succeeded = increase("genesis_training_total"), increase("genesis_training_success_total")
     made, skipped = (increase("genesis_fp16_training_steps_total"),
                      increase("genesis_fp16_overflow_steps_total"))
-    # Only while steps are made in reduced precision; else the loss is that of FP32 itself.
-    loss, baseline = f"genesis_training_loss{label}", f"genesis_fp32_baseline_loss{label}"
+    # Of jobs in reduced precision whose FP32 loss is known, while they run.
     deviation = server.value(
-        f"max(max_over_time((avg_over_time(abs({loss} - {baseline})[1d:5m]) / "
-        f"avg_over_time({baseline}[1d]))[{days}d:1d]))") if made else None
+        f"max(max_over_time(avg_over_time(abs(genesis_loss_divergence_ratio{label})[1d:5m])"
+        f"[{days}d:1d]))") if made else None
     troubles = []
     for day in range(days):
         trouble = day_trouble(server, label, now.timestamp() - day * 86400)

@@ -48,9 +48,8 @@ class Snapshot:
         return sum(speeds) or None
 
     def deviation(self):
-        loss = self.metrics.get("genesis_training_loss")
-        baseline = self.metrics.get("genesis_fp32_baseline_loss")
-        return abs(loss - baseline) / baseline if loss is not None and baseline else None
+        divergence = self.metrics.get("genesis_loss_divergence_ratio")
+        return None if divergence is None else abs(divergence)
 
 
 def percent(value):

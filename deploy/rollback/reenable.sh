@@ -44,7 +44,7 @@ verify_enabled() {
   CHECKS_FAILED=0
   if [ -n "$DRY_RUN" ]; then return; fi
   check "service" active "$(target_running 2>&1 || true)"
-  check "/api/training/status fp16_enabled_runtime" true "$(http_get /api/training/status | fact fp16-enabled || true)"
+  check "/api/training/status fp16_allowed" true "$(http_get /api/training/status | fact fp16-allowed || true)"
   check "/metrics genesis_reduced_precision_enabled" 1 "$(metric genesis_reduced_precision_enabled || true)"
   if [ "$CHECKS_FAILED" -gt 0 ]; then note "because: $(http_get /api/training/status | fact fp16-reason || true)"; fi
 }

@@ -261,7 +261,8 @@ class Systemd(unittest.TestCase):
 
 NOW = "2026-03-10T00:00:00Z"
 COLUMNS = ("timestamp,job_id,step,mode,loss,baseline_loss,loss_scale,training_steps,fp16_steps,"
-           "overflow_steps,overflow_rate,fp16_enabled,memory_allocated_bytes,samples_per_second,state")
+           "overflow_steps,overflow_rate,fp16_enabled,memory_allocated_bytes,samples_per_second,state,"
+           "divergence_ratio,held_out_loss")
 
 
 def history(good=True, days=7, **changed):
