@@ -16,6 +16,7 @@ import pathlib
 import random
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,7 @@ CHANGE = re.compile(r"precision changes from (\w+) to (\w+) after step (\d+) \((
 BEGIN, END = "<!-- watchdog: begin -->", "<!-- watchdog: end -->"
 WINDOW = 50
 SLOW = 0.8
+FEW = 60  # Steps that a job has at least, for it warms up.
 MODES = ("MIXED_BF16", "BF16")
 TRAJECTORIES = str(EXAMPLES / "trajectories")
 
@@ -88,7 +90,7 @@ FAULTS = {
     "weights cut, not rounded": Fault(2, {"kind": "TRUNCATE", "amount": 7}),
     "poisoned batches": Fault(2, {"kind": "POISON", "amount": 0.3}),
     "a loss scale too low, emulated FP16": Fault(1, None, precision={
-        **HALF, "loss_scale": 2e-3, "min_loss_scale": 1e-3, "growth_interval": 1000000}),
+        **HALF, "loss_scale": 1e-5, "min_loss_scale": 1e-6, "growth_interval": 1000000}),
     "a loss scale that is stuck, emulated FP16": Fault(1, {"kind": "INF"}, math.inf, {
         **HALF, "loss_scale": 16, "floor_action": "CLAMP"}),
 }
@@ -102,9 +104,8 @@ class Case(collections.namedtuple("Case", "kind workload mode seed baseline faul
         job["training"]["seed"] = self.seed
         job["precision"] = {"mode": self.mode, "fallbacks": ["FP32"] if self.mode != "FP32" else []}
         job["checkpoint"] = {"every_steps": 0}
-        if self.kind == "speed":
-            job["training"]["max_steps"] = self.at
-            job["precision"]["watchdog"] = {rule: {"action": "OFF"} for rule in ("divergence", "slowdown")}
+        if self.kind == "start":
+            job["training"]["max_steps"] = FEW
         if self.baseline != "none" and self.mode != "FP32":
             seed = self.seed if self.baseline == "own" else self.seed + 1
             job["precision"]["baseline_file"] = str(baselines[self.workload, seed])
@@ -205,6 +206,7 @@ class Runner:
     def __init__(self, folder, out, parallel):
         self.folder, self.out, self.parallel = pathlib.Path(folder), out, parallel
         self.baselines, self.twins, self.speeds = {}, {}, {}
+        self.processor = collections.defaultdict(list)  # Seconds of the runs of a workload in a mode.
         self.count = 0
 
     def place(self):
@@ -217,7 +219,10 @@ class Runner:
         with concurrent.futures.ThreadPoolExecutor(self.parallel) as pool:
             waiting = {pool.submit(Run, case, self.baselines, self.place()): case for case in cases}
             for done in concurrent.futures.as_completed(waiting):
-                row = follow(waiting[done], done.result())
+                case = waiting[done]
+                if not case.busy and not case.fault:
+                    self.processor[case.workload, case.mode].append(done.result().processor_seconds)
+                row = follow(case, done.result())
                 if row is None:
                     continue
                 rows.append(row)
@@ -227,21 +232,23 @@ class Runner:
         print(file=sys.stderr)
         return rows
 
-    def measure_speeds(self, cases):
-        """How fast each mode truly is beside FP32, by the processor time of a step: what advice is judged by. The
-        watchdog looks away meanwhile, and what starting costs is taken off."""
-        def cost(workload, mode):
-            def seconds(steps):
-                job = Case("speed", workload, mode, 1, "none", None, steps, False)
-                return Run(job, {}, self.place()).processor_seconds
-            steps = max(100, WORKLOADS[workload]["training"]["max_steps"] // 4)
-            return (min(seconds(steps) for _ in range(2)) - min(seconds(1) for _ in range(2))) / (steps - 1)
-
-        for workload in sorted({case.workload for case in cases}):
-            fp32 = cost(workload, "FP32")
+    def add_speeds(self, rows):
+        """How fast each mode truly is beside FP32, by the processor time of a step in all the runs of a workload: what
+        advice is judged by. What starting costs is taken off."""
+        for workload in {workload for workload, mode in self.processor if mode != "FP32"}:
+            if (workload, "FP32") not in self.processor:
+                continue
+            case = Case("start", workload, "FP32", 1, "none", None, 0, False)
+            starting = min(Run(case, {}, self.place()).processor_seconds for _ in range(2))
+            steps = WORKLOADS[workload]["training"]["max_steps"]
+            fp32 = (statistics.median(self.processor[workload, "FP32"]) - starting) / (steps - FEW)
+            starting -= FEW * fp32
             for mode in MODES:
-                self.speeds[workload, mode] = fp32 / cost(workload, mode)
-                print(f"{workload}, {mode}: {self.speeds[workload, mode]:.2f} times the speed of FP32", flush=True)
+                if used := self.processor.get((workload, mode)):
+                    self.speeds[workload, mode] = fp32 * steps / (statistics.median(used) - starting)
+                    print(f"{workload}, {mode}: {self.speeds[workload, mode]:.2f} times the speed of FP32", flush=True)
+        for row in rows:
+            row["speed"] = self.speeds.get((row["workload"], row["mode"]))
 
     def make_baselines(self, cases):
         wanted = {(case.workload, case.seed + (case.baseline == "other"))
@@ -271,7 +278,7 @@ class Runner:
     def healthy_row(self, case, run):
         return {**case._asdict(), "rollbacks": [list(change) for change in run.changes],
                 "incidents": [list(incident) for incident in run.incidents], "held_out": run.held_out,
-                "seconds": round(run.seconds, 2), "speed": self.speeds.get((case.workload, case.mode))}
+                "seconds": round(run.seconds, 2)}
 
     def fault_row(self, case, run):
         # Every rule that would roll back counts: the job advises only where divergence is concerned.
@@ -392,10 +399,10 @@ def run(words):
     healthy_cases, faulty_cases = plan(runs)
     with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
         runner = Runner(folder, log, options.parallel)
-        runner.measure_speeds(healthy_cases)
         runner.make_baselines(healthy_cases + faulty_cases)
         runner.make_twins(faulty_cases)
         healthy = runner.healthy(healthy_cases)
+        runner.add_speeds(healthy)
         faulty = runner.make(faulty_cases, runner.fault_row)
     steadiness.measure()
     found.steadiness = steadiness.summary()

@@ -304,17 +304,35 @@ TEST(JobSpecValidationTest, WantsEvaluationsWhereSomethingDependsOnThem) {
                           std::string("checkpoint.keep_best: 2") + kRest + "checkpoint.keep_best"));
 }
 
+TEST(JobSpecValidationTest, ChecksTheRateOfFalseAlarms) {
+  for (const double rate : {-0.1, 1e-7, 0.51, HUGE_VAL}) {
+    EXPECT_THAT(
+        FaultsAfter([rate](JobSpec& spec) {
+          spec.mutable_precision()->mutable_watchdog()->set_max_false_alarm_rate(rate);
+        }),
+        ElementsAre(testing::AllOf(testing::StartsWith("precision.watchdog.max_false_alarm_rate"),
+                                   testing::HasSubstr("accepted: 0.000001 to 0.5"))));
+  }
+  JobSpec spec;
+  EXPECT_EQ(WithDefaults(spec, LossScaleSettings()).precision().watchdog().max_false_alarm_rate(),
+            0.005);
+  spec.mutable_precision()->mutable_watchdog()->set_max_false_alarm_rate(0.1);
+  EXPECT_EQ(WithDefaults(spec, LossScaleSettings()).precision().watchdog().max_false_alarm_rate(),
+            0.1);
+}
+
 TEST(JobSpecValidationTest, ChecksRehearsals) {
-  EXPECT_THAT(FaultsAfter([](JobSpec& spec) {
-                spec.add_rehearsals()->set_micro_batch(1);
-                spec.mutable_rehearsals(0)->set_amount(-1);
-              }),
-              ElementsAre("rehearsals[0].kind: required; give INF, NAN, SPIKE, SLOW, STALE, SATURATE, "
-                          "UNDERFLOW, TRUNCATE or POISON",
-                          "rehearsals[0].at_step: required; give the step (>= 1) that it acts in",
-                          "rehearsals[0].micro_batch is 1; accepted: 0 to 0, for "
-                          "training.gradient_accumulation_steps counts micro-batches",
-                          "rehearsals[0].amount is -1; accepted: a finite number > 0"));
+  EXPECT_THAT(
+      FaultsAfter([](JobSpec& spec) {
+        spec.add_rehearsals()->set_micro_batch(1);
+        spec.mutable_rehearsals(0)->set_amount(-1);
+      }),
+      ElementsAre("rehearsals[0].kind: required; give INF, NAN, SPIKE, SLOW, STALE, SATURATE, "
+                  "UNDERFLOW, TRUNCATE or POISON",
+                  "rehearsals[0].at_step: required; give the step (>= 1) that it acts in",
+                  "rehearsals[0].micro_batch is 1; accepted: 0 to 0, for "
+                  "training.gradient_accumulation_steps counts micro-batches",
+                  "rehearsals[0].amount is -1; accepted: a finite number > 0"));
 }
 
 TEST(JobSpecValidationTest, NamesBothPlacesOfALossScaleConflict) {

@@ -88,6 +88,38 @@ TEST(LossCurveTest, StaysSmallAndCloseToTheLosses) {
   }
 }
 
+TEST(LossCurveTest, KeepsLogarithmsTheirScatterAndHeldOutLosses) {
+  LossRecorder recorder;
+  for (int64_t step = 1; step <= 5000; ++step) {
+    recorder.Add(step, step % 2 == 0 ? std::exp(1.0) : std::exp(-1.0), 0.25, 0.125);
+    if (step % 2 == 0) recorder.AddHeldOut(step, 7.0 / static_cast<double>(step));
+  }
+  const training::v1::LossCurve curve = recorder.curve();
+  EXPECT_EQ(curve.step_processor_seconds(), 0.125);
+  ASSERT_EQ(curve.log_losses_size(), curve.losses_size());
+  ASSERT_EQ(curve.log_variances_size(), curve.losses_size());
+  EXPECT_NEAR(curve.log_losses(3), 0, 1e-9);
+  EXPECT_NEAR(curve.log_variances(3), 1, 1e-9);
+  EXPECT_NEAR(curve.losses(3), std::cosh(1.0), 1e-9);
+  EXPECT_LT(curve.held_out_steps_size(), 1024);
+  const Baseline baseline(curve);
+  EXPECT_NEAR(*baseline.HeldOutAt(5000), 7.0 / 5000, 1e-12);
+  EXPECT_NEAR(*baseline.HeldOutAt(3001), 7.0 / 3001, 1e-6);
+  EXPECT_EQ(baseline.HeldOutAt(5001), std::nullopt);
+  EXPECT_NEAR(baseline.LogAt(2500), 0, 1e-9);
+}
+
+TEST(LossCurveTest, AnOlderCurveHasTheLogarithmsOfItsLosses) {
+  training::v1::LossCurve curve;
+  curve.add_steps(1);
+  curve.add_steps(3);
+  curve.add_losses(1);
+  curve.add_losses(std::exp(2.0));
+  EXPECT_NEAR(Baseline(curve).LogAt(2), 1, 1e-12);
+  EXPECT_EQ(Baseline(curve).HeldOutAt(2), std::nullopt);
+  EXPECT_TRUE(std::isfinite(LogLoss(-5)));
+}
+
 TEST(LossCurveTest, ReadsTelemetryAndNamesTheFaultyLine) {
   const TempDir folder;
   folder.Write("good.jsonl",

@@ -360,6 +360,18 @@ TEST(WatchdogTest, KeepsQuietWhenTurnedOffAndForgetsOnReset) {
   EXPECT_THAT(Rules(watchdog, 201, 400, half), ElementsAre("overflow_warning!"));
 }
 
+// Of a file that somebody wrote by hand.
+TEST(WatchdogTest, ABaselineOfAnyLengthIsTakenAtOnce) {
+  for (const int32_t window : {1, 50, 1'000'000}) {
+    training::v1::WatchdogSpec spec = Defaults();
+    spec.mutable_divergence()->set_window_steps(window);
+    Watchdog watchdog(spec, Flat(1.0, 1'000'000'000'000'000));
+    Rules(watchdog, 999'999'999'990'000, 999'999'999'999'999,
+          [](int64_t i) { return Watchdog::Step{.loss = i % 3 == 0 ? -1.0 : 1.0}; });
+    EXPECT_TRUE(watchdog.has_baseline());
+  }
+}
+
 TEST(StudentTest, HasTheTailsOfTheTables) {
   EXPECT_NEAR(StudentTail(0, 3), 0.5, 1e-12);
   EXPECT_NEAR(StudentTail(2.228, 10), 0.025, 1e-5);

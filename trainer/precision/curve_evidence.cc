@@ -11,20 +11,23 @@ namespace {
 
 constexpr size_t kScales[] = {1, 2, 4, 8, 16};
 // Up to so many windows a mean is short: only a large excess counts.
-constexpr size_t kShort = 4;
+constexpr size_t kShort = 2;
 // Windows that noise is estimated from.
 constexpr size_t kMemory = 64;
 // Neighbouring means that a scale needs for a word of its own.
 constexpr size_t kNeighbours = 4;
 // Neighbours are never counted as independent altogether.
-constexpr double kDependence = 1.5;
+constexpr double kDependence = 1.2;
 constexpr double kTrimmed = 0.15;
 // Of a normal distribution: its deviation over that of what is left.
 constexpr double kTrimCorrection = 1.4;
+// Of a baseline however long it is: windows, and steps of each that are looked at.
+constexpr int64_t kMaxWindows = 20'000;
+constexpr int64_t kSamples = 64;
 // Windows of the baseline on either side.
 constexpr int64_t kAround = 8;
 // Of the baseline's noise, which stands beside the run's own.
-constexpr double kBaselineFreedom = 8;
+constexpr double kBaselineFreedom = 20;
 
 // The deviation of numbers whose neighbours are compared; 0 where there are too few.
 double DeviationOfNeighbours(const std::vector<double>& values) {
@@ -50,6 +53,7 @@ CurveEvidence::CurveEvidence(double threshold, int64_t window_steps, double fals
 void CurveEvidence::SetBaseline(const Baseline& baseline) {
   baseline_windows_.clear();
   hidden_variance_ = 0;
+  all_windows_ = 0;
   if (baseline.empty()) return;
   const auto& steps = baseline.curve().steps();
   const auto& variances = baseline.curve().log_variances();
@@ -59,12 +63,15 @@ void CurveEvidence::SetBaseline(const Baseline& baseline) {
                        static_cast<double>(variances.size() * window_steps_);
   }
   first_step_ = steps[0];
-  double sum = 0;
-  for (int64_t step = first_step_; step <= *steps.rbegin(); ++step) {
-    sum += baseline.LogAt(step);
-    if ((step - first_step_ + 1) % window_steps_ != 0) continue;
-    baseline_windows_.push_back(sum / static_cast<double>(window_steps_));
-    sum = 0;
+  all_windows_ = (*steps.rbegin() - first_step_ + 1) / window_steps_;
+  const int64_t stride = std::max<int64_t>(window_steps_ / kSamples, 1);
+  for (int64_t window = 0; window < std::min(all_windows_, kMaxWindows); ++window) {
+    double sum = 0;
+    int64_t count = 0;
+    for (int64_t in = 0; in < window_steps_; in += stride, ++count) {
+      sum += baseline.LogAt(first_step_ + window * window_steps_ + in);
+    }
+    baseline_windows_.push_back(sum / static_cast<double>(count));
   }
 }
 
@@ -90,7 +97,7 @@ std::vector<double> CurveEvidence::Means(size_t scale) const {
 
 double CurveEvidence::BaselineNoise(int64_t step) const {
   const auto size = static_cast<int64_t>(baseline_windows_.size());
-  const int64_t at = (step - first_step_) / window_steps_;
+  const int64_t at = std::min((step - first_step_) / window_steps_, size - 1);
   double sum = 0;
   int64_t count = 0;
   for (int64_t i = std::max<int64_t>(at - kAround, 1); i < std::min(at + kAround, size - 1); ++i) {
@@ -105,8 +112,7 @@ double CurveEvidence::BaselineNoise(int64_t step) const {
 
 std::optional<CurveFinding> CurveEvidence::Judge(int64_t step) const {
   if (windows_.size() <= kNeighbours) return std::nullopt;
-  const double looks =
-      static_cast<double>(std::max<size_t>(baseline_windows_.size(), 1) * std::size(kScales));
+  const double looks = static_cast<double>(std::max<int64_t>(all_windows_, 1)) * std::size(kScales);
   const double baseline_noise = std::sqrt(2) * BaselineNoise(step);
   const double freedom = kBaselineFreedom + static_cast<double>(windows_.size()) / 2;
   // Of a single window, as every scale so far lets it appear.

@@ -24,7 +24,7 @@ struct CurveFinding {
 //             differences are apart, at every scale up to m (batch means, so autocorrelation is in
 //             them), without the largest 15 %, for a fault must not hide in its own noise; and not
 //             below that of the baseline's windows around their neighbours, times the root of 2
-//   accepted  half of the threshold over up to 4 windows, a quarter of it over more
+//   accepted  half of the threshold over up to 2 windows, a quarter of it over more
 //   first     five windows are only listened to
 //   test      Student's t, at the rate divided by the looks that the baseline's length allows
 //
@@ -47,9 +47,10 @@ class CurveEvidence {
   const double threshold_;
   const int64_t window_steps_;
   const double false_alarm_rate_;
-  std::vector<double> baseline_windows_;  // Mean logarithms, from its first step on.
+  std::vector<double> baseline_windows_;  // Mean logarithms of the first ones.
   // Variance of a window's mean that points of more steps than a window do not show.
   double hidden_variance_ = 0;
+  int64_t all_windows_ = 0;
   int64_t first_step_ = 0;
   std::vector<double> windows_;  // Mean differences.
   double sum_ = 0;

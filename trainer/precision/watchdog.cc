@@ -169,7 +169,7 @@ std::optional<WatchdogFinding> Watchdog::AddPair(const PairedLoss& pair) {
                                  Figures(), found->pairs, 100 * found->excess,
                                  1 / std::max(found->chance, kLeastChance),
                                  100 * divergence_.spec.threshold() / (found->lasting ? 2 : 1),
-                                 found->lasting ? " for so long" : ""));
+                                 found->lasting ? " that stay" : ""));
 }
 
 void Watchdog::AddHeldOut(int64_t step, double loss) {

@@ -172,6 +172,10 @@ StepTimes TimeBesideFp32(Trainee& trainee, int64_t step) {
     }
   }
   Require(trainee.PutState(from, mode), training::v1::FAILURE_CAUSE_INTERNAL);
+  if (from.device_rng_state.defined()) {
+    at::Generator generator = at::globalContext().defaultGenerator(trainee.device());
+    generator.set_state(from.device_rng_state);
+  }
   // Whatever comes between makes a step longer, never shorter.
   return {.fp32 = *std::min_element(fp32.begin(), fp32.end()),
           .reduced = *std::min_element(reduced.begin(), reduced.end())};

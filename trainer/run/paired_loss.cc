@@ -25,30 +25,51 @@ class KeptBuffers {
   std::vector<std::pair<torch::Tensor, torch::Tensor>> kept_;
 };
 
+// The generators that a forward pass may draw from: torch's of the CPU, and that of a GPU.
+class Generators {
+ public:
+  explicit Generators(at::Device device) {
+    all_.push_back(at::detail::getDefaultCPUGenerator());
+    if (device.is_cuda()) all_.push_back(at::globalContext().defaultGenerator(device));
+  }
+  at::Generator& cpu() { return all_.front(); }
+  std::vector<torch::Tensor> Take() const {
+    std::vector<torch::Tensor> states;
+    for (const at::Generator& generator : all_) states.push_back(generator.get_state());
+    return states;
+  }
+  void Put(const std::vector<torch::Tensor>& states) {
+    for (size_t i = 0; i < all_.size(); ++i) all_[i].set_state(states[i]);
+  }
+
+ private:
+  std::vector<at::Generator> all_;
+};
+
 }  // namespace
 
 PairedLoss ComparePrecision(const StepParts& parts, const StepFormat& format,
                             const StepEvidence& evidence, int64_t step) {
   const torch::NoGradGuard no_grad;
   const KeptBuffers buffers(parts.model);
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const torch::Tensor generator_now = generator.get_state();
-  generator.set_state(evidence.generator);
+  Generators generators(parts.model.parameters().front().second.device());
+  const std::vector<torch::Tensor> now = generators.Take();
+  generators.cpu().set_state(evidence.generator);
   PairedLoss sum;
   for (size_t i = 0; i < evidence.examples.size(); ++i) {
     const auto micro_batch = static_cast<int64_t>(i);
     Batch batch = parts.source.Fetch(evidence.examples[i]);
     parts.model.Draw(batch);
-    const torch::Tensor drawn = generator.get_state();
+    const std::vector<torch::Tensor> drawn = generators.Take();
     if (format.weights != at::kFloat) parts.weights.SetFormat(at::kFloat);
     sum.fp32 += parts.model.Loss(batch, std::nullopt).item<double>();
     if (format.weights != at::kFloat) parts.weights.SetFormat(format.weights);
-    generator.set_state(drawn);
+    generators.Put(drawn);
     parts.rehearsals.SpoilBatch(step, micro_batch, format.reduced(), batch);
     sum.reduced += parts.model.Loss(batch, format.autocast).item<double>() *
                    parts.rehearsals.LossFactor(step, micro_batch);
   }
-  generator.set_state(generator_now);
+  generators.Put(now);
   const auto count = static_cast<double>(evidence.examples.size());
   const bool half = format.weights == at::kHalf || format.autocast == at::kHalf;
   return {.reduced = sum.reduced / count,
