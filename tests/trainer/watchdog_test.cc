@@ -36,7 +36,7 @@ struct Workload {
   double tails = 30;       // Degrees of freedom of own noise; 3 is heavy.
   double spikes = 0;       // How often the loss jumps up, per step; it comes down over 10 steps.
   double rounding = 1e-4;  // What the format adds.
-  bool same_data = true;   // As the baseline.
+  bool same_data = true;   // As the baseline; then own noise comes up over 300 steps.
 };
 
 struct Fault {
@@ -61,7 +61,8 @@ class SimulatedRun {
     const double smooth =
         workload_.floor +
         workload_.first * std::pow(1 + static_cast<double>(step) / workload_.fall, -2);
-    return smooth * std::exp(noise_ + spike_ + workload_.batch * normal(data_));
+    const double parted = workload_.same_data ? std::min(1.0, static_cast<double>(step) / 300) : 1;
+    return smooth * std::exp(parted * (noise_ + spike_) + workload_.batch * normal(data_));
   }
 
  private:
@@ -165,7 +166,10 @@ TEST_P(WatchdogRatesTest, WeightsThatGetWorseAreFoundByTheCurve) {
   int found = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     const int64_t at = 300 + static_cast<int64_t>(seed * 37 % 300);
-    const int64_t step = FiresAt(named().workload, 2400, seed + 13000, {at, 0.6, /*weights=*/true});
+    // Seeds may be 60 % apart by themselves.
+    const double excess = named().workload.same_data ? 0.6 : 2;
+    const int64_t step =
+        FiresAt(named().workload, 2400, seed + 13000, {at, excess, /*weights=*/true});
     if (step >= at && step <= at + 1000) ++found;
   }
   EXPECT_GE(found, 185) << named().name;
@@ -245,6 +249,23 @@ TEST(WatchdogTest, SaysHowMuchMoreAndByWhichEvidence) {
                                  "steps; over the last 50 steps it was 50.0 % more"));
   EXPECT_THAT(message, HasSubstr("by chance once in"));
   EXPECT_THAT(message, HasSubstr("accepted: at most 20 %"));
+}
+
+// Seen of pendulum.yaml in BF16 beside a baseline of another seed: a plateau that one seed left
+// 400 steps later than the other.
+TEST(WatchdogTest, ABaselineOfAnotherSeedIsBelievedOnlyWhereTheDifferenceIsGross) {
+  for (const double plateau : {1.4, 3.0}) {
+    Watchdog watchdog(Defaults(), Flat(1.0, 2000));
+    std::vector<std::string> rules = Rules(watchdog, 1, 2000, [plateau](int64_t i) {
+      const double noise = 0.1 * std::sin(static_cast<double>(i * i));
+      return Watchdog::Step{.loss = i > 900 && i < 1400 ? plateau : 1.1 + noise};
+    });
+    if (plateau < 2) {
+      EXPECT_THAT(rules, IsEmpty());
+    } else {
+      EXPECT_THAT(rules, ElementsAre("divergence!"));
+    }
+  }
 }
 
 TEST(WatchdogTest, AModelThatIsAsGoodOnHeldOutExamplesHasNotDiverged) {
@@ -336,15 +357,16 @@ TEST(WatchdogTest, ALowerRateAsksForMoreEvidence) {
   training::v1::WatchdogSpec shy = Defaults();
   bold.set_max_false_alarm_rate(0.5);
   shy.set_max_false_alarm_rate(1e-6);
-  const Workload workload{.own = 0.4};
+  const Workload workload{.own = 0.25};
   const Fault fault{.at = 400, .excess = 0.4, .weights = true};
-  int64_t sooner = 0;
+  const auto found = [&](uint64_t seed, const training::v1::WatchdogSpec& spec) {
+    const int64_t step = FiresAt(workload, 2000, seed, fault, spec);
+    return step < 0 ? 1'000'000 : step;
+  };
+  int sooner = 0;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
-    const int64_t first = FiresAt(workload, 2000, seed, fault, bold);
-    const int64_t second = FiresAt(workload, 2000, seed, fault, shy);
-    ASSERT_GE(first, 0);
-    if (second < 0 || first < second) ++sooner;
-    EXPECT_TRUE(second < 0 || first <= second);
+    EXPECT_LE(found(seed, bold), found(seed, shy));
+    if (found(seed, bold) < found(seed, shy)) ++sooner;
   }
   EXPECT_GE(sooner, 10);
 }

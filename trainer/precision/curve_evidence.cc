@@ -12,6 +12,10 @@ namespace {
 constexpr size_t kScales[] = {1, 2, 4, 8, 16};
 // Up to so many windows a mean is short: only a large excess counts.
 constexpr size_t kShort = 2;
+// Logarithm that the first windows of the same job in two formats are apart at most.
+constexpr double kTwin = 0.015;
+// Thresholds that runs of two seeds may be apart.
+constexpr double kOtherSeed = 3;
 // Windows that noise is estimated from.
 constexpr size_t kMemory = 64;
 // Neighbouring means that a scale needs for a word of its own.
@@ -63,6 +67,10 @@ void CurveEvidence::SetBaseline(const Baseline& baseline) {
                        static_cast<double>(variances.size() * window_steps_);
   }
   first_step_ = steps[0];
+  // Points of several steps do not end where the window does.
+  const double ragged =
+      variances.empty() ? 0 : std::sqrt(variances[0] * static_cast<double>(steps_per_point));
+  twin_ = kTwin + 3 * ragged / static_cast<double>(window_steps_);
   all_windows_ = (*steps.rbegin() - first_step_ + 1) / window_steps_;
   const int64_t stride = std::max<int64_t>(window_steps_ / kSamples, 1);
   for (int64_t window = 0; window < std::min(all_windows_, kMaxWindows); ++window) {
@@ -76,11 +84,13 @@ void CurveEvidence::SetBaseline(const Baseline& baseline) {
 }
 
 std::optional<CurveFinding> CurveEvidence::Add(int64_t step, double difference) {
+  if (windows_.empty() && count_ == 0) from_start_ = step < first_step_ + window_steps_ / 2;
   sum_ += difference;
   if (++count_ < window_steps_) return std::nullopt;
   windows_.push_back(sum_ / static_cast<double>(count_));
   sum_ = 0;
   count_ = 0;
+  if (windows_.size() == 1) other_seed_ = from_start_ && std::abs(windows_.front()) > twin_;
   if (windows_.size() > kMemory) windows_.erase(windows_.begin());
   return Judge(step);
 }
@@ -122,7 +132,9 @@ std::optional<CurveFinding> CurveEvidence::Judge(int64_t step) const {
     const auto windows = static_cast<double>(scale);
     const std::vector<double> means = Means(scale);
     noise = std::max(noise, DeviationOfNeighbours(means) * std::sqrt(windows));
-    const double accepted = std::log1p(threshold_ / (scale <= kShort ? 2 : 4));
+    const double accepted = std::log1p(threshold_ * (other_seed_       ? kOtherSeed
+                                                     : scale <= kShort ? 0.5
+                                                                       : 0.25));
     const double error = std::max(noise * std::sqrt(scale > 1 ? kDependence / windows : 1), 1e-6);
     const double chance = StudentTail((means.front() - accepted) / error, freedom);
     if (chance >= false_alarm_rate_ / looks) continue;
@@ -135,6 +147,7 @@ std::optional<CurveFinding> CurveEvidence::Judge(int64_t step) const {
 
 void CurveEvidence::Reset() {
   windows_.clear();
+  from_start_ = other_seed_ = false;
   sum_ = 0;
   count_ = 0;
 }

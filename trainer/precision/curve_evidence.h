@@ -25,7 +25,9 @@ struct CurveFinding {
 //             them), without the largest 15 %, for a fault must not hide in its own noise; and not
 //             below that of the baseline's windows around their neighbours, times the root of 2
 //   accepted  half of the threshold over up to 2 windows, a quarter of it over more
-//   first     five windows are only listened to
+//   first     five windows are only listened to. A baseline whose first window is not within some
+//             percent is of another seed, and seeds lie further apart than formats: then three
+//             times the threshold is accepted, and smaller drifts are left to the pairs
 //   test      Student's t, at the rate divided by the looks that the baseline's length allows
 //
 // Owner: the watchdog. Threads: one.
@@ -50,11 +52,14 @@ class CurveEvidence {
   std::vector<double> baseline_windows_;  // Mean logarithms of the first ones.
   // Variance of a window's mean that points of more steps than a window do not show.
   double hidden_variance_ = 0;
+  double twin_ = 0;  // How far the first window of the same job may be from the baseline's.
   int64_t all_windows_ = 0;
   int64_t first_step_ = 0;
   std::vector<double> windows_;  // Mean differences.
   double sum_ = 0;
   int64_t count_ = 0;
+  bool from_start_ = false;  // The first windows are the baseline's first.
+  bool other_seed_ = false;
 };
 
 }  // namespace genesis

@@ -20,6 +20,8 @@ constexpr double kPiSquared = 9.869604401089358;
 constexpr size_t kDifferences = 21;
 // Pairs that are learnt from in any case, and how many of them come in a window.
 constexpr size_t kFirstPairs = 5;
+// Thresholds above which a window is no noise any more.
+constexpr double kGross = 3;
 // At most so many squares of the format's rounding error of the first loss,
 constexpr double kMaxRoundings = 6;
 // or this part of the loss where a run goes on whose first loss nobody knows.
@@ -30,8 +32,14 @@ constexpr double kMaxUnknown = 0.25;
 PairEvidence::PairEvidence(double threshold, int64_t window_steps, double false_alarm_rate)
     : threshold_(threshold), window_steps_(window_steps), false_alarm_rate_(false_alarm_rate) {}
 
-bool PairEvidence::Wants(int64_t step, bool alarmed) const {
-  return bursting_ || step >= next_step_ || (alarmed && step >= last_step_ + window_steps_);
+bool PairEvidence::Wants(int64_t step, double excess) const {
+  if (bursting_ || step >= next_step_) return true;
+  if (excess > kGross * threshold_) return step >= last_step_ + ShortPause();
+  return excess > threshold_ / 2 && step >= last_step_ + window_steps_;
+}
+
+int64_t PairEvidence::ShortPause() const {
+  return std::max<int64_t>(window_steps_ / static_cast<int64_t>(kFirstPairs), 1);
 }
 
 std::optional<PairFinding> PairEvidence::Add(int64_t step, const PairedLoss& pair) {
@@ -52,7 +60,7 @@ std::optional<PairFinding> PairEvidence::Add(int64_t step, const PairedLoss& pai
   }
   if (differences_.size() < kFirstPairs) {
     LearnRounding(pair, 1);
-    next_step_ = step + std::max<int64_t>(window_steps_ / static_cast<int64_t>(kFirstPairs), 1);
+    next_step_ = step + ShortPause();
     return std::nullopt;
   }
   level_ += (ratio - level_) / 2;

@@ -46,8 +46,9 @@ class PairEvidence {
 
   // The loss of FP32 at the beginning, where that is known.
   void SetFirstLoss(double loss) { known_first_loss_ = loss; }
-  // Whether a pair is wanted at this step. `alarmed`: something else looks wrong.
-  bool Wants(int64_t step, bool alarmed) const;
+  // Whether a pair is wanted at this step. `excess` is what the loss is above FP32's over the
+  // window, relative, where that is known: one that is suspicious is looked into sooner.
+  bool Wants(int64_t step, double excess) const;
   std::optional<PairFinding> Add(int64_t step, const PairedLoss& pair);
   // A burst is under way, or the one before found an excess that no pair has denied since.
   bool suspicious() const { return bursting_ || !lasting_.empty() || found_; }
@@ -68,6 +69,8 @@ class PairEvidence {
     double of_losses = 0;  // reduced - fp32
     double weight = 0;     // Their number / fp32^2.
   };
+  // Between the first pairs.
+  int64_t ShortPause() const;
   void LearnRounding(const PairedLoss& mean, double pairs);
   std::optional<PairFinding> Judge(int64_t step, double rounding_error);
 

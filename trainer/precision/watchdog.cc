@@ -154,7 +154,7 @@ double Watchdog::Difference(const Step& step) const {
 
 bool Watchdog::WantsPair() const {
   return divergence_.spec.action() != training::v1::WATCHDOG_ACTION_OFF &&
-         pairs_.Wants(step_, elevated());
+         pairs_.Wants(step_, divergence_now_);
 }
 
 std::optional<WatchdogFinding> Watchdog::AddPair(const PairedLoss& pair) {
