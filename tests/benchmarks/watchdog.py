@@ -1,14 +1,16 @@
 """How often the watchdog of reduced precision is wrong: real runs of genesis-worker, healthy ones and ones with a
 planted fault, each counted by what its log says.
 
-  tests/benchmarks/run watchdog [--out DIR] [--runs N] [--quick] [--parallel N] [--document FILE]
+  tests/benchmarks/run watchdog [--out DIR] [--runs N] [--quick] [--parallel N] [--document FILE] [--read FILE]
 
 Healthy runs enforce, as jobs do by default; a rollback is false. Runs with a fault advise, so that they go on and
 their own losses show from where on the loss was how much above that of the same run without the fault. Each result is
-written as it comes, to watchdog-runs.jsonl. --document puts the table into a page, between its two marks."""
+written as it comes, to watchdog-runs.jsonl, and --read counts such a file once more, also of a run that was cut short.
+--document puts the table into a page, between its two marks, and the runs beside it into benchmarks/watchdog.csv."""
 
 import collections
 import concurrent.futures
+import csv
 import json
 import math
 import os
@@ -330,7 +332,7 @@ def summary(healthy, faulty):
         if some:
             rows.append(row(f"- {name}", false(some), len(some), "", bound=upper_bound(false(some), len(some))))
     # Without an FP32 run a job measures FP32's times itself.
-    timed = [each for each in healthy if each["baseline"] == "none" and each["speed"]]
+    timed = [each for each in healthy if each["baseline"] == "none" and each.get("speed")]
     for name, keep, wanted in (("called slow, of those that are not", lambda c: c["speed"] >= SLOW, "<= 2 %"),
                                ("called slow, of those that are", lambda c: c["speed"] < 0.9 * SLOW, "")):
         some = list(filter(keep, timed))
@@ -370,12 +372,44 @@ def table(rows):
     return "\n".join(lines)
 
 
+COLUMNS = ("kind", "workload", "mode", "seed", "baseline", "busy", "fault", "at", "found", "shows_10", "shows_20", "speed",
+           "rolled_back", "rules", "held_out")
+
+
+def write_runs(path, rows):
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            rules = " ".join(f"{rule}@{step}" for rule, step, _ in row["incidents"])
+            writer.writerow({**row, "rolled_back": bool(row.get("rollbacks")), "rules": rules})
+
+
 def document(path, text):
     page = path.read_text()
     if BEGIN not in page or END not in page:
         sys.exit(f"{path} has no {BEGIN} and {END} to put the table between")
     before, rest = page.split(BEGIN)
     path.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
+
+
+def measure(log, runs, parallel, found):
+    log.unlink(missing_ok=True)
+    steadiness = machine.Steadiness(os.sched_getaffinity(0))
+    steadiness.measure()
+    healthy_cases, faulty_cases = plan(runs)
+    with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
+        runner = Runner(folder, log, parallel)
+        runner.make_baselines(healthy_cases + faulty_cases)
+        runner.make_twins(faulty_cases)
+        rows = runner.healthy(healthy_cases)
+        runner.add_speeds(rows)
+        rows += runner.make(faulty_cases, runner.fault_row)
+    steadiness.measure()
+    found.steadiness = steadiness.summary()
+    # Once more, with the speeds.
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return rows
 
 
 def run(words):
@@ -385,27 +419,20 @@ def run(words):
     parser.add_argument("--quick", action="store_true", help="20 of each")
     parser.add_argument("--parallel", type=int, default=2, help="runs at a time. Default 2")
     parser.add_argument("--document", type=pathlib.Path, help="page to put the table into")
+    parser.add_argument("--read", type=pathlib.Path, help="a watchdog-runs.jsonl to count, in place of running")
     options = parser.parse_args(words)
     runs = 20 if options.quick else options.runs
     out = pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    log = out / "watchdog-runs.jsonl"
-    log.unlink(missing_ok=True)
-    steadiness = machine.Steadiness(os.sched_getaffinity(0))
-    steadiness.measure()
     facts = machine.facts(worker=machine.output_of(sides.worker(), "--version"))
     found = report.Report("watchdog", "How often the watchdog is wrong", facts,
                           {"runs": runs, "parallel": options.parallel})
-    healthy_cases, faulty_cases = plan(runs)
-    with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
-        runner = Runner(folder, log, options.parallel)
-        runner.make_baselines(healthy_cases + faulty_cases)
-        runner.make_twins(faulty_cases)
-        healthy = runner.healthy(healthy_cases)
-        runner.add_speeds(healthy)
-        faulty = runner.make(faulty_cases, runner.fault_row)
-    steadiness.measure()
-    found.steadiness = steadiness.summary()
+    if options.read:
+        rows = [json.loads(line) for line in options.read.read_text().splitlines()]
+    else:
+        rows = measure(out / "watchdog-runs.jsonl", runs, options.parallel, found)
+    healthy = [row for row in rows if row["kind"] == "healthy"]
+    faulty = [row for row in rows if row["kind"] == "fault"]
     for row in summary(healthy, faulty):
         found.add(row)
     text = table(found.rows)
@@ -415,3 +442,4 @@ def run(words):
         document(options.document,
                  f"Measured {time.strftime('%Y-%m-%d', time.gmtime())} on {machine.processor()}, "
                  f"{len(healthy)} healthy runs and {len(faulty)} with a fault.\n\n{text}")
+        write_runs(options.document.parent / "benchmarks" / "watchdog.csv", rows)
