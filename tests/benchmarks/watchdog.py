@@ -181,13 +181,17 @@ def spread_over(shares, count):
 def plan(runs):
     """Healthy cases and faulty ones."""
     chance = random.Random(20)
-    healthy, faulty = [], []
+    healthy, faulty, seen = [], [], set()
     for i, workload in enumerate(spread_over(SHARES, runs)):
         baseline = ("own", "own", "none", "own", "other")[i % 5]
         mode = MODES[(i // 3) % 2]
         if workload == "synthetic trajectories" and baseline != "none" and i % 2:
             mode = HALF["mode"]
-        healthy.append(Case("healthy", workload, mode, 100 + i % 17, baseline, None, 0, i % 7 == 3))
+        seed = 100 + i % 17
+        while (workload, mode, seed, baseline) in seen:  # It would be the same run to the bit.
+            seed += 17
+        seen.add((workload, mode, seed, baseline))
+        healthy.append(Case("healthy", workload, mode, seed, baseline, None, 0, i % 7 == 3))
     faults = spread_over({name: fault.share for name, fault in FAULTS.items()}, runs)
     workloads = spread_over(FAULT_WORKLOADS, 7 * runs)
     for i, name in enumerate(faults):
