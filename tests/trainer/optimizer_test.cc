@@ -83,6 +83,26 @@ TEST_P(OptimizerKindTest, TakesParametersAndGradientsOfAnyMemoryOrder) {
   EXPECT_TRUE(torch::equal(train(kChannelsLast, kRows), expected));
 }
 
+TEST_P(OptimizerKindTest, LeavesAParameterWithoutAGradientAsItIs) {
+  OptimizerSpec spec = Spec(GetParam());
+  spec.set_weight_decay(0.5);
+  torch::Tensor both = torch::ones({2, 2});
+  torch::Tensor late = torch::full({3}, 2.0f);
+  torch::Tensor fresh = torch::full({3}, 2.0f);
+  Optimizer optimizer({both, late}, spec);
+  Optimizer alone({fresh}, spec);
+  optimizer.Step({torch::ones({2, 2}), {}}, 0.1, kOne, kZero);
+  EXPECT_TRUE(torch::equal(late, torch::full({3}, 2.0f)));
+  EXPECT_LT(both[0][0].item<float>(), 1);
+  const OptimizerState state = optimizer.state();
+  for (const auto& [name, tensor] : state.parameters[1]) EXPECT_FALSE(tensor.any().item<bool>());
+  // Its first step is a first step, and nothing at all is a step of none.
+  optimizer.Step({torch::ones({2, 2}), torch::ones({3})}, 0.1, kOne, kZero);
+  alone.Step({torch::ones({3})}, 0.1, kOne, kZero);
+  optimizer.Step({{}, {}}, 0.1, kOne, kZero);
+  EXPECT_TRUE(torch::equal(late, fresh));
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerKindTest,
                          testing::Values(training::v1::OPTIMIZER_KIND_ADAMW,
                                          training::v1::OPTIMIZER_KIND_ADAM,
@@ -162,6 +182,30 @@ TEST(MasterWeightsTest, SumsMicroBatchesInFp32) {
   }
   EXPECT_EQ(weights.gradients()[0].scalar_type(), at::kFloat);
   EXPECT_EQ(weights.gradients()[0].item<float>(), 259);
+}
+
+TEST(MasterWeightsTest, TellWhichGradientsArrivedInAnyMicroBatch) {
+  for (const auto format : {at::kFloat, at::kBFloat16}) {
+    torch::Tensor used = torch::ones({2}, torch::requires_grad());
+    torch::Tensor once = torch::ones({2}, torch::requires_grad());
+    torch::Tensor never = torch::ones({2}, torch::requires_grad());
+    MasterWeights weights({used, once, never});
+    weights.SetFormat(format);
+    weights.BeginStep();
+    (used + once).sum().backward();
+    weights.Accumulate();
+    used.sum().backward();
+    weights.Accumulate();
+    const std::vector<at::Tensor> arrived = weights.ArrivedGradients();
+    EXPECT_EQ(arrived[0][0].item<float>(), 2);
+    EXPECT_EQ(arrived[1][0].item<float>(), 1);
+    EXPECT_FALSE(arrived[2].defined());
+    EXPECT_FALSE(weights.gradients()[2].any().item<bool>());
+    weights.BeginStep();
+    used.sum().backward();
+    weights.Accumulate();
+    EXPECT_FALSE(weights.ArrivedGradients()[1].defined());
+  }
 }
 
 GradScalerOptions Every3(double initial_scale) {

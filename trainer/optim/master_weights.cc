@@ -7,6 +7,7 @@ namespace genesis {
 MasterWeights::MasterWeights(std::vector<at::Tensor> parameters)
     : parameters_(std::move(parameters)) {
   for (const at::Tensor& parameter : parameters_) masters_.push_back(parameter.detach());
+  arrived_ = at::zeros({static_cast<int64_t>(parameters_.size())}, at::kFloat);
 }
 
 void MasterWeights::SetFormat(at::ScalarType format) {
@@ -21,11 +22,16 @@ void MasterWeights::SetFormat(at::ScalarType format) {
 void MasterWeights::BeginStep() {
   for (const at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
   gradients_.clear();
+  arrived_.zero_();
 }
 
 void MasterWeights::Accumulate() {
   const at::NoGradGuard no_grad;
   const bool first = gradients_.empty();
+  float* const arrived = arrived_.mutable_data_ptr<float>();
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].grad().defined()) arrived[i] = 1;
+  }
   if (shared()) {
     // Autograd sums by itself; the list is made once the last micro-batch is known to be so, which
     // is never known here, so it is made anew each time: handles, no copies.
@@ -46,6 +52,15 @@ void MasterWeights::Accumulate() {
     }
     gradient.reset();
   }
+}
+
+std::vector<at::Tensor> MasterWeights::ArrivedGradients() const {
+  std::vector<at::Tensor> gradients = gradients_;
+  const float* const arrived = arrived_.const_data_ptr<float>();
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (arrived[i] == 0) gradients[i].reset();
+  }
+  return gradients;
 }
 
 void MasterWeights::Publish() {

@@ -26,6 +26,11 @@ class MasterWeights {
   void Accumulate();
   // float32, one per parameter, summed over the micro-batches; zeros where none arrived.
   const std::vector<at::Tensor>& gradients() const { return gradients_; }
+  // The same, undefined where none arrived in any micro-batch: what the optimizer takes.
+  std::vector<at::Tensor> ArrivedGradients() const;
+  // float32 [parameters] on the CPU: above 0 where a gradient arrived, here or, once it was added
+  // up, in any rank.
+  const at::Tensor& arrived() const { return arrived_; }
   // After the masters changed: rounds them into the parameters.
   void Publish();
 
@@ -37,6 +42,7 @@ class MasterWeights {
   std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> masters_;
   std::vector<at::Tensor> gradients_;
+  at::Tensor arrived_;
 };
 
 }  // namespace genesis

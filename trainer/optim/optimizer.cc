@@ -1,5 +1,6 @@
 #include "trainer/optim/optimizer.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace genesis {
@@ -71,7 +72,9 @@ void Optimizer::AddGroup(double weight_decay, std::vector<int64_t> numbers) {
 void Optimizer::Step(const std::vector<at::Tensor>& gradients, const LearningRate& learning_rate,
                      const at::Tensor& grad_scale, const at::Tensor& found_inf) {
   const at::NoGradGuard no_grad;
-  for (Group& group : groups_) {
+  for (const Group& all : groups_) {
+    Group group = With(all, gradients);
+    if (group.numbers.empty()) continue;
     std::vector<at::Tensor> own;
     own.reserve(group.numbers.size());
     for (const int64_t number : group.numbers) {
@@ -84,6 +87,25 @@ void Optimizer::Step(const std::vector<at::Tensor>& gradients, const LearningRat
       StepAdam(group, own, learning_rate, grad_scale, found_inf);
     }
   }
+}
+
+Optimizer::Group Optimizer::With(const Group& group, const std::vector<at::Tensor>& gradients) {
+  const auto has = [&](int64_t number) { return gradients[static_cast<size_t>(number)].defined(); };
+  if (std::all_of(group.numbers.begin(), group.numbers.end(), has)) return group;
+  Group part;
+  part.weight_decay = group.weight_decay;
+  const auto take = [](const std::vector<at::Tensor>& from, size_t i, std::vector<at::Tensor>& to) {
+    if (!from.empty()) to.push_back(from[i]);
+  };
+  for (size_t i = 0; i < group.numbers.size(); ++i) {
+    if (!has(group.numbers[i])) continue;
+    part.numbers.push_back(group.numbers[i]);
+    take(group.masters, i, part.masters);
+    take(group.steps, i, part.steps);
+    take(group.first, i, part.first);
+    take(group.second, i, part.second);
+  }
+  return part;
 }
 
 void Optimizer::StepAdam(Group& group, const std::vector<at::Tensor>& gradients,

@@ -25,7 +25,9 @@ class Optimizer {
   // default filled in.
   Optimizer(std::vector<at::Tensor> masters, const training::v1::OptimizerSpec& spec);
 
-  // One update from one gradient per parameter, which are divided by `grad_scale` first: in place,
+  // One update from one gradient per parameter; as torch's optimizers do, it leaves a parameter
+  // whose gradient is undefined as it is, with its state and without weight decay. Gradients are
+  // divided by `grad_scale` first: in place,
   // unless a gradient lies in another order than its parameter.
   // `found_inf` is exactly 1 to skip the update, else 0. Both are float32, without dimensions.
   void Step(const std::vector<at::Tensor>& gradients, const LearningRate& learning_rate,
@@ -46,6 +48,8 @@ class Optimizer {
     std::vector<at::Tensor> masters, steps, first, second;
   };
 
+  // The parameters of a group that have a gradient.
+  static Group With(const Group& group, const std::vector<at::Tensor>& gradients);
   bool is_sgd() const { return settings_.kind == training::v1::OPTIMIZER_KIND_SGD; }
   bool has_momentum() const { return settings_.momentum > 0; }
   void AddGroup(double weight_decay, std::vector<int64_t> numbers);

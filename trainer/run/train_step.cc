@@ -110,7 +110,14 @@ StepResults TrainStep::Make(int64_t step, const NextBatch& next) {
   torch::Tensor loss = AccumulateGradients(step, next);
   if (parts_.ranks != nullptr) {
     RECORD_USER_SCOPE("average");
-    loss = parts_.ranks->Average(parts_.weights.gradients(), loss);
+    std::vector<torch::Tensor> averaged = parts_.weights.gradients();
+    // A parameter is left alone only where no rank has a gradient of it.
+    torch::Tensor arrived = parts_.weights.arrived();
+    if (!parts_.model.repeats_itself()) averaged.push_back(arrived.to(loss.device()));
+    const torch::Tensor mean = parts_.ranks->Average(averaged, loss);
+    // Sync: of jobs of several ranks, which wait for each other here.
+    if (!parts_.model.repeats_itself()) arrived.copy_(averaged.back());
+    loss = mean;
   }
 
   RECORD_USER_SCOPE("update");
@@ -128,7 +135,7 @@ StepResults TrainStep::Make(int64_t step, const NextBatch& next) {
   }
 
   AwaitCopy();
-  parts_.optimizer.Step(gradients, LearningRate(), divisor, found_inf);
+  parts_.optimizer.Step(parts_.weights.ArrivedGradients(), LearningRate(), divisor, found_inf);
   if (format_.reduced()) parts_.rehearsals.SpoilWeights(step, parts_.weights.masters());
   parts_.weights.Publish();
   if (parts_.average != nullptr) parts_.average->Update(found_inf);
