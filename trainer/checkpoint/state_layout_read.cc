@@ -290,6 +290,10 @@ class LayoutReader {
         static_cast<int32_t>(evaluation.At("without_improvement").Integer(0));
     state_.device_rng_state = own_.At("device_rng_state").TensorOrNone(at::kByte);
     state_.priorities = own_.At("priorities").TensorOrNone(at::kFloat);
+    if (!own_.Has("attributes")) return;
+    for (const auto& [name, entry] : own_.At("attributes").Named()) {
+      state_.attributes.emplace_back(name, entry.Tensor());
+    }
   }
 
   const ValueReader root_;

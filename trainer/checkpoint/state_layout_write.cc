@@ -153,6 +153,7 @@ ValueDict OwnDict(const TrainingState& state) {
   dict.Add("rng_state", state.rng_state);
   dict.Add("device_rng_state", state.device_rng_state);
   dict.Add("priorities", state.priorities);
+  if (!state.attributes.empty()) dict.Add("attributes", ToDict(state.attributes));
   return dict;
 }
 

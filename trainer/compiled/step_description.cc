@@ -100,6 +100,11 @@ absl::Status CheckCompilable(const JobSpec& spec, const Model& model, const Data
     return absl::UnimplementedError(
         "in pure FP16 and BF16 the buffers of a torchscript model change their format");
   }
+  if (spec.model().torchscript().loss() == training::v1::SCRIPTED_LOSS_MODULE &&
+      FormatOf(mode).weights != at::kFloat && spec.model().has_torchscript()) {
+    return absl::UnimplementedError(
+        "in pure FP16 and BF16 a torchscript model with loss MODULE takes some fields in float32");
+  }
   if (spec.dataset().sampling().kind() == training::v1::SAMPLING_KIND_PRIORITIZED) {
     return absl::UnimplementedError(
         "prioritized sampling needs the loss of each example, which a compiled step does not give");

@@ -70,6 +70,15 @@ class Model {
   // is multiplied by its weight. Requires Draw(batch).
   virtual torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) = 0;
 
+  // While what is returned lives, Loss and Evaluate may be called for a look: at its end all that
+  // they change in the model is as before. Null where they change nothing.
+  virtual std::shared_ptr<const void> KeepState() { return nullptr; }
+  // What the model has changed in itself since it was built, besides parameters and buffers; of no
+  // interest to Python's load_state_dict, and needed to go on as if nothing had happened.
+  virtual NamedTensors attributes() const { return {}; }
+  // Those are as given, and all others as they were when the model was built.
+  virtual void PutAttributes(const NamedTensors&) {}
+
   // Loss of each example of the last call of Loss: float32 [B], detached; for priorities. Undefined
   // where a model has none.
   virtual torch::Tensor ExampleLosses() const { return {}; }

@@ -1,11 +1,8 @@
 #include "trainer/models/scripted_evaluation.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <torch/csrc/profiler/util.h>
 
 #include <memory>
-#include <mutex>
 #include <string>
 
 namespace genesis {
@@ -33,23 +30,9 @@ std::unique_ptr<at::ObserverContext> Count(const at::RecordFunction& function) {
 }  // namespace
 
 ScriptedEvaluation::ScriptedEvaluation(torch::jit::Module& module, torch::Device device)
-    : module_(module) {
-  const auto take = [this](at::Generator generator) {
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    saved_.push_back({generator, generator.get_state()});
-    generator.set_current_seed(kSeed);
-  };
-  take(at::detail::getDefaultCPUGenerator());
-  if (!device.is_cpu()) take(at::globalContext().defaultGenerator(device));
-  module_.eval();
-}
-
-ScriptedEvaluation::~ScriptedEvaluation() {
-  module_.train();
-  for (Saved& saved : saved_) {
-    const std::lock_guard<std::mutex> lock(saved.generator.mutex());
-    saved.generator.set_state(saved.state);
-  }
+    : kept_module_(module), kept_generators_(device) {
+  kept_generators_.Seed(kSeed);
+  module.eval();
 }
 
 OperationCounter::OperationCounter()

@@ -4,7 +4,8 @@
 #include <torch/script.h>
 
 #include <cstdint>
-#include <vector>
+
+#include "trainer/models/kept_state.h"
 
 namespace genesis {
 
@@ -16,19 +17,13 @@ namespace genesis {
 class ScriptedEvaluation {
  public:
   ScriptedEvaluation(torch::jit::Module& module, torch::Device device);
-  ~ScriptedEvaluation();
   ScriptedEvaluation(const ScriptedEvaluation&) = delete;
   ScriptedEvaluation& operator=(const ScriptedEvaluation&) = delete;
 
  private:
-  struct Saved {
-    at::Generator generator;
-    at::Tensor state;
-  };
-
   const torch::NoGradGuard no_grad_;
-  torch::jit::Module& module_;
-  std::vector<Saved> saved_;
+  const KeptModule kept_module_;
+  KeptGenerators kept_generators_;
 };
 
 // Adds up the floating-point operations of the matrix products and convolutions that the calling

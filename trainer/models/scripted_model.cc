@@ -1,11 +1,19 @@
 #include "trainer/models/scripted_model.h"
 
 #include <algorithm>
+#include <bit>
+#include <numeric>
 #include <stdexcept>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "config/field_error.h"
+#include "config/job_paths.h"
+#include "config/text.h"
 #include "trainer/models/dataset_fields.h"
+#include "trainer/models/kept_state.h"
+#include "trainer/models/module_faults.h"
 #include "trainer/models/module_model.h"
 #include "trainer/models/sample_batch.h"
 #include "trainer/models/scripted_evaluation.h"
@@ -18,8 +26,42 @@ namespace {
 namespace F = torch::nn::functional;
 using training::v1::TorchScriptSpec;
 
+// Batch norm wants more than one.
+constexpr int64_t kTriedExamples = 2;
+constexpr size_t kMaxChoices = 6;
+
 std::string Describe(const torch::Tensor& tensor) {
   return absl::StrCat(SizesText(tensor.sizes().vec()), " ", torch::toString(tensor.scalar_type()));
+}
+
+// A number, or the range of several.
+std::string ValueText(const torch::Tensor& values) {
+  const auto text = [](const torch::Tensor& value) {
+    return value.is_floating_point() ? FormatNumber(value.item<double>())
+                                     : absl::StrCat(value.item<int64_t>());
+  };
+  if (values.numel() == 0) return "empty";
+  if (values.numel() == 1) return text(values.reshape({}));
+  return absl::StrCat("from ", text(values.min()), " to ", text(values.max()));
+}
+
+Batch Part(const Batch& batch, int64_t begin, int64_t rows) {
+  Batch part;
+  for (const auto& [name, tensor] : batch.fields) {
+    part.fields[name] = tensor.narrow(0, begin, rows);
+  }
+  part.examples.assign(batch.examples.begin() + begin, batch.examples.begin() + begin + rows);
+  return part;
+}
+
+// The file that examples come from, for messages.
+std::string DataPath(training::v1::JobSpec spec) {
+  for (const JobPath& named : PathsOf(spec)) {
+    if (absl::StartsWith(named.field, "dataset.") && !named.path->empty()) {
+      return OneLine(*named.path, kMaxNameBytes);
+    }
+  }
+  return "the dataset";
 }
 
 }  // namespace
@@ -50,16 +92,23 @@ absl::StatusOr<std::unique_ptr<Model>> ScriptedModel::Build(const training::v1::
   if (absl::Status status = CheckForward(*module, model.path(), wanted); !status.ok()) {
     return status;
   }
-  std::unique_ptr<ScriptedModel> built(new ScriptedModel(*std::move(module), model, wanted));
-  if (absl::Status status = built->Try(dataset); !status.ok()) return status;
+  std::unique_ptr<ScriptedModel> built(
+      new ScriptedModel(*std::move(module), model, wanted, DataPath(spec)));
+  if (absl::Status status = built->Try(dataset, spec.training().batch_size()); !status.ok()) {
+    return status;
+  }
   // For modules that draw numbers while they are trained.
   torch::manual_seed(spec.training().seed());
   return built;
 }
 
 ScriptedModel::ScriptedModel(torch::jit::Module module, TorchScriptSpec spec,
-                             std::vector<std::string> inputs)
-    : module_(std::move(module)), spec_(std::move(spec)), inputs_(std::move(inputs)) {
+                             std::vector<std::string> inputs, std::string data_path)
+    : module_(std::move(module)),
+      spec_(std::move(spec)),
+      inputs_(std::move(inputs)),
+      data_path_(std::move(data_path)),
+      first_attributes_(ModuleAttributes(module_)) {
   const auto all = module_.named_parameters();
   for (const auto& entry : all) {
     if (!entry.value.requires_grad()) {
@@ -87,6 +136,29 @@ NamedTensors ScriptedModel::buffers() const {
   return buffers;
 }
 
+std::shared_ptr<const void> ScriptedModel::KeepState() {
+  return std::make_shared<const KeptModule>(module_);
+}
+
+NamedTensors ScriptedModel::attributes() const {
+  NamedTensors changed;
+  for (auto& [name, tensor] : ModuleAttributes(module_)) {
+    const auto before =
+        std::find_if(first_attributes_.begin(), first_attributes_.end(),
+                     [&name = name](const auto& entry) { return entry.first == name; });
+    const bool same = before != first_attributes_.end() &&
+                      before->second.scalar_type() == tensor.scalar_type() &&
+                      torch::equal(before->second, tensor);
+    if (!same) changed.emplace_back(name, tensor);
+  }
+  return changed;
+}
+
+void ScriptedModel::PutAttributes(const NamedTensors& attributes) {
+  PutModuleAttributes(module_, first_attributes_, device());
+  PutModuleAttributes(module_, attributes, device());
+}
+
 void ScriptedModel::To(torch::Device device) {
   module_.to(device);
   for (Frozen& frozen : frozen_) frozen.exact = frozen.exact.to(device);
@@ -108,18 +180,69 @@ void ScriptedModel::FollowFormat(torch::ScalarType format) {
   }
 }
 
+std::vector<torch::IValue> ScriptedModel::Inputs(const Batch& batch, torch::ScalarType format,
+                                                 std::optional<torch::ScalarType> autocast) {
+  // Only the module itself knows which of the fields its loss is measured against.
+  const bool own_loss = spec_.loss() == training::v1::SCRIPTED_LOSS_MODULE;
+  if (own_loss && format != torch::kFloat && !autocast && !casts_.contains(format)) {
+    casts_[format] = std::vector<bool>(inputs_.size(), true);
+    casts_[format] = FindCasts(batch, format);
+  }
+  const auto casts = casts_.find(format);
+  std::vector<torch::IValue> inputs;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const torch::Tensor& field = batch.at(inputs_[i]);
+    const bool as_given = casts != casts_.end() && !casts->second[i];
+    inputs.emplace_back(!field.is_floating_point() ? field
+                                                   : field.to(as_given ? torch::kFloat : format));
+  }
+  return inputs;
+}
+
+std::vector<bool> ScriptedModel::FindCasts(const Batch& batch, torch::ScalarType format) {
+  std::vector<size_t> floats;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (batch.at(inputs_[i]).is_floating_point()) floats.push_back(i);
+  }
+  // Of many fields only the first ones are cast in other sets than "all before".
+  const size_t choices = std::min(floats.size(), kMaxChoices);
+  std::vector<unsigned> sets(size_t{1} << choices);
+  std::iota(sets.begin(), sets.end(), 0U);
+  std::stable_sort(sets.begin(), sets.end(),
+                   [](unsigned a, unsigned b) { return std::popcount(a) < std::popcount(b); });
+  const std::vector<bool> all(inputs_.size(), true);
+  for (const unsigned set : sets) {
+    std::vector<bool> casts = all;
+    for (size_t i = 0; i < choices; ++i) casts[floats[i]] = (set >> i & 1U) != 0;
+    casts_[format] = casts;
+    try {
+      const KeptModule kept(module_);
+      const KeptGenerators generators(device());
+      const at::AutoGradMode with_gradients(true);
+      Gradients(Output(batch, std::nullopt).reshape({}));
+      return casts;
+    } catch (const std::exception& error) {
+      if (IsOutOfMemory(error) || IsDeviceFault(error)) throw;
+    }
+  }
+  return all;
+}
+
+void ScriptedModel::Gradients(const torch::Tensor& loss) const {
+  std::vector<torch::Tensor> parameters;
+  for (const auto& [name, parameter] : parameters_) parameters.push_back(parameter);
+  torch::autograd::grad({loss}, parameters, /*grad_outputs=*/{}, /*retain_graph=*/std::nullopt,
+                        /*create_graph=*/false, /*allow_unused=*/true);
+}
+
 torch::Tensor ScriptedModel::Output(const Batch& batch, std::optional<torch::ScalarType> autocast) {
   const torch::ScalarType format = parameters_.front().second.scalar_type();
   FollowFormat(format);
-  std::vector<torch::IValue> inputs;
-  for (const std::string& name : inputs_) {
-    const torch::Tensor& field = batch.at(name);
-    inputs.emplace_back(field.is_floating_point() ? field.to(format) : field);
-  }
+  std::vector<torch::IValue> inputs = Inputs(batch, format, autocast);
   torch::IValue output;
   {
     const PlainExecution plain;
-    const AutocastGuard guard(parameters_.front().second.device().type(), autocast);
+    const AutocastGuard guard(device().type(), autocast);
     output = module_.forward(std::move(inputs));
   }
   if (!output.isTensor()) {
@@ -192,8 +315,14 @@ torch::Tensor ScriptedModel::LossOfEach(const torch::Tensor& output,
   return losses.dim() > 1 ? losses.flatten(1).mean(1) : losses;
 }
 
-torch::Tensor ScriptedModel::Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) {
+torch::Tensor ScriptedModel::LossOf(const Batch& batch, std::optional<torch::ScalarType> autocast) {
   const torch::Tensor output = Output(batch, autocast);
+  if (torch::GradMode::is_enabled() && !output.requires_grad()) {
+    throw std::invalid_argument(absl::StrCat(
+        "forward of ", spec_.path(), " returned ", Describe(output),
+        " that no parameter has a gradient of; the result has to depend on a trained parameter, "
+        "without torch.no_grad(), detach() or item() on the way"));
+  }
   if (spec_.loss() == training::v1::SCRIPTED_LOSS_MODULE) return output.reshape({});
   const torch::Tensor target = Target(batch);
   const auto weights = Weights(batch);
@@ -203,8 +332,15 @@ torch::Tensor ScriptedModel::Loss(const Batch& batch, std::optional<torch::Scala
   return (losses * *weights).mean();
 }
 
-std::vector<MetricSum> ScriptedModel::Evaluate(const Batch& batch) {
-  const ScriptedEvaluation evaluation(module_, parameters_.front().second.device());
+torch::Tensor ScriptedModel::Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) {
+  try {
+    return LossOf(batch, autocast);
+  } catch (const std::exception& error) {
+    Explain(batch, error);
+  }
+}
+
+std::vector<MetricSum> ScriptedModel::FiguresOf(const Batch& batch) {
   const torch::Tensor output = Output(batch, std::nullopt);
   if (spec_.loss() == training::v1::SCRIPTED_LOSS_MODULE) {
     return {{"loss", output.to(torch::kDouble).reshape({}) * static_cast<double>(batch.size())}};
@@ -217,28 +353,136 @@ std::vector<MetricSum> ScriptedModel::Evaluate(const Batch& batch) {
   return sums;
 }
 
-absl::Status ScriptedModel::Try(const Dataset& dataset) {
-  std::vector<int64_t> examples(static_cast<size_t>(std::min<int64_t>(2, dataset.size())));
-  for (size_t i = 0; i < examples.size(); ++i) examples[i] = static_cast<int64_t>(i);
-  const absl::StatusOr<Batch> batch = SampleBatch(dataset, examples);
-  if (!batch.ok()) return batch.status();
-  std::string given = absl::StrJoin(inputs_, ", ", [&](std::string* out, const std::string& name) {
-    absl::StrAppend(out, name, " ", Describe(batch->at(name)));
+std::vector<MetricSum> ScriptedModel::Evaluate(const Batch& batch) {
+  const ScriptedEvaluation evaluation(module_, device());
+  try {
+    return FiguresOf(batch);
+  } catch (const std::exception& error) {
+    Explain(batch, error);
+  }
+}
+
+void ScriptedModel::Explain(const Batch& batch, const std::exception& error) {
+  const bool said = dynamic_cast<const std::invalid_argument*>(&error) != nullptr;
+  if (said || IsOutOfMemory(error) || IsDeviceFault(error)) throw;
+  if (const std::string example = FindBadExample(batch); !example.empty()) {
+    throw DataFault(absl::StrCat(data_path_, ": ", example, "; torch says: ", ModuleWords(error)));
+  }
+  throw std::invalid_argument(absl::StrCat("forward of ", spec_.path(), " fails on ", Given(batch),
+                                           ": ", ModuleWords(error)));
+}
+
+bool ScriptedModel::Fails(const Batch& batch) {
+  const ScriptedEvaluation evaluation(module_, device());
+  try {
+    LossOf(batch, std::nullopt);
+    return false;
+  } catch (const std::exception&) {
+    return true;
+  }
+}
+
+std::string ScriptedModel::FindBadExample(const Batch& batch) {
+  if (!Fails(batch)) return "";
+  int64_t row = 0;
+  for (int64_t rows = batch.size(); rows > 1;) {
+    const int64_t half = rows / 2;
+    if (Fails(Part(batch, row, half))) {
+      rows = half;
+    } else if (Fails(Part(batch, row + half, rows - half))) {
+      row += half;
+      rows -= half;
+    } else {
+      return "";
+    }
+  }
+  const Batch alone = Part(batch, row, 1);
+  std::vector<std::string> names = inputs_;
+  const bool own_loss = spec_.loss() == training::v1::SCRIPTED_LOSS_MODULE;
+  if (!own_loss) names.push_back(spec_.target());
+  for (const std::string& name : names) {
+    Batch other = alone;
+    other.fields[name] = torch::zeros_like(alone.at(name));
+    if (Fails(other)) continue;
+    const bool classes =
+        spec_.loss() == training::v1::SCRIPTED_LOSS_CROSS_ENTROPY && name == spec_.target();
+    const std::string where =
+        absl::StrCat("the field ", name, " of example ", alone.examples.front(), " (row ", row,
+                     " of its batch) is ", ValueText(alone.at(name)), "; ");
+    if (classes) {
+      const ScriptedEvaluation evaluation(module_, device());
+      const int64_t count = Output(other, std::nullopt).size(1);
+      return absl::StrCat(where, "accepted: a class number from 0 to ", count - 1,
+                          ", as the output has ", count,
+                          " classes, or -100 to leave it out; correct the data, or give the "
+                          "module more classes");
+    }
+    if (!alone.at(name).is_floating_point()) {
+      return absl::StrCat(where,
+                          "accepted: what the module can take, such as an index from 0 to "
+                          "num_embeddings - 1; correct the data, or make the module larger");
+    }
+    return absl::StrCat(where,
+                        "accepted: what the module can take; correct the data, or the module");
+  }
+  return "";
+}
+
+std::string ScriptedModel::Given(const Batch& batch) const {
+  return absl::StrJoin(inputs_, ", ", [&](std::string* out, const std::string& name) {
+    absl::StrAppend(out, name, " ", Describe(batch.at(name)));
   });
+}
+
+absl::Status ScriptedModel::Try(const Dataset& dataset, int64_t batch_size) {
+  const int64_t most = std::max<int64_t>(1, dataset.training_size());
+  const int64_t whole = std::clamp<int64_t>(batch_size, 1, most);
+  const int64_t few = std::min(batch_size > 0 ? whole : most, kTriedExamples);
+  absl::Status status;
+  // Few examples are soon tried; a module that takes no other batches than the job's is tried on
+  // one of those.
+  for (const int64_t count : {few, whole}) {
+    std::vector<int64_t> examples(static_cast<size_t>(count));
+    std::iota(examples.begin(), examples.end(), 0);
+    const absl::StatusOr<Batch> batch = SampleBatch(dataset, examples);
+    if (!batch.ok()) return batch.status();
+    status = TryOn(*batch);
+    if (!absl::IsInvalidArgument(status) || whole <= few) return status;
+  }
+  return status;
+}
+
+absl::Status ScriptedModel::TryOn(const Batch& batch) {
+  constexpr char kPlace[] = "model.torchscript: ";
   try {
     const OperationCounter counter;
-    Evaluate(*batch);
-    operations_ = 3 * counter.operations() / batch->size();  // Backward is twice forward.
+    Evaluate(batch);
+    operations_ = 3 * counter.operations() / batch.size();  // Backward is twice forward.
     if (operations_ == 0) {
       // Products of a kind that is not counted: as if each weight were used once per example.
       for (const auto& entry : parameters_) operations_ += 6 * entry.second.numel();
     }
+    const KeptModule kept(module_);
+    const KeptGenerators generators(device());
+    const torch::Tensor loss = Loss(batch, std::nullopt);
+    try {
+      Gradients(loss);
+    } catch (const std::exception& error) {
+      if (IsOutOfMemory(error)) throw;
+      return absl::InvalidArgumentError(absl::StrCat(kPlace, "the backward pass of ", spec_.path(),
+                                                     " fails on ", Given(batch), ": ",
+                                                     ModuleWords(error)));
+    }
+  } catch (const DataFault& fault) {
+    return absl::OutOfRangeError(fault.what());
   } catch (const std::invalid_argument& error) {
-    return absl::InvalidArgumentError(absl::StrCat("model.torchscript: ", error.what()));
+    return absl::InvalidArgumentError(absl::StrCat(kPlace, error.what()));
   } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat("model.torchscript: forward of ", spec_.path(),
-                                                   " fails on ", given, ": ",
-                                                   LastLine(error.what())));
+    const std::string what = absl::StrCat(kPlace, spec_.path(), " cannot be tried on ",
+                                          Given(batch), ": ", ModuleWords(error));
+    if (!IsOutOfMemory(error)) return absl::InvalidArgumentError(what);
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "no memory left: ", what, "; lower training.batch_size or the size of the model"));
   }
   return absl::OkStatus();
 }

@@ -3,6 +3,8 @@
 #include <torch/script.h>
 
 #include <cstdint>
+#include <exception>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,8 +20,8 @@ namespace genesis {
 // in checkpoints, not trained.
 //
 // Owner: the run. Threads: one at a time. Failure: exceptions of LibTorch and of the module, and
-// std::invalid_argument where what forward returns does not fit the loss; BuildModel has tried it
-// on two examples before.
+// std::invalid_argument where the module does not fit the job, DataFault where an example does not
+// fit the module; BuildModel has tried it on some examples before.
 class ScriptedModel : public Model {
  public:
   // See BuildModel.
@@ -32,6 +34,9 @@ class ScriptedModel : public Model {
   void To(torch::Device device) override;
   // The module's own loss, or mean squared error, cross-entropy or Huber loss of its output.
   torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
+  std::shared_ptr<const void> KeepState() override;
+  NamedTensors attributes() const override;
+  void PutAttributes(const NamedTensors& attributes) override;
   // Only of batches with weights.
   torch::Tensor ExampleLosses() const override { return example_losses_; }
   // In eval mode.
@@ -51,24 +56,48 @@ class ScriptedModel : public Model {
   };
 
   ScriptedModel(torch::jit::Module module, training::v1::TorchScriptSpec spec,
-                std::vector<std::string> inputs);
+                std::vector<std::string> inputs, std::string data_path);
 
   // Brings what is not trained into the format of the parameters, as module.to(dtype) in Python.
   void FollowFormat(torch::ScalarType format);
+  torch::Device device() const { return parameters_.front().second.device(); }
+  // Floating-point fields in the format of the parameters, but for those of a module that computes
+  // its own loss which it can take as they are.
+  std::vector<torch::IValue> Inputs(const Batch& batch, torch::ScalarType format,
+                                    std::optional<torch::ScalarType> autocast);
+  // Which inputs have to be cast for a forward and a backward pass: as few as can be, the first
+  // ones first.
+  std::vector<bool> FindCasts(const Batch& batch, torch::ScalarType format);
+  // Computes them, for a trial, and throws them away.
+  void Gradients(const torch::Tensor& loss) const;
   // What forward returns, checked against the loss.
   torch::Tensor Output(const Batch& batch, std::optional<torch::ScalarType> autocast);
+  torch::Tensor LossOf(const Batch& batch, std::optional<torch::ScalarType> autocast);
+  std::vector<MetricSum> FiguresOf(const Batch& batch);
+  // Throws what `error` means for the user.
+  [[noreturn]] void Explain(const Batch& batch, const std::exception& error);
+  // The first example that the module cannot take, while it can with another value of one field, in
+  // words; "" where it is not the data.
+  std::string FindBadExample(const Batch& batch);
+  bool Fails(const Batch& batch);
+  std::string Given(const Batch& batch) const;
   void CheckOutput(const torch::Tensor& output, const Batch& batch) const;
   torch::Tensor Target(const Batch& batch) const;
   // Of float32 output: no dimensions, or for each element.
   torch::Tensor Compare(const torch::Tensor& output, const torch::Tensor& target, bool mean) const;
   // Of each example, [B].
   torch::Tensor LossOfEach(const torch::Tensor& output, const torch::Tensor& target) const;
-  // Runs the module on the first examples: what does not fit is said before the job runs.
-  absl::Status Try(const Dataset& dataset);
+  // Runs the module on the first examples, forward and backward: what does not fit is said before
+  // the job runs.
+  absl::Status Try(const Dataset& dataset, int64_t batch_size);
+  absl::Status TryOn(const Batch& batch);
 
   torch::jit::Module module_;
   const training::v1::TorchScriptSpec spec_;
   const std::vector<std::string> inputs_;
+  const std::string data_path_;  // For messages.
+  NamedTensors first_attributes_;
+  std::map<torch::ScalarType, std::vector<bool>> casts_;
   NamedTensors parameters_;
   std::vector<Frozen> frozen_;
   std::vector<std::pair<std::string, std::string>> tied_;

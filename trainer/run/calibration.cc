@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -102,6 +103,8 @@ std::string Objection(const CalibrationResult& result, int steps, double speed) 
 
 Calibration Calibrate(Trainee& trainee, const std::vector<PrecisionMode>& modes, int steps) {
   steps = std::max(steps, kWarmUp + 1);
+  // What a user's module keeps of no checkpoint, lists for example.
+  const std::shared_ptr<const void> kept = trainee.model().KeepState();
   const TrainingState from = trainee.TakeState({});
   Calibration calibration;
   const Measured fp32 = Measure(trainee, from, training::v1::PRECISION_MODE_FP32, steps);
@@ -149,6 +152,7 @@ Calibration Calibrate(Trainee& trainee, const std::vector<PrecisionMode>& modes,
 }
 
 StepTimes TimeBesideFp32(Trainee& trainee, int64_t step) {
+  const std::shared_ptr<const void> kept = trainee.model().KeepState();
   RunPosition position;
   position.step = step;
   const TrainingState from = trainee.TakeState(position);

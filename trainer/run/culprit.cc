@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
+#include "trainer/models/kept_state.h"
 #include "trainer/run/non_finite_trace.h"
 
 namespace genesis {
@@ -108,7 +110,8 @@ Investigation Investigate(const StepParts& parts, const StepFormat& format,
   Investigation found;
   found.parameters = BadParameters(parts.model, evidence);
   at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const torch::Tensor generator_now = generator.get_state();
+  const KeptGenerators generators(parts.weights.masters().front().device());
+  const std::shared_ptr<const void> state = parts.model.KeepState();
   generator.set_state(evidence.generator);
   for (size_t i = 0; i < evidence.examples.size() && found.micro_batch < 0; ++i) {
     Batch batch = parts.source.Fetch(evidence.examples[i]);
@@ -133,7 +136,6 @@ Investigation Investigate(const StepParts& parts, const StepFormat& format,
   }
   parts.weights.BeginStep();
   parts.weights.SetFormat(format.weights);
-  generator.set_state(generator_now);
   return found;
 }
 

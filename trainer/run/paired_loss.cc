@@ -1,6 +1,7 @@
 #include "trainer/run/paired_loss.h"
 
 #include <cmath>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -51,6 +52,7 @@ class Generators {
 PairedLoss ComparePrecision(const StepParts& parts, const StepFormat& format,
                             const StepEvidence& evidence, int64_t step) {
   const torch::NoGradGuard no_grad;
+  const std::shared_ptr<const void> state = parts.model.KeepState();
   const KeptBuffers buffers(parts.model);
   Generators generators(parts.model.parameters().front().second.device());
   const std::vector<torch::Tensor> now = generators.Take();

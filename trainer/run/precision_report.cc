@@ -2,7 +2,11 @@
 
 #include <ATen/Context.h>
 
+#include <memory>
+#include <numeric>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -10,6 +14,7 @@
 #include "config/precision.h"
 #include "trainer/kernels/own_kernels.h"
 #include "trainer/models/alignment.h"
+#include "trainer/models/kept_state.h"
 #include "trainer/run/operator_watch.h"
 
 namespace genesis {
@@ -78,16 +83,18 @@ struct Formats : public OperatorListener {
 
 Formats ObserveForward(Trainee& trainee) {
   Formats formats;
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const torch::Tensor state = generator.get_state();
-  Batch batch = trainee.source().Fetch({0});
+  const KeptGenerators generators(trainee.device());
+  const std::shared_ptr<const void> state = trainee.model().KeepState();
+  // Batch norm wants several.
+  std::vector<int64_t> examples(static_cast<size_t>(trainee.source().batch_size()));
+  std::iota(examples.begin(), examples.end(), 0);
+  Batch batch = trainee.source().Fetch(std::move(examples));
   trainee.model().Draw(batch);
   {
     const OperatorWatch watch(formats);
     const torch::NoGradGuard no_grad;
     trainee.model().Loss(batch, FormatOf(trainee.mode()).autocast);
   }
-  generator.set_state(state);
   return formats;
 }
 

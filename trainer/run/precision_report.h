@@ -9,9 +9,9 @@
 
 namespace genesis {
 
-// What a mode means on this machine and for this model. Makes one forward pass of a copy of the
-// first batch under an observer of operators, so the lists of operators are what ran, not what was
-// meant to run; the random generator is put back.
+// What a mode means on this machine and for this model. Makes one forward pass of a batch of the
+// job's size under an observer of operators, so the lists of operators are what ran, not what was
+// meant to run; model and random generators are left as they were.
 training::v1::PrecisionReport ReportPrecision(Trainee& trainee,
                                               const training::v1::DeviceInfo& device);
 

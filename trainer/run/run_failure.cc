@@ -1,14 +1,18 @@
 #include "trainer/run/run_failure.h"
 
-#include <c10/util/Exception.h>
-
-#include <new>
 #include <stdexcept>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "config/text.h"
+#include "trainer/models/module_faults.h"
 
 namespace genesis {
+namespace {
+
+constexpr size_t kRoom = 256;  // For the words around those of torch.
+
+}  // namespace
 
 void Require(const absl::Status& status, training::v1::FailureCause cause) {
   if (!status.ok()) throw RunFailure{cause, std::string(status.message())};
@@ -23,25 +27,27 @@ training::v1::Finished FailedRun(const RunFailure& failure) {
 }
 
 RunFailure ExplainException(const std::exception& error) {
-  const auto* const torch_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string what =
-      torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-  const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
-                      dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
-                      absl::StrContains(what, "can't allocate memory") ||
-                      absl::StrContains(what, "not enough memory");
-  if (memory) {
+  const std::string what = BoundedText(TorchText(error), kMaxMessageBytes - kRoom);
+  if (IsOutOfMemory(error)) {
     return {training::v1::FAILURE_CAUSE_OUT_OF_MEMORY,
             absl::StrCat("no memory left: ", what,
                          "; lower training.batch_size or the size of the model")};
   }
-  // A scripted module's outputs do not fit the job.
+  if (dynamic_cast<const DataFault*>(&error) != nullptr) {
+    return {training::v1::FAILURE_CAUSE_DATA, what};
+  }
+  // A scripted module does not fit the job.
   if (dynamic_cast<const std::invalid_argument*>(&error) != nullptr) {
     return {training::v1::FAILURE_CAUSE_CONFIG, what};
   }
-  if (dynamic_cast<const c10::AcceleratorError*>(&error) != nullptr ||
-      absl::StrContains(what, "CUDA error") || absl::StrContains(what, "cuDNN error")) {
-    return {training::v1::FAILURE_CAUSE_DEVICE, absl::StrCat("the device failed: ", what)};
+  if (IsDeviceFault(error)) {
+    // A kernel that finds an index out of range takes the whole device down, and says no more.
+    const bool assertion = absl::StrContains(what, "device-side assert");
+    return {training::v1::FAILURE_CAUSE_DEVICE,
+            absl::StrCat("the device failed: ", what,
+                         assertion ? "; mostly a label or an index of the data is out of range: "
+                                     "train a few steps on the CPU, which says which one"
+                                   : "")};
   }
   return {training::v1::FAILURE_CAUSE_INTERNAL, what};
 }

@@ -90,7 +90,10 @@ absl::Status LoadInitialWeights(const std::string& path, Model& model) {
 
 std::unique_ptr<Model> Build(const JobSpec& spec, const Dataset& dataset, at::Device device) {
   absl::StatusOr<std::unique_ptr<Model>> model = BuildModel(spec, dataset);
-  Require(model.status(), training::v1::FAILURE_CAUSE_CONFIG);
+  Require(model.status(),
+          absl::IsResourceExhausted(model.status()) ? training::v1::FAILURE_CAUSE_OUT_OF_MEMORY
+          : absl::IsOutOfRange(model.status())      ? training::v1::FAILURE_CAUSE_DATA
+                                                    : training::v1::FAILURE_CAUSE_CONFIG);
   if (!spec.model().initial_weights().empty()) {
     Require(LoadInitialWeights(spec.model().initial_weights(), **model),
             training::v1::FAILURE_CAUSE_CONFIG);
@@ -217,6 +220,7 @@ TrainingState Trainee::BeginState(RunPosition position) {
     state.model.emplace_back(name, tensor.detach().to(at::kCPU, TypeInCheckpoint(tensor),
                                                       /*non_blocking=*/false, /*copy=*/true));
   }
+  state.attributes = model_->attributes();
   state.tied = model_->tied();
   state.optimizer = optimizer_->state();
   state.optimizer.scheduled_learning_rate = schedule_.LearningRate(step_->applied());
@@ -302,6 +306,7 @@ absl::Status Trainee::PutState(const TrainingState& state, PrecisionMode mode) {
     weights_->masters()[i].copy_(saved.at(parameters[i].first));
   }
   for (const auto& [name, tensor] : model_->buffers()) tensor.copy_(saved.at(name));
+  model_->PutAttributes(state.attributes);
   weights_->Publish();
   optimizer_->LoadState(state.optimizer);
   if (average_) average_->LoadState(Tensors(state.ema));
@@ -314,6 +319,12 @@ absl::Status Trainee::PutState(const TrainingState& state, PrecisionMode mode) {
   if (state.rng_state.defined() && state.rng_state.scalar_type() == at::kByte) {
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     generator.set_state(state.rng_state);
+  }
+  // Of a run on the same kind of device.
+  at::Tensor device_rng = state.device_rng_state;
+  if (device_.is_cuda() && device_rng.defined()) {
+    at::Generator generator = at::globalContext().defaultGenerator(device_);
+    if (device_rng.sizes() == generator.get_state().sizes()) generator.set_state(device_rng);
   }
   SamplerPosition sampler = state.position.sampler;
   // The place is of another dataset or batch size: begin the next pass.

@@ -1,0 +1,62 @@
+#include "trainer/models/module_faults.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <new>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "config/text.h"
+#include "trainer/models/scripted_module.h"
+
+namespace genesis {
+namespace {
+
+// Room for what a message says besides.
+constexpr size_t kMaxTracebackBytes = kMaxMessageBytes - 1024;
+constexpr char kOriginal[] = "Traceback of TorchScript, original code (most recent call last):";
+constexpr char kAny[] = "Traceback of TorchScript";
+
+}  // namespace
+
+std::string TorchText(const std::exception& error) {
+  const auto* const torch_error = dynamic_cast<const c10::Error*>(&error);
+  std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  const size_t frames = text.find("\nException raised from");
+  return frames == std::string::npos ? text : text.substr(0, frames);
+}
+
+bool IsOutOfMemory(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+      dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) {
+    return true;
+  }
+  const std::string text = TorchText(error);
+  return absl::StrContains(text, "can't allocate memory") ||
+         absl::StrContains(text, "not enough memory") ||
+         absl::StrContains(text, "CUDA out of memory") ||
+         absl::StrContains(text, "CUBLAS_STATUS_ALLOC_FAILED");
+}
+
+bool IsDeviceFault(const std::exception& error) {
+  const std::string text = TorchText(error);
+  return dynamic_cast<const c10::AcceleratorError*>(&error) != nullptr ||
+         absl::StrContains(text, "CUDA error") || absl::StrContains(text, "cuDNN error");
+}
+
+std::string ModuleWords(const std::exception& error) {
+  const std::string text = TorchText(error);
+  const std::string reason = OneLine(LastLine(text), kMaxLineBytes);
+  // The serialized code is the same once more, in words that nobody wrote.
+  size_t begin = text.find(kOriginal);
+  if (begin == std::string::npos) begin = text.find(kAny);
+  if (begin == std::string::npos) return reason;
+  const std::string traceback = text.substr(begin);
+  return absl::StrCat(
+      reason, "\n",
+      BoundedText(absl::StripAsciiWhitespace(traceback), kMaxTracebackBytes - reason.size()));
+}
+
+}  // namespace genesis
