@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <memory>
 
 #include "tests/temp_dir.h"
 #include "tests/trainer/model_checks.h"
+#include "trainer/models/module_faults.h"
 
 namespace genesis {
 namespace {
@@ -147,9 +150,9 @@ def forward(self, input):
   EXPECT_GT(Value(model->Loss(batch, std::nullopt)), 1e5);
   weight.set_data(weight.detach().to(torch::kFloat));
   EXPECT_GT(Value(model->Loss(batch, std::nullopt)), 1e5);
-  // One call was the trial.
+  // The trial left no trace.
   EXPECT_EQ(model->buffers()[1].first, "calls");
-  EXPECT_EQ(Value(model->buffers()[1].second), 4);
+  EXPECT_EQ(Value(model->buffers()[1].second), 3);
   EXPECT_EQ(model->buffers()[1].second.scalar_type(), torch::kFloat);
 }
 
@@ -169,6 +172,94 @@ def forward(self, input):
   torch::manual_seed(3);
   EXPECT_EQ(Value(model->Loss(batch, std::nullopt)), first);
   EXPECT_NE(Value(model->Loss(batch, std::nullopt)), first);
+}
+
+// A module that counts its calls in attributes of every kind.
+torch::jit::Module Counting() {
+  torch::jit::Module inner("Inner");
+  inner.register_attribute("count", c10::IntType::get(), 0);
+  inner.define("def forward(self):\n  self.count = self.count + 1\n  return self.count\n");
+  torch::jit::Module module("Net");
+  module.register_attribute("training", c10::BoolType::get(), true);
+  module.register_attribute("sum", c10::TensorType::get(), torch::zeros({2}));
+  module.register_attribute("share", c10::FloatType::get(), 1.0);
+  module.register_attribute("odd", c10::BoolType::get(), false);
+  module.register_attribute("list", c10::ListType::ofInts(), c10::List<int64_t>());
+  module.register_attribute("limit", c10::IntType::get(), 7);
+  module.register_parameter("w", Weight(4, 3).requires_grad_(), false);
+  module.register_parameter("calls", torch::zeros({1}), /*is_buffer=*/true);
+  module.register_module("inner", inner);
+  module.define(R"(
+def forward(self, input):
+  self.sum += 1
+  self.share = self.share * 0.5
+  self.odd = not self.odd
+  self.list.append(len(self.list))
+  self.calls += 1
+  return input @ self.w + self.inner.forward() + self.share + self.sum.sum() + len(self.list)
+)");
+  return module;
+}
+
+TEST_F(ScriptedModelTest, KeepsItsAttributesThroughTrialsEvaluationsAndCheckpoints) {
+  const JobSpec spec = Job(Counting(), kMse);
+  const auto model = Build(spec, Numbers());
+  EXPECT_TRUE(model->attributes().empty());
+  const Batch batch = Numbers().Rows(0, 8);
+  const double first = Value(model->Loss(batch, std::nullopt));
+  const NamedTensors after = model->attributes();
+  EXPECT_THAT(Names(after), testing::UnorderedElementsAre("sum", "share", "odd", "inner.count"));
+  const double evaluation = Metric(model->Evaluate(batch), "loss");
+  EXPECT_EQ(Metric(model->Evaluate(batch), "loss"), evaluation);
+  double second = 0;
+  {
+    const std::shared_ptr<const void> kept = model->KeepState();
+    second = Value(model->Loss(batch, std::nullopt));
+  }
+  EXPECT_EQ(Value(model->buffers()[0].second), 1);
+  EXPECT_EQ(Value(model->Loss(batch, std::nullopt)), second);
+  EXPECT_NE(first, second);
+
+  // Lists are not kept in checkpoints, so the loss differs by what they add.
+  model->PutAttributes(after);
+  EXPECT_EQ(Names(model->attributes()).size(), 4u);
+  for (const auto& [name, tensor] : model->attributes()) {
+    const auto same = std::find_if(after.begin(), after.end(), [&name = name](const auto& entry) {
+      return entry.first == name;
+    });
+    EXPECT_TRUE(torch::equal(same->second, tensor)) << name;
+  }
+  model->PutAttributes({});
+  EXPECT_TRUE(model->attributes().empty());
+  // Of another module, or of another type: not taken.
+  model->PutAttributes({{"limit", torch::tensor(2.5, torch::kDouble)}, {"other", torch::ones({})}});
+  EXPECT_TRUE(model->attributes().empty());
+}
+
+TEST_F(ScriptedModelTest, SaysWhichExampleItCannotTake) {
+  const auto model = Build(Job(Net(kNet), kCrossEntropy), Classes());
+  Batch batch = Classes().Rows(0, 9);
+  batch.fields["target"] = batch.at("target").clone();
+  batch.fields["target"][6] = 3;
+  try {
+    model->Loss(batch, std::nullopt);
+    FAIL() << "no fault";
+  } catch (const DataFault& fault) {
+    EXPECT_THAT(fault.what(), HasSubstr("rows.npz: the field target of example 6 (row 6 of its "
+                                        "batch) is 3; accepted: a class number from 0 to 2, as the "
+                                        "output has 3 classes, or -100"));
+  }
+}
+
+TEST_F(ScriptedModelTest, TriesTheBatchOfTheJobWhereItTakesNoOther) {
+  const std::string code =
+      "def forward(self, input):\n"
+      "  return (input.view(6, 4) @ self.w1)[:, :3]\n";
+  JobSpec spec = Job(Net(code), kMse);
+  spec.mutable_training()->set_batch_size(6);
+  EXPECT_TRUE(BuildModel(spec, Numbers()).ok());
+  spec.mutable_training()->set_batch_size(5);
+  EXPECT_THAT(Refusal(spec, Numbers()), HasSubstr("fails on input [5, 4] Float: "));
 }
 
 TEST_F(ScriptedModelTest, StandsChangesOfPrecision) {
