@@ -21,7 +21,7 @@ std::vector<SettingRow> AddressRows() {
        [](const Settings& s) { return s.grpc_listen; }},
       {"http.listen", "GENESIS_HTTP_LISTEN", "127.0.0.1:8080", false, "host:port",
        "a host and a port; port 0 picks a free one",
-       "Address of metrics, health, the dashboard and the API as JSON. Beyond loopback as "
+       "Address of metrics, health, status pages as JSON and the API as JSON. Beyond loopback as "
        "grpc.listen.",
        [](Text t, Settings& s) { return SetAddress(t, s.http_listen); },
        [](const Settings& s) { return s.http_listen; }},
