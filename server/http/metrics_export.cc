@@ -97,10 +97,11 @@ void WriteRow(const HistoryRow& row, JsonWriter& json) {
   json.PutRaw("memory_allocated_bytes", row.has_memory_allocated_bytes()
                                             ? absl::StrCat(row.memory_allocated_bytes())
                                             : "null");
+  PutMeasured("samples_per_second", row.has_samples_per_second(), row.samples_per_second(), json);
+  json.Put("state", JobStateName(row.state()));
   PutMeasured("divergence_ratio", row.has_divergence_ratio(), row.divergence_ratio(), json);
   PutMeasured("held_out_loss", row.has_held_out_loss(), row.held_out_loss(), json);
-  PutMeasured("samples_per_second", row.has_samples_per_second(), row.samples_per_second(), json);
-  json.Put("state", JobStateName(row.state())).End();
+  json.End();
 }
 
 void WriteTime(const char* key, bool is_set, const google::protobuf::Timestamp& time,

@@ -414,7 +414,7 @@ TEST_F(CommandsTest, StatsAndInfoAreLabelled) {
   (*fake_.stats.mutable_jobs_by_state())["RUNNING"] = 1;
   (*fake_.stats.mutable_jobs_by_state())["QUEUED"] = 2;
   EXPECT_EQ(Run({"stats"}), ExitCode::kOk);
-  EXPECT_THAT(out_.str(), HasSubstr("reduced precision:  disabled\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("reduced precision:  not in use\n"));
   EXPECT_THAT(out_.str(), HasSubstr("overflow rate:      12.50%\n"));
   EXPECT_THAT(out_.str(), HasSubstr("jobs:               QUEUED 2, RUNNING 1\n"));
   EXPECT_THAT(out_.str(), HasSubstr("workers:            0 busy, 0 warm, 1 slot\n"));

@@ -27,7 +27,8 @@ sqlite3 /var/lib/genesis/metrics.db \
 
 COLUMNS = ["timestamp", "job_id", "step", "mode", "loss", "baseline_loss", "loss_scale",
            "training_steps", "fp16_steps", "overflow_steps", "overflow_rate", "fp16_enabled",
-           "memory_allocated_bytes", "samples_per_second", "state"]
+           "memory_allocated_bytes", "samples_per_second", "state", "divergence_ratio",
+           "held_out_loss"]
 
 
 class HistoryTest(harness.DaemonTest):
@@ -96,7 +97,7 @@ class HistoryTest(harness.DaemonTest):
         running = self.wait_for_rows("job_id = 'hold-1' AND state = 'RUNNING'")
         more = harness.wait_for("another sample", lambda: [
             rows for rows in [self.rows("job_id = 'hold-1' AND state = 'RUNNING'")]
-            if len(rows) > len(running)])[0]
+            if len(rows) > len(running) and rows[0]["timestamp"] < rows[-1]["timestamp"]])[0]
         self.assertLess(more[0]["timestamp"], more[-1]["timestamp"])
         daemon.ctl("cancel", "hold-1")
         self.assertEqual(self.wait_for_rows("state = 'CANCELLED'")[0]["job_id"], "hold-1")
@@ -134,7 +135,7 @@ class HistoryTest(harness.DaemonTest):
         self.assertEqual((document["history_truncated"], document["history_error"]), (False, None))
         self.assertEqual(set(document["server"]), {
             "version", "deployment", "start_time", "data_dir", "fp16_enabled_runtime",
-            "fp16_reason"})
+            "fp16_allowed", "fp16_reason"})
         self.assertEqual({tuple(row) for row in document["history"]}, {tuple(COLUMNS)})
         metrics = {metric["name"]: metric for metric in document["metrics"]}
         trained = metrics["genesis_training_success_total"]

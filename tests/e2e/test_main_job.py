@@ -92,12 +92,21 @@ class MainJob(harness.DaemonTest):
         daemon.wait_for_end("pages")
         status = daemon.get_json("/api/training/status")
         self.assertFalse(status["fp16_enabled_runtime"])
-        stats = daemon.get_json("/api/training/stats")
+        stats = harness.wait_for("the end of the history", lambda: [
+            page for page in [daemon.get_json("/api/training/stats")]
+            if page["training_history"] and page["training_history"][-1]["step"] == 50])[0]
         self.assertEqual(int(stats["_fp16_stats"]["training_steps"]), 50)
+        self.assertIsNone(stats["_fp16_stats"]["current_scale"])
         self.assertEqual(set(stats["_fp16_stats"]),
                          {"fp16_enabled_runtime", "overflow_rate", "training_steps",
                           "current_scale"})
-        self.assertTrue(stats["training_history"])
+        history = stats["training_history"]
+        self.assertGreaterEqual(len(history), 3)
+        self.assertEqual(sorted(entry["step"] for entry in history),
+                         [entry["step"] for entry in history])
+        self.assertEqual(set(history[0]), {
+            "job_id", "timestamp", "step", "mode", "loss", "held_out_loss", "divergence_ratio",
+            "loss_scale", "skipped_steps", "samples_per_second"})
 
     def test_every_kind_of_call_is_counted(self):
         daemon = self.start()

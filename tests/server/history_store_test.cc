@@ -70,6 +70,8 @@ TEST_F(HistoryStoreTest, KeepsEveryFigureAndLeavesWhatWasNotMeasuredUnset) {
   full.set_fp16_enabled(true);
   full.set_memory_allocated_bytes(int64_t{5} << 30);
   full.set_samples_per_second(1234.5);
+  full.set_divergence_ratio(-0.03);
+  full.set_held_out_loss(0.5);
   HistoryRow bare;
   *bare.mutable_time() = ToTimestamp(At(1));
   bare.set_job_id("b");
@@ -83,6 +85,35 @@ TEST_F(HistoryStoreTest, KeepsEveryFigureAndLeavesWhatWasNotMeasuredUnset) {
   EXPECT_EQ(Ask("SELECT count(*) FROM fp16_stats WHERE loss IS NULL AND mode IS NULL AND "
                 "memory_allocated_bytes IS NULL AND overflow_rate IS NULL"),
             "1");
+}
+
+TEST_F(HistoryStoreTest, TakesTheTableOfAnEarlierVersion) {
+  {
+    auto database = Database::Open(path());
+    ASSERT_TRUE(database.ok()) << database.status();
+    ASSERT_TRUE(
+        (*database)
+            ->Execute("CREATE TABLE fp16_stats(timestamp TEXT NOT NULL, job_id TEXT NOT NULL, "
+                      "step INTEGER NOT NULL, mode TEXT, loss REAL, baseline_loss REAL, "
+                      "loss_scale REAL, training_steps INTEGER NOT NULL, "
+                      "fp16_steps INTEGER NOT NULL, overflow_steps INTEGER NOT NULL, "
+                      "overflow_rate REAL, fp16_enabled INTEGER NOT NULL, "
+                      "memory_allocated_bytes INTEGER, samples_per_second REAL, "
+                      "state TEXT NOT NULL); INSERT INTO fp16_stats VALUES("
+                      "'2026-01-02 03:04:05', 'old', 7, 'FP32', 0.5, NULL, NULL, 7, 0, 0, "
+                      "NULL, 0, NULL, 10.5, 'RUNNING'); PRAGMA user_version = 1")
+            .ok());
+  }
+  HistoryStore store(path());
+  HistoryRow row = MakeRow("new", absl::Now());
+  row.set_held_out_loss(0.25);
+  ASSERT_TRUE(store.Append({row}).ok());
+  const auto rows = store.Read({});
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_EQ(rows->size(), 2u);
+  EXPECT_EQ((*rows)[0].row.job_id(), "old");
+  EXPECT_FALSE((*rows)[0].row.has_held_out_loss());
+  EXPECT_EQ((*rows)[1].row.held_out_loss(), 0.25);
 }
 
 TEST_F(HistoryStoreTest, TimestampsCompareWithSqlitesOwn) {
@@ -150,12 +181,12 @@ TEST_F(HistoryStoreTest, ADamagedFileIsPutAsideAndTheHistoryBeginsAnew) {
 TEST_F(HistoryStoreTest, AFileOfANewerDaemonIsLeftAlone) {
   {
     auto database = Database::Open(path());
-    ASSERT_TRUE((*database)->Execute("CREATE TABLE t(x); PRAGMA user_version = 2").ok());
+    ASSERT_TRUE((*database)->Execute("CREATE TABLE t(x); PRAGMA user_version = 3").ok());
   }
   HistoryStore store(path());
   const absl::Status status = store.Append({MakeRow("a", At(0))});
   EXPECT_TRUE(absl::IsFailedPrecondition(status));
-  EXPECT_THAT(status.message(), HasSubstr("has schema 2; this daemon knows 1"));
+  EXPECT_THAT(status.message(), HasSubstr("has schema 3; this daemon knows 2"));
 }
 
 TEST_F(HistoryStoreTest, ReadingWithoutAFileSaysThatThereIsNone) {

@@ -67,6 +67,16 @@ class Routes : public testing::Test {
     queued.set_id("pendulum-2");
     queued.set_state(training::v1::JOB_STATE_QUEUED);
     jobs_ = {queued, RunningJob()};
+    training::v1::HistoryRow row;
+    row.set_job_id("pendulum-1");
+    row.set_step(40);
+    row.set_mode(training::v1::PRECISION_MODE_MIXED_FP16);
+    row.set_loss(0.125);
+    row.set_loss_scale(1024);
+    row.set_overflow_steps(3);
+    training::v1::HistoryRow waiting;
+    waiting.set_job_id("pendulum-2");
+    history_ = {row, waiting};
   }
 
   HttpResponse Get(const std::string& path, const std::string& method = "GET") {
@@ -75,6 +85,7 @@ class Routes : public testing::Test {
     sources.stats = [this] { return stats_; };
     sources.info = [this] { return info_; };
     sources.recent_jobs = [this] { return jobs_; };
+    sources.history = [this] { return history_; };
     sources.metrics = [](MetricsFormat format) {
       return std::string(format == MetricsFormat::kText ? "genesis_ready 1\n"
                                                         : "genesis_ready 1\n# EOF\n");
@@ -89,6 +100,7 @@ class Routes : public testing::Test {
   training::v1::GetServerInfoResponse info_;
   training::v1::StatsResponse stats_;
   std::vector<training::v1::Job> jobs_;
+  std::vector<training::v1::HistoryRow> history_;
   std::vector<std::pair<std::string, int>> counted_;
 };
 
@@ -125,6 +137,7 @@ TEST_F(Routes, NotReadyIs503WithEveryReason) {
 TEST_F(Routes, StatusTellsTheGateAndTheJobs) {
   const Fields page = Parse(Get("/api/training/status"));
   EXPECT_TRUE(page.at("fp16_enabled_runtime").bool_value());
+  EXPECT_TRUE(page.at("fp16_allowed").bool_value());
   EXPECT_EQ(page.at("fp16_reason").string_value(), "enabled by ENABLE_FP16_TRAINING=true");
   const Fields server = page.at("server").struct_value().fields();
   EXPECT_EQ(server.at("version").string_value(), "1.2.3");
@@ -167,17 +180,33 @@ TEST_F(Routes, StatsHaveTheNamesThatScriptsRead) {
   EXPECT_EQ(page.at("jobs_by_state").struct_value().fields().at("QUEUED").number_value(), 1);
 }
 
-TEST_F(Routes, TrainingHistoryEndsWithTheNewestJobAndLeavesOutThoseWithoutAStep) {
-  training::v1::Job newer = RunningJob();
-  newer.set_id("pendulum-3");
-  newer.mutable_progress()->set_loss(std::numeric_limits<double>::quiet_NaN());
-  jobs_.insert(jobs_.begin(), newer);
+TEST_F(Routes, WhatMayRunIsToldApartFromWhatRuns) {
+  stats_.set_fp16_enabled_runtime(false);
+  stats_.clear_current_scale();
+  const Fields status = Parse(Get("/api/training/status"));
+  EXPECT_FALSE(status.at("fp16_enabled_runtime").bool_value());
+  EXPECT_TRUE(status.at("fp16_allowed").bool_value());
+  const Fields stats = Parse(Get("/api/training/stats"));
+  EXPECT_TRUE(stats.at("_fp16_stats").struct_value().fields().at("current_scale").has_null_value());
+}
+
+TEST_F(Routes, TrainingHistoryEndsWithTheNewestRowAndLeavesOutThoseWithoutAStep) {
+  training::v1::HistoryRow newer = history_.front();
+  newer.set_step(80);
+  newer.clear_loss();  // It was not a number.
+  newer.set_held_out_loss(0.5);
+  history_.push_back(newer);
   const auto history = Parse(Get("/api/training/stats")).at("training_history").list_value();
   ASSERT_EQ(history.values_size(), 2);
   const Fields oldest = history.values(0).struct_value().fields();
   EXPECT_EQ(oldest.at("step").number_value(), 40);
   EXPECT_EQ(oldest.at("loss").number_value(), 0.125);
-  EXPECT_TRUE(history.values(1).struct_value().fields().at("loss").has_null_value());
+  EXPECT_EQ(oldest.at("mode").string_value(), "MIXED_FP16");
+  EXPECT_EQ(oldest.at("skipped_steps").number_value(), 3);
+  EXPECT_TRUE(oldest.at("held_out_loss").has_null_value());
+  const Fields newest = history.values(1).struct_value().fields();
+  EXPECT_TRUE(newest.at("loss").has_null_value());
+  EXPECT_EQ(newest.at("held_out_loss").number_value(), 0.5);
 }
 
 TEST_F(Routes, TheIndexListsEveryPath) {

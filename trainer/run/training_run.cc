@@ -284,8 +284,8 @@ class Run {
                     .divergence = guard_->divergence()},
                    figures.next_loss_scale, guard_->baseline_loss(), seconds);
     all_fp32_ = all_fp32_ && !IsReducedPrecision(mode);
-    if (all_fp32_ && std::isfinite(figures.loss))
-      curve_.Add(step, figures.loss, seconds, processor_seconds_);
+    const bool baseline = all_fp32_ && std::isfinite(figures.loss);
+    if (baseline) curve_.Add(step, figures.loss, seconds, processor_seconds_);
   }
 
   // Sync: waits for the newest step.
@@ -472,9 +472,8 @@ class Run {
   training::v1::Evaluation evaluation_;
   int64_t evaluated_step_ = -1;
   std::string early_end_;
-  // What later jobs are compared with, while every step was made in FP32.
-  bool all_fp32_ = true;
-  LossRecorder curve_;
+  bool all_fp32_ = true;  // Every step was made in FP32.
+  LossRecorder curve_;    // Of such a run: what later jobs are compared with.
 };
 
 Finished Fail(const RunFailure& failure, const Progress& progress, RunObserver& observer) {
