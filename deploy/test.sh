@@ -14,6 +14,16 @@ slowest() {
        }' "$1" | sort -rn | awk 'NR <= 10'  # head would end sort by a broken pipe.
 }
 
+# What this machine forbids is neither passed nor failed: named with its reason.
+not_run() {
+  local log=$GENESIS_ROOT/build/release/Testing/Temporary/LastTest.log
+  if ! grep -qs '^NOT RUN: ' "$log"; then return; fi
+  say ""
+  say "Not run here:"
+  awk '/^[0-9]+\/[0-9]+ Testing: / { name = $3 }
+       /^NOT RUN: / { sub(/^NOT RUN: /, ""); print "  " name " - " $0 }' "$log" | sort -u
+}
+
 main() {
   "$GENESIS_ROOT/deploy/setup.sh" --test
   configure with-tests
@@ -22,6 +32,7 @@ main() {
   local log=$GENESIS_ROOT/build/release/ctest.log result=0
   ctest --preset release --no-tests=error --parallel "$(nproc)" "$@" | tee "$log" || result=$?
   slowest "$log"
+  not_run
   exit "$result"
 }
 

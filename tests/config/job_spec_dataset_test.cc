@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "config/job_sections.h"
+#include "config/message_limits.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace genesis {
@@ -26,7 +27,7 @@ JobSpec With(const Change& change) {
 }
 
 std::vector<std::string> FaultsOf(const JobSpec& spec) {
-  Faults faults;
+  Faults faults(CheckEnums(spec));
   CheckDataset(spec, faults);
   std::vector<std::string> texts;
   for (const FieldError& error : faults.Take()) texts.push_back(error.ToString());

@@ -15,6 +15,7 @@ namespace {
 using google::protobuf::util::MessageDifferencer;
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::UnorderedElementsAre;
 using training::v1::JobSpec;
 using training::v1::RadioUnetSpec;
 using training::v1::TorchScriptSpec;
@@ -205,14 +206,15 @@ TEST(ModelValidationTest, RefusesSettingsOfTheOtherHalfOfARadioUnet) {
 }
 
 TEST(ModelValidationTest, RefusesScriptsThatCannotBeTrained) {
-  EXPECT_THAT(ModelFaults(TorchScript([](TorchScriptSpec& model) {
-                model.set_path("net.onnx");
-                model.set_loss(static_cast<training::v1::ScriptedLoss>(8));
-              })),
-              ElementsAre("model.torchscript.path is \"net.onnx\"; accepted: a path that ends in "
-                          ".pt or .ts",
-                          "model.torchscript.loss is 8; accepted: MODULE, MSE, CROSS_ENTROPY, "
-                          "HUBER"));
+  EXPECT_THAT(
+      ModelFaults(TorchScript([](TorchScriptSpec& model) {
+        model.set_path("net.onnx");
+        model.set_loss(static_cast<training::v1::ScriptedLoss>(8));
+      })),
+      UnorderedElementsAre("model.torchscript.path is \"net.onnx\"; accepted: a path that ends in "
+                           ".pt or .ts",
+                           "model.torchscript.loss is 8; accepted: MODULE, MSE, CROSS_ENTROPY, "
+                           "HUBER"));
   EXPECT_THAT(ModelFaults(TorchScript([](TorchScriptSpec& model) { model.clear_path(); })),
               ElementsAre("model.torchscript.path: required; give the path of a file that "
                           "torch.jit.script(module).save(path) wrote below the dataset root"));

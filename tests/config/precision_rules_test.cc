@@ -1,5 +1,7 @@
 // The gate, the effective precision, and what faults look like in print.
+#include <fstream>
 #include <map>
+#include <string>
 #include <tuple>
 
 #include "config/environment.h"
@@ -293,9 +295,22 @@ TEST(EffectivePrecisionTest, IsFp32WhereTheWorkersHostSaysNo) {
   EXPECT_THAT(AutoCandidates(open, CpuFallback::kBf16, device), IsEmpty());
 }
 
-TEST(CpuTest, ReportsNativeBf16WithoutFault) {
-  // The answer is this machine's; it must be the same twice and must not raise SIGILL.
-  EXPECT_EQ(CpuHasNativeBf16(), CpuHasNativeBf16());
+// The kernel shows a flag only where it has enabled the registers too.
+TEST(CpuTest, FindsNativeBf16WhereTheKernelShowsIt) {
+  std::ifstream file("/proc/cpuinfo");
+  std::string flags;
+  for (std::string line; flags.empty() && std::getline(file, line);) {
+    if (line.starts_with("flags")) flags = line + " ";
+  }
+  ASSERT_FALSE(flags.empty());
+  const auto has = [&](const char* flag) {
+    return flags.find(" " + std::string(flag) + " ") != std::string::npos;
+  };
+  EXPECT_EQ(CpuHasNativeBf16(), has("avx512_bf16") || has("amx_bf16"));
+  const std::string isa = CpuIsa();
+  EXPECT_EQ(isa == "avx512_bf16" || isa == "amx_bf16", CpuHasNativeBf16());
+  EXPECT_TRUE(isa != "avx512" || has("avx512f"));
+  EXPECT_TRUE(isa != "baseline" || !has("avx2"));
 }
 
 TEST(FieldErrorTest, PrintsPlaceValueAndWhatIsAccepted) {
@@ -326,7 +341,7 @@ TEST(FieldErrorTest, JoinsFaultsLineByLine) {
 
 TEST(FieldErrorTest, QuotesValuesSafelyAndShortly) {
   EXPECT_EQ(QuoteValue("many"), "\"many\"");
-  EXPECT_EQ(QuoteValue("a\nb\x1b[31m"), "\"a\\nb\\033[31m\"");
+  EXPECT_EQ(QuoteValue("a\nb\x1b[31m"), "\"a\\nb\\x1b[31m\"");
   EXPECT_EQ(QuoteValue("größe"), "\"größe\"");
   EXPECT_EQ(QuoteValue(std::string(200, 'x')), "\"" + std::string(120, 'x') + "...\" (200 bytes)");
   EXPECT_EQ(QuoteValue(std::string(119, 'x') + "ö" + std::string(9, 'x')),

@@ -17,7 +17,7 @@ import uuid
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 
-from harness import BIN, LONG, wait_for, wait_for_step  # noqa: E402
+from harness import BIN, LONG, need_namespaces, wait_for, wait_for_step  # noqa: E402
 
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "genesis"
 TREE = CACHE / "debian-12"
@@ -42,6 +42,7 @@ class Machine:
 
     def __init__(self, *, boot=True, mounts=()):
         """`mounts` are (folder of the host, folder inside), read-only."""
+        need_namespaces()
         if not (TREE / ".complete").exists():
             raise AssertionError(f"{TREE} is missing; run deploy/setup.sh --test")
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="genesis-machine-"))

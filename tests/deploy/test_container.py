@@ -221,8 +221,7 @@ class WorkerLoop(unittest.TestCase):
 class Image(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        if os.geteuid() != 0:
-            raise AssertionError("a folder is made the root of a system: run this test as root")
+        harness.need_namespaces()
         cls.work = pathlib.Path(tempfile.mkdtemp(prefix="genesis-image-"))
         cls.addClassCleanup(shutil.rmtree, cls.work, ignore_errors=True)
         cls.image = build(cls.work)

@@ -66,6 +66,33 @@ def wait_for_step(job, job_id, step):
     return wait_for(f"step {step} of {job_id}", reached)
 
 
+NOT_RUN = "NOT RUN: "
+
+
+def not_run(why):
+    """This machine forbids what the test needs: neither passed nor failed."""
+    raise unittest.SkipTest(NOT_RUN + " ".join(str(why).split()))
+
+
+def need_namespaces():
+    """Ends the test as not run where the kernel or a container forbids mounts in namespaces of one's own."""
+    probe = subprocess.run(["unshare", "--mount", "--pid", "--fork", "mount", "-t", "tmpfs", "-o",
+                            "size=64k", "none", "/mnt"], capture_output=True, text=True)
+    if probe.returncode != 0:
+        not_run(f"namespaces and mounts are forbidden here: {probe.stderr}")
+
+
+def mount_disk(folder, size, cleanup):
+    """A file system of its own at `folder`, small enough to be filled; ends the test as not run where mounts
+    are forbidden. `cleanup` is addCleanup of the test."""
+    as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    done = subprocess.run([*as_root, "mount", "-t", "tmpfs", "-o", f"size={size},mode=777", "none",
+                           str(folder)], capture_output=True, text=True)
+    if done.returncode != 0:
+        not_run(f"a small disk cannot be mounted here: {done.stderr}")
+    cleanup(subprocess.run, [*as_root, "umount", "-l", str(folder)], check=True)
+
+
 class Daemon:
     """A running genesisd."""
 

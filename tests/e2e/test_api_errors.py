@@ -198,15 +198,8 @@ class ErrorTable(harness.DaemonTest):
             self.assertEqual(answer.code, "RESOURCE_EXHAUSTED", answer)
             self.assertIn("queue.max_jobs", answer.text)
 
-    def mount(self, folder, size):
-        """A disk of its own, small enough to be filled."""
-        as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
-        subprocess.run([*as_root, "mount", "-t", "tmpfs", "-o", f"size={size},mode=777", "none",
-                        folder], check=True)
-        self.addCleanup(subprocess.run, [*as_root, "umount", "-l", folder], check=True)
-
     def test_a_full_disk_keeps_no_checkpoint_call_waiting(self):
-        self.mount(self.data_dir, "64m")
+        harness.mount_disk(self.data_dir, "64m", self.addCleanup)
         daemon, grpc_api, http_api = self.connect()
         self.train(grpc_api, "hold-1", "JOB_STATE_RUNNING")
         filler = daemon.data_dir / "filler"
@@ -230,7 +223,7 @@ class ErrorTable(harness.DaemonTest):
         daemon, grpc_api, http_api = self.connect()
         backups = daemon.data_dir / "backups"
         backups.mkdir()
-        self.mount(backups, "16k")
+        harness.mount_disk(backups, "16k", self.addCleanup)
         for api in (grpc_api, http_api):
             answer = api.call("BackupStore", {})
             self.assertEqual(answer.code, "RESOURCE_EXHAUSTED", answer)

@@ -63,18 +63,9 @@ class StartUp(unittest.TestCase):
         self.assertIn("1.5", done.stderr)
 
     def test_no_disk_space(self):
-        # A file system of 256 KiB; who is not root mounts it in a namespace of their own.
-        mount = f"mount -t tmpfs -o size=256k none {self.dir}"
-        daemon = (f"{BIN / 'genesisd'} --data-dir {self.dir}/data --grpc-listen 127.0.0.1:0 "
-                  "--http-listen 127.0.0.1:0")
-        if os.geteuid() == 0:
-            subprocess.run(mount.split(), check=True)
-            self.addCleanup(subprocess.run, ["umount", self.dir], check=True)
-            command = daemon.split()
-        else:
-            command = ["unshare", "--mount", "--map-root-user", "sh", "-c", f"{mount} && {daemon}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LONG,
-                              env=clean_environment())
+        harness.mount_disk(self.dir, "256k", self.addCleanup)
+        done = run_genesisd("--data-dir", f"{self.dir}/data", "--grpc-listen", "127.0.0.1:0",
+                            "--http-listen", "127.0.0.1:0")
         self.assert_refused(
             done, 5, f"data folder {self.dir}/data: cannot write: No space left on device; genesisd "
                      "needs at least 1 MiB to start: free some space, or choose another folder with "

@@ -40,11 +40,11 @@ def name_of(job):
 class Sequences(harness.DaemonTest):
     def setUp(self):
         super().setUp()
-        # Small, so that it can be filled; root alone may mount it.
-        self.limited = os.geteuid() == 0
+        # Small, so that it can be filled; where nobody may mount it, no disk is filled.
+        self.limited = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=64m", "none", self.data_dir],
+            capture_output=True).returncode == 0
         if self.limited:
-            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", self.data_dir],
-                           check=True)
             self.addCleanup(subprocess.run, ["umount", "-l", self.data_dir], check=True)
         self.filler = pathlib.Path(self.data_dir) / "filler"
         page = (harness.SOURCE / "docs" / "life_of_a_job.md").read_text()

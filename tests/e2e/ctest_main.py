@@ -1,0 +1,31 @@
+"""unittest for CTest: python ctest_main.py TEST..., in the folder of the test.
+
+Exit code 0 when every test ran and passed, 1 when one failed or was skipped for no reason of the machine's,
+and 77, which CTest reports as not run, when nothing failed but this kernel or container forbids what a test
+needs (harness.not_run). The reasons are printed for deploy/test.sh, which lists them.
+"""
+
+import os
+import sys
+import unittest
+
+NOT_RUN = 77
+sys.path[:0] = [os.getcwd(), os.path.dirname(os.path.abspath(__file__))]
+
+import harness  # noqa: E402
+
+
+def main():
+    result = unittest.main(module=None, exit=False, verbosity=0).result
+    reasons = sorted({reason for _, reason in result.skipped})
+    for reason in reasons:
+        print(reason, file=sys.stderr)
+    if not result.wasSuccessful() or not (result.testsRun or reasons):
+        return 1
+    if any(not reason.startswith(harness.NOT_RUN) for reason in reasons):
+        return 1
+    return NOT_RUN if reasons else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
