@@ -30,8 +30,10 @@ void PutWhatRuns(const JobView& view, bool otherwise, training::v1::StatsRespons
     const training::v1::Job& job = each.snapshot->job;
     if (!IsOnWorker(job.state()) || job.progress().step() == 0) continue;
     any = true;
-    reduced = reduced || IsReducedPrecision(ModeOf(job));
-    if (HasLossScale(ModeOf(job))) stats.set_current_scale(job.progress().loss_scale());
+    // As a change of precision leaves it, before the first step in it is reported.
+    const training::v1::PrecisionMode mode = job.precision().mode();
+    reduced = reduced || IsReducedPrecision(mode);
+    if (HasLossScale(mode)) stats.set_current_scale(job.progress().loss_scale());
   }
   stats.set_fp16_enabled_runtime(any ? reduced : otherwise);
 }
@@ -116,10 +118,10 @@ absl::StatusOr<training::v1::StatsResponse> JobManager::StatsOf(const std::strin
   if (!job.ok()) return job.status();
   const training::v1::Progress& progress = job->progress();
   training::v1::StatsResponse stats;
-  stats.set_fp16_enabled_runtime(IsReducedPrecision(ModeOf(*job)));
+  stats.set_fp16_enabled_runtime(IsReducedPrecision(job->precision().mode()));
   stats.set_training_steps(progress.step());
   stats.set_samples(progress.samples());
-  if (HasLossScale(ModeOf(*job))) stats.set_current_scale(progress.loss_scale());
+  if (HasLossScale(job->precision().mode())) stats.set_current_scale(progress.loss_scale());
   if (progress.reduced_precision_steps() > 0) {
     stats.set_overflow_rate(static_cast<double>(progress.skipped_steps()) /
                             static_cast<double>(progress.reduced_precision_steps()));

@@ -35,6 +35,7 @@ STAND_IN = {
     "genesis_cuda_memory_reserved_bytes": MODE, "genesis_gpu_memory_used_bytes": DEVICE,
     "genesis_gpu_memory_total_bytes": DEVICE, "genesis_gpu_utilization_ratio": DEVICE,
     "genesis_gpu_power_watts": DEVICE, "genesis_gpu_temperature_celsius": DEVICE,
+    "genesis_cuda_memory_to_fp32_ratio": {},
     "genesis_gpu_throttled": {**DEVICE, "reason": "power_cap"},
 }
 DRILL = {"ENABLE_FP16_TRAINING": "true", "GENESIS_PRECISION_CPU_FALLBACK": "emulate",
@@ -135,7 +136,8 @@ class Queries(harness.DaemonTest):
     def start_deployment(self, name):
         folder = pathlib.Path(self.data_dir) / name
         folder.mkdir()
-        daemon = harness.Daemon(folder, environment={**DRILL, "GENESIS_DEPLOYMENT": name})
+        daemon = harness.Daemon(folder, "--workers-slots", "2",
+                                environment={**DRILL, "GENESIS_DEPLOYMENT": name})
         self.addCleanup(daemon.stop)
         return daemon
 
@@ -147,8 +149,16 @@ class Queries(harness.DaemonTest):
         storm["rehearsals"] = [{"kind": "INF", "at_step": 30, "steps": 8}]
         daemon.train("storm", storm)
         daemon.wait_for_end("storm")
+        # FP16 that is emulated takes minutes, so that a job beside its FP32 runs meanwhile.
+        like = spec(max_steps=3000)
+        daemon.train("reference", {**like, "precision": {"mode": "FP32"}})
+        daemon.wait_for_end("reference")
+        daemon.train("reduced", {**like, "precision": {
+            "mode": "MIXED_FP16", "watchdog": {"slowdown": {"action": "OFF"}}}})
+        daemon.wait_for_step("reduced", 60)
         long = spec(max_steps=1_000_000)
         long["precision"] = {"mode": "FP32"}
+        long["evaluation"] = {"every_steps": 200}
         daemon.train("killed", long)
         daemon.wait_for_step("killed", 100)
         os.kill(daemon.busy_worker_pid(), signal.SIGKILL)

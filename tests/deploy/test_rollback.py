@@ -339,17 +339,17 @@ class Criteria(unittest.TestCase):
         self.assertEqual(done.returncode, 3)
         self.assertIn("NOT MET overflow rate: not measured", done.stdout)
 
-    # Per hour: jobs ended, succeeded, steps, skipped; then loss and baseline.
+    # Per hour: jobs ended, succeeded, steps, skipped; then how far the loss is from a baseline of 0.1.
     def prometheus(self, *, hours=9 * 24, failures=0.0, overflow=0.004, loss=0.102, fallback_hour=None):
         """A real Prometheus with a history written by the rule's own tool."""
         end = datetime.datetime(2026, 3, 10, tzinfo=datetime.timezone.utc).timestamp()
         series = {name: [] for name in (
             "genesis_training_total", "genesis_training_success_total", "genesis_fp16_training_steps_total",
-            "genesis_fp16_overflow_steps_total", "genesis_training_loss", "genesis_fp32_baseline_loss",
+            "genesis_fp16_overflow_steps_total", "genesis_loss_divergence_ratio",
             "genesis_ready", 'genesis_precision_changes_total{trigger="overflow"}')}
         for minute in range(0, hours * 60 + 1, 5):
             hour, moment = minute / 60, end - hours * 3600 + minute * 60
-            values = (10 * hour, 10 * hour * (1 - failures), 1000 * hour, 1000 * hour * overflow, loss, 0.1, 1,
+            values = (10 * hour, 10 * hour * (1 - failures), 1000 * hour, 1000 * hour * overflow, (loss - 0.1) / 0.1, 1,
                       1 if fallback_hour is not None and hour >= fallback_hour else 0)
             for name, value in zip(series, values):
                 series[name].append(f"{self.labelled(name)} {value} {moment:.0f}")
@@ -579,7 +579,7 @@ class Kubernetes(Faked):
         token = self.folder / "token"
         token.write_text("planted-secret\n")
         self.environment["GENESIS_TOKEN_FILE"] = str(token)
-        self.assertIn("reduced precision:  enabled", self.rollback("status"))
+        self.assertIn("reduced precision:  not in use", self.rollback("status"))
         self.assertNotIn("planted-secret", "\n".join(self.calls()))
 
 

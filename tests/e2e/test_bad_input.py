@@ -118,7 +118,7 @@ class Running(harness.DaemonTest):
         job_spec["dataset"]["trajectories"]["path"] = "absent.npz"
         self.assert_train_refused(
             job_spec, 1, "INVALID_ARGUMENT",
-            f"dataset.trajectories.path is absent.npz; accepted: a file beneath the dataset root "
+            f"dataset.trajectories.path is \"absent.npz\"; accepted: a file beneath the dataset root "
             f"{self.data_dir}/datasets; there is no such file: copy it there, or set datasets.root")
 
     def test_unknown_key_in_a_job_file(self):
