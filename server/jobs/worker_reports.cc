@@ -84,9 +84,8 @@ void JobManager::OnWorkerBack(const std::string& job_id, int64_t claim) {
 void JobManager::OnWorkerHung(const std::string& job_id, int64_t claim, const std::string& what) {
   writer_.Post({[this, job_id, claim, what] {
                   if (!IsCurrent(job_id, claim)) return;
-                  table_.Count([this, job_id, what] {
-                    stops_[job_id] = {StopCause::kHung, absl::StrCat("the worker made ", what)};
-                  });
+                  // Not only once it is committed: the worker's end may come in the same group.
+                  stops_[job_id] = {StopCause::kHung, absl::StrCat("the worker made ", what)};
                 },
                 nullptr});
 }
