@@ -160,6 +160,16 @@ class House(unittest.TestCase):
                 faults.append(check.stderr.strip())
         self.expect_none(faults, "bash -n")
 
+    def test_what_names_an_interpreter_may_be_executed(self):
+        faults = []
+        for path in files(""):
+            if not path.is_file() or path.is_symlink():
+                continue
+            with path.open("rb") as file:
+                if file.read(2) == b"#!" and not os.access(path, os.X_OK):
+                    faults.append(f"{path.relative_to(SOURCE)} opens with #!: chmod +x")
+        self.expect_none(faults, "a script with an interpreter is executable")
+
     def test_protocol_keeps_the_rules_of_buf(self):
         lint = subprocess.run([BUF, "lint"], cwd=SOURCE / "proto", capture_output=True, text=True)
         self.assertEqual(lint.returncode, 0, lint.stdout + lint.stderr)
