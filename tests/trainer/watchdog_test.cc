@@ -96,7 +96,7 @@ int64_t FiresAt(const Workload& workload, int64_t steps, uint64_t seed, const Fa
     if (watchdog.WantsPair()) {
       const double noise = 1 + 0.03 * normal(generator);
       auto finding = watchdog.AddPair(
-          {.reduced = reduced * noise, .fp32 = fp32, .rounding_error = std::exp2(-8)});
+          step, {.reduced = reduced * noise, .fp32 = fp32, .rounding_error = std::exp2(-8)});
       if (finding) findings.push_back(*finding);
     }
     if (!findings.empty()) return step;
@@ -340,7 +340,7 @@ TEST(WatchdogTest, RoundingNearTheFloorIsNoDivergenceAndADriftOfTheSameSizeIs) {
       watchdog.Observe({.step = i, .loss = reduced});
       if (!watchdog.WantsPair()) continue;
       const double noise = 1 + 0.01 * std::sin(static_cast<double>(i));
-      if (watchdog.AddPair({reduced * noise, fp32, std::exp2(-8)})) fired.push_back(i);
+      if (watchdog.AddPair(i, {reduced * noise, fp32, std::exp2(-8)})) fired.push_back(i);
     }
     if (drifts) {
       ASSERT_THAT(fired, testing::SizeIs(1));

@@ -15,6 +15,10 @@ struct StepFormat {
   bool scaled = false;                     // The loss is scaled.
 
   bool reduced() const { return autocast.has_value() || weights != at::kFloat; }
+  // The largest of the reduced format, relative: half of the distance from 1 to the next number.
+  double rounding_error() const {
+    return weights == at::kHalf || autocast == at::kHalf ? 0x1p-11 : 0x1p-8;
+  }
 };
 
 // Requires a mode that runs: not UNSPECIFIED, not AUTO.

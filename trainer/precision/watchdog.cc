@@ -157,8 +157,8 @@ bool Watchdog::WantsPair() const {
          pairs_.Wants(step_, divergence_now_);
 }
 
-std::optional<WatchdogFinding> Watchdog::AddPair(const PairedLoss& pair) {
-  const std::optional<PairFinding> found = pairs_.Add(step_, pair);
+std::optional<WatchdogFinding> Watchdog::AddPair(int64_t step, const PairedLoss& pair) {
+  const std::optional<PairFinding> found = pairs_.Add(step, pair);
   if (!Fires(divergence_, found.has_value(), !elevated() && !pairs_.suspicious())) {
     return std::nullopt;
   }

@@ -53,7 +53,8 @@ class Watchdog {
 
   // Whether the step that was observed last is to be lost once more in both formats, for AddPair.
   bool WantsPair() const;
-  std::optional<WatchdogFinding> AddPair(const PairedLoss& pair);
+  // `step` is the pair's, which may be an earlier one than that which was observed last.
+  std::optional<WatchdogFinding> AddPair(int64_t step, const PairedLoss& pair);
   // Whether steps of both formats are to be timed in turn, for AddTimes. Seconds.
   bool WantsTimes() const { return wants_times_; }
   bool IsSlow(double fp32_seconds, double reduced_seconds) const {

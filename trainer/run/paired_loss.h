@@ -1,20 +1,43 @@
 #pragma once
 
-#include <cstdint>
+#include <torch/torch.h>
 
+#include <cstdint>
+#include <optional>
+
+#include "c10/core/Event.h"
+#include "trainer/distributed/rank_group.h"
 #include "trainer/precision/format.h"
 #include "trainer/precision/pair_evidence.h"
 #include "trainer/run/train_step.h"
 
 namespace genesis {
 
-// Loses the batch of a step once more, in its format and in FP32, with the weights as they are now
-// and the same random numbers: two forward passes, which leave weights, buffers, gradients and
-// generators as they were. `rehearsals` act as they did in `step`.
-PairedLoss ComparePrecision(const StepParts& parts, const StepFormat& format,
-                            const StepEvidence& evidence, int64_t step);
+// A PairedLossReading is a pair of losses on its way from the device: made without waiting for it,
+// read a step later, when it has long arrived.
+//
+// Owner: the precision guard; the ranks outlive it. Threads: one. Failure: exceptions of LibTorch.
+class PairedLossReading {
+ public:
+  // `losses` is float64 [2] on the device, the reduced format's and FP32's; undefined on ranks
+  // other than the first, which read what that one found. `ranks` is null where the job is trained
+  // by this process alone.
+  PairedLossReading(const torch::Tensor& losses, double rounding_error, RankGroup* ranks);
 
-// Makes it what rank 0 found.
-void ShareFromFirst(RankGroup& ranks, PairedLoss& pair);
+  PairedLoss Read() const;
+
+ private:
+  torch::Tensor losses_;  // On the host; pinned where the device is CUDA.
+  std::optional<c10::Event> copied_;
+  const double rounding_error_;
+  RankGroup* const ranks_;
+};
+
+// The loss of a step's batch in its format and in FP32, with the weights as they are now and the
+// same random numbers, as float64 [2] on the device: two forward passes, which leave weights,
+// buffers, gradients and generators as they were. `rehearsals` act as they did in `step`. The
+// device is not waited for.
+torch::Tensor ComparePrecision(const StepParts& parts, const StepFormat& format,
+                               const StepEvidence& evidence, int64_t step);
 
 }  // namespace genesis

@@ -153,9 +153,13 @@ std::optional<PrecisionDecision> PrecisionGuard::JudgeWatched(int64_t step,
                          .skipped = figures.skipped,
                          .seconds = cost.seconds,
                          .processor_seconds = cost.processor_seconds});
-  if (!figures.skipped && watchdog_.WantsPair()) {
-    auto finding = watchdog_.AddPair(trainee_.CompareLast(step));
+  if (pair_) {
+    auto finding = watchdog_.AddPair(pair_step_, std::exchange(pair_, std::nullopt)->Read());
     if (finding) findings.push_back(*std::move(finding));
+  }
+  if (!figures.skipped && watchdog_.WantsPair()) {
+    pair_.emplace(trainee_.CompareLast(step));
+    pair_step_ = step;
   }
   for (const WatchdogFinding& finding : findings) {
     const Investigation found =
@@ -209,6 +213,7 @@ int64_t PrecisionGuard::Apply(const PrecisionDecision& decision, int64_t step,
     trainee_.SetMode(mode());
   }
   watchdog_.Reset();
+  pair_.reset();
   non_finite_in_row_ = 0;
   non_finite_.clear();
   training::v1::PrecisionChange change;

@@ -11,6 +11,7 @@
 #include "trainer/checkpoint/training_state.h"
 #include "trainer/precision/policy.h"
 #include "trainer/precision/watchdog.h"
+#include "trainer/run/paired_loss.h"
 #include "trainer/run/run_observer.h"
 #include "trainer/run/trainee.h"
 
@@ -111,6 +112,8 @@ class PrecisionGuard {
   Watchdog watchdog_;
   std::optional<PrecisionPolicy> policy_;
   std::shared_ptr<const TrainingState> good_;
+  std::optional<PairedLossReading> pair_;  // Of a step before, not yet read.
+  int64_t pair_step_ = 0;
   std::deque<bool> non_finite_;  // The newest steps, as many as the rule looks at.
   int64_t non_finite_in_row_ = 0;
   bool floor_reported_ = false;

@@ -174,16 +174,15 @@ Investigation Trainee::InvestigateLast(int64_t step, double loss_scale) {
   return ranks_ != nullptr ? FirstToFind(*ranks_, std::move(found)) : found;
 }
 
-PairedLoss Trainee::CompareLast(int64_t step) {
+PairedLossReading Trainee::CompareLast(int64_t step) {
   const StepFormat format = FormatOf(mode_);
   // It puts the weights elsewhere.
   if (format.weights != at::kFloat) step_->ForgetRecording();
-  PairedLoss pair;
+  torch::Tensor losses;
   if (ranks_ == nullptr || ranks_->first()) {
-    pair = ComparePrecision(Parts(), format, step_->evidence(), step);
+    losses = ComparePrecision(Parts(), format, step_->evidence(), step);
   }
-  if (ranks_ != nullptr) ShareFromFirst(*ranks_, pair);
-  return pair;
+  return {losses, format.rounding_error(), ranks_};
 }
 
 void Trainee::FollowFirstRank() {

@@ -82,7 +82,7 @@ class Trainee {
 
   // The batch of the step that was read last, in the mode and in FP32; with several ranks that of
   // rank 0.
-  PairedLoss CompareLast(int64_t step);
+  PairedLossReading CompareLast(int64_t step);
 
   // With the FP32 weights in the model while it lives; for evaluation.
   class Fp32Weights {
