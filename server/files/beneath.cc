@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstring>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "config/text.h"
 
 namespace genesis {
 
@@ -18,7 +20,8 @@ FileHandle::~FileHandle() {
 }
 
 absl::Status FileFault(const std::string& path, int error) {
-  const std::string message = absl::StrCat(path, ": ", strerror(error));
+  const std::string told = OneLine(path, kMaxLineBytes);
+  const std::string message = absl::StrCat(told, ": ", strerror(error));
   switch (error) {
     case ENOENT:
     case ENOTDIR:
@@ -26,7 +29,11 @@ absl::Status FileFault(const std::string& path, int error) {
     case EXDEV:
     case ELOOP:
       return absl::NotFoundError(
-          absl::StrCat(path, ": leads out of its folder or by a link; accepted: a file below it"));
+          absl::StrCat(told, ": leads out of its folder or by a link; accepted: a file below it"));
+    case ENAMETOOLONG:
+      return absl::InvalidArgumentError(absl::StrCat(message, "; accepted: at most ", NAME_MAX,
+                                                     " bytes between two slashes, ", PATH_MAX - 1,
+                                                     " in all"));
     case EACCES:
     case EPERM:
       return absl::PermissionDeniedError(message);

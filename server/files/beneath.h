@@ -28,7 +28,8 @@ class FileHandle {
 };
 
 // A status that names the file and says what errno does: NOT_FOUND, PERMISSION_DENIED,
-// RESOURCE_EXHAUSTED for a full disk, ALREADY_EXISTS, else UNKNOWN.
+// RESOURCE_EXHAUSTED for a full disk, ALREADY_EXISTS, INVALID_ARGUMENT for a path that is too long,
+// else UNKNOWN.
 absl::Status FileFault(const std::string& path, int error);
 
 // Opens a file or folder below a folder. Neither ".." nor any link on the way leads out of it: the
