@@ -36,12 +36,14 @@ class WatchBody final : public HttpBody,
 
   void Next(Deliver deliver) override {
     bool finished = false;
+    std::string last;
     {
       absl::MutexLock lock(&mutex_);
       finished = finished_;
+      last = std::exchange(last_, "");
       if (!finished) waiting_ = deliver;
     }
-    if (finished) return deliver("");
+    if (finished) return deliver(last);
     threads_->Post([self = shared_from_this()] { self->feed_->Advance(); });
   }
 
@@ -53,25 +55,33 @@ class WatchBody final : public HttpBody,
     feed_->End(absl::CancelledError("the reader is gone"));
   }
 
-  void Write(const WatchJobResponse& response) override { Give(ToJsonLine(response), "job"); }
-
-  void Finish(const absl::Status& status) override {
-    if (status.ok() || absl::IsCancelled(status)) return Give("", "");
-    Give(ErrorJson(status, HttpStatusOf(status.code())), "error");
-    absl::MutexLock lock(&mutex_);
-    finished_ = true;
-  }
-
- private:
-  void Give(const std::string& line, const char* event) {
+  void Write(const WatchJobResponse& response) override {
     Deliver deliver;
     {
       absl::MutexLock lock(&mutex_);
       deliver = std::exchange(waiting_, nullptr);
     }
-    if (deliver == nullptr) return;
-    deliver(events_ && !line.empty() ? absl::StrCat("event: ", event, "\ndata: ", line, "\n")
-                                     : line);
+    if (deliver != nullptr) deliver(Line("job", ToJsonLine(response)));
+  }
+
+  void Finish(const absl::Status& status) override {
+    const bool quiet = status.ok() || absl::IsCancelled(status);
+    const std::string last =
+        quiet ? "" : Line("error", ErrorJson(status, HttpStatusOf(status.code())));
+    Deliver deliver;
+    {
+      absl::MutexLock lock(&mutex_);
+      // At once with taking who waits: whoever asks from now on is told that this is the end.
+      finished_ = true;
+      deliver = std::exchange(waiting_, nullptr);
+      if (deliver == nullptr) last_ = last;
+    }
+    if (deliver != nullptr) deliver(last);
+  }
+
+ private:
+  std::string Line(const char* event, const std::string& json) const {
+    return events_ ? absl::StrCat("event: ", event, "\ndata: ", json, "\n") : json;
   }
 
   IoThreads* const threads_;
@@ -80,6 +90,7 @@ class WatchBody final : public HttpBody,
   absl::Mutex mutex_;
   Deliver waiting_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string last_ ABSL_GUARDED_BY(mutex_);  // The last line, while nobody has asked for it.
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ from harness import BIN, LONG, SOURCE, clean_environment, wait_for
 ROLLBACK = SOURCE / "deploy" / "rollback.sh"
 FAKES = pathlib.Path(__file__).resolve().parent / "fakes"
 EMULATED = ("ENABLE_FP16_TRAINING=true", "GENESIS_PRECISION_CPU_FALLBACK=emulate",
-            "GENESIS_HISTORY_INTERVAL_SECONDS=1")
+            "GENESIS_HISTORY_INTERVAL_SECONDS=1", "GENESIS_REHEARSALS_ALLOWED=true")
 
 
 def job(steps):
@@ -64,8 +64,8 @@ class Systemd(unittest.TestCase):
         for each in jobs:
             self.machine.run(f"genesisctl cancel --now {each['id']}", check=False)
 
-    def start_reduced(self, job_id, steps=100000000):
-        self.machine.train(job_id, job(steps))
+    def start_reduced(self, job_id, steps=100000000, more=""):
+        self.machine.train(job_id, job(steps) + more)
         found = self.machine.wait_for_step(job_id, 5)
         self.assertEqual(found["precision"]["mode"], "PRECISION_MODE_MIXED_FP16")
 
@@ -173,7 +173,9 @@ class Systemd(unittest.TestCase):
         self.assertIn("FAILED  service: inactive", done.stdout)
 
     def test_gradual(self):
-        self.start_reduced("running", 2000)
+        # Half a minute at least, so that the rollback finds it running.
+        slow = "rehearsals: [{kind: SLOW, at_step: 1, steps: 2000, amount: 0.015}]\n"
+        self.start_reduced("running", 2000, slow)
         with self.in_background("genesis-rollback gradual --yes --output /tmp/pm") as finish:
             wait_for("the policy", lambda: not json.loads(self.machine.run(
                 "genesisctl --output json precision").stdout)["reduced_precision_enabled"])

@@ -316,6 +316,32 @@ TEST(WatchdogTest, AsksForTimesWhereStepsAreSlowAndBelievesThoseMeasuredInTurn) 
   EXPECT_FALSE(watchdog.WantsTimes());
 }
 
+// Medians of a slow mode that come and go with other programs' load are one finding, not many.
+TEST(WatchdogTest, ASlowModeIsToldOnceWhileItsTimesComeAndGo) {
+  Watchdog watchdog(Defaults(), Flat(1.0, 10, /*step_seconds=*/0.010));
+  int found = 0;
+  int measured = 0;
+  for (int64_t step = 1; step <= 20'000; ++step) {
+    watchdog.Observe({.step = step, .loss = 1, .seconds = step / 100 % 2 == 0 ? 0.014 : 0.011});
+    if (!watchdog.WantsTimes()) continue;
+    ++measured;
+    if (watchdog.AddTimes(0.010, 0.014)) ++found;
+  }
+  EXPECT_EQ(found, 1);
+  EXPECT_LE(measured, 8);
+  // It is found once more after a measurement in turn has denied it.
+  const auto next = [&](int64_t from, double seconds) {
+    for (int64_t step = from; step < from + 200'000; ++step) {
+      watchdog.Observe({.step = step, .loss = 1, .seconds = seconds});
+      if (watchdog.WantsTimes()) return;
+    }
+  };
+  next(20'001, 0.009);
+  EXPECT_FALSE(watchdog.AddTimes(0.010, 0.009));
+  next(400'001, 0.014);
+  EXPECT_TRUE(watchdog.AddTimes(0.010, 0.014));
+}
+
 TEST(WatchdogTest, AStepThatWaitsForOtherProgramsIsNotSlow) {
   training::v1::LossCurve curve = Flat(1.0, 10, /*step_seconds=*/0.010).curve();
   curve.set_step_processor_seconds(0.009);

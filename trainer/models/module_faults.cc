@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "config/text.h"
 #include "trainer/models/scripted_module.h"
@@ -48,12 +49,20 @@ bool IsDeviceFault(const std::exception& error) {
 
 std::string ModuleWords(const std::exception& error) {
   const std::string text = TorchText(error);
-  const std::string reason = OneLine(LastLine(text), kMaxLineBytes);
   // The serialized code is the same once more, in words that nobody wrote.
   size_t begin = text.find(kOriginal);
   if (begin == std::string::npos) begin = text.find(kAny);
-  if (begin == std::string::npos) return reason;
-  const std::string traceback = text.substr(begin);
+  if (begin == std::string::npos) return OneLine(LastLine(text), kMaxLineBytes);
+  // Lines of the traceback are indented; what was thrown, which may have several lines, is not.
+  size_t end = text.find('\n', begin);
+  while (end != std::string::npos && end + 1 < text.size() &&
+         (text[end + 1] == ' ' || text[end + 1] == '\n')) {
+    end = text.find('\n', end + 1);
+  }
+  end = std::min(end, text.size());
+  const std::string reason =
+      OneLine(absl::StripAsciiWhitespace(absl::string_view(text).substr(end)), kMaxLineBytes);
+  const absl::string_view traceback = absl::string_view(text).substr(begin, end - begin);
   return absl::StrCat(
       reason, "\n",
       BoundedText(absl::StripAsciiWhitespace(traceback), kMaxTracebackBytes - reason.size()));

@@ -21,7 +21,7 @@ bool IsDeviceFault(const std::exception& error);
 // What torch says, without the frames of its C++ code.
 std::string TorchText(const std::exception& error);
 
-// The words of an exception of TorchScript for its user: the line that says what is wrong, then the
+// The words of an exception of TorchScript for its user: what was thrown, on one line, then the
 // traceback through the Python that the module was made of, outermost call first. Bounded; the
 // outermost and the innermost call are kept.
 std::string ModuleWords(const std::exception& error);

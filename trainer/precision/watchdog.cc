@@ -12,7 +12,7 @@ namespace {
 
 // A scale that starts at 65536 and halves reaches its floor in fewer.
 constexpr int64_t kSkippedAtStart = 24;
-// Windows until times are wanted again after they were fine; twice as many each time.
+// Windows until times are wanted again after they were measured; twice as many each time.
 constexpr int64_t kTimesPause = 10;
 // A difference below this part of the first baseline loss is none: both have arrived at nothing.
 constexpr double kImmaterial = 1e-7;
@@ -200,18 +200,17 @@ void Watchdog::WatchSpeed(const Step& step) {
   const bool slow =
       slower(fp32_step_seconds_, seconds_) && (fp32_processor <= 0 || step.processor_seconds <= 0 ||
                                                slower(fp32_processor, processor_seconds_));
-  if (!slow) slowdown_.firing = false;
-  wants_times_ = slow && !slowdown_.firing && step.step >= next_times_;
+  // What was found is taken back by the same measurement that found it, never by medians alone,
+  // which other programs move up and down.
+  wants_times_ = slow != slowdown_.firing && step.step >= next_times_;
 }
 
 std::optional<WatchdogFinding> Watchdog::AddTimes(double fp32_seconds, double reduced_seconds) {
   wants_times_ = false;
   const bool slow = IsSlow(fp32_seconds, reduced_seconds);
-  if (!Fires(slowdown_, slow, !slow)) {
-    times_pause_ = std::max(2 * times_pause_, kTimesPause * static_cast<int64_t>(seconds_.size));
-    next_times_ = step_ + times_pause_;
-    return std::nullopt;
-  }
+  times_pause_ = std::max(2 * times_pause_, kTimesPause * static_cast<int64_t>(seconds_.size));
+  next_times_ = step_ + times_pause_;
+  if (!Fires(slowdown_, slow, !slow)) return std::nullopt;
   return Finding(slowdown_,
                  absl::StrFormat("a step takes %.3g s where FP32 takes %.3g s, measured in turn: "
                                  "%.2f times its speed; accepted: %g or more",
