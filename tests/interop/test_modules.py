@@ -350,6 +350,45 @@ class ModulesTest(unittest.TestCase):
         self.assert_told(self.failure(self.own_loss(InPlace)), "CONFIG", "the backward pass of", "net.pt",
                          "inplace operation")
 
+    def test_a_fault_of_a_later_step_is_told_as_one_of_the_trial(self):
+        class LateBackward(FloatLoss):
+            def __init__(self):
+                super().__init__()
+                self.calls: int = 0
+
+            def forward(self, x, y):
+                self.calls += 1
+                hidden = torch.sigmoid(self.layer(x))
+                if self.calls > 17:
+                    hidden.mul_(0.5)  # What autograd has kept.
+                return nn.functional.mse_loss(hidden, y)
+
+        class LateForward(FloatLoss):
+            def __init__(self):
+                super().__init__()
+                self.calls: int = 0
+
+            def forward(self, x, y):
+                self.calls += 1
+                if self.calls > 11:
+                    raise ValueError("the first line, é\nand the second")
+                return nn.functional.mse_loss(self.layer(x), y)
+        message = self.failure(self.own_loss(LateBackward))
+        self.assert_told(message, "CONFIG", "the backward pass of", "net.pt", "y [12, 3] Float", "inplace operation")
+        message = self.failure(self.own_loss(LateForward))
+        self.assert_told(message, "CONFIG", "net.pt", "the first line, é\\nand the second", 'raise ValueError("the first')
+
+    def test_fields_in_another_order_than_forward_are_told_with_the_cure(self):
+        class Labelled(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(6, 3)
+
+            def forward(self, x, label):
+                return nn.functional.cross_entropy(self.layer(x), label)
+        self.assert_told(self.failure(self.folder.job(Labelled, {"loss": "MODULE"}, ["x", "label"])), "CONFIG",
+                         "label [12] Long, x [12, 6] Float", "model.torchscript.inputs sets another")
+
     def test_a_fault_keeps_the_users_own_lines(self):
         class Deep(FloatLoss):
             def innermost(self, x, depth: int):

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -69,6 +70,9 @@ class Model {
   // the loss itself is computed in float32 outside of it. With a field "weight" each example's loss
   // is multiplied by its weight. Requires Draw(batch).
   virtual torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) = 0;
+  // Inside a handler of what a backward pass of Loss threw: throws it again, in the words of who
+  // wrote the model where that was a user.
+  [[noreturn]] virtual void ExplainBackward(const Batch&, const std::exception&) { throw; }
 
   // While what is returned lives, Loss and Evaluate may be called for a look: at its end all that
   // they change in the model is as before. Null where they change nothing.

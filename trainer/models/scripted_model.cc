@@ -368,8 +368,17 @@ void ScriptedModel::Explain(const Batch& batch, const std::exception& error) {
   if (const std::string example = FindBadExample(batch); !example.empty()) {
     throw DataFault(absl::StrCat(data_path_, ": ", example, "; torch says: ", ModuleWords(error)));
   }
-  throw std::invalid_argument(absl::StrCat("forward of ", spec_.path(), " fails on ", Given(batch),
-                                           ": ", ModuleWords(error)));
+  const bool by_name = spec_.inputs().empty() && batch.fields.size() > 1;
+  throw std::invalid_argument(absl::StrCat(
+      "forward of ", spec_.path(), " fails on ", Given(batch),
+      by_name ? " (in the order of their names; model.torchscript.inputs sets another)" : "", ": ",
+      ModuleWords(error)));
+}
+
+void ScriptedModel::ExplainBackward(const Batch& batch, const std::exception& error) {
+  if (IsOutOfMemory(error) || IsDeviceFault(error)) throw;
+  throw std::invalid_argument(absl::StrCat("the backward pass of ", spec_.path(), " fails on ",
+                                           Given(batch), ": ", ModuleWords(error)));
 }
 
 bool ScriptedModel::Fails(const Batch& batch) {
@@ -468,10 +477,7 @@ absl::Status ScriptedModel::TryOn(const Batch& batch) {
     try {
       Gradients(loss);
     } catch (const std::exception& error) {
-      if (IsOutOfMemory(error)) throw;
-      return absl::InvalidArgumentError(absl::StrCat(kPlace, "the backward pass of ", spec_.path(),
-                                                     " fails on ", Given(batch), ": ",
-                                                     ModuleWords(error)));
+      ExplainBackward(batch, error);
     }
   } catch (const DataFault& fault) {
     return absl::OutOfRangeError(fault.what());

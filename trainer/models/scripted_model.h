@@ -34,6 +34,7 @@ class ScriptedModel : public Model {
   void To(torch::Device device) override;
   // The module's own loss, or mean squared error, cross-entropy or Huber loss of its output.
   torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
+  [[noreturn]] void ExplainBackward(const Batch& batch, const std::exception& error) override;
   std::shared_ptr<const void> KeepState() override;
   NamedTensors attributes() const override;
   void PutAttributes(const NamedTensors& attributes) override;
