@@ -83,11 +83,12 @@ build_jobs() {
 }
 
 # configure with-tests|as-before: the release preset, with the tests, or with them only when they
-# were configured before.
+# were configured before. A folder that is new is for a build from nothing: several files at a time.
 configure() {
-  local testing=OFF cache=$GENESIS_ROOT/build/release/CMakeCache.txt
+  local testing=OFF cache=$GENESIS_ROOT/build/release/CMakeCache.txt options=()
   if [ "$1" = with-tests ] || grep -qs '^BUILD_TESTING:BOOL=ON$' "$cache"; then testing=ON; fi
-  (cd "$GENESIS_ROOT" && cmake --preset release "-DBUILD_TESTING=$testing")
+  if [ ! -e "$cache" ]; then options=(-DGENESIS_UNITY=ON); fi
+  (cd "$GENESIS_ROOT" && cmake --preset release "-DBUILD_TESTING=$testing" "${options[@]}")
 }
 
 # build TARGET...

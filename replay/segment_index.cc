@@ -11,13 +11,13 @@
 namespace genesis {
 namespace {
 
-constexpr char kMagic[] = "GNSRPLX1";
+constexpr char kIndexMagic[] = "GNSRPLX1";
 constexpr size_t kPreamble = 24;
 constexpr size_t kEntry = 36;
 constexpr uint64_t kMaxIndex = uint64_t{1} << 30;
 
 template <typename T>
-void Put(std::string& bytes, T value) {
+void PutIndexed(std::string& bytes, T value) {
   bytes.append(reinterpret_cast<const char*>(&value), sizeof(T));
 }
 
@@ -68,19 +68,19 @@ std::string SegmentIndexName(uint64_t first) { return absl::StrFormat("%020u.ind
 
 absl::Status WriteSegmentIndex(const std::string& folder, uint64_t first, uint64_t segment_size,
                                const std::vector<RecordEntry>& records) {
-  std::string bytes(kMagic, 8);
-  Put(bytes, segment_size);
-  Put(bytes, static_cast<uint64_t>(records.size()));
+  std::string bytes(kIndexMagic, 8);
+  PutIndexed(bytes, segment_size);
+  PutIndexed(bytes, static_cast<uint64_t>(records.size()));
   for (const RecordEntry& record : records) {
-    Put(bytes, record.offset);
-    Put(bytes, record.body_size);
-    Put(bytes, record.first);
-    Put(bytes, record.body_checksum);
-    Put(bytes, record.count);
-    Put(bytes, record.id_size);
+    PutIndexed(bytes, record.offset);
+    PutIndexed(bytes, record.body_size);
+    PutIndexed(bytes, record.first);
+    PutIndexed(bytes, record.body_checksum);
+    PutIndexed(bytes, record.count);
+    PutIndexed(bytes, record.id_size);
     bytes += record.id;
   }
-  Put(bytes, Crc32c(0, bytes.data(), bytes.size()));
+  PutIndexed(bytes, Crc32c(0, bytes.data(), bytes.size()));
   return WriteWhole(folder, SegmentIndexName(first), bytes);
 }
 
@@ -93,7 +93,7 @@ std::optional<std::vector<RecordEntry>> ReadSegmentIndex(const std::string& fold
   std::memcpy(&checksum, file->data() + checked, sizeof(checksum));
   if (Crc32c(0, file->data(), checked) != checksum) return std::nullopt;
   Bytes bytes(absl::string_view(*file).substr(0, checked));
-  if (bytes.Text(8) != kMagic || bytes.Take<uint64_t>() != segment_size) return std::nullopt;
+  if (bytes.Text(8) != kIndexMagic || bytes.Take<uint64_t>() != segment_size) return std::nullopt;
   const auto count = bytes.Take<uint64_t>();
   if (count > bytes.left() / kEntry) return std::nullopt;
   std::vector<RecordEntry> records;

@@ -18,7 +18,7 @@ namespace genesis {
 namespace {
 
 // One that waits for a disk leaves another for a buffer on a faster one.
-constexpr int kThreads = 2;
+constexpr int kAppendThreads = 2;
 constexpr char kCapacityFile[] = "capacity";
 constexpr uint64_t kMostDigits = 20;
 
@@ -71,7 +71,7 @@ bool IsFaultOfBatch(const absl::Status& status) {
 
 }  // namespace
 
-ReplayStore::ReplayStore(std::string root) : root_(std::move(root)), threads_(kThreads) {}
+ReplayStore::ReplayStore(std::string root) : root_(std::move(root)), threads_(kAppendThreads) {}
 
 ReplayStore::~ReplayStore() = default;
 

@@ -29,7 +29,7 @@
 namespace genesis {
 namespace {
 
-constexpr int kThreads = 2;
+constexpr int kShortThreads = 2;
 // Reading a large file keeps a disk and a core busy; one at a time is enough.
 constexpr int kLongThreads = 1;
 constexpr size_t kLongestId = 127;
@@ -67,7 +67,7 @@ std::string CheckpointIdFault(const std::string& id) {
 }
 
 CheckpointFiles::CheckpointFiles(Options options)
-    : options_(std::move(options)), threads_(kThreads), long_threads_(kLongThreads) {
+    : options_(std::move(options)), threads_(kShortThreads), long_threads_(kLongThreads) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(options_.dir, error)) {
     if (!absl::StartsWith(entry.path().filename().string(), kImportPrefix)) continue;

@@ -24,7 +24,7 @@ namespace {
 using google::protobuf::Message;
 
 // One that waits for the store leaves another for what does not.
-constexpr int kThreads = 2;
+constexpr int kHandlerThreads = 2;
 
 Credentials CredentialsOf(const HttpRequest& request) {
   return {.authorization = request.Header("authorization"),
@@ -78,7 +78,7 @@ HttpResponse ApiRoutes::Refuse(const HttpRequest& request, int status, const std
       status == 503 ? absl::UnavailableError(why) : absl::ResourceExhaustedError(why), status);
 }
 
-ApiRoutes::ApiRoutes(Parts parts) : parts_(parts), threads_(kThreads) {}
+ApiRoutes::ApiRoutes(Parts parts) : parts_(parts), threads_(kHandlerThreads) {}
 
 void ApiRoutes::Handle(const HttpRequest& request, const Respond& respond) {
   threads_.Post([this, request, respond] {

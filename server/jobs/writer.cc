@@ -12,7 +12,7 @@ namespace genesis {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(200);
-constexpr absl::Duration kRetryPause = absl::Seconds(1);
+constexpr absl::Duration kCommitRetryPause = absl::Seconds(1);
 
 }  // namespace
 
@@ -103,7 +103,7 @@ void Writer::ApplyAll(std::deque<Change> changes) {
   // While the store is broken nothing else can be promised either, so the thread may wait here; a
   // stop ends the wait, and the facts are then told again by the store's older state at recovery.
   const auto stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; };
-  changed_.WaitUntil(mutex_, SteadyNow() + kRetryPause, stopping);
+  changed_.WaitUntil(mutex_, SteadyNow() + kCommitRetryPause, stopping);
   if (stopping_) waiting_.clear();
 }
 

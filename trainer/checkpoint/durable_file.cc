@@ -15,7 +15,7 @@
 namespace genesis {
 namespace {
 
-constexpr uint64_t kPiece = uint64_t{8} << 20;
+constexpr uint64_t kSyncPiece = uint64_t{8} << 20;
 
 absl::Status IoError(const std::string& path, const std::string& what, int error) {
   const std::string message = absl::StrCat(path, ": ", what, ": ", std::strerror(error));
@@ -69,13 +69,13 @@ void DurableFile::Fail(const char* what) {
 void DurableFile::Write(const void* data, uint64_t size) {
   const char* at = static_cast<const char*>(data);
   while (size > 0 && status_.ok()) {
-    const ssize_t wrote = write(fd_, at, std::min(size, kPiece));
+    const ssize_t wrote = write(fd_, at, std::min(size, kSyncPiece));
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0) return Fail("writing");
     at += wrote;
     size -= static_cast<uint64_t>(wrote);
     size_ += static_cast<uint64_t>(wrote);
-    if (size_ - begun_ < kPiece) continue;
+    if (size_ - begun_ < kSyncPiece) continue;
     // Only a hint: a file system that cannot says nothing that matters, and the sync tells of
     // errors.
     sync_file_range(fd_, static_cast<off_t>(begun_), static_cast<off_t>(size_ - begun_),

@@ -17,13 +17,13 @@
 namespace genesis {
 namespace {
 
-constexpr uint64_t kPiece = uint64_t{1} << 20;
+constexpr uint64_t kVerifyPiece = uint64_t{1} << 20;
 
 absl::StatusOr<uint32_t> ChecksumOfPart(const DataFile& file, uint64_t offset, uint64_t size) {
-  std::string piece(std::min(kPiece, size), '\0');
+  std::string piece(std::min(kVerifyPiece, size), '\0');
   uint32_t crc = 0;
   for (uint64_t done = 0; done < size;) {
-    const uint64_t count = std::min(kPiece, size - done);
+    const uint64_t count = std::min(kVerifyPiece, size - done);
     if (absl::Status s = file.Read(offset + done, count, piece.data()); !s.ok()) return s;
     crc = Crc32c(crc, piece.data(), count);
     done += count;
@@ -33,7 +33,7 @@ absl::StatusOr<uint32_t> ChecksumOfPart(const DataFile& file, uint64_t offset, u
 
 // By two threads, for one is slower than a fast disk.
 absl::StatusOr<uint32_t> ChecksumOf(const DataFile& file, uint64_t offset, uint64_t size) {
-  if (size <= 2 * kPiece) return ChecksumOfPart(file, offset, size);
+  if (size <= 2 * kVerifyPiece) return ChecksumOfPart(file, offset, size);
   const uint64_t half = size / 2;
   std::future<absl::StatusOr<uint32_t>> second = std::async(
       std::launch::async, [&] { return ChecksumOfPart(file, offset + half, size - half); });

@@ -22,7 +22,7 @@ constexpr size_t kMagicSize = 6;
 // Magic, version and a length of two bytes.
 constexpr size_t kSmallestPreamble = kMagicSize + 4;
 // NumPy's own headers take about 128 bytes.
-constexpr uint32_t kMaxHeader = 1 << 16;
+constexpr uint32_t kMaxNpyHeader = 1 << 16;
 
 // The header of a .npy file: a Python literal such as
 // {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
@@ -204,9 +204,9 @@ absl::StatusOr<Preamble> ReadPreamble(const std::string& name, uint64_t size, By
   if (size < header_offset || length > size - header_offset) {
     return absl::DataLossError(absl::StrCat(name, ": its header is cut off"));
   }
-  if (length > kMaxHeader) {
+  if (length > kMaxNpyHeader) {
     return absl::DataLossError(absl::StrCat(name, ": its header claims ", length,
-                                            " bytes; accepted: at most ", kMaxHeader));
+                                            " bytes; accepted: at most ", kMaxNpyHeader));
   }
   Preamble preamble{.header = std::string(length, '\0'), .data_offset = header_offset + length};
   if (absl::Status status = read(header_offset, length, preamble.header.data()); !status.ok()) {

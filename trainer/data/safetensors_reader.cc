@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kLengthSize = 8;
 // The limit of the reference implementation.
-constexpr uint64_t kMaxHeader = 100'000'000;
+constexpr uint64_t kMaxSafetensorsHeader = 100'000'000;
 constexpr size_t kMaxDimensions = 64;
 
 std::optional<ElementType> TypeOf(const std::string& name) {
@@ -86,9 +86,9 @@ absl::Status SafetensorsReader::ReadHeader() {
     return Broken(absl::StrCat("it has ", file_->size(), " bytes; the header's length takes 8"));
   }
   if (absl::Status status = file_->Read(0, kLengthSize, &length); !status.ok()) return status;
-  if (length > kMaxHeader) {
+  if (length > kMaxSafetensorsHeader) {
     return Broken(absl::StrCat("its header claims ", length, " bytes; accepted: at most ",
-                               kMaxHeader, file_->LooksLike()));
+                               kMaxSafetensorsHeader, file_->LooksLike()));
   }
   if (length > file_->size() - kLengthSize) {
     return Broken(absl::StrCat("its header of ", length, " bytes is cut off; the file has ",

@@ -12,7 +12,7 @@
 namespace genesis {
 namespace {
 
-constexpr uint64_t kPiece = 1 << 20;
+constexpr uint64_t kReadPiece = 1 << 20;
 
 int64_t Token(const char* at, int64_t width) {
   if (width == 2) {
@@ -99,8 +99,8 @@ class TokenDataset final : public Dataset {
 
   absl::Status Check(int64_t vocabulary) {
     std::string piece;
-    for (uint64_t offset = 0; offset < bytes_; offset += kPiece) {
-      const uint64_t size = std::min(kPiece, bytes_ - offset);
+    for (uint64_t offset = 0; offset < bytes_; offset += kReadPiece) {
+      const uint64_t size = std::min(kReadPiece, bytes_ - offset);
       const char* at = kept_.data() + offset;
       if (file_ != nullptr) {
         if (kept_.empty()) piece.resize(size);

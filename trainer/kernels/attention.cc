@@ -78,7 +78,7 @@ namespace {
 // Scores of the heads that are worked on at once: 2 MiB in FP32.
 constexpr int64_t kScoresAtOnce = int64_t{1} << 19;
 // Smaller ones LibTorch has made by the time that oneDNN has found how to.
-constexpr int64_t kFewestMultiplications = int64_t{1} << 23;
+constexpr int64_t kFewestAttentionMultiplications = int64_t{1} << 23;
 // Queries that a thread is worth waking for.
 constexpr int64_t kRowsAtOnce = 128;
 
@@ -92,7 +92,7 @@ bool Suits(const at::Tensor& query, const at::Tensor& key, const at::Tensor& val
          value.scalar_type() == type && query.size(0) == key.size(0) &&
          query.size(1) == key.size(1) && query.size(3) == key.size(3) &&
          key.sizes() == value.sizes() && scores <= kScoresAtOnce &&
-         query.size(0) * query.size(1) * query.size(3) * scores >= kFewestMultiplications;
+         query.size(0) * query.size(1) * query.size(3) * scores >= kFewestAttentionMultiplications;
 }
 
 double FactorOf(const at::Tensor& query, std::optional<double> scale) {
@@ -104,15 +104,15 @@ at::Tensor Matrices(const at::Tensor& heads) { return heads.flatten(0, 1); }
 
 at::Tensor Precise(const at::Tensor& matrices) { return matrices.to(at::kFloat); }
 
-void Multiply(const at::Tensor& left, const at::Tensor& right, double scale,
-              const at::Tensor& product) {
+void MultiplyScaled(const at::Tensor& left, const at::Tensor& right, double scale,
+                    const at::Tensor& product) {
   at::native::mkldnn_matmul(left, right, product, /*beta=*/0, static_cast<float>(scale));
 }
 
 // left * right' * scale in FP32: of each query and key.
 at::Tensor OfEachPair(const at::Tensor& left, const at::Tensor& right, double scale) {
   at::Tensor product = at::empty({left.size(0), left.size(1), right.size(1)}, at::kFloat);
-  Multiply(Precise(left), Precise(right).transpose(1, 2), scale, product);
+  MultiplyScaled(Precise(left), Precise(right).transpose(1, 2), scale, product);
   return product;
 }
 
@@ -204,7 +204,7 @@ std::tuple<at::Tensor, at::Tensor> Attention(const at::Tensor& query, const at::
   ByHeads(q, k, [&](int64_t first, int64_t count) {
     const auto part = [&](const at::Tensor& all) { return all.narrow(0, first, count); };
     const at::Tensor scores = OfEachPair(part(q), part(k), FactorOf(query, scale));
-    Multiply(weights_of(scores, causal, part(logsumexp)), part(v), 1, part(out));
+    MultiplyScaled(weights_of(scores, causal, part(logsumexp)), part(v), 1, part(out));
   });
   const at::Tensor sums = logsumexp.view({query.size(0), query.size(1), query.size(2)});
   return {LaidOut(out, query), sums.transpose(1, 2).contiguous().transpose(1, 2)};
@@ -235,9 +235,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionGradient(
     const auto [weights, scores] =
         score_gradients(OfEachPair(part(q), part(k), factor), OfEachPair(part(g), part(v), 1),
                         part(sums), part(means), causal);
-    Multiply(weights.transpose(1, 2), part(g), 1, part(dv));
-    Multiply(scores, part(k), factor, part(dq));
-    Multiply(scores.transpose(1, 2), part(q), factor, part(dk));
+    MultiplyScaled(weights.transpose(1, 2), part(g), 1, part(dv));
+    MultiplyScaled(scores, part(k), factor, part(dq));
+    MultiplyScaled(scores.transpose(1, 2), part(q), factor, part(dk));
   });
   return {LaidOut(dq, query), LaidOut(dk, key), LaidOut(dv, value)};
 }

@@ -47,7 +47,7 @@ namespace genesis {
 namespace {
 
 // Elements that are summed in FP32.
-constexpr int64_t kPart = 65536;
+constexpr int64_t kNormPart = 65536;
 
 struct Part {
   size_t tensor;
@@ -64,7 +64,7 @@ bool Suits(at::TensorList tensors, const at::Scalar& order, std::optional<at::Sc
 }
 
 double SumOfSquares(const at::Tensor& tensor, int64_t first) {
-  const int64_t count = std::min(kPart, tensor.numel() - first);
+  const int64_t count = std::min(kNormPart, tensor.numel() - first);
   return tensor.scalar_type() == at::kFloat
              ? SumOfSquares(tensor.const_data_ptr<float>() + first, count)
              : SumOfSquares(tensor.const_data_ptr<c10::BFloat16>() + first, count);
@@ -79,7 +79,7 @@ std::vector<at::Tensor> Norms(at::TensorList tensors, const at::Scalar& order,
   }
   std::vector<Part> parts;
   for (size_t tensor = 0; tensor < tensors.size(); ++tensor) {
-    for (int64_t first = 0; first < tensors[tensor].numel(); first += kPart) {
+    for (int64_t first = 0; first < tensors[tensor].numel(); first += kNormPart) {
       parts.push_back({tensor, first});
     }
   }

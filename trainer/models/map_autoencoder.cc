@@ -10,7 +10,7 @@ namespace {
 namespace nn = torch::nn;
 using training::v1::RadioUnetSpec;
 
-constexpr char kNoise[] = "noise";  // A drawn field.
+constexpr char kLatentNoise[] = "noise";  // A drawn field.
 
 // Map to the mean and the logarithm of the variance of each latent element.
 class Encoder : public nn::Module {
@@ -128,7 +128,7 @@ MapAutoencoder::Errors MapAutoencoder::Measure(const Batch& batch,
   const std::vector<torch::Tensor> halves = encoded.to(torch::kFloat).chunk(2, 1);
   const torch::Tensor& mean = halves[0];
   const torch::Tensor log_variance = halves[1].clamp(kLeast, kMost);
-  const torch::Tensor latent = mean + torch::exp(0.5 * log_variance) * batch.at(kNoise);
+  const torch::Tensor latent = mean + torch::exp(0.5 * log_variance) * batch.at(kLatentNoise);
   torch::Tensor decoded;
   {
     const AutocastGuard guard(map.device().type(), autocast);
@@ -148,11 +148,11 @@ torch::Tensor MapAutoencoder::Weigh(const Errors& errors) const {
 void MapAutoencoder::Draw(Batch& batch) const {
   std::vector<int64_t> sizes = module_->LatentShape(shape_);
   sizes.insert(sizes.begin(), batch.at("image").size(0));
-  AddDrawn(kNoise, torch::randn(sizes), batch);
+  AddDrawn(kLatentNoise, torch::randn(sizes), batch);
 }
 
 std::vector<Field> MapAutoencoder::drawn() const {
-  return {{kNoise, ElementType::kFloat32, module_->LatentShape(shape_)}};
+  return {{kLatentNoise, ElementType::kFloat32, module_->LatentShape(shape_)}};
 }
 
 torch::Tensor MapAutoencoder::Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) {
@@ -167,7 +167,7 @@ std::vector<MetricSum> MapAutoencoder::Evaluate(const Batch& batch) {
         torch::randn(module_->LatentShape(shape_), EvaluationGenerator(example), torch::kFloat));
   }
   Batch drawn = batch;
-  AddDrawn(kNoise, torch::stack(noise), drawn);
+  AddDrawn(kLatentNoise, torch::stack(noise), drawn);
   const Errors errors = Measure(drawn, std::nullopt);
   return {SumOf("loss", Weigh(errors)), SumOf("reconstruction_error", errors.reconstruction),
           SumOf("kl_divergence", errors.divergence)};
