@@ -1,6 +1,7 @@
 """The five business creation cases: businesses are simulated, their lives streamed to a real daemon
-over AppendTrajectories, and world models trained on what it keeps. Times are printed, never
-asserted: they depend on who else uses the machine."""
+over AppendTrajectories, and world models trained on what it keeps. What the daemon says is compared with what follows
+from the seeds, with held-out errors computed once more in Python from the checkpoint, and with this test's own
+clock. How fast a mode is, is printed and never asserted: it depends on who else uses the machine."""
 
 import pathlib
 import threading
@@ -9,10 +10,15 @@ import unittest
 
 import business_creation as creation
 import harness
+from held_out import TOLERANCE, HeldOut
 from orchestrator import FINAL, Orchestrator, state_of, world_model
 
 # What a daemon may grow by over rounds of the same work: pages that the allocator keeps.
 GROWTH_BYTES = 48 << 20
+# By how much a speed that the daemon reports may differ from that of this test's clock, either way.
+CLOCKS_APART = 2
+# Of the slow job of the comparison: a known time that every step takes at least.
+SLOW_STEP_SECONDS = 0.02
 
 
 class BusinessCreation(harness.DaemonTest):
@@ -27,18 +33,34 @@ class BusinessCreation(harness.DaemonTest):
         self.assertEqual(job.state_reason, "training complete")
         return job
 
-    def expect_better_than_the_mean(self, job):
-        """On businesses that were never trained on."""
-        held_out = self.expect_success(job).held_out
-        self.assertGreater(held_out.transitions, 0)
-        self.assertAlmostEqual(held_out.mean, 1, delta=0.6)
-        self.assertLess(held_out.model, 0.5 * held_out.mean, held_out)
-        return held_out
+    def expect_better_than_the_mean(self, job, seeds):
+        """On businesses that were never trained on, `seeds` being those that the buffer held, oldest first; and that
+        the figures are those of the checkpoint."""
+        told = self.expect_success(job).held_out
+        found = HeldOut(job.latest_checkpoint.path, seeds, job.spec.dataset.replay.holdout_fraction)
+        self.assertEqual(told.transitions, found.transitions)
+        for name in ("model", "persistence", "mean"):
+            self.assertAlmostEqual(getattr(told, name) / getattr(found, name), 1, delta=TOLERANCE, msg=name)
+        self.assertLess(found.mean_distance, TOLERANCE)
+        self.assertAlmostEqual(told.mean, 1, delta=0.6)
+        self.assertLess(told.model, 0.5 * told.mean, told)
+        return told
 
-    def metric(self, name):
+    def expect_counted(self, client, job_id, steps, batch_size=64):
+        """What is told of one job, by GetJob, Stats and its history."""
+        progress, stats = client.job(job_id).progress, client.call("Stats", job_id=job_id)
+        self.assertEqual((progress.step, progress.samples), (steps, steps * batch_size))
+        self.assertEqual((stats.training_steps, stats.samples), (steps, steps * batch_size))
+        self.assertEqual((stats.history[-1].step, stats.history[-1].loss), (steps, progress.loss))
+
+    def metric(self, name, **labels):
+        """The one series of that name with these labels."""
         page = self.daemon.get("/metrics")
-        line = next(line for line in page.splitlines() if line.startswith(name + "{"))
-        return float(line.rsplit(" ", 1)[1])
+        wanted = [f'{key}="{value}"' for key, value in labels.items()]
+        found = [line for line in page.splitlines()
+                 if line.startswith(name + "{") and all(each in line for each in wanted)]
+        self.assertEqual(len(found), 1, found)
+        return float(found[0].rsplit(" ", 1)[1])
 
     def test_full_business_creation(self):
         client = self.begin()
@@ -54,8 +76,8 @@ class BusinessCreation(harness.DaemonTest):
         self.assertTrue(pathlib.Path(checkpoint.path).is_file())
         updates = client.watch("shop")
         job = updates[-1]
-        self.expect_better_than_the_mean(job)
-        self.assertEqual(job.progress.step, 600)
+        self.expect_better_than_the_mean(job, range(40))
+        self.expect_counted(client, "shop", 600)
         losses = [update.progress.loss for update in updates if update.progress.step > 0]
         self.assertLess(losses[-1], losses[0])
 
@@ -65,20 +87,69 @@ class BusinessCreation(harness.DaemonTest):
         self.assertEqual(stats.jobs_by_state["SUCCEEDED"], 1)
         self.assertEqual(stats.overflow_rate, 0)
 
+    def timed(self, client, name, mode, steps, **more):
+        """Queues a job, and returns a function that waits for it: the job at its end, and its optimizer steps per
+        second by this test's clock."""
+        client.train(name, {**world_model("shop", max_steps=steps),
+                            "precision": {"mode": f"PRECISION_MODE_{mode}"}, **more})
+        seen = []
+
+        def watch():
+            for update in client.call("WatchJob", job_id=name):
+                seen.append((time.monotonic(), update.job))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+
+        def wait():
+            watcher.join()
+            job = self.expect_success(seen[-1][1])
+            self.assertEqual(job.precision.mode, job.spec.precision.mode, job.precision.reason)
+            stepped = [(moment, each.progress.step) for moment, each in seen if each.progress.step]
+            (first, at_first), (last, at_last) = stepped[0], next(each for each in stepped if each[1] == steps)
+            # Else the updates say nothing about speed.
+            self.assertLess(at_first, steps / 2)
+            return job, (at_last - at_first) / (last - first)
+
+        return wait
+
     def test_performance_comparison(self):
-        client = self.begin(environment={"ENABLE_FP16_TRAINING": "true"})
+        client = self.begin("--rehearsals-allowed", "true", environment={"ENABLE_FP16_TRAINING": "true"})
         client.append("shop", range(40))
-        jobs = {}
-        for mode in ("FP32", "MIXED_BF16"):
-            name = mode.lower().replace("_", "-")
-            spec = {**world_model("shop"), "precision": {"mode": f"PRECISION_MODE_{mode}"}}
-            client.train(name, spec)
-            jobs[mode] = client.watch(name)[-1]
-            self.expect_better_than_the_mean(jobs[mode])
-        full, mixed = jobs["FP32"], jobs["MIXED_BF16"]
+        slow = [{"kind": "REHEARSAL_KIND_SLOW", "at_step": 1, "steps": 100, "amount": SLOW_STEP_SECONDS}]
+        # One slot: while the slow one runs, the others wait for it and are watched from their first step on.
+        waits = {"slow": self.timed(client, "slow", "MIXED_BF16", 100, rehearsals=slow),
+                 "FP32": self.timed(client, "fp32", "FP32", 1000),
+                 "MIXED_BF16": self.timed(client, "mixed-bf16", "MIXED_BF16", 1000)}
+        runs = {name: wait() for name, wait in waits.items()}
+        for name, (job, rate) in runs.items():
+            progress = job.progress
+            self.assertAlmostEqual(progress.samples_per_second * progress.seconds / progress.samples, 1, delta=0.1)
+            told = progress.samples_per_second / 64
+            self.assertLess(told, CLOCKS_APART * rate, name)
+            self.assertGreater(told, rate / CLOCKS_APART, name)
+        speed = {name: job.progress.samples_per_second for name, (job, _) in runs.items()}
+        # One that is known to be slow is said to be slow, and not slower than it is known to be by much.
+        self.assertLess(speed["slow"], 64 / SLOW_STEP_SECONDS)
+        self.assertGreater(speed["slow"], 64 / SLOW_STEP_SECONDS / CLOCKS_APART)
+        self.assertEqual(min(speed, key=speed.get), "slow")
+        for mode, names in (("fp32", ["FP32"]), ("bf16", ["MIXED_BF16", "slow"])):
+            steps = self.metric("genesis_step_duration_seconds_count", mode=mode)
+            self.assertEqual(steps, sum(runs[name][0].progress.step for name in names))
+            self.assertEqual(self.metric("genesis_optimizer_steps_total", mode=mode), steps)
+            seconds = self.metric("genesis_step_duration_seconds_sum", mode=mode)
+            trained = sum(runs[name][0].progress.seconds for name in names)
+            self.assertLess(seconds, 1.01 * trained)
+            self.assertGreater(seconds, trained / CLOCKS_APART)
+
+        full, mixed = runs["FP32"][0], runs["MIXED_BF16"][0]
+        for job in (full, mixed):
+            self.expect_better_than_the_mean(job, range(40))
         self.assertEqual(full.progress.reduced_precision_steps, 0)
-        self.assertEqual(mixed.progress.reduced_precision_steps, 300)
+        self.assertEqual(mixed.progress.reduced_precision_steps, 1000)
         self.assertEqual(mixed.progress.skipped_steps, 0)
+        # Another format, and not FP32 by another name.
+        self.assertNotEqual(mixed.held_out.model, full.held_out.model)
         difference = abs(mixed.held_out.model - full.held_out.model) / full.held_out.model
         self.assertLess(difference, 0.05)
         print(f"\nFP32 {full.progress.seconds:.2f} s, MIXED_BF16 {mixed.progress.seconds:.2f} s, "
@@ -98,16 +169,34 @@ class BusinessCreation(harness.DaemonTest):
         for name in names:
             client.train(name, world_model(name))
         jobs = {name: client.watch(name)[-1] for name in names}
+        seeds = {name: range(100 * i, 100 * i + 30) for i, name in enumerate(names)}
         for name, job in jobs.items():
-            self.expect_better_than_the_mean(job)
+            # Each learned of its own businesses, and nothing of its neighbours'.
+            held_out = self.expect_better_than_the_mean(job, seeds[name])
+            for other in names:
+                if other != name:
+                    elsewhere = HeldOut(job.latest_checkpoint.path, seeds[other], 0.2)
+                    self.assertGreater(elsewhere.mean_distance, 100 * TOLERANCE)
+                    self.assertNotAlmostEqual(elsewhere.model / held_out.model, 1, delta=100 * TOLERANCE)
+            self.expect_counted(client, name, 300)
             self.assertEqual(job.claim, 1)
-            lived = {len(creation.live(seed)) for seed in range(3)}
-            self.assertLessEqual(max(lived), creation.HORIZON)
-        # Businesses differ, so do their models.
-        self.assertEqual(len({job.held_out.model for job in jobs.values()}), 3)
+        buffers = {each.name: each for each in client.call("ListDatasets").datasets}
+        lived = {name: sum(len(creation.live(seed)) for seed in seeds[name]) for name in names}
+        self.assertEqual({name: buffers[name].transitions for name in names}, lived)
+        self.assertEqual(self.metric("genesis_transitions_appended_total"), sum(lived.values()))
         stats = client.stats()
         self.assertEqual(stats.jobs_by_state["SUCCEEDED"], 3)
-        self.assertEqual(stats.training_steps, 900)
+        self.assertEqual((stats.training_steps, stats.samples), (900, 900 * 64))
+        self.assertEqual(self.metric("genesis_training_samples_total"), 900 * 64)
+        self.assertEqual(self.metric("genesis_training_success_total"), 3)
+
+    def newest(self, seeds, transitions):
+        """The last of these businesses, which lived so many weeks together."""
+        kept = list(seeds)
+        while sum(len(creation.live(seed)) for seed in kept) > transitions:
+            kept.pop(0)
+        self.assertEqual(sum(len(creation.live(seed)) for seed in kept), transitions)
+        return kept
 
     def test_long_running_stability(self):
         client = self.begin()
@@ -118,15 +207,23 @@ class BusinessCreation(harness.DaemonTest):
             self.assertEqual(appended.appended_batches, 15)
             # The oldest segment goes whole, so the buffer never holds more than its capacity.
             self.assertLessEqual(appended.buffer_transitions, 1500)
+            self.assertEqual(appended.appended_transitions, sum(len(creation.live(seed)) for seed in seeds))
+            kept = self.newest(range(15 * round_ + 15), appended.buffer_transitions)
             name = f"round-{round_}"
             client.train(name, world_model("shop", max_steps=200))
             updates = client.watch(name)
-            errors.append(self.expect_better_than_the_mean(updates[-1]).model)
+            errors.append(self.expect_better_than_the_mean(updates[-1], kept).model)
+            self.expect_counted(client, name, 200)
             losses = [update.progress.loss for update in updates if update.progress.step > 0]
             self.assertLess(losses[-1], losses[0], name)
             resident.append(self.metric("process_resident_memory_bytes"))
-        self.assertEqual(client.stats().training_steps, 800)
-        self.assertEqual(client.stats().jobs_by_state["SUCCEEDED"], 4)
+        stats = client.stats()
+        self.assertEqual((stats.training_steps, stats.samples), (800, 800 * 64))
+        self.assertEqual(stats.jobs_by_state["SUCCEEDED"], 4)
+        lived = sum(len(creation.live(seed)) for seed in range(60))
+        self.assertEqual(self.metric("genesis_transitions_appended_total"), lived)
+        # The buffer was full and gave old businesses away.
+        self.assertLess(len(kept), 60)
         # The first round opens what later ones use again.
         self.assertLess(resident[-1] - resident[0], GROWTH_BYTES, resident)
         # With fifteen businesses more is guessed than with the buffer full.
@@ -169,7 +266,8 @@ class BusinessCreation(harness.DaemonTest):
         self.assertEqual(state_of(client.watch("shop")[-1]), "JOB_STATE_CANCELLED")
         # What was appended meanwhile is what the next job trains on.
         client.train("shop-again", world_model("shop", max_steps=200))
-        self.expect_better_than_the_mean(client.watch("shop-again")[-1])
+        self.expect_better_than_the_mean(client.watch("shop-again")[-1], range(70))
+        self.expect_counted(client, "shop-again", 200)
         lived = sum(len(creation.live(seed)) for seed in range(70))
         self.assertEqual(self.metric("genesis_transitions_appended_total"), lived)
 

@@ -81,12 +81,24 @@ class Kills(harness.DaemonTest):
                              int(job["spec"]["training"]["max_steps"]))
         listed = [job["id"] for job in self.daemon.ctl("jobs")["jobs"]]
         self.assertEqual(sorted(listed), sorted(self.acknowledged), "none lost, none doubled")
-        for path in sorted((pathlib.Path(self.data_dir) / "checkpoints").glob("*.pt")):
-            done = subprocess.run([BIN / "genesis-worker", "--verify", path], capture_output=True,
-                                  text=True, timeout=harness.LONG)
-            self.assertEqual(done.returncode, 0, done.stderr)
+        self.verify_checkpoints()
         print(f"{len(self.acknowledged)} jobs, ready after "
               f"{max(self.ready_seconds):.2f} s at most", file=sys.stderr)
+
+    def verify_checkpoints(self):
+        """Every file, from end to end, and that each is one that the daemon knows of; nothing half written is left."""
+        folder = pathlib.Path(self.data_dir) / "checkpoints"
+        found = sorted(path.name for path in folder.iterdir())
+        known = {pathlib.Path(each["path"]).name: each for each in self.daemon.ctl("checkpoints")["checkpoints"]}
+        self.assertEqual([name for name in found if name.endswith(".pt")], sorted(known))
+        for name, told in known.items():
+            done = subprocess.run([BIN / "genesis-worker", "--verify", folder / name], capture_output=True,
+                                  text=True, timeout=harness.LONG)
+            self.assertEqual(done.returncode, 0, f"{name}: {done.stderr}")
+            self.assertEqual((folder / name).stat().st_size, int(told["size_bytes"]), name)
+        for job_id in self.acknowledged:
+            steps = {int(each["step"]) for each in known.values() if each["job_id"] == job_id}
+            self.assertIn(int(self.daemon.job(job_id)["progress"]["step"]), steps, job_id)
 
     def test_workers_killed_at_random_moments(self):
         self.run_kills(self.kill_a_worker)
