@@ -2,9 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <cstdio>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
 #include "tests/trainer/job_for_test.h"
 #include "trainer/checkpoint/checkpoint_reader.h"
 #include "trainer/run/training_run.h"
@@ -227,6 +231,34 @@ TEST_F(RecoveryTest, ASlowModeFallsBackWhereThatIsEnforced) {
   EXPECT_EQ(observer_.changes[0].trigger(), "slowdown");
   EXPECT_EQ(observer_.changes[0].to(), kFp32);
   EXPECT_LE(observer_.changes[0].step(), 10);
+  // The two times that it gives are those of the rehearsal and of FP32, and their ratio is the one
+  // that it names.
+  double slow = 0;
+  double fp32 = 0;
+  double speed = 0;
+  ASSERT_EQ(std::sscanf(observer_.changes[0].reason().c_str(),
+                        "a step takes %lf s where FP32 takes %lf s, measured in turn: %lf times",
+                        &slow, &fp32, &speed),
+            3)
+      << observer_.changes[0].reason();
+  EXPECT_GT(slow, 0.02);
+  EXPECT_LT(fp32, 0.02);
+  EXPECT_NEAR(speed, fp32 / slow, 0.01);
+}
+
+TEST_F(RecoveryTest, AModeThatIsNoSlowerThanFp32WasStaysWhereSlownessIsEnforced) {
+  job_.mutable_baseline()->add_steps(1);
+  job_.mutable_baseline()->add_losses(1);
+  job_.mutable_baseline()->set_step_seconds(10);
+  training::v1::WatchdogRule& slowdown = *precision().mutable_watchdog()->mutable_slowdown();
+  slowdown.set_action(training::v1::WATCHDOG_ACTION_ENFORCE);
+  slowdown.set_window_steps(5);
+  precision().add_fallbacks(kFp32);
+  Rehearse(training::v1::REHEARSAL_KIND_SLOW, 1, 20, 0.02);
+  RunIn(kMixedBf16);
+  ASSERT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED);
+  EXPECT_THAT(observer_.changes, IsEmpty()) << observer_.log;
+  EXPECT_EQ(observer_.steps.back().mode, kMixedBf16);
 }
 
 TEST_F(RecoveryTest, AJobWithoutABaselineMeasuresOneAndBeginsAfresh) {
@@ -301,6 +333,42 @@ TEST_F(RecoveryTest, AutoMeasuresAndExplainsItsChoiceAndBeginsAfresh) {
   RunIn(chosen.mode());
   ASSERT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED);
   EXPECT_EQ(Losses(), automatic);
+}
+
+// Of a time that is known, and by a clock that is not the trainer's.
+TEST_F(RecoveryTest, AutoRefusesAModeThatIsKnownToBeSlowAndTimesFp32AsThisTestDoes) {
+  constexpr double kSlow = 0.05;
+  Rehearse(training::v1::REHEARSAL_KIND_SLOW, 1, 12, kSlow);
+  RunIn(training::v1::PRECISION_MODE_AUTO);
+  ASSERT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED);
+  const training::v1::EffectivePrecision chosen = observer_.started.precision();
+  EXPECT_EQ(chosen.mode(), kFp32);
+  const auto& results = chosen.report().calibration();
+  ASSERT_EQ(results.size(), 4);
+  const double fp32 = results[0].step_seconds();
+  for (int i = 1; i < results.size(); ++i) {
+    EXPECT_GT(results[i].step_seconds(), kSlow);
+    EXPECT_THAT(results[i].verdict(),
+                HasSubstr(absl::StrFormat("refused: %.2f times the speed of FP32",
+                                          fp32 / results[i].step_seconds())));
+  }
+  observer_ = RecordingObserver();
+  std::vector<double> seconds;
+  auto before = std::chrono::steady_clock::now();
+  observer_.on_step = [&](int64_t step) {
+    const auto now = std::chrono::steady_clock::now();
+    // The first ones choose algorithms and fill caches.
+    if (step > 2) seconds.push_back(std::chrono::duration<double>(now - before).count());
+    before = now;
+  };
+  RunIn(kFp32);
+  ASSERT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED);
+  std::sort(seconds.begin(), seconds.end());
+  // Between half of the shortest and twice the longest but for one in ten, which waited for other
+  // programs.
+  EXPECT_GT(fp32, seconds.front() / 2);
+  EXPECT_LT(fp32, 2 * seconds[seconds.size() * 9 / 10]);
+  EXPECT_LT(fp32, kSlow);
 }
 
 TEST_F(RecoveryTest, EvaluatesStopsEarlyAndKeepsTheBest) {
