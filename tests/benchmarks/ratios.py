@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """ratios.py COMMIT REPORT.json...: adds the ratios of reports to docs/benchmarks/ratios.csv, a line each, with the
-commit whose programs were measured. Ratios are kept and times are not: sides of one run share whatever the machine did meanwhile."""
+commit whose programs were measured. Ratios are kept and times are not: sides of one run share whatever the machine did meanwhile.
+Rows lie in the order in which their runs began, and each run is there once. Nobody writes there by hand."""
 
 import csv
 import json
@@ -27,18 +28,28 @@ def lines(report, commit):
                        **{key: f"{value[key]:.4g}" for key in ("median", "low", "high", "count")}}
 
 
+def add(rows, file):
+    """Puts rows where their time belongs; a report that is there already is refused."""
+    kept = []
+    if file.exists():
+        with open(file, newline="") as old:
+            kept = list(csv.DictReader(old))
+    there = {(row["begin"], row["benchmark"]) for row in kept}
+    for row in rows:
+        if (row["begin"], row["benchmark"]) in there:
+            sys.exit(f"{file}: the report of {row['benchmark']} that began {row['begin']} is there already")
+    with open(file, "w", newline="") as new:
+        writer = csv.DictWriter(new, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(sorted(kept + rows, key=lambda row: row["begin"]))
+
+
 def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     commit = subprocess.run(["git", "-C", SOURCE, "rev-parse", "--short", sys.argv[1]], capture_output=True,
                             text=True, check=True).stdout.strip()
-    fresh = not FILE.exists()
-    with open(FILE, "a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if fresh:
-            writer.writeheader()
-        for path in sys.argv[2:]:
-            writer.writerows(lines(json.loads(pathlib.Path(path).read_text()), commit))
+    add([row for path in sys.argv[2:] for row in lines(json.loads(pathlib.Path(path).read_text()), commit)], FILE)
 
 
 if __name__ == "__main__":
