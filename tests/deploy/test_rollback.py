@@ -49,6 +49,60 @@ def in_order(test, output, texts):
         at = found + len(text)
 
 
+PAGE = (SOURCE / "docs" / "rollback.md").read_text()
+PLAN = pathlib.Path(__file__).with_name("rollback_plan_commands.txt").read_text().splitlines()
+# What this machine has not: a GPU.
+NEEDS_GPU = ("nvidia-smi",)
+# What does not end, or draws on a terminal: how it is looked at, and what it has to show.
+ENDLESS = {
+    'tail -f /var/log/genesis/orchestrator.log | grep "FP32"': "FP16 training disabled - using FP32",
+    'tail -f /var/log/genesis/orchestrator.log | grep -i "fp16\\|fp32"': "fp16_enabled: False",
+    'tail -f /var/log/genesis/orchestrator.log | grep -i "fp32"': "FP16 training disabled - using FP32",
+    "watch -n 5 'tail -20 /var/log/genesis/orchestrator.log | grep \"training complete\"'": "training complete",
+    "top -p $(pgrep -d, genesis-worker)": "genesis"}
+
+
+def replaced():
+    """{command of the founding plan: command in its place} as the page has it."""
+    section = PAGE.split("## Commands of the founding plan", 1)[1]
+    rows = re.findall(r"^\| `(.+?)` \| `(.+?)` \| .+ \|$", section, re.MULTILINE)
+    return {ours.replace("\\|", "|"): theirs.replace("\\|", "|") for ours, theirs in rows}
+
+
+class Page(unittest.TestCase):
+    """docs/rollback.md says nothing that is not there."""
+
+    def test_what_it_replaces_is_of_the_plan(self):
+        self.assertGreater(len(replaced()), 15)
+        for command in replaced():
+            self.assertIn(command, PLAN)
+
+    def test_each_option_of_genesis_rollback_exists(self):
+        usage = subprocess.run([ROLLBACK, "--help"], capture_output=True, text=True, check=True).stdout
+        found = re.findall(r"genesis-rollback ([^`\n|#]*)", PAGE)
+        self.assertGreater(len(found), 15)
+        for words in found:
+            self.assertRegex(usage, rf"(?m)^  {re.escape(words.split()[0])}\b", words)
+            for option in re.findall(r"--[a-z-]+", words):
+                self.assertRegex(usage, rf"(?m)^  {option}\b", words)
+
+    def test_each_command_and_option_of_genesisctl_exists(self):
+        found = re.findall(r"genesisctl ([^`\n|]*)", PAGE)
+        self.assertGreater(len(found), 15)
+        for words in found:
+            words = re.sub(r"--output \w+ ?", "", words).split()
+            usage = subprocess.run([BIN / "genesisctl", words[0], "--help"], capture_output=True, text=True, check=True).stdout
+            self.assertIn(f"Usage: genesisctl {words[0]}", usage)
+            for option in words[1:]:
+                if option.startswith("-"):
+                    self.assertIn(f"  {option} ", usage, words)
+
+    def test_each_metric_exists(self):
+        listed = (SOURCE / "docs" / "metrics.md").read_text()
+        for name in set(re.findall(r"genesis_[a-z0-9_]+", PAGE)):
+            self.assertIn(f"`{name}`", listed)
+
+
 class Systemd(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -228,6 +282,43 @@ class Systemd(unittest.TestCase):
                             (SOURCE / "docs" / "rollback.md").read_text(), re.MULTILINE | re.DOTALL)
         self.assertGreaterEqual(len(blocks), 4)
         self.machine.run("set -eu\n" + "".join(blocks))
+
+    def looked_at(self, command):
+        """What a command that does not end shows on a terminal."""
+        shown = pathlib.Path("/tmp/pm-shown")
+        self.machine.run(f"cat > {shown}.sh", stdin=command + "\n")
+        self.machine.run(f"(TERM=xterm COLUMNS=200 timeout 600 script -qefc 'bash {shown}.sh' {shown} & echo $! > {shown}.pid) "
+                         "> /dev/null 2>&1 < /dev/null")
+        wait_for(command, lambda: ENDLESS[command] in self.machine.run(f"cat {shown}", check=False).stdout)
+        self.machine.run(f"pkill --parent $(cat {shown}.pid); rm {shown}*", check=False)
+
+    def test_the_commands_of_the_founding_plan(self):
+        """Each works as it stands there, or the page has another in its place, and that works."""
+        self.machine.run("genesis-rollback emergency --yes --output /tmp/pm")
+        self.machine.train("done", job(20))
+        wait_for("a job", lambda: "training complete" in self.machine.log())
+        # One of them is a policy that outlives a restart.
+        self.addCleanup(self.machine.run, "genesisctl precision allow")
+        places, ran = replaced(), 0
+        for command in [*[each for each in PLAN if each not in places], *places.values()]:
+            # Of the stand-ins and of test_kubernetes.
+            if command.startswith(("kubectl", "docker-compose", "genesis-rollback", *NEEDS_GPU)):
+                continue
+            with self.subTest(command):
+                ran += 1
+                if command in ENDLESS:
+                    self.looked_at(command)
+                else:
+                    done = self.machine.run('sudo() { "$@"; }; cd /tmp; ' + command)
+                    self.assertNotIn("not found", done.stderr)
+        self.assertGreater(ran, 12)
+
+    def test_what_the_page_replaces_does_not_do_what_is_meant(self):
+        for command in ('pkill -SIGTERM -f "^world_model.train"', "python3 verify_fp32_mode.py", "pgrep -x python"):
+            self.assertNotEqual(self.machine.run(command, check=False).returncode, 0, command)
+        self.machine.run("export ENABLE_FP16_TRAINING=false; systemctl restart genesis-orchestrator")
+        self.assertTrue(json.loads(self.machine.run("genesisctl --output json precision").stdout)
+                        ["reduced_precision_enabled"])
 
     def test_canary(self):
         done = self.machine.run("genesis-rollback canary start --yes")
