@@ -1,6 +1,7 @@
 """The Kubernetes manifests: valid, confined, consistent, and a daemon runs with what they say."""
 
 import base64
+import itertools
 import json
 import os
 import pathlib
@@ -344,6 +345,43 @@ class RollbackPlan(unittest.TestCase):
                    or "Usage:" not in run(TOOLS / "kubectl", verb, "--help", check=False).stdout}
         self.assertEqual(unknown, {"rename"})
         self.assertIn("kubectl rename", (KUBERNETES / "README.md").read_text())
+
+    def test_kubectl_knows_every_option_but_env_of_create_deployment(self):
+        unknown = set()
+        for line, words in self.commands():
+            verb = list(itertools.takewhile(lambda word: not word.startswith("-") and "/" not in word, words))
+            # "rollout restart" and "create deployment" have a help of their own, "delete pods" has that of "delete".
+            usages = [run(TOOLS / "kubectl", *verb[:count], "--help", check=False).stdout for count in (2, 1)]
+            usage = next((each for each in usages if "Usage:" in each), "")
+            for word in words:
+                option = word.partition("=")[0]
+                if option.startswith("--") and f"{option}=" not in usage:
+                    unknown.add((" ".join(verb[:2]), option))
+        self.assertEqual(unknown, {("create deployment", "--env")})
+
+    def test_each_command_of_the_rollback_page_meets_what_exists(self):
+        page = (SOURCE / "docs" / "rollback.md").read_text()
+        section, table = page.split("## Commands of the founding plan", 1)
+        replaced = dict(re.findall(r"^\| `(.+?)` \| `(.+?)` \| .+ \|$", table, re.MULTILINE))
+        for command in replaced:
+            if command.startswith("kubectl"):
+                self.assertIn(command.replace("\\|", "|"), self.lines)
+        for line, words in self.commands():
+            if words[0] == "rename" or words[:2] == ["create", "deployment"]:
+                self.assertIn(line, replaced)
+        found = re.findall(r"`(kubectl [^`]+)`", section) + [each for each in replaced.values() if "kubectl" in each]
+        self.assertGreaterEqual(len(found), 4)
+        for command in found:
+            words = shlex.split(command)[1:]
+            usage = run(TOOLS / "kubectl", words[0], "--help").stdout
+            self.assertIn("Usage:", usage, command)
+            for kind, name in self.resolve(words):
+                self.assertIn(name, of_kind(self.objects, kind), command)
+            for option, place in zip(words, words[1:]):
+                if option == "-k":
+                    self.assertTrue(build(SOURCE / place), command)
+                elif option == "-f":
+                    self.assertTrue((SOURCE / place).is_file(), command)
 
     def local(self, *arguments):
         """Runs kubectl on the built Deployment, without a cluster."""
