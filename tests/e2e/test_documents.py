@@ -81,6 +81,15 @@ class Documents(unittest.TestCase):
         self.assertIn("ranks: 2, each with batches of 128", output)
         self.assertIn("training complete: job distributed, 1000 steps", output)
 
+    def test_the_batch_sizes_for_several_gpus_follow_their_rule(self):
+        rows = re.findall(r"^\| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", (DOCS / "distributed.md").read_text(), re.MULTILINE)
+        self.assertEqual([row[0] for row in rows], ["1", "2", "4", "8", "16", "32"])
+        for gpus, batch, accumulated, effective in (map(int, row) for row in rows):
+            wanted = 32 * gpus
+            self.assertEqual((batch, accumulated), (256 // gpus, wanted // 256) if wanted > 256 else (32, 1))
+            self.assertEqual(effective, batch * accumulated * gpus)
+            self.assertEqual(effective, wanted)
+
     def test_every_block_is_run_or_says_what_it_needs(self):
         called = re.findall(r'run_page\("([^"]+)"', pathlib.Path(__file__).read_text())
         self.assertEqual(sorted(called), sorted(RUN))

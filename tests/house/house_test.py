@@ -150,6 +150,22 @@ class House(unittest.TestCase):
         self.assertEqual(numbers, list(range(1, 31)))
         self.expect_none(faults, "docs/promised_cases.md names tests as `file` `Suite.Name`")
 
+    def test_the_implementation_report_names_what_exists(self):
+        text, faults = (SOURCE / "docs" / "implementation_report.md").read_text(), []
+        faults += [f"there is no {path}" for path in re.findall(r"`((?:config|metrics|proto|server|trainer|deploy|tests|examples)/"
+                                                               r"[a-z0-9_./]*[a-z0-9_])", text)
+                   if not (SOURCE / path).exists()]
+        named = 0
+        for line in text.splitlines():
+            parts = CASE_FILE.split(line)
+            for path, rest in zip(parts[1::2], parts[2::2]):
+                for suite, name in CASE_NAME.findall(rest):
+                    named += 1
+                    if not has_test(SOURCE / path, suite, name):
+                        faults.append(f"{path} has no {suite}.{name}")
+        self.assertGreater(named, 10)
+        self.expect_none(faults, "docs/implementation_report.md names tests as `file` `Suite.Name`")
+
     def test_shell_scripts_parse(self):
         faults = []
         for path in files(".sh", "run"):
