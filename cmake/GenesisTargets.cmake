@@ -12,16 +12,33 @@ function(genesis_program name)
   target_link_libraries(${name} PRIVATE genesis_flags ${ARG_LINK})
 endfunction()
 
-# genesis_test(name LINK ... [LABEL fast]): tests/<name>.cc as one GoogleTest program; every TEST in it
-# is a ctest of its own. Called from tests/<folder>/CMakeLists.txt.
+# genesis_tests(room FILES name... LINK ... [DEFINITIONS ...]): tests/<room>/<name>.cc as one GoogleTest
+# program, tests/<room>_tests; every TEST in it is a ctest of its own, <room>.<Suite>.<Name>.
+function(genesis_tests room)
+  cmake_parse_arguments(ARG "" "" "FILES;LINK;DEFINITIONS" ${ARGN})
+  list(TRANSFORM ARG_FILES APPEND .cc)
+  genesis_gtest_program(${room}_tests ${room} ${ARG_FILES})
+  target_link_libraries(${room}_tests PRIVATE ${ARG_LINK})
+  target_compile_definitions(${room}_tests PRIVATE ${ARG_DEFINITIONS})
+endfunction()
+
+# genesis_test(name LINK ...): <name>.cc as a program of its own, for those with LibTorch: linked each
+# with no more than it tests, and packed singly for machines with a GPU.
 function(genesis_test name)
-  cmake_parse_arguments(ARG "" "LABEL" "LINK" ${ARGN})
-  if(NOT ARG_LABEL)
-    set(ARG_LABEL fast)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  genesis_gtest_program(${name} ${name} ${name}.cc)
+  target_link_libraries(${name} PRIVATE ${ARG_LINK})
+  if("genesis_trainer" IN_LIST ARG_LINK OR "genesis_checkpoint" IN_LIST ARG_LINK)
+    target_precompile_headers(${name} REUSE_FROM genesis_checkpoint)
+    # As the library that made it: a program would be -fPIE.
+    target_compile_options(${name} PRIVATE -fpch-preprocess -fPIC)
   endif()
-  add_executable(${name} ${name}.cc)
+endfunction()
+
+function(genesis_gtest_program name prefix)
+  add_executable(${name} ${ARGN})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  target_link_libraries(${name} PRIVATE genesis_flags ${ARG_LINK} GTest::gmock GTest::gtest_main)
-  gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST
-                       PROPERTIES LABELS ${ARG_LABEL} TIMEOUT 300)
+  target_link_libraries(${name} PRIVATE genesis_flags GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(${name} TEST_PREFIX ${prefix}. DISCOVERY_MODE PRE_TEST
+                       PROPERTIES LABELS fast TIMEOUT 300)
 endfunction()

@@ -20,7 +20,7 @@ using testing::HasSubstr;
 using namespace training::v1;  // NOLINT: names of the API.
 
 // Tells what it was asked, and by whom.
-class FakeService : public TrainingService::Service {
+class FakeConfigService : public TrainingService::Service {
  public:
   grpc::Status GetConfig(grpc::ServerContext* context, const GetConfigRequest*,
                          GetConfigResponse* response) override {
@@ -90,7 +90,7 @@ class ConfigCommandTest : public testing::Test {
   }
 
   const TempDir dir_;
-  FakeService service_;
+  FakeConfigService service_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
   std::istringstream in_;

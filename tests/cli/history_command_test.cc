@@ -16,7 +16,7 @@ using namespace training::v1;  // NOLINT: names of the API.
 
 constexpr int64_t kNow = 1767323045;  // 2026-01-02 03:04:05
 
-class FakeService : public TrainingService::Service {
+class FakeHistoryService : public TrainingService::Service {
  public:
   grpc::Status GetHistory(grpc::ServerContext*, const GetHistoryRequest* request,
                           GetHistoryResponse* response) override {
@@ -94,7 +94,7 @@ class HistoryCommandTest : public testing::Test {
     return FindCommand(arguments.command)->run(arguments, session);
   }
 
-  FakeService fake_;
+  FakeHistoryService fake_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
   std::istringstream in_;

@@ -26,7 +26,7 @@ JobSpec With(const Change& change) {
   return spec;
 }
 
-std::vector<std::string> FaultsOf(const JobSpec& spec) {
+std::vector<std::string> DatasetFaults(const JobSpec& spec) {
   Faults faults(CheckEnums(spec));
   CheckDataset(spec, faults);
   std::vector<std::string> texts;
@@ -34,7 +34,7 @@ std::vector<std::string> FaultsOf(const JobSpec& spec) {
   return texts;
 }
 
-std::vector<std::string> FaultsAfter(const Change& change) { return FaultsOf(With(change)); }
+std::vector<std::string> FaultsAfter(const Change& change) { return DatasetFaults(With(change)); }
 
 DatasetSpec Filled(const Change& change) {
   JobSpec spec = With(change);
@@ -43,7 +43,7 @@ DatasetSpec Filled(const Change& change) {
   JobSpec again = spec;
   FillDataset(again);
   EXPECT_TRUE(MessageDifferencer::Equals(spec, again));
-  EXPECT_THAT(FaultsOf(spec), IsEmpty());
+  EXPECT_THAT(DatasetFaults(spec), IsEmpty());
   return spec.dataset();
 }
 
@@ -181,10 +181,10 @@ TEST(DatasetValidationTest, RefusesPrioritizedSamplingBySeveralRanks) {
     d.mutable_replay()->set_path("arm");
     d.mutable_sampling()->set_kind(training::v1::SAMPLING_KIND_PRIORITIZED);
   });
-  EXPECT_THAT(FaultsOf(spec), testing::IsEmpty());
+  EXPECT_THAT(DatasetFaults(spec), testing::IsEmpty());
   spec.mutable_training()->set_use_ddp(true);
   EXPECT_THAT(
-      FaultsOf(spec),
+      DatasetFaults(spec),
       ElementsAre("dataset.sampling.kind: PRIORITIZED conflicts with training.use_ddp true, "
                   "for each rank would go by the losses of its own examples; give UNIFORM, or "
                   "remove training.use_ddp"));
@@ -194,7 +194,7 @@ TEST(DatasetValidationTest, RefusesEpisodesShorterThanARollout) {
   JobSpec spec = With(
       [](DatasetSpec& d) { d.mutable_synthetic()->mutable_trajectories()->set_episode_length(3); });
   spec.mutable_model()->mutable_world_model()->set_rollout_steps(4);
-  EXPECT_THAT(FaultsOf(spec),
+  EXPECT_THAT(DatasetFaults(spec),
               ElementsAre("dataset.synthetic.trajectories.episode_length is 3; accepted: at least "
                           "model.world_model.rollout_steps, 4"));
 }

@@ -24,7 +24,7 @@ JobSpec Smallest() {
   return spec;
 }
 
-std::vector<std::string> Faults(const JobSpec& spec) {
+std::vector<std::string> FaultsOf(const JobSpec& spec) {
   std::vector<std::string> texts;
   for (const FieldError& error : ValidateJobSpec(spec)) texts.push_back(error.ToString());
   return texts;
@@ -33,7 +33,7 @@ std::vector<std::string> Faults(const JobSpec& spec) {
 std::vector<std::string> FaultsAfter(const std::function<void(JobSpec&)>& change) {
   JobSpec spec = Smallest();
   change(spec);
-  return Faults(spec);
+  return FaultsOf(spec);
 }
 
 TEST(JobSpecDefaultsTest, AreFrozen) {
@@ -96,11 +96,11 @@ TEST(JobSpecDefaultsTest, DoNotInventAModelOrADataset) {
 }
 
 TEST(JobSpecValidationTest, AcceptsTheSmallestJobWithAndWithoutDefaults) {
-  EXPECT_THAT(Faults(Smallest()), IsEmpty());
+  EXPECT_THAT(FaultsOf(Smallest()), IsEmpty());
   for (int mode : {0, 1, 4, 5}) {
     JobSpec spec = Smallest();
     spec.mutable_precision()->set_mode(static_cast<training::v1::PrecisionMode>(mode));
-    EXPECT_THAT(Faults(WithDefaults(spec, LossScaleSettings())), IsEmpty()) << mode;
+    EXPECT_THAT(FaultsOf(WithDefaults(spec, LossScaleSettings())), IsEmpty()) << mode;
   }
 }
 
@@ -126,7 +126,7 @@ TEST(JobSpecValidationTest, AcceptsTheEdgesOfEveryRange) {
 
 TEST(JobSpecValidationTest, NamesEveryFaultOfAnEmptyJobAtOnce) {
   EXPECT_THAT(
-      Faults(JobSpec()),
+      FaultsOf(JobSpec()),
       ElementsAre("model: required; give it one kind of model: world_model, transformer, "
                   "radio_unet or torchscript",
                   "dataset: required; give it one kind of dataset: trajectories, replay, tokens, "
@@ -196,7 +196,7 @@ TEST(JobSpecValidationTest, RefusesNanAndInfinityInEveryNumber) {
       s.mutable_precision()->set_backoff_factor(bad);
       return s;
     }();
-    EXPECT_EQ(Faults(spec).size(), 10u) << bad;
+    EXPECT_EQ(FaultsOf(spec).size(), 10u) << bad;
   }
 }
 
@@ -217,9 +217,9 @@ TEST(JobSpecValidationTest, TakesEveryModeOfTheProtocolAndNoOther) {
   for (int mode = 0; mode < training::v1::PrecisionMode_ARRAYSIZE; ++mode) {
     JobSpec spec = Smallest();
     spec.mutable_precision()->set_mode(static_cast<training::v1::PrecisionMode>(mode));
-    EXPECT_THAT(Faults(spec), IsEmpty()) << mode;
+    EXPECT_THAT(FaultsOf(spec), IsEmpty()) << mode;
     // What is stored is checked again when it is submitted again.
-    EXPECT_THAT(Faults(WithDefaults(spec, LossScaleSettings())), IsEmpty()) << mode;
+    EXPECT_THAT(FaultsOf(WithDefaults(spec, LossScaleSettings())), IsEmpty()) << mode;
   }
   EXPECT_THAT(FaultsAfter([](JobSpec& spec) {
                 spec.mutable_precision()->set_mode(static_cast<training::v1::PrecisionMode>(17));
@@ -361,7 +361,7 @@ TEST(JobSpecValidationTest, ChecksTheDatasetPath) {
   const auto faults = [](const std::string& path) {
     JobSpec spec = Smallest();
     spec.mutable_dataset()->mutable_trajectories()->set_path(path);
-    return Faults(spec);
+    return FaultsOf(spec);
   };
   EXPECT_THAT(faults("deep/er/a..b.npz"), IsEmpty());
   EXPECT_THAT(faults("/data/walks.npz"), IsEmpty());

@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 using Variables = std::map<std::string, std::string>;
 
-LoadedSettings Load(const std::vector<std::string>& args, const Variables& variables = {}) {
+LoadedSettings LoadText(const std::vector<std::string>& args, const Variables& variables = {}) {
   const Environment environment = [&variables](const std::string& name) {
     const auto found = variables.find(name);
     return found == variables.end() ? std::nullopt : std::optional<std::string>(found->second);
@@ -26,7 +26,7 @@ LoadedSettings Load(const std::vector<std::string>& args, const Variables& varia
 }
 
 TEST(SettingsTextTest, PrintsEffectiveValuesGateWarningsAndErrors) {
-  const LoadedSettings loaded = Load(
+  const LoadedSettings loaded = LoadText(
       {"--data-dir=/srv/g", "--workers-slots=0"},
       {{"ENABLE_FP16_TRAINING", "1"}, {"FP16_LOSS_SCALE", "x"}, {"GENESIS_DEPLOYMENT", "canary"}});
   const std::string text = FormatEffective(loaded);

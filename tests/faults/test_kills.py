@@ -1,7 +1,7 @@
 """Daemon and workers are killed at random moments, many times, while an orchestrator goes on: no
 acknowledged job is lost or doubled, no checkpoint is damaged, and every restart is ready in time.
 
-GENESIS_KILLS sets how many of each (50 in the suite; 1000 for the long run), GENESIS_SEED the order."""
+GENESIS_KILLS sets how many of each (20 in the suite; 1000 for the long run), GENESIS_SEED the order."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 import harness  # noqa: E402
 from harness import BIN, spec  # noqa: E402
 
-KILLS = int(os.environ.get("GENESIS_KILLS", "50"))
+KILLS = int(os.environ.get("GENESIS_KILLS", "20"))
 SEED = int(os.environ.get("GENESIS_SEED", "1"))
 FINAL = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
 

@@ -3,7 +3,7 @@ daemon acknowledged: no job lost, doubled or moved against the table, no final s
 acknowledged checkpoint gone, and the codes of refusals as the API promises them.
 
 The daemon is the real one, its workers are fake_worker. GENESIS_SEQUENCES sets how many sequences
-(500 in the suite; 10000 for the long run), GENESIS_SEED the first."""
+(150 in the suite; 10000 for the long run), GENESIS_SEED the first."""
 
 import os
 import pathlib
@@ -24,7 +24,7 @@ import harness  # noqa: E402
 import orchestrator  # noqa: E402
 from reference_model import FINAL, JobModel, Model, legal_moves  # noqa: E402
 
-SEQUENCES = int(os.environ.get("GENESIS_SEQUENCES", "500"))
+SEQUENCES = int(os.environ.get("GENESIS_SEQUENCES", "150"))
 SEED = int(os.environ.get("GENESIS_SEED", "1"))
 STEPS_IN_SEQUENCE = 12
 FAKE_WORKER = harness.BIN.parent / "tests" / "fake_worker"

@@ -13,35 +13,35 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using training::v1::AttachRequest;
 
-const absl::Time kNow = absl::FromUnixSeconds(1'000'000);
+const absl::Time kRulesNow = absl::FromUnixSeconds(1'000'000);
 
 TEST(DeviceTableTest, GivesRoomBySlotsAndByMemory) {
   DeviceTable table({{"cuda:0", "cuda:1"}, /*slots=*/2, 3, absl::Minutes(10)});
   EXPECT_EQ(table.slots(), 4);
   DeviceTable::Device& device = table.Get("cuda:1");
-  EXPECT_TRUE(table.HasRoom(device, 1000, kNow)) << "its memory is not known yet";
+  EXPECT_TRUE(table.HasRoom(device, 1000, kRulesNow)) << "its memory is not known yet";
   device.memory_bytes = 1000;
   device.reserved_bytes = 600;
   device.busy = 1;
-  EXPECT_TRUE(table.HasRoom(device, 400, kNow));
-  EXPECT_FALSE(table.HasRoom(device, 401, kNow));
-  EXPECT_TRUE(table.HasRoom(device, 0, kNow)) << "a need that is not known stops nobody";
+  EXPECT_TRUE(table.HasRoom(device, 400, kRulesNow));
+  EXPECT_FALSE(table.HasRoom(device, 401, kRulesNow));
+  EXPECT_TRUE(table.HasRoom(device, 0, kRulesNow)) << "a need that is not known stops nobody";
   device.busy = 2;
-  EXPECT_FALSE(table.HasRoom(device, 0, kNow));
+  EXPECT_FALSE(table.HasRoom(device, 0, kRulesNow));
 }
 
 TEST(DeviceTableTest, QuarantinesAfterFailuresInARowAndTriesAgain) {
   DeviceTable table({{"cuda:0"}, 1, /*quarantine_failures=*/2, absl::Minutes(10)});
   DeviceTable::Device& device = table.Get("cuda:0");
-  EXPECT_FALSE(table.NoteFailure(device, "first", kNow));
+  EXPECT_FALSE(table.NoteFailure(device, "first", kRulesNow));
   table.NoteSuccess(device);
-  EXPECT_FALSE(table.NoteFailure(device, "second", kNow)) << "a success lay between";
-  EXPECT_TRUE(table.NoteFailure(device, "third", kNow));
-  EXPECT_FALSE(table.HasRoom(device, 0, kNow));
+  EXPECT_FALSE(table.NoteFailure(device, "second", kRulesNow)) << "a success lay between";
+  EXPECT_TRUE(table.NoteFailure(device, "third", kRulesNow));
+  EXPECT_FALSE(table.HasRoom(device, 0, kRulesNow));
   EXPECT_EQ(
-      table.StatusOf(device, kNow).reason(),
+      table.StatusOf(device, kRulesNow).reason(),
       "2 device errors in a row; the newest: third; tried again at 1970-01-12T13:56:40+00:00");
-  const absl::Time later = kNow + absl::Minutes(10);
+  const absl::Time later = kRulesNow + absl::Minutes(10);
   EXPECT_TRUE(table.HasRoom(device, 0, later));
   EXPECT_TRUE(table.NoteFailure(device, "fourth", later)) << "one more is enough now";
 }
@@ -51,25 +51,25 @@ TEST(ProgressWatchTest, CountsFromTheLastProgressOfTheSection) {
                                  absl::Seconds(60)};
   ProgressWatch watch;
   EXPECT_EQ(watch.Deadline(timeouts), absl::InfiniteFuture()) << "there is no job";
-  watch.Begin(kNow);
-  EXPECT_EQ(watch.Deadline(timeouts), kNow + absl::Seconds(100));
+  watch.Begin(kRulesNow);
+  EXPECT_EQ(watch.Deadline(timeouts), kRulesNow + absl::Seconds(100));
   AttachRequest event;
   event.mutable_started();
-  watch.OnEvent(event, kNow + absl::Seconds(1));
-  EXPECT_EQ(watch.Deadline(timeouts), kNow + absl::Seconds(11));
+  watch.OnEvent(event, kRulesNow + absl::Seconds(1));
+  EXPECT_EQ(watch.Deadline(timeouts), kRulesNow + absl::Seconds(11));
   event.mutable_log_line();
-  watch.OnEvent(event, kNow + absl::Seconds(5));
-  EXPECT_EQ(watch.Deadline(timeouts), kNow + absl::Seconds(11)) << "talk is no step";
+  watch.OnEvent(event, kRulesNow + absl::Seconds(5));
+  EXPECT_EQ(watch.Deadline(timeouts), kRulesNow + absl::Seconds(11)) << "talk is no step";
   event.mutable_steps();
-  watch.OnEvent(event, kNow + absl::Seconds(6));
-  EXPECT_EQ(watch.Deadline(timeouts), kNow + absl::Seconds(16));
+  watch.OnEvent(event, kRulesNow + absl::Seconds(6));
+  EXPECT_EQ(watch.Deadline(timeouts), kRulesNow + absl::Seconds(16));
   event.mutable_section_entered()->set_section(training::v1::SECTION_CHECKPOINT);
-  watch.OnEvent(event, kNow + absl::Seconds(7));
-  EXPECT_EQ(watch.Deadline(timeouts), kNow + absl::Seconds(67));
+  watch.OnEvent(event, kRulesNow + absl::Seconds(7));
+  EXPECT_EQ(watch.Deadline(timeouts), kRulesNow + absl::Seconds(67));
   EXPECT_EQ(watch.Describe(timeouts),
             "no progress for 1m while writing a checkpoint (hang.checkpoint_seconds)");
   event.mutable_finished();
-  watch.OnEvent(event, kNow + absl::Seconds(8));
+  watch.OnEvent(event, kRulesNow + absl::Seconds(8));
   EXPECT_EQ(watch.Deadline(timeouts), absl::InfiniteFuture()) << "its end is said";
 }
 
@@ -77,39 +77,39 @@ TEST(ProgressWatchTest, RunsOnWhileAWorkerComesAndGoes) {
   const SectionTimeouts timeouts{absl::Seconds(100), absl::Seconds(60), absl::Seconds(50),
                                  absl::Seconds(60)};
   ProgressWatch watch;
-  watch.Begin(kNow);
+  watch.Begin(kRulesNow);
   AttachRequest event;
   event.mutable_started();
   event.set_sequence(3);
-  watch.OnEvent(event, kNow);
+  watch.OnEvent(event, kRulesNow);
   AttachRequest section;
   section.mutable_section_entered()->set_section(training::v1::SECTION_STEP);
   for (int second = 1; second < 60; ++second) {
     watch.Pause();
     EXPECT_EQ(watch.Deadline(timeouts),
-              second == 1 ? absl::InfiniteFuture() : kNow + absl::Seconds(60));
-    watch.Resume(kNow + absl::Seconds(second));
-    watch.OnEvent(event, kNow + absl::Seconds(second));    // Sent again.
-    watch.OnEvent(section, kNow + absl::Seconds(second));  // Said again.
-    EXPECT_EQ(watch.Deadline(timeouts), kNow + absl::Seconds(60));
+              second == 1 ? absl::InfiniteFuture() : kRulesNow + absl::Seconds(60));
+    watch.Resume(kRulesNow + absl::Seconds(second));
+    watch.OnEvent(event, kRulesNow + absl::Seconds(second));    // Sent again.
+    watch.OnEvent(section, kRulesNow + absl::Seconds(second));  // Said again.
+    EXPECT_EQ(watch.Deadline(timeouts), kRulesNow + absl::Seconds(60));
   }
   event.mutable_steps();
   event.clear_sequence();
-  watch.OnEvent(event, kNow + absl::Seconds(59));
-  EXPECT_EQ(watch.Deadline(timeouts), kNow + absl::Seconds(119));
+  watch.OnEvent(event, kRulesNow + absl::Seconds(59));
+  EXPECT_EQ(watch.Deadline(timeouts), kRulesNow + absl::Seconds(119));
 }
 
 TEST(ProgressWatchTest, GivesAWorkerThatWasLongAwayTimeToTellWhatItDid) {
   const SectionTimeouts timeouts{absl::Seconds(1), absl::Seconds(1), absl::Seconds(1),
                                  absl::Seconds(1)};
   ProgressWatch watch;
-  watch.Begin(kNow);
+  watch.Begin(kRulesNow);
   watch.Pause();
-  watch.Resume(kNow + absl::Seconds(30));
-  EXPECT_EQ(watch.Deadline(timeouts), kNow + absl::Seconds(40));
+  watch.Resume(kRulesNow + absl::Seconds(30));
+  EXPECT_EQ(watch.Deadline(timeouts), kRulesNow + absl::Seconds(40));
   watch.Pause();
-  watch.Resume(kNow + absl::Seconds(35));
-  EXPECT_EQ(watch.Deadline(timeouts), kNow + absl::Seconds(40)) << "once";
+  watch.Resume(kRulesNow + absl::Seconds(35));
+  EXPECT_EQ(watch.Deadline(timeouts), kRulesNow + absl::Seconds(40)) << "once";
 }
 
 TEST(DeviceTableTest, KnowsDevicesOfOtherHostsWhileTheirWorkersAreHere) {
@@ -118,12 +118,12 @@ TEST(DeviceTableTest, KnowsDevicesOfOtherHostsWhileTheirWorkersAreHere) {
   table.Join("gpu-7/cuda:0");
   EXPECT_EQ(table.slots(), 3) << "each worker is a slot";
   EXPECT_TRUE(table.Get("gpu-7/cuda:0").remote);
-  table.NoteFailure(table.Get("gpu-7/cuda:0"), "CUDA error", kNow);
+  table.NoteFailure(table.Get("gpu-7/cuda:0"), "CUDA error", kRulesNow);
   table.Leave("gpu-7/cuda:0");
   table.Leave("gpu-7/cuda:0");
   EXPECT_EQ(table.slots(), 1);
   table.Join("gpu-7/cuda:0");
-  EXPECT_TRUE(table.NoteFailure(table.Get("gpu-7/cuda:0"), "CUDA error", kNow))
+  EXPECT_TRUE(table.NoteFailure(table.Get("gpu-7/cuda:0"), "CUDA error", kRulesNow))
       << "what failed is remembered while no worker is here";
   table.NoteSuccess(table.Get("gpu-7/cuda:0"));
   table.Leave("gpu-7/cuda:0");
