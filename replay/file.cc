@@ -33,7 +33,7 @@ ReplayFile::~ReplayFile() {
 }
 
 absl::StatusOr<ReplayFile> ReplayFile::OpenToRead(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
   if (fd < 0) return FromErrno(path, "cannot be opened", errno);
   ReplayFile file(path, fd);
   struct stat info {};

@@ -150,6 +150,7 @@ void JobManager::Assign(const std::string& job_id, const WorkerPool::Lease& leas
   *start.mutable_baseline() = table_.BaselineOf(WorkloadKey(job->spec()));
   const int64_t fp32_peak = start.baseline().peak_device_bytes();
   start.set_checkpoint_dir(options_.checkpoints_dir);
+  start.set_datasets_root(options_.datasets_root);
   start.set_compiled_dir(options_.compiled_dir);
   start.set_cuda_graphs(options_.cuda_graphs);
   const std::vector<training::v1::Checkpoint> checkpoints = table_.CheckpointsOf(job_id);

@@ -150,6 +150,29 @@ class Running(harness.DaemonTest):
         self.daemon.train("after", spec(max_steps=5))
         self.assertEqual(self.daemon.wait_for_end("after")["state"], "JOB_STATE_SUCCEEDED")
 
+    def test_a_dataset_that_became_a_link_out_of_the_root(self):
+        datasets = pathlib.Path(self.data_dir) / "datasets"
+        secret = pathlib.Path(self.data_dir) / "secret.npz"
+        shutil.copy(datasets / "pendulum.npz", secret)
+        shutil.copy(datasets / "pendulum.npz", datasets / "swapped.npz")
+        swapped = spec(max_steps=5)
+        swapped["dataset"]["trajectories"]["path"] = "swapped.npz"
+        self.daemon.train("before", spec(max_steps=100000))
+        self.daemon.wait_for_step("before", 1)
+        self.daemon.train("swapped", swapped)
+        (datasets / "swapped.npz").unlink()
+        (datasets / "swapped.npz").symlink_to(secret)
+        self.daemon.ctl("cancel", "before")
+        job = self.daemon.wait_for_end("swapped")
+        self.assertEqual(job["failure"]["cause"], "FAILURE_CAUSE_DATA", job)
+        self.assertIn(f'dataset.trajectories.path is "{datasets}/swapped.npz", which leads to "{secret}"; '
+                      f"accepted: what lies beneath the dataset root {datasets}", job["failure"]["message"])
+        # One that leads elsewhere within the root is followed.
+        (datasets / "swapped.npz").unlink()
+        (datasets / "swapped.npz").symlink_to("pendulum.npz")
+        self.daemon.train("within", swapped)
+        self.assertEqual(self.daemon.wait_for_end("within")["state"], "JOB_STATE_SUCCEEDED")
+
     def test_no_daemon(self):
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))

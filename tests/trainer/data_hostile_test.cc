@@ -366,6 +366,9 @@ TEST(HostileDataTest, WhatIsNoFile) {
   // A named pipe without a writer would block an ordinary open.
   ASSERT_EQ(mkfifo((folder.path() + "/pipe.npz").c_str(), 0600), 0);
   EXPECT_THAT(fault("pipe.npz"), HasSubstr("is not a regular file"));
+  // A run opens what its links led to when it began (ResolveJobFiles).
+  std::filesystem::create_symlink("/dev/null", folder.path() + "/link.npz");
+  EXPECT_THAT(fault("link.npz"), HasSubstr("is a link; accepted: a regular file"));
 }
 
 // A sound file cut at any place is refused.

@@ -17,9 +17,13 @@ namespace genesis {
 
 absl::StatusOr<std::shared_ptr<const DataFile>> DataFile::Open(const std::string& path) {
   // Without O_NONBLOCK, opening a named pipe would wait for a writer.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
   if (fd < 0) {
     const int error = errno;
+    if (error == ELOOP) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": is a link; accepted: a regular file"));
+    }
     const std::string message = absl::StrCat(path, ": cannot be opened: ", std::strerror(error));
     if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(message);
     if (error == EACCES) return absl::PermissionDeniedError(message);

@@ -15,7 +15,8 @@ namespace genesis {
 // opened: a later change of its size or time of change is an error, not other data.
 //
 // Owner: shared by who reads it. Threads: any. Failure: NOT_FOUND, PERMISSION_DENIED,
-// INVALID_ARGUMENT for what is no regular file, DATA_LOSS when it is shorter or has changed.
+// INVALID_ARGUMENT for what is no regular file, a link included (ResolveJobFiles follows those),
+// DATA_LOSS when it is shorter or has changed.
 class DataFile {
  public:
   static absl::StatusOr<std::shared_ptr<const DataFile>> Open(const std::string& path);

@@ -1,5 +1,6 @@
 #include "trainer/run/checkpoint_tools.h"
 
+#include <filesystem>
 #include <iostream>
 
 #include "absl/strings/match.h"
@@ -9,8 +10,19 @@
 #include "trainer/checkpoint/weights.h"
 
 namespace genesis {
+namespace {
 
-int RunVerify(const std::string& path) {
+// What `path` leads to: who calls a tool may name a link.
+std::string Followed(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::canonical(path, error);
+  return error ? path : real.string();
+}
+
+}  // namespace
+
+int RunVerify(const std::string& named) {
+  const std::string path = Followed(named);
   const absl::StatusOr<std::string> verified = VerifyCheckpoint(path);
   absl::Status status = verified.status();
   // A file may be whole and hold a module, code that would have to be run, or nothing.
@@ -37,7 +49,7 @@ int RunExport(const std::string& from, const std::string& to, bool average) {
     return ToInt(ExitCode::kUsage);
   }
   const absl::Status exported =
-      ExportSafetensors(from, to, average ? WeightsKind::kAverage : WeightsKind::kModel);
+      ExportSafetensors(Followed(from), to, average ? WeightsKind::kAverage : WeightsKind::kModel);
   if (!exported.ok()) {
     std::cerr << exported.message() << std::endl;
     return ToInt(ExitCode::kUsage);

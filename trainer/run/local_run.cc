@@ -121,7 +121,7 @@ void FindFiles(const LocalRunOptions& options, JobSpec& spec) {
       std::error_code error;
       return fs::exists(place, error);
     });
-    *named.path = (found != places.end() ? *found : places.front()).string();
+    *named.path = (found != places.end() ? fs::canonical(*found) : places.front()).string();
   }
 }
 
@@ -152,7 +152,9 @@ absl::StatusOr<StartJob> Prepare(const LocalRunOptions& options,
         CheckpointFolder(start.checkpoint_dir(), start.job_id()).Paths();
     start.mutable_resume_from()->Assign(paths.begin(), paths.end());
   } else if (!options.resume.empty()) {
-    start.add_resume_from(options.resume);
+    std::error_code error;
+    const fs::path real = fs::canonical(options.resume, error);
+    start.add_resume_from(error ? options.resume : real.string());
   }
   return start;
 }

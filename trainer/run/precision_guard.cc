@@ -15,21 +15,30 @@ namespace genesis {
 namespace {
 
 using training::v1::PrecisionMode;
+using training::v1::StartJob;
 
 // Bad batches are passed over; this many in a row are no accident.
 constexpr int64_t kMostNonFiniteInRow = 10;
 // Steps between states that a rewind can take, where no checkpoint is nearer.
 constexpr int64_t kGoodStateSteps = 500;
 
+// The curve that the daemon gave, or the file that the job names.
+Baseline ReadBaseline(const StartJob& start) {
+  const std::string& file = start.spec().precision().baseline_file();
+  if (file.empty()) return Baseline(start.baseline());
+  absl::StatusOr<training::v1::LossCurve> curve = ReadLossCurve(file);
+  Require(curve.status(), training::v1::FAILURE_CAUSE_DATA);
+  return Baseline(*std::move(curve));
+}
+
 }  // namespace
 
-PrecisionGuard::PrecisionGuard(const training::v1::StartJob& start, Trainee& trainee,
-                               RunObserver& observer, Baseline baseline)
+PrecisionGuard::PrecisionGuard(const StartJob& start, Trainee& trainee, RunObserver& observer)
     : start_(start),
       spec_(start.spec().precision()),
       trainee_(trainee),
       observer_(observer),
-      watchdog_(spec_.watchdog(), std::move(baseline)) {}
+      watchdog_(spec_.watchdog(), ReadBaseline(start)) {}
 
 void PrecisionGuard::Begin(PrecisionMode mode, const TrainingState* resumed) {
   std::vector<PrecisionMode> allowed = AllowedModes(start_);

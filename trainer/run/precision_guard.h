@@ -39,9 +39,8 @@ struct StepCost {
 // Owner: the run. Threads: one. Failure: RunFailure where nothing is left to fall back to.
 class PrecisionGuard {
  public:
-  // `baseline` may be empty.
-  PrecisionGuard(const training::v1::StartJob& start, Trainee& trainee, RunObserver& observer,
-                 Baseline baseline);
+  // Its baseline is the file that the job names, or what the daemon gave, which may be nothing.
+  PrecisionGuard(const training::v1::StartJob& start, Trainee& trainee, RunObserver& observer);
 
   // Before the first step: takes `mode`, and where `resumed` is a state whose job had fallen back
   // from that mode, what it had fallen back to.
@@ -53,6 +52,8 @@ class PrecisionGuard {
   std::optional<double> divergence() const {
     return reduced() ? watchdog_.divergence() : std::nullopt;
   }
+  // How fast its steps are in units of FP32's (Watchdog::speed); unset in FP32.
+  std::optional<double> speed() const { return reduced() ? watchdog_.speed() : std::nullopt; }
   bool has_baseline() const { return watchdog_.has_baseline(); }
   void SetBaseline(Baseline baseline) { watchdog_.SetBaseline(std::move(baseline)); }
 

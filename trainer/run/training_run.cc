@@ -20,6 +20,7 @@
 #include "trainer/run/device_memory.h"
 #include "trainer/run/evaluator.h"
 #include "trainer/run/idle_threads.h"
+#include "trainer/run/job_files.h"
 #include "trainer/run/precision_guard.h"
 #include "trainer/run/precision_report.h"
 #include "trainer/run/processor_clock.h"
@@ -41,15 +42,6 @@ using training::v1::StartJob;
 
 double Seconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
-}
-
-// The curve that the daemon gave, or the file that the job names.
-Baseline ReadBaseline(const StartJob& start) {
-  const std::string& file = start.spec().precision().baseline_file();
-  if (file.empty()) return Baseline(start.baseline());
-  absl::StatusOr<training::v1::LossCurve> curve = ReadLossCurve(file);
-  Require(curve.status(), training::v1::FAILURE_CAUSE_DATA);
-  return Baseline(*std::move(curve));
 }
 
 // One attempt at one job.
@@ -108,7 +100,7 @@ class Run {
       threads_.emplace(trainee_->OperationsPerPass());
       idle_threads_.emplace(at::get_num_threads());
     }
-    guard_.emplace(start_, *trainee_, observer_, ReadBaseline(start_));
+    guard_.emplace(start_, *trainee_, observer_);
     evaluator_.emplace(start_.spec(), *dataset_, *trainee_);
   }
 
@@ -281,7 +273,8 @@ class Run {
                     .learning_rate = figures.learning_rate,
                     .skipped = figures.skipped,
                     .mode = mode,
-                    .divergence = guard_->divergence()},
+                    .divergence = guard_->divergence(),
+                    .speed = guard_->speed()},
                    figures.next_loss_scale, guard_->baseline_loss(), seconds);
     all_fp32_ = all_fp32_ && !IsReducedPrecision(mode);
     const bool baseline = all_fp32_ && std::isfinite(figures.loss);
@@ -487,8 +480,11 @@ Finished Fail(const RunFailure& failure, const Progress& progress, RunObserver& 
 
 Finished RunTraining(const StartJob& start, const training::v1::DeviceInfo& device,
                      RunControl& control, RunObserver& observer, RankGroup* ranks) {
-  Run run(start, device, control, observer, ranks);
+  StartJob resolved = start;
+  const absl::Status files = ResolveJobFiles(resolved);
+  Run run(resolved, device, control, observer, ranks);
   try {
+    Require(files, training::v1::FAILURE_CAUSE_DATA);
     return run.Execute();
   } catch (const RunFailure& failure) {
     return Fail(failure, run.progress(), observer);

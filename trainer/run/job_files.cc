@@ -1,0 +1,42 @@
+#include "trainer/run/job_files.h"
+
+#include <filesystem>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "config/field_error.h"
+#include "config/job_paths.h"
+
+namespace genesis {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool Beneath(const fs::path& real, const std::string& root) {
+  std::error_code error;
+  const std::string folder = fs::canonical(root, error).string();
+  return !error && absl::StartsWith(real.string(), absl::StrCat(folder, "/"));
+}
+
+}  // namespace
+
+absl::Status ResolveJobFiles(training::v1::StartJob& start) {
+  for (const JobPath& named : PathsOf(*start.mutable_spec())) {
+    std::error_code error;
+    const fs::path real = fs::canonical(*named.path, error);
+    if (error) continue;
+    // The weights of start_from_checkpoint lie with the checkpoints.
+    if (!start.datasets_root().empty() && !Beneath(real, start.datasets_root()) &&
+        !Beneath(real, start.checkpoint_dir())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(named.field, " is ", QuoteValue(*named.path), ", which leads to ",
+                       QuoteValue(real.string()), "; accepted: what lies beneath the dataset root ",
+                       start.datasets_root()));
+    }
+    *named.path = real.string();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace genesis
