@@ -46,4 +46,25 @@ class SteadyCondition {
   std::condition_variable_any changed_;
 };
 
+// What absl::Notification is, with timeouts that follow SteadyNow(). Thread-safe.
+class SteadyNotification {
+ public:
+  void Notify() {
+    absl::MutexLock lock(&mutex_);
+    notified_ = true;
+    changed_.NotifyAll();
+  }
+  // Whether it was notified before the timeout.
+  bool WaitFor(absl::Duration timeout) {
+    absl::MutexLock lock(&mutex_);
+    return changed_.WaitUntil(mutex_, SteadyNow() + timeout,
+                              [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return notified_; });
+  }
+
+ private:
+  absl::Mutex mutex_;
+  SteadyCondition changed_;
+  bool notified_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
 }  // namespace genesis

@@ -85,6 +85,8 @@ class JobTable {
   // Runs after the commit, when readers see it; dropped when the commit fails.
   void Announce(std::function<void()> announcement);
   absl::Status Commit();
+  // Takes back what was changed since the last commit, and drops what waits for the next.
+  void Discard();
   // Commit, with the lazy events.
   absl::Status Flush();
   // When Commit should be called though nobody changes anything: lazy events, retention.

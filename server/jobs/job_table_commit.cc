@@ -48,6 +48,11 @@ absl::Status JobTable::Commit() {
   return status;
 }
 
+void JobTable::Discard() {
+  Undo();
+  pending_ = Pending();
+}
+
 absl::Status JobTable::Flush() {
   pending_.must_write = pending_.must_write || !events_.empty();
   return Commit();

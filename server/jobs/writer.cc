@@ -78,12 +78,17 @@ void Writer::Loop() {
 }
 
 void Writer::ApplyAll(std::deque<Change> changes) {
-  for (Change& change : changes) {
-    const absl::Status applied = Guarded("a change of jobs", change.apply);
-    // What it did until then stays: its moves are legal ones, each by itself. It is not tried
-    // again.
-    if (!applied.ok() && change.refused) change.refused(applied);
-    if (!applied.ok()) change = {[] {}, [](const absl::Status&) {}};
+  for (size_t i = 0; i < changes.size();) {
+    const absl::Status applied = Guarded("a change of jobs", changes[i].apply);
+    if (applied.ok()) {
+      ++i;
+      continue;
+    }
+    // Nothing of it stays, and it is not tried again; those before it are applied anew.
+    table_->Discard();
+    if (changes[i].refused) changes[i].refused(applied);
+    changes.erase(changes.begin() + static_cast<std::ptrdiff_t>(i));
+    i = 0;
   }
   const absl::Status status = table_->Commit();
   SetStoreStatus(status);

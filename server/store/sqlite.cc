@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/synchronization/notification.h"
+#include "server/steady_time.h"
 
 namespace genesis {
 namespace {
@@ -143,9 +143,9 @@ absl::Status Database::RunCheck(Check check, absl::Duration limit) {
   absl::StatusOr<Statement> query =
       Prepare(check == Check::kQuick ? "PRAGMA quick_check(1)" : "PRAGMA integrity_check(1)");
   if (!query.ok()) return query.status();
-  absl::Notification done;
+  SteadyNotification done;
   std::thread timer([&] {
-    if (!done.WaitForNotificationWithTimeout(limit)) sqlite3_interrupt(handle_);
+    if (!done.WaitFor(limit)) sqlite3_interrupt(handle_);
   });
   const absl::StatusOr<bool> row = query->Step();
   done.Notify();

@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "server/steady_time.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -104,11 +104,9 @@ std::string SelfProbe::AskListener() const {
 
 std::string SelfProbe::AskWriter() const {
   // Outlives this call when the writer answers late.
-  const auto answered = std::make_shared<absl::Notification>();
+  const auto answered = std::make_shared<SteadyNotification>();
   options_.ask_writer([answered] { answered->Notify(); });
-  return answered->WaitForNotificationWithTimeout(options_.period)
-             ? ""
-             : "the thread that changes jobs does not answer";
+  return answered->WaitFor(options_.period) ? "" : "the thread that changes jobs does not answer";
 }
 
 }  // namespace genesis
