@@ -16,7 +16,7 @@ TOLERANCE = 1e-3
 
 
 class Net(nn.Module):
-    """Has all that a step must take along: batch norm, dropout, tied, frozen and constant tensors."""
+    """Has all that a step must take along: batch norm, dropout, tied, frozen, unused and constant tensors."""
 
     def __init__(self, activation):
         super().__init__()
@@ -29,6 +29,7 @@ class Net(nn.Module):
         self.mask = torch.tensor([1.0, 1.0, 1.0, 0.5, 1.0, 1.0, 1.0, 2.0])
         self.dropout = nn.Dropout(0.2)
         self.head = nn.Linear(8, 4)
+        self.unused = nn.Parameter(torch.full((3,), 2.5))
 
     def forward(self, image):
         features = self.convolution(image).amax((2, 3)) * self.gain * self.mask.to(image.dtype)
@@ -78,7 +79,7 @@ class Folder:
                                       "target": "label"}},
             "dataset": {"arrays": {"path": str(self.path / "data.npz")}},
             "training": {"max_steps": STEPS, "batch_size": 16, "seed": 3},
-            "optimizer": {"learning_rate": 0.003},
+            "optimizer": {"learning_rate": 0.003, "weight_decay": 0.1},
             "checkpoint": {"every_steps": STEPS // 2},
             "precision": {"mode": mode, **more.pop("precision", {})}, **more}))
         return job
@@ -128,6 +129,8 @@ class CompiledModuleTest(unittest.TestCase):
         self.assertEqual(list(ours), list(eager))
         self.assertEqual(ours["convolution.1.num_batches_tracked"], STEPS)
         self.assertTrue(torch.equal(ours["gain"], torch.full((8,), 1.5)))
+        # Weight decay does not reach what has no gradient, as in torch.
+        self.assertTrue(torch.equal(ours["unused"], torch.full((3,), 2.5)))
         self.assertTrue(torch.equal(ours["mix.weight"], ours["mix_again.weight"]))
         for name, value in eager.items():
             torch.testing.assert_close(ours[name], value, rtol=1e-2, atol=1e-3, msg=name)

@@ -146,7 +146,7 @@ class LayoutReader {
       if (found == numbers.end()) return entry.Fault("belongs to no parameter of param_groups");
       ReadParameter(entry, static_cast<size_t>(found->second));
     }
-    if (!optimizer.parameters.empty()) RequireComplete(dict.At("state"));
+    FillUnused();
   }
 
   void ReadKind() {
@@ -236,16 +236,20 @@ class LayoutReader {
     return {"momentum_buffer"};
   }
 
-  // All parameters have a state or, before the first step, none.
-  void RequireComplete(const ValueReader& entry) const {
-    const auto& parameters = state_.optimizer.parameters;
-    const bool some = !parameters.front().empty();
+  // torch keeps no state for a parameter that never had a gradient: it begins from nothing. Where
+  // no parameter has any, no step was made.
+  void FillUnused() {
+    auto& parameters = state_.optimizer.parameters;
+    const auto empty = [](const auto& state) { return state.empty(); };
+    if (std::all_of(parameters.begin(), parameters.end(), empty)) return;
     for (size_t i = 0; i < parameters.size(); ++i) {
-      if (parameters[i].empty() != some) continue;
-      return entry.Fault(absl::StrCat("has ", some ? "nothing" : "something", " for parameter ",
-                                      QuoteValue(state_.model[i].first), " and ",
-                                      some ? "something" : "nothing", " for ",
-                                      QuoteValue(state_.model.front().first)));
+      if (!parameters[i].empty()) continue;
+      const at::Tensor& like = state_.model[i].second;
+      for (const char* const name : EntryNames()) {
+        parameters[i].emplace_back(name, std::string(name) == "step"
+                                             ? at::zeros({}, at::kFloat)
+                                             : at::zeros(like.sizes(), at::kFloat));
+      }
     }
   }
 

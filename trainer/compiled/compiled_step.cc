@@ -105,6 +105,9 @@ torch::Tensor CompiledStep::Run(const Batch& batch, const torch::Tensor& scale) 
   std::vector<const void*> seen;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const torch::Tensor& gradient = outputs[i + 1];
+    // The loss does not depend on it (step.py): no gradient, and no step of the optimizer, as in
+    // torch.
+    if (gradient.numel() == 0 && parameters_[i].numel() > 0) continue;
     const void* const memory = gradient.storage().data();
     const bool shared = std::find(seen.begin(), seen.end(), memory) != seen.end();
     seen.push_back(memory);

@@ -368,7 +368,7 @@ void ScriptedModel::Explain(const Batch& batch, const std::exception& error) {
   if (const std::string example = FindBadExample(batch); !example.empty()) {
     throw DataFault(absl::StrCat(data_path_, ": ", example, "; torch says: ", ModuleWords(error)));
   }
-  const bool by_name = spec_.inputs().empty() && batch.fields.size() > 1;
+  const bool by_name = spec_.inputs().empty() && inputs_.size() > 1;
   throw std::invalid_argument(absl::StrCat(
       "forward of ", spec_.path(), " fails on ", Given(batch),
       by_name ? " (in the order of their names; model.torchscript.inputs sets another)" : "", ": ",

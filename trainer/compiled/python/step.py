@@ -2,7 +2,8 @@
 
 The function takes the scale of the loss, the parameters, the buffers and the fields of the batch, each
 in the order of the description; it returns the loss and, per parameter, the gradient of the scaled
-loss, and may change buffers. trainer/compiled/compiled_step.cc calls what is made of it."""
+loss, without elements where the loss does not depend on it, and may change buffers.
+trainer/compiled/compiled_step.cc calls what is made of it."""
 
 import contextlib
 import statistics
@@ -67,9 +68,9 @@ def make_step(twin, description):
         with torch.enable_grad():
             loss = twin.loss_with(dict(zip(parameters + buffers, [*weights, *rest[:len(buffers)]])),
                                   batch, autocast)
-            gradients = torch.autograd.grad(loss * scale, weights, allow_unused=True,
-                                            materialize_grads=True)
-        return (loss.detach(), *[laid_out(g, w) for g, w in zip(gradients, weights)])
+            gradients = torch.autograd.grad(loss * scale, weights, allow_unused=True)
+        return (loss.detach(), *[w.new_empty(0) if g is None else laid_out(g, w)
+                                 for g, w in zip(gradients, weights)])
 
     return step
 
