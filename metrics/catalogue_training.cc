@@ -157,10 +157,15 @@ std::vector<MetricInfo> PrecisionMetrics() {
        "ratio",
        {},
        "How far the loss of the job of genesis_training_loss is from FP32's at the same steps: "
-       "0.05 is "
-       "5 % above it. Of the running jobs whose FP32 loss is known, the one that is furthest away; "
-       "absent "
-       "while there is none.",
+       "0.05 is 5 % above it. Of the running jobs whose FP32 loss is known, the one that is "
+       "furthest away; absent while there is none.",
+       {}},
+      {"genesis_step_speed_to_fp32_ratio",
+       kGauge,
+       "ratio",
+       {},
+       "Speed of a running job in reduced precision as a multiple of FP32's on the same workload, "
+       "by median step times; of several jobs the smallest. Absent where FP32's is not known.",
        {}},
       {"genesis_held_out_loss",
        kGauge,
@@ -194,8 +199,7 @@ std::vector<MetricInfo> PrecisionMetrics() {
        "ratio",
        {},
        "Peak CUDA memory of a running job in reduced precision over the peak of the same workload "
-       "in "
-       "FP32; of several jobs the largest. Absent where FP32's is not known.",
+       "in FP32; of several jobs the largest. Absent where FP32's is not known.",
        {}},
   };
 }

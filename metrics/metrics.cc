@@ -121,6 +121,7 @@ void Metrics::ShowRunning() {
   s.loss.Put({}, figures.loss);
   s.baseline_loss.Put({}, figures.baseline_loss);
   s.divergence.Put({}, figures.divergence);
+  s.speed_ratio.Put({}, figures.speed_ratio);
   s.grad_norm.Put({}, figures.grad_norm);
   s.loss_scale.Put({}, figures.loss_scale);
   s.held_out_loss.Put({}, figures.held_out_loss);

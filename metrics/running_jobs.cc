@@ -76,6 +76,10 @@ RunningFigures RunningJobs::Figures() const {
       newest_held_out = job.report;
       figures.held_out_loss = job.held_out_loss;
     }
+    if (job.report > 0 && job.progress.has_speed_ratio()) {
+      figures.speed_ratio = std::min(figures.speed_ratio.value_or(job.progress.speed_ratio()),
+                                     job.progress.speed_ratio());
+    }
     if (!job.memory) continue;
     AllocatorMemory& memory = figures.memory[PrecisionLabel(job.mode)];
     memory.allocated += job.memory->allocated;

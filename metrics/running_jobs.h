@@ -33,6 +33,8 @@ struct RunningFigures {
   std::optional<double> held_out_loss;
   // Of the job where it is largest: its peak over FP32's of the same workload.
   std::optional<double> memory_ratio;
+  // Of the job where it is smallest: its speed in units of FP32's on the same workload.
+  std::optional<double> speed_ratio;
   std::map<std::string, AllocatorMemory> memory;  // Of all together, by label of the mode.
   std::set<std::pair<std::string, std::string>> precisions;  // Labels of the mode and device.
 };

@@ -56,6 +56,7 @@ struct Metrics::Series {
   CounterFamily incidents = Counter("genesis_incidents_total");
   GaugeFamily baseline_loss = Gauge("genesis_fp32_baseline_loss");
   GaugeFamily divergence = Gauge("genesis_loss_divergence_ratio");
+  GaugeFamily speed_ratio = Gauge("genesis_step_speed_to_fp32_ratio");
   GaugeFamily held_out_loss = Gauge("genesis_held_out_loss");
   GaugeFamily cuda_memory = Gauge("genesis_cuda_memory_allocated_bytes");
   GaugeFamily cuda_reserved = Gauge("genesis_cuda_memory_reserved_bytes");

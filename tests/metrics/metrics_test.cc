@@ -82,6 +82,7 @@ void Fill(Metrics& metrics) {
   steps.set_cuda_memory_peak_bytes(1 << 21);
   steps.mutable_progress()->set_baseline_loss(0.25);
   steps.mutable_progress()->set_divergence_ratio(0.02);
+  steps.mutable_progress()->set_speed_ratio(1.5);
   metrics.JobBegins("job", {}, /*fp32_peak_bytes=*/1 << 22);
   metrics.Steps("job", steps, training::v1::PRECISION_MODE_MIXED_FP16);
   metrics.PrecisionChanged("overflow");
@@ -159,6 +160,7 @@ const std::vector<std::string> kFrozen = {
     "genesis_scale_growths_total counter",
     "genesis_skipped_steps_total counter reason",
     "genesis_step_duration_seconds histogram mode",
+    "genesis_step_speed_to_fp32_ratio gauge",
     "genesis_tls_certificate_not_after_timestamp_seconds gauge",
     "genesis_training_duration_seconds histogram",
     "genesis_training_loss gauge",

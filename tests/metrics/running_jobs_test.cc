@@ -71,7 +71,8 @@ TEST(RunningJobsTest, NothingIsShownWhenNobodyRuns) {
   jobs.End("only");
   const RunningFigures figures = jobs.Figures();
   EXPECT_FALSE(figures.loss || figures.baseline_loss || figures.divergence || figures.grad_norm ||
-               figures.loss_scale || figures.held_out_loss || figures.memory_ratio);
+               figures.loss_scale || figures.held_out_loss || figures.memory_ratio ||
+               figures.speed_ratio);
   EXPECT_TRUE(figures.memory.empty());
   EXPECT_TRUE(figures.precisions.empty());
 }
@@ -86,6 +87,23 @@ TEST(RunningJobsTest, AJobBeforeItsFirstStepHasNoLoss) {
   EXPECT_THAT(jobs.Figures().precisions, ElementsAre(Pair("bf16", "cuda:1")));
   jobs.NoteSteps("old", At(9, 0.5), PRECISION_MODE_FP32);
   EXPECT_DOUBLE_EQ(*jobs.Figures().loss, 0.5);
+}
+
+TEST(RunningJobsTest, SpeedIsOfTheSlowestJobBesideItsOwnFp32) {
+  RunningJobs jobs;
+  const auto running = [](double speed) {
+    training::v1::Steps steps = At(100, 1);
+    steps.mutable_progress()->set_speed_ratio(speed);
+    return steps;
+  };
+  jobs.NoteSteps("unlike", At(100, 1), PRECISION_MODE_FP32);
+  EXPECT_FALSE(jobs.Figures().speed_ratio);
+  jobs.NoteSteps("fast", running(2.4), PRECISION_MODE_MIXED_BF16);
+  EXPECT_DOUBLE_EQ(*jobs.Figures().speed_ratio, 2.4);
+  jobs.NoteSteps("slow", running(0.7), PRECISION_MODE_MIXED_BF16);
+  EXPECT_DOUBLE_EQ(*jobs.Figures().speed_ratio, 0.7);
+  jobs.End("slow");
+  EXPECT_DOUBLE_EQ(*jobs.Figures().speed_ratio, 2.4);
 }
 
 TEST(RunningJobsTest, MemoryIsComparedWithFp32OfTheSameWorkload) {

@@ -296,6 +296,7 @@ TEST(WatchdogTest, AsksForTimesWhereStepsAreSlowAndBelievesThoseMeasuredInTurn) 
   EXPECT_THAT(Rules(watchdog, 1, 100, [](int64_t) { return Watchdog::Step{.seconds = 0.012}; }),
               IsEmpty());
   EXPECT_FALSE(watchdog.WantsTimes());
+  EXPECT_NEAR(*watchdog.speed(), 0.010 / 0.012, 1e-9);
   const auto slow = [](int64_t) { return Watchdog::Step{.seconds = 0.014}; };
   EXPECT_THAT(Rules(watchdog, 101, 150, slow), IsEmpty());
   ASSERT_TRUE(watchdog.WantsTimes());

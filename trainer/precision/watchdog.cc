@@ -185,21 +185,24 @@ bool Watchdog::HeldOutIsFine(int64_t step, int64_t steps) const {
 }
 
 void Watchdog::WatchSpeed(const Step& step) {
-  if (fp32_step_seconds_ <= 0 || slowdown_.spec.action() == training::v1::WATCHDOG_ACTION_OFF) {
-    return;
-  }
+  if (fp32_step_seconds_ <= 0) return;
   seconds_.Add(step.seconds);
   processor_seconds_.Add(step.processor_seconds);
   // A median costs a sort: once per window is soon enough.
   if (!seconds_.full() || step.step % static_cast<int64_t>(seconds_.size) != 0) return;
-  const auto slower = [&](double fp32, const Window& window) {
+  const auto ratio = [](double fp32, const Window& window) -> std::optional<double> {
     const double median = Median({window.values.begin(), window.values.end()});
-    return median > 0 && fp32 / median < slowdown_.spec.threshold();
+    if (median <= 0) return std::nullopt;
+    return fp32 / median;
   };
+  const auto slower = [&](std::optional<double> speed) {
+    return speed && *speed < slowdown_.spec.threshold();
+  };
+  speed_ = ratio(fp32_step_seconds_, seconds_);
+  if (slowdown_.spec.action() == training::v1::WATCHDOG_ACTION_OFF) return;
   const double fp32_processor = baseline_.curve().step_processor_seconds();
-  const bool slow =
-      slower(fp32_step_seconds_, seconds_) && (fp32_processor <= 0 || step.processor_seconds <= 0 ||
-                                               slower(fp32_processor, processor_seconds_));
+  const bool slow = slower(speed_) && (fp32_processor <= 0 || step.processor_seconds <= 0 ||
+                                       slower(ratio(fp32_processor, processor_seconds_)));
   // What was found is taken back by the same measurement that found it, never by medians alone,
   // which other programs move up and down.
   wants_times_ = slow != slowdown_.firing && step.step >= next_times_;

@@ -77,6 +77,9 @@ class Watchdog {
   double baseline_loss() const { return baseline_loss_; }
   // (mean loss - mean baseline) / mean baseline over that window; unset until it is full.
   std::optional<double> divergence() const;
+  // FP32's median step time / that of the newest full window of the slowdown rule; unset without
+  // either.
+  std::optional<double> speed() const { return speed_; }
 
  private:
   // Values of the last steps with their sum.
@@ -119,6 +122,7 @@ class Watchdog {
   PairEvidence pairs_;
   CurveEvidence curve_;
   double fp32_step_seconds_ = 0;
+  std::optional<double> speed_;
   double baseline_loss_ = 0;
   double divergence_now_ = 0;
   int64_t step_ = 0;  // Observed last.

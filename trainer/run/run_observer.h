@@ -19,6 +19,7 @@ struct StepRecord {
   training::v1::PrecisionMode mode = training::v1::PRECISION_MODE_FP32;
   int64_t samples = 0;                              // Since the job began.
   std::optional<double> divergence = std::nullopt;  // Watchdog::divergence.
+  std::optional<double> speed = std::nullopt;       // Watchdog::speed.
 };
 
 // Where a run tells what happens. Called on the run's threads; must not block.

@@ -30,6 +30,8 @@ void StepReporter::Add(StepRecord record, double next_loss_scale, double baselin
   progress_.set_baseline_loss(baseline_loss);
   progress_.clear_divergence_ratio();
   if (record.divergence) progress_.set_divergence_ratio(*record.divergence);
+  progress_.clear_speed_ratio();
+  if (record.speed) progress_.set_speed_ratio(*record.speed);
   progress_.set_samples(progress_.samples() + options_.samples_per_step);
   samples_since_start_ += options_.samples_per_step;
   record.samples = progress_.samples();
