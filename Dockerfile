@@ -12,7 +12,7 @@ COPY deploy/setup.sh deploy/lib.sh deploy/check_wheels.py /src/deploy/
 RUN /src/deploy/setup.sh ${CUDA}
 COPY . /src
 WORKDIR /src
-RUN cmake --preset release -DBUILD_TESTING=OFF \
+RUN cmake --preset release -DBUILD_TESTING=OFF -DGENESIS_UNITY=ON \
  && cmake --build --preset release --target genesisd genesis-worker genesisctl \
  && cmake --install build/release --prefix /usr/local --strip
 

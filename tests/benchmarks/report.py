@@ -46,6 +46,16 @@ def _shown(value):
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def document(path, name, text):
+    """Puts `text` into a page, between its marks of this name."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    page = path.read_text()
+    if begin not in page or end not in page:
+        sys.exit(f"{path} has no {begin} and {end} to put the text between")
+    before, rest = page.split(begin)
+    path.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")
+
+
 class Report:
     """Collects rows of figures and writes them to <folder>/<file>.json, .csv and .html.
 

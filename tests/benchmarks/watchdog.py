@@ -31,7 +31,6 @@ import sides
 EXAMPLES = pathlib.Path(os.environ["GENESIS_SOURCE"]) / "examples"
 INCIDENT = re.compile(r"incident \((\w+)\) at step (\d+): (.*)")
 CHANGE = re.compile(r"precision changes from (\w+) to (\w+) after step (\d+) \((\w+)\)")
-BEGIN, END = "<!-- watchdog: begin -->", "<!-- watchdog: end -->"
 WINDOW = 50
 SLOW = 0.8
 FEW = 60  # Steps that a job has at least, for it warms up.
@@ -394,14 +393,6 @@ def write_runs(path, rows):
             writer.writerow({**row, "rolled_back": bool(row.get("rollbacks")), "rules": rules})
 
 
-def document(path, text):
-    page = path.read_text()
-    if BEGIN not in page or END not in page:
-        sys.exit(f"{path} has no {BEGIN} and {END} to put the table between")
-    before, rest = page.split(BEGIN)
-    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
-
-
 def measure(log, runs, parallel, found):
     log.unlink(missing_ok=True)
     steadiness = machine.Steadiness(os.sched_getaffinity(0))
@@ -448,7 +439,7 @@ def run(words):
     found.text("Figures", text)
     found.write(options.out)
     if options.document:
-        document(options.document,
-                 f"Measured {time.strftime('%Y-%m-%d', time.gmtime())} on {machine.processor()}, "
-                 f"{len(healthy)} healthy runs and {len(faulty)} with a fault.\n\n{text}")
+        report.document(options.document, "watchdog",
+                        f"Measured {time.strftime('%Y-%m-%d', time.gmtime())} on {machine.processor()}, "
+                        f"{len(healthy)} healthy runs and {len(faulty)} with a fault.\n\n{text}")
         write_runs(options.document.parent / "benchmarks" / "watchdog.csv", rows)
