@@ -83,6 +83,12 @@ class House(unittest.TestCase):
             ]
         self.expect_none(faults, f"a folder may include itself and these: {MAY_INCLUDE}")
 
+    def test_the_page_says_what_a_folder_may_include(self):
+        page = (SOURCE / "docs" / "contributing.md").read_text()
+        rows = re.findall(r"^\| (\w+) \| [^|]+ \| ([\w, ]+) \|$", page, re.MULTILINE)
+        told = {folder: set(others.split(", ")) for folder, others in rows if folder in MAY_INCLUDE}
+        self.assertEqual(told, MAY_INCLUDE)
+
     def test_only_the_trainer_sees_torch(self):
         faults = [
             f"{path.relative_to(SOURCE)} includes {include}"
