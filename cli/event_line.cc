@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/text.h"
-#include "config/job_names.h"
-#include "config/precision.h"
+#include "config/job/job_names.h"
+#include "config/precision/precision.h"
 
 namespace genesis::cli {
 namespace {

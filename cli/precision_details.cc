@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/text.h"
-#include "config/job_paths.h"
-#include "config/precision.h"
+#include "config/job/job_paths.h"
+#include "config/precision/precision.h"
 
 namespace genesis::cli {
 namespace {
@@ -20,7 +20,7 @@ std::string KindOf(const google::protobuf::Message& message) {
 }
 
 // More are in the JSON; these are for a screen.
-constexpr int kMostShown = 5;
+constexpr int kMaxShown = 5;
 
 }  // namespace
 
@@ -58,7 +58,7 @@ void AddPrecision(const training::v1::Job& job,
                        absl::StrFormat("%s %.3g ms a step: %s", PrecisionName(result.mode()),
                                        1e3 * result.step_seconds(), Printable(result.verdict())));
   }
-  for (int i = std::max(0, job.precision_changes_size() - kMostShown);
+  for (int i = std::max(0, job.precision_changes_size() - kMaxShown);
        i < job.precision_changes_size(); ++i) {
     const training::v1::PrecisionChange& change = job.precision_changes(i);
     pairs.emplace_back(
@@ -67,7 +67,7 @@ void AddPrecision(const training::v1::Job& job,
                         PrecisionName(change.from()), PrecisionName(change.to()), change.step(),
                         change.resumed_step(), change.trigger(), Printable(change.reason())));
   }
-  for (int i = std::max(0, job.incidents_size() - kMostShown); i < job.incidents_size(); ++i) {
+  for (int i = std::max(0, job.incidents_size() - kMaxShown); i < job.incidents_size(); ++i) {
     const training::v1::Incident& incident = job.incidents(i);
     pairs.emplace_back("incident",
                        absl::StrFormat("%s: %s", incident.rule(), Printable(incident.message())));

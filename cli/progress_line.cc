@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "cli/text.h"
-#include "config/job_names.h"
+#include "config/job/job_names.h"
 
 namespace genesis::cli {
 namespace {

@@ -6,12 +6,13 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "cli/arguments.h"
+#include "base/exit_code.h"
 #include "cli/interrupt.h"
-#include "config/exit_code.h"
 #include "genesis/training/v1/training_service.grpc.pb.h"
 
 namespace genesis::cli {
+
+enum class OutputFormat { kTable, kJson, kYaml };
 
 // What a command works with. Owned by main or a test; used by one thread.
 struct Session {

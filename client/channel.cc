@@ -11,8 +11,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "config/listen_address.h"
-#include "config/yaml_document.h"
+#include "base/yaml_document.h"
+#include "config/settings/listen_address.h"
 
 namespace genesis {
 namespace {

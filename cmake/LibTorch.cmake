@@ -30,7 +30,7 @@ endforeach()
 
 # Only the CPU libraries are linked: a worker on a machine without a GPU starts in 0.24 s instead of
 # 0.4 s and holds 113 MB instead of 348. Where a driver is present the worker loads libtorch_cuda.so
-# itself (trainer/run/device.cc).
+# itself (trainer/runtime/device.cc).
 find_library(_torch_cpu torch_cpu PATHS ${GENESIS_LIBTORCH}/lib NO_DEFAULT_PATH REQUIRED)
 find_library(_c10 c10 PATHS ${GENESIS_LIBTORCH}/lib NO_DEFAULT_PATH REQUIRED)
 add_library(genesis_torch INTERFACE)

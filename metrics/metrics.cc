@@ -8,8 +8,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "config/job_names.h"
-#include "config/precision.h"
+#include "config/job/job_names.h"
+#include "config/precision/precision.h"
 #include "metrics/series.h"
 
 namespace genesis {
@@ -117,18 +117,18 @@ void Metrics::Steps(const std::string& job_id, const training::v1::Steps& steps,
 
 void Metrics::ShowRunning() {
   Series& s = *series_;
-  const RunningFigures figures = s.running.Figures();
-  s.loss.Put({}, figures.loss);
-  s.baseline_loss.Put({}, figures.baseline_loss);
-  s.divergence.Put({}, figures.divergence);
-  s.speed_ratio.Put({}, figures.speed_ratio);
-  s.grad_norm.Put({}, figures.grad_norm);
-  s.loss_scale.Put({}, figures.loss_scale);
-  s.held_out_loss.Put({}, figures.held_out_loss);
-  s.memory_ratio.Put({}, figures.memory_ratio);
+  const RunningStatistics statistics = s.running.Statistics();
+  s.loss.Put({}, statistics.loss);
+  s.baseline_loss.Put({}, statistics.baseline_loss);
+  s.divergence.Put({}, statistics.divergence);
+  s.speed_ratio.Put({}, statistics.speed_ratio);
+  s.grad_norm.Put({}, statistics.grad_norm);
+  s.loss_scale.Put({}, statistics.loss_scale);
+  s.held_out_loss.Put({}, statistics.held_out_loss);
+  s.memory_ratio.Put({}, statistics.memory_ratio);
   for (const char* const label : {"fp32", "fp16", "bf16"}) {
-    const auto found = figures.memory.find(label);
-    const bool known = found != figures.memory.end();
+    const auto found = statistics.memory.find(label);
+    const bool known = found != statistics.memory.end();
     const auto put = [&](GaugeFamily& family, int64_t AllocatorMemory::*bytes) {
       family.Put({label}, known ? std::optional(found->second.*bytes) : std::nullopt);
     };
@@ -137,12 +137,12 @@ void Metrics::ShowRunning() {
     put(s.cuda_peak, &AllocatorMemory::peak);
   }
   for (const auto& [mode, device] : s.precisions_shown) {
-    if (!figures.precisions.contains({mode, device})) {
+    if (!statistics.precisions.contains({mode, device})) {
       s.precision.Put({mode, device}, std::optional<double>());
     }
   }
-  for (const auto& [mode, device] : figures.precisions) s.precision.With({mode, device}).Set(1);
-  s.precisions_shown = figures.precisions;
+  for (const auto& [mode, device] : statistics.precisions) s.precision.With({mode, device}).Set(1);
+  s.precisions_shown = statistics.precisions;
 }
 
 void Metrics::PrecisionChanged(const std::string& trigger) {
@@ -189,14 +189,15 @@ void Metrics::SetQuarantined(const std::string& device, bool quarantined) {
   series_->quarantined.With({device}).Set(quarantined ? 1 : 0);
 }
 
-void Metrics::SetVolume(const std::string& volume, const std::optional<VolumeFigures>& figures) {
+void Metrics::SetVolume(const std::string& volume,
+                        const std::optional<VolumeStatistics>& statistics) {
   Series& s = *series_;
   const std::lock_guard<std::mutex> lock(s.exchange_mutex);
-  s.volume_free.Put({volume}, figures ? std::optional(figures->free) : std::nullopt);
-  s.volume_size.Put({volume}, figures ? std::optional(figures->size) : std::nullopt);
+  s.volume_free.Put({volume}, statistics ? std::optional(statistics->free) : std::nullopt);
+  s.volume_size.Put({volume}, statistics ? std::optional(statistics->size) : std::nullopt);
 }
 
-void Metrics::SetGpu(const GpuFigures& gpu) {
+void Metrics::SetGpu(const GpuStatistics& gpu) {
   Series& s = *series_;
   const std::lock_guard<std::mutex> lock(s.exchange_mutex);
   s.gpu_memory_used.Put({gpu.device}, gpu.memory_used_bytes);

@@ -9,7 +9,7 @@
 #include "genesis/training/v1/job.pb.h"
 #include "genesis/training/v1/worker_service.pb.h"
 #include "metrics/exposition.h"
-#include "metrics/machine_figures.h"
+#include "metrics/machine_statistics.h"
 
 namespace genesis {
 
@@ -47,9 +47,9 @@ class Metrics {
   void SetWorkers(int busy, int warm, int slots);
   void SetQuarantined(const std::string& device, bool quarantined);
   // `volume`: "data", "checkpoints"; without figures it was not measured.
-  void SetVolume(const std::string& volume, const std::optional<VolumeFigures>& figures);
+  void SetVolume(const std::string& volume, const std::optional<VolumeStatistics>& statistics);
   // Replaces what is shown of that device.
-  void SetGpu(const GpuFigures& figures);
+  void SetGpu(const GpuStatistics& statistics);
   // The gate, and how many configuration values could not be read.
   void SetGate(bool enabled, int config_errors);
   // A job has a worker, and what it is to run in; `fp32_peak_bytes` as of RunningJobs.

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <tuple>
 
-#include "config/precision.h"
+#include "config/precision/precision.h"
 
 namespace genesis {
 
@@ -58,51 +58,51 @@ bool RunningJobs::IsBefore(const Job& a, const Job& b) {
   return rank(a) < rank(b);
 }
 
-RunningFigures RunningJobs::Figures() const {
-  RunningFigures figures;
+RunningStatistics RunningJobs::Statistics() const {
+  RunningStatistics statistics;
   const Job* shown = nullptr;
   int64_t newest_scale = 0;
   int64_t newest_held_out = 0;
   for (const auto& [id, job] : jobs_) {
     if (job.mode != training::v1::PRECISION_MODE_UNSPECIFIED) {
-      figures.precisions.emplace(PrecisionLabel(job.mode), job.device);
+      statistics.precisions.emplace(PrecisionLabel(job.mode), job.device);
     }
     if (shown == nullptr || IsBefore(*shown, job)) shown = &job;
     if (job.report > newest_scale && HasLossScale(job.mode)) {
       newest_scale = job.report;
-      figures.loss_scale = job.progress.loss_scale();
+      statistics.loss_scale = job.progress.loss_scale();
     }
     if (job.held_out_loss && job.report >= newest_held_out) {
       newest_held_out = job.report;
-      figures.held_out_loss = job.held_out_loss;
+      statistics.held_out_loss = job.held_out_loss;
     }
     if (job.report > 0 && job.progress.has_speed_ratio()) {
-      figures.speed_ratio = std::min(figures.speed_ratio.value_or(job.progress.speed_ratio()),
-                                     job.progress.speed_ratio());
+      statistics.speed_ratio = std::min(statistics.speed_ratio.value_or(job.progress.speed_ratio()),
+                                        job.progress.speed_ratio());
     }
     if (!job.memory) continue;
-    AllocatorMemory& memory = figures.memory[PrecisionLabel(job.mode)];
+    AllocatorMemory& memory = statistics.memory[PrecisionLabel(job.mode)];
     memory.allocated += job.memory->allocated;
     memory.reserved += job.memory->reserved;
     memory.peak += job.memory->peak;
     if (job.fp32_peak_bytes > 0 && IsReducedPrecision(job.mode)) {
       const double ratio =
           static_cast<double>(job.memory->peak) / static_cast<double>(job.fp32_peak_bytes);
-      figures.memory_ratio = std::max(figures.memory_ratio.value_or(0), ratio);
+      statistics.memory_ratio = std::max(statistics.memory_ratio.value_or(0), ratio);
     }
   }
-  if (shown == nullptr || shown->report == 0) return figures;
+  if (shown == nullptr || shown->report == 0) return statistics;
   const training::v1::Progress& progress = shown->progress;
-  figures.loss = progress.loss();
-  figures.grad_norm = progress.grad_norm();
+  statistics.loss = progress.loss();
+  statistics.grad_norm = progress.grad_norm();
   if (progress.baseline_loss() > 0 && progress.has_divergence_ratio()) {
-    figures.baseline_loss = progress.baseline_loss();
-    figures.divergence = progress.divergence_ratio();
+    statistics.baseline_loss = progress.baseline_loss();
+    statistics.divergence = progress.divergence_ratio();
     if (std::isfinite(progress.loss())) {
-      figures.loss = progress.baseline_loss() * (1 + progress.divergence_ratio());
+      statistics.loss = progress.baseline_loss() * (1 + progress.divergence_ratio());
     }
   }
-  return figures;
+  return statistics;
 }
 
 }  // namespace genesis

@@ -20,7 +20,7 @@ struct AllocatorMemory {
 };
 
 // What the gauges without a job label show of the jobs that run. What no running job has is unset.
-struct RunningFigures {
+struct RunningStatistics {
   // Of one job, so that the figures fit each other: one whose loss is not finite, else the one that
   // is furthest from FP32, else the one that reported last. Where FP32's loss is known, both losses
   // are means over the watchdog's window.
@@ -55,7 +55,7 @@ class RunningJobs {
   void NoteHeldOut(const std::string& job_id, double loss);
   void End(const std::string& job_id);
 
-  RunningFigures Figures() const;
+  RunningStatistics Statistics() const;
 
  private:
   struct Job {

@@ -9,14 +9,14 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "replay/crc32c.h"
+#include "base/crc32c.h"
 #include "replay/segment_index.h"
 #include "replay/segment_scan.h"
 
 namespace genesis {
 namespace {
 
-constexpr int64_t kMostSegmentTransitions = 65536;
+constexpr int64_t kMaxSegmentTransitions = 65536;
 constexpr int64_t kSegmentsOfABuffer = 8;
 
 absl::Status CheckOptions(const std::string& folder, const ReplayOptions& options) {
@@ -55,7 +55,7 @@ ReplayWriter::ReplayWriter(std::string folder, const ReplayOptions& options)
     : folder_(std::move(folder)), options_(options) {
   if (options_.segment_transitions <= 0) {
     options_.segment_transitions =
-        std::clamp<int64_t>(options_.capacity / kSegmentsOfABuffer, 1, kMostSegmentTransitions);
+        std::clamp<int64_t>(options_.capacity / kSegmentsOfABuffer, 1, kMaxSegmentTransitions);
   }
 }
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "replay/crc32c.h"
+#include "base/crc32c.h"
 #include "replay/file.h"
 
 namespace genesis {

@@ -5,12 +5,12 @@
 #include <ctime>
 #include <iostream>
 
-#include "config/environment.h"
-#include "config/exit_code.h"
-#include "config/program_dir.h"
-#include "config/schema.h"
-#include "config/settings.h"
-#include "config/version.h"
+#include "base/environment.h"
+#include "base/exit_code.h"
+#include "base/program_dir.h"
+#include "base/version.h"
+#include "config/settings/schema.h"
+#include "config/settings/settings.h"
 #include "server/daemon.h"
 #include "server/rpc/file_handles.h"
 #include "spdlog/spdlog.h"

@@ -13,7 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "cli/doctor/checks.h"
-#include "config/listen_address.h"
+#include "config/settings/listen_address.h"
 
 namespace genesis::cli {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/nearest.h"
 #include "cli/doctor/checks.h"
-#include "config/nearest.h"
-#include "config/settings_table.h"
+#include "config/settings/settings_table.h"
 
 namespace genesis::cli {
 namespace {

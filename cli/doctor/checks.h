@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "base/environment.h"
 #include "cli/doctor/finding.h"
-#include "config/environment.h"
-#include "config/settings.h"
+#include "config/settings/settings.h"
 #include "genesis/training/v1/training_service.grpc.pb.h"
 
 // The checks of genesisctl doctor. Each looks at one thing, changes nothing, and says with every

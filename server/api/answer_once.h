@@ -5,17 +5,17 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "server/answer.h"
+#include "server/base/callback.h"
 
 namespace genesis {
 
 // Makes an answer safe to give twice and to forget: the first one counts, and a call whose answer
 // was dropped, by a task that threw or was never run, is told INTERNAL instead of waiting for ever.
 template <typename T>
-Answer<T> AnswerOnce(Answer<T> answer) {
+Callback<T> AnswerOnce(Callback<T> callback) {
   class Pending {
    public:
-    explicit Pending(Answer<T> first) : answer_(std::move(first)) {}
+    explicit Pending(Callback<T> first) : answer_(std::move(first)) {}
     Pending(const Pending&) = delete;
     Pending& operator=(const Pending&) = delete;
     ~Pending() { Give(absl::InternalError("the daemon dropped the call; its log says why")); }
@@ -24,12 +24,11 @@ Answer<T> AnswerOnce(Answer<T> answer) {
     }
 
    private:
-    const Answer<T> answer_;
+    const Callback<T> answer_;
     std::atomic<bool> given_{false};
   };
-  return [pending = std::make_shared<Pending>(std::move(answer))](const absl::StatusOr<T>& result) {
-    pending->Give(result);
-  };
+  return [pending = std::make_shared<Pending>(std::move(callback))](
+             const absl::StatusOr<T>& result) { pending->Give(result); };
 }
 
 }  // namespace genesis

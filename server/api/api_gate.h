@@ -9,11 +9,11 @@
 
 #include "absl/status/status.h"
 #include "metrics/metrics.h"
-#include "server/api/caller.h"
 #include "server/api/method_table.h"
 #include "server/api/open_watches.h"
-#include "server/datasets/io_threads.h"
-#include "server/security/audit_log.h"
+#include "server/auth/audit_log.h"
+#include "server/auth/caller.h"
+#include "server/base/io_threads.h"
 
 namespace genesis {
 

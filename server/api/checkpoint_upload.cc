@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "config/field_error.h"
+#include "base/field_error.h"
 #include "server/api/answer_once.h"
-#include "server/guard.h"
+#include "server/base/guard.h"
 
 namespace genesis {
 
@@ -29,20 +29,20 @@ void CheckpointUpload::Write(std::string content, std::function<void(const absl:
   });
 }
 
-void CheckpointUpload::Finish(const Answer<training::v1::Checkpoint>& first) {
-  files_->PostLong([jobs = jobs_, files = files_, import = import_, answer = AnswerOnce(first)] {
+void CheckpointUpload::Finish(const Callback<training::v1::Checkpoint>& first) {
+  files_->PostLong([jobs = jobs_, files = files_, import = import_, callback = AnswerOnce(first)] {
     const absl::StatusOr<training::v1::Checkpoint> published = import->Publish();
     if (!published.ok()) {
       import->End();
-      return answer(published.status());
+      return callback(published.status());
     }
     jobs->RecordCheckpoint(
         *published,
-        [files, import, answer](const absl::StatusOr<training::v1::Checkpoint>& recorded) {
+        [files, import, callback](const absl::StatusOr<training::v1::Checkpoint>& recorded) {
           // Without its record nobody would ever remove the file.
           if (!recorded.ok()) files->Post([import] { import->Withdraw(); });
           import->End();
-          answer(recorded);
+          callback(recorded);
         });
   });
 }

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "server/answer.h"
-#include "server/files/checkpoint_import.h"
+#include "server/base/callback.h"
+#include "server/checkpoints/checkpoint_import.h"
 #include "server/jobs/job_manager.h"
 
 namespace genesis {
@@ -23,7 +23,7 @@ class CheckpointUpload {
   bool begun() const { return import_ != nullptr; }
   absl::Status Begin(const CheckpointImport::Announced& announced);
   void Write(std::string content, std::function<void(const absl::Status&)> done);
-  void Finish(const Answer<training::v1::Checkpoint>& answer);
+  void Finish(const Callback<training::v1::Checkpoint>& callback);
 
  private:
   JobManager* const jobs_;

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "config/field_error.h"
-#include "config/timestamp.h"
+#include "base/field_error.h"
+#include "base/timestamp.h"
 #include "server/api/page.h"
 #include "server/api/training_api.h"
 
@@ -15,13 +15,13 @@ using training::v1::CheckpointRequest;
 
 constexpr size_t kLongestName = 63;
 
-Answer<training::v1::Checkpoint> AnswerWithCheckpoint(
-    const Answer<training::v1::CheckpointResponse>& answer) {
-  return [answer](const absl::StatusOr<training::v1::Checkpoint>& checkpoint) {
-    if (!checkpoint.ok()) return answer(checkpoint.status());
+Callback<training::v1::Checkpoint> AnswerWithCheckpoint(
+    const Callback<training::v1::CheckpointResponse>& callback) {
+  return [callback](const absl::StatusOr<training::v1::Checkpoint>& checkpoint) {
+    if (!checkpoint.ok()) return callback(checkpoint.status());
     training::v1::CheckpointResponse response;
     *response.mutable_checkpoint() = *checkpoint;
-    answer(response);
+    callback(response);
   };
 }
 
@@ -38,11 +38,11 @@ absl::Status NameTaken(const CheckpointRequest& request) {
 // Gives what a worker has just written a second name, on a thread that may wait, and records it.
 void KeepUnderName(JobManager* jobs, CheckpointFiles* files, const CheckpointRequest& request,
                    training::v1::Checkpoint checkpoint,
-                   const Answer<training::v1::Checkpoint>& answer) {
+                   const Callback<training::v1::Checkpoint>& callback) {
   files->Post([=]() mutable {
     const absl::StatusOr<std::string> path = files->Link(checkpoint, NamedId(request));
-    if (absl::IsAlreadyExists(path.status())) return answer(NameTaken(request));
-    if (!path.ok()) return answer(path.status());
+    if (absl::IsAlreadyExists(path.status())) return callback(NameTaken(request));
+    if (!path.ok()) return callback(path.status());
     checkpoint.set_id(NamedId(request));
     checkpoint.set_name(request.name());
     checkpoint.set_path(*path);
@@ -52,7 +52,7 @@ void KeepUnderName(JobManager* jobs, CheckpointFiles* files, const CheckpointReq
                              // Without its record nobody would ever remove the file.
                              if (!recorded.ok())
                                files->Post([=] { files->Remove(checkpoint).IgnoreError(); });
-                             answer(recorded);
+                             callback(recorded);
                            });
   });
 }
@@ -60,15 +60,15 @@ void KeepUnderName(JobManager* jobs, CheckpointFiles* files, const CheckpointReq
 }  // namespace
 
 void TrainingApi::Checkpoint(const Caller&, const CheckpointRequest& request,
-                             const Answer<training::v1::CheckpointResponse>& answer) {
-  const Answer<training::v1::Checkpoint> done = AnswerWithCheckpoint(answer);
+                             const Callback<training::v1::CheckpointResponse>& callback) {
+  const Callback<training::v1::Checkpoint> done = AnswerWithCheckpoint(callback);
   if (request.name().empty()) return parts_.jobs->Checkpoint(request.job_id(), done);
   std::string fault = CheckpointIdFault(request.name());
   if (fault.empty() && request.name().size() > kLongestName) fault = "at most 63 letters";
-  if (!fault.empty()) return answer(ToStatus({{"name", QuoteValue(request.name()), fault}}));
+  if (!fault.empty()) return callback(ToStatus({{"name", QuoteValue(request.name()), fault}}));
   if (parts_.jobs->Get(request.job_id()).ok() &&
       parts_.jobs->GetCheckpoint(NamedId(request)).ok()) {
-    return answer(NameTaken(request));
+    return callback(NameTaken(request));
   }
   parts_.jobs->Checkpoint(request.job_id(),
                           [jobs = parts_.jobs, files = parts_.files, request,
@@ -80,23 +80,23 @@ void TrainingApi::Checkpoint(const Caller&, const CheckpointRequest& request,
 
 void TrainingApi::ListCheckpoints(const Caller&,
                                   const training::v1::ListCheckpointsRequest& request,
-                                  const Answer<training::v1::ListCheckpointsResponse>& answer) {
+                                  const Callback<training::v1::ListCheckpointsResponse>& callback) {
   const absl::StatusOr<int> page_size = PageSize(request.page_size());
-  if (!page_size.ok()) return answer(page_size.status());
+  if (!page_size.ok()) return callback(page_size.status());
   int64_t before = 0;
   if (!request.page_token().empty()) {
     const auto keys = ReadPageKeys<1>(request);
-    if (!keys.ok()) return answer(keys.status());
+    if (!keys.ok()) return callback(keys.status());
     before = (*keys)[0];
   }
   // One more tells whether there is a next page.
   absl::StatusOr<std::vector<StoredCheckpoint>> checkpoints =
       parts_.jobs->view().Checkpoints(request.job_id(), before, *page_size + 1);
-  if (!checkpoints.ok()) return answer(checkpoints.status());
+  if (!checkpoints.ok()) return callback(checkpoints.status());
   // Those of a job that was forgotten are listed all the same.
   if (checkpoints->empty() && !request.job_id().empty() && before == 0) {
     const absl::Status known = parts_.jobs->Get(request.job_id()).status();
-    if (!known.ok()) return answer(known);
+    if (!known.ok()) return callback(known);
   }
   training::v1::ListCheckpointsResponse response;
   if (checkpoints->size() > static_cast<size_t>(*page_size)) {
@@ -106,31 +106,31 @@ void TrainingApi::ListCheckpoints(const Caller&,
   for (StoredCheckpoint& each : *checkpoints) {
     *response.add_checkpoints() = std::move(each.checkpoint);
   }
-  answer(response);
+  callback(response);
 }
 
 void TrainingApi::GetCheckpoint(const Caller&, const training::v1::GetCheckpointRequest& request,
-                                const Answer<training::v1::GetCheckpointResponse>& answer) {
+                                const Callback<training::v1::GetCheckpointResponse>& callback) {
   const absl::StatusOr<training::v1::Checkpoint> checkpoint =
       parts_.jobs->GetCheckpoint(request.checkpoint_id());
-  if (!checkpoint.ok()) return answer(checkpoint.status());
+  if (!checkpoint.ok()) return callback(checkpoint.status());
   training::v1::GetCheckpointResponse response;
   *response.mutable_checkpoint() = *checkpoint;
-  answer(response);
+  callback(response);
 }
 
 // First the record, so that nobody is given a file that is about to go.
-void TrainingApi::DeleteCheckpoint(const Caller&,
-                                   const training::v1::DeleteCheckpointRequest& request,
-                                   const Answer<training::v1::DeleteCheckpointResponse>& answer) {
+void TrainingApi::DeleteCheckpoint(
+    const Caller&, const training::v1::DeleteCheckpointRequest& request,
+    const Callback<training::v1::DeleteCheckpointResponse>& callback) {
   parts_.jobs->ForgetCheckpoint(
       request.checkpoint_id(),
-      [files = parts_.files, answer](const absl::StatusOr<training::v1::Checkpoint>& forgotten) {
-        if (!forgotten.ok()) return answer(forgotten.status());
-        files->Post([files, checkpoint = *forgotten, answer] {
+      [files = parts_.files, callback](const absl::StatusOr<training::v1::Checkpoint>& forgotten) {
+        if (!forgotten.ok()) return callback(forgotten.status());
+        files->Post([files, checkpoint = *forgotten, callback] {
           const absl::Status removed = files->Remove(checkpoint);
-          if (!removed.ok()) return answer(removed);
-          answer(training::v1::DeleteCheckpointResponse());
+          if (!removed.ok()) return callback(removed);
+          callback(training::v1::DeleteCheckpointResponse());
         });
       });
 }

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "config/field_error.h"
+#include "base/field_error.h"
 #include "server/api/page.h"
 #include "server/api/training_api.h"
 #include "server/datasets/dataset_folder.h"
@@ -46,29 +46,29 @@ absl::StatusOr<ListDatasetsResponse> ListPage(const std::string& root,
 }  // namespace
 
 void TrainingApi::ListDatasets(const Caller&, const training::v1::ListDatasetsRequest& request,
-                               const Answer<ListDatasetsResponse>& answer) {
+                               const Callback<ListDatasetsResponse>& callback) {
   parts_.datasets->Post(
-      [root = parts_.datasets->root(), request, answer] { answer(ListPage(root, request)); });
+      [root = parts_.datasets->root(), request, callback] { callback(ListPage(root, request)); });
 }
 
 void TrainingApi::DeleteDataset(const Caller&, const training::v1::DeleteDatasetRequest& request,
-                                const Answer<training::v1::DeleteDatasetResponse>& answer) {
+                                const Callback<training::v1::DeleteDatasetResponse>& callback) {
   const std::string& name = request.name();
   const std::string fault = DatasetNameFault(name);
-  if (!fault.empty()) return answer(ToStatus({{"name", QuoteValue(name), fault}}));
+  if (!fault.empty()) return callback(ToStatus({{"name", QuoteValue(name), fault}}));
   parts_.jobs->JobThatNeedsDataset(
-      name, [datasets = parts_.datasets, name, answer](const absl::StatusOr<std::string>& job) {
-        if (!job.ok()) return answer(job.status());
+      name, [datasets = parts_.datasets, name, callback](const absl::StatusOr<std::string>& job) {
+        if (!job.ok()) return callback(job.status());
         if (!job->empty()) {
-          return answer(absl::FailedPreconditionError(
+          return callback(absl::FailedPreconditionError(
               absl::StrCat("job \"", *job, "\" has not ended and names dataset ", QuoteValue(name),
                            "; delete the dataset when the job has ended, or cancel the job")));
         }
-        datasets->Post([datasets, name, answer] {
+        datasets->Post([datasets, name, callback] {
           const absl::Status removed =
               datasets->Remove(name, [&] { return RemoveDataset(datasets->root(), name); });
-          if (!removed.ok()) return answer(removed);
-          answer(training::v1::DeleteDatasetResponse());
+          if (!removed.ok()) return callback(removed);
+          callback(training::v1::DeleteDatasetResponse());
         });
       });
 }

@@ -2,8 +2,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "config/field_error.h"
-#include "config/timestamp.h"
+#include "base/field_error.h"
+#include "base/timestamp.h"
 #include "google/protobuf/util/time_util.h"
 #include "server/api/page.h"
 #include "server/api/training_api.h"
@@ -14,27 +14,27 @@ namespace genesis {
 using google::protobuf::util::TimeUtil;
 
 void TrainingApi::GetHistory(const Caller&, const training::v1::GetHistoryRequest& request,
-                             const Answer<training::v1::GetHistoryResponse>& answer) {
+                             const Callback<training::v1::GetHistoryResponse>& callback) {
   const absl::StatusOr<int> size = PageSize(request.page_size());
-  if (!size.ok()) return answer(size.status());
+  if (!size.ok()) return callback(size.status());
   HistoryStore::Query query;
   query.job_id = request.job_id();
   query.limit = *size + 1;
   if (request.has_since()) {
     if (request.since().seconds() < TimeUtil::kTimestampMinSeconds ||
         request.since().seconds() > TimeUtil::kTimestampMaxSeconds) {
-      return answer(ToStatus({{"since.seconds", absl::StrCat(request.since().seconds()),
-                               "a time of the years 1 to 9999"}}));
+      return callback(ToStatus({{"since.seconds", absl::StrCat(request.since().seconds()),
+                                 "a time of the years 1 to 9999"}}));
     }
     query.since = FromTimestamp(request.since());
   }
   if (!request.page_token().empty()) {
     const auto keys = ReadPageKeys<2>(request);
-    if (!keys.ok()) return answer(keys.status());
+    if (!keys.ok()) return callback(keys.status());
     query.after = {.seconds = (*keys)[0], .number = (*keys)[1]};
   }
   absl::StatusOr<std::vector<HistoryStore::Row>> rows = parts_.history->Read(query);
-  if (!rows.ok()) return answer(rows.status());
+  if (!rows.ok()) return callback(rows.status());
   training::v1::GetHistoryResponse response;
   if (static_cast<int>(rows->size()) > *size) {
     rows->pop_back();
@@ -42,7 +42,7 @@ void TrainingApi::GetHistory(const Caller&, const training::v1::GetHistoryReques
     response.set_next_page_token(MakePageToken(request, PlaceOf({last.seconds, last.number})));
   }
   for (HistoryStore::Row& each : *rows) *response.add_rows() = std::move(each.row);
-  answer(response);
+  callback(response);
 }
 
 }  // namespace genesis

@@ -14,17 +14,17 @@ using training::v1::Job;
 
 // What answers with the job after the call.
 template <typename Response>
-Answer<Job> AnswerWithJob(const Answer<Response>& answer) {
-  return [answer](const absl::StatusOr<Job>& job) {
-    if (!job.ok()) return answer(job.status());
+Callback<Job> AnswerWithJob(const Callback<Response>& callback) {
+  return [callback](const absl::StatusOr<Job>& job) {
+    if (!job.ok()) return callback(job.status());
     Response response;
     *response.mutable_job() = *job;
-    answer(response);
+    callback(response);
   };
 }
 
 // Bounds of a label key and an owner as job.proto has them.
-constexpr size_t kMostFilterBytes = 255;
+constexpr size_t kMaxFilterBytes = 255;
 
 absl::StatusOr<JobQuery> QueryOf(const training::v1::ListJobsRequest& request) {
   const absl::StatusOr<int> size = PageSize(request.page_size());
@@ -40,11 +40,11 @@ absl::StatusOr<JobQuery> QueryOf(const training::v1::ListJobsRequest& request) {
     query.states.push_back(static_cast<training::v1::JobState>(state));
   }
   for (const auto& [key, value] : request.labels()) {
-    if (key.empty() || key.size() > kMostFilterBytes || value.size() > kMostFilterBytes) {
+    if (key.empty() || key.size() > kMaxFilterBytes || value.size() > kMaxFilterBytes) {
       return absl::InvalidArgumentError(
           absl::StrCat("labels has a key of ", key.size(), " bytes with a value of ", value.size(),
-                       "; accepted: keys of 1 to ", kMostFilterBytes, " bytes, values of at most ",
-                       kMostFilterBytes));
+                       "; accepted: keys of 1 to ", kMaxFilterBytes, " bytes, values of at most ",
+                       kMaxFilterBytes));
     }
   }
   query.owner = request.owner();
@@ -72,22 +72,22 @@ size_t FittingJobs(const std::vector<StoredJob>& jobs, size_t page_size) {
 }  // namespace
 
 void TrainingApi::Train(const Caller& caller, const training::v1::TrainRequest& request,
-                        const Answer<training::v1::TrainResponse>& answer) {
-  parts_.jobs->Train(request, caller, AnswerWithJob(answer));
+                        const Callback<training::v1::TrainResponse>& callback) {
+  parts_.jobs->Train(request, caller, AnswerWithJob(callback));
 }
 
 void TrainingApi::GetJob(const Caller&, const training::v1::GetJobRequest& request,
-                         const Answer<training::v1::GetJobResponse>& answer) {
-  AnswerWithJob(answer)(parts_.jobs->Get(request.job_id()));
+                         const Callback<training::v1::GetJobResponse>& callback) {
+  AnswerWithJob(callback)(parts_.jobs->Get(request.job_id()));
 }
 
 void TrainingApi::ListJobs(const Caller&, const training::v1::ListJobsRequest& request,
-                           const Answer<training::v1::ListJobsResponse>& answer) {
+                           const Callback<training::v1::ListJobsResponse>& callback) {
   absl::StatusOr<JobQuery> query = QueryOf(request);
-  if (!query.ok()) return answer(query.status());
+  if (!query.ok()) return callback(query.status());
   const int64_t page_size = query->limit++;  // One more tells whether there is a next page.
   absl::StatusOr<std::vector<StoredJob>> jobs = parts_.jobs->List(*query);
-  if (!jobs.ok()) return answer(jobs.status());
+  if (!jobs.ok()) return callback(jobs.status());
   training::v1::ListJobsResponse response;
   const size_t shown = FittingJobs(*jobs, static_cast<size_t>(page_size));
   if (jobs->size() > shown) {
@@ -97,45 +97,45 @@ void TrainingApi::ListJobs(const Caller&, const training::v1::ListJobsRequest& r
         MakePageToken(request, PlaceOf({last.job.priority(), last.ordinal})));
   }
   for (StoredJob& each : *jobs) *response.add_jobs() = std::move(each.job);
-  answer(response);
+  callback(response);
 }
 
 void TrainingApi::PauseJob(const Caller&, const training::v1::PauseJobRequest& request,
-                           const Answer<training::v1::PauseJobResponse>& answer) {
-  parts_.jobs->Pause(request.job_id(), AnswerWithJob(answer));
+                           const Callback<training::v1::PauseJobResponse>& callback) {
+  parts_.jobs->Pause(request.job_id(), AnswerWithJob(callback));
 }
 
 void TrainingApi::ResumeJob(const Caller&, const training::v1::ResumeJobRequest& request,
-                            const Answer<training::v1::ResumeJobResponse>& answer) {
-  parts_.jobs->Resume(request.job_id(), AnswerWithJob(answer));
+                            const Callback<training::v1::ResumeJobResponse>& callback) {
+  parts_.jobs->Resume(request.job_id(), AnswerWithJob(callback));
 }
 
 void TrainingApi::UpdateJob(const Caller&, const training::v1::UpdateJobRequest& request,
-                            const Answer<training::v1::UpdateJobResponse>& answer) {
-  parts_.jobs->Update(request, AnswerWithJob(answer));
+                            const Callback<training::v1::UpdateJobResponse>& callback) {
+  parts_.jobs->Update(request, AnswerWithJob(callback));
 }
 
 // First the records, so that nobody is given a file that is about to go.
 void TrainingApi::DeleteJob(const Caller&, const training::v1::DeleteJobRequest& request,
-                            const Answer<training::v1::DeleteJobResponse>& answer) {
+                            const Callback<training::v1::DeleteJobResponse>& callback) {
   using Removed = absl::StatusOr<std::vector<training::v1::Checkpoint>>;
-  parts_.jobs->Delete(request, [files = parts_.files, answer](const Removed& removed) {
-    if (!removed.ok()) return answer(removed.status());
-    files->Post([files, checkpoints = *removed, answer] {
+  parts_.jobs->Delete(request, [files = parts_.files, callback](const Removed& removed) {
+    if (!removed.ok()) return callback(removed.status());
+    files->Post([files, checkpoints = *removed, callback] {
       training::v1::DeleteJobResponse response;
       for (const training::v1::Checkpoint& checkpoint : checkpoints) {
         const absl::Status gone = files->Remove(checkpoint);
-        if (!gone.ok()) return answer(gone);
+        if (!gone.ok()) return callback(gone);
         response.set_deleted_checkpoints(response.deleted_checkpoints() + 1);
       }
-      answer(response);
+      callback(response);
     });
   });
 }
 
 void TrainingApi::CancelJob(const Caller&, const training::v1::CancelJobRequest& request,
-                            const Answer<training::v1::CancelJobResponse>& answer) {
-  parts_.jobs->Cancel(request.job_id(), request.now(), AnswerWithJob(answer));
+                            const Callback<training::v1::CancelJobResponse>& callback) {
+  parts_.jobs->Cancel(request.job_id(), request.now(), AnswerWithJob(callback));
 }
 
 }  // namespace genesis

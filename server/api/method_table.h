@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "server/api/caller.h"
+#include "server/auth/caller.h"
 
 namespace genesis {
 

@@ -1,7 +1,7 @@
 #include "server/api/open_watches.h"
 
 #include "absl/strings/str_cat.h"
-#include "config/field_error.h"
+#include "base/field_error.h"
 
 namespace genesis {
 namespace {
@@ -18,11 +18,11 @@ absl::Status OpenWatches::Open(const std::shared_ptr<QuietStream>& watch, const 
                                const std::string& protocol) {
   const bool over_http = protocol == "http";
   absl::MutexLock lock(&mutex_);
-  if (open_.size() >= kMost) return TooMany(kMost, "");
-  if (over_http && over_http_ >= kMostOverHttp) return TooMany(kMostOverHttp, " over HTTP");
+  if (open_.size() >= kMax) return TooMany(kMax, "");
+  if (over_http && over_http_ >= kMaxOverHttp) return TooMany(kMaxOverHttp, " over HTTP");
   int& of_caller = of_caller_[caller];
-  if (of_caller >= kMostOfCaller) {
-    return TooMany(kMostOfCaller, absl::StrCat(" of ", QuoteValue(caller)));
+  if (of_caller >= kMaxOfCaller) {
+    return TooMany(kMaxOfCaller, absl::StrCat(" of ", QuoteValue(caller)));
   }
   ++of_caller;
   over_http_ += over_http ? 1 : 0;

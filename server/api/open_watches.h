@@ -27,9 +27,9 @@ class QuietStream {
 // Owner: ApiGate. Threads: any. Failure: RESOURCE_EXHAUSTED naming the limit.
 class OpenWatches {
  public:
-  static constexpr int kMost = 2048;
-  static constexpr int kMostOfCaller = 512;
-  static constexpr int kMostOverHttp = 128;
+  static constexpr int kMax = 2048;
+  static constexpr int kMaxOfCaller = 512;
+  static constexpr int kMaxOverHttp = 128;
 
   absl::Status Open(const std::shared_ptr<QuietStream>& watch, const std::string& caller,
                     const std::string& protocol);

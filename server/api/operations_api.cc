@@ -4,34 +4,34 @@
 namespace genesis {
 
 void TrainingApi::Stats(const Caller&, const training::v1::StatsRequest& request,
-                        const Answer<training::v1::StatsResponse>& answer) {
-  answer(parts_.jobs->Stats(request));
+                        const Callback<training::v1::StatsResponse>& callback) {
+  callback(parts_.jobs->Stats(request));
 }
 
 void TrainingApi::GetPrecisionPolicy(
     const Caller&, const training::v1::GetPrecisionPolicyRequest&,
-    const Answer<training::v1::GetPrecisionPolicyResponse>& answer) {
+    const Callback<training::v1::GetPrecisionPolicyResponse>& callback) {
   training::v1::GetPrecisionPolicyResponse response;
   *response.mutable_policy() = parts_.jobs->policy();
   const PrecisionGate gate = parts_.jobs->gate();
   response.set_reduced_precision_enabled(gate.enabled);
   response.set_reason(gate.reason);
-  answer(response);
+  callback(response);
 }
 
 void TrainingApi::SetPrecisionPolicy(
     const Caller& caller, const training::v1::SetPrecisionPolicyRequest& request,
-    const Answer<training::v1::SetPrecisionPolicyResponse>& answer) {
-  parts_.jobs->SetPolicy(request, caller, answer);
+    const Callback<training::v1::SetPrecisionPolicyResponse>& callback) {
+  parts_.jobs->SetPolicy(request, caller, callback);
 }
 
 void TrainingApi::GetServerInfo(const Caller&, const training::v1::GetServerInfoRequest&,
-                                const Answer<training::v1::GetServerInfoResponse>& answer) {
-  answer(parts_.info());
+                                const Callback<training::v1::GetServerInfoResponse>& callback) {
+  callback(parts_.info());
 }
 
 void TrainingApi::ListWorkers(const Caller&, const training::v1::ListWorkersRequest&,
-                              const Answer<training::v1::ListWorkersResponse>& answer) {
+                              const Callback<training::v1::ListWorkersResponse>& callback) {
   training::v1::ListWorkersResponse response;
   for (const training::v1::WorkerInfo& worker : parts_.pool->workers()) {
     *response.add_workers() = worker;
@@ -39,12 +39,12 @@ void TrainingApi::ListWorkers(const Caller&, const training::v1::ListWorkersRequ
   for (const training::v1::DeviceStatus& device : parts_.pool->devices()) {
     *response.add_devices() = device;
   }
-  answer(response);
+  callback(response);
 }
 
 void TrainingApi::DrainWorker(const Caller&, const training::v1::DrainWorkerRequest& request,
-                              const Answer<training::v1::DrainWorkerResponse>& answer) {
-  parts_.jobs->DrainWorker(request.worker_id(), answer);
+                              const Callback<training::v1::DrainWorkerResponse>& callback) {
+  parts_.jobs->DrainWorker(request.worker_id(), callback);
 }
 
 }  // namespace genesis

@@ -4,8 +4,8 @@
 namespace genesis {
 
 void TrainingApi::BackupStore(const Caller&, const training::v1::BackupStoreRequest&,
-                              const Answer<training::v1::BackupStoreResponse>& answer) {
-  parts_.backup->Start(answer);
+                              const Callback<training::v1::BackupStoreResponse>& callback) {
+  parts_.backup->Start(callback);
 }
 
 }  // namespace genesis

@@ -3,10 +3,10 @@
 #include <functional>
 
 #include "genesis/training/v1/training_service.pb.h"
-#include "server/answer.h"
-#include "server/api/caller.h"
+#include "server/auth/caller.h"
+#include "server/base/callback.h"
+#include "server/checkpoints/checkpoint_files.h"
 #include "server/datasets/replay_store.h"
-#include "server/files/checkpoint_files.h"
 #include "server/jobs/job_manager.h"
 #include "server/store/backup.h"
 
@@ -64,7 +64,7 @@ class TrainingApi {
 
 #define GENESIS_METHOD(Name)                                                  \
   void Name(const Caller& caller, const training::v1::Name##Request& request, \
-            const Answer<training::v1::Name##Response>& answer);
+            const Callback<training::v1::Name##Response>& callback);
   GENESIS_UNARY_METHODS(GENESIS_METHOD)
 #undef GENESIS_METHOD
 

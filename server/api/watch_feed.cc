@@ -2,7 +2,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "server/guard.h"
+#include "server/base/guard.h"
 #include "server/jobs/job_state.h"
 
 namespace genesis {
@@ -12,8 +12,8 @@ using training::v1::JobEvent;
 using training::v1::WatchJobRequest;
 using training::v1::WatchJobResponse;
 
-constexpr int kMostEvents = 256;  // In one message, and kept for a reader that is slow.
-constexpr size_t kMostBytes = size_t{64} * 1024;  // Of the events of one message.
+constexpr int kMaxEvents = 256;  // In one message, and kept for a reader that is slow.
+constexpr size_t kMaxBytes = size_t{64} * 1024;  // Of the events of one message.
 
 // The sequence that the watch begins after.
 absl::StatusOr<int64_t> FirstCursor(const WatchJobRequest& request, const JobView& view) {
@@ -64,7 +64,7 @@ void WatchFeed::Notify(std::shared_ptr<const JobSnapshot> snapshot, const JobEve
     newest_ = std::move(snapshot);
   }
   pending_.insert(pending_.end(), events.begin(), events.end());
-  if (pending_.size() > kMostEvents) {
+  if (pending_.size() > kMaxEvents) {
     pending_.clear();
     behind_ = true;
   }
@@ -89,7 +89,7 @@ void WatchFeed::Advance() {
   absl::StatusOr<std::vector<JobEvent>> replay = std::vector<JobEvent>();
   if (behind) {
     const absl::Status read = Guarded(
-        "WatchJob", [&] { replay = jobs_->view().EventsAfter(job_id_, after, kMostEvents); });
+        "WatchJob", [&] { replay = jobs_->view().EventsAfter(job_id_, after, kMaxEvents); });
     if (!read.ok()) replay = read;
   }
   absl::MutexLock lock(&mutex_);
@@ -132,7 +132,7 @@ void WatchFeed::AddEvents(const std::vector<JobEvent>& replay, WatchJobResponse&
   size_t bytes = 0;
   const auto add = [&](const JobEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     bytes += event.ByteSizeLong();
-    if (next.events_size() == kMostEvents || (!next.events().empty() && bytes > kMostBytes)) {
+    if (next.events_size() == kMaxEvents || (!next.events().empty() && bytes > kMaxBytes)) {
       return false;
     }
     *next.add_events() = event;
@@ -140,7 +140,7 @@ void WatchFeed::AddEvents(const std::vector<JobEvent>& replay, WatchJobResponse&
     return true;
   };
   // A full page may not have been the last one.
-  behind_ = behind_ || replay.size() == kMostEvents;
+  behind_ = behind_ || replay.size() == kMaxEvents;
   for (const JobEvent& event : replay) {
     if (add(event)) continue;
     behind_ = true;

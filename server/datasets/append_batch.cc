@@ -2,15 +2,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "config/field_error.h"
-#include "config/job_spec.h"
+#include "base/field_error.h"
+#include "config/job/job_spec.h"
 
 namespace genesis {
 namespace {
 
 using training::v1::AppendTrajectoriesRequest;
 
-constexpr int64_t kMostCapacity = int64_t{1} << 40;
+constexpr int64_t kMaxCapacity = int64_t{1} << 40;
 
 absl::Status ToStatus(const std::vector<std::string>& faults) {
   if (faults.empty()) return absl::OkStatus();
@@ -94,7 +94,7 @@ absl::StatusOr<AppendTarget> ReadTarget(const AppendTrajectoriesRequest& first) 
   };
   check("observation_size", first.observation_size(), 1, kMaxReplayColumns);
   check("action_size", first.action_size(), 1, kMaxReplayColumns);
-  check("capacity", first.capacity(), 0, kMostCapacity);
+  check("capacity", first.capacity(), 0, kMaxCapacity);
   if (!faults.empty()) return ToStatus(faults);
   return AppendTarget{
       .dataset = first.dataset(),

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/api/request_check.h"
+#include "server/base/request_check.h"
 
 namespace genesis {
 

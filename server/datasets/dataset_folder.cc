@@ -16,16 +16,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "config/field_error.h"
+#include "base/beneath.h"
+#include "base/field_error.h"
 #include "replay/segment_scan.h"
-#include "server/files/beneath.h"
 
 namespace genesis {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostNames = 100000;
+constexpr size_t kMaxNames = 100000;
 constexpr int kDeepest = 16;
 constexpr char kReplay[] = "replay";
 
@@ -104,9 +104,9 @@ absl::StatusOr<std::vector<std::string>> ListDatasetNames(const std::string& roo
       at.disable_recursion_pending();
     }
     if (IsHidden(at->path()) || !(replay || fs::is_regular_file(status))) continue;
-    if (names.size() >= kMostNames) {
+    if (names.size() >= kMaxNames) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("there are more than ", kMostNames, " files below the dataset root ", root,
+          absl::StrCat("there are more than ", kMaxNames, " files below the dataset root ", root,
                        "; accepted: fewer; move what is no dataset elsewhere"));
     }
     names.push_back(at->path().lexically_relative(root).string());

@@ -9,7 +9,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "config/field_error.h"
+#include "base/field_error.h"
 #include "replay/file.h"
 #include "server/datasets/dataset_folder.h"
 #include "spdlog/spdlog.h"
@@ -20,7 +20,7 @@ namespace {
 // One that waits for a disk leaves another for a buffer on a faster one.
 constexpr int kAppendThreads = 2;
 constexpr char kCapacityFile[] = "capacity";
-constexpr uint64_t kMostDigits = 20;
+constexpr uint64_t kMaxDigits = 20;
 
 // A link could lead out of the root, and a file is no buffer.
 absl::Status CheckFolder(const std::string& root, const std::string& dataset) {
@@ -45,10 +45,10 @@ absl::StatusOr<std::optional<int64_t>> ReadCapacity(const std::string& folder) {
   if (!file.ok()) return file.status();
   const absl::StatusOr<uint64_t> size = file->Size();
   if (!size.ok()) return size.status();
-  std::string text(std::min(*size, kMostDigits), '\0');
+  std::string text(std::min(*size, kMaxDigits), '\0');
   if (absl::Status status = file->Read(0, text.size(), text.data()); !status.ok()) return status;
   int64_t capacity = 0;
-  if (*size > kMostDigits || !absl::SimpleAtoi(text, &capacity) || capacity < 1) {
+  if (*size > kMaxDigits || !absl::SimpleAtoi(text, &capacity) || capacity < 1) {
     return absl::DataLossError(
         absl::StrCat(file->path(), " is ", QuoteValue(text),
                      "; accepted: the number of transitions that the buffer keeps; write it"));
@@ -76,10 +76,10 @@ ReplayStore::ReplayStore(std::string root) : root_(std::move(root)), threads_(kA
 ReplayStore::~ReplayStore() = default;
 
 absl::Status ReplayStore::BeginStream() {
-  if (++streams_ <= kMostStreams) return absl::OkStatus();
+  if (++streams_ <= kMaxStreams) return absl::OkStatus();
   --streams_;
   return absl::ResourceExhaustedError(
-      absl::StrCat(kMostStreams, " streams append at this time; accepted: at most ", kMostStreams,
+      absl::StrCat(kMaxStreams, " streams append at this time; accepted: at most ", kMaxStreams,
                    "; try again when one has ended"));
 }
 
@@ -129,7 +129,7 @@ std::shared_ptr<ReplayStore::Buffer> ReplayStore::Take(const std::string& datase
   absl::MutexLock lock(&mutex_);
   auto found = buffers_.find(dataset);
   if (found == buffers_.end()) {
-    if (buffers_.size() >= kMostOpen) CloseOldest();
+    if (buffers_.size() >= kMaxOpen) CloseOldest();
     found = buffers_.emplace(dataset, std::make_shared<Buffer>()).first;
   }
   ++found->second->users;

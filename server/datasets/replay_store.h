@@ -14,8 +14,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "replay/replay_writer.h"
+#include "server/base/io_threads.h"
 #include "server/datasets/append_batch.h"
-#include "server/datasets/io_threads.h"
 
 namespace genesis {
 
@@ -29,8 +29,8 @@ namespace genesis {
 // anew.
 class ReplayStore {
  public:
-  static constexpr int kMostOpen = 16;
-  static constexpr int kMostStreams = 32;
+  static constexpr int kMaxOpen = 16;
+  static constexpr int kMaxStreams = 32;
   static constexpr int64_t kDefaultCapacity = 1'000'000;
 
   struct Result {

@@ -9,8 +9,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "config/field_error.h"
-#include "config/listen_address.h"
+#include "base/field_error.h"
+#include "config/settings/listen_address.h"
 
 namespace genesis {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "config/settings.h"
+#include "config/settings/settings.h"
 #include "server/http/http_message.h"
 
 namespace genesis {

@@ -7,13 +7,13 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "config/field_error.h"
+#include "base/field_error.h"
 
 namespace genesis {
 namespace {
 
 constexpr absl::string_view kEnd = "\r\n\r\n";
-constexpr size_t kMostDigits = 18;  // Of a length: more do not fit an int64_t for sure.
+constexpr size_t kMaxDigits = 18;  // Of a length: more do not fit an int64_t for sure.
 
 bool IsControl(char c) {
   const auto byte = static_cast<unsigned char>(c);
@@ -61,7 +61,7 @@ std::string FramingFault(const Fields& fields, bool is_1_1) {
   }
   if (length != fields.end()) {
     const std::string& digits = length->second;
-    if (digits.empty() || digits.size() > kMostDigits ||
+    if (digits.empty() || digits.size() > kMaxDigits ||
         digits.find_first_not_of("0123456789") != std::string::npos) {
       return absl::StrCat("Content-Length ", QuoteValue(digits));
     }

@@ -4,7 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "config/scalars.h"
+#include "base/scalars.h"
 
 namespace genesis {
 namespace {

@@ -40,19 +40,19 @@ class HttpSender {
 
   // `owner` is the session; it is kept alive while something is being written and, by the context,
   // while a piece is being made.
-  void Send(std::shared_ptr<HttpSessionBase> owner, HttpResponse answer, Terms terms, Done done) {
+  void Send(std::shared_ptr<HttpSessionBase> owner, HttpResponse callback, Terms terms, Done done) {
     terms_ = terms;
     done_ = std::move(done);
-    if (answer.stream == nullptr && answer.body.size() > kPiece && !terms.head) {
-      answer.stream_length = answer.body.size();
-      answer.stream = std::make_shared<SlicedBody>(std::move(answer.body));
+    if (callback.stream == nullptr && callback.body.size() > kPiece && !terms.head) {
+      callback.stream_length = callback.body.size();
+      callback.stream = std::make_shared<SlicedBody>(std::move(callback.body));
     }
-    body_ = answer.stream;
-    left_ = answer.stream_length;
+    body_ = callback.stream;
+    left_ = callback.stream_length;
     const bool endless = body_ != nullptr && !left_.has_value();
     if (endless) terms_.keep_alive = false;
     chunked_ = endless && terms.version >= 11;
-    MakeHead(answer, endless);
+    MakeHead(callback, endless);
     serializer_.emplace(response_);
     serializer_->split(terms.head);
     Arm();
@@ -94,22 +94,22 @@ class HttpSender {
         std::chrono::seconds(context_->limits.write_timeout_s));
   }
 
-  void MakeHead(const HttpResponse& answer, bool endless) {
+  void MakeHead(const HttpResponse& callback, bool endless) {
     namespace http = boost::beast::http;
     response_ = {};
     response_.version(terms_.version);
-    response_.result(static_cast<unsigned>(answer.status));
-    response_.set(http::field::content_type, answer.content_type);
+    response_.result(static_cast<unsigned>(callback.status));
+    response_.set(http::field::content_type, callback.content_type);
     response_.set(http::field::cache_control, "no-store");
     response_.set("X-Content-Type-Options", "nosniff");
-    for (const auto& [name, value] : answer.headers) response_.set(name, value);
+    for (const auto& [name, value] : callback.headers) response_.set(name, value);
     response_.keep_alive(terms_.keep_alive);
     if (chunked_) {
       response_.chunked(true);
     } else if (!endless) {
-      response_.content_length(answer.stream_length.value_or(answer.body.size()));
+      response_.content_length(callback.stream_length.value_or(callback.body.size()));
     }
-    if (body_ == nullptr && !terms_.head) response_.body() = answer.body;
+    if (body_ == nullptr && !terms_.head) response_.body() = callback.body;
   }
 
   void OnHead(const std::shared_ptr<HttpSessionBase>& owner, boost::system::error_code error) {

@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "server/guard.h"
+#include "server/base/guard.h"
 #include "server/http/http_context.h"
 #include "server/http/http_session.h"
 

@@ -17,10 +17,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "server/guard.h"
+#include "server/auth/certificate_name.h"
+#include "server/base/guard.h"
 #include "server/http/http_framing.h"
 #include "server/http/http_sender.h"
-#include "server/security/certificate_name.h"
 
 namespace genesis {
 namespace {
@@ -167,14 +167,14 @@ class HttpSession final : public HttpSessionBase,
   }
 
   void RefuseHead(const error_code& error) {
-    const std::optional<HttpResponse> answer = AnswerTo(error, context_->limits);
-    if (answer.has_value()) return RefuseHead(*answer);
+    const std::optional<HttpResponse> callback = AnswerTo(error, context_->limits);
+    if (callback.has_value()) return RefuseHead(*callback);
     End();
   }
 
-  void RefuseHead(const HttpResponse& answer) {
+  void RefuseHead(const HttpResponse& callback) {
     terms_ = {};
-    Send(answer);
+    Send(callback);
   }
 
   void OnHead() {
@@ -261,10 +261,10 @@ class HttpSession final : public HttpSessionBase,
                              std::to_string(context_->limits.max_body_bytes) + " bytes");
     }
     if (error) {
-      const std::optional<HttpResponse> answer = AnswerTo(error, context_->limits);
-      if (!answer.has_value()) return End();
+      const std::optional<HttpResponse> callback = AnswerTo(error, context_->limits);
+      if (!callback.has_value()) return End();
       terms_.keep_alive = false;
-      return Send(*answer);
+      return Send(*callback);
     }
     request_.body = std::move(body_parser_->get().body());
     context_->Hold(Shared());
@@ -312,8 +312,8 @@ class HttpSession final : public HttpSessionBase,
   // What handlers answer with; comes back to this thread, and does nothing after this request.
   Respond MakeRespond() {
     std::weak_ptr<HttpSession> weak = Shared();
-    return [weak, turn = turn_, loop = context_->loop](HttpResponse answer) {
-      auto shared = std::make_shared<HttpResponse>(std::move(answer));
+    return [weak, turn = turn_, loop = context_->loop](HttpResponse callback) {
+      auto shared = std::make_shared<HttpResponse>(std::move(callback));
       loop->Post([weak, turn, shared] {
         const auto self = weak.lock();
         if (self != nullptr && self->turn_ == turn) self->Answer(*std::move(shared));
@@ -326,21 +326,21 @@ class HttpSession final : public HttpSessionBase,
                                      : HttpResponse{.status = status, .body = why + "\n"});
   }
 
-  void Answer(HttpResponse answer) {
+  void Answer(HttpResponse callback) {
     if (responded_) return;
     context_->Release(Shared());
     // What is left of the body would be taken for the next request.
     const bool read_whole = upload_ != nullptr ? upload_parser_ && upload_parser_->is_done()
                                                : body_parser_ && body_parser_->is_done();
     if (!read_whole) terms_.keep_alive = false;
-    Send(std::move(answer));
+    Send(std::move(callback));
   }
 
-  void Send(HttpResponse answer) {
+  void Send(HttpResponse callback) {
     responded_ = true;
-    const bool endless = answer.stream != nullptr && !answer.stream_length.has_value();
+    const bool endless = callback.stream != nullptr && !callback.stream_length.has_value();
     // The sender is a part of this.
-    sender_.Send(Shared(), std::move(answer), terms_, [this, endless](bool usable) {
+    sender_.Send(Shared(), std::move(callback), terms_, [this, endless](bool usable) {
       if (usable) {
         ReadHead();
       } else if (endless) {

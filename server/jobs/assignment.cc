@@ -6,14 +6,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "config/job_paths.h"
-#include "config/precision.h"
-#include "config/timestamp.h"
-#include "config/workload.h"
+#include "base/steady_time.h"
+#include "base/timestamp.h"
+#include "config/job/job_paths.h"
+#include "config/job/workload.h"
+#include "config/precision/precision.h"
 #include "server/jobs/job_errors.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_state.h"
-#include "server/steady_time.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -23,7 +23,7 @@ using training::v1::Job;
 
 // How many jobs may go past the first one when that needs more memory than is free, and how long it
 // lets them.
-constexpr size_t kMostPassing = 32;
+constexpr size_t kMaxPassing = 32;
 constexpr absl::Duration kPassingPatience = absl::Minutes(10);
 
 // Half the micro-batch and twice the accumulation, as often as the job ran out of memory.
@@ -102,7 +102,7 @@ std::string JobManager::AssignNext() {
   std::vector<std::string> queue = QueueInOrder();
   std::erase_if(queue, [&](const std::string& id) { return !MayStart(*table_.Find(id), now); });
   if (queue.empty()) return "";
-  for (size_t i = 0; i < std::min(queue.size(), kMostPassing); ++i) {
+  for (size_t i = 0; i < std::min(queue.size(), kMaxPassing); ++i) {
     const Job& job = *table_.Find(queue[i]);
     const std::optional<WorkerPool::Lease> lease = pool_->Reserve(MemoryOf(job.spec()));
     if (lease) {
@@ -181,12 +181,12 @@ void JobManager::PreemptFor(const Job& waiting) {
                         ", its own is ", table_.Find(*victim)->priority())});
 }
 
-void JobManager::StopFor(const std::string& job_id, const StopWish& wish) {
+void JobManager::StopFor(const std::string& job_id, const StopRequest& request) {
   const Job& job = *table_.Find(job_id);
-  spdlog::info("job {} is stopped: {}", job_id, wish.reason);
-  const bool checkpoint = wish.cause != StopCause::kPolicy;
-  table_.Count([this, job_id, wish] { stops_[job_id] = wish; });
-  AskToStop(job, checkpoint, wish.reason);
+  spdlog::info("job {} is stopped: {}", job_id, request.reason);
+  const bool checkpoint = request.cause != StopCause::kPolicy;
+  table_.Count([this, job_id, request] { stops_[job_id] = request; });
+  AskToStop(job, checkpoint, request.reason);
 }
 
 void JobManager::AskToStop(const Job& job, bool checkpoint, const std::string& why) {
@@ -225,7 +225,7 @@ void JobManager::OnTime() {
   if (store.ok()) return;
   // A checkpoint that cannot be recorded would leave them waiting until somebody frees some space.
   for (const auto& [id, waiters] : std::exchange(checkpoint_waiters_, {})) {
-    for (const auto& answer : waiters) answer(store);
+    for (const auto& callback : waiters) callback(store);
   }
 }
 

@@ -3,7 +3,7 @@
 #include <deque>
 #include <string>
 
-#include "config/precision.h"
+#include "config/precision/precision.h"
 
 namespace genesis {
 

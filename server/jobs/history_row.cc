@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "config/precision.h"
-#include "config/timestamp.h"
+#include "base/timestamp.h"
+#include "config/precision/precision.h"
 
 namespace genesis {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "config/field_error.h"
-#include "config/job_paths.h"
+#include "base/field_error.h"
+#include "config/job/job_paths.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_state.h"
 #include "spdlog/spdlog.h"
@@ -37,18 +37,18 @@ absl::StatusOr<training::v1::Checkpoint> JobManager::GetCheckpoint(const std::st
 }
 
 void JobManager::RecordCheckpoint(const training::v1::Checkpoint& checkpoint,
-                                  const Answer<training::v1::Checkpoint>& answer) {
+                                  const Callback<training::v1::Checkpoint>& callback) {
   writer_.Ask<training::v1::Checkpoint>(
       [this, checkpoint] {
         table_.PutCheckpoint(checkpoint);
         return checkpoint;
       },
-      answer);
+      callback);
 }
 
 void JobManager::ForgetCheckpoint(const std::string& id,
-                                  const Answer<training::v1::Checkpoint>& answer) {
-  writer_.Ask<training::v1::Checkpoint>([this, id] { return ForgetNow(id); }, answer);
+                                  const Callback<training::v1::Checkpoint>& callback) {
+  writer_.Ask<training::v1::Checkpoint>([this, id] { return ForgetNow(id); }, callback);
 }
 
 absl::StatusOr<training::v1::Checkpoint> JobManager::ForgetNow(const std::string& id) {
@@ -84,7 +84,8 @@ std::string JobManager::NeedsCheckpoint(const training::v1::Checkpoint& checkpoi
   return "";
 }
 
-void JobManager::JobThatNeedsDataset(const std::string& name, const Answer<std::string>& answer) {
+void JobManager::JobThatNeedsDataset(const std::string& name,
+                                     const Callback<std::string>& callback) {
   writer_.Ask<std::string>(
       [this, name] {
         std::string needed_by;
@@ -93,7 +94,7 @@ void JobManager::JobThatNeedsDataset(const std::string& name, const Answer<std::
         }
         return needed_by;
       },
-      answer);
+      callback);
 }
 
 }  // namespace genesis

@@ -7,13 +7,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "config/timestamp.h"
-#include "config/workload.h"
+#include "base/steady_time.h"
+#include "base/timestamp.h"
+#include "config/job/workload.h"
 #include "server/jobs/history_row.h"
 #include "server/jobs/job_errors.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_state.h"
-#include "server/steady_time.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -26,7 +26,7 @@ using training::v1::Job;
 // How long a worker that has reported its job's end may take to exit.
 constexpr absl::Duration kExitGrace = absl::Seconds(30);
 // Workloads whose use of memory is remembered.
-constexpr size_t kMostPeaks = 1000;
+constexpr size_t kMaxPeaks = 1000;
 
 // 0 for a job that no worker ever began.
 double SecondsOnWorkers(const Job& job) {
@@ -131,16 +131,16 @@ void JobManager::OnStopped(const Job& job) {
   }
 }
 
-void JobManager::EndStopped(const std::string& job_id, const StopWish& wish,
+void JobManager::EndStopped(const std::string& job_id, const StopRequest& request,
                             const std::string& at) {
-  if (wish.cause == StopCause::kDeadline) {
+  if (request.cause == StopCause::kDeadline) {
     Fail(job_id, MakeFailure(training::v1::FAILURE_CAUSE_DEADLINE,
-                             absl::StrCat(wish.reason, "; stopped", at)));
-  } else if (wish.cause == StopCause::kHung) {
+                             absl::StrCat(request.reason, "; stopped", at)));
+  } else if (request.cause == StopCause::kHung) {
     table_.Count([this] { metrics_->WorkerRestarted("hang"); });
-    RestartOrFail(job_id, MakeFailure(training::v1::FAILURE_CAUSE_HANG, wish.reason));
+    RestartOrFail(job_id, MakeFailure(training::v1::FAILURE_CAUSE_HANG, request.reason));
   } else {
-    Requeue(job_id, absl::StrCat(wish.reason, at));
+    Requeue(job_id, absl::StrCat(request.reason, at));
   }
 }
 
@@ -150,7 +150,7 @@ void JobManager::OnLost(const WorkerExit& exit) {
   const std::string& id = exit.job_id;
   const Job& job = *table_.Find(id);
   NotePeak(*table_.Edit(id), exit.exit.peak_memory_bytes, 0);
-  const auto wish = stops_.find(id);
+  const auto request = stops_.find(id);
   if (job.state() == training::v1::JOB_STATE_CANCELLING) {
     End(id, training::v1::JOB_STATE_CANCELLED, "cancelled by a user");
   } else if (job.state() == training::v1::JOB_STATE_PAUSING) {
@@ -158,8 +158,8 @@ void JobManager::OnLost(const WorkerExit& exit) {
     LeaveWorker(id);
   } else if (draining_) {
     Requeue(id, "its worker ended because the daemon drains");
-  } else if (wish != stops_.end()) {
-    EndStopped(id, wish->second, "");
+  } else if (request != stops_.end()) {
+    EndStopped(id, request->second, "");
   } else if (exit.never_back) {
     // Lost with the daemon, or before it had the job: no fault of the job's.
     table_.Count([this] { metrics_->WorkerRestarted("daemon_restart"); });
@@ -181,7 +181,7 @@ void JobManager::NotePeak(Job& job, int64_t host_bytes, int64_t device_bytes) {
   job.set_peak_device_bytes(std::max(job.peak_device_bytes(), device_bytes));
   const int64_t peak =
       job.peak_device_bytes() > 0 ? job.peak_device_bytes() : job.peak_memory_bytes();
-  if (peak_memory_.size() >= kMostPeaks) peak_memory_.erase(peak_memory_.begin());
+  if (peak_memory_.size() >= kMaxPeaks) peak_memory_.erase(peak_memory_.begin());
   int64_t& known = peak_memory_[WorkloadKey(job.spec())];
   known = std::max(known, peak);
 }
@@ -271,7 +271,7 @@ void JobManager::AnswerCheckpointWaiters(const std::string& job_id,
                                          const absl::StatusOr<training::v1::Checkpoint>& result) {
   auto waiters = checkpoint_waiters_.extract(job_id);
   if (waiters.empty()) return;
-  for (const auto& answer : waiters.mapped()) answer(result);
+  for (const auto& callback : waiters.mapped()) callback(result);
 }
 
 }  // namespace genesis

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "config/timestamp.h"
+#include "base/steady_time.h"
+#include "base/timestamp.h"
 #include "server/jobs/job_state.h"
-#include "server/steady_time.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {

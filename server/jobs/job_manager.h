@@ -13,16 +13,16 @@
 #include "absl/time/time.h"
 #include "genesis/training/v1/training_service.pb.h"
 #include "metrics/metrics.h"
-#include "server/answer.h"
-#include "server/api/caller.h"
-#include "server/datasets/io_threads.h"
+#include "server/auth/caller.h"
+#include "server/base/callback.h"
+#include "server/base/io_threads.h"
 #include "server/jobs/counters.h"
 #include "server/jobs/event_hub.h"
 #include "server/jobs/failure_watch.h"
 #include "server/jobs/job_manager_options.h"
 #include "server/jobs/job_table.h"
 #include "server/jobs/scheduler.h"
-#include "server/jobs/stop_wish.h"
+#include "server/jobs/stop_request.h"
 #include "server/jobs/submission.h"
 #include "server/jobs/training_stats.h"
 #include "server/jobs/unprotected_work.h"
@@ -57,35 +57,35 @@ class JobManager final : public WorkerEvents {
   // Ends the writer thread after what waits. Idempotent.
   void Stop();
 
-  // Wishes of users (job_wishes.cc).
+  // Wishes of users (job_requests.cc).
   void Train(const training::v1::TrainRequest& request, const Caller& caller,
-             const Answer<training::v1::Job>& answer);
-  void Pause(const std::string& job_id, const Answer<training::v1::Job>& answer);
-  void Resume(const std::string& job_id, const Answer<training::v1::Job>& answer);
-  void Cancel(const std::string& job_id, bool now, const Answer<training::v1::Job>& answer);
+             const Callback<training::v1::Job>& callback);
+  void Pause(const std::string& job_id, const Callback<training::v1::Job>& callback);
+  void Resume(const std::string& job_id, const Callback<training::v1::Job>& callback);
+  void Cancel(const std::string& job_id, bool now, const Callback<training::v1::Job>& callback);
   void Update(const training::v1::UpdateJobRequest& request,
-              const Answer<training::v1::Job>& answer);
+              const Callback<training::v1::Job>& callback);
   // Answers when the checkpoint is durable.
-  void Checkpoint(const std::string& job_id, const Answer<training::v1::Checkpoint>& answer);
+  void Checkpoint(const std::string& job_id, const Callback<training::v1::Checkpoint>& callback);
   // Forgets a job that has ended; answers with the checkpoints whose records went with it, whose
   // files the caller removes.
   void Delete(const training::v1::DeleteJobRequest& request,
-              const Answer<std::vector<training::v1::Checkpoint>>& answer);
+              const Callback<std::vector<training::v1::Checkpoint>>& callback);
   // Durable before it acts (policy_changes.cc).
   void SetPolicy(const training::v1::SetPrecisionPolicyRequest& request, const Caller& caller,
-                 const Answer<training::v1::SetPrecisionPolicyResponse>& answer);
+                 const Callback<training::v1::SetPrecisionPolicyResponse>& callback);
   // Ends a worker; the job it holds is checkpointed and queued again.
   void DrainWorker(const std::string& worker_id,
-                   const Answer<training::v1::DrainWorkerResponse>& answer);
+                   const Callback<training::v1::DrainWorkerResponse>& callback);
 
   // A checkpoint that a user named or brought (job_checkpoints.cc).
   void RecordCheckpoint(const training::v1::Checkpoint& checkpoint,
-                        const Answer<training::v1::Checkpoint>& answer);
+                        const Callback<training::v1::Checkpoint>& callback);
   // Removes the record and answers with it; the caller removes the file. NOT_FOUND;
   // FAILED_PRECONDITION when a job that has not ended may need it.
-  void ForgetCheckpoint(const std::string& id, const Answer<training::v1::Checkpoint>& answer);
+  void ForgetCheckpoint(const std::string& id, const Callback<training::v1::Checkpoint>& callback);
   // A job that has not ended and reads the dataset; "" for none.
-  void JobThatNeedsDataset(const std::string& name, const Answer<std::string>& answer);
+  void JobThatNeedsDataset(const std::string& name, const Callback<std::string>& callback);
 
   // What readers see (job_reads.cc).
   absl::StatusOr<training::v1::Checkpoint> GetCheckpoint(const std::string& id) const;
@@ -175,7 +175,7 @@ class JobManager final : public WorkerEvents {
   std::vector<HoldingJob> HoldingJobs() const;
   int64_t MemoryOf(const training::v1::JobSpec& spec) const;
   // Asks the job's worker for its end, for a reason that decides what becomes of the job.
-  void StopFor(const std::string& job_id, const StopWish& wish);
+  void StopFor(const std::string& job_id, const StopRequest& request);
   void AskToStop(const Job& job, bool checkpoint, const std::string& why);
 
   // What workers report (worker_reports.cc, precision_reports.cc).
@@ -199,13 +199,13 @@ class JobManager final : public WorkerEvents {
   void PublishPolicy(const training::v1::PrecisionPolicy& policy);
   void ApplyPolicy(const training::v1::SetPrecisionPolicyRequest& request,
                    const training::v1::PrecisionPolicy& policy,
-                   const Answer<training::v1::SetPrecisionPolicyResponse>& answer);
+                   const Callback<training::v1::SetPrecisionPolicyResponse>& callback);
 
   // How attempts end, and what comes after (job_endings.cc).
   void OnFinished(const Job& job, const training::v1::Finished& finished);
   void OnFailed(const Job& job, const training::v1::Failure& failure);
   void OnStopped(const Job& job);
-  void EndStopped(const std::string& job_id, const StopWish& wish, const std::string& at);
+  void EndStopped(const std::string& job_id, const StopRequest& request, const std::string& at);
   void OnLost(const WorkerExit& exit);
   void NotePeak(Job& job, int64_t host_bytes, int64_t device_bytes);
   // Queues the job again while its budget lasts, else fails it.
@@ -236,14 +236,14 @@ class JobManager final : public WorkerEvents {
   FailureWatch failure_watch_;
   OwnerUsage usage_;
   UnprotectedWork unprotected_;
-  std::map<std::string, StopWish> stops_;  // By job, while it is still on its worker.
+  std::map<std::string, StopRequest> stops_;  // By job, while it is still on its worker.
   // Of SteadyNow(), by job that has not ended.
   std::map<std::string, absl::Time> accepted_;
   std::map<std::string, absl::Time> retries_;         // Before it no attempt begins.
   std::map<std::string, absl::Time> attempt_starts_;  // Of those on a worker.
   std::map<std::string, int> fruitless_restarts_;     // By job, since its newest checkpoint.
   std::map<std::string, int64_t> peak_memory_;        // By workload.
-  std::map<std::string, std::vector<Answer<training::v1::Checkpoint>>> checkpoint_waiters_;
+  std::map<std::string, std::vector<Callback<training::v1::Checkpoint>>> checkpoint_waiters_;
   IoThreads path_checks_{2};  // Last: what it runs asks the writer.
 };
 

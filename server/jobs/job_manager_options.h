@@ -3,9 +3,9 @@
 #include <functional>
 #include <string>
 
-#include "config/gate.h"
-#include "config/job_spec.h"
-#include "config/precision.h"
+#include "config/job/job_spec.h"
+#include "config/precision/gate.h"
+#include "config/precision/precision.h"
 #include "genesis/training/v1/operations.pb.h"
 #include "server/jobs/failure_watch.h"
 #include "server/jobs/retention.h"

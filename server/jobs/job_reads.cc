@@ -1,25 +1,25 @@
 // What readers see of jobs: a part of JobManager. Every method may be called by any thread.
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "config/field_error.h"
-#include "config/precision.h"
-#include "config/timestamp.h"
+#include "base/field_error.h"
+#include "base/steady_time.h"
+#include "base/timestamp.h"
+#include "config/precision/precision.h"
 #include "server/jobs/history_row.h"
 #include "server/jobs/job_errors.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_state.h"
-#include "server/steady_time.h"
 
 namespace genesis {
 namespace {
 
 absl::StatusOr<absl::Duration> WindowLength(const training::v1::StatsRequest& request) {
   constexpr int kDefault = 300;
-  constexpr int kMost = 3600;
+  constexpr int kMax = 3600;
   const int seconds = request.window_seconds() == 0 ? kDefault : request.window_seconds();
-  if (seconds >= 1 && seconds <= kMost) return absl::Seconds(seconds);
+  if (seconds >= 1 && seconds <= kMax) return absl::Seconds(seconds);
   return ToStatus({{"window_seconds", absl::StrCat(request.window_seconds()),
-                    absl::StrCat("1 to ", kMost, ", or 0 for ", kDefault)}});
+                    absl::StrCat("1 to ", kMax, ", or 0 for ", kDefault)}});
 }
 
 // `otherwise`: what is said while no job makes steps.

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "config/timestamp.h"
+#include "base/steady_time.h"
+#include "base/timestamp.h"
 #include "server/jobs/job_state.h"
-#include "server/steady_time.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -20,7 +20,7 @@ using training::v1::JobEvent;
 
 constexpr absl::Duration kLazyDelay = absl::Seconds(1);
 // More than these wait for no clock: memory is bounded, and so is one transaction.
-constexpr size_t kMostLazyEvents = 256;
+constexpr size_t kMaxLazyEvents = 256;
 
 // The value, or what stands for nothing when the store could not be read.
 template <typename Value>
@@ -184,7 +184,7 @@ void JobTable::AddEvent(const std::string& job_id, JobEvent event) {
 void JobTable::AddEventLazily(const std::string& job_id, JobEvent event) {
   QueueEvent(job_id, std::move(event));
   lazy_due_ = std::min(lazy_due_, SteadyNow() + kLazyDelay);
-  if (events_.size() > kMostLazyEvents) pending_.must_write = true;
+  if (events_.size() > kMaxLazyEvents) pending_.must_write = true;
 }
 
 void JobTable::PutCheckpoint(const Checkpoint& checkpoint) {
@@ -198,9 +198,9 @@ void JobTable::RemoveCheckpoint(const std::string& id) {
 }
 
 std::vector<Checkpoint> JobTable::CheckpointsOf(const std::string& job_id) const {
-  constexpr int64_t kMost = 10000;  // More than any job keeps.
+  constexpr int64_t kMax = 10000;  // More than any job keeps.
   std::vector<StoredCheckpoint> stored =
-      ValueOrLog(ReadCheckpoints(store_->database(), job_id, 0, kMost), "checkpoints of", job_id);
+      ValueOrLog(ReadCheckpoints(store_->database(), job_id, 0, kMax), "checkpoints of", job_id);
   std::vector<Checkpoint> of_job;
   for (auto it = stored.rbegin(); it != stored.rend(); ++it) {
     const std::string& id = it->checkpoint.id();
@@ -234,13 +234,13 @@ void JobTable::PutBaseline(const std::string& workload, const std::string& job_i
   pending_.baselines.push_back({workload, job_id, curve});
 }
 
-std::optional<std::string> JobTable::Fact(const std::string& key) const {
+std::optional<std::string> JobTable::Metadata(const std::string& key) const {
   const auto found = pending_.facts.find(key);
   if (found != pending_.facts.end()) return found->second;
-  return ValueOrLog(ReadFact(store_->database(), key), "fact", key);
+  return ValueOrLog(ReadMetadata(store_->database(), key), "fact", key);
 }
 
-void JobTable::PutFact(const std::string& key, std::string value) {
+void JobTable::PutMetadata(const std::string& key, std::string value) {
   pending_.facts[key] = std::move(value);
 }
 

@@ -76,8 +76,8 @@ class JobTable {
   void PutBaseline(const std::string& workload, const std::string& job_id,
                    const training::v1::LossCurve& curve);
   // What else must be remembered, by a name of its own.
-  std::optional<std::string> Fact(const std::string& key) const;
-  void PutFact(const std::string& key, std::string value);
+  std::optional<std::string> Metadata(const std::string& key) const;
+  void PutMetadata(const std::string& key, std::string value);
 
   // Runs after the commit and before readers see it, so that whoever sees a change finds it
   // counted; dropped when the commit fails.

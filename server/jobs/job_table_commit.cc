@@ -3,15 +3,15 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "server/jobs/job_state.h"
 #include "server/jobs/job_table.h"
-#include "server/steady_time.h"
 
 namespace genesis {
 namespace {
 
 // Beside those that have not ended: what was just written is what is asked for most.
-constexpr size_t kMostEnded = 64;
+constexpr size_t kMaxEnded = 64;
 // Jobs that one transaction forgets, so that no call waits long for it.
 constexpr int64_t kForgetBatch = 32;
 constexpr absl::Duration kAgeCheckPeriod = absl::Minutes(1);
@@ -103,7 +103,7 @@ absl::Status JobTable::WriteChanges() {
     if (status.ok()) status = store_->PutBaseline(each.workload, each.job_id, each.curve);
   }
   for (const auto& [key, value] : pending_.facts) {
-    if (status.ok()) status = store_->PutFact(key, value);
+    if (status.ok()) status = store_->PutMetadata(key, value);
   }
   return status;
 }
@@ -207,7 +207,7 @@ JobView::Change JobTable::CollectChange() {
 
 void JobTable::DropOldEnded(std::vector<std::string>* dropped) {
   std::erase_if(ended_, [this](const std::string& id) { return !jobs_.contains(id); });
-  while (ended_.size() > kMostEnded) {
+  while (ended_.size() > kMaxEnded) {
     jobs_.erase(ended_.front());
     dropped->push_back(std::move(ended_.front()));
     ended_.pop_front();

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "config/field_error.h"
-#include "config/precision.h"
-#include "config/timestamp.h"
+#include "base/field_error.h"
+#include "base/timestamp.h"
+#include "config/precision/precision.h"
 #include "google/protobuf/util/time_util.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_state.h"
@@ -21,7 +21,7 @@ using training::v1::PrecisionPolicy;
 using training::v1::SetPrecisionPolicyRequest;
 using training::v1::SetPrecisionPolicyResponse;
 
-constexpr char kFact[] = "precision_policy";
+constexpr char kPolicyKey[] = "precision_policy";
 constexpr size_t kLongestReason = 1000;
 
 std::string Describe(const PrecisionPolicy& policy) {
@@ -41,7 +41,8 @@ bool RunsReduced(const Job& job) {
 void JobManager::LoadPolicy() {
   PrecisionPolicy policy;
   policy.set_reduced_precision_allowed(true);
-  if (const std::optional<std::string> stored = table_.Fact(kFact)) policy.ParseFromString(*stored);
+  if (const std::optional<std::string> stored = table_.Metadata(kPolicyKey))
+    policy.ParseFromString(*stored);
   PublishPolicy(policy);
 }
 
@@ -75,23 +76,24 @@ PrecisionPolicy JobManager::policy() const {
 }
 
 void JobManager::SetPolicy(const SetPrecisionPolicyRequest& request, const Caller& caller,
-                           const Answer<SetPrecisionPolicyResponse>& answer) {
+                           const Callback<SetPrecisionPolicyResponse>& callback) {
   if (request.reason().size() > kLongestReason) {
-    return answer(ToStatus({{"reason", absl::StrCat(request.reason().size(), " bytes"),
-                             absl::StrCat("at most ", kLongestReason, " bytes")}}));
+    return callback(ToStatus({{"reason", absl::StrCat(request.reason().size(), " bytes"),
+                               absl::StrCat("at most ", kLongestReason, " bytes")}}));
   }
   PrecisionPolicy policy;
   policy.set_reduced_precision_allowed(request.reduced_precision_allowed());
   policy.set_reason(request.reason());
   policy.set_changed_by(caller.name);
   *policy.mutable_change_time() = TimestampNow();
-  writer_.Post({[this, request, policy, answer] { ApplyPolicy(request, policy, answer); }, answer});
+  writer_.Post(
+      {[this, request, policy, callback] { ApplyPolicy(request, policy, callback); }, callback});
 }
 
 void JobManager::ApplyPolicy(const SetPrecisionPolicyRequest& request,
                              const PrecisionPolicy& policy,
-                             const Answer<SetPrecisionPolicyResponse>& answer) {
-  table_.PutFact(kFact, policy.SerializeAsString());
+                             const Callback<SetPrecisionPolicyResponse>& callback) {
+  table_.PutMetadata(kPolicyKey, policy.SerializeAsString());
   table_.Count([this, policy] {
     PublishPolicy(policy);
     spdlog::warn("precision policy: reduced precision is {} by {}: {}",
@@ -112,12 +114,12 @@ void JobManager::ApplyPolicy(const SetPrecisionPolicyRequest& request,
       StopFor(id, {StopCause::kPolicy, Describe(policy)});
     }
   }
-  table_.Announce([this, policy, affected, answer] {
+  table_.Announce([this, policy, affected, callback] {
     SetPrecisionPolicyResponse response;
     *response.mutable_policy() = policy;
     response.set_reduced_precision_enabled(gate().enabled);
     response.set_affected_jobs(affected);
-    answer(response);
+    callback(response);
   });
 }
 

@@ -1,7 +1,7 @@
 // What workers report on precision and accuracy while a job runs: a part of the worker side of
 // JobManager (worker_reports.cc). Every method here runs on the writer thread.
 #include "absl/strings/str_cat.h"
-#include "config/precision.h"
+#include "config/precision/precision.h"
 #include "server/jobs/job_manager.h"
 #include "spdlog/spdlog.h"
 
@@ -11,8 +11,8 @@ namespace {
 // The newest of what a job's record holds.
 template <typename Message>
 void AddBounded(const Message& message, google::protobuf::RepeatedPtrField<Message>& list) {
-  constexpr int kMost = 64;
-  if (list.size() == kMost) list.DeleteSubrange(0, 1);
+  constexpr int kMax = 64;
+  if (list.size() == kMax) list.DeleteSubrange(0, 1);
   *list.Add() = message;
 }
 

@@ -2,9 +2,9 @@
 
 #include <vector>
 
-#include "config/field_error.h"
+#include "base/field_error.h"
 #include "genesis/training/v1/training_service.pb.h"
-#include "server/api/caller.h"
+#include "server/auth/caller.h"
 
 namespace genesis {
 

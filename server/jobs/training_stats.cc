@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
-#include "config/precision.h"
+#include "config/precision/precision.h"
 
 namespace genesis {
 namespace {
 
 constexpr absl::Duration kKept = absl::Hours(1);
-constexpr size_t kMostPoints = 256;
-constexpr size_t kMostJobs = 64;
+constexpr size_t kMaxPoints = 256;
+constexpr size_t kMaxJobs = 64;
 
 }  // namespace
 
@@ -52,7 +52,7 @@ training::v1::StatsWindow SumHistory::Window(const StepSums& sums, absl::Duratio
 }
 
 TrainingStats::JobStats& TrainingStats::StatsOf(const std::string& job_id) {
-  if (!jobs_.contains(job_id) && jobs_.size() >= kMostJobs) {
+  if (!jobs_.contains(job_id) && jobs_.size() >= kMaxJobs) {
     jobs_.erase(std::min_element(jobs_.begin(), jobs_.end(), [](const auto& a, const auto& b) {
       return a.second.last_use < b.second.last_use;
     }));
@@ -80,10 +80,10 @@ void TrainingStats::NoteSteps(const std::string& job_id, const training::v1::Ste
   point.set_loss_scale(steps.progress().loss_scale());
   point.set_samples_per_second(steps.progress().samples_per_second());
   point.set_mode(mode);
-  if (job.points.size() < kMostPoints) return;
+  if (job.points.size() < kMaxPoints) return;
   // Every other one goes, so that the points stay even over the whole job.
-  for (size_t i = 0; i < kMostPoints / 2; ++i) job.points[i] = job.points[2 * i];
-  job.points.resize(kMostPoints / 2);
+  for (size_t i = 0; i < kMaxPoints / 2; ++i) job.points[i] = job.points[2 * i];
+  job.points.resize(kMaxPoints / 2);
   job.stride *= 2;
 }
 

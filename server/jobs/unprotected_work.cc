@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "config/timestamp.h"
+#include "base/timestamp.h"
 
 namespace genesis {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "server/guard.h"
-#include "server/steady_time.h"
+#include "base/steady_time.h"
+#include "server/base/guard.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {

@@ -10,9 +10,9 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "server/answer.h"
+#include "base/steady_time.h"
+#include "server/base/callback.h"
 #include "server/jobs/job_table.h"
-#include "server/steady_time.h"
 
 namespace genesis {
 
@@ -41,12 +41,12 @@ class Writer {
   void Post(Change change);
   // Posts a change that has a result, and answers with it once the commit has made it durable.
   template <typename T>
-  void Ask(std::function<absl::StatusOr<T>()> apply, const Answer<T>& answer) {
-    Post({[table = table_, apply = std::move(apply), answer] {
+  void Ask(std::function<absl::StatusOr<T>()> apply, const Callback<T>& callback) {
+    Post({[table = table_, apply = std::move(apply), callback] {
             absl::StatusOr<T> result = apply();
-            table->Announce([answer, result = std::move(result)] { answer(result); });
+            table->Announce([callback, result = std::move(result)] { callback(result); });
           },
-          answer});
+          callback});
   }
   absl::Status store_status() const;
 

@@ -1,8 +1,8 @@
 #include "server/rpc/append_reactor.h"
 
 #include "absl/status/status.h"
+#include "server/base/guard.h"
 #include "server/datasets/append_stream.h"
-#include "server/guard.h"
 #include "server/rpc/status_mapping.h"
 
 namespace genesis {

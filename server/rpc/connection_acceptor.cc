@@ -16,7 +16,7 @@ namespace genesis {
 namespace {
 
 // Before another listener has its turn.
-constexpr int kMostAtOnce = 64;
+constexpr int kMaxAtOnce = 64;
 constexpr absl::Duration kPause = absl::Milliseconds(10);
 
 int OpenSpare() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
@@ -71,7 +71,7 @@ void ConnectionAcceptor::Loop() {
 }
 
 void ConnectionAcceptor::AcceptFrom(int listener, const Take& take) {
-  for (int i = 0; i < kMostAtOnce; ++i) {
+  for (int i = 0; i < kMaxAtOnce; ++i) {
     const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0 && (errno == EMFILE || errno == ENFILE)) return AcceptWithoutHandle(listener);
     if (fd < 0 && (errno == ENOBUFS || errno == ENOMEM)) return absl::SleepFor(kPause);

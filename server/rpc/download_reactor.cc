@@ -3,10 +3,10 @@
 #include <memory>
 #include <string>
 
-#include "replay/crc32c.h"
-#include "server/api/request_check.h"
-#include "server/files/checkpoint_download.h"
-#include "server/guard.h"
+#include "base/crc32c.h"
+#include "server/base/guard.h"
+#include "server/base/request_check.h"
+#include "server/checkpoints/checkpoint_download.h"
 #include "server/rpc/status_mapping.h"
 
 namespace genesis {

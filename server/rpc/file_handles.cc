@@ -10,8 +10,8 @@ namespace genesis {
 namespace {
 
 int ToCount(rlim_t limit) {
-  constexpr rlim_t kMost = std::numeric_limits<int>::max();
-  return static_cast<int>(std::min(limit, kMost));
+  constexpr rlim_t kMax = std::numeric_limits<int>::max();
+  return static_cast<int>(std::min(limit, kMax));
 }
 
 int Limit() {

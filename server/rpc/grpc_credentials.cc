@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "server/security/certificate_name.h"
+#include "server/auth/certificate_name.h"
 
 namespace genesis {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "server/api/caller.h"
+#include "server/auth/caller.h"
 
 namespace genesis {
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "server/api/checkpoint_upload.h"
-#include "server/api/request_check.h"
-#include "server/guard.h"
+#include "server/base/guard.h"
+#include "server/base/request_check.h"
 #include "server/rpc/status_mapping.h"
 
 namespace genesis {

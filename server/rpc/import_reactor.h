@@ -4,7 +4,7 @@
 
 #include "genesis/training/v1/training_service.grpc.pb.h"
 #include "server/api/api_gate.h"
-#include "server/files/checkpoint_files.h"
+#include "server/checkpoints/checkpoint_files.h"
 #include "server/jobs/job_manager.h"
 
 namespace genesis {

@@ -15,7 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "config/listen_address.h"
+#include "config/settings/listen_address.h"
 
 namespace genesis {
 namespace {

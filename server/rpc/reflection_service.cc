@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/guard.h"
+#include "server/base/guard.h"
 #include "server/rpc/grpc_credentials.h"
 #include "server/rpc/status_mapping.h"
 

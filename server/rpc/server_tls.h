@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "server/security/tls_files.h"
+#include "server/auth/tls_files.h"
 
 namespace genesis {
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "config/settings.h"
+#include "config/settings/settings.h"
+#include "server/auth/tls_files.h"
 #include "server/rpc/connection_acceptor.h"
-#include "server/security/tls_files.h"
 
 namespace genesis {
 

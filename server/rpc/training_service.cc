@@ -22,16 +22,16 @@ ServerUnaryReactor* TrainingServiceImpl::Serve(CallbackServerContext* context,
   const ApiCall call(parts_.gate, row, "grpc", CredentialsOf(*context));
   // Before the answer, for the request is gone once the reactor has finished.
   const std::string subject = SubjectOf(*request);
-  const Answer<Response> answer = [call, subject, reactor,
-                                   response](const absl::StatusOr<Response>& result) {
+  const Callback<Response> callback = [call, subject, reactor,
+                                       response](const absl::StatusOr<Response>& result) {
     if (result.ok()) *response = *result;
     call.Done(subject, result.status());
     reactor->Finish(ToGrpcStatus(result.status()));
   };
   if (call.admission().ok()) {
-    CallUnary<Request, Response>(parts_.api, method, call.caller(), *request, answer);
+    CallUnary<Request, Response>(parts_.api, method, call.caller(), *request, callback);
   } else {
-    answer(call.admission());
+    callback(call.admission());
   }
   return reactor;
 }

@@ -3,9 +3,9 @@
 #include <memory>
 #include <utility>
 
-#include "server/api/request_check.h"
 #include "server/api/watch_feed.h"
-#include "server/guard.h"
+#include "server/base/guard.h"
+#include "server/base/request_check.h"
 #include "server/rpc/status_mapping.h"
 
 namespace genesis {

@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kKept = 10;
-constexpr int kMostUnderWay = 4;
+constexpr int kMaxUnderWay = 4;
 constexpr char kUnfinished[] = ".unfinished";
 
 absl::Status FileError(const std::string& what, const std::string& path, int error) {
@@ -96,18 +96,18 @@ absl::StatusOr<training::v1::BackupStoreResponse> MakeBackup(const std::string& 
   return response;
 }
 
-void StoreBackup::Start(const Answer<training::v1::BackupStoreResponse>& answer) {
-  if (++under_way_ > kMostUnderWay) {
+void StoreBackup::Start(const Callback<training::v1::BackupStoreResponse>& callback) {
+  if (++under_way_ > kMaxUnderWay) {
     --under_way_;
-    answer(absl::ResourceExhaustedError(
-        absl::StrCat(kMostUnderWay, " backups are under way; try again when one has ended")));
+    callback(absl::ResourceExhaustedError(
+        absl::StrCat(kMaxUnderWay, " backups are under way; try again when one has ended")));
     return;
   }
-  thread_.Post([this, answer] {
+  thread_.Post([this, callback] {
     const absl::StatusOr<training::v1::BackupStoreResponse> made = MakeBackup(data_dir_);
     if (!made.ok()) spdlog::error("backup of the store: {}", made.status().ToString());
     --under_way_;
-    answer(made);
+    callback(made);
   });
 }
 

@@ -5,8 +5,8 @@
 
 #include "absl/status/statusor.h"
 #include "genesis/training/v1/training_service.pb.h"
-#include "server/answer.h"
-#include "server/datasets/io_threads.h"
+#include "server/base/callback.h"
+#include "server/base/io_threads.h"
 
 namespace genesis {
 
@@ -22,7 +22,7 @@ class StoreBackup {
  public:
   explicit StoreBackup(std::string data_dir) : data_dir_(std::move(data_dir)), thread_(1) {}
 
-  void Start(const Answer<training::v1::BackupStoreResponse>& answer);
+  void Start(const Callback<training::v1::BackupStoreResponse>& callback);
 
  private:
   const std::string data_dir_;

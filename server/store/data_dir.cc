@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "server/steady_time.h"
+#include "base/steady_time.h"
 
 namespace genesis {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "config/job_names.h"
-#include "config/precision.h"
-#include "config/sql_time.h"
-#include "config/timestamp.h"
+#include "base/sql_time.h"
+#include "base/timestamp.h"
+#include "config/job/job_names.h"
+#include "config/precision/precision.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "config/job_names.h"
+#include "config/job/job_names.h"
 #include "server/store/store_reads.h"
 
 namespace genesis {

@@ -170,7 +170,7 @@ absl::StatusOr<std::vector<JobStore::Forgotten>> JobStore::ForgetEnded(int64_t m
   return forgotten;
 }
 
-absl::Status JobStore::PutFact(const std::string& key, const std::string& value) {
+absl::Status JobStore::PutMetadata(const std::string& key, const std::string& value) {
   absl::StatusOr<Statement> put = database_->Prepare(
       "INSERT INTO facts(key, value) VALUES(?1, ?2) ON CONFLICT(key) DO UPDATE SET value = ?2");
   if (!put.ok()) return put.status();

@@ -66,7 +66,7 @@ class JobStore {
 
   absl::Status PutCheckpoint(const training::v1::Checkpoint& checkpoint);
   absl::Status RemoveCheckpoint(const std::string& id);
-  absl::Status PutFact(const std::string& key, const std::string& value);
+  absl::Status PutMetadata(const std::string& key, const std::string& value);
 
   // Losses of the newest finished FP32 job of a workload (WorkloadKey); empty when there are none.
   absl::StatusOr<training::v1::LossCurve> FindBaseline(const std::string& workload);

@@ -3,7 +3,7 @@
 namespace genesis {
 namespace {
 
-constexpr int kMostConnections = 4;
+constexpr int kMaxConnections = 4;
 // A page of jobs fits; what is not here the system's own cache has.
 constexpr int kCacheKib = 512;
 
@@ -13,7 +13,7 @@ absl::StatusOr<ReaderPool::Lease> ReaderPool::Borrow() {
   {
     absl::MutexLock lock(&mutex_);
     const auto has_room = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return out_ < kMostConnections;
+      return out_ < kMaxConnections;
     };
     mutex_.Await(absl::Condition(&has_room));
     ++out_;

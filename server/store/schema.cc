@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "config/job_names.h"
-#include "config/message_text.h"
+#include "base/message_text.h"
+#include "config/job/job_names.h"
 
 namespace genesis {
 namespace {

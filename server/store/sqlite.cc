@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "server/steady_time.h"
+#include "base/steady_time.h"
 
 namespace genesis {
 namespace {

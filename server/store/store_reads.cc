@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "config/text.h"
+#include "base/text.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -187,7 +187,8 @@ absl::StatusOr<std::optional<Checkpoint>> ReadCheckpoint(Database& database,
   return checkpoint;
 }
 
-absl::StatusOr<std::optional<std::string>> ReadFact(Database& database, const std::string& key) {
+absl::StatusOr<std::optional<std::string>> ReadMetadata(Database& database,
+                                                        const std::string& key) {
   absl::StatusOr<Statement> query = database.Prepare("SELECT value FROM facts WHERE key = ?1");
   if (!query.ok()) return query.status();
   query->Bind(1, key);

@@ -74,6 +74,6 @@ absl::StatusOr<std::vector<StoredCheckpoint>> ReadCheckpoints(Database& database
 absl::StatusOr<std::optional<training::v1::Checkpoint>> ReadCheckpoint(Database& database,
                                                                        const std::string& id);
 
-absl::StatusOr<std::optional<std::string>> ReadFact(Database& database, const std::string& key);
+absl::StatusOr<std::optional<std::string>> ReadMetadata(Database& database, const std::string& key);
 
 }  // namespace genesis

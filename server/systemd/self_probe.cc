@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "base/steady_time.h"
 #include "grpc/health/v1/health.grpc.pb.h"
-#include "server/steady_time.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {

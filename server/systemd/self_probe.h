@@ -10,7 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "server/steady_time.h"
+#include "base/steady_time.h"
 
 namespace genesis {
 

@@ -5,13 +5,13 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "server/steady_time.h"
+#include "base/steady_time.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
 namespace {
 
-constexpr size_t kMostWaiting = 10000;
+constexpr size_t kMaxWaiting = 10000;
 constexpr absl::Duration kForgetPause = absl::Hours(1);
 
 }  // namespace
@@ -47,8 +47,8 @@ void HistoryRecorder::Note(const training::v1::HistoryRow& row) {
 }
 
 void HistoryRecorder::DropOverflow() {
-  if (waiting_.size() <= kMostWaiting) return;
-  const auto over = static_cast<int64_t>(waiting_.size() - kMostWaiting);
+  if (waiting_.size() <= kMaxWaiting) return;
+  const auto over = static_cast<int64_t>(waiting_.size() - kMaxWaiting);
   waiting_.erase(waiting_.begin(), waiting_.begin() + over);
   metrics_->HistoryRowsLost(over);
 }

@@ -9,9 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_time.h"
 #include "genesis/training/v1/operations.pb.h"
 #include "metrics/metrics.h"
-#include "server/steady_time.h"
 #include "server/store/history_store.h"
 
 namespace genesis {

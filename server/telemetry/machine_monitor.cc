@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "server/steady_time.h"
+#include "base/steady_time.h"
 #include "server/telemetry/nvml.h"
 #include "server/telemetry/visible_devices.h"
 #include "spdlog/spdlog.h"
@@ -24,25 +24,25 @@ constexpr absl::Duration kStopPatience = absl::Seconds(2);
 constexpr absl::Duration kLoadPause = absl::Minutes(1);
 constexpr int kStalePeriods = 6;
 
-absl::StatusOr<VolumeFigures> ReadVolume(const std::string& folder) {
+absl::StatusOr<VolumeStatistics> ReadVolume(const std::string& folder) {
   struct statvfs stat {};
   if (statvfs(folder.c_str(), &stat) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot measure the file system of ", folder));
   }
   const auto block = static_cast<int64_t>(stat.f_frsize);
   const auto kept = static_cast<int64_t>(stat.f_bfree - stat.f_bavail);
-  return VolumeFigures{.free = static_cast<int64_t>(stat.f_bavail) * block,
-                       .size = (static_cast<int64_t>(stat.f_blocks) - kept) * block};
+  return VolumeStatistics{.free = static_cast<int64_t>(stat.f_bavail) * block,
+                          .size = (static_cast<int64_t>(stat.f_blocks) - kept) * block};
 }
 
-bool HasFigures(const GpuFigures& gpu) {
+bool HasStatistics(const GpuStatistics& gpu) {
   return gpu.memory_total_bytes || gpu.utilization_ratio || gpu.power_watts ||
          gpu.temperature_celsius;
 }
 
 struct Sample {
-  std::map<std::string, std::optional<VolumeFigures>> volumes;
-  std::vector<GpuFigures> gpus;
+  std::map<std::string, std::optional<VolumeStatistics>> volumes;
+  std::vector<GpuStatistics> gpus;
 };
 
 }  // namespace
@@ -92,20 +92,20 @@ class MachineMonitor::Sampler {
   Sample Measure() {
     Sample sample;
     for (const auto& [name, folder] : options_.volumes) {
-      const absl::StatusOr<VolumeFigures> figures = ReadVolume(folder);
-      TellOnce(name, figures.status());
-      sample.volumes[name] = figures.ok() ? std::optional(*figures) : std::nullopt;
+      const absl::StatusOr<VolumeStatistics> statistics = ReadVolume(folder);
+      TellOnce(name, statistics.status());
+      sample.volumes[name] = statistics.ok() ? std::optional(*statistics) : std::nullopt;
     }
     LoadNvml();
     bool answers = false;
     for (const std::string& device : options_.devices) {
       const auto found = match_.found.find(device);
-      GpuFigures figures{.device = device};
+      GpuStatistics statistics{.device = device};
       if (nvml_ != nullptr && found != match_.found.end()) {
-        figures = nvml_->Read(found->second, device);
+        statistics = nvml_->Read(found->second, device);
       }
-      answers = answers || HasFigures(figures);
-      sample.gpus.push_back(std::move(figures));
+      answers = answers || HasStatistics(statistics);
+      sample.gpus.push_back(std::move(statistics));
     }
     // A driver that was exchanged answers nothing until it is loaded anew.
     if (!answers) nvml_ = nullptr;
@@ -135,8 +135,8 @@ class MachineMonitor::Sampler {
   }
 
   void Show(const Sample& sample) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    for (const auto& [name, figures] : sample.volumes) metrics_->SetVolume(name, figures);
-    for (const GpuFigures& gpu : sample.gpus) metrics_->SetGpu(gpu);
+    for (const auto& [name, statistics] : sample.volumes) metrics_->SetVolume(name, statistics);
+    for (const GpuStatistics& gpu : sample.gpus) metrics_->SetGpu(gpu);
     shown_ = SteadyNow();
   }
 

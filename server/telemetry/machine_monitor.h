@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "config/environment.h"
+#include "base/environment.h"
 #include "metrics/metrics.h"
 
 namespace genesis {

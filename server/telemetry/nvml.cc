@@ -102,34 +102,34 @@ class LoadedNvml final : public Nvml {
 
   const std::vector<Device>& devices() const override { return devices_; }
 
-  GpuFigures Read(const Device& device, const std::string& name) const override {
-    GpuFigures figures;
-    figures.device = name;
-    if (device.handle == nullptr) return figures;
+  GpuStatistics Read(const Device& device, const std::string& name) const override {
+    GpuStatistics statistics;
+    statistics.device = name;
+    if (device.handle == nullptr) return statistics;
     MemoryInfo memory;
     if (nvml_.memory(device.handle, &memory) == kSuccess) {
-      figures.memory_used_bytes = static_cast<int64_t>(memory.used);
-      figures.memory_total_bytes = static_cast<int64_t>(memory.total);
+      statistics.memory_used_bytes = static_cast<int64_t>(memory.used);
+      statistics.memory_total_bytes = static_cast<int64_t>(memory.total);
     }
     UtilizationInfo utilization;
     if (nvml_.utilization(device.handle, &utilization) == kSuccess) {
-      figures.utilization_ratio = utilization.gpu / 100.0;
+      statistics.utilization_ratio = utilization.gpu / 100.0;
     }
     unsigned milliwatts = 0;
     if (nvml_.power(device.handle, &milliwatts) == kSuccess) {
-      figures.power_watts = milliwatts / 1000.0;
+      statistics.power_watts = milliwatts / 1000.0;
     }
     unsigned celsius = 0;
     if (nvml_.temperature(device.handle, kTemperatureOfGpu, &celsius) == kSuccess) {
-      figures.temperature_celsius = celsius;
+      statistics.temperature_celsius = celsius;
     }
     Bits reasons = 0;
     if (nvml_.throttle_reasons(device.handle, &reasons) == kSuccess) {
       for (const auto& [bit, reason] : kThrottleReasons) {
-        if ((reasons & bit) != 0) figures.throttle_reasons.emplace_back(reason);
+        if ((reasons & bit) != 0) statistics.throttle_reasons.emplace_back(reason);
       }
     }
-    return figures;
+    return statistics;
   }
 
  private:

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "metrics/machine_figures.h"
+#include "metrics/machine_statistics.h"
 
 namespace genesis {
 
@@ -29,7 +29,7 @@ class Nvml {
   // In the order of their PCI addresses.
   virtual const std::vector<Device>& devices() const = 0;
   // `name` is what the daemon calls it.
-  virtual GpuFigures Read(const Device& device, const std::string& name) const = 0;
+  virtual GpuStatistics Read(const Device& device, const std::string& name) const = 0;
 };
 
 }  // namespace genesis

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "config/environment.h"
+#include "base/environment.h"
 #include "server/telemetry/nvml.h"
 
 namespace genesis {

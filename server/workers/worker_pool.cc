@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "config/timestamp.h"
-#include "config/worker_lease.h"
-#include "server/steady_time.h"
+#include "base/steady_time.h"
+#include "base/timestamp.h"
+#include "config/job/worker_lease.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {

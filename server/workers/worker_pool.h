@@ -37,7 +37,7 @@ class WorkerLink {
 // that no last report is lost. A worker whose stream breaks, or whose daemon was restarted, keeps
 // its job for a while and may attach again. A worker of another host is started and ended by that
 // host; it is gone when its stream is and it does not attach again in time, and by then it has
-// stopped (config/worker_lease.h). Owner: the daemon. Thread-safe. Its own thread spawns,
+// stopped (config/job/worker_lease.h). Owner: the daemon. Thread-safe. Its own thread spawns,
 // watches and ends processes. Failure: a worker that cannot start is tried again with growing
 // pauses (1 s to 30 s); problem() says why for readiness.
 class WorkerPool {
@@ -145,19 +145,19 @@ class WorkerPool {
     // A job whose end has not come.
     bool holds_job() const { return !job_id.empty() && !said_end; }
   };
-  using News = std::vector<std::function<void()>>;
+  using PendingCallbacks = std::vector<std::function<void()>>;
 
   void Loop();
   // One round of the pool's thread; what is to be told is returned, to be told without the lock.
-  News Tend();
+  PendingCallbacks Tend();
   void ReapEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void EndHung(News& news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndHung(PendingCallbacks& callbacks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndOverdue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void BuryEnded(News& news) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RemoveGone(PendingCallbacks& callbacks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Asks the worker to end (SIGTERM), or ends it (SIGKILL); on another host, as far as that can be
   // done from here.
   void Signal(Worker& worker, int signal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  WorkerExit Bury(const std::string& worker_id, Worker& worker)
+  WorkerExit ExitOf(const std::string& worker_id, Worker& worker)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SpawnMissing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Spawn(const std::string& device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -5,8 +5,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "config/field_error.h"
-#include "config/version.h"
+#include "base/field_error.h"
+#include "base/version.h"
 #include "server/workers/worker_pool.h"
 #include "spdlog/spdlog.h"
 
@@ -15,8 +15,8 @@ namespace {
 
 using training::v1::AttachRequest;
 
-constexpr size_t kMostHostName = 253;  // RFC 1035.
-constexpr size_t kMostId = 300;
+constexpr size_t kMaxHostName = 253;  // RFC 1035.
+constexpr size_t kMaxId = 300;
 
 bool IsName(const std::string& text, size_t most) {
   return !text.empty() && text.size() <= most && std::all_of(text.begin(), text.end(), [](char c) {
@@ -46,11 +46,10 @@ absl::Status CheckRemote(const training::v1::Hello& hello,
     return absl::FailedPreconditionError(
         "this daemon takes no workers of other hosts; set workers.remote: true, and restart it");
   }
-  if (!IsName(host.name(), kMostHostName) || !IsName(hello.worker_id(), kMostId)) {
+  if (!IsName(host.name(), kMaxHostName) || !IsName(hello.worker_id(), kMaxId)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "host ", QuoteValue(host.name()), " with worker id ", QuoteValue(hello.worker_id()),
-        "; accepted: letters, digits, '.', '_' and '-', at most ", kMostHostName, " and ",
-        kMostId));
+        "; accepted: letters, digits, '.', '_' and '-', at most ", kMaxHostName, " and ", kMaxId));
   }
   if (hello.version() != kVersion) {
     return absl::FailedPreconditionError(

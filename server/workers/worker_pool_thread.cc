@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/steady_time.h"
+#include "base/steady_time.h"
 #include "server/workers/worker_pool.h"
 #include "spdlog/spdlog.h"
 
@@ -55,15 +55,15 @@ void WorkerPool::TrimLogs() {
   logs_.Trim(running);
 }
 
-WorkerPool::News WorkerPool::Tend() {
-  News news;
+WorkerPool::PendingCallbacks WorkerPool::Tend() {
+  PendingCallbacks callbacks;
   absl::MutexLock lock(&mutex_);
   ReapEnded();
-  EndHung(news);
+  EndHung(callbacks);
   EndOverdue();
-  BuryEnded(news);
+  RemoveGone(callbacks);
   SpawnMissing();
-  return news;
+  return callbacks;
 }
 
 void WorkerPool::ReapEnded() {
@@ -74,7 +74,7 @@ void WorkerPool::ReapEnded() {
   }
 }
 
-void WorkerPool::EndHung(News& news) {
+void WorkerPool::EndHung(PendingCallbacks& callbacks) {
   const absl::Time now = SteadyNow();
   for (auto& [id, worker] : workers_) {
     if (worker.exit || now < worker.progress.Deadline(options_.hang)) continue;
@@ -82,7 +82,7 @@ void WorkerPool::EndHung(News& news) {
     worker.progress.End();
     worker.end_at = now;
     spdlog::error("worker {} with job {}: {}; it is ended", id, worker.job_id, worker.end_reason);
-    news.emplace_back(
+    callbacks.emplace_back(
         [this, job_id = worker.job_id, claim = worker.claim, reason = worker.end_reason] {
           events_->OnWorkerHung(job_id, claim, reason);
         });
@@ -112,7 +112,7 @@ void WorkerPool::EndOverdue() {
   }
 }
 
-void WorkerPool::BuryEnded(News& news) {
+void WorkerPool::RemoveGone(PendingCallbacks& callbacks) {
   for (auto it = workers_.begin(); it != workers_.end();) {
     Worker& worker = it->second;
     // One that is reserved but has no job yet waits for Begin or Release: the job must hear of it.
@@ -121,18 +121,18 @@ void WorkerPool::BuryEnded(News& news) {
       ++it;
       continue;
     }
-    WorkerExit exit = Bury(it->first, worker);
+    WorkerExit exit = ExitOf(it->first, worker);
     GiveBack(worker);
     if (!worker.process) devices_.Leave(worker.device_name);
     it = workers_.erase(it);
-    news.emplace_back([this, exit = std::move(exit)] {
+    callbacks.emplace_back([this, exit = std::move(exit)] {
       if (!exit.job_id.empty()) events_->OnWorkerGone(exit);
       events_->OnCapacity();
     });
   }
 }
 
-WorkerExit WorkerPool::Bury(const std::string& worker_id, Worker& worker) {
+WorkerExit WorkerPool::ExitOf(const std::string& worker_id, Worker& worker) {
   WorkerExit exit;
   exit.worker_id = worker_id;
   exit.job_id = worker.job_id;

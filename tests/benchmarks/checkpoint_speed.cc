@@ -2,8 +2,8 @@
 // Prints one round as JSON. The state is a model of 2048 x 2048 layers with the two moments of
 // AdamW, as genesis-worker writes it, of about MIB mebibytes in all. A step is forward, backward
 // and update of that model with a batch of 128; what it waits for when the state is saved is timed
-// as Trainee, TrainStep and RunCheckpoints do it. Files are read after the kernel was asked to
-// forget them.
+// as TrainingSession, TrainStep and RunCheckpoints do it. Files are read after the kernel was asked
+// to forget them.
 #include <fcntl.h>
 #include <torch/torch.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// The floor of an RPC: a bare gRPC C++ callback server that answers GetJob and Train with what it was
-// given at its start, and does nothing else. Prints its port, then serves until its input ends.
+// The floor of an RPC: a bare gRPC C++ callback server that answers GetJob and Train with what it
+// was given at its start, and does nothing else. Prints its port, then serves until its input ends.
 //   echo_server JOB_FILE    a serialized training.v1.Job, as large as the daemon's answers
 #include <grpcpp/grpcpp.h>
 

@@ -13,7 +13,7 @@ import spread
 from gpu_figures import GRAPH, OURS
 from time_budget import TimeUp
 
-CAPTURED = "step: recorded in step "
+CAPTURED = "step: captured in step "
 # The losses of so many steps are compared one by one, the others by their mean: sides round differently, and
 # on a device that multiplies in 8 or 11 bits runs drift apart the longer they are.
 ONE_BY_ONE = 200

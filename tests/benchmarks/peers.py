@@ -31,7 +31,7 @@ TOLERANCE = {"FP32": 2e-3, "TF32": 1e-2, "MIXED_FP16": 5e-2, "MIXED_BF16": 5e-2}
 # In mixed precision means of so many steps are compared: what each side rounds sets single steps apart long
 # before it changes where the losses go.
 STEPS_OF_MEAN = {"MIXED_FP16": 32, "MIXED_BF16": 32}
-# One thread, where genesis-worker takes one by itself however many there are (trainer/run/threads.h).
+# One thread, where genesis-worker takes one by itself however many there are (trainer/runtime/threads.h).
 ONE_THREAD = ("world_model small", "torchscript")
 FEWEST_STEPS, MOST_STEPS = 6, 3000
 

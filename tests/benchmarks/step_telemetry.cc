@@ -13,8 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "trainer/run/event_sender.h"
 #include "trainer/run/step_reporter.h"
+#include "trainer/worker/event_sender.h"
 
 namespace genesis {
 namespace {

@@ -51,7 +51,7 @@ class Budget(unittest.TestCase):
 
 class Refusals(unittest.TestCase):
     def test_a_graph_counts_only_where_the_log_says_so_last(self):
-        captured = "precision: FP32\nstep: recorded in step 4, repeated from then on\nstarted: 5 steps"
+        captured = "precision: FP32\nstep: captured in step 4, replayed from then on\nstarted: 5 steps"
         gpu_comparison.says_it_captured(captured)
         with self.assertRaisesRegex(sides.Refused, 'its log has "step: eager, because of x"'):
             gpu_comparison.says_it_captured(captured + "\nstep: eager, because of x")

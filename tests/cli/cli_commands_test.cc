@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "absl/synchronization/notification.h"
-#include "cli/command_table.h"
+#include "cli/commands/command_table.h"
 #include "cli/session.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "cli/command_table.h"
+#include "cli/commands/command_table.h"
 #include "cli/session.h"
-#include "config/token.h"
+#include "config/settings/token.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/temp_dir.h"

@@ -1,5 +1,5 @@
 // Job files, and what they are read with: scalars, nearest keys, YAML to messages.
-#include "config/job_file.h"
+#include "config/job/job_file.h"
 
 #include <unistd.h>
 
@@ -7,10 +7,10 @@
 #include <fstream>
 #include <random>
 
-#include "config/nearest.h"
-#include "config/scalars.h"
-#include "config/yaml_document.h"
-#include "config/yaml_to_message.h"
+#include "base/nearest.h"
+#include "base/scalars.h"
+#include "base/yaml_document.h"
+#include "config/job/yaml_to_message.h"
 #include "genesis/training/v1/worker_service.pb.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/json_util.h"

@@ -5,8 +5,8 @@
 #include <functional>
 #include <limits>
 
-#include "config/job_sections.h"
-#include "config/message_limits.h"
+#include "base/message_limits.h"
+#include "config/job/job_sections.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace genesis {

@@ -2,9 +2,9 @@
 #include <functional>
 
 #include "absl/strings/str_split.h"
-#include "config/job_file.h"
-#include "config/job_spec.h"
-#include "config/yaml_document.h"
+#include "base/yaml_document.h"
+#include "config/job/job_file.h"
+#include "config/job/job_spec.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
-#include "config/job_file.h"
-#include "config/job_spec.h"
+#include "config/job/job_file.h"
+#include "config/job/job_spec.h"
 
 namespace genesis {
 namespace {

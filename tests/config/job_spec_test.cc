@@ -1,4 +1,4 @@
-#include "config/job_spec.h"
+#include "config/job/job_spec.h"
 
 #include <cmath>
 #include <functional>

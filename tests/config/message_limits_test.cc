@@ -1,11 +1,11 @@
-#include "config/message_limits.h"
+#include "base/message_limits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "config/job_spec.h"
+#include "config/job/job_spec.h"
 #include "genesis/training/v1/job.pb.h"
 
 namespace genesis {

@@ -4,10 +4,10 @@
 #include <string>
 #include <tuple>
 
-#include "config/environment.h"
-#include "config/field_error.h"
-#include "config/gate.h"
-#include "config/precision.h"
+#include "base/environment.h"
+#include "base/field_error.h"
+#include "config/precision/gate.h"
+#include "config/precision/precision.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

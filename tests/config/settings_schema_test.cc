@@ -1,9 +1,9 @@
 // The schema says of each setting what its reader does.
-#include "config/schema.h"
+#include "config/settings/schema.h"
 
 #include "absl/strings/str_cat.h"
-#include "config/settings_table.h"
-#include "config/yaml_document.h"
+#include "base/yaml_document.h"
+#include "config/settings/settings_table.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"

@@ -1,8 +1,8 @@
 // Who may be reached by whom: what settings are refused, and what --insecure lets through.
 #include <map>
 
-#include "config/settings.h"
-#include "config/settings_table.h"
+#include "config/settings/settings.h"
+#include "config/settings/settings_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,4 +1,4 @@
-#include "config/settings.h"
+#include "config/settings/settings.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <fstream>
 #include <map>
 
-#include "config/settings_table.h"
+#include "config/settings/settings_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

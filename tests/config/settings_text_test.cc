@@ -1,12 +1,12 @@
 // What is printed from the tables of settings and exit codes, and listen addresses.
 #include <map>
 
-#include "config/exit_code.h"
-#include "config/listen_address.h"
-#include "config/reference.h"
-#include "config/settings.h"
-#include "config/settings_table.h"
-#include "config/yaml_document.h"
+#include "base/exit_code.h"
+#include "base/yaml_document.h"
+#include "config/settings/listen_address.h"
+#include "config/settings/reference.h"
+#include "config/settings/settings.h"
+#include "config/settings/settings_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,4 +1,4 @@
-#include "config/token.h"
+#include "config/settings/token.h"
 
 #include <gtest/gtest.h>
 

@@ -270,12 +270,12 @@ class Steps(Case):
 
 @needs_cuda
 class Graphs(Case):
-    """Steps that are recorded once and repeated."""
+    """Steps that are captured once and replayed."""
 
     def repeats(self, job, mode, name):
         anew = self.train(job, mode, name=name + "-anew")
         repeated = self.train(job, mode, "--cuda-graphs", name=name + "-repeated")
-        self.assertIn("step: recorded in step 4, repeated from then on", repeated.output)
+        self.assertIn("step: captured in step 4, replayed from then on", repeated.output)
         self.assertEqual([record["skipped"] for record in anew.records],
                          [record["skipped"] for record in repeated.records])
         worst = max(abs(a - b) / abs(b) for a, b in zip(repeated.losses, anew.losses))
@@ -301,7 +301,7 @@ class Graphs(Case):
             with self.subTest(name):
                 self.repeats(job, "MIXED_FP16", name)
 
-    def test_what_differs_from_step_to_step_is_not_recorded(self):
+    def test_what_differs_from_step_to_step_is_not_captured(self):
         job = jobs.world_model(steps=20)
         job["rehearsals"] = [{"kind": "SPIKE", "at_step": 10}]
         run = self.train(job, "FP32", "--cuda-graphs")

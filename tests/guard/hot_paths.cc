@@ -14,15 +14,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "config/version.h"
+#include "base/version.h"
 #include "metrics/metrics.h"
 #include "server/api/api_gate.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/scheduler.h"
 #include "server/workers/worker_pool.h"
 #include "tests/temp_dir.h"
-#include "trainer/run/event_sender.h"
 #include "trainer/run/step_reporter.h"
+#include "trainer/worker/event_sender.h"
 
 namespace genesis {
 namespace {

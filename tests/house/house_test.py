@@ -10,18 +10,9 @@ SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
 BIN = pathlib.Path(os.environ["GENESIS_BIN"])
 BUF = os.environ["GENESIS_BUF"]
 
-# Folder: whose headers it may include besides its own. server and trainer meet only in proto.
-MAY_INCLUDE = {
-    "config": {"proto"},
-    "metrics": {"config", "proto"},
-    "replay": {"config", "proto"},
-    "server": {"metrics", "config", "proto", "replay"},
-    "client": {"config", "proto"},
-    "trainer": {"client", "config", "proto", "replay"},
-    "cli": {"client", "config", "proto", "replay"},
-}
-FOLDERS = set(MAY_INCLUDE) | {"proto", "tests"}
-HEADER_LINES, SOURCE_LINES = 250, 500
+# Programs that share nothing but the folders below them.
+PROGRAMS = ("cli", "server", "trainer")
+HEADER_LINES, SOURCE_LINES, SOURCES_OF_A_FOLDER = 250, 500, 25
 NOT_OURS = {"build", "genesis-data", "__pycache__", ".git", ".cache", ".venv", ".vscode", ".idea"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
@@ -41,12 +32,39 @@ def files(*suffixes: str) -> list[pathlib.Path]:
     return sorted(found)
 
 
-def folder_of(include: str) -> str:
-    """The folder of ours that an include is from; empty when it is somebody else's."""
-    first = include.split("/")[0]
-    if first == "genesis":
+def layers() -> list[str]:
+    """The folders of docs/architecture.md, the lowest first."""
+    page = (SOURCE / "docs" / "architecture.md").read_text()
+    return re.findall(r"^\| (?:\*\*)?`([\w/]+)`(?:\*\*)? \| ", page, re.MULTILINE)
+
+
+LAYERS = layers()
+
+
+def room_of(path: str) -> str:
+    """The folder of the page that a file of ours lies in; empty when it is in none."""
+    if path.startswith("genesis/"):
         return "proto"
-    return first if first in FOLDERS and "/" in include else ""
+    inside = [room for room in LAYERS if path.startswith(room + "/")]
+    return max(inside, key=len, default="")
+
+
+def target_of(room: str) -> str:
+    return "genesis_" + room.replace("/", "_")
+
+
+def sources() -> list[tuple[str, pathlib.Path]]:
+    """Each of our files, tests apart, with its folder."""
+    found = []
+    for path in files(".h", ".cc"):
+        relative = path.relative_to(SOURCE)
+        if relative.parts[0] != "tests":
+            found.append((room_of(str(relative)), path))
+    return found
+
+
+def rooms_included(path: pathlib.Path) -> set[str]:
+    return {room_of(include) for include in INCLUDE.findall(path.read_text())} - {""}
 
 
 def has_test(path: pathlib.Path, suite: str, name: str) -> bool:
@@ -66,28 +84,65 @@ class House(unittest.TestCase):
     def expect_none(self, faults: list[str], rule: str) -> None:
         self.assertEqual(faults, [], f"\n{rule}:\n  " + "\n  ".join(faults))
 
-    def test_folders_include_only_whom_they_may(self):
-        faults = []
-        for path in files(".h", ".cc"):
-            parts = path.relative_to(SOURCE).parts
-            owner = parts[1] if parts[0] == "tests" else parts[0]
-            if owner not in MAY_INCLUDE:
-                continue
-            allowed = {owner, ""} | MAY_INCLUDE[owner]
-            if parts[0] == "tests":
-                allowed.add("tests")
-            faults += [
-                f"{path.relative_to(SOURCE)} includes {include}"
-                for include in INCLUDE.findall(path.read_text())
-                if folder_of(include) not in allowed
-            ]
-        self.expect_none(faults, f"a folder may include itself and these: {MAY_INCLUDE}")
+    def test_every_folder_is_on_the_page(self):
+        self.expect_none(
+            [str(path.relative_to(SOURCE)) for room, path in sources() if not room],
+            "docs/architecture.md lists the folders",
+        )
+        self.expect_none(
+            [room for room in LAYERS if not (SOURCE / room).is_dir()], "docs/architecture.md names folders that exist"
+        )
 
-    def test_the_page_says_what_a_folder_may_include(self):
-        page = (SOURCE / "docs" / "contributing.md").read_text()
-        rows = re.findall(r"^\| (\w+) \| [^|]+ \| ([\w, ]+) \|$", page, re.MULTILINE)
-        told = {folder: set(others.split(", ")) for folder, others in rows if folder in MAY_INCLUDE}
-        self.assertEqual(told, MAY_INCLUDE)
+    def test_folders_include_only_those_above_them_on_the_page(self):
+        height, faults = {room: i for i, room in enumerate(LAYERS)}, []
+        for room, path in sources():
+            for other in rooms_included(path) - {room}:
+                program, foreign = room.split("/")[0], other.split("/")[0]
+                apart = program != foreign and program in PROGRAMS and foreign in PROGRAMS
+                if apart or height[other] > height[room]:
+                    faults.append(f"{path.relative_to(SOURCE)} includes {other}")
+        self.expect_none(faults, "a folder includes those above it in docs/architecture.md, and of no other program")
+
+    def test_targets_link_the_folders_that_they_include(self):
+        included: dict[str, set[str]] = {}
+        for room, path in sources():
+            # The protocol comes with base.
+            included.setdefault(room, set()).update(rooms_included(path) - {room, "proto"})
+        faults = []
+        for room, others in included.items():
+            text = (SOURCE / room / "CMakeLists.txt").read_text()
+            library = re.search(rf"genesis_library\({target_of(room)}\b(.*?)\)", text, re.DOTALL)
+            if library is None:
+                faults.append(f"{room}/CMakeLists.txt has no genesis_library({target_of(room)})")
+                continue
+            linked = {room for room in LAYERS if room != "proto" and re.search(rf"\b{target_of(room)}\b", library[1].split("LINK")[-1])}
+            faults += [f"{room} includes {other} and does not link it" for other in others - linked]
+            faults += [f"{room} links {other} and does not include it" for other in linked - others]
+        self.expect_none(faults, "LINK is what a folder includes")
+
+    def test_folders_are_small(self):
+        count: dict[str, int] = {}
+        for room, path in sources():
+            count[room] = count.get(room, 0) + (path.suffix == ".cc")
+        self.expect_none(
+            [f"{room} has {number}" for room, number in count.items() if number > SOURCES_OF_A_FOLDER],
+            f"a folder has at most {SOURCES_OF_A_FOLDER} source files",
+        )
+
+    def test_folders_say_what_they_hold_and_where_to_start(self):
+        faults = []
+        for room in LAYERS:
+            if room == "proto":
+                continue
+            page = SOURCE / room / "README.md"
+            text = page.read_text() if page.exists() else ""
+            if not text.startswith(f"# {room}\n") or "\nCalled by " not in text:
+                faults.append(f"{room}/README.md: says not what it holds and who calls it")
+            start = re.search(r"^Start with (.*)$", text, re.MULTILINE)
+            for name in re.findall(r"`([\w./*]+)`", start[1]) if start else [""]:
+                if not name or not (SOURCE / room / name).exists():
+                    faults.append(f"{room}/README.md: has no file {name!r} to start with")
+        self.expect_none(faults, "each folder opens with a README")
 
     def test_only_the_trainer_sees_torch(self):
         faults = [

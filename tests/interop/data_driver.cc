@@ -16,11 +16,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "config/job_file.h"
-#include "config/job_spec.h"
+#include "config/job/job_file.h"
+#include "config/job/job_spec.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/prioritized_sampler.h"
-#include "trainer/data/safetensors.h"
+#include "trainer/formats/safetensors.h"
 
 namespace genesis {
 namespace {

@@ -15,7 +15,7 @@
 #include <iostream>
 #include <sstream>
 
-#include "config/job_spec.h"
+#include "config/job/job_spec.h"
 #include "google/protobuf/util/json_util.h"
 #include "tests/trainer/memory_dataset.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "trainer/precision/grad_scaler.h"
-#include "trainer/run/device.h"
+#include "trainer/runtime/device.h"
 
 int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "cpu";

@@ -57,8 +57,8 @@ training::v1::Steps SomeSteps() {
   return steps;
 }
 
-GpuFigures SomeGpu() {
-  GpuFigures gpu;
+GpuStatistics SomeGpu() {
+  GpuStatistics gpu;
   gpu.device = "cuda:0";
   gpu.memory_used_bytes = 1 << 30;
   gpu.memory_total_bytes = int64_t{80} << 30;
@@ -92,7 +92,7 @@ void Fill(Metrics& metrics) {
   metrics.CheckpointFailed();
   metrics.SetUnprotectedSince(2e9);
   metrics.SetQuarantined("cuda:0", true);
-  metrics.SetVolume("data", VolumeFigures{.free = 10, .size = 20});
+  metrics.SetVolume("data", VolumeStatistics{.free = 10, .size = 20});
   metrics.SetGpu(SomeGpu());
   metrics.HistoryRowsLost(1);
   metrics.TransitionsAppended(52);
@@ -291,7 +291,7 @@ TEST(MetricsPage, OneScrapeStaysBelowAThousandSeriesHoweverManyJobsThereWere) {
   };
   Fill(metrics);
   for (int gpu = 0; gpu < 8; ++gpu) {
-    GpuFigures figures = SomeGpu();
+    GpuStatistics figures = SomeGpu();
     figures.device = "cuda:" + std::to_string(gpu);
     metrics.SetGpu(figures);
     metrics.SetQuarantined(figures.device, false);
@@ -323,7 +323,7 @@ TEST(MetricsPage, AFirstFailureIsAChangeForAlertsWhateverItsKind) {
 
 TEST(MetricsPage, WhatIsNoLongerMeasuredIsNoLongerShown) {
   Metrics metrics("stable", "1.2.3");
-  metrics.SetVolume("data", VolumeFigures{.free = 10, .size = 20});
+  metrics.SetVolume("data", VolumeStatistics{.free = 10, .size = 20});
   metrics.SetUnprotectedSince(2e9);
   metrics.SetGpu(SomeGpu());
   EXPECT_EQ(Value(metrics, "genesis_volume_free_bytes{deployment=\"stable\",volume=\"data\"}"),
@@ -331,7 +331,7 @@ TEST(MetricsPage, WhatIsNoLongerMeasuredIsNoLongerShown) {
   EXPECT_EQ(Value(metrics, "genesis_gpu_power_watts{deployment=\"stable\",device=\"cuda:0\"}"),
             "612.5");
   EXPECT_THAT(metrics.RenderText(), HasSubstr("reason=\"sw_power_cap\""));
-  GpuFigures cooler = SomeGpu();
+  GpuStatistics cooler = SomeGpu();
   cooler.throttle_reasons = {"hw_slowdown"};
   metrics.SetGpu(cooler);
   EXPECT_THAT(metrics.RenderText(), Not(HasSubstr("reason=\"sw_power_cap\"")));

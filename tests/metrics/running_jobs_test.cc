@@ -35,7 +35,7 @@ TEST(RunningJobsTest, LossAndBaselineAreOfOneJob) {
   RunningJobs jobs;
   jobs.NoteSteps("reduced", Beside(0.02, 0.013), PRECISION_MODE_MIXED_BF16);
   jobs.NoteSteps("unlike", At(7, 0.95), PRECISION_MODE_FP32);
-  const RunningFigures figures = jobs.Figures();
+  const RunningStatistics figures = jobs.Statistics();
   EXPECT_DOUBLE_EQ(*figures.divergence, 0.013);
   EXPECT_DOUBLE_EQ(*figures.baseline_loss, 0.02);
   EXPECT_NEAR(*figures.loss, 0.02 * 1.013, 1e-12);
@@ -46,18 +46,18 @@ TEST(RunningJobsTest, TheJobFurthestFromFp32IsShown) {
   RunningJobs jobs;
   jobs.NoteSteps("below", Beside(3, -0.31), PRECISION_MODE_MIXED_BF16);
   jobs.NoteSteps("near", Beside(5, 0.08), PRECISION_MODE_MIXED_BF16);
-  EXPECT_DOUBLE_EQ(*jobs.Figures().divergence, -0.31);
+  EXPECT_DOUBLE_EQ(*jobs.Statistics().divergence, -0.31);
   jobs.End("below");
-  EXPECT_DOUBLE_EQ(*jobs.Figures().divergence, 0.08);
-  EXPECT_DOUBLE_EQ(*jobs.Figures().baseline_loss, 5);
+  EXPECT_DOUBLE_EQ(*jobs.Statistics().divergence, 0.08);
+  EXPECT_DOUBLE_EQ(*jobs.Statistics().baseline_loss, 5);
 }
 
 TEST(RunningJobsTest, ALossThatIsNotANumberIsShownBeforeAll) {
   RunningJobs jobs;
   jobs.NoteSteps("nan", At(3, std::numeric_limits<double>::quiet_NaN()), PRECISION_MODE_FP32);
   jobs.NoteSteps("far", Beside(1, 0.9), PRECISION_MODE_MIXED_BF16);
-  EXPECT_TRUE(std::isnan(*jobs.Figures().loss));
-  EXPECT_FALSE(jobs.Figures().divergence);
+  EXPECT_TRUE(std::isnan(*jobs.Statistics().loss));
+  EXPECT_FALSE(jobs.Statistics().divergence);
 }
 
 TEST(RunningJobsTest, NothingIsShownWhenNobodyRuns) {
@@ -66,10 +66,10 @@ TEST(RunningJobsTest, NothingIsShownWhenNobodyRuns) {
   steps.set_cuda_memory_allocated_bytes(5);
   jobs.NoteSteps("only", steps, PRECISION_MODE_MIXED_FP16);
   jobs.NoteHeldOut("only", 0.25);
-  EXPECT_TRUE(jobs.Figures().held_out_loss);
-  EXPECT_TRUE(jobs.Figures().loss_scale);
+  EXPECT_TRUE(jobs.Statistics().held_out_loss);
+  EXPECT_TRUE(jobs.Statistics().loss_scale);
   jobs.End("only");
-  const RunningFigures figures = jobs.Figures();
+  const RunningStatistics figures = jobs.Statistics();
   EXPECT_FALSE(figures.loss || figures.baseline_loss || figures.divergence || figures.grad_norm ||
                figures.loss_scale || figures.held_out_loss || figures.memory_ratio ||
                figures.speed_ratio);
@@ -83,10 +83,10 @@ TEST(RunningJobsTest, AJobBeforeItsFirstStepHasNoLoss) {
   precision.set_mode(PRECISION_MODE_MIXED_BF16);
   precision.set_device("cuda:1");
   jobs.Begin("new", precision, 0);
-  EXPECT_FALSE(jobs.Figures().loss);
-  EXPECT_THAT(jobs.Figures().precisions, ElementsAre(Pair("bf16", "cuda:1")));
+  EXPECT_FALSE(jobs.Statistics().loss);
+  EXPECT_THAT(jobs.Statistics().precisions, ElementsAre(Pair("bf16", "cuda:1")));
   jobs.NoteSteps("old", At(9, 0.5), PRECISION_MODE_FP32);
-  EXPECT_DOUBLE_EQ(*jobs.Figures().loss, 0.5);
+  EXPECT_DOUBLE_EQ(*jobs.Statistics().loss, 0.5);
 }
 
 TEST(RunningJobsTest, SpeedIsOfTheSlowestJobBesideItsOwnFp32) {
@@ -97,13 +97,13 @@ TEST(RunningJobsTest, SpeedIsOfTheSlowestJobBesideItsOwnFp32) {
     return steps;
   };
   jobs.NoteSteps("unlike", At(100, 1), PRECISION_MODE_FP32);
-  EXPECT_FALSE(jobs.Figures().speed_ratio);
+  EXPECT_FALSE(jobs.Statistics().speed_ratio);
   jobs.NoteSteps("fast", running(2.4), PRECISION_MODE_MIXED_BF16);
-  EXPECT_DOUBLE_EQ(*jobs.Figures().speed_ratio, 2.4);
+  EXPECT_DOUBLE_EQ(*jobs.Statistics().speed_ratio, 2.4);
   jobs.NoteSteps("slow", running(0.7), PRECISION_MODE_MIXED_BF16);
-  EXPECT_DOUBLE_EQ(*jobs.Figures().speed_ratio, 0.7);
+  EXPECT_DOUBLE_EQ(*jobs.Statistics().speed_ratio, 0.7);
   jobs.End("slow");
-  EXPECT_DOUBLE_EQ(*jobs.Figures().speed_ratio, 2.4);
+  EXPECT_DOUBLE_EQ(*jobs.Statistics().speed_ratio, 2.4);
 }
 
 TEST(RunningJobsTest, MemoryIsComparedWithFp32OfTheSameWorkload) {
@@ -121,7 +121,7 @@ TEST(RunningJobsTest, MemoryIsComparedWithFp32OfTheSameWorkload) {
   jobs.NoteSteps("a", holding(300), PRECISION_MODE_MIXED_FP16);
   jobs.NoteSteps("b", holding(7000), PRECISION_MODE_MIXED_FP16);
   jobs.NoteSteps("c", holding(50), PRECISION_MODE_FP32);
-  const RunningFigures figures = jobs.Figures();
+  const RunningStatistics figures = jobs.Statistics();
   EXPECT_DOUBLE_EQ(*figures.memory_ratio, 0.6);
   EXPECT_EQ(figures.memory.at("fp16").allocated, 7300);
   EXPECT_EQ(figures.memory.at("fp32").peak, 100);

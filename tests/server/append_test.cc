@@ -317,7 +317,7 @@ TEST_F(AppendTest, TwoStreamsAppendToOneDatasetAtOnce) {
 
 TEST_F(AppendTest, ManyDatasetsTakeTurnsWithABoundedNumberOfWriters) {
   for (const int round : {0, 1}) {
-    for (int i = 0; i < ReplayStore::kMostOpen + 4; ++i) {
+    for (int i = 0; i < ReplayStore::kMaxOpen + 4; ++i) {
       const std::string name = absl::StrCat("arm-", i);
       const grpc::Status status = Append({Batch(absl::StrCat("b-", round), round * 3, 3, name)});
       ASSERT_TRUE(status.ok()) << status.error_message();
@@ -330,8 +330,8 @@ TEST_F(AppendTest, ManyDatasetsTakeTurnsWithABoundedNumberOfWriters) {
     locks += std::filesystem::read_symlink(link, gone).filename() == "lock" ? 1 : 0;
   }
   // The data folder may hold a lock of its own.
-  EXPECT_LE(locks, ReplayStore::kMostOpen + 1);
-  EXPECT_GE(locks, ReplayStore::kMostOpen);
+  EXPECT_LE(locks, ReplayStore::kMaxOpen + 1);
+  EXPECT_GE(locks, ReplayStore::kMaxOpen);
 }
 
 TEST_F(AppendTest, StreamsAreBoundedAndAnEndedOneMakesRoom) {
@@ -341,13 +341,13 @@ TEST_F(AppendTest, StreamsAreBoundedAndAnEndedOneMakesRoom) {
     std::unique_ptr<grpc::ClientWriter<AppendTrajectoriesRequest>> writer;
   };
   std::vector<std::unique_ptr<Stream>> streams;
-  for (int i = 0; i < ReplayStore::kMostStreams; ++i) {
+  for (int i = 0; i < ReplayStore::kMaxStreams; ++i) {
     streams.push_back(std::make_unique<Stream>());
     Stream& stream = *streams.back();
     stream.writer = stub_->AppendTrajectories(&stream.context, &stream.response);
     ASSERT_TRUE(stream.writer->Write(Batch("b-1", 0, 1, absl::StrCat("arm-", i))));
   }
-  for (int i = 0; i < ReplayStore::kMostStreams; ++i) {
+  for (int i = 0; i < ReplayStore::kMaxStreams; ++i) {
     while (Rewards(absl::StrCat("arm-", i)).empty()) absl::SleepFor(absl::Milliseconds(1));
   }
   ExpectRefused(

@@ -1,4 +1,4 @@
-#include "server/security/audit_log.h"
+#include "server/auth/audit_log.h"
 
 #include <signal.h>
 #include <sys/resource.h>

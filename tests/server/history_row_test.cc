@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "config/timestamp.h"
+#include "base/timestamp.h"
 
 namespace genesis {
 namespace {

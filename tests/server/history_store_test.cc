@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "config/timestamp.h"
+#include "base/timestamp.h"
 #include "metrics/metrics.h"
 #include "server/telemetry/history_recorder.h"
 #include "tests/temp_dir.h"

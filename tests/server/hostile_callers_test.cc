@@ -13,22 +13,22 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "config/field_error.h"
-#include "config/message_limits.h"
+#include "base/field_error.h"
+#include "base/message_limits.h"
 #include "genesis/training/v1/training_service.pb.h"
 #include "google/rpc/status.pb.h"
 #include "server/api/answer_once.h"
 #include "server/api/open_watches.h"
-#include "server/api/request_check.h"
-#include "server/datasets/io_threads.h"
-#include "server/guard.h"
+#include "server/auth/certificate_name.h"
+#include "server/base/guard.h"
+#include "server/base/io_threads.h"
+#include "server/base/request_check.h"
 #include "server/http/host_check.h"
 #include "server/http/http_framing.h"
-#include "server/http/json_limits.h"
-#include "server/http/request_reader.h"
 #include "server/logging.h"
+#include "server/rest/json_limits.h"
+#include "server/rest/request_reader.h"
 #include "server/rpc/status_mapping.h"
-#include "server/security/certificate_name.h"
 #include "spdlog/spdlog.h"
 #include "tests/temp_dir.h"
 
@@ -51,7 +51,7 @@ TEST(Guard, TurnsWhatIsThrownIntoAStatusAndCountsIt) {
 
 TEST(AnswerOnce, AnswersForATaskThatThrowsAndNeverTwice) {
   std::vector<absl::StatusCode> given;
-  const Answer<int> first = [&](const absl::StatusOr<int>& result) {
+  const Callback<int> first = [&](const absl::StatusOr<int>& result) {
     given.push_back(result.status().code());
   };
   {
@@ -61,7 +61,7 @@ TEST(AnswerOnce, AnswersForATaskThatThrowsAndNeverTwice) {
   EXPECT_THAT(given, testing::ElementsAre(absl::StatusCode::kInternal));
   given.clear();
   {
-    const Answer<int> once = AnswerOnce(first);
+    const Callback<int> once = AnswerOnce(first);
     once(7);
     once(absl::InternalError("late"));
   }
@@ -235,12 +235,12 @@ TEST(OpenWatches, AreBoundedForEachCallerOverHttpAndInAll) {
     if (status.ok()) open.push_back(watch);
     return status;
   };
-  for (int i = 0; i < OpenWatches::kMostOverHttp; ++i) EXPECT_TRUE(add("ann", "http").ok());
+  for (int i = 0; i < OpenWatches::kMaxOverHttp; ++i) EXPECT_TRUE(add("ann", "http").ok());
   EXPECT_THAT(std::string(add("bob", "http").message()), HasSubstr("128 watches over HTTP"));
-  while (open.size() < OpenWatches::kMostOfCaller) ASSERT_TRUE(add("ann", "grpc").ok());
+  while (open.size() < OpenWatches::kMaxOfCaller) ASSERT_TRUE(add("ann", "grpc").ok());
   EXPECT_THAT(std::string(add("ann", "grpc").message()), HasSubstr("512 watches of \"ann\""));
   EXPECT_TRUE(add("bob", "grpc").ok());
-  for (int i = 0; open.size() < OpenWatches::kMost; ++i) {
+  for (int i = 0; open.size() < OpenWatches::kMax; ++i) {
     ASSERT_TRUE(add(absl::StrCat("caller", i % 9), "grpc").ok());
   }
   EXPECT_EQ(add("zoe", "grpc").code(), absl::StatusCode::kResourceExhausted);

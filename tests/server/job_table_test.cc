@@ -85,7 +85,7 @@ TEST_F(JobTableTest, ARefusedCommitUndoesEveryChangeAndAnnouncesNothing) {
   table_->Move("a", training::v1::JOB_STATE_CANCELLED, "test");
   table_->Insert(MakeJob("b"));
   table_->Remove("old", true);
-  table_->PutFact("k", "v");
+  table_->PutMetadata("k", "v");
   Checkpoint checkpoint;
   checkpoint.set_id("a-step-1");
   checkpoint.set_job_id("a");
@@ -98,7 +98,7 @@ TEST_F(JobTableTest, ARefusedCommitUndoesEveryChangeAndAnnouncesNothing) {
   EXPECT_EQ(table_->Find("b"), nullptr);
   EXPECT_NE(table_->Find("old"), nullptr);
   EXPECT_TRUE(table_->CheckpointsOf("a").empty());
-  EXPECT_EQ(table_->Fact("k"), std::nullopt);
+  EXPECT_EQ(table_->Metadata("k"), std::nullopt);
   EXPECT_EQ(Shown("a")->job.state(), training::v1::JOB_STATE_QUEUED);
   EXPECT_EQ(EventsOf("a"), 0U);
   EXPECT_EQ(CountOf(training::v1::JOB_STATE_SUCCEEDED), 1);
@@ -330,12 +330,12 @@ TEST_F(JobTableTest, JobsThatEndedTooManyDaysAgoAreForgotten) {
   EXPECT_GT(table_->NextDue(), absl::Now());
 }
 
-TEST_F(JobTableTest, AFactIsKnownBeforeItsCommitAndAfterARestart) {
-  table_->PutFact("policy", "no");
-  EXPECT_EQ(table_->Fact("policy"), "no");
+TEST_F(JobTableTest, MetadataIsKnownBeforeItsCommitAndAfterARestart) {
+  table_->PutMetadata("policy", "no");
+  EXPECT_EQ(table_->Metadata("policy"), "no");
   Commit();
   Reopen();
-  EXPECT_EQ(table_->Fact("policy"), "no");
+  EXPECT_EQ(table_->Metadata("policy"), "no");
 }
 
 TEST(JobTableDeathTest, AnIllegalMoveEndsTheProgram) {

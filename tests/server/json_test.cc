@@ -1,4 +1,4 @@
-#include "server/http/json.h"
+#include "server/rest/json.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/util/json_util.h>

@@ -40,7 +40,7 @@ TEST_F(NvmlTest, ReadsEveryFigureInBaseUnits) {
   ASSERT_TRUE(nvml.ok()) << nvml.status();
   ASSERT_EQ((*nvml)->devices().size(), 2u);
   EXPECT_EQ((*nvml)->devices()[1].uuid, "GPU-bbbb");
-  const GpuFigures first = (*nvml)->Read((*nvml)->devices()[0], "cuda:0");
+  const GpuStatistics first = (*nvml)->Read((*nvml)->devices()[0], "cuda:0");
   EXPECT_EQ(first.device, "cuda:0");
   EXPECT_EQ(first.memory_total_bytes, int64_t{80} << 30);
   EXPECT_EQ(first.memory_used_bytes, int64_t{1} << 30);
@@ -56,7 +56,7 @@ TEST_F(NvmlTest, WhatTheDriverDoesNotGiveIsAbsentAndNotZero) {
   SetDevices("T4 GPU-a 16106127360 0 - - 33 -\n");
   const auto nvml = Nvml::Load(GENESIS_FAKE_NVML_LIBRARY);
   ASSERT_TRUE(nvml.ok()) << nvml.status();
-  const GpuFigures figures = (*nvml)->Read((*nvml)->devices()[0], "cuda:0");
+  const GpuStatistics figures = (*nvml)->Read((*nvml)->devices()[0], "cuda:0");
   EXPECT_EQ(figures.memory_used_bytes, 0);
   EXPECT_EQ(figures.utilization_ratio, std::nullopt);
   EXPECT_EQ(figures.power_watts, std::nullopt);

@@ -1,4 +1,4 @@
-#include "server/http/request_reader.h"
+#include "server/rest/request_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "config/field_error.h"
+#include "base/field_error.h"
 #include "genesis/training/v1/training_service.pb.h"
 #include "google/rpc/error_details.pb.h"
 #include "server/http/http_range.h"
-#include "server/http/path_template.h"
+#include "server/rest/path_template.h"
 
 namespace genesis {
 namespace {

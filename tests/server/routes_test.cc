@@ -1,4 +1,4 @@
-#include "server/http/routes.h"
+#include "server/pages/routes.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/struct.pb.h>

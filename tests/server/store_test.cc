@@ -217,13 +217,13 @@ TEST_F(JobStoreTest, ACheckpointThatIsWrittenAgainIsTheNewest) {
   EXPECT_EQ(rest[0].checkpoint.id(), "two");
 }
 
-TEST_F(JobStoreTest, RemembersFactsWithEveryByte) {
+TEST_F(JobStoreTest, RemembersMetadataWithEveryByte) {
   const std::string value("a\0b\xff", 4);
-  ASSERT_TRUE(store_->PutFact("policy", "first").ok());
-  ASSERT_TRUE(store_->PutFact("policy", value).ok());
+  ASSERT_TRUE(store_->PutMetadata("policy", "first").ok());
+  ASSERT_TRUE(store_->PutMetadata("policy", value).ok());
   Reopen();
-  EXPECT_EQ(*ReadFact(store_->database(), "policy"), value);
-  EXPECT_EQ(*ReadFact(store_->database(), "other"), std::nullopt);
+  EXPECT_EQ(*ReadMetadata(store_->database(), "policy"), value);
+  EXPECT_EQ(*ReadMetadata(store_->database(), "other"), std::nullopt);
 }
 
 TEST_F(JobStoreTest, KeepsTheNewestBaselineOfAWorkload) {

@@ -5,8 +5,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/api/api_gate.h"
-#include "server/security/token_authenticator.h"
-#include "server/security/token_file.h"
+#include "server/auth/token_authenticator.h"
+#include "server/auth/token_file.h"
 #include "tests/temp_dir.h"
 
 namespace genesis {

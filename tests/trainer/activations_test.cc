@@ -1,4 +1,4 @@
-#include "trainer/kernels/activations.h"
+#include "trainer/accel/activations.h"
 
 #include <ATen/ops/gelu_backward_cpu_dispatch.h>
 #include <ATen/ops/gelu_cpu_dispatch.h>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "trainer/kernels/own_kernels.h"
+#include "trainer/accel/own_kernels.h"
 
 namespace genesis {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/kernels/attention.h"
+#include "trainer/accel/attention.h"
 
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward_cpu_dispatch.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_cpu_dispatch.h>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "trainer/kernels/own_kernels.h"
+#include "trainer/accel/own_kernels.h"
 
 namespace genesis {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <filesystem>
 
-#include "replay/crc32c.h"
+#include "base/crc32c.h"
+#include "base/durable_file.h"
 #include "tests/temp_dir.h"
-#include "trainer/checkpoint/durable_file.h"
 
 namespace genesis {
 namespace {

@@ -10,19 +10,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "config/utf8.h"
+#include "base/utf8.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/same_state.h"
 #include "tests/trainer/state_for_test.h"
 #include "trainer/checkpoint/checkpoint_reader.h"
 #include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/checkpoint/pickle_reader.h"
 #include "trainer/checkpoint/pickle_writer.h"
 #include "trainer/checkpoint/verify.h"
 #include "trainer/checkpoint/weights.h"
-#include "trainer/checkpoint/zip_writer.h"
-#include "trainer/data/data_file.h"
+#include "trainer/formats/data_file.h"
+#include "trainer/formats/pickle_reader.h"
+#include "trainer/formats/zip_writer.h"
 
 namespace genesis {
 namespace {

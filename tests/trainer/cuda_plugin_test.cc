@@ -1,4 +1,4 @@
-#include "trainer/run/cuda_plugin.h"
+#include "trainer/accel/cuda_plugin.h"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 
 #include "tests/trainer/job_for_test.h"
 #include "trainer/run/step_trace.h"
-#include "trainer/run/trainee.h"
+#include "trainer/step/training_session.h"
 
 namespace genesis {
 namespace {
@@ -47,11 +47,11 @@ TEST(NsightTest, GetsThePartsOfEachStepAsRanges) {
   {
     StepTrace trace(start, /*cuda=*/true, observer);
     const auto dataset = *OpenDataset(start.spec());
-    Trainee trainee(start, *dataset, at::kCPU);
-    trainee.SetMode(training::v1::PRECISION_MODE_FP32);
+    TrainingSession session(start, *dataset, at::kCPU);
+    session.SetMode(training::v1::PRECISION_MODE_FP32);
     for (int step = 1; step <= 2; ++step) {
       trace.Begin(step);
-      trainee.step().Run(step);
+      session.step().Run(step);
       trace.End(step);
     }
   }

@@ -1,4 +1,4 @@
-#include "trainer/run/daemon_link.h"
+#include "trainer/worker/daemon_link.h"
 
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
@@ -12,7 +12,7 @@
 
 #include "genesis/training/v1/worker_service.grpc.pb.h"
 #include "tests/trainer/job_for_test.h"
-#include "trainer/run/termination.h"
+#include "trainer/worker/termination.h"
 
 namespace genesis {
 namespace {
@@ -287,9 +287,7 @@ TEST_F(DaemonLinkTest, EndsOnSigtermWhileItWaits) {
             0);
 }
 
-TEST_F(DaemonLinkTest, FailsWhenNoDaemonIsThere) {
-  EXPECT_EQ(RunAttached(Daemon(), {}), 1);
-}
+TEST_F(DaemonLinkTest, FailsWhenNoDaemonIsThere) { EXPECT_EQ(RunAttached(Daemon(), {}), 1); }
 
 }  // namespace
 }  // namespace genesis

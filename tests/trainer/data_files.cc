@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "config/job_spec.h"
+#include "config/job/job_spec.h"
 #include "tests/trainer/npz_writer.h"
 
 namespace genesis {

@@ -13,14 +13,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "config/job_spec.h"
-#include "config/utf8.h"
+#include "base/utf8.h"
+#include "config/job/job_spec.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/data_files.h"
 #include "tests/trainer/npz_writer.h"
-#include "trainer/data/data_file.h"
-#include "trainer/data/element_value.h"
-#include "trainer/data/safetensors.h"
+#include "trainer/formats/data_file.h"
+#include "trainer/formats/element_value.h"
+#include "trainer/formats/safetensors.h"
 
 namespace genesis {
 namespace {

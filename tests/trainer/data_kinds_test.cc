@@ -6,13 +6,13 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "config/job_spec.h"
+#include "config/job/job_spec.h"
 #include "replay/replay_writer.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/data_files.h"
 #include "tests/trainer/npz_writer.h"
 #include "trainer/data/portable_math.h"
-#include "trainer/data/safetensors.h"
+#include "trainer/formats/safetensors.h"
 
 namespace genesis {
 namespace {

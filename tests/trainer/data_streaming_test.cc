@@ -9,7 +9,7 @@
 #include <functional>
 
 #include "absl/strings/str_cat.h"
-#include "config/job_spec.h"
+#include "config/job/job_spec.h"
 #include "replay/replay_writer.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/data_files.h"

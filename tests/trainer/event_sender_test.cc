@@ -1,4 +1,4 @@
-#include "trainer/run/event_sender.h"
+#include "trainer/worker/event_sender.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

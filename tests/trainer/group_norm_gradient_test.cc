@@ -1,4 +1,4 @@
-#include "trainer/kernels/group_norm_gradient.h"
+#include "trainer/accel/group_norm_gradient.h"
 
 #include <ATen/ops/native_group_norm_backward_cpu_dispatch.h>
 #include <torch/torch.h>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "trainer/kernels/own_kernels.h"
+#include "trainer/accel/own_kernels.h"
 
 namespace genesis {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/run/idle_threads.h"
+#include "trainer/accel/idle_threads.h"
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "config/job_spec.h"
+#include "config/job/job_spec.h"
 #include "genesis/training/v1/worker_service.pb.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/npz_writer.h"
-#include "trainer/run/device.h"
 #include "trainer/run/training_run.h"
+#include "trainer/runtime/device.h"
 
 namespace genesis {
 

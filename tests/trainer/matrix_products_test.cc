@@ -1,4 +1,4 @@
-#include "trainer/kernels/own_kernels.h"
+#include "trainer/accel/own_kernels.h"
 
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
 #include <torch/csrc/inductor/aoti_torch/utils.h>

@@ -104,13 +104,13 @@ TEST(WorldModelTest, LearnsAndBeatsTheTrivialPredictors) {
 TEST(WorldModelTest, MeasuresTheTrivialPredictorsInUnitsOfTheVariance) {
   const MemoryDataset dataset(Transitions(1));
   const Batch all = dataset.Rows(0, kExamples);
-  const std::vector<MetricSum> figures = Build(WorldModelJob(1, 1), dataset)->Evaluate(all);
+  const std::vector<MetricSum> metrics = Build(WorldModelJob(1, 1), dataset)->Evaluate(all);
   const torch::Tensor variance = all.at("observation").to(torch::kDouble).var(0, false);
   const torch::Tensor next = (all.at("observation") + all.at("change")).to(torch::kDouble);
   const double mean_error = Value((next.var(0, false) / variance).mean());
-  EXPECT_NEAR(Metric(figures, "mean_error") / kExamples, mean_error, 1e-5);
+  EXPECT_NEAR(Metric(metrics, "mean_error") / kExamples, mean_error, 1e-5);
   const torch::Tensor change = all.at("change").to(torch::kDouble);
-  EXPECT_NEAR(Metric(figures, "persistence_error") / kExamples,
+  EXPECT_NEAR(Metric(metrics, "persistence_error") / kExamples,
               Value((change.square() / variance).mean()), 1e-5);
 }
 

@@ -1,4 +1,4 @@
-#include "trainer/run/non_finite_trace.h"
+#include "trainer/guard/non_finite_trace.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-#include "trainer/kernels/norms.h"
+#include "trainer/accel/norms.h"
 
 #include <ATen/ops/_foreach_norm_compositeexplicitautograd_dispatch.h>
 #include <torch/torch.h>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "trainer/kernels/own_kernels.h"
+#include "trainer/accel/own_kernels.h"
 
 namespace genesis {
 namespace {

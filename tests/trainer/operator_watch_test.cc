@@ -1,4 +1,4 @@
-#include "trainer/run/operator_watch.h"
+#include "trainer/guard/operator_watch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

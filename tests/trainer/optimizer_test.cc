@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "config/job_spec.h"
+#include "config/job/job_spec.h"
 #include "trainer/optim/master_weights.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/optim/weight_average.h"

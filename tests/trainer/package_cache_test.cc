@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "config/sha256.h"
+#include "base/sha256.h"
 #include "tests/temp_dir.h"
 
 namespace genesis {

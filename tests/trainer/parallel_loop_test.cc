@@ -1,4 +1,4 @@
-#include "trainer/kernels/parallel_loop.h"
+#include "trainer/accel/parallel_loop.h"
 
 #include <torch/torch.h>
 

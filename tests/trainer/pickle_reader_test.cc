@@ -1,4 +1,4 @@
-#include "trainer/checkpoint/pickle_reader.h"
+#include "trainer/formats/pickle_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

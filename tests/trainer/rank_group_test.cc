@@ -11,8 +11,8 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
-#include "trainer/run/culprit.h"
-#include "trainer/run/run_failure.h"
+#include "trainer/guard/non_finite_diagnosis.h"
+#include "trainer/runtime/run_failure.h"
 
 namespace genesis {
 namespace {
@@ -71,19 +71,19 @@ TEST(RankGroupTest, AnInfinityOfOneRankIsEverybodys) {
   });
 }
 
-TEST(RankGroupTest, AWishOfOneRankIsHeardByAll) {
+TEST(RankGroupTest, AFlagOfOneRankIsSeenByAll) {
   WithRanks(2, [](RankGroup& ranks) {
-    ranks.Wish({.stop = ranks.rank() == 1, .seconds = ranks.rank() + 1.0});
-    EXPECT_FALSE(ranks.heard().stop);
+    ranks.SetFlags({.stop = ranks.rank() == 1, .seconds = ranks.rank() + 1.0});
+    EXPECT_FALSE(ranks.agreed().stop);
     ranks.Average({torch::ones({2})}, torch::ones({}));
-    EXPECT_TRUE(ranks.heard().stop);
-    EXPECT_FALSE(ranks.heard().checkpoint);
-    EXPECT_FALSE(ranks.heard().time_is_up);
-    EXPECT_EQ(ranks.heard().seconds, 1.5);
-    ranks.Wish({.checkpoint = ranks.rank() == 0});
+    EXPECT_TRUE(ranks.agreed().stop);
+    EXPECT_FALSE(ranks.agreed().checkpoint);
+    EXPECT_FALSE(ranks.agreed().time_is_up);
+    EXPECT_EQ(ranks.agreed().seconds, 1.5);
+    ranks.SetFlags({.checkpoint = ranks.rank() == 0});
     ranks.Average({torch::ones({2})}, torch::ones({}));
-    EXPECT_FALSE(ranks.heard().stop);
-    EXPECT_TRUE(ranks.heard().checkpoint);
+    EXPECT_FALSE(ranks.agreed().stop);
+    EXPECT_TRUE(ranks.agreed().checkpoint);
   });
 }
 
@@ -114,16 +114,16 @@ TEST(RankGroupTest, CopiesTensorsOfAnyType) {
 
 TEST(RankGroupTest, WhatOneRankFoundIsWhatAllGoBy) {
   WithRanks(3, [](RankGroup& ranks) {
-    Investigation own;
+    NonFiniteDiagnosis own;
     own.parameters = {"encoder.0.weight"};
-    EXPECT_EQ(FirstToFind(ranks, own).verdict, Verdict::kPassed);
+    EXPECT_EQ(FirstDiagnosis(ranks, own).verdict, Verdict::kPassed);
     if (!ranks.first()) {
       own.verdict = ranks.rank() == 1 ? Verdict::kPrecision : Verdict::kData;
       own.micro_batch = ranks.rank();
       own.module = "encoder.0 (aten::linear)";
       own.examples = {7, 9};
     }
-    const Investigation found = FirstToFind(ranks, own);
+    const NonFiniteDiagnosis found = FirstDiagnosis(ranks, own);
     EXPECT_EQ(found.verdict, Verdict::kPrecision);
     EXPECT_EQ(found.micro_batch, 1);
     EXPECT_EQ(found.module, "encoder.0 (aten::linear)");

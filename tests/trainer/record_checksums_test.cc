@@ -1,4 +1,4 @@
-#include "trainer/checkpoint/record_checksums.h"
+#include "trainer/formats/record_checksums.h"
 
 #include <string>
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "trainer/run/start_settings.h"
+#include "trainer/accel/start_settings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 
 #include <filesystem>
 
-#include "config/job_spec.h"
+#include "config/job/job_spec.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/memory_dataset.h"
 

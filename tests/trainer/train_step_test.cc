@@ -1,4 +1,4 @@
-#include "trainer/run/train_step.h"
+#include "trainer/step/train_step.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 #include "trainer/checkpoint/checkpoint_reader.h"
 #include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/precision/autocast_guard.h"
-#include "trainer/run/trainee.h"
+#include "trainer/step/training_session.h"
 
 namespace genesis {
 namespace {
@@ -42,16 +42,16 @@ TEST(AutocastGuardTest, RunsLayersInItsFormatAndPutsBackWhatWas) {
   EXPECT_EQ(torch::mm(a, a).scalar_type(), at::kFloat);
 }
 
-class TraineeTest : public testing::Test {
+class TrainingSessionTest : public testing::Test {
  protected:
-  TraineeTest() {
+  TrainingSessionTest() {
     start_ = TinyJob(folder_);
     dataset_ = *OpenDataset(start_.spec());
   }
   // Makes one step and reads it.
-  static StepFigures Step(Trainee& trainee, int64_t step) {
-    trainee.step().Run(step);
-    return trainee.step().Read();
+  static StepMetrics Step(TrainingSession& session, int64_t step) {
+    session.step().Run(step);
+    return session.step().Read();
   }
 
   TempDir folder_;
@@ -59,11 +59,11 @@ class TraineeTest : public testing::Test {
   std::unique_ptr<Dataset> dataset_;
 };
 
-TEST_F(TraineeTest, ReadsFiguresOneStepLate) {
-  Trainee at_once(start_, *dataset_, at::kCPU);
+TEST_F(TrainingSessionTest, ReadsFiguresOneStepLate) {
+  TrainingSession at_once(start_, *dataset_, at::kCPU);
   std::vector<double> wanted;
   for (int i = 1; i <= 3; ++i) wanted.push_back(Step(at_once, i).loss);
-  Trainee late(start_, *dataset_, at::kCPU);
+  TrainingSession late(start_, *dataset_, at::kCPU);
   std::vector<double> losses;
   late.step().Run(1);
   late.step().Run(2);
@@ -94,7 +94,7 @@ void LeaveFused(const at::RecordFunction& function, at::ObserverContext*) {
   if (IsFused(function)) --inside_fused;
 }
 
-TEST_F(TraineeTest, NeverWaitsForTheDeviceInAHealthyStep) {
+TEST_F(TrainingSessionTest, NeverWaitsForTheDeviceInAHealthyStep) {
   start_.mutable_spec()->mutable_optimizer()->mutable_schedule()->set_warmup_steps(5);
   start_.mutable_spec()->mutable_training()->set_ema_decay(0.9);
   start_.mutable_spec()->mutable_training()->set_gradient_accumulation_steps(2);
@@ -107,35 +107,35 @@ TEST_F(TraineeTest, NeverWaitsForTheDeviceInAHealthyStep) {
        {training::v1::PRECISION_MODE_FP32, training::v1::PRECISION_MODE_MIXED_BF16,
         training::v1::PRECISION_MODE_BF16, training::v1::PRECISION_MODE_MIXED_FP16,
         training::v1::PRECISION_MODE_FP16}) {
-    Trainee trainee(start_, *dataset_, device);
-    trainee.SetMode(mode);
+    TrainingSession session(start_, *dataset_, device);
+    session.SetMode(mode);
     reads = 0;
-    for (int i = 1; i <= 10; ++i) Step(trainee, i);
+    for (int i = 1; i <= 10; ++i) Step(session, i);
     EXPECT_EQ(reads, 0) << mode;
   }
   at::removeCallback(handle);
 }
 
-TEST_F(TraineeTest, CountsSkippedStepsInNoSchedule) {
+TEST_F(TrainingSessionTest, CountsSkippedStepsInNoSchedule) {
   start_.mutable_spec()->mutable_optimizer()->mutable_schedule()->set_warmup_steps(8);
   start_.mutable_spec()->mutable_precision()->set_loss_scale(std::ldexp(1.0, 40));
-  Trainee trainee(start_, *dataset_, at::kCPU);
-  trainee.SetMode(training::v1::PRECISION_MODE_MIXED_FP16);
+  TrainingSession session(start_, *dataset_, at::kCPU);
+  session.SetMode(training::v1::PRECISION_MODE_MIXED_FP16);
   int64_t applied = 0;
   bool skipped_some = false;
-  trainee.step().Run(1);
+  session.step().Run(1);
   for (int64_t step = 2; step <= 40; ++step) {
-    trainee.step().Run(step);  // With the step before unread.
-    const StepFigures figures = trainee.step().Read();
+    session.step().Run(step);  // With the step before unread.
+    const StepMetrics metrics = session.step().Read();
     const double wanted = start_.spec().optimizer().learning_rate() *
                           static_cast<double>(std::min<int64_t>(applied + 1, 8)) / 8;
-    EXPECT_FLOAT_EQ(static_cast<float>(figures.learning_rate), static_cast<float>(wanted)) << step;
-    skipped_some = skipped_some || figures.skipped;
-    if (!figures.skipped) ++applied;
+    EXPECT_FLOAT_EQ(static_cast<float>(metrics.learning_rate), static_cast<float>(wanted)) << step;
+    skipped_some = skipped_some || metrics.skipped;
+    if (!metrics.skipped) ++applied;
   }
   EXPECT_TRUE(skipped_some);
   EXPECT_GT(applied, 10);
-  EXPECT_EQ(trainee.step().applied(), applied);
+  EXPECT_EQ(session.step().applied(), applied);
 }
 
 RunPosition AtStep5() {
@@ -145,14 +145,14 @@ RunPosition AtStep5() {
 }
 
 // The matrix: a checkpoint made in any mode goes on in any other one.
-TEST_F(TraineeTest, CarriesCheckpointsBetweenAllModes) {
+TEST_F(TrainingSessionTest, CarriesCheckpointsBetweenAllModes) {
   const training::v1::PrecisionMode modes[] = {
       training::v1::PRECISION_MODE_FP32, training::v1::PRECISION_MODE_FP16,
       training::v1::PRECISION_MODE_BF16, training::v1::PRECISION_MODE_MIXED_FP16,
       training::v1::PRECISION_MODE_MIXED_BF16};
   const std::string path = folder_.path() + "/x.pt";
   for (const auto from : modes) {
-    Trainee saved(start_, *dataset_, at::kCPU);
+    TrainingSession saved(start_, *dataset_, at::kCPU);
     saved.SetMode(from);
     for (int i = 1; i <= 5; ++i) Step(saved, i);
     const TrainingState state = saved.TakeState(AtStep5());
@@ -164,7 +164,7 @@ TEST_F(TraineeTest, CarriesCheckpointsBetweenAllModes) {
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(read->position.mode, from);
     for (const auto to : modes) {
-      Trainee resumed(start_, *dataset_, at::kCPU);
+      TrainingSession resumed(start_, *dataset_, at::kCPU);
       ASSERT_TRUE(resumed.PutState(*read, to).ok());
       const TrainingState back = resumed.TakeState(AtStep5());
       for (size_t i = 0; i < state.model.size(); ++i) {
@@ -174,26 +174,26 @@ TEST_F(TraineeTest, CarriesCheckpointsBetweenAllModes) {
         EXPECT_TRUE(torch::equal(back.optimizer.parameters[i][2].second,
                                  state.optimizer.parameters[i][2].second));
       }
-      StepFigures figures;
+      StepMetrics metrics;
       int64_t step = 6;
-      do figures = Step(resumed, step++);
-      while (figures.skipped && step < 40);
-      EXPECT_FALSE(figures.skipped) << from << " to " << to;
-      EXPECT_TRUE(std::isfinite(figures.loss)) << from << " to " << to;
+      do metrics = Step(resumed, step++);
+      while (metrics.skipped && step < 40);
+      EXPECT_FALSE(metrics.skipped) << from << " to " << to;
+      EXPECT_TRUE(std::isfinite(metrics.loss)) << from << " to " << to;
     }
   }
 }
 
-TEST_F(TraineeTest, WritesACheckpointThatReadsBackEqual) {
+TEST_F(TrainingSessionTest, WritesACheckpointThatReadsBackEqual) {
   start_.mutable_precision()->set_mode(training::v1::PRECISION_MODE_MIXED_FP16);
   start_.mutable_spec()->mutable_training()->set_seed(std::numeric_limits<uint64_t>::max());
-  Trainee trainee(start_, *dataset_, at::kCPU);
-  trainee.SetMode(training::v1::PRECISION_MODE_MIXED_FP16);
-  Step(trainee, 1);
+  TrainingSession session(start_, *dataset_, at::kCPU);
+  session.SetMode(training::v1::PRECISION_MODE_MIXED_FP16);
+  Step(session, 1);
   RunPosition position;
   position.step = 1;
   position.loss = 0.25;
-  const TrainingState state = trainee.TakeState(position);
+  const TrainingState state = session.TakeState(position);
   const std::string path = folder_.path() + "/x.pt";
   ASSERT_TRUE(WriteCheckpoint(state, path).ok());
   const auto read = ReadCheckpoint(path);
@@ -214,9 +214,10 @@ TEST_F(TraineeTest, WritesACheckpointThatReadsBackEqual) {
 }
 
 // Wherever a checkpoint is cut off or changed, it is refused, or what it held is unharmed.
-TEST_F(TraineeTest, RefusesDamagedCheckpoints) {
+TEST_F(TrainingSessionTest, RefusesDamagedCheckpoints) {
   const std::string path = folder_.path() + "/x.pt";
-  ASSERT_TRUE(WriteCheckpoint(Trainee(start_, *dataset_, at::kCPU).TakeState({}), path).ok());
+  ASSERT_TRUE(
+      WriteCheckpoint(TrainingSession(start_, *dataset_, at::kCPU).TakeState({}), path).ok());
   std::ifstream file(path, std::ios::binary);
   const std::string good((std::istreambuf_iterator<char>(file)), {});
   const absl::StatusOr<TrainingState> sound = ReadCheckpoint(path);
@@ -235,17 +236,17 @@ TEST_F(TraineeTest, RefusesDamagedCheckpoints) {
 }
 
 // Large enough for tensors that are copied while the next step runs.
-TEST_F(TraineeTest, AStateThatIsCopiedDuringTheNextStepIsThatOfBefore) {
+TEST_F(TrainingSessionTest, AStateThatIsCopiedDuringTheNextStepIsThatOfBefore) {
   start_.mutable_spec()->mutable_model()->mutable_world_model()->set_hidden_size(256);
   start_.mutable_spec()->mutable_training()->set_ema_decay(0.9);
-  Trainee trainee(start_, *dataset_, at::kCPU);
+  TrainingSession session(start_, *dataset_, at::kCPU);
   for (int step = 1; step <= 30; ++step) {
-    Step(trainee, step);
-    const TrainingState whole = trainee.TakeState(AtStep5());
-    const TrainingState begun = trainee.BeginState(AtStep5());
+    Step(session, step);
+    const TrainingState whole = session.TakeState(AtStep5());
+    const TrainingState begun = session.BeginState(AtStep5());
     // As a good state and a checkpoint of one step are.
-    const TrainingState again = trainee.BeginState(AtStep5());
-    Step(trainee, ++step);
+    const TrainingState again = session.BeginState(AtStep5());
+    Step(session, ++step);
     begun.Complete();
     again.Complete();
     for (const TrainingState* taken : {&begun, &again}) {
@@ -258,26 +259,26 @@ TEST_F(TraineeTest, AStateThatIsCopiedDuringTheNextStepIsThatOfBefore) {
                                  whole.optimizer.parameters[i][2].second));
       }
     }
-    EXPECT_FALSE(torch::equal(trainee.TakeState(AtStep5()).model[0].second, whole.model[0].second));
+    EXPECT_FALSE(torch::equal(session.TakeState(AtStep5()).model[0].second, whole.model[0].second));
   }
 }
 
-TEST_F(TraineeTest, AnotherStatePutBackDoesNotReachOneThatIsBeingCopied) {
+TEST_F(TrainingSessionTest, AnotherStatePutBackDoesNotReachOneThatIsBeingCopied) {
   start_.mutable_spec()->mutable_model()->mutable_world_model()->set_hidden_size(256);
-  Trainee trainee(start_, *dataset_, at::kCPU);
-  const TrainingState first = trainee.TakeState(AtStep5());
-  Step(trainee, 1);
-  const TrainingState whole = trainee.TakeState(AtStep5());
-  const TrainingState begun = trainee.BeginState(AtStep5());
-  ASSERT_TRUE(trainee.PutState(first, training::v1::PRECISION_MODE_FP32).ok());
+  TrainingSession session(start_, *dataset_, at::kCPU);
+  const TrainingState first = session.TakeState(AtStep5());
+  Step(session, 1);
+  const TrainingState whole = session.TakeState(AtStep5());
+  const TrainingState begun = session.BeginState(AtStep5());
+  ASSERT_TRUE(session.PutState(first, training::v1::PRECISION_MODE_FP32).ok());
   begun.Complete();
   for (size_t i = 0; i < whole.model.size(); ++i) {
     EXPECT_TRUE(torch::equal(begun.model[i].second, whole.model[i].second));
   }
 }
 
-TEST_F(TraineeTest, NamesTheTensorThatIsNotFinite) {
-  TrainingState state = Trainee(start_, *dataset_, at::kCPU).TakeState({});
+TEST_F(TrainingSessionTest, NamesTheTensorThatIsNotFinite) {
+  TrainingState state = TrainingSession(start_, *dataset_, at::kCPU).TakeState({});
   EXPECT_EQ(FirstNonFinite(state), "");
   state.model[3].second.fill_(std::numeric_limits<float>::max());
   EXPECT_EQ(FirstNonFinite(state), "") << "the sum is not finite, but every term is";
@@ -287,7 +288,7 @@ TEST_F(TraineeTest, NamesTheTensorThatIsNotFinite) {
   EXPECT_EQ(FirstNonFinite(state), "encoder.2.weight");
 }
 
-TEST_F(TraineeTest, SaysWhenAFileIsNoCheckpoint) {
+TEST_F(TrainingSessionTest, SaysWhenAFileIsNoCheckpoint) {
   EXPECT_THAT(std::string(ReadCheckpoint(folder_.path() + "/spiral.npz").status().message()),
               HasSubstr("is a zip file with 0 records data.pkl"));
 }

@@ -10,7 +10,7 @@
 #include <functional>
 #include <random>
 
-#include "config/job_spec.h"
+#include "config/job/job_spec.h"
 #include "trainer/precision/student.h"
 
 namespace genesis {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "config/job_file.h"
+#include "config/job/job_file.h"
 #include "tests/trainer/job_for_test.h"
 #include "trainer/run/training_run.h"
 

@@ -3,7 +3,7 @@
 #include "trainer/checkpoint/state_layout.h"
 #include "trainer/checkpoint/torch_archive.h"
 #include "trainer/checkpoint/verify.h"
-#include "trainer/data/data_file.h"
+#include "trainer/formats/data_file.h"
 
 namespace genesis {
 

@@ -8,15 +8,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "config/precision.h"
-#include "replay/crc32c.h"
-#include "trainer/checkpoint/durable_file.h"
+#include "base/crc32c.h"
+#include "base/durable_file.h"
+#include "config/precision/precision.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/pickle_writer.h"
-#include "trainer/checkpoint/record_checksums.h"
 #include "trainer/checkpoint/state_layout.h"
 #include "trainer/checkpoint/verify.h"
-#include "trainer/checkpoint/zip_writer.h"
+#include "trainer/formats/record_checksums.h"
+#include "trainer/formats/zip_writer.h"
 
 namespace genesis {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "trainer/data/element_type.h"
+#include "trainer/formats/element_type.h"
 
 namespace genesis {
 

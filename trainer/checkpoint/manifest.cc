@@ -5,9 +5,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "trainer/checkpoint/durable_file.h"
-#include "trainer/data/data_file.h"
-#include "trainer/data/json_cursor.h"
+#include "base/durable_file.h"
+#include "trainer/formats/data_file.h"
+#include "trainer/formats/json_cursor.h"
 
 namespace genesis {
 namespace {

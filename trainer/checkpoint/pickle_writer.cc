@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "trainer/checkpoint/pickle_format.h"
+#include "trainer/formats/pickle_format.h"
 
 namespace genesis {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "config/precision.h"
+#include "config/precision/precision.h"
 #include "trainer/checkpoint/optimizer_name.h"
 #include "trainer/checkpoint/state_layout.h"
 

@@ -8,12 +8,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "config/field_error.h"
-#include "config/text.h"
+#include "base/field_error.h"
+#include "base/text.h"
 #include "trainer/checkpoint/element_scalar.h"
-#include "trainer/checkpoint/pickle_reader.h"
-#include "trainer/data/data_file.h"
-#include "trainer/data/zip_archive.h"
+#include "trainer/formats/data_file.h"
+#include "trainer/formats/pickle_reader.h"
+#include "trainer/formats/zip_archive.h"
 
 namespace genesis {
 namespace {

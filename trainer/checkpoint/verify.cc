@@ -8,11 +8,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "config/field_error.h"
-#include "config/text.h"
-#include "replay/crc32c.h"
-#include "trainer/data/data_file.h"
-#include "trainer/data/zip_archive.h"
+#include "base/crc32c.h"
+#include "base/field_error.h"
+#include "base/text.h"
+#include "trainer/formats/data_file.h"
+#include "trainer/formats/zip_archive.h"
 
 namespace genesis {
 namespace {

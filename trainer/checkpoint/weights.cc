@@ -6,12 +6,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "config/text.h"
+#include "base/text.h"
 #include "trainer/checkpoint/element_scalar.h"
 #include "trainer/checkpoint/torch_archive.h"
 #include "trainer/checkpoint/value_reader.h"
-#include "trainer/data/data_file.h"
-#include "trainer/data/safetensors.h"
+#include "trainer/formats/data_file.h"
+#include "trainer/formats/safetensors.h"
 
 namespace genesis {
 namespace {

@@ -11,8 +11,8 @@ namespace genesis {
 // The compiled steps of one job: for each precision mode that the job comes to, the one of the
 // cache that fits, or the reason why there is none. A package is looked for once per mode.
 //
-// Owner: the job's Trainee; specification, model and dataset outlive it. Threads: one. Failure:
-// none; what cannot be used is a reason.
+// Owner: the job's TrainingSession; specification, model and dataset outlive it. Threads: one.
+// Failure: none; what cannot be used is a reason.
 class CompiledSteps {
  public:
   // `folder` may be empty, or missing: then every mode runs eager.

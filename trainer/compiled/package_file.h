@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "trainer/data/zip_archive.h"
+#include "trainer/formats/zip_archive.h"
 
 namespace torch::inductor {
 class AOTIModelContainerRunner;

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "config/field_error.h"
-#include "trainer/data/element_value.h"
+#include "base/field_error.h"
+#include "trainer/formats/element_value.h"
 
 namespace genesis {
 namespace {

@@ -8,11 +8,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "trainer/data/data_file.h"
-#include "trainer/data/element_type.h"
-#include "trainer/data/npy_header.h"
-#include "trainer/data/safetensors.h"
-#include "trainer/data/zip_archive.h"
+#include "trainer/formats/data_file.h"
+#include "trainer/formats/element_type.h"
+#include "trainer/formats/npy_header.h"
+#include "trainer/formats/safetensors.h"
+#include "trainer/formats/zip_archive.h"
 
 namespace genesis {
 

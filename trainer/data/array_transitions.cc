@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "trainer/data/array_file.h"
 #include "trainer/data/discrete_actions.h"
-#include "trainer/data/element_value.h"
+#include "trainer/formats/element_value.h"
 
 namespace genesis {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "genesis/training/v1/job.pb.h"
-#include "trainer/data/element_type.h"
+#include "trainer/formats/element_type.h"
 
 namespace genesis {
 

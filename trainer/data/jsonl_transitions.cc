@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "trainer/data/discrete_actions.h"
-#include "trainer/data/element_value.h"
-#include "trainer/data/json_cursor.h"
-#include "trainer/data/line_file.h"
+#include "trainer/formats/element_value.h"
+#include "trainer/formats/json_cursor.h"
+#include "trainer/formats/line_file.h"
 
 namespace genesis {
 namespace {

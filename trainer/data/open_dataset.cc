@@ -7,13 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "trainer/data/array_dataset.h"
 #include "trainer/data/array_transitions.h"
-#include "trainer/data/data_file.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/jsonl_transitions.h"
 #include "trainer/data/replay_transitions.h"
 #include "trainer/data/synthetic.h"
 #include "trainer/data/token_dataset.h"
 #include "trainer/data/transition_dataset.h"
+#include "trainer/formats/data_file.h"
 
 namespace genesis {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "replay/replay_snapshot.h"
-#include "trainer/data/element_value.h"
+#include "trainer/formats/element_value.h"
 
 namespace genesis {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "trainer/data/data_file.h"
 #include "trainer/data/holdout.h"
+#include "trainer/formats/data_file.h"
 
 namespace genesis {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "trainer/run/run_failure.h"
+#include "trainer/runtime/run_failure.h"
 
 // As LibTorch was built; its CMake package would say so.
 #define USE_C10D_GLOO
@@ -23,7 +23,7 @@ static_assert(sizeof(c10d::ProcessGroupGloo) == 488);
 // As c10d's own for Gloo. Longer than a rank may take between two exchanges: loading its data,
 // evaluating.
 constexpr std::chrono::minutes kPatience{30};
-constexpr int64_t kWishes = 4;
+constexpr int64_t kControlFlags = 4;
 
 c10::intrusive_ptr<c10d::Store> ConnectStore(const RankPlace& place) {
   c10d::TCPStoreOptions options;
@@ -82,30 +82,30 @@ at::Tensor RankGroup::Average(const std::vector<at::Tensor>& gradients, const at
     count += gradient.numel();
   }
   parts.push_back(loss.detach().to(at::kFloat).reshape(1));
-  if (!buffer_.defined()) buffer_ = at::empty({count + kWishes}, at::kFloat);
-  at::Tensor figures = buffer_.narrow(0, 0, count);
+  if (!buffer_.defined()) buffer_ = at::empty({count + kControlFlags}, at::kFloat);
+  at::Tensor metrics = buffer_.narrow(0, 0, count);
   if (loss.is_cpu()) {
-    at::cat_out(figures, parts);
+    at::cat_out(metrics, parts);
   } else {
-    figures.copy_(at::cat(parts));
+    metrics.copy_(at::cat(parts));
   }
-  float* const wishes = buffer_.mutable_data_ptr<float>() + count;
-  wishes[0] = mine_.stop ? 1 : 0;
-  wishes[1] = mine_.checkpoint ? 1 : 0;
-  wishes[2] = mine_.time_is_up ? 1 : 0;
-  wishes[3] = static_cast<float>(mine_.seconds);
+  float* const flags = buffer_.mutable_data_ptr<float>() + count;
+  flags[0] = mine_.stop ? 1 : 0;
+  flags[1] = mine_.checkpoint ? 1 : 0;
+  flags[2] = mine_.time_is_up ? 1 : 0;
+  flags[3] = static_cast<float>(mine_.seconds);
 
   Together(place_, "add up gradients", [&] {
     std::vector<at::Tensor> sums = {buffer_};
     connection_->gloo->allreduce(sums)->wait();
   });
 
-  heard_ = {.stop = wishes[0] > 0,
-            .checkpoint = wishes[1] > 0,
-            .time_is_up = wishes[2] > 0,
-            .seconds = wishes[3] / place_.size};
-  figures.div_(place_.size);
-  const at::Tensor means = figures.to(loss.device());
+  agreed_ = {.stop = flags[0] > 0,
+             .checkpoint = flags[1] > 0,
+             .time_is_up = flags[2] > 0,
+             .seconds = flags[3] / place_.size};
+  metrics.div_(place_.size);
+  const at::Tensor means = metrics.to(loss.device());
   int64_t begin = 0;
   for (const at::Tensor& gradient : gradients) {
     gradient.copy_(means.narrow(0, begin, gradient.numel()).view(gradient.sizes()));

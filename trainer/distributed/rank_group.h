@@ -13,7 +13,7 @@
 namespace genesis {
 
 // What a rank wishes, or what any of them wished, at the end of a step.
-struct RankWishes {
+struct ControlFlags {
   bool stop = false;
   bool checkpoint = false;
   bool time_is_up = false;  // training.time_limit_seconds
@@ -44,9 +44,9 @@ class RankGroup {
   bool first() const { return place_.rank == 0; }
 
   // Takes effect with the next Average.
-  void Wish(const RankWishes& wishes) { mine_ = wishes; }
+  void SetFlags(const ControlFlags& flags) { mine_ = flags; }
   // Of all ranks at the last Average.
-  const RankWishes& heard() const { return heard_; }
+  const ControlFlags& agreed() const { return agreed_; }
 
   // Makes the gradients (float32) the means over the ranks, in place, and returns that of the loss.
   // Sync: waits for the device.
@@ -68,8 +68,8 @@ class RankGroup {
 
   const RankPlace place_;
   std::unique_ptr<Connection> connection_;
-  RankWishes mine_;
-  RankWishes heard_;
+  ControlFlags mine_;
+  ControlFlags agreed_;
   at::Tensor buffer_;      // float32 on the CPU: gradients, loss, wishes.
   int64_t exchanges_ = 0;  // Through the store; each has a key of its own.
 };

@@ -62,7 +62,7 @@ class Variables {
   std::vector<std::string> faults_;
 };
 
-constexpr int kMostRanks = 65536;
+constexpr int kMaxRanks = 65536;
 
 }  // namespace
 
@@ -70,9 +70,9 @@ absl::StatusOr<RankPlace> ReadRankPlace(const Environment& environment) {
   RankPlace place;
   const std::optional<std::string> size = environment("WORLD_SIZE");
   if (!size) return place;
-  if (!absl::SimpleAtoi(*size, &place.size) || place.size < 1 || place.size > kMostRanks) {
+  if (!absl::SimpleAtoi(*size, &place.size) || place.size < 1 || place.size > kMaxRanks) {
     return absl::InvalidArgumentError(absl::StrCat("WORLD_SIZE is \"", *size, "\"; accepted: 1 to ",
-                                                   kMostRanks, ", or not set to train alone"));
+                                                   kMaxRanks, ", or not set to train alone"));
   }
   if (place.size == 1) return place;
   Variables variables(environment);

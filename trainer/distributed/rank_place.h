@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "config/environment.h"
+#include "base/environment.h"
 
 namespace genesis {
 

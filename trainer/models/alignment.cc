@@ -11,7 +11,7 @@ namespace genesis {
 namespace {
 
 constexpr int64_t kMultiple = 8;
-constexpr size_t kMost = 16;
+constexpr size_t kMax = 16;
 
 // Sizes of rows and columns, or of output and input channels: what a product runs over.
 std::vector<int64_t> Odd(const torch::Tensor& weight) {
@@ -45,9 +45,9 @@ std::vector<std::string> AlignmentWarnings(const Model& model) {
         name, " is ", SizesText(weight.sizes().vec()), ": ", absl::StrJoin(odd, " and "),
         odd.size() == 1 ? " is no multiple of " : " are no multiples of ", kMultiple));
   }
-  if (warnings.size() > kMost) {
-    const size_t more = warnings.size() - kMost + 1;
-    warnings.resize(kMost - 1);
+  if (warnings.size() > kMax) {
+    const size_t more = warnings.size() - kMax + 1;
+    warnings.resize(kMax - 1);
     warnings.push_back(
         absl::StrCat("and ", more, " more with sizes that are no multiples of ", kMultiple));
   }

@@ -114,7 +114,7 @@ MapAutoencoder::Errors MapAutoencoder::Measure(const Batch& batch,
                                                std::optional<torch::ScalarType> autocast) {
   // What exp() can stand; those of Rombach et al.
   constexpr double kLeast = -30;
-  constexpr double kMost = 20;
+  constexpr double kMax = 20;
   const torch::Tensor map = batch.at("image").to(torch::kFloat);
   const auto channels_last = [&](const torch::Tensor& t) {
     return t.to(format()).contiguous(torch::MemoryFormat::ChannelsLast);
@@ -127,7 +127,7 @@ MapAutoencoder::Errors MapAutoencoder::Measure(const Batch& batch,
   // The latent map is drawn in float32, for its variance can be very small.
   const std::vector<torch::Tensor> halves = encoded.to(torch::kFloat).chunk(2, 1);
   const torch::Tensor& mean = halves[0];
-  const torch::Tensor log_variance = halves[1].clamp(kLeast, kMost);
+  const torch::Tensor log_variance = halves[1].clamp(kLeast, kMax);
   const torch::Tensor latent = mean + torch::exp(0.5 * log_variance) * batch.at(kLatentNoise);
   torch::Tensor decoded;
   {

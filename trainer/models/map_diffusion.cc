@@ -20,7 +20,7 @@ constexpr char kNoise[] = "noise";
 // What is left of the map's variance after each step (Nichol and Dhariwal, 2021, equation 17).
 torch::Tensor CosineSchedule(int64_t steps) {
   constexpr double kOffset = 0.008;
-  constexpr double kMostNoise = 0.999;
+  constexpr double kMaxNoise = 0.999;
   const auto left = [steps](int64_t step) {
     const double part = static_cast<double>(step) / static_cast<double>(steps);
     return std::pow(std::cos((part + kOffset) / (1 + kOffset) * std::numbers::pi / 2), 2);
@@ -28,7 +28,7 @@ torch::Tensor CosineSchedule(int64_t steps) {
   std::vector<double> product;
   double signal = 1;
   for (int64_t step = 0; step < steps; ++step) {
-    signal *= 1 - std::min(1 - left(step + 1) / left(step), kMostNoise);
+    signal *= 1 - std::min(1 - left(step + 1) / left(step), kMaxNoise);
     product.push_back(signal);
   }
   return torch::tensor(product, torch::kDouble).to(torch::kFloat);

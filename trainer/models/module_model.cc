@@ -25,8 +25,8 @@ std::optional<torch::Tensor> Weights(const Batch& batch) {
   return found->second.reshape({-1});
 }
 
-MetricSum SumOf(const std::string& name, const torch::Tensor& figures) {
-  const torch::Tensor wide = figures.to(torch::kDouble);
+MetricSum SumOf(const std::string& name, const torch::Tensor& metrics) {
+  const torch::Tensor wide = metrics.to(torch::kDouble);
   return {name, (wide.dim() > 1 ? wide.flatten(1).mean(1) : wide).sum()};
 }
 

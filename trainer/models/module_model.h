@@ -44,6 +44,6 @@ std::optional<torch::Tensor> Weights(const Batch& batch);
 
 // Sum over the examples, in float64, of a figure that was measured for each: any shape [B, ...], of
 // which the mean over all but the first dimension counts.
-MetricSum SumOf(const std::string& name, const torch::Tensor& figures);
+MetricSum SumOf(const std::string& name, const torch::Tensor& metrics);
 
 }  // namespace genesis

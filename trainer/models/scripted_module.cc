@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "trainer/data/zip_archive.h"
+#include "trainer/formats/zip_archive.h"
 
 namespace genesis {
 namespace {

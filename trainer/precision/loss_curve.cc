@@ -13,7 +13,7 @@
 namespace genesis {
 namespace {
 
-constexpr int kMostPoints = 1024;
+constexpr int kMaxPoints = 1024;
 constexpr size_t kTimedSteps = 255;
 constexpr double kLeastLoss = 1e-30;
 
@@ -133,7 +133,7 @@ void LossRecorder::Add(int64_t step, double loss, double seconds, double process
       pending_ > 1 ? std::max(pending_log_squares_ / count - mean_log * mean_log, 0.0) : 0);
   pending_ = 0;
   pending_sum_ = pending_log_sum_ = pending_log_squares_ = 0;
-  if (curve_.steps_size() == kMostPoints) Halve();
+  if (curve_.steps_size() == kMaxPoints) Halve();
 }
 
 void LossRecorder::AddHeldOut(int64_t step, double loss) {
@@ -141,18 +141,18 @@ void LossRecorder::AddHeldOut(int64_t step, double loss) {
   auto& losses = *curve_.mutable_held_out_losses();
   steps.Add(step);
   losses.Add(loss);
-  if (steps.size() < kMostPoints) return;
+  if (steps.size() < kMaxPoints) return;
   // Every second one, the newest among them.
-  for (int i = 0; i < kMostPoints / 2; ++i) {
+  for (int i = 0; i < kMaxPoints / 2; ++i) {
     steps[i] = steps[2 * i + 1];
     losses[i] = losses[2 * i + 1];
   }
-  steps.Truncate(kMostPoints / 2);
-  losses.Truncate(kMostPoints / 2);
+  steps.Truncate(kMaxPoints / 2);
+  losses.Truncate(kMaxPoints / 2);
 }
 
 void LossRecorder::Halve() {
-  for (int i = 0; i < kMostPoints / 2; ++i) {
+  for (int i = 0; i < kMaxPoints / 2; ++i) {
     curve_.set_steps(i, (curve_.steps(2 * i) + curve_.steps(2 * i + 1)) / 2);
     curve_.set_losses(i, (curve_.losses(2 * i) + curve_.losses(2 * i + 1)) / 2);
     const double apart = curve_.log_losses(2 * i + 1) - curve_.log_losses(2 * i);
@@ -160,10 +160,10 @@ void LossRecorder::Halve() {
     curve_.set_log_variances(
         i, (curve_.log_variances(2 * i) + curve_.log_variances(2 * i + 1)) / 2 + apart * apart / 4);
   }
-  curve_.mutable_steps()->Truncate(kMostPoints / 2);
-  curve_.mutable_losses()->Truncate(kMostPoints / 2);
-  curve_.mutable_log_losses()->Truncate(kMostPoints / 2);
-  curve_.mutable_log_variances()->Truncate(kMostPoints / 2);
+  curve_.mutable_steps()->Truncate(kMaxPoints / 2);
+  curve_.mutable_losses()->Truncate(kMaxPoints / 2);
+  curve_.mutable_log_losses()->Truncate(kMaxPoints / 2);
+  curve_.mutable_log_variances()->Truncate(kMaxPoints / 2);
   steps_per_point_ *= 2;
 }
 

@@ -15,8 +15,9 @@ constexpr int64_t kPart = 1024;
 
 }  // namespace
 
-Evaluator::Evaluator(const training::v1::JobSpec& spec, const Dataset& dataset, Trainee& trainee)
-    : spec_(spec), dataset_(dataset), trainee_(trainee) {}
+Evaluator::Evaluator(const training::v1::JobSpec& spec, const Dataset& dataset,
+                     TrainingSession& session)
+    : spec_(spec), dataset_(dataset), session_(session) {}
 
 training::v1::Evaluation Evaluator::Measure(int64_t step, RankGroup* ranks) {
   training::v1::Evaluation evaluation;
@@ -36,14 +37,14 @@ training::v1::Evaluation Evaluator::Measure(int64_t step, RankGroup* ranks) {
 
 training::v1::Evaluation Evaluator::Figures(int64_t step) {
   const torch::NoGradGuard no_grad;
-  const Trainee::Fp32Weights fp32(trainee_);
+  const TrainingSession::Fp32Weights fp32(session_);
   const int64_t part = std::max<int64_t>(kPart, spec_.training().batch_size());
   std::map<std::string, torch::Tensor> sums;
   for (int64_t begin = dataset_.training_size(); begin < dataset_.size(); begin += part) {
     std::vector<int64_t> examples(static_cast<size_t>(std::min(part, dataset_.size() - begin)));
     std::iota(examples.begin(), examples.end(), begin);
     for (const MetricSum& metric :
-         trainee_.model().Evaluate(trainee_.source().Fetch(std::move(examples)))) {
+         session_.model().Evaluate(session_.source().Fetch(std::move(examples)))) {
       torch::Tensor& sum = sums[metric.name];
       sum = sum.defined() ? sum + metric.sum : metric.sum;
     }

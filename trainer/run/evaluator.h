@@ -6,17 +6,17 @@
 
 #include "genesis/training/v1/worker_service.pb.h"
 #include "trainer/checkpoint/training_state.h"
-#include "trainer/run/trainee.h"
+#include "trainer/step/training_session.h"
 
 namespace genesis {
 
 // Measures a job's model on its held-out examples, in FP32 whatever the job trains in, and says
 // when the figures give reason to stop.
 //
-// Owner: the run. Threads: one. Failure: as Trainee.
+// Owner: the run. Threads: one. Failure: as TrainingSession.
 class Evaluator {
  public:
-  Evaluator(const training::v1::JobSpec& spec, const Dataset& dataset, Trainee& trainee);
+  Evaluator(const training::v1::JobSpec& spec, const Dataset& dataset, TrainingSession& session);
 
   // Measures the weights as they are after `step`. `ranks` is null, or those of the job, which all
   // take what rank 0 measured.
@@ -34,7 +34,7 @@ class Evaluator {
 
   const training::v1::JobSpec& spec_;
   const Dataset& dataset_;
-  Trainee& trainee_;
+  TrainingSession& session_;
   EvaluationState state_;
   training::v1::Evaluation last_;
 };

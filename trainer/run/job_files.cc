@@ -5,8 +5,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "config/field_error.h"
-#include "config/job_paths.h"
+#include "base/field_error.h"
+#include "config/job/job_paths.h"
 
 namespace genesis {
 namespace {

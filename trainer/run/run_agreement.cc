@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "trainer/run/run_failure.h"
+#include "trainer/runtime/run_failure.h"
 
 namespace genesis {
 
@@ -22,16 +22,16 @@ void RunAgreement::Begin(int64_t step) const {
 
 void RunAgreement::Tell(bool time_is_up, double seconds) {
   if (ranks_ == nullptr) return;
-  ranks_->Wish({.stop = control_.stop_requested(),
-                .checkpoint = control_.TakeCheckpointRequest(),
-                .time_is_up = time_is_up,
-                .seconds = seconds});
-  heard_checkpoint_ = true;
+  ranks_->SetFlags({.stop = control_.stop_requested(),
+                    .checkpoint = control_.TakeCheckpointRequest(),
+                    .time_is_up = time_is_up,
+                    .seconds = seconds});
+  agreed_checkpoint_ = true;
 }
 
 bool RunAgreement::TakeCheckpoint() {
   if (ranks_ == nullptr) return control_.TakeCheckpointRequest();
-  return std::exchange(heard_checkpoint_, false) && ranks_->heard().checkpoint;
+  return std::exchange(agreed_checkpoint_, false) && ranks_->agreed().checkpoint;
 }
 
 }  // namespace genesis

@@ -24,16 +24,20 @@ class RunAgreement {
   // Before each step. `seconds` is the time of the one before.
   void Tell(bool time_is_up, double seconds);
 
-  bool stop() const { return ranks_ != nullptr ? ranks_->heard().stop : control_.stop_requested(); }
+  bool stop() const {
+    return ranks_ != nullptr ? ranks_->agreed().stop : control_.stop_requested();
+  }
   // True once for each wish.
   bool TakeCheckpoint();
-  bool TimeIsUp(bool own) const { return ranks_ != nullptr ? ranks_->heard().time_is_up : own; }
-  double StepSeconds(double own) const { return ranks_ != nullptr ? ranks_->heard().seconds : own; }
+  bool TimeIsUp(bool own) const { return ranks_ != nullptr ? ranks_->agreed().time_is_up : own; }
+  double StepSeconds(double own) const {
+    return ranks_ != nullptr ? ranks_->agreed().seconds : own;
+  }
 
  private:
   RunControl& control_;
   RankGroup* const ranks_;
-  bool heard_checkpoint_ = false;  // And not yet taken.
+  bool agreed_checkpoint_ = false;  // And not yet taken.
 };
 
 }  // namespace genesis

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "config/timestamp.h"
+#include "base/timestamp.h"
 #include "trainer/checkpoint/checkpoint_reader.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/run/run_failure.h"
+#include "trainer/runtime/run_failure.h"
 
 namespace genesis {
 

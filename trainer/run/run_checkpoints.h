@@ -10,7 +10,7 @@
 #include "trainer/checkpoint/async_writer.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/checkpoint/training_state.h"
-#include "trainer/run/run_observer.h"
+#include "trainer/runtime/run_observer.h"
 
 namespace genesis {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "config/precision.h"
+#include "config/precision/precision.h"
 
 namespace genesis {
 namespace {

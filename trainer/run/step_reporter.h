@@ -7,8 +7,8 @@
 
 #include "genesis/training/v1/worker_service.pb.h"
 #include "trainer/checkpoint/training_state.h"
-#include "trainer/run/device_memory.h"
-#include "trainer/run/run_observer.h"
+#include "trainer/runtime/device_memory.h"
+#include "trainer/runtime/run_observer.h"
 
 namespace genesis {
 

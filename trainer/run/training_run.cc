@@ -10,27 +10,27 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "config/precision.h"
-#include "config/program_dir.h"
+#include "base/program_dir.h"
+#include "config/precision/precision.h"
+#include "trainer/accel/cuda_plugin.h"
+#include "trainer/accel/idle_threads.h"
 #include "trainer/data/dataset.h"
 #include "trainer/distributed/rank_group.h"
-#include "trainer/run/calibration.h"
-#include "trainer/run/cuda_plugin.h"
-#include "trainer/run/device.h"
-#include "trainer/run/device_memory.h"
+#include "trainer/guard/calibration.h"
+#include "trainer/guard/precision_guard.h"
+#include "trainer/guard/precision_report.h"
 #include "trainer/run/evaluator.h"
-#include "trainer/run/idle_threads.h"
 #include "trainer/run/job_files.h"
-#include "trainer/run/precision_guard.h"
-#include "trainer/run/precision_report.h"
-#include "trainer/run/processor_clock.h"
 #include "trainer/run/run_agreement.h"
 #include "trainer/run/run_checkpoints.h"
-#include "trainer/run/run_failure.h"
 #include "trainer/run/step_reporter.h"
 #include "trainer/run/step_trace.h"
-#include "trainer/run/threads.h"
-#include "trainer/run/trainee.h"
+#include "trainer/runtime/device.h"
+#include "trainer/runtime/device_memory.h"
+#include "trainer/runtime/processor_clock.h"
+#include "trainer/runtime/run_failure.h"
+#include "trainer/runtime/threads.h"
+#include "trainer/step/training_session.h"
 
 namespace genesis {
 namespace {
@@ -61,10 +61,10 @@ class Run {
   Finished Execute() {
     Prepare();
     const std::optional<TrainingState> resumed = checkpoints_.Resume(
-        [this](const TrainingState& state) { return trainee_->PutState(state, InitialMode()); });
+        [this](const TrainingState& state) { return session_->PutState(state, InitialMode()); });
     if (resumed) TakePosition(*resumed);
     agreement_.Begin(step_);
-    if (ranks_ != nullptr) trainee_->FollowFirstRank();
+    if (ranks_ != nullptr) session_->FollowFirstRank();
     ChoosePrecision(resumed ? &*resumed : nullptr);
     StartReports();
     const bool completed = MakeSteps();
@@ -94,14 +94,14 @@ class Run {
     checkpoints_.Prepare();
     observer_.OnLog("data: " + dataset_->Describe());
     SetTf32(start_.spec().precision().tf32() == training::v1::TF32_ON);
-    trainee_ =
-        std::make_unique<Trainee>(start_, *dataset_, at::Device(device_.name()), Graphs(), ranks_);
-    if (!trainee_->device().is_cuda()) {
-      threads_.emplace(trainee_->OperationsPerPass());
+    session_ = std::make_unique<TrainingSession>(start_, *dataset_, at::Device(device_.name()),
+                                                 Graphs(), ranks_);
+    if (!session_->device().is_cuda()) {
+      threads_.emplace(session_->OperationsPerPass());
       idle_threads_.emplace(at::get_num_threads());
     }
-    guard_.emplace(start_, *trainee_, observer_);
-    evaluator_.emplace(start_.spec(), *dataset_, *trainee_);
+    guard_.emplace(start_, *session_, observer_);
+    evaluator_.emplace(start_.spec(), *dataset_, *session_);
   }
 
   // What to put a state into before it is known what runs.
@@ -115,7 +115,7 @@ class Run {
     if (!start_.cuda_graphs() || !device_.cuda()) return {};
     std::string fault;
     StepGraphMaker graphs = CudaStepGraphs(ProgramDir(), &fault);
-    if (!graphs) observer_.OnLog("steps are not recorded: " + fault);
+    if (!graphs) observer_.OnLog("steps are not captured: " + fault);
     return graphs;
   }
 
@@ -145,7 +145,7 @@ class Run {
     std::optional<Calibration> calibration;
     if (resumed == nullptr && (automatic || NeedsBaseline())) {
       calibration =
-          Calibrate(*trainee_, automatic ? AllowedModes(start_) : std::vector<PrecisionMode>(),
+          Calibrate(*session_, automatic ? AllowedModes(start_) : std::vector<PrecisionMode>(),
                     start_.spec().precision().calibration_steps());
       if (ranks_ != nullptr) TakeFromFirst(*ranks_, *calibration);
       if (!guard_->has_baseline()) guard_->SetBaseline(Baseline(calibration->fp32));
@@ -165,8 +165,8 @@ class Run {
                                          PrecisionName(effective_.mode()), " before"));
       effective_.set_mode(guard_->mode());
     }
-    effective_.set_execution(trainee_->execution());
-    *effective_.mutable_report() = ReportPrecision(*trainee_, device_);
+    effective_.set_execution(session_->execution());
+    *effective_.mutable_report() = ReportPrecision(*session_, device_);
     if (calibration && automatic) {
       effective_.mutable_report()->mutable_calibration()->Assign(calibration->results.begin(),
                                                                  calibration->results.end());
@@ -176,17 +176,17 @@ class Run {
   }
 
   void StartReports() {
-    progress_.set_total_steps(trainee_->total_steps());
+    progress_.set_total_steps(session_->total_steps());
     progress_.set_loss_scale(1);
     const training::v1::TrainingSpec& training = start_.spec().training();
     StepReporter::Options options;
     options.samples_per_step =
         agreement_.rank_count() * training.batch_size() * training.gradient_accumulation_steps();
-    if (trainee_->device().is_cuda()) {
-      options.device_memory = [device = trainee_->device()] { return ReadDeviceMemory(device); };
+    if (session_->device().is_cuda()) {
+      options.device_memory = [device = session_->device()] { return ReadDeviceMemory(device); };
     }
     training::v1::Started started;
-    started.set_total_steps(trainee_->total_steps());
+    started.set_total_steps(session_->total_steps());
     started.set_resumed_step(step_);
     *started.mutable_precision() = effective_;
     observer_.OnStarted(started);
@@ -205,8 +205,8 @@ class Run {
       // A stop is asked for after its checkpoint, so it is looked for before it.
       const bool stop = agreement_.stop();
       if (agreement_.TakeCheckpoint()) SaveOnRequest();
-      if (step_ >= trainee_->total_steps()) AbsorbAll();  // May take the run back.
-      if (step_ >= trainee_->total_steps() || EndsEarly()) return true;
+      if (step_ >= session_->total_steps()) AbsorbAll();  // May take the run back.
+      if (step_ >= session_->total_steps() || EndsEarly()) return true;
       if (stop) return false;
       if (const auto reason = control_.TakeFp32Request()) LeaveReducedPrecision(*reason);
       if (guard_->WantsGoodState(step_)) KeepGoodState();
@@ -234,10 +234,10 @@ class Run {
     if (idle_threads_) idle_threads_->Adapt(begin);
     agreement_.Tell(TimeIsUp(), step_seconds_);
     trace_.Begin(++step_);
-    trainee_->step().Run(step_);
+    session_->step().Run(step_);
     trace_.End(step_);
-    if (const std::string news = trainee_->step().TakeNews(); !news.empty()) {
-      observer_.OnLog("step: " + news);
+    if (const std::string line = session_->step().TakeLogLine(); !line.empty()) {
+      observer_.OnLog("step: " + line);
     }
     if (const double delay = Delay(); delay > 0) {
       std::this_thread::sleep_for(std::chrono::duration<double>(delay));
@@ -246,44 +246,44 @@ class Run {
     // sees the job move.
     if (first && ranks_ == nullptr) {
       Absorb(Seconds(begin));
-    } else if (trainee_->step().unread() == 2) {
+    } else if (session_->step().unread() == 2) {
       Absorb(agreement_.StepSeconds(step_seconds_));
     }
     step_seconds_ = Seconds(begin);
     // Of a GPU, or of ranks that wait for each other, it says nothing.
-    const bool alone = ranks_ == nullptr && !trainee_->device().is_cuda();
+    const bool alone = ranks_ == nullptr && !session_->device().is_cuda();
     processor_seconds_ = alone ? ProcessorSeconds() - processor_begin + Delay() : 0;
   }
 
   double Delay() const {
-    const bool reduced = IsReducedPrecision(trainee_->mode());
-    return reduced ? trainee_->rehearsals().Delay(step_) : 0;
+    const bool reduced = IsReducedPrecision(session_->mode());
+    return reduced ? session_->faults().Delay(step_) : 0;
   }
 
   // Takes in the figures of the oldest unread step; what they ask for is left in pending_.
   void Absorb(double seconds) {
-    const StepFigures figures = trainee_->step().Read();
-    const int64_t step = step_ - trainee_->step().unread();
-    const PrecisionMode mode = trainee_->mode();
-    if (!pending_) pending_ = guard_->Judge(step, figures, {seconds, processor_seconds_});
+    const StepMetrics metrics = session_->step().Read();
+    const int64_t step = step_ - session_->step().unread();
+    const PrecisionMode mode = session_->mode();
+    if (!pending_) pending_ = guard_->Judge(step, metrics, {seconds, processor_seconds_});
     reporter_->Add({.step = step,
-                    .loss = figures.loss,
-                    .grad_norm = figures.grad_norm,
-                    .loss_scale = figures.loss_scale,
-                    .learning_rate = figures.learning_rate,
-                    .skipped = figures.skipped,
+                    .loss = metrics.loss,
+                    .grad_norm = metrics.grad_norm,
+                    .loss_scale = metrics.loss_scale,
+                    .learning_rate = metrics.learning_rate,
+                    .skipped = metrics.skipped,
                     .mode = mode,
                     .divergence = guard_->divergence(),
                     .speed = guard_->speed()},
-                   figures.next_loss_scale, guard_->baseline_loss(), seconds);
+                   metrics.next_loss_scale, guard_->baseline_loss(), seconds);
     all_fp32_ = all_fp32_ && !IsReducedPrecision(mode);
-    const bool baseline = all_fp32_ && std::isfinite(figures.loss);
-    if (baseline) curve_.Add(step, figures.loss, seconds, processor_seconds_);
+    const bool baseline = all_fp32_ && std::isfinite(metrics.loss);
+    if (baseline) curve_.Add(step, metrics.loss, seconds, processor_seconds_);
   }
 
   // Sync: waits for the newest step.
   void AbsorbAll() {
-    while (trainee_->step().unread() > 0) Absorb(agreement_.StepSeconds(step_seconds_));
+    while (session_->step().unread() > 0) Absorb(agreement_.StepSeconds(step_seconds_));
     if (pending_) ChangePrecision();
     reporter_->Flush();
   }
@@ -296,7 +296,7 @@ class Run {
   // For good: an operator's no is not tried again.
   void LeaveReducedPrecision(const std::string& reason) {
     guard_->ForbidReducedPrecision();
-    if (!IsReducedPrecision(trainee_->mode())) return;
+    if (!IsReducedPrecision(session_->mode())) return;
     pending_ = PrecisionDecision{.to = training::v1::PRECISION_MODE_FP32,
                                  .rewind = false,
                                  .trigger = "policy",
@@ -306,13 +306,13 @@ class Run {
 
   void ChangePrecision() {
     // Steps under way were made before anybody knew; they count, and are not judged.
-    while (trainee_->step().unread() > 0) Absorb(agreement_.StepSeconds(step_seconds_));
+    while (session_->step().unread() > 0) Absorb(agreement_.StepSeconds(step_seconds_));
     reporter_->Flush();
     const PrecisionDecision decision = *std::exchange(pending_, std::nullopt);
     RunPosition position;
     // What is reported as the peak of a precision is not that of the one before.
     NotePeakMemory();
-    ResetPeakMemory(trainee_->device());
+    ResetPeakMemory(session_->device());
     const int64_t resumed = guard_->Apply(decision, step_, position);
     if (resumed < step_) {
       reporter_->Rewind(position);
@@ -322,7 +322,7 @@ class Run {
   }
 
   void NotePeakMemory() {
-    peak_device_bytes_ = std::max(peak_device_bytes_, ReadDeviceMemory(trainee_->device()).peak);
+    peak_device_bytes_ = std::max(peak_device_bytes_, ReadDeviceMemory(session_->device()).peak);
   }
 
   // Checkpoints and evaluations.
@@ -331,7 +331,7 @@ class Run {
     AbsorbAll();
     const Progress& progress = reporter_->progress();
     auto state = std::make_shared<TrainingState>(
-        trainee_->BeginState({.step = step_,
+        session_->BeginState({.step = step_,
                               .applied_steps = 0,
                               .samples = progress.samples(),
                               .skipped_steps = progress.skipped_steps(),
@@ -341,7 +341,7 @@ class Run {
                               .sampler = {},
                               .seed = 0,
                               .loss = progress.loss(),
-                              .mode = trainee_->mode()}));
+                              .mode = session_->mode()}));
     state->policy = guard_->policy();
     state->evaluation = evaluator_->state();
     return state;
@@ -433,7 +433,7 @@ class Run {
   Finished Stop() {
     AbsorbAll();
     Flush();
-    observer_.OnLog(absl::StrCat("stopped at step ", step_, " of ", trainee_->total_steps()));
+    observer_.OnLog(absl::StrCat("stopped at step ", step_, " of ", session_->total_steps()));
     Finished finished;
     finished.set_outcome(Finished::OUTCOME_STOPPED);
     *finished.mutable_progress() = progress();
@@ -449,7 +449,7 @@ class Run {
   RunCheckpoints checkpoints_;
   StepTrace trace_;
   std::unique_ptr<Dataset> dataset_;
-  std::unique_ptr<Trainee> trainee_;
+  std::unique_ptr<TrainingSession> session_;
   std::optional<ThreadLimit> threads_;
   std::optional<IdleThreads> idle_threads_;
   std::optional<PrecisionGuard> guard_;

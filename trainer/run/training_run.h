@@ -7,7 +7,7 @@
 #include <string>
 
 #include "genesis/training/v1/worker_service.pb.h"
-#include "trainer/run/run_observer.h"
+#include "trainer/runtime/run_observer.h"
 
 namespace genesis {
 

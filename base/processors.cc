@@ -1,0 +1,45 @@
+#include "base/processors.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/match.h"
+
+namespace genesis {
+namespace {
+
+// The path of the process's group below the mount, e.g. "/system.slice/genesis-trainer.service".
+std::string GroupOf(const std::string& own_group) {
+  constexpr char kVersion2[] = "0::";
+  std::ifstream file(own_group);
+  for (std::string line; std::getline(file, line);) {
+    if (absl::StartsWith(line, kVersion2)) return line.substr(sizeof(kVersion2) - 1);
+  }
+  return "/";
+}
+
+// Of a file like "200000 100000"; `fallback` for "max 100000", or no file.
+int Quota(const std::string& path, int fallback) {
+  std::ifstream file(path);
+  int64_t quota = 0;
+  int64_t period = 0;
+  if (!(file >> quota >> period) || quota <= 0 || period <= 0) return fallback;
+  return static_cast<int>(std::min<int64_t>(fallback, (quota + period - 1) / period));
+}
+
+}  // namespace
+
+int UsableProcessors(const std::string& own_group, const std::string& groups) {
+  int processors = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  std::string group = GroupOf(own_group);
+  while (true) {
+    processors = Quota(groups + group + "/cpu.max", processors);
+    const size_t slash = group.find_last_of('/');
+    if (group.empty() || slash == std::string::npos) return processors;
+    group.resize(slash);
+  }
+}
+
+}  // namespace genesis

@@ -1,0 +1,20 @@
+#include "base/sql_time.h"
+
+namespace genesis {
+namespace {
+
+constexpr char kFormat[] = "%Y-%m-%d %H:%M:%S";
+
+}  // namespace
+
+std::string FormatSqlTime(absl::Time time) {
+  return absl::FormatTime(kFormat, time, absl::UTCTimeZone());
+}
+
+absl::Time ParseSqlTime(const std::string& text) {
+  absl::Time time = absl::UnixEpoch();
+  absl::ParseTime(kFormat, text, absl::UTCTimeZone(), &time, nullptr);
+  return time;
+}
+
+}  // namespace genesis

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/environment.h"
+#include "cli/session.h"
+#include "client/channel.h"
+
+namespace genesis::cli {
+
+// The command line of genesisctl, taken apart and checked against the command table.
+struct Arguments {
+  // --server, --token-file, --tls-ca, ... and GENESIS_SERVER, GENESIS_TOKEN, GENESIS_TLS_CA, ...
+  DaemonAddress daemon;
+  OutputFormat output = OutputFormat::kTable;
+  std::string command;                // Empty when none was given.
+  std::vector<std::string> operands;  // What follows the command, such as a job id.
+  // By long name without dashes: "state" -> {"RUNNING", "QUEUED"}; a switch has one "".
+  std::map<std::string, std::vector<std::string>> options;
+  bool show_help = false;
+  bool show_version = false;
+  std::vector<std::string> errors;  // Usable only when empty.
+
+  bool Has(const std::string& option) const { return options.contains(option); }
+  // The last value of `option`, "" when it was not given.
+  std::string Value(const std::string& option) const;
+  // All values of `option`.
+  std::vector<std::string> Values(const std::string& option) const;
+};
+
+// `args` is argv without the program's name. Options may stand before or after the command.
+Arguments ParseArguments(const std::vector<std::string>& args, const Environment& environment);
+
+}  // namespace genesis::cli

@@ -1,0 +1,245 @@
+#include "cli/commands/command_table.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "cli/commands/commands.h"
+
+namespace genesis::cli {
+namespace {
+
+std::string OptionHelp(const OptionRow& option) {
+  std::string names = absl::StrCat("--", option.name);
+  if (option.short_name[0] != '\0') names = absl::StrCat("-", option.short_name, ", ", names);
+  if (option.value[0] != '\0') absl::StrAppend(&names, " ", option.value);
+  constexpr size_t kColumn = 26;
+  const size_t spaces = names.size() < kColumn ? kColumn - names.size() : 1;
+  return absl::StrCat("  ", names, std::string(spaces, ' '), option.help, "\n");
+}
+
+std::string CommandWithOperands(const CommandRow& command) {
+  return command.operands[0] == '\0' ? command.name
+                                     : absl::StrCat(command.name, " ", command.operands);
+}
+
+std::string OverallHelp() {
+  std::string text =
+      "Usage: genesisctl [OPTION]... COMMAND [OPTION]...\n"
+      "\n"
+      "Talks to genesisd.\n"
+      "\n"
+      "Commands:\n";
+  for (const CommandRow& command : CommandTable()) {
+    const std::string name = CommandWithOperands(command);
+    constexpr size_t kColumn = 26;
+    const size_t spaces = name.size() < kColumn ? kColumn - name.size() : 1;
+    absl::StrAppend(&text, "  ", name, std::string(spaces, ' '), command.summary, "\n");
+  }
+  text += "\nOptions:\n";
+  for (const OptionRow& option : GlobalOptions()) text += OptionHelp(option);
+  absl::StrAppend(&text, "\ngenesisctl COMMAND --help prints the options of a command.\n\n",
+                  "Exit codes:\n", ExitCodesHelp("genesisctl"));
+  return text;
+}
+
+}  // namespace
+
+const std::vector<CommandRow>& CommandTable() {
+  static const auto& table = *new std::vector<CommandRow>{
+      {"train",
+       "",
+       0,
+       0,
+       "Submit the job that a job file describes",
+       {{"file", "f", "FILE", "The job file; - reads it from standard input (required)"},
+        {"job-id", "", "ID", "Name of the job; makes the call repeatable (default: generated)"},
+        {"watch", "", "", "Follow the job until it ends"},
+        {"validate-only", "", "", "Check the job file with the daemon and submit nothing"}},
+       &RunTrain},
+      {"jobs",
+       "",
+       0,
+       0,
+       "List jobs, newest first",
+       {{"state", "", "STATE", "Only jobs in this state, such as RUNNING; may be repeated"},
+        {"owner", "", "NAME", "Only jobs of this owner"},
+        {"label", "", "KEY[=VALUE]", "Only jobs with this label; may be repeated"},
+        {"id-prefix", "", "TEXT", "Only jobs whose id begins so"},
+        {"order", "", "ORDER", "newest, oldest or priority (default newest)"}},
+       &RunJobs},
+      {"job", "ID", 1, 1, "Show one job", {}, &RunJob},
+      {"watch",
+       "ID",
+       1,
+       1,
+       "Follow a job until it ends; Ctrl-C ends the watch, not the job",
+       {{"events", "", "", "Print what happened and what happens, one line each"}},
+       &RunWatch},
+      {"pause", "ID", 1, 1, "Checkpoint a job and give its slot away", {}, &RunPause},
+      {"resume", "ID", 1, 1, "Queue a paused job again", {}, &RunResume},
+      {"cancel",
+       "ID",
+       1,
+       1,
+       "Stop a job after a checkpoint",
+       {{"now", "", "", "End its worker at once, without a checkpoint"}},
+       &RunCancel},
+      {"update",
+       "ID",
+       1,
+       1,
+       "Change the priority or the labels of a job",
+       {{"priority", "", "N", "-100 to 100; the higher starts first"},
+        {"label", "", "KEY=VALUE", "May be repeated; labels that are not given are removed"},
+        {"no-labels", "", "", "Remove all labels"}},
+       &RunUpdate},
+      {"delete",
+       "ID",
+       1,
+       1,
+       "Forget a job that has ended",
+       {{"checkpoints", "", "", "Remove its checkpoints too"}},
+       &RunDelete},
+      {"checkpoint",
+       "ID",
+       1,
+       1,
+       "Write a checkpoint of a running job now",
+       {{"name", "", "NAME", "Keep it under this name until it is deleted"}},
+       &RunCheckpoint},
+      {"checkpoints",
+       "[ID]",
+       0,
+       1,
+       "List checkpoints of all jobs or one, newest first",
+       {},
+       &RunCheckpoints},
+      {"checkpoint-download",
+       "ID",
+       1,
+       1,
+       "Fetch the file of a checkpoint; goes on where an earlier try stopped",
+       {{"file", "f", "FILE", "Where to (default: ID.pt)"}},
+       &RunCheckpointDownload},
+      {"checkpoint-import",
+       "FILE",
+       1,
+       1,
+       "Give the daemon a checkpoint that was made elsewhere",
+       {{"id", "", "ID", "What to call it (required)"}},
+       &RunCheckpointImport},
+      {"checkpoint-delete",
+       "ID",
+       1,
+       1,
+       "Delete a checkpoint and its file",
+       {},
+       &RunCheckpointDelete},
+      {"datasets", "", 0, 0, "List what lies below the dataset root", {}, &RunDatasets},
+      {"dataset-delete", "NAME", 1, 1, "Delete a dataset for good", {}, &RunDatasetDelete},
+      {"stats", "", 0, 0, "Show the counters of all jobs, and the workers", {}, &RunStats},
+      {"history",
+       "",
+       0,
+       0,
+       "Show how jobs did over time",
+       {{"since", "", "TIME", "How far back, such as 30m, 24h or 7d; or all (default 24h)"},
+        {"job", "", "ID", "Only this job"},
+        {"csv", "", "", "As CSV with the columns of the table fp16_stats"}},
+       &RunHistory},
+      {"backup", "", 0, 0, "Copy the database of the daemon while it runs", {}, &RunBackup},
+      {"workers", "", 0, 0, "List worker processes and devices", {}, &RunWorkers},
+      {"drain-worker",
+       "ID",
+       1,
+       1,
+       "End a worker; its job is checkpointed and queued again",
+       {},
+       &RunDrainWorker},
+      {"precision",
+       "[ACTION]",
+       0,
+       1,
+       "show whether reduced precision may run, disable it, or allow it again",
+       {{"running", "", "WHEN",
+         "With disable, for running jobs: new-attempts (they go on; the default), next-step, or "
+         "at-once"},
+        {"reason", "", "TEXT", "For whoever looks later"}},
+       &RunPrecision},
+      {"info", "", 0, 0, "Show version, state and settings of the daemon", {}, &RunInfo},
+      {"config",
+       "ACTION",
+       1,
+       1,
+       "show the settings in effect, reload them, or validate what a reload would do",
+       {},
+       &RunConfig},
+      {"doctor",
+       "",
+       0,
+       0,
+       "Look at settings, GPU, LibTorch, disk, ports, limits and the daemon, and say what to mend",
+       {{"config", "", "FILE", "The settings file of the daemon"},
+        {"data-dir", "", "DIR", "Its data folder"},
+        {"environment-file", "", "FILE",
+         "Variables on top of those here, as the unit reads /etc/genesis/environment"}},
+       &RunDoctor},
+      {"compile",
+       "FILE",
+       1,
+       1,
+       "Compile the training step of a job file for the workers of this machine",
+       {{"python", "", "FILE",
+         "Python with the torch of genesis-worker (GENESIS_PYTHON; default python3)"},
+        {"config", "", "FILE", "The settings file of the daemon"},
+        {"data-dir", "", "DIR", "Its data folder"},
+        {"compiled-dir", "", "DIR", "Where to (default: compiled in the data folder)"}},
+       &RunCompile},
+      {"token",
+       "NAME ROLE",
+       2,
+       2,
+       "Make a token for a viewer, submitter, admin or worker",
+       {},
+       &RunToken},
+  };
+  return table;
+}
+
+const std::vector<OptionRow>& GlobalOptions() {
+  static const auto& options = *new std::vector<OptionRow>{
+      {"server", "", "HOST:PORT",
+       "The daemon, or unix:PATH (GENESIS_SERVER; default 127.0.0.1:50051)"},
+      {"token-file", "", "FILE",
+       "The token to call with (GENESIS_TOKEN_FILE, or itself in "
+       "GENESIS_TOKEN)"},
+      {"tls-ca", "", "FILE",
+       "Speak TLS with a daemon whose certificate this authority has signed "
+       "(GENESIS_TLS_CA)"},
+      {"tls-cert", "", "FILE", "Certificate to call with (GENESIS_TLS_CERT)"},
+      {"tls-key", "", "FILE", "Its private key (GENESIS_TLS_KEY)"},
+      {"output", "o", "FORMAT", "table, json or yaml (default table)"},
+      {"help", "h", "", "Print this, and exit"},
+      {"version", "", "", "Print the version, and exit"},
+  };
+  return options;
+}
+
+const CommandRow* FindCommand(const std::string& name) {
+  for (const CommandRow& command : CommandTable()) {
+    if (command.name == name) return &command;
+  }
+  return nullptr;
+}
+
+std::string HelpText(const std::string& command) {
+  const CommandRow* row = FindCommand(command);
+  if (row == nullptr) return OverallHelp();
+  std::string text = absl::StrCat("Usage: genesisctl ", CommandWithOperands(*row),
+                                  " [OPTION]...\n\n", row->summary, ".\n\nOptions:\n");
+  for (const OptionRow& option : row->options) text += OptionHelp(option);
+  for (const OptionRow& option : GlobalOptions()) text += OptionHelp(option);
+  return text;
+}
+
+}  // namespace genesis::cli

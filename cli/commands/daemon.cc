@@ -1,0 +1,102 @@
+// stats, info, and how answers are printed.
+#include <map>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "cli/commands/commands.h"
+#include "cli/output.h"
+#include "cli/table.h"
+#include "cli/text.h"
+
+namespace genesis::cli {
+namespace {
+
+using training::v1::GetServerInfoResponse;
+using training::v1::StatsResponse;
+
+std::string YesNo(bool value) { return value ? "yes" : "no"; }
+
+std::string StatsText(const StatsResponse& stats) {
+  // Sorted: the order of a protobuf map is random.
+  const std::map<std::string, int64_t> states(stats.jobs_by_state().begin(),
+                                              stats.jobs_by_state().end());
+  const std::string jobs = absl::StrJoin(states, ", ", [](std::string* out, const auto& entry) {
+    absl::StrAppend(out, Printable(entry.first), " ", entry.second);
+  });
+  return FormatPairs({
+      {"reduced precision", stats.fp16_enabled_runtime() ? "in use" : "not in use"},
+      {"overflow rate", absl::StrFormat("%.2f%%", 100 * stats.overflow_rate())},
+      {"training steps", absl::StrCat(stats.training_steps())},
+      {"loss scale", stats.has_current_scale() ? FormatFigure(stats.current_scale()) : "none"},
+      {"samples", absl::StrCat(stats.samples())},
+      {"jobs", jobs.empty() ? "none" : jobs},
+      {"workers", absl::StrCat(stats.busy_workers(), " busy, ", stats.warm_workers(), " warm, ",
+                               stats.slots(), stats.slots() == 1 ? " slot" : " slots")},
+  });
+}
+
+std::string InfoText(const GetServerInfoResponse& info) {
+  return FormatPairs({
+      {"version", Printable(info.version())},
+      {"started", FormatTimestamp(info.start_time())},
+      {"ready", YesNo(info.ready())},
+      {"reduced precision", Printable(info.reduced_precision_reason())},
+      {"data folder", Printable(info.data_dir())},
+      {"deployment", Printable(info.deployment())},
+  });
+}
+
+}  // namespace
+
+bool PrintMessage(const google::protobuf::Message& message, Session& session, bool compact) {
+  switch (session.output) {
+    case OutputFormat::kTable:
+      return false;
+    case OutputFormat::kYaml:
+      session.out << ToYaml(message);
+      return true;
+    case OutputFormat::kJson:
+      session.out << ToJson(message, compact);
+      return true;
+  }
+  return false;
+}
+
+ExitCode RunStats(const Arguments&, Session& session) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  StatsResponse response;
+  const grpc::Status status = session.service.Stats(&context, {}, &response);
+  if (!status.ok()) return ReportError(status, session);
+  if (!PrintMessage(response, session)) session.out << StatsText(response);
+  return ExitCode::kOk;
+}
+
+ExitCode RunBackup(const Arguments&, Session& session) {
+  // The daemon answers when the copy is on disk; a large store on a slow disk takes its time.
+  constexpr absl::Duration kBackupTimeout = absl::Seconds(600);
+  grpc::ClientContext context;
+  SetDeadline(context, kBackupTimeout);
+  training::v1::BackupStoreResponse response;
+  const grpc::Status status = session.service.BackupStore(&context, {}, &response);
+  if (!status.ok()) return ReportError(status, session);
+  if (!PrintMessage(response, session)) {
+    session.out << "backup " << Printable(response.path()) << " ("
+                << FormatBytes(response.size_bytes()) << ")\n";
+  }
+  return ExitCode::kOk;
+}
+
+ExitCode RunInfo(const Arguments&, Session& session) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  GetServerInfoResponse response;
+  const grpc::Status status = session.service.GetServerInfo(&context, {}, &response);
+  if (!status.ok()) return ReportError(status, session);
+  if (!PrintMessage(response, session)) session.out << InfoText(response);
+  return ExitCode::kOk;
+}
+
+}  // namespace genesis::cli

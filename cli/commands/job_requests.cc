@@ -1,0 +1,101 @@
+// pause, resume, cancel, update, delete: what users ask of one job.
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/field_error.h"
+#include "cli/commands/commands.h"
+#include "cli/text.h"
+#include "config/job/job_names.h"
+#include "config/job/job_spec.h"
+
+namespace genesis::cli {
+namespace {
+
+// Makes a call that takes a job id and answers with the job.
+template <typename Request, typename Response>
+ExitCode Ask(Request request, const Arguments& arguments, Session& session,
+             grpc::Status (training::v1::TrainingService::StubInterface::*method)(
+                 grpc::ClientContext*, const Request&, Response*)) {
+  request.set_job_id(arguments.operands.front());
+  const std::string fault = JobIdFault(request.job_id());
+  if (!fault.empty()) return ReportUsage(fault, session);
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  Response response;
+  const grpc::Status status = (session.service.*method)(&context, request, &response);
+  if (!status.ok()) return ReportError(status, session);
+  if (!PrintMessage(response.job(), session)) {
+    session.out << "job " << Printable(response.job().id()) << " "
+                << JobStateName(response.job().state()) << "\n";
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+ExitCode RunPause(const Arguments& arguments, Session& session) {
+  return Ask(training::v1::PauseJobRequest(), arguments, session,
+             &training::v1::TrainingService::StubInterface::PauseJob);
+}
+
+ExitCode RunResume(const Arguments& arguments, Session& session) {
+  return Ask(training::v1::ResumeJobRequest(), arguments, session,
+             &training::v1::TrainingService::StubInterface::ResumeJob);
+}
+
+ExitCode RunCancel(const Arguments& arguments, Session& session) {
+  training::v1::CancelJobRequest request;
+  request.set_now(arguments.Has("now"));
+  return Ask(request, arguments, session, &training::v1::TrainingService::StubInterface::CancelJob);
+}
+
+ExitCode RunUpdate(const Arguments& arguments, Session& session) {
+  training::v1::UpdateJobRequest request;
+  if (arguments.Has("priority")) {
+    int priority = 0;
+    if (!absl::SimpleAtoi(arguments.Value("priority"), &priority)) {
+      return ReportUsage(absl::StrCat("--priority is ", QuoteValue(arguments.Value("priority")),
+                                      "; accepted: a whole number from -100 to 100"),
+                         session);
+    }
+    request.set_priority(priority);
+    request.mutable_update_mask()->add_paths("priority");
+  }
+  for (const std::string& label : arguments.Values("label")) {
+    const size_t equals = label.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return ReportUsage(absl::StrCat("--label is ", QuoteValue(label), "; accepted: KEY=VALUE"),
+                         session);
+    }
+    (*request.mutable_labels())[label.substr(0, equals)] = label.substr(equals + 1);
+  }
+  if (arguments.Has("label") || arguments.Has("no-labels")) {
+    request.mutable_update_mask()->add_paths("labels");
+  }
+  if (request.update_mask().paths().empty()) {
+    return ReportUsage("update: nothing to change; give --priority, --label or --no-labels",
+                       session);
+  }
+  return Ask(request, arguments, session, &training::v1::TrainingService::StubInterface::UpdateJob);
+}
+
+ExitCode RunDelete(const Arguments& arguments, Session& session) {
+  training::v1::DeleteJobRequest request;
+  request.set_job_id(arguments.operands.front());
+  request.set_delete_checkpoints(arguments.Has("checkpoints"));
+  const std::string fault = JobIdFault(request.job_id());
+  if (!fault.empty()) return ReportUsage(fault, session);
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  training::v1::DeleteJobResponse response;
+  const grpc::Status status = session.service.DeleteJob(&context, request, &response);
+  if (!status.ok()) return ReportError(status, session);
+  if (!PrintMessage(response, session)) {
+    session.out << "job " << request.job_id() << " deleted, with " << response.deleted_checkpoints()
+                << " checkpoints\n";
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace genesis::cli

@@ -1,0 +1,170 @@
+// jobs, job.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/field_error.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/pages.h"
+#include "cli/precision_details.h"
+#include "cli/progress_line.h"
+#include "cli/table.h"
+#include "cli/text.h"
+#include "config/job/job_names.h"
+#include "config/job/job_spec.h"
+#include "config/precision/precision.h"
+
+namespace genesis::cli {
+namespace {
+
+using training::v1::Job;
+using training::v1::JobState;
+
+// RUNNING or running; JOB_STATE_UNSPECIFIED when there is no such state.
+JobState ParseState(const std::string& text) {
+  JobState state = training::v1::JOB_STATE_UNSPECIFIED;
+  training::v1::JobState_Parse("JOB_STATE_" + absl::AsciiStrToUpper(text), &state);
+  return state;
+}
+
+std::string StateFault(const std::string& text) {
+  std::vector<std::string> names;
+  for (int i = 1; i < training::v1::JobState_ARRAYSIZE; ++i) {
+    names.push_back(JobStateName(static_cast<JobState>(i)));
+  }
+  return absl::StrCat("--state is ", QuoteValue(text), "; accepted: ", absl::StrJoin(names, ", "));
+}
+
+// Owner, labels, prefix and order; what is wrong with them, or "".
+std::string SetFilters(const Arguments& arguments, training::v1::ListJobsRequest& request) {
+  request.set_owner(arguments.Value("owner"));
+  request.set_id_prefix(arguments.Value("id-prefix"));
+  for (const std::string& text : arguments.Values("label")) {
+    const std::pair<std::string, std::string> label = absl::StrSplit(text, absl::MaxSplits('=', 1));
+    if (label.first.empty()) {
+      return absl::StrCat("--label is ", QuoteValue(text), "; accepted: KEY or KEY=VALUE");
+    }
+    (*request.mutable_labels())[label.first] = label.second;
+  }
+  const std::string order = arguments.Value("order");
+  if (order == "oldest") {
+    request.set_order(training::v1::JOB_ORDER_OLDEST_FIRST);
+  } else if (order == "priority") {
+    request.set_order(training::v1::JOB_ORDER_PRIORITY);
+  } else if (!order.empty() && order != "newest") {
+    return absl::StrCat("--order is ", QuoteValue(order), "; accepted: newest, oldest or priority");
+  }
+  return "";
+}
+
+std::string Steps(const Job& job) {
+  if (job.progress().total_steps() == 0) return "-";
+  return absl::StrCat(job.progress().step(), "/", job.progress().total_steps());
+}
+
+void AddJobRow(const Job& job, Table& table) {
+  const bool begun = job.progress().step() > 0;
+  table.AddRow({Printable(job.id()), JobStateName(job.state()), Steps(job),
+                begun ? FormatFigure(job.progress().loss()) : "-",
+                begun ? absl::StrFormat("%.0f", job.progress().samples_per_second()) : "-",
+                job.has_precision() ? PrecisionName(job.precision().mode()) : "-",
+                FormatTimestamp(job.create_time())});
+}
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+void AddProgress(const training::v1::Progress& progress, Pairs& pairs) {
+  if (progress.step() == 0) return;
+  pairs.emplace_back("loss", FormatFigure(progress.loss()));
+  pairs.emplace_back("learning rate", FormatFigure(progress.learning_rate()));
+  pairs.emplace_back("loss scale", FormatFigure(progress.loss_scale()));
+  pairs.emplace_back("gradient norm", FormatFigure(progress.grad_norm()));
+  pairs.emplace_back("skipped steps", absl::StrCat(progress.skipped_steps()));
+  pairs.emplace_back("samples", absl::StrCat(progress.samples()));
+  pairs.emplace_back("samples/s", absl::StrFormat("%.0f", progress.samples_per_second()));
+  const std::string eta = RenderEta(progress);
+  if (!eta.empty()) pairs.emplace_back("ETA", eta);
+}
+
+std::string JobDetails(const Job& job) {
+  Pairs pairs = {
+      {"job", Printable(job.id())},
+      {"state", absl::StrCat(JobStateName(job.state()), job.state_reason().empty() ? "" : ": ",
+                             Printable(job.state_reason()))}};
+  if (job.queue_position() > 0) {
+    pairs.emplace_back("place in queue", absl::StrCat(job.queue_position()));
+  }
+  AddPrecision(job, pairs);
+  pairs.emplace_back("model", DescribeModel(job.spec()));
+  pairs.emplace_back("dataset", Printable(DescribeDataset(job.spec())));
+  pairs.emplace_back("steps", Steps(job));
+  AddProgress(job.progress(), pairs);
+  if (job.has_evaluation()) {
+    pairs.emplace_back("held-out loss",
+                       absl::StrFormat("%s at step %d", FormatFigure(job.evaluation().loss()),
+                                       job.evaluation().step()));
+  }
+  pairs.emplace_back("restarts", absl::StrCat(job.restarts(), " of ", job.spec().max_restarts()));
+  pairs.emplace_back("created", FormatTimestamp(job.create_time()));
+  if (job.has_start_time()) pairs.emplace_back("started", FormatTimestamp(job.start_time()));
+  if (job.has_end_time()) pairs.emplace_back("ended", FormatTimestamp(job.end_time()));
+  return FormatPairs(pairs);
+}
+
+// The end's lines, without the state that the details have already.
+std::string EndDetails(const Job& job) {
+  const std::string end = RenderEnd(job);
+  return end.substr(end.find('\n') + 1);
+}
+
+}  // namespace
+
+ExitCode RunJobs(const Arguments& arguments, Session& session) {
+  training::v1::ListJobsRequest request;
+  for (const std::string& text : arguments.Values("state")) {
+    const JobState state = ParseState(text);
+    if (state == training::v1::JOB_STATE_UNSPECIFIED) {
+      return ReportUsage(StateFault(text), session);
+    }
+    request.add_states(state);
+  }
+  const std::string fault = SetFilters(arguments, request);
+  if (!fault.empty()) return ReportUsage(fault, session);
+  training::v1::ListJobsResponse all;
+  const grpc::Status status = ReadAllPages(
+      request,
+      [&](auto* context, const auto& asked, auto* page) {
+        return session.service.ListJobs(context, asked, page);
+      },
+      &all);
+  if (!status.ok()) return ReportError(status, session);
+
+  if (PrintMessage(all, session)) return ExitCode::kOk;
+  Table table({"JOB", "STATE", ">STEP", ">LOSS", ">SAMPLES/S", "PRECISION", "CREATED"});
+  for (const Job& job : all.jobs()) AddJobRow(job, table);
+  session.out << (all.jobs().empty() ? "no jobs\n" : table.ToString());
+  return ExitCode::kOk;
+}
+
+ExitCode RunJob(const Arguments& arguments, Session& session) {
+  training::v1::GetJobRequest request;
+  request.set_job_id(arguments.operands.front());
+  const std::string fault = JobIdFault(request.job_id());
+  if (!fault.empty()) return ReportUsage(fault, session);
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  training::v1::GetJobResponse response;
+  const grpc::Status status = session.service.GetJob(&context, request, &response);
+  if (!status.ok()) return ReportError(status, session);
+  if (!PrintMessage(response.job(), session)) {
+    session.out << JobDetails(response.job()) << EndDetails(response.job());
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace genesis::cli

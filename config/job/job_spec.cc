@@ -1,0 +1,51 @@
+#include "config/job/job_spec.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "base/message_limits.h"
+#include "config/job/job_sections.h"
+
+namespace genesis {
+
+using training::v1::JobSpec;
+
+JobSpec WithDefaults(JobSpec spec, const LossScaleSettings& loss_scale) {
+  FillModel(spec);
+  FillDataset(spec);
+  FillTraining(spec);
+  FillPrecision(spec, loss_scale);
+  FillScheduling(spec);
+  if (!spec.has_max_restarts()) spec.set_max_restarts(3);
+  return spec;
+}
+
+std::vector<FieldError> ValidateJobSpec(const JobSpec& spec) {
+  // Before anything that looks at each value: a list may be as long as a message.
+  std::vector<FieldError> too_long = CheckSizes(spec);
+  if (!too_long.empty()) return too_long;
+  Faults faults(CheckEnums(spec));
+  CheckModel(spec, faults);
+  CheckDataset(spec, faults);
+  CheckTraining(spec, faults);
+  CheckPrecision(spec, faults);
+  CheckScheduling(spec, faults);
+  faults.CheckWhole("max_restarts", spec.max_restarts(), 0, 1000);
+  return faults.Take();
+}
+
+std::string JobIdFault(const std::string& id) { return NameFault("job_id", id); }
+
+std::string NameFault(const std::string& field, const std::string& name) {
+  constexpr size_t kLongest = 63;
+  constexpr char kAccepted[] =
+      "; accepted: 1 to 63 lower-case letters, digits and '-', the first no '-'";
+  const bool characters = std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-';
+  });
+  if (!name.empty() && name.size() <= kLongest && name.front() != '-' && characters) return "";
+  return absl::StrCat(field, " is ", QuoteValue(name), kAccepted);
+}
+
+}  // namespace genesis

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/field_error.h"
+#include "genesis/training/v1/job.pb.h"
+
+namespace genesis {
+
+// The daemon's FP16_* settings; what a job that names none gets.
+struct LossScaleSettings {
+  double initial = 65536.0;
+  double growth_factor = 2.0;
+  double backoff_factor = 0.5;
+  int64_t growth_interval = 2000;
+};
+
+// `spec` with every default of job.proto written out, so that a stored job is reproducible after a
+// default changes. Fields that hold an out-of-range value are left as they are for ValidateJobSpec,
+// and so is -1 where it asks for "none". The loss scale is filled in only for the modes that may
+// have one (UNSPECIFIED and MIXED_FP16). Idempotent.
+training::v1::JobSpec WithDefaults(training::v1::JobSpec spec, const LossScaleSettings& loss_scale);
+
+// Every fault of `spec`, by field path, in the order of job.proto; empty when it can be trained.
+// First the sizes of every message (base/message_limits.h); where one is exceeded nothing else is
+// looked at. Then enums, ranges, required fields and conflicts (max_steps with epochs; a loss scale
+// with a mode that has none names both places). Looks at no file: the caller that knows the dataset
+// root checks that an absolute path lies in it. Accepts specifications with or without defaults.
+std::vector<FieldError> ValidateJobSpec(const training::v1::JobSpec& spec);
+
+// "" when `id` is a job id (lower-case letters, digits, '-'; first a letter or digit; 1 to 63),
+// else what is wrong with it.
+std::string JobIdFault(const std::string& id);
+
+// The same for another name of that form; `field` begins the message.
+std::string NameFault(const std::string& field, const std::string& name);
+
+}  // namespace genesis

@@ -1,0 +1,285 @@
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "config/job/job_sections.h"
+
+namespace genesis {
+
+using training::v1::DatasetSpec;
+using training::v1::JobSpec;
+using training::v1::ModelSpec;
+using training::v1::RadioUnetSpec;
+using training::v1::SyntheticSpec;
+using training::v1::TorchScriptSpec;
+using training::v1::TransformerSpec;
+using training::v1::WorldModelSpec;
+
+namespace {
+
+// A setting that another one makes meaningless is a mistake in one of two places.
+void AddUnused(const char* path, const std::string& value, const std::string& because,
+               Faults& faults) {
+  faults.Add(path, "",
+             absl::StrCat(value, " conflicts with ", because,
+                          ", which does not use it; remove one of the two"));
+}
+
+// What the dataset is, as the job file names it; empty where none is given.
+std::string DatasetKind(const DatasetSpec& dataset) {
+  switch (dataset.kind_case()) {
+    case DatasetSpec::kTrajectories:
+      return "dataset.trajectories";
+    case DatasetSpec::kReplay:
+      return "dataset.replay";
+    case DatasetSpec::kTokens:
+      return "dataset.tokens";
+    case DatasetSpec::kArrays:
+      return "dataset.arrays";
+    case DatasetSpec::kSynthetic:
+      break;
+    case DatasetSpec::KIND_NOT_SET:
+      return "";
+  }
+  switch (dataset.synthetic().kind_case()) {
+    case SyntheticSpec::kTrajectories:
+      return "dataset.synthetic.trajectories";
+    case SyntheticSpec::kTokens:
+      return "dataset.synthetic.tokens";
+    case SyntheticSpec::kMaps:
+      return "dataset.synthetic.maps";
+    case SyntheticSpec::KIND_NOT_SET:
+      break;
+  }
+  return "";
+}
+
+struct Kind {
+  const char* name;
+  std::vector<std::string> datasets;  // Those it can be trained on.
+};
+
+Kind KindOf(const ModelSpec& model) {
+  switch (model.kind_case()) {
+    case ModelSpec::kWorldModel:
+      return {"model.world_model",
+              {"dataset.trajectories", "dataset.replay", "dataset.synthetic.trajectories"}};
+    case ModelSpec::kTransformer:
+      return {"model.transformer", {"dataset.tokens", "dataset.synthetic.tokens"}};
+    case ModelSpec::kRadioUnet:
+      return {"model.radio_unet", {"dataset.arrays", "dataset.synthetic.maps"}};
+    case ModelSpec::kTorchscript:
+      // No tokens: nothing says how long an example would be.
+      return {"model.torchscript",
+              {"dataset.arrays", "dataset.trajectories", "dataset.replay",
+               "dataset.synthetic.trajectories", "dataset.synthetic.maps"}};
+    case ModelSpec::KIND_NOT_SET:
+      break;
+  }
+  return {"model", {}};
+}
+
+void CheckDatasetFits(const JobSpec& spec, Faults& faults) {
+  const Kind kind = KindOf(spec.model());
+  const std::string dataset = DatasetKind(spec.dataset());
+  if (dataset.empty()) return;
+  for (const std::string& fitting : kind.datasets) {
+    if (dataset == fitting) return;
+  }
+  faults.Add(kind.name, "",
+             absl::StrCat("conflicts with ", dataset, "; it is trained on ",
+                          absl::StrJoin(kind.datasets, " or ")));
+}
+
+void CheckWorldModel(const WorldModelSpec& model, Faults& faults) {
+  faults.CheckWhole("model.world_model.hidden_size", model.hidden_size(), 1, 16384);
+  faults.CheckWhole("model.world_model.latent_size", model.latent_size(), 1, 16384);
+  faults.CheckWhole("model.world_model.ensemble_size", model.ensemble_size(), 1, 64);
+  faults.CheckWhole("model.world_model.rollout_steps", model.rollout_steps(), 1, 256);
+}
+
+void FillTransformer(TransformerSpec& model) {
+  if (model.context_length() == 0) model.set_context_length(128);
+  if (model.layers() == 0) model.set_layers(6);
+  if (model.heads() == 0) model.set_heads(6);
+  if (model.embedding_size() == 0) model.set_embedding_size(384);
+}
+
+void CheckTransformer(const JobSpec& spec, Faults& faults) {
+  const TransformerSpec& given = spec.model().transformer();
+  TransformerSpec model = given;
+  FillTransformer(model);
+  if (given.vocabulary_size() == 0) {
+    faults.Add("model.transformer.vocabulary_size", "",
+               "required; give the number of different tokens, 2 to 1048576");
+  }
+  faults.CheckWhole("model.transformer.vocabulary_size", given.vocabulary_size(), 2, 1048576);
+  faults.CheckWhole("model.transformer.context_length", given.context_length(), 1, 65536);
+  faults.CheckWhole("model.transformer.layers", given.layers(), 1, 256);
+  faults.CheckWhole("model.transformer.heads", given.heads(), 1, 256);
+  faults.CheckWhole("model.transformer.embedding_size", given.embedding_size(), 1, 65536);
+  if (model.heads() > 0 && model.embedding_size() > 0 &&
+      model.embedding_size() % model.heads() != 0) {
+    faults.Add("model.transformer.heads", "",
+               absl::StrCat(model.heads(), " does not divide model.transformer.embedding_size ",
+                            model.embedding_size(), "; change one of the two"));
+  }
+  const int64_t made = spec.dataset().synthetic().tokens().vocabulary_size();
+  if (made > given.vocabulary_size() && given.vocabulary_size() > 0) {
+    faults.Add("model.transformer.vocabulary_size", "",
+               absl::StrCat(given.vocabulary_size(),
+                            " conflicts with dataset.synthetic.tokens.vocabulary_size ", made,
+                            "; the model needs at least as many"));
+  }
+}
+
+// Each half has defaults for what it uses alone, so that what a user wrote for the other one shows.
+void FillRadioUnet(RadioUnetSpec& model) {
+  if (model.part() == training::v1::RADIO_UNET_PART_UNSPECIFIED) {
+    model.set_part(training::v1::RADIO_UNET_PART_DIFFUSION);
+  }
+  if (model.base_channels() == 0) model.set_base_channels(64);
+  if (model.channel_multipliers().empty()) {
+    for (const int multiplier : {1, 2, 4}) model.add_channel_multipliers(multiplier);
+  }
+  if (model.part() == training::v1::RADIO_UNET_PART_VAE) {
+    if (model.latent_channels() == 0) model.set_latent_channels(4);
+    if (model.kl_weight() == 0) model.set_kl_weight(1e-6);
+  } else if (model.diffusion_steps() == 0) {
+    model.set_diffusion_steps(1000);
+  }
+}
+
+void CheckRadioUnet(const RadioUnetSpec& model, Faults& faults) {
+  const int64_t base = model.base_channels();
+  if (base != 0 && (base < 8 || base > 1024 || base % 8 != 0)) {
+    faults.Add("model.radio_unet.base_channels", absl::StrCat(base), "a multiple of 8, 8 to 1024");
+  }
+  constexpr int kMaxMultipliers = 6;
+  if (model.channel_multipliers_size() > kMaxMultipliers) {
+    faults.Add("model.radio_unet.channel_multipliers",
+               absl::StrCat("[", absl::StrJoin(model.channel_multipliers(), ", "), "]"),
+               absl::StrCat("at most ", kMaxMultipliers, " numbers"));
+  }
+  for (int i = 0; i < model.channel_multipliers_size(); ++i) {
+    const int multiplier = model.channel_multipliers(i);
+    if (multiplier >= 1 && multiplier <= 16) continue;
+    faults.Add(absl::StrCat("model.radio_unet.channel_multipliers[", i, "]"),
+               absl::StrCat(multiplier), "1 to 16");
+  }
+  faults.CheckWhole("model.radio_unet.diffusion_steps", model.diffusion_steps(), 2, 10000);
+  faults.CheckWhole("model.radio_unet.latent_channels", model.latent_channels(), 1, 256);
+  faults.CheckNumber("model.radio_unet.kl_weight", model.kl_weight(), model.kl_weight() > 0,
+                     "a finite number > 0");
+  if (model.part() == training::v1::RADIO_UNET_PART_VAE) {
+    if (model.diffusion_steps() != 0) {
+      AddUnused("model.radio_unet.diffusion_steps", absl::StrCat(model.diffusion_steps()),
+                "model.radio_unet.part VAE", faults);
+    }
+    return;
+  }
+  if (model.latent_channels() != 0) {
+    AddUnused("model.radio_unet.latent_channels", absl::StrCat(model.latent_channels()),
+              "model.radio_unet.part DIFFUSION", faults);
+  }
+  if (model.kl_weight() != 0) {
+    AddUnused("model.radio_unet.kl_weight", FormatNumber(model.kl_weight()),
+              "model.radio_unet.part DIFFUSION", faults);
+  }
+}
+
+bool ReturnsLoss(const TorchScriptSpec& model) {
+  return model.loss() == training::v1::SCRIPTED_LOSS_UNSPECIFIED ||
+         model.loss() == training::v1::SCRIPTED_LOSS_MODULE;
+}
+
+void FillTorchScript(TorchScriptSpec& model) {
+  if (model.loss() == training::v1::SCRIPTED_LOSS_UNSPECIFIED) {
+    model.set_loss(training::v1::SCRIPTED_LOSS_MODULE);
+  }
+  if (!ReturnsLoss(model) && model.target().empty()) model.set_target("target");
+}
+
+void CheckTorchScript(const JobSpec& spec, Faults& faults) {
+  const TorchScriptSpec& model = spec.model().torchscript();
+  faults.CheckPath("model.torchscript.path", model.path(),
+                   "a file that torch.jit.script(module).save(path) wrote", {".pt", ".ts"});
+  TorchScriptSpec filled = model;
+  FillTorchScript(filled);
+  std::set<std::string> seen;
+  for (int i = 0; i < model.inputs_size(); ++i) {
+    const std::string path = absl::StrCat("model.torchscript.inputs[", i, "]");
+    const std::string& name = model.inputs(i);
+    if (name.empty()) {
+      faults.Add(path, QuoteValue(name), "the name of a field of the dataset");
+    } else if (!seen.insert(name).second) {
+      faults.Add(path, QuoteValue(name), "a field that is not yet among the inputs");
+    } else if (name == filled.target()) {
+      faults.Add(path, "",
+                 absl::StrCat(QuoteValue(name),
+                              " is model.torchscript.target too; a module that sees what it shall "
+                              "predict learns nothing; remove one of the two"));
+    }
+  }
+  if (!ReturnsLoss(model)) return;
+  if (!model.target().empty()) {
+    AddUnused("model.torchscript.target", QuoteValue(model.target()),
+              "model.torchscript.loss MODULE", faults);
+  }
+  if (spec.dataset().sampling().kind() == training::v1::SAMPLING_KIND_PRIORITIZED) {
+    faults.Add("model.torchscript.loss", "",
+               "MODULE conflicts with dataset.sampling.kind PRIORITIZED, which weighs the loss of "
+               "each example; give MSE, CROSS_ENTROPY or HUBER, or remove PRIORITIZED");
+  }
+}
+
+}  // namespace
+
+void FillModel(JobSpec& spec) {
+  if (!spec.has_model()) return;
+  ModelSpec& model = *spec.mutable_model();
+  if (model.has_world_model()) {
+    WorldModelSpec& world = *model.mutable_world_model();
+    if (world.hidden_size() == 0) world.set_hidden_size(256);
+    if (world.latent_size() == 0) world.set_latent_size(64);
+    if (world.dynamics() == training::v1::WORLD_MODEL_DYNAMICS_UNSPECIFIED) {
+      world.set_dynamics(training::v1::WORLD_MODEL_DYNAMICS_MLP);
+    }
+    if (world.ensemble_size() == 0) world.set_ensemble_size(1);
+    if (world.rollout_steps() == 0) world.set_rollout_steps(1);
+  }
+  if (model.has_transformer()) FillTransformer(*model.mutable_transformer());
+  if (model.has_radio_unet()) FillRadioUnet(*model.mutable_radio_unet());
+  if (model.has_torchscript()) FillTorchScript(*model.mutable_torchscript());
+}
+
+void CheckModel(const JobSpec& spec, Faults& faults) {
+  switch (spec.model().kind_case()) {
+    case ModelSpec::kWorldModel:
+      CheckWorldModel(spec.model().world_model(), faults);
+      break;
+    case ModelSpec::kTransformer:
+      CheckTransformer(spec, faults);
+      break;
+    case ModelSpec::kRadioUnet:
+      CheckRadioUnet(spec.model().radio_unet(), faults);
+      break;
+    case ModelSpec::kTorchscript:
+      CheckTorchScript(spec, faults);
+      break;
+    case ModelSpec::KIND_NOT_SET:
+      faults.Add("model", "",
+                 "required; give it one kind of model: world_model, transformer, radio_unet or "
+                 "torchscript");
+      return;
+  }
+  CheckDatasetFits(spec, faults);
+  if (!spec.model().initial_weights().empty()) {
+    faults.CheckPath("model.initial_weights", spec.model().initial_weights(),
+                     "a .pt or .safetensors file", {".pt", ".safetensors"});
+  }
+}
+
+}  // namespace genesis

@@ -1,0 +1,237 @@
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "config/job/job_sections.h"
+#include "config/precision/precision.h"
+
+namespace genesis {
+
+using training::v1::JobSpec;
+using training::v1::PrecisionMode;
+using training::v1::PrecisionSpec;
+
+namespace {
+
+// The mode may end up with a loss scale: FP16 in name, by default, or as AUTO's choice.
+bool MayScaleLoss(PrecisionMode mode) {
+  return mode != training::v1::PRECISION_MODE_FP32 && mode != training::v1::PRECISION_MODE_BF16 &&
+         mode != training::v1::PRECISION_MODE_MIXED_BF16;
+}
+
+bool Names(const PrecisionSpec& precision, PrecisionMode mode) {
+  for (const int fallback : precision.fallbacks()) {
+    if (fallback == mode) return true;
+  }
+  return false;
+}
+
+// A loss scale beside a mode that has none: one of the two is a mistake, and only the user knows
+// which, so both places are named.
+void CheckLossScaleConflicts(const PrecisionSpec& precision, Faults& faults) {
+  const auto check = [&](const char* path, double value) {
+    if (value == 0) return;
+    faults.Add(path, "",
+               absl::StrCat(FormatNumber(value), " conflicts with precision.mode ",
+                            PrecisionName(precision.mode()),
+                            ", which has no loss scale; remove one of the two"));
+  };
+  check("precision.loss_scale", precision.loss_scale());
+  check("precision.growth_factor", precision.growth_factor());
+  check("precision.backoff_factor", precision.backoff_factor());
+  check("precision.growth_interval", static_cast<double>(precision.growth_interval()));
+  check("precision.min_loss_scale", precision.min_loss_scale());
+  check("precision.max_loss_scale", precision.max_loss_scale());
+  check("precision.hysteresis", precision.hysteresis());
+  check("precision.overflow_tolerance_percent", precision.overflow_tolerance_percent());
+}
+
+void CheckScale(const char* path, double value, Faults& faults) {
+  // The scale is a float on the device: what overflows or vanishes there is no scale.
+  const auto scale = static_cast<float>(value);
+  faults.CheckNumber(path, value, scale > 0 && std::isfinite(scale), "a finite float > 0");
+}
+
+void CheckLossScale(const PrecisionSpec& precision, Faults& faults) {
+  CheckScale("precision.loss_scale", precision.loss_scale(), faults);
+  const double growth = precision.growth_factor();
+  faults.CheckNumber("precision.growth_factor", growth, growth > 1, "a finite number > 1");
+  const double backoff = precision.backoff_factor();
+  faults.CheckNumber("precision.backoff_factor", backoff, backoff > 0 && backoff < 1,
+                     "above 0 and below 1");
+  faults.CheckWhole("precision.growth_interval", precision.growth_interval(), 1, kMaxInt64);
+  CheckScale("precision.min_loss_scale", precision.min_loss_scale(), faults);
+  CheckScale("precision.max_loss_scale", precision.max_loss_scale(), faults);
+  const auto ordered = [&](const char* low_path, double low, const char* high_path, double high) {
+    if (low <= 0 || high <= 0 || low <= high) return;
+    faults.Add(low_path, "",
+               absl::StrCat(FormatNumber(low), " conflicts with ", high_path, " ",
+                            FormatNumber(high), ", which has to be at least as large"));
+  };
+  ordered("precision.min_loss_scale", precision.min_loss_scale(), "precision.loss_scale",
+          precision.loss_scale());
+  ordered("precision.loss_scale", precision.loss_scale(), "precision.max_loss_scale",
+          precision.max_loss_scale());
+  faults.CheckWhole("precision.hysteresis", precision.hysteresis(), 1, 1000);
+  const double tolerance = precision.overflow_tolerance_percent();
+  faults.CheckNumber("precision.overflow_tolerance_percent", tolerance,
+                     tolerance > 0 && tolerance < 100, "0, or below 100");
+}
+
+void CheckFallbacks(const PrecisionSpec& precision, Faults& faults) {
+  for (int i = 0; i < precision.fallbacks_size(); ++i) {
+    const PrecisionMode mode = precision.fallbacks(i);
+    const std::string path = absl::StrCat("precision.fallbacks[", i, "]");
+    if (mode == training::v1::PRECISION_MODE_UNSPECIFIED ||
+        mode == training::v1::PRECISION_MODE_AUTO) {
+      faults.Add(path, PrecisionName(mode), "FP32, FP16, BF16, MIXED_FP16 or MIXED_BF16");
+    } else if (mode == precision.mode()) {
+      faults.Add(path, "",
+                 absl::StrCat(PrecisionName(mode),
+                              " conflicts with precision.mode, which is the same; a job cannot "
+                              "fall back to what it left"));
+    }
+  }
+  if (precision.promote_after_steps() > 0 &&
+      precision.mode() == training::v1::PRECISION_MODE_FP32) {
+    faults.Add("precision.promote_after_steps", "",
+               absl::StrCat(precision.promote_after_steps(),
+                            " conflicts with precision.mode FP32, which never falls back; remove "
+                            "one of the two"));
+  }
+  faults.CheckWhole("precision.promote_after_steps", precision.promote_after_steps(), 1, kMaxInt64);
+  faults.CheckWhole("precision.max_promotions", precision.max_promotions(), 1, 1000);
+}
+
+void CheckRule(const char* name, const training::v1::WatchdogRule& rule, double highest,
+               Faults& faults) {
+  const std::string path = absl::StrCat("precision.watchdog.", name);
+  const double threshold = rule.threshold();
+  faults.CheckNumber(path + ".threshold", threshold, threshold > 0 && threshold <= highest,
+                     highest == 1 ? "above 0, at most 1" : "a finite number > 0");
+  faults.CheckWhole(path + ".window_steps", rule.window_steps(), 1, 1'000'000);
+}
+
+void CheckWatchdog(const PrecisionSpec& precision, Faults& faults) {
+  const training::v1::WatchdogSpec& watchdog = precision.watchdog();
+  constexpr double kAny = HUGE_VAL;
+  CheckRule("non_finite", watchdog.non_finite(), 1, faults);
+  CheckRule("overflow", watchdog.overflow(), 1, faults);
+  CheckRule("divergence", watchdog.divergence(), kAny, faults);
+  CheckRule("overflow_warning", watchdog.overflow_warning(), 1, faults);
+  CheckRule("slowdown", watchdog.slowdown(), kAny, faults);
+  const double rate = watchdog.max_false_alarm_rate();
+  faults.CheckNumber("precision.watchdog.max_false_alarm_rate", rate, rate >= 1e-6 && rate <= 0.5,
+                     "0.000001 to 0.5");
+  if (!precision.baseline_file().empty()) {
+    faults.CheckPath("precision.baseline_file", precision.baseline_file(), "a .jsonl file",
+                     {".jsonl"});
+  }
+}
+
+void CheckRehearsals(const JobSpec& spec, Faults& faults) {
+  for (int i = 0; i < spec.rehearsals_size(); ++i) {
+    const training::v1::RehearsalSpec& rehearsal = spec.rehearsals(i);
+    const std::string path = absl::StrCat("rehearsals[", i, "]");
+    if (rehearsal.kind() == training::v1::REHEARSAL_KIND_UNSPECIFIED) {
+      faults.Add(path + ".kind", "",
+                 "required; give INF, NAN, SPIKE, SLOW, STALE, SATURATE, UNDERFLOW, "
+                 "TRUNCATE or POISON");
+    }
+    if (rehearsal.at_step() == 0) {
+      faults.Add(path + ".at_step", "", "required; give the step (>= 1) that it acts in");
+    }
+    faults.CheckWhole(path + ".at_step", rehearsal.at_step(), 1, kMaxInt64);
+    faults.CheckWhole(path + ".steps", rehearsal.steps(), 1, 1'000'000);
+    const int last = std::max(spec.training().gradient_accumulation_steps(), 1) - 1;
+    if (rehearsal.micro_batch() < 0 || rehearsal.micro_batch() > last) {
+      faults.Add(path + ".micro_batch", absl::StrCat(rehearsal.micro_batch()),
+                 absl::StrCat("0 to ", last,
+                              ", for training.gradient_accumulation_steps counts micro-batches"));
+    }
+    faults.CheckNumber(path + ".amount", rehearsal.amount(), rehearsal.amount() > 0,
+                       "a finite number > 0");
+  }
+}
+
+double DefaultAmount(training::v1::RehearsalKind kind) {
+  switch (kind) {
+    case training::v1::REHEARSAL_KIND_SLOW:
+      return 0.1;
+    case training::v1::REHEARSAL_KIND_SATURATE:
+    case training::v1::REHEARSAL_KIND_UNDERFLOW:
+      return 1e-4;
+    case training::v1::REHEARSAL_KIND_TRUNCATE:
+      return 7;
+    case training::v1::REHEARSAL_KIND_POISON:
+      return 1;
+    default:
+      return 1000;
+  }
+}
+
+}  // namespace
+
+void FillPrecision(JobSpec& spec, const LossScaleSettings& loss_scale) {
+  PrecisionSpec& precision = *spec.mutable_precision();
+  if (MayScaleLoss(precision.mode())) {
+    if (precision.loss_scale() == 0) precision.set_loss_scale(loss_scale.initial);
+    if (precision.growth_factor() == 0) precision.set_growth_factor(loss_scale.growth_factor);
+    if (precision.backoff_factor() == 0) precision.set_backoff_factor(loss_scale.backoff_factor);
+    if (precision.growth_interval() == 0) precision.set_growth_interval(loss_scale.growth_interval);
+    if (precision.min_loss_scale() == 0) {
+      precision.set_min_loss_scale(std::min(1.0, precision.loss_scale()));
+    }
+    if (precision.hysteresis() == 0) precision.set_hysteresis(1);
+    if (precision.hysteresis_refill() == training::v1::HYSTERESIS_REFILL_UNSPECIFIED) {
+      precision.set_hysteresis_refill(training::v1::HYSTERESIS_REFILL_ON_CLEAN_STEP);
+    }
+    if (precision.floor_action() == training::v1::SCALE_FLOOR_ACTION_UNSPECIFIED) {
+      precision.set_floor_action(training::v1::SCALE_FLOOR_ACTION_FALL_BACK);
+    }
+  }
+  if (precision.max_promotions() == 0) precision.set_max_promotions(1);
+  if (precision.calibration_steps() == 0) precision.set_calibration_steps(12);
+  if (precision.tf32() == training::v1::TF32_UNSPECIFIED) {
+    precision.set_tf32(training::v1::TF32_OFF);
+  }
+  training::v1::WatchdogSpec& watchdog = *precision.mutable_watchdog();
+  const auto fill = [](training::v1::WatchdogRule& rule, training::v1::WatchdogAction action,
+                       double threshold, int window) {
+    if (rule.action() == training::v1::WATCHDOG_ACTION_UNSPECIFIED) rule.set_action(action);
+    if (rule.threshold() == 0) rule.set_threshold(threshold);
+    if (rule.window_steps() == 0) rule.set_window_steps(window);
+  };
+  constexpr auto kEnforce = training::v1::WATCHDOG_ACTION_ENFORCE;
+  constexpr auto kAdvise = training::v1::WATCHDOG_ACTION_ADVISE;
+  fill(*watchdog.mutable_non_finite(), kEnforce, 0, 1);
+  fill(*watchdog.mutable_overflow(), kEnforce, 0.30, 100);
+  fill(*watchdog.mutable_divergence(), kEnforce, 0.20, 50);
+  fill(*watchdog.mutable_overflow_warning(), kAdvise, 0.10, 100);
+  fill(*watchdog.mutable_slowdown(), kAdvise, 0.8, 50);
+  if (watchdog.max_false_alarm_rate() == 0) watchdog.set_max_false_alarm_rate(0.005);
+  for (training::v1::RehearsalSpec& rehearsal : *spec.mutable_rehearsals()) {
+    if (rehearsal.steps() == 0) rehearsal.set_steps(1);
+    if (rehearsal.amount() == 0) rehearsal.set_amount(DefaultAmount(rehearsal.kind()));
+  }
+}
+
+void CheckPrecision(const JobSpec& spec, Faults& faults) {
+  const PrecisionSpec& precision = spec.precision();
+  // Told already; nothing can be said of what depends on it.
+  if (!training::v1::PrecisionMode_IsValid(precision.mode())) return;
+  const bool scaled = MayScaleLoss(precision.mode()) ||
+                      Names(precision, training::v1::PRECISION_MODE_FP16) ||
+                      Names(precision, training::v1::PRECISION_MODE_MIXED_FP16);
+  if (scaled) {
+    CheckLossScale(precision, faults);
+  } else {
+    CheckLossScaleConflicts(precision, faults);
+  }
+  CheckFallbacks(precision, faults);
+  CheckWatchdog(precision, faults);
+  faults.CheckWhole("precision.calibration_steps", precision.calibration_steps(), 4, 1000);
+  CheckRehearsals(spec, faults);
+}
+
+}  // namespace genesis

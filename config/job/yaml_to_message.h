@@ -1,0 +1,31 @@
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/field_error.h"
+#include "base/yaml_document.h"
+#include "google/protobuf/message.h"
+
+namespace genesis {
+
+// What was learned while a YAML mapping was read into a message.
+struct YamlReading {
+  std::vector<FieldError> errors;
+  // Where each field stands that was given: its value, or for a group of keys its name.
+  std::map<std::string, Place> places;
+  // Fields whose fault is already among `errors`, also those that a misspelt key was meant for; a
+  // later check need not report them as missing.
+  std::set<std::string> faulty;
+};
+
+// Sets the fields of `message` from `mapping`, whose keys are the names of its fields. Strict:
+// unknown and repeated keys, values of another type, and two members of one oneof are faults, and
+// all are found. Enum values are named without the prefix of their type; the full name and quoted
+// numbers are read too, so that the JSON of a message reads back. Requires a message without
+// repeated fields.
+YamlReading ReadYamlMessage(const YAML::Node& mapping, google::protobuf::Message& message);
+
+}  // namespace genesis

@@ -1,0 +1,234 @@
+#include "config/precision/precision.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace genesis {
+namespace {
+
+using training::v1::DeviceInfo;
+using training::v1::EffectivePrecision;
+using training::v1::PrecisionMode;
+
+constexpr int kFirstBf16Capability = 80;  // Ampere, the first to multiply BF16.
+constexpr char kFp16OnCpu[] = "FP16 is emulated on a CPU (20 to 140 times slower than FP32)";
+
+constexpr int kFirstTensorCores = 70;  // Volta.
+
+// A mode and why it was chosen, without the mode's name.
+struct Choice {
+  PrecisionMode mode;
+  std::string reason;
+  // Why the mode that was asked for does not run; empty where it does.
+  std::string refused;
+};
+
+Choice Fp32Instead(const std::string& why) { return {training::v1::PRECISION_MODE_FP32, why, why}; }
+
+std::string LacksCapability(const char* format, int needed, const DeviceInfo& device) {
+  return absl::StrFormat("%s needs compute capability %d.%d; %s has %d.%d", format, needed / 10,
+                         needed % 10, device.name(), device.compute_capability() / 10,
+                         device.compute_capability() % 10);
+}
+
+Choice ChooseFp16(PrecisionMode mode, bool named, CpuFallback fallback, const DeviceInfo& device) {
+  const std::string wanted =
+      named ? "asked for by the job" : "the default while reduced precision is enabled";
+  if (device.cuda()) {
+    if (device.compute_capability() < kFirstTensorCores) {
+      return Fp32Instead(LacksCapability("FP16 training", kFirstTensorCores, device));
+    }
+    return {mode, wanted, ""};
+  }
+  switch (fallback) {
+    case CpuFallback::kEmulate:
+      return {mode,
+              absl::StrCat(wanted, "; warning: ", kFp16OnCpu,
+                           ", as precision.cpu_fallback emulate asks"),
+              ""};
+    case CpuFallback::kFp32:
+      return Fp32Instead(absl::StrCat(kFp16OnCpu, " and precision.cpu_fallback is fp32"));
+    case CpuFallback::kBf16:
+      break;
+  }
+  if (!device.cpu_native_bf16()) {
+    return Fp32Instead(absl::StrCat(kFp16OnCpu,
+                                    " and this processor has no native BF16 (avx512_bf16 or "
+                                    "amx_bf16)"));
+  }
+  const std::string why = absl::StrCat(kFp16OnCpu, "; this processor multiplies BF16 natively");
+  return {training::v1::PRECISION_MODE_MIXED_BF16, why, why};
+}
+
+Choice ChooseBf16(PrecisionMode mode, const DeviceInfo& device) {
+  if (device.cuda() && device.compute_capability() < kFirstBf16Capability) {
+    return Fp32Instead(LacksCapability("BF16", kFirstBf16Capability, device));
+  }
+  if (!device.cuda() && !device.cpu_native_bf16()) {
+    return {mode,
+            "asked for by the job; warning: this processor has no native BF16 (avx512_bf16 or "
+            "amx_bf16), so it is emulated and slower than FP32",
+            ""};
+  }
+  return {mode, "asked for by the job", ""};
+}
+
+Choice ChooseAuto(const PrecisionGate& gate, CpuFallback fallback, const DeviceInfo& device) {
+  if (!AutoCandidates(gate, fallback, device).empty()) {
+    return {training::v1::PRECISION_MODE_AUTO, "the worker measures and chooses", ""};
+  }
+  return Fp32Instead(absl::StrCat("nothing to choose from: ", device.name(),
+                                  " multiplies neither FP16 nor BF16 in hardware"));
+}
+
+Choice Choose(PrecisionMode requested, const PrecisionGate& gate, CpuFallback fallback,
+              const DeviceInfo& device) {
+  if (requested == training::v1::PRECISION_MODE_FP32) {
+    return {requested, "asked for by the job", ""};
+  }
+  if (!gate.enabled) return Fp32Instead(absl::StrCat("reduced precision is ", gate.reason));
+  if (!device.reduced_precision_disabled().empty()) {
+    return Fp32Instead(absl::StrCat("reduced precision is ", device.reduced_precision_disabled()));
+  }
+  switch (requested) {
+    case training::v1::PRECISION_MODE_UNSPECIFIED:
+      return ChooseFp16(training::v1::PRECISION_MODE_MIXED_FP16, /*named=*/false, fallback, device);
+    case training::v1::PRECISION_MODE_FP16:
+    case training::v1::PRECISION_MODE_MIXED_FP16:
+      return ChooseFp16(requested, /*named=*/true, fallback, device);
+    case training::v1::PRECISION_MODE_BF16:
+    case training::v1::PRECISION_MODE_MIXED_BF16:
+      return ChooseBf16(requested, device);
+    case training::v1::PRECISION_MODE_AUTO:
+      return ChooseAuto(gate, fallback, device);
+    default:
+      return Fp32Instead(absl::StrCat("mode ", PrecisionName(requested), " is not known here"));
+  }
+}
+
+#if defined(__x86_64__)
+// Register state that the operating system saves at a context switch; 0 when it cannot be read.
+uint64_t EnabledRegisterState() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kOsXsave = 1U << 27;
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & kOsXsave) == 0) return 0;
+  unsigned low = 0, high = 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return static_cast<uint64_t>(high) << 32 | low;
+}
+#endif
+
+}  // namespace
+
+EffectivePrecision ComputeEffectivePrecision(PrecisionMode requested, const PrecisionGate& gate,
+                                             CpuFallback fallback, const DeviceInfo& device) {
+  const Choice choice = Choose(requested, gate, fallback, device);
+  EffectivePrecision effective;
+  effective.set_mode(choice.mode);
+  effective.set_requested(requested);
+  effective.set_reason(absl::StrCat(PrecisionName(choice.mode), ": ", choice.reason));
+  effective.set_device(device.name());
+  if (!choice.refused.empty()) {
+    const PrecisionMode wanted = requested == training::v1::PRECISION_MODE_UNSPECIFIED
+                                     ? training::v1::PRECISION_MODE_MIXED_FP16
+                                     : requested;
+    effective.add_refused(absl::StrCat(PrecisionName(wanted), ": ", choice.refused));
+  }
+  return effective;
+}
+
+std::vector<PrecisionMode> AutoCandidates(const PrecisionGate& gate, CpuFallback fallback,
+                                          const DeviceInfo& device) {
+  std::vector<PrecisionMode> modes;
+  if (!gate.enabled || !device.reduced_precision_disabled().empty()) return modes;
+  const bool native_bf16 = device.cuda() ? device.compute_capability() >= kFirstBf16Capability
+                                         : device.cpu_native_bf16();
+  if (native_bf16) modes.push_back(training::v1::PRECISION_MODE_MIXED_BF16);
+  const bool fp16 = device.cuda() ? device.compute_capability() >= kFirstTensorCores
+                                  : fallback == CpuFallback::kEmulate;
+  if (fp16) modes.push_back(training::v1::PRECISION_MODE_MIXED_FP16);
+  return modes;
+}
+
+std::vector<PrecisionMode> AllowedModes(const training::v1::PrecisionSpec& spec,
+                                        const PrecisionGate& gate, CpuFallback fallback,
+                                        const DeviceInfo& device) {
+  if (spec.mode() == training::v1::PRECISION_MODE_AUTO) {
+    std::vector<PrecisionMode> modes = AutoCandidates(gate, fallback, device);
+    modes.push_back(training::v1::PRECISION_MODE_FP32);
+    return modes;
+  }
+  const auto named = [&spec](PrecisionMode mode) {
+    return spec.mode() == mode || std::find(spec.fallbacks().begin(), spec.fallbacks().end(),
+                                            mode) != spec.fallbacks().end();
+  };
+  std::vector<PrecisionMode> modes;
+  for (const PrecisionMode mode :
+       {training::v1::PRECISION_MODE_FP32, training::v1::PRECISION_MODE_FP16,
+        training::v1::PRECISION_MODE_BF16, training::v1::PRECISION_MODE_MIXED_FP16,
+        training::v1::PRECISION_MODE_MIXED_BF16}) {
+    const bool emulated = !device.cuda() && PrecisionLabel(mode) == "bf16" &&
+                          !device.cpu_native_bf16() && !named(mode);
+    const bool runs =
+        ComputeEffectivePrecision(mode, gate, fallback, device).mode() == mode && !emulated;
+    if (runs) modes.push_back(mode);
+  }
+  return modes;
+}
+
+bool IsReducedPrecision(PrecisionMode mode) { return mode != training::v1::PRECISION_MODE_FP32; }
+
+std::string PrecisionName(PrecisionMode mode) {
+  // A number that a newer client sent has no name.
+  if (!training::v1::PrecisionMode_IsValid(mode)) return absl::StrCat(static_cast<int>(mode));
+  return std::string(absl::StripPrefix(training::v1::PrecisionMode_Name(mode), "PRECISION_MODE_"));
+}
+
+bool HasLossScale(PrecisionMode mode) {
+  return mode == training::v1::PRECISION_MODE_FP16 ||
+         mode == training::v1::PRECISION_MODE_MIXED_FP16;
+}
+
+std::string PrecisionLabel(PrecisionMode mode) {
+  const std::string name = PrecisionName(mode);
+  if (absl::EndsWith(name, "BF16")) return "bf16";
+  return absl::EndsWith(name, "FP16") ? "fp16" : "fp32";
+}
+
+std::string CpuIsa() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (CpuHasNativeBf16()) return __builtin_cpu_supports("avx512bf16") ? "avx512_bf16" : "amx_bf16";
+  if (__builtin_cpu_supports("avx512f")) return "avx512";
+  if (__builtin_cpu_supports("avx2")) return "avx2";
+#endif
+  return "baseline";
+}
+
+bool CpuHasNativeBf16() {
+#if defined(__x86_64__)
+  constexpr uint64_t kAvx512State = 0xE6;       // SSE, AVX, opmask and both halves of ZMM.
+  constexpr uint64_t kAmxState = 0x3ULL << 17;  // Tile configuration and tile data.
+  constexpr unsigned kAvx512Bf16 = 1U << 5;     // Leaf 7, subleaf 1, EAX.
+  constexpr unsigned kAmxBf16 = 1U << 22;       // Leaf 7, subleaf 0, EDX.
+  const uint64_t state = EnabledRegisterState();
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  if ((edx & kAmxBf16) != 0 && (state & kAmxState) == kAmxState) return true;
+  const unsigned last_subleaf = eax;
+  if (last_subleaf < 1 || __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) == 0) return false;
+  return (eax & kAvx512Bf16) != 0 && (state & kAvx512State) == kAvx512State;
+#else
+  return false;
+#endif
+}
+
+}  // namespace genesis

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/environment.h"
+#include "base/field_error.h"
+
+namespace genesis {
+
+// A value that somebody gave to a setting, and where.
+struct GivenValue {
+  std::string text;
+  std::string source;  // "flag --x", "environment X", "file f:line".
+  std::string name;    // As the user wrote it, for messages: "--x", "X", "grpc.listen".
+  std::string file;    // Empty unless from a file.
+  int line = 0;
+  int column = 0;
+};
+
+// By key. Within a key: the weakest first, so YAML, environment, flag.
+using GivenValues = std::map<std::string, std::vector<GivenValue>>;
+
+// What the command line says.
+struct CommandLine {
+  std::map<std::string, GivenValue> flags;  // By key; "config" for --config. The last one wins.
+  bool show_help = false;
+  bool show_version = false;
+  bool check_config = false;
+  bool show_schema = false;
+  bool insecure = false;
+};
+
+// Reads `--flag=value`, `--flag value`, and the switches such as --help.
+CommandLine ReadFlags(const std::vector<std::string>& args, std::vector<FieldError>& errors);
+
+// Adds the values of the YAML file at `path`. `named_by` is what named the file, for messages.
+void ReadSettingsFile(const std::string& path, const std::string& named_by, GivenValues& values,
+                      std::vector<FieldError>& errors);
+
+// Adds the values of every setting's environment variable that is set.
+void ReadSettingsEnvironment(const Environment& environment, GivenValues& values);
+
+}  // namespace genesis

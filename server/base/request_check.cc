@@ -1,0 +1,16 @@
+#include "server/base/request_check.h"
+
+#include <vector>
+
+#include "base/field_error.h"
+#include "base/message_limits.h"
+
+namespace genesis {
+
+absl::Status CheckRequest(const google::protobuf::Message& request) {
+  std::vector<FieldError> faults = CheckSizes(request);
+  if (faults.empty()) faults = CheckEnums(request);
+  return faults.empty() ? absl::OkStatus() : ToStatus(faults);
+}
+
+}  // namespace genesis

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/checkpoints/checkpoint_files.h"
+
+namespace genesis {
+
+// One file of a checkpoint that is being sent, piece by piece. Counts as a download while it lives.
+//
+// Owner: a call. Threads: one at a time; what waits for the disk belongs on the threads of
+// CheckpointFiles.
+class CheckpointDownload {
+ public:
+  // Takes a place among the downloads: RESOURCE_EXHAUSTED. OUT_OF_RANGE for an offset that is not
+  // 0 to the file's size. Does not wait.
+  static absl::StatusOr<std::shared_ptr<CheckpointDownload>> Begin(
+      CheckpointFiles* files, const training::v1::Checkpoint& checkpoint, int64_t offset);
+  ~CheckpointDownload() { files_->EndDownload(); }
+  CheckpointDownload(const CheckpointDownload&) = delete;
+  CheckpointDownload& operator=(const CheckpointDownload&) = delete;
+
+  const training::v1::Checkpoint& checkpoint() const { return checkpoint_; }
+  // Ends it before `end`, a byte of the file.
+  void StopAt(int64_t end) { end_ = end; }
+
+  // Waits for the disk. DATA_LOSS when the file is gone or has another size than its record says.
+  absl::Status Open();
+  // Waits for the disk. At most `most` bytes; "" at the end. DATA_LOSS when there are fewer.
+  absl::StatusOr<std::string> Read(int64_t most);
+
+ private:
+  CheckpointDownload(CheckpointFiles* files, const training::v1::Checkpoint& checkpoint,
+                     int64_t offset)
+      : files_(files), checkpoint_(checkpoint), at_(offset), end_(checkpoint.size_bytes()) {}
+
+  CheckpointFiles* const files_;
+  const training::v1::Checkpoint checkpoint_;
+  int64_t at_;
+  int64_t end_;
+  FileHandle file_;
+};
+
+}  // namespace genesis

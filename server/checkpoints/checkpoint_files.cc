@@ -1,0 +1,189 @@
+#include "server/checkpoints/checkpoint_files.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include "base/field_error.h"
+#include "replay/file.h"
+#include "server/checkpoints/import_names.h"
+#include "server/workers/worker_process.h"
+#include "spdlog/spdlog.h"
+
+namespace genesis {
+namespace {
+
+constexpr int kShortThreads = 2;
+// Reading a large file keeps a disk and a core busy; one at a time is enough.
+constexpr int kLongThreads = 1;
+constexpr size_t kLongestId = 127;
+constexpr absl::Duration kLookAround = absl::Milliseconds(200);
+constexpr size_t kMaxWords = 2000;
+
+std::string ReadWords(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream words;
+  words << file.rdbuf();
+  return std::string(absl::StripAsciiWhitespace(words.str().substr(0, kMaxWords)));
+}
+
+}  // namespace
+
+std::string CheckpointPath(const std::string& dir, const std::string& id) {
+  return absl::StrCat(dir, "/", id, ".pt");
+}
+
+std::string ManifestPathOf(const std::string& path) { return path + ".manifest.json"; }
+
+std::string CheckpointIdFault(const std::string& id) {
+  constexpr char kAccepted[] = "1 to 127 lower-case letters, digits and '-', the first no '-'";
+  const bool letters = std::all_of(id.begin(), id.end(), [](char c) {
+    return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-';
+  });
+  if (id.empty() || id.size() > kLongestId || !letters || id[0] == '-') return kAccepted;
+  // "<job>-step-<n>" is what the job of that name writes, now or later.
+  const size_t digits = id.find_last_not_of("0123456789") + 1;
+  if (digits < id.size() &&
+      (absl::EndsWith(id.substr(0, digits), "-step-") || id.substr(0, digits) == "step-")) {
+    return absl::StrCat(kAccepted, ", and not ending in step-<number>, as jobs name theirs");
+  }
+  return "";
+}
+
+CheckpointFiles::CheckpointFiles(Options options)
+    : options_(std::move(options)), threads_(kShortThreads), long_threads_(kLongThreads) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(options_.dir, error)) {
+    if (!absl::StartsWith(entry.path().filename().string(), kImportPrefix)) continue;
+    spdlog::info("removing {}, left by an import that did not end", entry.path().string());
+    std::error_code ignored;
+    std::filesystem::remove(entry.path(), ignored);
+  }
+}
+
+CheckpointFiles::~CheckpointFiles() { stopping_ = true; }
+
+absl::Status CheckpointFiles::BeginDownload() {
+  if (++downloads_ <= kMaxDownloads) return absl::OkStatus();
+  --downloads_;
+  return absl::ResourceExhaustedError(
+      absl::StrCat(kMaxDownloads, " checkpoints are being downloaded; accepted: at most ",
+                   kMaxDownloads, " at once; try again when one has ended"));
+}
+
+absl::Status CheckpointFiles::BeginImport(const std::string& id, int64_t size_bytes) {
+  if (size_bytes > options_.max_import_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "size_bytes is ", size_bytes, "; accepted: at most ", options_.max_import_bytes,
+        ", which is checkpoints.max_import_bytes; copy the file by other means, or raise that"));
+  }
+  absl::MutexLock lock(&mutex_);
+  if (importing_.contains(id)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("checkpoint ", QuoteValue(id), " is being imported; choose another id"));
+  }
+  if (importing_.size() >= kMaxImports) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(kMaxImports, " imports are open; accepted: ", "at most ", kMaxImports,
+                     " at once; try again when one has ended"));
+  }
+  importing_.insert(id);
+  return absl::OkStatus();
+}
+
+void CheckpointFiles::EndImport(const std::string& id) {
+  absl::MutexLock lock(&mutex_);
+  importing_.erase(id);
+}
+
+absl::StatusOr<FileHandle> CheckpointFiles::Open(const training::v1::Checkpoint& checkpoint) const {
+  const absl::StatusOr<std::string> relative = RelativeTo(options_.dir, checkpoint.path());
+  if (!relative.ok()) return relative.status();
+  return OpenBeneath(options_.dir, *relative, O_RDONLY | O_NONBLOCK);
+}
+
+absl::StatusOr<std::string> CheckpointFiles::Link(const training::v1::Checkpoint& checkpoint,
+                                                  const std::string& id) const {
+  // Opening first refuses what is not below the folder.
+  if (absl::Status status = Open(checkpoint).status(); !status.ok()) return status;
+  const std::string path = CheckpointPath(options_.dir, id);
+  const std::string manifest = ManifestPathOf(checkpoint.path());
+  // The manifest first, as for every checkpoint; without one the file is verified by itself.
+  const bool has_manifest = link(manifest.c_str(), ManifestPathOf(path).c_str()) == 0;
+  if (!has_manifest && errno != ENOENT) return FileFault(ManifestPathOf(path), errno);
+  if (link(checkpoint.path().c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    if (has_manifest) unlink(ManifestPathOf(path).c_str());
+    return FileFault(path, error);
+  }
+  if (absl::Status status = SyncFolder(options_.dir); !status.ok()) return status;
+  return path;
+}
+
+absl::Status CheckpointFiles::Remove(const training::v1::Checkpoint& checkpoint) const {
+  const absl::StatusOr<std::string> relative = RelativeTo(options_.dir, checkpoint.path());
+  if (!relative.ok()) return relative.status();
+  const std::filesystem::path parts = *relative;
+  const std::string folder = parts.has_parent_path() ? parts.parent_path().string() : ".";
+  const absl::StatusOr<FileHandle> parent =
+      OpenBeneath(options_.dir, folder, O_RDONLY | O_DIRECTORY);
+  if (!parent.ok()) return parent.status();
+  const std::string name = parts.filename().string();
+  // Each before its manifest, so that a file is never without the one it was written with.
+  for (const std::string& each : {name, ManifestPathOf(name)}) {
+    if (unlinkat(parent->fd(), each.c_str(), 0) != 0 && errno != ENOENT) {
+      return FileFault(absl::StrCat(options_.dir, "/", folder, "/", each), errno);
+    }
+  }
+  return fsync(parent->fd()) == 0 ? absl::OkStatus() : FileFault(options_.dir, errno);
+}
+
+absl::Status CheckpointFiles::Verify(const std::string& path, const std::string& id) const {
+  const std::string words_path = path + ".words";
+  const absl::Cleanup remove_words = [&] { unlink(words_path.c_str()); };
+  const absl::StatusOr<WorkerProcess> process =
+      WorkerProcess::Spawn(options_.verifier, {"--verify", path}, words_path);
+  if (!process.ok()) return process.status();
+  const absl::Time deadline = absl::Now() + options_.verify_timeout;
+  pollfd ended = {process->pidfd(), POLLIN, 0};
+  bool in_time = true;
+  while (poll(&ended, 1, static_cast<int>(absl::ToInt64Milliseconds(kLookAround))) == 0) {
+    in_time = absl::Now() < deadline;
+    if (in_time && !stopping_) continue;
+    process->Signal(SIGKILL);
+    break;
+  }
+  const ProcessExit exit = process->Reap();
+  if (stopping_) return absl::UnavailableError("the daemon stops; import the file again later");
+  if (!in_time) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the file was not read to its end within ", absl::FormatDuration(options_.verify_timeout),
+        "; accepted: a checkpoint that genesis-worker --verify accepts"));
+  }
+  if (exit.exit_code == 0) return absl::OkStatus();
+  if (exit.signal != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the process that read the file was ended by signal ", exit.signal, " (",
+        strsignal(exit.signal), "); accepted: a checkpoint that genesis-worker --verify accepts"));
+  }
+  // The path here means nothing to the caller.
+  return absl::InvalidArgumentError(absl::StrReplaceAll(ReadWords(words_path), {{path, id}}));
+}
+
+}  // namespace genesis

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "genesis/training/v1/training_service.pb.h"
+#include "metrics/metrics.h"
+#include "server/base/io_threads.h"
+#include "server/http/http_message.h"
+#include "server/store/history_store.h"
+
+namespace genesis {
+
+// GET (and HEAD) /api/metrics/export: what is known now and of the last day as one JSON document,
+// for a post-mortem; docs/history.md has its schema.
+//
+// Owner: the daemon; outlives the server. Threads: called on the server's; the document is made on
+// a thread of its own, for reading a day takes a while. Failure: 503 when several are under way;
+// where the history cannot be read, the document says why and has the rest.
+class MetricsExport {
+ public:
+  struct Parts {
+    const Metrics* metrics;
+    HistoryStore* history;
+    std::function<training::v1::GetServerInfoResponse()> info;
+    std::function<bool()> fp16_enabled_runtime;
+    std::function<std::vector<training::v1::Job>()> recent_jobs;
+    std::function<void(const std::string& path, int status)> on_response;  // For counting.
+  };
+  explicit MetricsExport(Parts parts) : parts_(std::move(parts)), thread_(1) {}
+
+  static bool IsHere(const HttpRequest& request);
+  void Handle(const HttpRequest& request, const Respond& respond);
+
+ private:
+  std::string MakeDocument() const;
+
+  const Parts parts_;
+  std::atomic<int> under_way_{0};
+  IoThreads thread_;  // Last: its tasks use what is above.
+};
+
+}  // namespace genesis

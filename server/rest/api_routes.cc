@@ -1,0 +1,160 @@
+#include "server/rest/api_routes.h"
+
+#include <google/protobuf/util/json_util.h>
+#include <google/protobuf/util/message_differencer.h>
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/field_error.h"
+#include "server/api/subject.h"
+#include "server/base/guard.h"
+#include "server/rest/api_error.h"
+#include "server/rest/api_json.h"
+#include "server/rest/api_path.h"
+#include "server/rest/api_streams.h"
+#include "server/rest/openapi.h"
+#include "server/rest/request_reader.h"
+#include "server/rest/unary_methods.h"
+
+namespace genesis {
+namespace {
+
+using google::protobuf::Message;
+
+// One that waits for the store leaves another for what does not.
+constexpr int kHandlerThreads = 2;
+
+Credentials CredentialsOf(const HttpRequest& request) {
+  return {.authorization = request.Header("authorization"),
+          .certificate = request.certificate,
+          .peer = request.peer,
+          .certificate_fault = request.certificate_fault};
+}
+
+bool HasBody(const MethodRow& method) {
+  const std::string verb = method.verb;
+  return verb != "GET" && verb != "DELETE";
+}
+
+// The request's message: first body or query, then the path, which may not say otherwise.
+absl::Status ReadRequest(const MethodRow& method, const std::map<std::string, std::string>& fields,
+                         const HttpRequest& request, Message& message) {
+  if (HasBody(method)) {
+    if (request.body.empty() && request.query.empty()) return ReadPathFields(fields, message);
+    if (!request.query.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(method.verb, " ", method.path,
+                                                     " takes its fields from a JSON body; the "
+                                                     "query is ",
+                                                     QuoteValue(request.query),
+                                                     ", accepted: none"));
+    }
+    if (absl::Status status = CheckContentType(request, "application/json"); !status.ok()) {
+      return status;
+    }
+    if (absl::Status status = ReadJson(request.body, message); !status.ok()) return status;
+  } else {
+    if (!request.body.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(method.verb, " ", method.path,
+                                                     " takes its fields from the query; accepted: "
+                                                     "no body"));
+    }
+    if (absl::Status status = ReadQuery(request.query, message); !status.ok()) return status;
+  }
+  return ReadPathFields(fields, message);
+}
+
+}  // namespace
+
+bool ApiRoutes::IsHere(const HttpRequest& request) {
+  return request.path == "/v1" || absl::StartsWith(request.path, "/v1/");
+}
+
+HttpResponse ApiRoutes::Refuse(const HttpRequest& request, int status, const std::string& why) {
+  if (!IsHere(request)) return {.status = status, .body = why + "\n"};
+  if (status == 500) return ErrorResponse(absl::InternalError(why));
+  return ErrorResponse(
+      status == 503 ? absl::UnavailableError(why) : absl::ResourceExhaustedError(why), status);
+}
+
+ApiRoutes::ApiRoutes(Parts parts) : parts_(parts), threads_(kHandlerThreads) {}
+
+void ApiRoutes::Handle(const HttpRequest& request, const Respond& respond) {
+  threads_.Post([this, request, respond] {
+    const absl::Status made = Guarded("http", [&] { Call(request, respond); });
+    if (!made.ok()) respond(ErrorResponse(made));
+  });
+}
+
+void ApiRoutes::Call(const HttpRequest& request, const Respond& respond) {
+  if (absl::Status status = CheckOrigin(request); !status.ok()) {
+    return respond(ErrorResponse(status));
+  }
+  // A description of what is public anyway: no token is asked for.
+  if (request.path == "/v1/openapi.json" && (request.method == "GET" || request.method == "HEAD")) {
+    return respond({.content_type = "application/json", .body = OpenApiText()});
+  }
+  ApiMatch match = FindTarget(request.method, request.path);
+  if (match.refusal) return respond(*std::move(match.refusal));
+  const MethodRow& method = *match.target.method;
+  const std::string name = method.name;
+  if (name != "WatchJob" && name != "DownloadCheckpoint") {
+    return CallUnary(method, match.target.fields, request, respond);
+  }
+  const ApiStreamCall call{ApiCall(parts_.gate, method, "http", CredentialsOf(request)), request,
+                           match.target.fields, respond, &threads_};
+  if (!call.call.admission().ok()) {
+    call.call.Done("", call.call.admission());
+    return respond(ErrorResponse(call.call.admission()));
+  }
+  if (name == "WatchJob") return ServeWatch(call, parts_.jobs);
+  ServeDownload(call, parts_.jobs, parts_.files);
+}
+
+HttpUploadStart ApiRoutes::Upload(const HttpRequest& request, const Respond& respond) {
+  if (!IsHere(request)) return {};
+  const ApiMatch match = FindTarget(request.method, request.path);
+  if (match.refusal) return {};
+  const std::string name = match.target.method->name;
+  if (name != "ImportCheckpoint" && name != "AppendTrajectories") return {};
+  if (absl::Status status = CheckOrigin(request); !status.ok()) {
+    return {.refusal = ErrorResponse(status)};
+  }
+  const ApiStreamCall call{
+      ApiCall(parts_.gate, *match.target.method, "http", CredentialsOf(request)), request,
+      match.target.fields, respond, &threads_};
+  if (!call.call.admission().ok()) {
+    call.call.Done("", call.call.admission());
+    return {.refusal = ErrorResponse(call.call.admission())};
+  }
+  if (name == "ImportCheckpoint") return TakeImport(call, parts_.jobs, parts_.files);
+  return TakeAppend(call, parts_.datasets, parts_.metrics);
+}
+
+void ApiRoutes::CallUnary(const MethodRow& row, const Fields& fields, const HttpRequest& request,
+                          const Respond& respond) const {
+  const ApiCall call(parts_.gate, row, "http", CredentialsOf(request));
+  const auto refuse = [&](const std::string& subject, const absl::Status& status) {
+    call.Done(subject, status);
+    respond(ErrorResponse(status));
+  };
+  if (!call.admission().ok()) return refuse("", call.admission());
+  const UnaryMethod* method = FindUnaryMethod(row.name);
+  if (method == nullptr) {
+    return refuse("",
+                  absl::UnimplementedError(absl::StrCat("this daemon has no method ", row.name)));
+  }
+  const std::unique_ptr<Message> message = method->NewRequest();
+  const absl::Status read = ReadRequest(row, fields, request, *message);
+  const std::string subject = SubjectOf(*message);
+  if (!read.ok()) return refuse(subject, read);
+  method->Call(
+      parts_.api, call.caller(), *message,
+      [call, subject, respond](const absl::StatusOr<std::shared_ptr<const Message>>& response) {
+        call.Done(subject, response.status());
+        respond(response.ok() ? JsonResponse(**response) : ErrorResponse(response.status()));
+      });
+}
+
+}  // namespace genesis

@@ -1,0 +1,135 @@
+#include "server/rpc/worker_service.h"
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "server/base/guard.h"
+#include "server/rpc/grpc_credentials.h"
+#include "server/rpc/status_mapping.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::AttachRequest;
+using training::v1::AttachResponse;
+
+const MethodRow& Row() {
+  static const MethodRow row = {"Attach", Role::kWorker, true, "", ""};
+  return row;
+}
+
+// Reads until the worker has said all, writes commands one at a time. Finishes when the reads end
+// or when the pool closes the link; deletes itself in OnDone.
+class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, AttachResponse> {
+ public:
+  // `call`: of a worker on another host.
+  AttachReactor(WorkerPool* pool, std::optional<ApiCall> call)
+      : pool_(pool), call_(std::move(call)), link_(std::make_shared<Link>(this)) {
+    if (call_.has_value() && !call_->admission().ok()) {
+      Refuse(call_->admission());
+    } else {
+      StartRead(&request_);
+    }
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      // A worker says the end of its job before it closes. One that lives and did not has sent what
+      // cannot be read, and must not send it again.
+      const bool cut_short = !worker_id_.empty() && pool_->HoldsJob(worker_id_);
+      link_->Finish(cut_short ? grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                                             "the newest message could not be read")
+                              : grpc::Status::OK);
+      return;
+    }
+    if (worker_id_.empty()) {
+      const absl::Status attached = GuardedStatus(
+          "Attach", [this] { return pool_->Attach(request_, call_.has_value(), link_); });
+      if (!attached.ok()) return Refuse(attached);
+      worker_id_ = request_.hello().worker_id();
+      if (call_.has_value()) call_->Done(worker_id_, attached);
+    } else {
+      Guarded("Attach", [this] { pool_->OnMessage(worker_id_, request_); }).IgnoreError();
+    }
+    request_.Clear();
+    StartRead(&request_);
+  }
+
+  void OnWriteDone(bool ok) override { link_->OnWriteDone(ok); }
+
+  void OnCancel() override { link_->Finish(grpc::Status::CANCELLED); }
+
+  void OnDone() override {
+    link_->Detach();
+    if (!worker_id_.empty()) pool_->OnDetached(worker_id_, link_.get());
+    delete this;
+  }
+
+ private:
+  // Counted and audited when it attaches or is refused: what comes after is the job's to tell.
+  void Refuse(const absl::Status& status) {
+    if (call_.has_value()) call_->Done(request_.hello().worker_id(), status);
+    link_->Finish(ToGrpcStatus(status));
+  }
+
+  // What the pool holds; outlives the reactor, so that a late Send meets a closed link.
+  class Link final : public WorkerLink {
+   public:
+    explicit Link(AttachReactor* reactor) : reactor_(reactor) {}
+
+    void Send(const AttachResponse& command) override {
+      absl::MutexLock lock(&mutex_);
+      if (reactor_ == nullptr || finished_) return;
+      waiting_.push_back(command);
+      if (waiting_.size() == 1) reactor_->StartWrite(&waiting_.front());
+    }
+
+    void Close() override { Finish(grpc::Status::OK); }
+
+    void OnWriteDone(bool ok) {
+      absl::MutexLock lock(&mutex_);
+      waiting_.pop_front();
+      if (ok && !finished_ && !waiting_.empty()) reactor_->StartWrite(&waiting_.front());
+    }
+
+    void Finish(const grpc::Status& status) {
+      absl::MutexLock lock(&mutex_);
+      if (reactor_ == nullptr || finished_) return;
+      finished_ = true;
+      reactor_->grpc::ServerBidiReactor<AttachRequest, AttachResponse>::Finish(status);
+    }
+
+    void Detach() {
+      absl::MutexLock lock(&mutex_);
+      reactor_ = nullptr;
+    }
+
+   private:
+    absl::Mutex mutex_;
+    AttachReactor* reactor_ ABSL_GUARDED_BY(mutex_);
+    bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+    // The front one is being written; bounded by what the daemon asks of one job.
+    std::deque<AttachResponse> waiting_ ABSL_GUARDED_BY(mutex_);
+  };
+
+  WorkerPool* const pool_;
+  const std::optional<ApiCall> call_;
+  const std::shared_ptr<Link> link_;
+  std::string worker_id_;
+  AttachRequest request_;
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<AttachRequest, AttachResponse>* WorkerServiceImpl::Attach(
+    grpc::CallbackServerContext* context) {
+  if (gate_ == nullptr) return new AttachReactor(pool_, std::nullopt);
+  return new AttachReactor(pool_, ApiCall(gate_, Row(), "grpc", CredentialsOf(*context)));
+}
+
+}  // namespace genesis

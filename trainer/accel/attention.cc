@@ -1,0 +1,281 @@
+#include "trainer/accel/attention.h"
+
+#include <ATen/ATen.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward_cpu_dispatch.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_cpu_dispatch.h>
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
+#include <torch/csrc/inductor/aoti_torch/utils.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "trainer/accel/mkldnn_matmul.h"
+#include "trainer/accel/parallel_loop.h"
+#include "trainer/accel/sixteen_floats.h"
+
+GENESIS_BEGIN_AVX512
+
+namespace genesis {
+namespace {
+
+using avx512::BySixteen;
+using avx512::Floats;
+using avx512::kLanes;
+using avx512::LoadUpTo;
+using avx512::StoreUpTo;
+
+// One query's scores of the `seen` keys, to weights whose sum is 1; the other keys get 0. Returns
+// the logarithm of the sum of e^score. `weights` may be `scores`.
+template <typename T>
+float Softmax(float* scores, int64_t keys, int64_t seen, T* weights) {
+  constexpr float kLeast = -std::numeric_limits<float>::infinity();
+  Floats most = Floats{} + kLeast;
+  BySixteen(seen, [&](int64_t i, int64_t count) {
+    most = avx512::Larger(LoadUpTo(scores + i, count, kLeast), most);
+  });
+  float largest = kLeast;
+  for (int64_t lane = 0; lane < kLanes; ++lane) largest = std::max(largest, most[lane]);
+  Floats sums = {};
+  BySixteen(seen, [&](int64_t i, int64_t count) {
+    const Floats power = avx512::Exp(LoadUpTo(scores + i, count, kLeast) - largest);
+    StoreUpTo(power, scores + i, count);
+    sums += power;  // Beyond the last score: e^-infinity.
+  });
+  float sum = 0;
+  for (int64_t lane = 0; lane < kLanes; ++lane) sum += sums[lane];
+  BySixteen(seen, [&](int64_t i, int64_t count) {
+    StoreUpTo(LoadUpTo(scores + i, count, 0) * (1 / sum), weights + i, count);
+  });
+  std::fill(weights + seen, weights + keys, T(0));
+  return largest + std::log(sum);
+}
+
+// One query's scores, and the gradients of its weights, to the weights again (e^(score -
+// logsumexp)) and to the gradients of the scores: weight * (gradient - mean).
+template <typename T>
+void SoftmaxGradient(const float* scores, const float* weight_gradients, float logsumexp,
+                     float mean, int64_t keys, int64_t seen, T* weights, T* gradients) {
+  BySixteen(seen, [&](int64_t i, int64_t count) {
+    const Floats weight = avx512::Exp(LoadUpTo(scores + i, count, 0) - logsumexp);
+    const Floats gradient = weight * (LoadUpTo(weight_gradients + i, count, 0) - mean);
+    StoreUpTo(weight, weights + i, count);
+    StoreUpTo(gradient, gradients + i, count);
+  });
+  std::fill(weights + seen, weights + keys, T(0));
+  std::fill(gradients + seen, gradients + keys, T(0));
+}
+
+}  // namespace
+}  // namespace genesis
+
+GENESIS_END_AVX512
+
+namespace genesis {
+namespace {
+
+// Scores of the heads that are worked on at once: 2 MiB in FP32.
+constexpr int64_t kScoresAtOnce = int64_t{1} << 19;
+// Smaller ones LibTorch has made by the time that oneDNN has found how to.
+constexpr int64_t kFewestAttentionMultiplications = int64_t{1} << 23;
+// Queries that a thread is worth waking for.
+constexpr int64_t kRowsAtOnce = 128;
+
+bool Suits(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, double dropout,
+           const std::optional<at::Tensor>& mask) {
+  // Autograd has kept an undefined one where there was none.
+  if (dropout != 0 || (mask.has_value() && mask->defined())) return false;
+  const at::ScalarType type = query.scalar_type();
+  const int64_t scores = query.size(2) * key.size(2);
+  return (type == at::kFloat || type == at::kBFloat16) && key.scalar_type() == type &&
+         value.scalar_type() == type && query.size(0) == key.size(0) &&
+         query.size(1) == key.size(1) && query.size(3) == key.size(3) &&
+         key.sizes() == value.sizes() && scores <= kScoresAtOnce &&
+         query.size(0) * query.size(1) * query.size(3) * scores >= kFewestAttentionMultiplications;
+}
+
+double FactorOf(const at::Tensor& query, std::optional<double> scale) {
+  return scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
+}
+
+// One matrix for each head of each example.
+at::Tensor Matrices(const at::Tensor& heads) { return heads.flatten(0, 1); }
+
+at::Tensor Precise(const at::Tensor& matrices) { return matrices.to(at::kFloat); }
+
+void MultiplyScaled(const at::Tensor& left, const at::Tensor& right, double scale,
+                    const at::Tensor& product) {
+  at::native::mkldnn_matmul(left, right, product, /*beta=*/0, static_cast<float>(scale));
+}
+
+// left * right' * scale in FP32: of each query and key.
+at::Tensor OfEachPair(const at::Tensor& left, const at::Tensor& right, double scale) {
+  at::Tensor product = at::empty({left.size(0), left.size(1), right.size(1)}, at::kFloat);
+  MultiplyScaled(Precise(left), Precise(right).transpose(1, 2), scale, product);
+  return product;
+}
+
+// Calls part(first head, how many) for as many as fit the cache.
+template <typename Part>
+void ByHeads(const at::Tensor& q, const at::Tensor& k, const Part& part) {
+  const int64_t at_once = std::max<int64_t>(1, kScoresAtOnce / (q.size(1) * k.size(1)));
+  for (int64_t first = 0; first < q.size(0); first += at_once) {
+    part(first, std::min(at_once, q.size(0) - first));
+  }
+}
+
+// Calls row(index among all queries, keys that it sees) by many threads.
+template <typename Row>
+void ForEachQuery(const at::Tensor& scores, bool causal, const Row& row) {
+  const int64_t queries = scores.size(1);
+  const int64_t keys = scores.size(2);
+  ParallelLoop(scores.size(0) * queries, kRowsAtOnce, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      row(i, causal ? std::min(i % queries + 1, keys) : keys);
+    }
+  });
+}
+
+// The weights [heads, queries, keys] in the type `T`, from the scores, which are lost.
+template <typename T>
+at::Tensor WeightsOf(const at::Tensor& scores, bool causal, const at::Tensor& logsumexp) {
+  constexpr at::ScalarType kType = c10::CppTypeToScalarType<T>::value;
+  at::Tensor weights = kType == at::kFloat ? scores : at::empty_like(scores, kType);
+  const int64_t keys = scores.size(2);
+  float* const score = scores.mutable_data_ptr<float>();
+  T* const weight = weights.mutable_data_ptr<T>();
+  float* const sum = logsumexp.mutable_data_ptr<float>();
+  ForEachQuery(scores, causal, [&](int64_t i, int64_t seen) {
+    sum[i] = Softmax(score + i * keys, keys, seen, weight + i * keys);
+  });
+  return weights;
+}
+
+// The weights again, and the gradients of the scores before their scaling, in the type `T`, in
+// place of the scores and of the gradients of the weights, which are lost.
+template <typename T>
+std::pair<at::Tensor, at::Tensor> ScoreGradients(const at::Tensor& scores,
+                                                 const at::Tensor& weight_gradients,
+                                                 const at::Tensor& logsumexp,
+                                                 const at::Tensor& means, bool causal) {
+  constexpr at::ScalarType kType = c10::CppTypeToScalarType<T>::value;
+  at::Tensor weights = kType == at::kFloat ? scores : at::empty_like(scores, kType);
+  at::Tensor gradients = kType == at::kFloat ? weight_gradients : at::empty_like(scores, kType);
+  const int64_t keys = scores.size(2);
+  const float* const score = scores.const_data_ptr<float>();
+  const float* const weight_gradient = weight_gradients.const_data_ptr<float>();
+  const float* const sum = logsumexp.const_data_ptr<float>();
+  const float* const mean = means.const_data_ptr<float>();
+  T* const weight = weights.mutable_data_ptr<T>();
+  T* const gradient = gradients.mutable_data_ptr<T>();
+  ForEachQuery(scores, causal, [&](int64_t i, int64_t seen) {
+    const int64_t at = i * keys;
+    SoftmaxGradient(score + at, weight_gradient + at, sum[i], mean[i], keys, seen, weight + at,
+                    gradient + at);
+  });
+  return {weights, gradients};
+}
+
+// In the memory order that LibTorch gives it, which compiled steps rely on: [B, T, H, D].
+at::Tensor LaidOut(const at::Tensor& matrices, const at::Tensor& like) {
+  return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, matrices.options())
+      .transpose(1, 2)
+      .copy_(matrices.view(like.sizes()));
+}
+
+}  // namespace
+
+std::tuple<at::Tensor, at::Tensor> Attention(const at::Tensor& query, const at::Tensor& key,
+                                             const at::Tensor& value, double dropout, bool causal,
+                                             const std::optional<at::Tensor>& mask,
+                                             std::optional<double> scale) {
+  if (!Suits(query, key, value, dropout, mask)) {
+    return at::cpu::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout, causal,
+                                                                mask, scale);
+  }
+  const at::Tensor q = Matrices(query);
+  const at::Tensor k = Matrices(key);
+  const at::Tensor v = Matrices(value);
+  const at::Tensor out = at::empty(q.sizes(), q.options());
+  const at::Tensor logsumexp = at::empty({q.size(0), q.size(1)}, at::kFloat);
+  const auto weights_of =
+      q.scalar_type() == at::kFloat ? &WeightsOf<float> : &WeightsOf<c10::BFloat16>;
+  ByHeads(q, k, [&](int64_t first, int64_t count) {
+    const auto part = [&](const at::Tensor& all) { return all.narrow(0, first, count); };
+    const at::Tensor scores = OfEachPair(part(q), part(k), FactorOf(query, scale));
+    MultiplyScaled(weights_of(scores, causal, part(logsumexp)), part(v), 1, part(out));
+  });
+  const at::Tensor sums = logsumexp.view({query.size(0), query.size(1), query.size(2)});
+  return {LaidOut(out, query), sums.transpose(1, 2).contiguous().transpose(1, 2)};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionGradient(
+    const at::Tensor& out_gradient, const at::Tensor& query, const at::Tensor& key,
+    const at::Tensor& value, const at::Tensor& out, const at::Tensor& logsumexp, double dropout,
+    bool causal, const std::optional<at::Tensor>& mask, std::optional<double> scale) {
+  if (!Suits(query, key, value, dropout, mask)) {
+    return at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward(
+        out_gradient, query, key, value, out, logsumexp, dropout, causal, mask, scale);
+  }
+  const double factor = FactorOf(query, scale);
+  const at::Tensor q = Matrices(query);
+  const at::Tensor k = Matrices(key);
+  const at::Tensor v = Matrices(value);
+  const at::Tensor g = Matrices(out_gradient.to(q.scalar_type()));
+  const at::Tensor sums = Matrices(logsumexp).contiguous();
+  const at::Tensor means = Matrices((Precise(out_gradient) * out).sum(3)).contiguous();
+  const at::Tensor dq = at::empty(q.sizes(), q.options());
+  const at::Tensor dk = at::empty(k.sizes(), k.options());
+  const at::Tensor dv = at::empty(v.sizes(), v.options());
+  const auto score_gradients =
+      q.scalar_type() == at::kFloat ? &ScoreGradients<float> : &ScoreGradients<c10::BFloat16>;
+  ByHeads(q, k, [&](int64_t first, int64_t count) {
+    const auto part = [&](const at::Tensor& all) { return all.narrow(0, first, count); };
+    const auto [weights, scores] =
+        score_gradients(OfEachPair(part(q), part(k), factor), OfEachPair(part(g), part(v), 1),
+                        part(sums), part(means), causal);
+    MultiplyScaled(weights.transpose(1, 2), part(g), 1, part(dv));
+    MultiplyScaled(scores, part(k), factor, part(dq));
+    MultiplyScaled(scores.transpose(1, 2), part(q), factor, part(dk));
+  });
+  return {LaidOut(dq, query), LaidOut(dk, key), LaidOut(dv, value)};
+}
+
+}  // namespace genesis
+
+// What compiled steps call, past the dispatcher: see matrix_products.cc.
+AOTITorchError aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
+    AtenTensorHandle query, AtenTensorHandle key, AtenTensorHandle value, double dropout_p,
+    int32_t is_causal, AtenTensorHandle* attn_mask, double* scale, AtenTensorHandle* ret0,
+    AtenTensorHandle* ret1) {
+  using torch::aot_inductor::new_tensor_handle;
+  using torch::aot_inductor::pointer_to_optional;
+  const auto tensor = torch::aot_inductor::tensor_handle_to_tensor_pointer;
+  AOTI_TORCH_CONVERT_EXCEPTION_TO_ERROR_CODE({
+    auto [out, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
+        *tensor(query), *tensor(key), *tensor(value), dropout_p, is_causal != 0,
+        pointer_to_optional<at::Tensor>(attn_mask), pointer_to_optional<double>(scale));
+    *ret0 = new_tensor_handle(std::move(out));
+    *ret1 = new_tensor_handle(std::move(logsumexp));
+  });
+}
+
+AOTITorchError aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu_backward(
+    AtenTensorHandle grad_out, AtenTensorHandle query, AtenTensorHandle key, AtenTensorHandle value,
+    AtenTensorHandle out, AtenTensorHandle logsumexp, double dropout_p, int32_t is_causal,
+    AtenTensorHandle* attn_mask, double* scale, AtenTensorHandle* ret0, AtenTensorHandle* ret1,
+    AtenTensorHandle* ret2) {
+  using torch::aot_inductor::new_tensor_handle;
+  using torch::aot_inductor::pointer_to_optional;
+  const auto tensor = torch::aot_inductor::tensor_handle_to_tensor_pointer;
+  AOTI_TORCH_CONVERT_EXCEPTION_TO_ERROR_CODE({
+    auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        *tensor(grad_out), *tensor(query), *tensor(key), *tensor(value), *tensor(out),
+        *tensor(logsumexp), dropout_p, is_causal != 0, pointer_to_optional<at::Tensor>(attn_mask),
+        pointer_to_optional<double>(scale));
+    *ret0 = new_tensor_handle(std::move(dq));
+    *ret1 = new_tensor_handle(std::move(dk));
+    *ret2 = new_tensor_handle(std::move(dv));
+  });
+}

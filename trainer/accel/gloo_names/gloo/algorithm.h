@@ -1,0 +1,3 @@
+#pragma once
+
+#include "trainer/accel/gloo_names/names.h"

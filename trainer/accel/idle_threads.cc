@@ -1,0 +1,99 @@
+#include "trainer/accel/idle_threads.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+
+#include <condition_variable>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+#include "trainer/accel/start_settings.h"
+
+namespace genesis {
+namespace {
+
+constexpr std::chrono::seconds kInterval{1};
+// Of the time between two looks. Alone on its processors a thread waits for a hundredth of it,
+// beside one busy program for a third. Where it waits for a quarter both ways take the same time
+// (docs/performance.md).
+constexpr double kMaxWaiting = 0.25;
+
+int Processors() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+// libgomp's own entry for "#pragma omp parallel": LibTorch brings the library.
+using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
+Parallel FindParallel() { return reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel")); }
+
+// With them libgomp's threads are one more than the processors.
+int SizeOfCrowd(int threads) {
+  const bool ours = IsSet(kSleep) && IsSet(kSpins);
+  if (threads < 2 || !ours || FindParallel() == nullptr) return 0;
+  return Processors() - threads + 2;
+}
+
+}  // namespace
+
+// A thread with a team of its own. Its threads live until it ends.
+class IdleThreads::Crowd {
+ public:
+  explicit Crowd(int size) : thread_([this, size] { Hold(size); }) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return there_; });
+  }
+  ~Crowd() {
+    {
+      const std::lock_guard lock(mutex_);
+      leaving_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  void Hold(int size) {
+    FindParallel()([](void*) {}, nullptr, static_cast<unsigned>(size), 0);
+    std::unique_lock lock(mutex_);
+    there_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return leaving_; });
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool there_ = false;
+  bool leaving_ = false;
+  std::thread thread_;
+};
+
+IdleThreads::IdleThreads(int threads, Waited waited)
+    : crowd_size_(SizeOfCrowd(threads)), waited_(std::move(waited)) {}
+
+IdleThreads::~IdleThreads() = default;
+
+void IdleThreads::Adapt(Clock::time_point now) {
+  if (crowd_size_ == 0 || (looked_ && now - *looked_ < kInterval)) return;
+  const std::optional<std::chrono::nanoseconds> waited = waited_();
+  if (!waited) return;
+  if (looked_) {
+    const bool contended =
+        std::chrono::duration<double>(*waited - waited_then_) > kMaxWaiting * (now - *looked_);
+    if (contended && awake()) crowd_ = std::make_unique<Crowd>(crowd_size_);
+    if (!contended) crowd_.reset();
+  }
+  looked_ = now;
+  waited_then_ = *waited;
+}
+
+std::optional<std::chrono::nanoseconds> IdleThreads::WaitedInKernel() {
+  std::ifstream file("/proc/thread-self/schedstat");
+  int64_t ran = 0;
+  int64_t waited = 0;
+  if (!(file >> ran >> waited)) return std::nullopt;
+  return std::chrono::nanoseconds(waited);
+}
+
+}  // namespace genesis

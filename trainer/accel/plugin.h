@@ -1,0 +1,9 @@
+#pragma once
+
+#include "trainer/accel/step_graph.h"
+
+// What libgenesis_cuda.so gives to genesis-worker, which is built with it. The caller owns the
+// graph.
+extern "C" {
+__attribute__((visibility("default"))) genesis::StepGraph* GenesisMakeCudaStepGraph();
+}

@@ -1,3 +1,0 @@
-#pragma once
-
-#include "trainer/distributed/gloo_names/names.h"

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <optional>
+
+#include "trainer/formats/pickle_reader.h"
+
+namespace genesis {
+
+// The storage that a persistent id ("storage", type, key, device, number of elements) names;
+// nullopt when it is malformed.
+std::optional<PickleStorage> BuildPickleStorage(const PickleList& id);
+
+// What a call of one of the known globals gives; nullopt when the arguments do not fit.
+std::optional<PickleValue> CallPickleGlobal(const PickleGlobal& callee,
+                                            const PickleList& arguments);
+
+}  // namespace genesis

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "trainer/formats/element_type.h"
+
+namespace genesis {
+
+// What a pickle may name in order to build a tensor or an ordered dict; each stands for a fixed
+// rule of the reader, not for code.
+enum class PickleRule { kRebuildTensor, kRebuildParameter, kOrderedDict, kSize, kStorageType };
+struct PickleGlobal {
+  PickleRule rule = PickleRule::kStorageType;
+  ElementType type = ElementType::kFloat32;  // Of kStorageType.
+};
+struct PickleStorage {
+  std::string key;
+  ElementType type = ElementType::kFloat32;
+  int64_t elements = 0;
+};
+
+// A tensor as a pickle describes it; the elements are in the record data/<storage>.
+struct PickleTensor {
+  PickleStorage storage;
+  int64_t offset = 0;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+};
+
+struct PickleValue;
+struct PickleList {  // Or a tuple.
+  std::vector<const PickleValue*> items;
+};
+struct PickleDict {
+  std::vector<std::pair<const PickleValue*, const PickleValue*>> items;
+};
+
+// None, bool, int, float, str, list or tuple, dict, or tensor. Globals and storages are there only
+// as arguments of a tensor.
+struct PickleValue {
+  std::variant<std::monostate, bool, int64_t, double, std::string, PickleList, PickleDict,
+               PickleTensor, PickleGlobal, PickleStorage>
+      value;
+
+  // Entry `key` of a dict, or nullptr when there is none or this is no dict.
+  const PickleValue* Find(const std::string& key) const;
+  template <typename T>
+  const T* As() const {
+    return std::get_if<T>(&value);
+  }
+};
+
+// A pickle in memory: values point to each other, the document owns them all.
+struct PickleDocument {
+  std::deque<PickleValue> values;
+  const PickleValue* root = nullptr;
+};
+
+// Reads the pickle of a checkpoint written by torch.save (protocols 2 to 5) or by ours. Knows
+// tensors, parameters, dicts, lists, tuples, numbers, strings, bool and None only; no code runs.
+// INVALID_ARGUMENT names anything else and the entry that it is in ("wants to call os.system in
+// entry model.x"), DATA_LOSS for broken bytes.
+absl::StatusOr<PickleDocument> ReadPickle(const std::string& bytes);
+
+}  // namespace genesis

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trainer/formats/record_checksums.h"
+
+namespace genesis {
+
+// Writes the zip file that torch.load reads: records stored as they are, their bytes at multiples
+// of 64 so that they can be mapped, zip64 fields where 32 bits do not do. Nothing in it depends on
+// the time, so equal records give equal files.
+//
+// Owner: one writer. Threads: one. Failure: none of its own; the sink keeps the first error.
+class ZipWriter {
+ public:
+  struct Record {
+    std::string name;
+    uint64_t size = 0;
+    uint32_t crc32 = 0;
+    uint32_t crc32c = 0;
+    uint64_t header_offset = 0;
+  };
+
+  // Takes the file piece by piece.
+  using Sink = std::function<void(const void* data, uint64_t size)>;
+
+  explicit ZipWriter(Sink sink) : sink_(std::move(sink)) {}
+
+  // Requires a name that is not there yet.
+  void Add(const std::string& name, const void* data, uint64_t size);
+  // Where they are known.
+  void Add(const std::string& name, const void* data, uint64_t size, const Checksums& sums);
+  // The directory. After it come no records.
+  void Finish();
+
+  const std::vector<Record>& records() const { return records_; }
+  // Of all that was written.
+  uint32_t file_crc32c() const { return file_crc32c_; }
+
+ private:
+  // With their checksum.
+  void Write(const void* data, uint64_t size, uint32_t crc32c);
+  void Write(const std::string& bytes);
+
+  const Sink sink_;
+  uint64_t size_ = 0;
+  uint32_t file_crc32c_ = 0;
+  std::vector<Record> records_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "genesis/training/v1/job.pb.h"
+#include "trainer/distributed/rank_group.h"
+#include "trainer/step/training_session.h"
+
+namespace genesis {
+
+// The cause of a step that was not finite; Incident.verdict.
+enum class Verdict {
+  kData,        // The batch itself holds a NaN, an Inf, or a number beyond FP16's range.
+  kWeights,     // A parameter is not finite.
+  kPrecision,   // The same batch is finite in FP32.
+  kDivergence,  // It is not finite in FP32 either.
+  kPassed,      // Finite when made again: a fault that does not repeat.
+};
+
+std::string VerdictName(Verdict verdict);
+
+// What DiagnoseLastStep found.
+struct NonFiniteDiagnosis {
+  Verdict verdict = Verdict::kPassed;
+  int32_t micro_batch = -1;             // First that is not finite when made again.
+  std::string module;                   // "encoder.0 (aten::linear)": first non-finite output.
+  std::vector<std::string> parameters;  // With a non-finite gradient in the step itself.
+  std::vector<int64_t> examples;        // Of that micro-batch.
+
+  // Sets verdict, micro_batch, module, parameters and examples.
+  void Describe(training::v1::Incident& incident) const;
+};
+
+// Finds out why the step that was read last was not finite: computes each of its micro-batches
+// again under an observer of every operator, in the step's format and then in FP32, with the
+// weights as they are now (a step that is not finite changes none). With several ranks it returns
+// what the first of them found that found anything. Slow, for it looks at every number; changes
+// nothing but gradients, which the next step forgets. Fault injection acts as it did in `step`, and
+// the loss is scaled by `loss_scale` as it was.
+NonFiniteDiagnosis DiagnoseLastStep(TrainingSession& session, int64_t step, double loss_scale);
+
+// The diagnosis of the first rank that found anything, so that all ranks decide alike; `own` where
+// none did. Collective: every rank calls it.
+NonFiniteDiagnosis FirstDiagnosis(RankGroup& ranks, NonFiniteDiagnosis own);
+
+}  // namespace genesis

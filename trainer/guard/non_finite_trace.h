@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "trainer/guard/operator_watch.h"
+#include "trainer/models/model.h"
+
+namespace genesis {
+
+// While it lives, keeps the first operator that turned finite inputs into an output that is not
+// finite, of those that an OperatorWatch tells of. The module is known by the parameter that the
+// operator, or the one before it, took.
+//
+// Owner: a scope. Threads: as OperatorWatch. Failure: none; looking at the numbers waits for the
+// device.
+class NonFiniteTrace : private OperatorListener {
+ public:
+  explicit NonFiniteTrace(const NamedTensors& parameters);
+
+  // "encoder.0 (aten::linear)", or "" while all outputs were finite.
+  const std::string& found() const { return found_; }
+
+ private:
+  std::unique_ptr<at::ObserverContext> OnStart(const at::RecordFunction& function) override;
+  void OnEnd(const at::RecordFunction& function, at::ObserverContext* context) override;
+
+  std::unordered_map<const void*, std::string> modules_;  // By the address of a parameter's data.
+  std::string last_module_;
+  std::string found_;
+  bool looking_ = false;  // Its own operators are not looked at.
+  OperatorWatch watch_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "c10/core/Event.h"
+#include "trainer/distributed/rank_group.h"
+#include "trainer/precision/pair_evidence.h"
+#include "trainer/step/training_session.h"
+
+namespace genesis {
+
+// A PairedLossReading is a pair of losses on its way from the device: made without waiting for it,
+// read a step later, when it has long arrived.
+//
+// Owner: the precision guard; the ranks outlive it. Threads: one. Failure: exceptions of LibTorch.
+class PairedLossReading {
+ public:
+  // `losses` is float64 [2] on the device, the reduced format's and FP32's; undefined on ranks
+  // other than the first, which read what that one found. `ranks` is null where the job is trained
+  // by this process alone.
+  PairedLossReading(const torch::Tensor& losses, double rounding_error, RankGroup* ranks);
+
+  PairedLoss Read() const;
+
+ private:
+  torch::Tensor losses_;  // On the host; pinned where the device is CUDA.
+  std::optional<c10::Event> copied_;
+  const double rounding_error_;
+  RankGroup* const ranks_;
+};
+
+// The loss of the last step's batch in the session's mode and in FP32, with the weights as they are
+// now and the same random numbers: two forward passes, which leave weights, buffers, gradients and
+// generators as they were. Fault injection acts as it did in `step`. With several ranks the batch
+// is rank 0's. The device is not waited for.
+PairedLossReading ComparePrecision(TrainingSession& session, int64_t step);
+
+}  // namespace genesis

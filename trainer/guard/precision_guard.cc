@@ -1,0 +1,264 @@
+#include "trainer/guard/precision_guard.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/timestamp.h"
+#include "config/precision/precision.h"
+#include "trainer/guard/calibration.h"
+#include "trainer/runtime/run_failure.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::PrecisionMode;
+using training::v1::StartJob;
+
+// Bad batches are passed over; this many in a row are no accident.
+constexpr int64_t kMaxNonFiniteInRow = 10;
+// Steps between states that a rewind can take, where no checkpoint is nearer.
+constexpr int64_t kGoodStateSteps = 500;
+
+// The curve that the daemon gave, or the file that the job names.
+Baseline ReadBaseline(const StartJob& start) {
+  const std::string& file = start.spec().precision().baseline_file();
+  if (file.empty()) return Baseline(start.baseline());
+  absl::StatusOr<training::v1::LossCurve> curve = ReadLossCurve(file);
+  Require(curve.status(), training::v1::FAILURE_CAUSE_DATA);
+  return Baseline(*std::move(curve));
+}
+
+}  // namespace
+
+PrecisionGuard::PrecisionGuard(const StartJob& start, TrainingSession& session,
+                               RunObserver& observer)
+    : start_(start),
+      spec_(start.spec().precision()),
+      session_(session),
+      observer_(observer),
+      watchdog_(spec_.watchdog(), ReadBaseline(start)) {}
+
+void PrecisionGuard::Begin(PrecisionMode mode, const TrainingState* resumed) {
+  std::vector<PrecisionMode> allowed = AllowedModes(start_);
+  allowed.push_back(mode);
+  policy_.emplace(spec_, std::move(allowed), mode);
+  if (resumed != nullptr && !resumed->policy.left.empty() && resumed->policy.left.front() == mode) {
+    policy_->LoadState(resumed->position.mode, resumed->policy);
+  }
+  session_.SetMode(policy_->mode(), /*keep_scale=*/resumed != nullptr);
+}
+
+bool PrecisionGuard::WantsGoodState(int64_t step) const {
+  return reduced() && (good_ == nullptr || step >= good_->position.step + kGoodStateSteps);
+}
+
+std::optional<PrecisionDecision> PrecisionGuard::Judge(int64_t step, const StepMetrics& metrics,
+                                                       const StepCost& cost) {
+  const bool overflow = metrics.skipped && FormatOf(mode()).scaled;
+  const bool non_finite = !std::isfinite(metrics.loss) || (metrics.skipped && !overflow);
+  NoteNonFinite(non_finite);
+  if (non_finite) return JudgeNonFinite(step, metrics);
+  if (overflow) {
+    policy_->TroubleSeen();
+    if (metrics.loss_scale <= session_.lowest_loss_scale()) {
+      if (auto decision = JudgeFloor(step, metrics)) return decision;
+    }
+  } else {
+    policy_->AddCleanStep();
+    floor_reported_ = false;
+  }
+  if (auto decision = JudgeWatched(step, metrics, cost)) return decision;
+  if (const std::optional<PrecisionMode> up = policy_->Promotion()) {
+    return PrecisionDecision{.to = *up,
+                             .rewind = false,
+                             .trigger = "promotion",
+                             .reason = absl::StrFormat(
+                                 "%d steps in %s went without trouble (promotion %d of at most %d)",
+                                 policy_->state().clean_steps, PrecisionName(mode()),
+                                 policy_->state().promotions + 1, spec_.max_promotions())};
+  }
+  return std::nullopt;
+}
+
+void PrecisionGuard::NoteNonFinite(bool non_finite) {
+  non_finite_in_row_ = non_finite ? non_finite_in_row_ + 1 : 0;
+  non_finite_.push_back(non_finite);
+  const auto window = static_cast<size_t>(spec_.watchdog().non_finite().window_steps());
+  if (non_finite_.size() > std::max<size_t>(window, 1)) non_finite_.pop_front();
+}
+
+bool PrecisionGuard::TooManyNonFinite() const {
+  const training::v1::WatchdogRule& rule = spec_.watchdog().non_finite();
+  const auto count = std::count(non_finite_.begin(), non_finite_.end(), true);
+  return static_cast<double>(count) > rule.threshold() * std::max(rule.window_steps(), 1);
+}
+
+std::optional<PrecisionDecision> PrecisionGuard::JudgeNonFinite(int64_t step,
+                                                                const StepMetrics& metrics) {
+  policy_->TroubleSeen();
+  const NonFiniteDiagnosis found = DiagnoseLastStep(session_, step, metrics.loss_scale);
+  const std::string what = std::isfinite(metrics.loss)
+                               ? absl::StrFormat("the gradient norm became %g", metrics.grad_norm)
+                               : absl::StrFormat("the loss became %g", metrics.loss);
+  const std::string where =
+      found.module.empty() ? "" : absl::StrCat("; first non-finite output: ", found.module);
+  const std::string message = absl::StrCat(what, " at step ", step, " in ", PrecisionName(mode()),
+                                           where, "; verdict: ", VerdictName(found.verdict));
+  const training::v1::WatchdogAction action = spec_.watchdog().non_finite().action();
+  if (action != training::v1::WATCHDOG_ACTION_OFF) Report(step, "non_finite", message, found);
+
+  const bool passing = found.verdict == Verdict::kData || found.verdict == Verdict::kPassed;
+  if (passing && non_finite_in_row_ < kMaxNonFiniteInRow) return std::nullopt;
+  if (found.verdict == Verdict::kData) {
+    Fail(training::v1::FAILURE_CAUSE_DATA,
+         absl::StrCat(message, "; ", non_finite_in_row_,
+                      " batches in a row hold values that are not finite or beyond 65504; repair "
+                      "the dataset"));
+  }
+  const bool enforce = action == training::v1::WATCHDOG_ACTION_ENFORCE ||
+                       action == training::v1::WATCHDOG_ACTION_UNSPECIFIED;
+  const bool last_resort = non_finite_in_row_ >= kMaxNonFiniteInRow;
+  if (reduced() && enforce && (TooManyNonFinite() || last_resort)) {
+    const bool rewind = found.verdict == Verdict::kDivergence || found.verdict == Verdict::kWeights;
+    return FallBack("non_finite", rewind, message);
+  }
+  if (reduced() && non_finite_in_row_ < kMaxNonFiniteInRow) return std::nullopt;
+  Fail(training::v1::FAILURE_CAUSE_NON_FINITE,
+       absl::StrFormat("%s; lower optimizer.learning_rate (it is %g) or look for outliers in the "
+                       "dataset",
+                       message, start_.spec().optimizer().learning_rate()));
+}
+
+std::optional<PrecisionDecision> PrecisionGuard::JudgeFloor(int64_t step,
+                                                            const StepMetrics& metrics) {
+  const std::string message = absl::StrFormat(
+      "gradients overflow at step %d although the loss scale is at its lowest, %g; "
+      "the loss is %g",
+      step, metrics.loss_scale, metrics.loss);
+  if (spec_.floor_action() == training::v1::SCALE_FLOOR_ACTION_ABORT) {
+    Fail(training::v1::FAILURE_CAUSE_NON_FINITE,
+         absl::StrCat(message,
+                      " and precision.floor_action is ABORT; train in MIXED_BF16 or FP32, "
+                      "or lower optimizer.learning_rate"));
+  }
+  const bool clamp = spec_.floor_action() == training::v1::SCALE_FLOOR_ACTION_CLAMP;
+  if (clamp && floor_reported_) return std::nullopt;
+  floor_reported_ = true;
+  const NonFiniteDiagnosis found = DiagnoseLastStep(session_, step, metrics.loss_scale);
+  Report(step, "scale_floor", message, found);
+  if (clamp) return std::nullopt;
+  return FallBack("scale_floor", /*rewind=*/found.verdict == Verdict::kDivergence, message);
+}
+
+std::optional<PrecisionDecision> PrecisionGuard::JudgeWatched(int64_t step,
+                                                              const StepMetrics& metrics,
+                                                              const StepCost& cost) {
+  if (!reduced()) return std::nullopt;
+  std::vector<WatchdogFinding> findings =
+      watchdog_.Observe({.step = step,
+                         .loss = metrics.loss,
+                         .skipped = metrics.skipped,
+                         .seconds = cost.seconds,
+                         .processor_seconds = cost.processor_seconds});
+  if (pair_) {
+    auto finding = watchdog_.AddPair(pair_step_, std::exchange(pair_, std::nullopt)->Read());
+    if (finding) findings.push_back(*std::move(finding));
+  }
+  if (!metrics.skipped && watchdog_.WantsPair()) {
+    pair_.emplace(ComparePrecision(session_, step));
+    pair_step_ = step;
+  }
+  for (const WatchdogFinding& finding : findings) {
+    const NonFiniteDiagnosis found = metrics.skipped
+                                         ? DiagnoseLastStep(session_, step, metrics.loss_scale)
+                                         : NonFiniteDiagnosis();
+    if (auto decision = Take(step, finding, found)) return decision;
+  }
+  return std::nullopt;
+}
+
+std::optional<PrecisionDecision> PrecisionGuard::JudgeSpeed(int64_t step, RankGroup* ranks) {
+  StepTimes times = TimeBesideFp32(session_, step);
+  if (ranks != nullptr) TakeFromFirst(*ranks, times);
+  if (watchdog_.IsSlow(times.fp32, times.reduced)) {
+    // Another time, so that what came and went in between is not taken for the mode.
+    times = TimeBesideFp32(session_, step);
+    if (ranks != nullptr) TakeFromFirst(*ranks, times);
+  }
+  const auto finding = watchdog_.AddTimes(times.fp32, times.reduced);
+  return finding ? Take(step, *finding, NonFiniteDiagnosis()) : std::nullopt;
+}
+
+std::optional<PrecisionDecision> PrecisionGuard::Take(int64_t step, const WatchdogFinding& finding,
+                                                      const NonFiniteDiagnosis& found) {
+  Report(step, finding.rule, finding.message, found);
+  if (!finding.enforce) return std::nullopt;
+  return FallBack(finding.rule, /*rewind=*/finding.rule == "divergence", finding.message);
+}
+
+std::optional<PrecisionDecision> PrecisionGuard::FallBack(const std::string& trigger, bool rewind,
+                                                          const std::string& reason) const {
+  return PrecisionDecision{.to = policy_->Fallback().value_or(training::v1::PRECISION_MODE_FP32),
+                           .rewind = rewind,
+                           .trigger = trigger,
+                           .reason = reason};
+}
+
+int64_t PrecisionGuard::Apply(const PrecisionDecision& decision, int64_t step,
+                              RunPosition& position) {
+  const PrecisionMode from = mode();
+  if (decision.trigger == "promotion") {
+    policy_->Promote();
+  } else {
+    policy_->FallBackTo(decision.to);
+  }
+  int64_t resumed = step;
+  if (decision.rewind && good_ != nullptr) {
+    Require(session_.PutState(*good_, mode()), training::v1::FAILURE_CAUSE_INTERNAL);
+    position = good_->position;
+    resumed = position.step;
+  } else {
+    session_.SetMode(mode());
+  }
+  watchdog_.Reset();
+  pair_.reset();
+  non_finite_in_row_ = 0;
+  non_finite_.clear();
+  training::v1::PrecisionChange change;
+  change.set_step(step);
+  change.set_from(from);
+  change.set_to(mode());
+  change.set_resumed_step(resumed);
+  change.set_trigger(decision.trigger);
+  change.set_reason(decision.reason);
+  change.set_execution(session_.execution());
+  *change.mutable_time() = TimestampNow();
+  observer_.OnLog(
+      absl::StrCat("precision changes from ", PrecisionName(from), " to ", PrecisionName(mode()),
+                   " after step ", step, " (", decision.trigger, "): ", decision.reason,
+                   resumed < step ? absl::StrCat("; continues from step ", resumed) : ""));
+  observer_.OnLog("step: " + change.execution());
+  observer_.OnPrecisionChanged(change);
+  return resumed;
+}
+
+void PrecisionGuard::Report(int64_t step, const std::string& rule, const std::string& message,
+                            const NonFiniteDiagnosis& found) {
+  training::v1::Incident incident;
+  incident.set_step(step);
+  incident.set_rule(rule);
+  incident.set_message(message);
+  found.Describe(incident);
+  *incident.mutable_time() = TimestampNow();
+  observer_.OnLog(absl::StrCat("incident (", rule, ") at step ", step, ": ", message));
+  observer_.OnIncident(incident);
+}
+
+void PrecisionGuard::Fail(training::v1::FailureCause cause, const std::string& what) const {
+  throw RunFailure{cause, what};
+}
+
+}  // namespace genesis

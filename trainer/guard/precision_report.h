@@ -1,0 +1,21 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "genesis/training/v1/worker_service.pb.h"
+#include "trainer/models/model.h"
+#include "trainer/step/training_session.h"
+
+namespace genesis {
+
+// What a mode means on this machine and for this model. Makes one forward pass of a batch of the
+// job's size under an observer of operators, so the lists of operators are what ran, not what was
+// meant to run; model and random generators are left as they were.
+training::v1::PrecisionReport ReportPrecision(TrainingSession& session,
+                                              const training::v1::DeviceInfo& device);
+
+// "Hopper tensor cores (sm_90)", "avx2 (emulates BF16)".
+std::string HardwareOf(training::v1::PrecisionMode mode, const training::v1::DeviceInfo& device);
+
+}  // namespace genesis

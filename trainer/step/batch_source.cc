@@ -1,0 +1,179 @@
+#include "trainer/step/batch_source.h"
+
+#include <utility>
+
+#include "c10/core/StreamGuard.h"
+#include "c10/core/impl/VirtualGuardImpl.h"
+#include "trainer/formats/data_file.h"
+#include "trainer/models/sample_batch.h"
+#include "trainer/runtime/run_failure.h"
+
+namespace genesis {
+namespace {
+
+// Enough that a slow read does not stop a step, few enough to cost no memory worth mention.
+constexpr size_t kAhead = 3;
+
+c10::Stream CurrentStream(at::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+std::optional<c10::Stream> StreamOfCopies(at::Device device) {
+  if (!device.is_cuda()) return std::nullopt;
+  return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+}
+
+}  // namespace
+
+BatchSource::BatchSource(const Dataset& dataset, const training::v1::JobSpec& spec,
+                         at::Device device, BatchShare share)
+    : dataset_(dataset),
+      batch_size_(spec.training().batch_size()),
+      share_(share),
+      device_(device),
+      batches_per_epoch_(dataset.training_size() / (batch_size_ * share.count)),
+      copies_(StreamOfCopies(device)),
+      sampler_(dataset.training_size(), batch_size_ * share.count, spec.training().seed()) {
+  const training::v1::SamplingSpec& sampling = spec.dataset().sampling();
+  if (sampling.kind() == training::v1::SAMPLING_KIND_PRIORITIZED) {
+    prioritized_.emplace(dataset.priorities(),
+                         PrioritizedOptions{.batch_size = batch_size_,
+                                            .seed = spec.training().seed(),
+                                            .priority_exponent = sampling.priority_exponent(),
+                                            .importance_exponent = sampling.importance_exponent()});
+  }
+  Start();
+}
+
+BatchSource::~BatchSource() { Stop(); }
+
+void BatchSource::Start() {
+  if (prioritized()) return;
+  stopping_ = false;
+  thread_ = std::thread([this] { Gather(); });
+}
+
+void BatchSource::Stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  ready_.clear();
+}
+
+void BatchSource::Gather() {
+  for (;;) {
+    const auto begin = sampler_.order().begin() + sampler_.offset() + share_.index * batch_size_;
+    Prepared prepared = Prepare({begin, begin + batch_size_});
+    sampler_.Advance();
+    prepared.after = sampler_.position();
+    const bool failed = !prepared.status.ok();
+    if (!failed) Send(prepared);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return stopping_ || ready_.size() < kAhead; });
+    if (stopping_) return;
+    ready_.push_back(std::move(prepared));
+    lock.unlock();
+    changed_.notify_all();
+    if (failed) return;
+  }
+}
+
+BatchSource::Prepared BatchSource::Prepare(std::vector<int64_t> examples) const {
+  Prepared prepared;
+  absl::StatusOr<BatchMemory> memory =
+      MakeBatchMemory(dataset_, static_cast<int64_t>(examples.size()), device_.is_cuda());
+  prepared.status = memory.status();
+  if (!memory.ok()) return prepared;
+  prepared.status = FitFileFault(dataset_.Gather(examples, memory->targets));
+  prepared.batch = std::move(memory->batch);
+  prepared.batch.examples = std::move(examples);
+  return prepared;
+}
+
+Batch BatchSource::ToDevice(Batch batch) const {
+  if (!device_.is_cuda()) return batch;
+  for (auto& [name, tensor] : batch.fields) tensor = tensor.to(device_, /*non_blocking=*/true);
+  return batch;
+}
+
+void BatchSource::Send(Prepared& prepared) const {
+  if (!copies_) return;
+  const c10::StreamGuard guard(*copies_);
+  prepared.batch = ToDevice(std::move(prepared.batch));
+  prepared.sent.emplace(device_.type());
+  prepared.sent->record(*copies_);
+}
+
+void BatchSource::Receive(Prepared& prepared) const {
+  const c10::Stream steps = CurrentStream(device_);
+  prepared.sent->block(steps);
+  // Their memory is the other stream's; it must not be used again before the step has read it.
+  for (auto& [name, tensor] : prepared.batch.fields) tensor.record_stream(steps);
+}
+
+BatchSource::Prepared BatchSource::DrawPrioritized() {
+  PrioritizedBatch drawn = prioritized_->Draw();
+  Prepared prepared = Prepare(std::move(drawn.examples));
+  prepared.batch.fields["weight"] = torch::tensor(drawn.weights).view({-1, 1});
+  prioritized_->Advance();
+  prepared.after = prioritized_->position();
+  return prepared;
+}
+
+BatchSource::Prepared BatchSource::TakeReady() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !ready_.empty(); });
+  Prepared prepared = std::move(ready_.front());
+  ready_.pop_front();
+  lock.unlock();
+  changed_.notify_all();
+  return prepared;
+}
+
+Batch BatchSource::Next() {
+  Prepared prepared = prioritized() ? DrawPrioritized() : TakeReady();
+  Require(prepared.status, training::v1::FAILURE_CAUSE_DATA);
+  position_ = prepared.after;
+  if (!prepared.sent) return ToDevice(std::move(prepared.batch));
+  Receive(prepared);
+  return std::move(prepared.batch);
+}
+
+Batch BatchSource::Fetch(std::vector<int64_t> examples) const {
+  Prepared prepared = Prepare(std::move(examples));
+  Require(prepared.status, training::v1::FAILURE_CAUSE_DATA);
+  return ToDevice(std::move(prepared.batch));
+}
+
+void BatchSource::Seek(const SamplerPosition& position) {
+  Stop();
+  if (prioritized()) {
+    prioritized_->Seek(position);
+  } else {
+    sampler_.Seek(position);
+  }
+  position_ = position;
+  Start();
+}
+
+void BatchSource::Reprioritize(const std::vector<int64_t>& examples, const torch::Tensor& losses) {
+  // Sync: the next draw depends on it; the price of prioritized sampling on a GPU.
+  const torch::Tensor host = losses.to(at::kCPU, at::kFloat).contiguous();
+  prioritized_->Update(examples, {host.const_data_ptr<float>(), examples.size()});
+}
+
+torch::Tensor BatchSource::priorities() const {
+  return prioritized() ? torch::tensor(prioritized_->priorities()) : torch::Tensor();
+}
+
+void BatchSource::RestorePriorities(const torch::Tensor& priorities) {
+  // One of a file may be a view, whose elements do not stand one after another.
+  const torch::Tensor host = priorities.to(at::kCPU, at::kFloat).contiguous();
+  const float* const values = host.const_data_ptr<float>();
+  prioritized_->Restore({values, values + host.numel()});
+}
+
+}  // namespace genesis

@@ -1,0 +1,49 @@
+#include "trainer/step/loss_and_gradients.h"
+
+#include <ATen/record_function.h>
+
+namespace genesis {
+
+LossAndGradients::LossAndGradients(Model& model)
+    : model_(model),
+      one_(torch::ones(
+          {},
+          torch::TensorOptions(torch::kFloat).device(model.parameters().front().second.device()))) {
+}
+
+void LossAndGradients::Use(std::optional<torch::ScalarType> autocast, CompiledStep* compiled) {
+  autocast_ = autocast;
+  compiled_ = compiled;
+}
+
+torch::Tensor LossAndGradients::Add(const Batch& batch, const Share& share, bool unusual) {
+  const bool compiled = compiled_ != nullptr && !unusual && compiled_->Fits(batch);
+  return compiled ? AddCompiled(batch, share) : AddEager(batch, share);
+}
+
+torch::Tensor LossAndGradients::AddEager(const Batch& batch, const Share& share) {
+  torch::Tensor loss;
+  {
+    RECORD_USER_SCOPE("forward");
+    loss = model_.Loss(batch, autocast_);
+  }
+  RECORD_USER_SCOPE("backward");
+  if (share.factor != 1) loss = loss * share.factor;
+  if (share.micro_batches > 1) loss = loss / static_cast<double>(share.micro_batches);
+  try {
+    (share.scale.defined() ? loss * share.scale : loss).backward();
+  } catch (const std::exception& error) {
+    model_.ExplainBackward(batch, error);
+  }
+  return loss.detach();
+}
+
+torch::Tensor LossAndGradients::AddCompiled(const Batch& batch, const Share& share) {
+  RECORD_USER_SCOPE("forward and backward");
+  const double factor = share.factor / static_cast<double>(share.micro_batches);
+  const torch::Tensor& scale = share.scale.defined() ? share.scale : one_;
+  const torch::Tensor loss = compiled_->Run(batch, factor == 1 ? scale : scale * factor);
+  return factor == 1 ? loss : loss * factor;
+}
+
+}  // namespace genesis

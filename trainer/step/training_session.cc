@@ -1,0 +1,322 @@
+#include "trainer/step/training_session.h"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "trainer/checkpoint/weights.h"
+#include "trainer/runtime/run_failure.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::JobSpec;
+using training::v1::PrecisionMode;
+
+// The defaults stand in where a daemon gave a mode that the job did not name.
+GradScalerOptions ScalerOptions(const training::v1::PrecisionSpec& given) {
+  GradScalerOptions options;
+  if (given.loss_scale() > 0) options.initial_scale = given.loss_scale();
+  if (given.growth_factor() > 0) options.growth_factor = given.growth_factor();
+  if (given.backoff_factor() > 0) options.backoff_factor = given.backoff_factor();
+  if (given.growth_interval() > 0) options.growth_interval = given.growth_interval();
+  options.min_scale = given.min_loss_scale();
+  options.max_scale = given.max_loss_scale();
+  if (given.hysteresis() > 0) options.hysteresis = given.hysteresis();
+  options.refill_on_growth = given.hysteresis_refill() == training::v1::HYSTERESIS_REFILL_ON_GROWTH;
+  options.overflow_tolerance = given.overflow_tolerance_percent() / 100;
+  return options;
+}
+
+TrainStepOptions StepOptions(const training::v1::TrainingSpec& training, StepGraphMaker graphs) {
+  TrainStepOptions options;
+  options.seed = training.seed();
+  options.graphs = std::move(graphs);
+  options.gradient_accumulation_steps = training.gradient_accumulation_steps();
+  if (training.max_grad_norm() > 0) options.max_grad_norm = training.max_grad_norm();
+  return options;
+}
+
+int64_t TotalSteps(const training::v1::TrainingSpec& training, int64_t batches_per_epoch) {
+  if (training.max_steps() > 0) return training.max_steps();
+  const int64_t batches = training.epochs() * batches_per_epoch;
+  return std::max<int64_t>(1, batches / training.gradient_accumulation_steps());
+}
+
+std::string Sizes(const at::Tensor& tensor) {
+  std::ostringstream text;
+  text << tensor.sizes();
+  return text.str();
+}
+
+// Those of a user's module take the format of its parameters; checkpoints are in float32.
+at::ScalarType TypeInCheckpoint(const at::Tensor& tensor) {
+  const bool wide = !tensor.is_floating_point() || tensor.scalar_type() == at::kDouble;
+  return wide ? tensor.scalar_type() : at::kFloat;
+}
+
+std::string TypeName(at::ScalarType type) { return c10::getDtypeNames(type).first; }
+
+// Buffers that the file lacks stay as the data made them.
+absl::Status LoadInitialWeights(const std::string& path, Model& model) {
+  const absl::StatusOr<NamedTensors> weights = ReadWeights(path);
+  if (!weights.ok()) return weights.status();
+  const torch::NoGradGuard no_grad;
+  const std::map<std::string, at::Tensor> saved(weights->begin(), weights->end());
+  const auto take = [&](const std::string& name, at::Tensor own, bool needed) {
+    const auto found = saved.find(name);
+    if (found == saved.end()) {
+      return needed ? absl::InvalidArgumentError(
+                          absl::StrCat("model.initial_weights ", path, ": has no ", name,
+                                       "; the job's model has one of shape ", Sizes(own)))
+                    : absl::OkStatus();
+    }
+    if (found->second.sizes() != own.sizes()) {
+      return absl::InvalidArgumentError(absl::StrCat("model.initial_weights ", path, ": ", name,
+                                                     " has shape ", Sizes(found->second),
+                                                     "; the job's model needs ", Sizes(own)));
+    }
+    own.copy_(found->second);
+    return absl::OkStatus();
+  };
+  absl::Status status;
+  for (const auto& [name, tensor] : model.parameters()) status.Update(take(name, tensor, true));
+  for (const auto& [name, tensor] : model.buffers()) status.Update(take(name, tensor, false));
+  return status;
+}
+
+std::unique_ptr<Model> Build(const JobSpec& spec, const Dataset& dataset, at::Device device) {
+  absl::StatusOr<std::unique_ptr<Model>> model = BuildModel(spec, dataset);
+  Require(model.status(),
+          absl::IsResourceExhausted(model.status()) ? training::v1::FAILURE_CAUSE_OUT_OF_MEMORY
+          : absl::IsOutOfRange(model.status())      ? training::v1::FAILURE_CAUSE_DATA
+                                                    : training::v1::FAILURE_CAUSE_CONFIG);
+  if (!spec.model().initial_weights().empty()) {
+    Require(LoadInitialWeights(spec.model().initial_weights(), **model),
+            training::v1::FAILURE_CAUSE_CONFIG);
+  }
+  (*model)->To(device);
+  return *std::move(model);
+}
+
+BatchShare ShareOf(const RankGroup* ranks) {
+  return ranks != nullptr ? BatchShare{.index = ranks->rank(), .count = ranks->size()}
+                          : BatchShare{};
+}
+
+std::vector<at::Tensor> Tensors(const NamedTensors& named) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
+  return tensors;
+}
+
+}  // namespace
+
+TrainingSession::TrainingSession(const training::v1::StartJob& start, const Dataset& dataset,
+                                 at::Device device, StepGraphMaker graphs, RankGroup* ranks)
+    : device_(device),
+      ranks_(ranks),
+      captures_(graphs != nullptr),
+      spec_(start.spec()),
+      model_(Build(spec_, dataset, device_)),
+      source_(std::make_unique<BatchSource>(dataset, spec_, device_, ShareOf(ranks))),
+      compiled_(start.compiled_dir(), spec_, *model_, dataset),
+      total_steps_(TotalSteps(spec_.training(), source_->batches_per_epoch())),
+      schedule_(spec_.optimizer(), total_steps_),
+      faults_(spec_),
+      weights_(std::make_unique<MasterWeights>(Tensors(model_->parameters()))),
+      optimizer_(std::make_unique<Optimizer>(weights_->masters(), spec_.optimizer())) {
+  const double decay = spec_.training().ema_decay();
+  if (decay > 0) average_.emplace(weights_->masters(), decay);
+  step_ = std::make_unique<TrainStep>(Parts(), StepOptions(spec_.training(), std::move(graphs)));
+}
+
+StepParts TrainingSession::Parts() {
+  return {.model = *model_,
+          .source = *source_,
+          .weights = *weights_,
+          .optimizer = *optimizer_,
+          .average = average_ ? &*average_ : nullptr,
+          .schedule = schedule_,
+          .faults = faults_,
+          .ranks = ranks_};
+}
+
+int64_t TrainingSession::OperationsPerPass() const {
+  return model_->OperationsPerExample() * source_->batch_size();
+}
+
+void TrainingSession::SetMode(PrecisionMode mode, bool keep_scale) {
+  mode_ = mode;
+  const StepFormat format = FormatOf(mode);
+  if (format.weights != weights_->format()) weights_->SetFormat(format.weights);
+  if (format.scaled && !(scaler_ && keep_scale)) {
+    scaler_.emplace(ScalerOptions(spec_.precision()), device_);
+  }
+  step_->SetFormat(format, format.scaled ? &*scaler_ : nullptr, compiled_.For(mode).step.get());
+}
+
+std::string TrainingSession::execution() {
+  const CompiledSteps::Choice& compiled = compiled_.For(mode_);
+  if (compiled.step != nullptr || !captures_) return compiled.text;
+  const std::string& reason = step_->eager_because();
+  return reason.empty() ? "captured after the first steps, then replayed"
+                        : absl::StrCat("eager, because ", reason);
+}
+
+void TrainingSession::FollowFirstRank() {
+  step_->AwaitCopy();
+  ranks_->CopyFromFirst(weights_->masters());
+  ranks_->CopyFromFirst(Tensors(model_->buffers()));
+  const torch::NoGradGuard no_grad;
+  weights_->Publish();
+}
+
+TrainingState TrainingSession::TakeState(RunPosition position) {
+  TrainingState state = BeginState(std::move(position));
+  state.Complete();
+  return state;
+}
+
+TrainingState TrainingSession::BeginState(RunPosition position) {
+  position.sampler = source_->position();
+  position.seed = spec_.training().seed();
+  position.mode = mode_;
+  position.applied_steps = step_->applied();
+  step_->AwaitCopy();
+  TrainingState state;
+  const auto copy = std::make_shared<StateCopy>();
+  const NamedTensors parameters = model_->parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    state.model.emplace_back(parameters[i].first, copy->Add(weights_->masters()[i]));
+    if (average_) {
+      state.ema.emplace_back(parameters[i].first, copy->Add(average_->average()[i]));
+    }
+  }
+  for (const auto& [name, tensor] : model_->buffers()) {
+    // At once: a forward pass may change them.
+    state.model.emplace_back(name, tensor.detach().to(at::kCPU, TypeInCheckpoint(tensor),
+                                                      /*non_blocking=*/false, /*copy=*/true));
+  }
+  state.attributes = model_->attributes();
+  state.tied = model_->tied();
+  state.optimizer = optimizer_->state();
+  state.optimizer.scheduled_learning_rate = schedule_.LearningRate(step_->applied());
+  for (auto& entry : state.optimizer.parameters) {
+    for (auto& [name, tensor] : entry) tensor = copy->Add(tensor);
+  }
+  if (scaler_) state.scaler = scaler_->state();
+  state.rng_state = at::detail::getDefaultCPUGenerator().get_state();
+  if (device_.is_cuda()) {
+    state.device_rng_state = at::globalContext().defaultGenerator(device_).get_state();
+  }
+  state.priorities = source_->priorities();
+  state.position = position;
+  copy->Start();
+  step_->WaitFor(copy);
+  state.copy = copy;
+  return state;
+}
+
+absl::Status TrainingSession::CheckFits(const TrainingState& state) const {
+  const std::map<std::string, at::Tensor> saved(state.model.begin(), state.model.end());
+  NamedTensors own = model_->parameters();
+  const size_t parameters = own.size();
+  for (auto& buffer : model_->buffers()) own.push_back(std::move(buffer));
+  for (const auto& [name, tensor] : own) {
+    const auto found = saved.find(name);
+    if (found == saved.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("has no ", name, "; the job's model has one"));
+    }
+    if (found->second.sizes() != tensor.sizes()) {
+      return absl::InvalidArgumentError(absl::StrCat(name, " has shape ", Sizes(found->second),
+                                                     "; the job's model needs ", Sizes(tensor)));
+    }
+    if (found->second.scalar_type() != TypeInCheckpoint(tensor)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " is of ", TypeName(found->second.scalar_type()),
+                       "; the job's model needs ", TypeName(TypeInCheckpoint(tensor))));
+    }
+  }
+  if (saved.size() != own.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "holds ", saved.size(), " tensors of a model; the job's model has ", own.size()));
+  }
+  if (state.optimizer.kind != spec_.optimizer().kind()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("was made with ", training::v1::OptimizerKind_Name(state.optimizer.kind),
+                     "; the job has ", training::v1::OptimizerKind_Name(spec_.optimizer().kind())));
+  }
+  const OptimizerState optimizer = optimizer_->state();
+  if (state.optimizer.parameters.size() != parameters) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has optimizer state of ", state.optimizer.parameters.size(),
+                     " parameters; the job's model has ", parameters));
+  }
+  for (size_t i = 0; i < parameters; ++i) {
+    const auto& saved_entry = state.optimizer.parameters[i];
+    const auto& own_entry = optimizer.parameters[i];
+    bool fits = saved_entry.size() == own_entry.size();
+    for (size_t j = 0; fits && j < own_entry.size(); ++j) {
+      fits = saved_entry[j].first == own_entry[j].first &&
+             saved_entry[j].second.sizes() == own_entry[j].second.sizes();
+    }
+    if (!fits) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the optimizer's state of ", own[i].first, " does not fit the job's"));
+    }
+  }
+  if (average_ && state.ema.size() != parameters) {
+    return absl::InvalidArgumentError(
+        "has no average of the weights; the job has training.ema_decay");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainingSession::PutState(const TrainingState& state, PrecisionMode mode) {
+  if (absl::Status status = CheckFits(state); !status.ok()) return status;
+  state.Complete();
+  step_->AwaitCopy();
+  const torch::NoGradGuard no_grad;
+  const std::map<std::string, at::Tensor> saved(state.model.begin(), state.model.end());
+  const NamedTensors parameters = model_->parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    weights_->masters()[i].copy_(saved.at(parameters[i].first));
+  }
+  for (const auto& [name, tensor] : model_->buffers()) tensor.copy_(saved.at(name));
+  model_->PutAttributes(state.attributes);
+  weights_->Publish();
+  optimizer_->LoadState(state.optimizer);
+  if (average_) average_->LoadState(Tensors(state.ema));
+  SetMode(mode);
+  if (state.scaler) {
+    // Kept also by modes without a scale: a promotion may come back to it.
+    if (!scaler_) scaler_.emplace(ScalerOptions(spec_.precision()), device_);
+    scaler_->LoadState(*state.scaler);
+  }
+  if (state.rng_state.defined() && state.rng_state.scalar_type() == at::kByte) {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    generator.set_state(state.rng_state);
+  }
+  // Of a run on the same kind of device.
+  at::Tensor device_rng = state.device_rng_state;
+  if (device_.is_cuda() && device_rng.defined()) {
+    at::Generator generator = at::globalContext().defaultGenerator(device_);
+    if (device_rng.sizes() == generator.get_state().sizes()) generator.set_state(device_rng);
+  }
+  SamplerPosition sampler = state.position.sampler;
+  // The place is of another dataset or batch size: begin the next pass.
+  if (sampler.batch >= source_->batches_per_epoch()) sampler = {sampler.epoch + 1, 0};
+  source_->Seek(sampler);
+  if (source_->prioritized() && state.priorities.defined() &&
+      state.priorities.numel() == source_->priorities().numel()) {
+    source_->RestorePriorities(state.priorities);
+  }
+  step_->SetApplied(state.position.applied_steps);
+  return absl::OkStatus();
+}
+
+}  // namespace genesis

@@ -1,0 +1,129 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "genesis/training/v1/worker_service.pb.h"
+#include "trainer/accel/step_graph.h"
+#include "trainer/checkpoint/training_state.h"
+#include "trainer/compiled/compiled_steps.h"
+#include "trainer/data/dataset.h"
+#include "trainer/distributed/rank_group.h"
+#include "trainer/models/model.h"
+#include "trainer/optim/master_weights.h"
+#include "trainer/optim/optimizer.h"
+#include "trainer/optim/schedule.h"
+#include "trainer/optim/weight_average.h"
+#include "trainer/precision/grad_scaler.h"
+#include "trainer/step/batch_source.h"
+#include "trainer/step/fault_injection.h"
+#include "trainer/step/train_step.h"
+
+namespace genesis {
+
+// All that one job trains with, built from its specification: model, data source, optimizer, scaler
+// and step, on one device; how it changes precision; and how its state is taken and put back.
+//
+// Owner: the run; the dataset outlives it. Threads: one. Failure: exceptions of LibTorch,
+// RunFailure for a model that cannot be built.
+class TrainingSession {
+ public:
+  // Requires batch_size <= dataset.training_size(). Starts in FP32. `device` is as this process
+  // calls it: the one CUDA device that it sees is cuda:0 here, whatever the daemon calls it.
+  // Steps are captured in `graphs` where that is not empty. `ranks` is null where the job is
+  // trained by this process alone, and outlives the session; then batch_size times their number is
+  // at most dataset.training_size().
+  TrainingSession(const training::v1::StartJob& start, const Dataset& dataset, at::Device device,
+                  StepGraphMaker graphs = {}, RankGroup* ranks = nullptr);
+  TrainingSession(const TrainingSession&) = delete;
+  TrainingSession& operator=(const TrainingSession&) = delete;
+
+  TrainStep& step() { return *step_; }
+  // What a step is made of, all owned by this; for the guard, which computes a step again.
+  StepParts Parts();
+  Model& model() { return *model_; }
+  BatchSource& source() { return *source_; }
+  const FaultInjection& faults() const { return faults_; }
+  at::Device device() const { return device_; }
+  // Steps that the job makes in all.
+  int64_t total_steps() const { return total_steps_; }
+  // Floating-point operations of one micro-batch, forward and backward, about.
+  int64_t OperationsPerPass() const;
+
+  training::v1::PrecisionMode mode() const { return mode_; }
+  // What the next steps run in; weights and optimizer keep their values. The loss scale starts
+  // afresh unless `keep_scale`. Requires that every step has been read.
+  void SetMode(training::v1::PrecisionMode mode, bool keep_scale = false);
+
+  // How the steps of the mode run, for people: "compiled ...", "eager, because ..." or "captured
+  // ...".
+  std::string execution();
+
+  // What the loss scale cannot fall below; 0 where there is no scale or no bound.
+  double lowest_loss_scale() const { return scaler_ ? scaler_->options().min_scale : 0; }
+
+  // Waits for the device; nullopt where no mode so far had a scale.
+  std::optional<GradScalerState> scaler_state() const {
+    return scaler_ ? std::optional(scaler_->state()) : std::nullopt;
+  }
+
+  // Makes weights and buffers those of rank 0. Requires several ranks, and that every step has been
+  // read.
+  void FollowFirstRank();
+
+  // With the FP32 weights in the model while it lives; for evaluation.
+  class Fp32Weights {
+   public:
+    explicit Fp32Weights(TrainingSession& session) : session_(session) {
+      session_.weights_->SetFormat(at::kFloat);
+    }
+    ~Fp32Weights() {
+      const at::ScalarType format = FormatOf(session_.mode_).weights;
+      session_.weights_->SetFormat(format);
+      if (format != at::kFloat) session_.step_->ForgetCapture();
+    }
+    Fp32Weights(const Fp32Weights&) = delete;
+    Fp32Weights& operator=(const Fp32Weights&) = delete;
+
+   private:
+    TrainingSession& session_;
+  };
+
+  // A copy of everything on the CPU; waits for the device. `position` lacks the sampler's place,
+  // the mode and the applied steps, which are filled in here. Policy and evaluation are the
+  // caller's.
+  TrainingState TakeState(RunPosition position);
+  // The same, not yet complete: large tensors are copied while the next step runs.
+  TrainingState BeginState(RunPosition position);
+
+  // INVALID_ARGUMENT, with nothing changed, when `state` is of another model. The next steps run in
+  // `mode`, whatever the state was made in. Requires that every step has been read.
+  absl::Status PutState(const TrainingState& state, training::v1::PrecisionMode mode);
+
+ private:
+  absl::Status CheckFits(const TrainingState& state) const;
+
+  const at::Device device_;
+  RankGroup* const ranks_;
+  const bool captures_;
+  const training::v1::JobSpec& spec_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<BatchSource> source_;
+  CompiledSteps compiled_;
+  const int64_t total_steps_;
+  const Schedule schedule_;
+  const FaultInjection faults_;
+  std::unique_ptr<MasterWeights> weights_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::optional<WeightAverage> average_;
+  std::optional<GradScaler> scaler_;
+  std::unique_ptr<TrainStep> step_;
+  training::v1::PrecisionMode mode_ = training::v1::PRECISION_MODE_FP32;
+};
+
+}  // namespace genesis

@@ -1,0 +1,61 @@
+#include "trainer/worker/checkpoint_tools.h"
+
+#include <filesystem>
+#include <iostream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "trainer/checkpoint/verify.h"
+#include "trainer/checkpoint/weights.h"
+
+namespace genesis {
+namespace {
+
+// What `path` leads to: who calls a tool may name a link.
+std::string Followed(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::canonical(path, error);
+  return error ? path : real.string();
+}
+
+}  // namespace
+
+int RunVerify(const std::string& named) {
+  const std::string path = Followed(named);
+  const absl::StatusOr<std::string> verified = VerifyCheckpoint(path);
+  absl::Status status = verified.status();
+  // A file may be whole and hold a module, code that would have to be run, or nothing.
+  if (status.ok()) {
+    const absl::StatusOr<NamedTensors> weights = ReadWeights(path);
+    status = weights.status();
+    if (weights.ok() && weights->empty()) {
+      status = absl::InvalidArgumentError(
+          absl::StrCat(path, ": holds no tensor; accepted: a dict of tensors"));
+    }
+  }
+  if (!status.ok()) {
+    std::cerr << status.message() << std::endl;
+    return ToInt(ExitCode::kFailure);
+  }
+  std::cout << path << ": whole" << (verified->empty() ? "" : "; " + *verified) << std::endl;
+  return ToInt(ExitCode::kOk);
+}
+
+int RunExport(const std::string& from, const std::string& to, bool average) {
+  if (!absl::EndsWith(to, ".safetensors")) {
+    std::cerr << "--to is \"" << to << "\"; accepted: a path that ends in .safetensors"
+              << std::endl;
+    return ToInt(ExitCode::kUsage);
+  }
+  const absl::Status exported =
+      ExportSafetensors(Followed(from), to, average ? WeightsKind::kAverage : WeightsKind::kModel);
+  if (!exported.ok()) {
+    std::cerr << exported.message() << std::endl;
+    return ToInt(ExitCode::kUsage);
+  }
+  std::cout << to << ": written" << std::endl;
+  return ToInt(ExitCode::kOk);
+}
+
+}  // namespace genesis

@@ -1,0 +1,416 @@
+#include "trainer/worker/daemon_link.h"
+
+#include <grpcpp/grpcpp.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <condition_variable>
+#include <csignal>
+#include <deque>
+#include <iostream>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/environment.h"
+#include "base/exit_code.h"
+#include "base/shared_folder.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "config/job/worker_lease.h"
+#include "config/precision/gate.h"
+#include "genesis/training/v1/worker_service.grpc.pb.h"
+#include "trainer/run/training_run.h"
+#include "trainer/worker/event_sender.h"
+#include "trainer/worker/termination.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::AttachRequest;
+using training::v1::AttachResponse;
+using training::v1::StartJob;
+using training::v1::WorkerService;
+
+using Stream = grpc::ClientReaderWriter<AttachRequest, AttachResponse>;
+
+// How long the daemon may take to close the stream after the end of the job.
+constexpr std::chrono::seconds kCloseWait{10};
+// How long a job without a daemon may take to the end of its step.
+constexpr std::chrono::seconds kStopWait{60};
+// The pauses between calls to a daemon that is lost.
+constexpr std::chrono::milliseconds kFirstPause{50};
+constexpr std::chrono::milliseconds kLongestPause{1000};
+constexpr std::chrono::seconds kStableStream{10};
+// Failure.log_tail holds at most this many.
+constexpr size_t kLogTailLines = 50;
+constexpr size_t kMaxLoggedBytes = size_t{64} * 1024;
+
+std::string HostName() {
+  char name[HOST_NAME_MAX + 1] = {};
+  gethostname(name, HOST_NAME_MAX);
+  return name;
+}
+
+// What this host's environment says against reduced precision, "" for nothing: where it says
+// nothing, the daemon's decides alone.
+std::string OwnVeto(const std::string& host) {
+  const PrecisionGate gate = ReadPrecisionGate(
+      [](const std::string& name) {
+        const std::optional<std::string> value = ProcessEnvironment(name);
+        return value.has_value() || name != "ENABLE_FP16_TRAINING" ? value : "true";
+      },
+      /*yaml_allows=*/true);
+  return gate.enabled ? "" : gate.reason + " on " + host;
+}
+
+AttachRequest Hello(const DaemonToServe& daemon, const training::v1::DeviceInfo& device) {
+  AttachRequest request;
+  training::v1::Hello& hello = *request.mutable_hello();
+  hello.set_worker_id(daemon.worker_id);
+  hello.set_pid(getpid());
+  hello.set_version(kVersion);
+  *hello.mutable_device() = device;
+  if (!daemon.remote()) return request;
+  training::v1::RemoteHost& host = *hello.mutable_remote();
+  host.set_name(HostName());
+  hello.mutable_device()->set_reduced_precision_disabled(OwnVeto(host.name()));
+  host.mutable_checkpoints()->set_path(daemon.checkpoint_dir);
+  host.mutable_checkpoints()->set_id(ReadFolderId(daemon.checkpoint_dir));
+  // Its beginning tells it from a later process of the same number.
+  static const auto kBegin = std::chrono::system_clock::now().time_since_epoch().count();
+  hello.set_worker_id(host.name() + "-" + std::to_string(getpid()) + "-" + std::to_string(kBegin));
+  return request;
+}
+
+// Turns what a run tells into events of its job and claim.
+class ReportingObserver : public RunObserver {
+ public:
+  ReportingObserver(const StartJob& start, EventSender& sender) : start_(start), sender_(sender) {}
+
+  void OnStarted(const training::v1::Started& started) override {
+    Send([&](AttachRequest& event) { *event.mutable_started() = started; });
+  }
+  void OnSteps(const training::v1::Steps& steps) override {
+    Send([&](AttachRequest& event) { *event.mutable_steps() = steps; });
+  }
+  void OnCheckpoint(const training::v1::CheckpointWritten& written) override {
+    Send([&](AttachRequest& event) { *event.mutable_checkpoint_written() = written; });
+  }
+  void OnPrecisionChanged(const training::v1::PrecisionChange& change) override {
+    Send([&](AttachRequest& event) { *event.mutable_precision_changed() = change; });
+  }
+  void OnIncident(const training::v1::Incident& incident) override {
+    Send([&](AttachRequest& event) { *event.mutable_incident() = incident; });
+  }
+  void OnEvaluated(const training::v1::Evaluation& evaluation) override {
+    Send([&](AttachRequest& event) { *event.mutable_evaluated() = evaluation; });
+  }
+  void OnSection(training::v1::Section section) override {
+    section_ = section;
+    SendSection();
+  }
+  // Also when the daemon is back and does not know.
+  void SendSection() {
+    Send([&](AttachRequest& event) { event.mutable_section_entered()->set_section(section_); });
+  }
+  void OnLog(const std::string& line) override {
+    // The worker's own log keeps more than what travels.
+    std::cerr << BoundedText(line, kMaxLoggedBytes) << std::endl;
+    log_tail_.push_back(OneLine(line, kMaxLineBytes));
+    if (log_tail_.size() > kLogTailLines) log_tail_.pop_front();
+    Send([&](AttachRequest& event) { event.mutable_log_line()->set_text(line); });
+  }
+  // A failure takes the last log lines along, for whoever asks why.
+  void OnFinished(training::v1::Finished finished) {
+    rusage usage = {};
+    getrusage(RUSAGE_SELF, &usage);
+    finished.set_peak_memory_bytes(int64_t{usage.ru_maxrss} * 1024);
+    if (finished.has_failure()) {
+      for (const std::string& line : log_tail_) finished.mutable_failure()->add_log_tail(line);
+    }
+    Send([&](AttachRequest& event) { *event.mutable_finished() = finished; });
+  }
+
+ private:
+  template <typename Fill>
+  void Send(Fill fill) {
+    AttachRequest event;
+    event.set_job_id(start_.job_id());
+    event.set_claim(start_.claim());
+    fill(event);
+    sender_.Enqueue(std::move(event));
+  }
+
+  const StartJob& start_;
+  EventSender& sender_;
+  std::deque<std::string> log_tail_;
+  std::atomic<training::v1::Section> section_{training::v1::SECTION_SETUP};
+};
+
+// One stream to the daemon. The writer is the sender's thread (before it, whoever says Hello), the
+// reader the link's.
+struct Connection {
+  explicit Connection(const std::shared_ptr<grpc::Channel>& channel)
+      : stub(WorkerService::NewStub(channel)), stream(stub->Attach(&context)) {}
+
+  // INVALID_ARGUMENT; a token's or certificate's file is read anew each time.
+  static absl::StatusOr<std::shared_ptr<Connection>> Open(const DaemonToServe& daemon) {
+    grpc::ChannelArguments arguments;
+    // A channel of its own: one that is shared would still be in the back-off of the one before.
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    // A host that vanishes closes no connection; a process that does, closes its socket.
+    if (daemon.remote()) {
+      constexpr int kMillisecondsPerSecond = 1000;
+      arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveSeconds * kMillisecondsPerSecond);
+      arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                       kKeepaliveTimeoutSeconds * kMillisecondsPerSecond);
+      arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    }
+    const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
+        OpenChannel(daemon.address, arguments);
+    if (!channel.ok()) return channel.status();
+    return std::make_shared<Connection>(*channel);
+  }
+
+  grpc::ClientContext context;
+  std::unique_ptr<WorkerService::Stub> stub;
+  std::unique_ptr<Stream> stream;
+};
+
+// The worker's half of the wire: a thread reads commands and dials again when the stream breaks,
+// the sender writes events, the calling thread trains.
+class Attachment {
+ public:
+  Attachment(DaemonToServe daemon, const training::v1::DeviceInfo& device)
+      : daemon_(std::move(daemon)), device_(device) {}
+
+  int Serve() {
+    absl::StatusOr<std::shared_ptr<Connection>> connection = Connection::Open(daemon_);
+    if (!connection.ok()) {
+      std::cerr << "genesis-worker: " << connection.status().message() << std::endl;
+      return ToInt(ExitCode::kUsage);
+    }
+    SetConnection(*std::move(connection));
+    if (!connection_->stream->Write(Hello(daemon_, device_))) {
+      const grpc::Status status = connection_->stream->Finish();
+      std::cerr << "the daemon at " << daemon_.address.server
+                << " cannot be reached: " << status.error_message() << std::endl;
+      return ToInt(ExitCode::kFailure);
+    }
+    AttachSender();
+    std::thread reader([this] { ReadCommands(); });
+    const TerminationWatch watch([this] { OnSignal(); });
+    const std::optional<StartJob> start = WaitForJob();
+    // From here on it trains through a restart of the daemon.
+    if (start) OutliveParent();
+    const bool told = start ? RunJob(*start) : true;
+    Close();
+    reader.join();
+    if (!told) std::cerr << "the end of the job could not be told: " << problem_ << std::endl;
+    const bool refused = !start && !problem_.empty() && !Terminating();
+    if (refused) {
+      std::cerr << "the daemon at " << daemon_.address.server
+                << " refused this worker or was lost: " << problem_ << std::endl;
+    }
+    const bool good = told && !refused;
+    return ToInt(good ? ExitCode::kOk : ExitCode::kFailure);
+  }
+
+ private:
+  // The reader's thread.
+
+  void ReadCommands() {
+    do {
+      for (AttachResponse command; connection_->stream->Read(&command);) Obey(command);
+    } while (EndStream() && DialAgain());
+    control_.RequestStop(/*checkpoint=*/false);
+    sender_.GiveUp();
+    std::unique_lock lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+    // Nobody else ends a worker that hangs on another host than its daemon's.
+    if (daemon_.remote() && start_ &&
+        !changed_.wait_for(lock, kStopWait, [this] { return closing_; })) {
+      std::cerr << "training did not stop within " << kStopWait.count() << " s; the process ends"
+                << std::endl;
+      _exit(ToInt(ExitCode::kFailure));
+    }
+  }
+
+  void Obey(AttachResponse& command) {
+    switch (command.command_case()) {
+      case AttachResponse::kStartJob: {
+        const std::lock_guard lock(mutex_);
+        // A worker serves one job; another one can only be the daemon's mistake.
+        if (!start_) start_ = std::move(*command.mutable_start_job());
+        break;
+      }
+      case AttachResponse::kTakeCheckpoint:
+        control_.RequestCheckpoint();
+        break;
+      case AttachResponse::kStopJob:
+        control_.RequestStop(command.stop_job().checkpoint());
+        break;
+      case AttachResponse::kAcknowledged:
+        sender_.Acknowledge(command.acknowledged().sequence());
+        break;
+      case AttachResponse::kLeaveReducedPrecision:
+        control_.RequestFp32(command.leave_reduced_precision().reason());
+        break;
+      case AttachResponse::COMMAND_NOT_SET:
+        break;
+    }
+    changed_.notify_all();
+  }
+
+  // Whether there is a job that goes on without its stream.
+  bool EndStream() {
+    sender_.Detach();
+    const grpc::Status status = connection_->stream->Finish();
+    const std::lock_guard lock(mutex_);
+    problem_ = status.error_message();
+    if (status.error_code() == grpc::StatusCode::INVALID_ARGUMENT) sender_.Refused();
+    return start_ && !closing_ && !terminating_ &&
+           status.error_code() != grpc::StatusCode::PERMISSION_DENIED;
+  }
+
+  bool DialAgain() {
+    std::cerr << "the daemon's stream broke: " << problem_ << "; training goes on" << std::endl;
+    const auto give_up =
+        std::chrono::steady_clock::now() + std::chrono::seconds(start_->patience_seconds());
+    // A stream that broke at once is no sign that the next one will hold.
+    if (std::chrono::steady_clock::now() - stream_begin_ > kStableStream) pause_ = kFirstPause;
+    while (std::chrono::steady_clock::now() < give_up) {
+      if (Pause(pause_)) return false;
+      pause_ = std::min(2 * pause_, kLongestPause);
+      absl::StatusOr<std::shared_ptr<Connection>> connection = Connection::Open(daemon_);
+      if (!connection.ok()) {
+        problem_ = std::string(connection.status().message());
+        continue;
+      }
+      SetConnection(*std::move(connection));
+      AttachRequest hello = Hello(daemon_, device_);
+      hello.set_job_id(start_->job_id());
+      hello.set_claim(start_->claim());
+      AttachResponse first;
+      if (connection_->stream->Write(hello) && connection_->stream->Read(&first)) {
+        Obey(first);
+        std::cerr << "the daemon is back" << std::endl;
+        stream_begin_ = std::chrono::steady_clock::now();
+        AttachSender();
+        const std::lock_guard lock(mutex_);
+        if (observer_ != nullptr) observer_->SendSection();
+        return true;
+      }
+      const grpc::Status status = connection_->stream->Finish();
+      problem_ = status.error_message();
+      // The job is another worker's by now, or has ended.
+      if (status.error_code() == grpc::StatusCode::PERMISSION_DENIED) return false;
+    }
+    // Elsewhere the job may be another worker's by now.
+    control_.RequestStop(/*checkpoint=*/!daemon_.remote());
+    return false;
+  }
+
+  void SetConnection(std::shared_ptr<Connection> connection) {
+    const std::lock_guard lock(mutex_);
+    connection_ = std::move(connection);
+  }
+
+  // True when nothing is left to dial for.
+  bool Pause(std::chrono::milliseconds pause) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, pause, [this] { return closing_ || terminating_; });
+  }
+
+  void AttachSender() {
+    sender_.Attach([connection = connection_](const AttachRequest& event) {
+      return connection->stream->Write(event);
+    });
+  }
+
+  // Other threads.
+
+  bool Terminating() {
+    const std::lock_guard lock(mutex_);
+    return terminating_;
+  }
+
+  void OnSignal() {
+    control_.RequestStop(/*checkpoint=*/true);
+    const std::lock_guard lock(mutex_);
+    terminating_ = true;
+    changed_.notify_all();
+  }
+
+  // nullopt when the stream ends, or the process is to end, before there is a job.
+  std::optional<StartJob> WaitForJob() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return start_ || ended_ || terminating_; });
+    return start_;
+  }
+
+  // False when the daemon was lost before it had the job's end.
+  bool RunJob(const StartJob& start) {
+    ReportingObserver observer(start, sender_);
+    {
+      const std::lock_guard lock(mutex_);
+      observer_ = &observer;
+    }
+    const training::v1::Finished finished = RunTraining(start, device_, control_, observer);
+    observer.OnFinished(finished);
+    const bool told = sender_.Drain();
+    const std::lock_guard lock(mutex_);
+    observer_ = nullptr;
+    return told;
+  }
+
+  void Close() {
+    std::unique_lock lock(mutex_);
+    closing_ = true;
+    changed_.notify_all();
+    if (ended_) return;
+    const std::shared_ptr<Connection> connection = connection_;
+    lock.unlock();
+    connection->stream->WritesDone();
+    lock.lock();
+    const bool closed = start_ && changed_.wait_for(lock, kCloseWait, [this] { return ended_; });
+    if (!closed) connection->context.TryCancel();
+  }
+
+  const DaemonToServe daemon_;
+  const training::v1::DeviceInfo device_;
+  RunControl control_;
+  EventSender sender_;
+  // Of the reader's thread: why the newest stream ended, when it began, how long to wait for the
+  // next.
+  std::string problem_;
+  std::chrono::steady_clock::time_point stream_begin_ = std::chrono::steady_clock::now();
+  std::chrono::milliseconds pause_ = kFirstPause;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::shared_ptr<Connection> connection_;  // Set under the lock, by the reader's thread.
+  std::optional<StartJob> start_;
+  ReportingObserver* observer_ = nullptr;  // While the job runs.
+  bool ended_ = false;                     // No more commands come.
+  bool closing_ = false;                   // The end of the stream is expected.
+  bool terminating_ = false;               // A signal asked the process to end.
+};
+
+}  // namespace
+
+int RunAttached(const DaemonToServe& daemon, const training::v1::DeviceInfo& device) {
+  // A worker outlives its daemon, and with it the terminal or the process group of the daemon.
+  std::signal(SIGHUP, SIG_IGN);
+  return Attachment(daemon, device).Serve();
+}
+
+}  // namespace genesis

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "genesis/training/v1/worker_service.pb.h"
+#include "trainer/distributed/rank_place.h"
+#include "trainer/run/training_run.h"
+#include "trainer/runtime/run_observer.h"
+
+namespace genesis {
+
+// RunTraining of one of several ranks: waits for the others, and trains with them the job that rank
+// 0 was given, in FP32 where any host asks for it. Requires place.size > 1. Never throws.
+training::v1::Finished RunRank(const training::v1::StartJob& start, const RankPlace& place,
+                               const training::v1::DeviceInfo& device, RunControl& control,
+                               RunObserver& observer);
+
+}  // namespace genesis
