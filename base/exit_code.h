@@ -5,7 +5,7 @@
 
 namespace genesis {
 
-// What the programs exit with. 1 and 2 mean the same in all. What each means is in ExitCodes().
+// The exit codes of the programs. 1 and 2 mean the same in all; ExitCodes() explains each.
 enum class ExitCode : int {
   kOk = 0,
   kFailure = 1,

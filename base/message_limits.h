@@ -9,7 +9,7 @@
 
 namespace genesis {
 
-// What is wrong with the shape of a message that came from somebody else, before anything looks at
+// The faults in the shape of a message that came from somebody else, before anything looks at
 // what it means. A JobSpec within a message is named as a job file names it: "training.batch_size".
 // Each function stops at kMaxFaultsListed faults.
 

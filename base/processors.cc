@@ -20,7 +20,7 @@ std::string GroupOf(const std::string& own_group) {
   return "/";
 }
 
-// Of a file like "200000 100000"; `fallback` for "max 100000", or no file.
+// The quota of a file like "200000 100000"; `fallback` for "max 100000", or no file.
 int Quota(const std::string& path, int fallback) {
   std::ifstream file(path);
   int64_t quota = 0;

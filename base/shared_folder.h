@@ -6,7 +6,7 @@
 
 namespace genesis {
 
-// What tells a folder that several hosts see from another of the same path: the content of its file
+// The mark that tells a folder that several hosts see from another of the same path: its file
 // .genesis-folder, 32 hexadecimal digits. "" when there is none.
 std::string ReadFolderId(const std::string& folder);
 

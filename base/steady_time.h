@@ -14,8 +14,8 @@ namespace genesis {
 // other processes read are absl::Now()'s.
 absl::Time SteadyNow();
 
-// A condition variable for an absl::Mutex whose timeouts follow SteadyNow(). Those of absl follow
-// the wall clock: an hour by which it is set back is an hour more to wait.
+// A condition variable for an absl::Mutex whose timeouts follow SteadyNow(). Timeouts of absl
+// follow the wall clock: an hour by which it is set back is an hour more to wait.
 //
 // Thread-safe.
 class SteadyCondition {
@@ -46,7 +46,7 @@ class SteadyCondition {
   std::condition_variable_any changed_;
 };
 
-// What absl::Notification is, with timeouts that follow SteadyNow(). Thread-safe.
+// An absl::Notification with timeouts that follow SteadyNow(). Thread-safe.
 class SteadyNotification {
  public:
   void Notify() {

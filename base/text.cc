@@ -21,7 +21,7 @@ uint32_t CodePoint(absl::string_view text, size_t length) {
   return point;
 }
 
-// What a terminal, a log reader or a person would take for something else than a character.
+// A character that a terminal, a log reader or a person would take for something else.
 bool IsControl(uint32_t point) {
   const bool c0_or_c1 = point < 0x20 || (point >= 0x7F && point < 0xA0);
   const bool separator = point == 0x2028 || point == 0x2029;

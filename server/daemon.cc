@@ -105,7 +105,7 @@ HttpHandlers Daemon::MakeHttpHandlers() {
   RouteSources sources;
   sources.readiness = [this] { return CheckReadiness(); };
   sources.stats = [this] {
-    return started_ ? jobs_->Stats() : training::v1::StatsResponse::default_instance();
+    return started_ ? jobs_->queries().Stats() : training::v1::StatsResponse::default_instance();
   };
   sources.info = [this] { return Info(); };
   sources.recent_jobs = [this] {
@@ -200,7 +200,7 @@ std::optional<StartFailure> Daemon::StartJobs() {
   if (!listener.ok()) return StartFailure(ExitCode::kAddressInUse, listener.status());
   worker_listener_ = *std::move(listener);
   jobs_->Start();
-  pool_->Start(jobs_.get());
+  pool_->Start(jobs_->worker_events());
   monitor_->Start();
   recorder_->Start();
   return std::nullopt;
@@ -223,12 +223,13 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
       gate_.get(), api_.get(), jobs_.get(), datasets_.get(), files_.get(), &metrics_});
   http_api_ = std::make_unique<ApiRoutes>(ApiRoutes::Parts{
       gate_.get(), api_.get(), jobs_.get(), datasets_.get(), files_.get(), &metrics_});
-  export_ = std::make_unique<MetricsExport>(MetricsExport::Parts{
-      &metrics_, history_.get(), [this] { return Info(); },
-      [this] { return jobs_->Stats().fp16_enabled_runtime(); }, [this] { return RecentJobs(); },
-      [this](const std::string& path, int status) {
-        metrics_.Request("http", path, absl::StrCat(status));
-      }});
+  export_ = std::make_unique<MetricsExport>(
+      MetricsExport::Parts{&metrics_, history_.get(), [this] { return Info(); },
+                           [this] { return jobs_->queries().Stats().fp16_enabled_runtime(); },
+                           [this] { return RecentJobs(); },
+                           [this](const std::string& path, int status) {
+                             metrics_.Request("http", path, absl::StrCat(status));
+                           }});
   reflection_ = std::make_unique<ReflectionService>(
       gate_.get(), std::vector<std::string>{kTrainingServiceName, kHealthServiceName});
   absl::StatusOr<std::unique_ptr<TrainingListener>> listener = TrainingListener::Start(
@@ -277,7 +278,7 @@ training::v1::GetServerInfoResponse Daemon::Info() const {
   info.set_version(kVersion);
   *info.mutable_start_time() = start_time_;
   info.set_ready(CheckReadiness().ready);
-  const PrecisionGate gate = started_ ? jobs_->gate() : settings_.gate;
+  const PrecisionGate gate = started_ ? jobs_->precision().gate() : settings_.gate;
   info.set_reduced_precision_enabled(gate.enabled);
   info.set_reduced_precision_reason(gate.reason);
   info.set_data_dir(settings_.data_dir);
@@ -298,7 +299,7 @@ std::vector<training::v1::Job> Daemon::RecentJobs() const {
   JobQuery newest;
   newest.limit = kRecentJobs;
   std::vector<training::v1::Job> jobs;
-  absl::StatusOr<std::vector<StoredJob>> listed = jobs_->List(newest);
+  absl::StatusOr<std::vector<StoredJob>> listed = jobs_->queries().List(newest);
   if (!listed.ok()) {
     spdlog::error("the newest jobs cannot be read: {}", listed.status().ToString());
     return jobs;
@@ -311,7 +312,8 @@ void Daemon::Tend() {
   const bool ready = CheckReadiness().ready;
   training_listener_->health()->SetServingStatus(kTrainingServiceName, ready);
   metrics_.SetReady(ready);
-  metrics_.SetGate(jobs_->gate().enabled, static_cast<int>(settings_.gate.errors.size()));
+  metrics_.SetGate(jobs_->precision().gate().enabled,
+                   static_cast<int>(settings_.gate.errors.size()));
   const WorkerPool::Counts workers = pool_->counts();
   metrics_.SetWorkers(workers.busy, workers.warm, pool_->slots());
   for (const training::v1::DeviceStatus& device : pool_->devices()) {

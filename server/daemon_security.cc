@@ -84,7 +84,7 @@ void Daemon::AddReloadableParts() {
   config_.AddPart([this](const Settings& next) -> absl::StatusOr<Commit> {
     return [this, level = next.log_level, queue = next.queue_max_jobs, watch = next.failure_watch] {
       SetLogLevel(level);
-      jobs_->SetQueueLimit(queue);
+      jobs_->admission().SetQueueLimit(queue);
       jobs_->SetFailureWatch(watch);
     };
   });

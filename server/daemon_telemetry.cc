@@ -1,4 +1,4 @@
-// What the daemon measures and keeps for whoever looks later: a part of Daemon.
+// The measurements of the daemon, kept for whoever looks later: a part of Daemon.
 #include "server/daemon.h"
 
 namespace genesis {
@@ -13,7 +13,7 @@ void Daemon::CreateTelemetry(const std::vector<std::string>& devices) {
   history.interval = absl::Seconds(settings_.history_interval_s);
   history.retention = absl::Hours(24) * settings_.history_days;
   recorder_ = std::make_unique<HistoryRecorder>(history, history_.get(), &metrics_,
-                                                [this] { return jobs_->HistoryRows(); });
+                                                [this] { return jobs_->queries().HistoryRows(); });
 }
 
 }  // namespace genesis

@@ -39,7 +39,7 @@ int Serve(LoadedSettings loaded) {
   // stays.
   umask(umask(0) | 0027);
   Daemon daemon(std::move(loaded));
-  // Of this process; workers are none of systemd's services.
+  // For this process alone; workers are none of systemd's services.
   for (const char* name : {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}) unsetenv(name);
   const std::optional<StartFailure> failure = daemon.Start();
   if (failure) {

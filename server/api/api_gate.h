@@ -17,7 +17,7 @@
 
 namespace genesis {
 
-// What stands before every method, whatever brings the call: who calls, may they, and the count and
+// The checks before every method, whatever brings the call: who calls, may they, and the count and
 // the audit line of what came of it.
 //
 // Owner: the daemon. Threads: any. Failure: UNAUTHENTICATED or PERMISSION_DENIED.
@@ -36,7 +36,7 @@ class ApiGate {
   void Done(const MethodRow& method, const std::string& protocol, const Caller& caller,
             const std::string& subject, const absl::Status& status) const;
 
-  // Of the rules by which Admit decides.
+  // The rules by which Admit decides.
   uint64_t generation() const { return authenticator_->generation(); }
   OpenWatches& watches() const { return watches_; }
   // Runs a task on the thread that makes the messages of watches, so that the writer does not.

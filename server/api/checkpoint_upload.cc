@@ -10,7 +10,7 @@
 namespace genesis {
 
 absl::Status CheckpointUpload::Begin(const CheckpointImport::Announced& announced) {
-  if (jobs_->GetCheckpoint(announced.id).ok()) {
+  if (jobs_->queries().GetCheckpoint(announced.id).ok()) {
     return absl::AlreadyExistsError(
         absl::StrCat("checkpoint ", QuoteValue(announced.id), " exists; choose another id"));
   }
@@ -36,7 +36,7 @@ void CheckpointUpload::Finish(const Callback<training::v1::Checkpoint>& first) {
       import->End();
       return callback(published.status());
     }
-    jobs->RecordCheckpoint(
+    jobs->checkpoints().Record(
         *published,
         [files, import, callback](const absl::StatusOr<training::v1::Checkpoint>& recorded) {
           // Without its record nobody would ever remove the file.

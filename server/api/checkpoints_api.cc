@@ -47,13 +47,13 @@ void KeepUnderName(JobManager* jobs, CheckpointFiles* files, const CheckpointReq
     checkpoint.set_name(request.name());
     checkpoint.set_path(*path);
     *checkpoint.mutable_create_time() = TimestampNow();
-    jobs->RecordCheckpoint(checkpoint,
-                           [=](const absl::StatusOr<training::v1::Checkpoint>& recorded) {
-                             // Without its record nobody would ever remove the file.
-                             if (!recorded.ok())
-                               files->Post([=] { files->Remove(checkpoint).IgnoreError(); });
-                             callback(recorded);
-                           });
+    jobs->checkpoints().Record(checkpoint,
+                               [=](const absl::StatusOr<training::v1::Checkpoint>& recorded) {
+                                 // Without its record nobody would ever remove the file.
+                                 if (!recorded.ok())
+                                   files->Post([=] { files->Remove(checkpoint).IgnoreError(); });
+                                 callback(recorded);
+                               });
   });
 }
 
@@ -62,20 +62,20 @@ void KeepUnderName(JobManager* jobs, CheckpointFiles* files, const CheckpointReq
 void TrainingApi::Checkpoint(const Caller&, const CheckpointRequest& request,
                              const Callback<training::v1::CheckpointResponse>& callback) {
   const Callback<training::v1::Checkpoint> done = AnswerWithCheckpoint(callback);
-  if (request.name().empty()) return parts_.jobs->Checkpoint(request.job_id(), done);
+  if (request.name().empty()) return parts_.jobs->checkpoints().Take(request.job_id(), done);
   std::string fault = CheckpointIdFault(request.name());
   if (fault.empty() && request.name().size() > kLongestName) fault = "at most 63 letters";
   if (!fault.empty()) return callback(ToStatus({{"name", QuoteValue(request.name()), fault}}));
-  if (parts_.jobs->Get(request.job_id()).ok() &&
-      parts_.jobs->GetCheckpoint(NamedId(request)).ok()) {
+  if (parts_.jobs->queries().Get(request.job_id()).ok() &&
+      parts_.jobs->queries().GetCheckpoint(NamedId(request)).ok()) {
     return callback(NameTaken(request));
   }
-  parts_.jobs->Checkpoint(request.job_id(),
-                          [jobs = parts_.jobs, files = parts_.files, request,
-                           done](const absl::StatusOr<training::v1::Checkpoint>& checkpoint) {
-                            if (!checkpoint.ok()) return done(checkpoint);
-                            KeepUnderName(jobs, files, request, *checkpoint, done);
-                          });
+  parts_.jobs->checkpoints().Take(
+      request.job_id(), [jobs = parts_.jobs, files = parts_.files, request,
+                         done](const absl::StatusOr<training::v1::Checkpoint>& checkpoint) {
+        if (!checkpoint.ok()) return done(checkpoint);
+        KeepUnderName(jobs, files, request, *checkpoint, done);
+      });
 }
 
 void TrainingApi::ListCheckpoints(const Caller&,
@@ -93,9 +93,9 @@ void TrainingApi::ListCheckpoints(const Caller&,
   absl::StatusOr<std::vector<StoredCheckpoint>> checkpoints =
       parts_.jobs->view().Checkpoints(request.job_id(), before, *page_size + 1);
   if (!checkpoints.ok()) return callback(checkpoints.status());
-  // Those of a job that was forgotten are listed all the same.
+  // Checkpoints of a job that was forgotten are listed all the same.
   if (checkpoints->empty() && !request.job_id().empty() && before == 0) {
-    const absl::Status known = parts_.jobs->Get(request.job_id()).status();
+    const absl::Status known = parts_.jobs->queries().Get(request.job_id()).status();
     if (!known.ok()) return callback(known);
   }
   training::v1::ListCheckpointsResponse response;
@@ -112,7 +112,7 @@ void TrainingApi::ListCheckpoints(const Caller&,
 void TrainingApi::GetCheckpoint(const Caller&, const training::v1::GetCheckpointRequest& request,
                                 const Callback<training::v1::GetCheckpointResponse>& callback) {
   const absl::StatusOr<training::v1::Checkpoint> checkpoint =
-      parts_.jobs->GetCheckpoint(request.checkpoint_id());
+      parts_.jobs->queries().GetCheckpoint(request.checkpoint_id());
   if (!checkpoint.ok()) return callback(checkpoint.status());
   training::v1::GetCheckpointResponse response;
   *response.mutable_checkpoint() = *checkpoint;
@@ -123,7 +123,7 @@ void TrainingApi::GetCheckpoint(const Caller&, const training::v1::GetCheckpoint
 void TrainingApi::DeleteCheckpoint(
     const Caller&, const training::v1::DeleteCheckpointRequest& request,
     const Callback<training::v1::DeleteCheckpointResponse>& callback) {
-  parts_.jobs->ForgetCheckpoint(
+  parts_.jobs->checkpoints().Forget(
       request.checkpoint_id(),
       [files = parts_.files, callback](const absl::StatusOr<training::v1::Checkpoint>& forgotten) {
         if (!forgotten.ok()) return callback(forgotten.status());

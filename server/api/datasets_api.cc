@@ -56,7 +56,7 @@ void TrainingApi::DeleteDataset(const Caller&, const training::v1::DeleteDataset
   const std::string& name = request.name();
   const std::string fault = DatasetNameFault(name);
   if (!fault.empty()) return callback(ToStatus({{"name", QuoteValue(name), fault}}));
-  parts_.jobs->JobThatNeedsDataset(
+  parts_.jobs->requests().JobThatNeedsDataset(
       name, [datasets = parts_.datasets, name, callback](const absl::StatusOr<std::string>& job) {
         if (!job.ok()) return callback(job.status());
         if (!job->empty()) {

@@ -12,7 +12,7 @@ namespace {
 
 using training::v1::Job;
 
-// What answers with the job after the call.
+// A callback that answers with the job after the call.
 template <typename Response>
 Callback<Job> AnswerWithJob(const Callback<Response>& callback) {
   return [callback](const absl::StatusOr<Job>& job) {
@@ -73,12 +73,12 @@ size_t FittingJobs(const std::vector<StoredJob>& jobs, size_t page_size) {
 
 void TrainingApi::Train(const Caller& caller, const training::v1::TrainRequest& request,
                         const Callback<training::v1::TrainResponse>& callback) {
-  parts_.jobs->Train(request, caller, AnswerWithJob(callback));
+  parts_.jobs->admission().Train(request, caller, AnswerWithJob(callback));
 }
 
 void TrainingApi::GetJob(const Caller&, const training::v1::GetJobRequest& request,
                          const Callback<training::v1::GetJobResponse>& callback) {
-  AnswerWithJob(callback)(parts_.jobs->Get(request.job_id()));
+  AnswerWithJob(callback)(parts_.jobs->queries().Get(request.job_id()));
 }
 
 void TrainingApi::ListJobs(const Caller&, const training::v1::ListJobsRequest& request,
@@ -86,7 +86,7 @@ void TrainingApi::ListJobs(const Caller&, const training::v1::ListJobsRequest& r
   absl::StatusOr<JobQuery> query = QueryOf(request);
   if (!query.ok()) return callback(query.status());
   const int64_t page_size = query->limit++;  // One more tells whether there is a next page.
-  absl::StatusOr<std::vector<StoredJob>> jobs = parts_.jobs->List(*query);
+  absl::StatusOr<std::vector<StoredJob>> jobs = parts_.jobs->queries().List(*query);
   if (!jobs.ok()) return callback(jobs.status());
   training::v1::ListJobsResponse response;
   const size_t shown = FittingJobs(*jobs, static_cast<size_t>(page_size));
@@ -102,24 +102,24 @@ void TrainingApi::ListJobs(const Caller&, const training::v1::ListJobsRequest& r
 
 void TrainingApi::PauseJob(const Caller&, const training::v1::PauseJobRequest& request,
                            const Callback<training::v1::PauseJobResponse>& callback) {
-  parts_.jobs->Pause(request.job_id(), AnswerWithJob(callback));
+  parts_.jobs->requests().Pause(request.job_id(), AnswerWithJob(callback));
 }
 
 void TrainingApi::ResumeJob(const Caller&, const training::v1::ResumeJobRequest& request,
                             const Callback<training::v1::ResumeJobResponse>& callback) {
-  parts_.jobs->Resume(request.job_id(), AnswerWithJob(callback));
+  parts_.jobs->requests().Resume(request.job_id(), AnswerWithJob(callback));
 }
 
 void TrainingApi::UpdateJob(const Caller&, const training::v1::UpdateJobRequest& request,
                             const Callback<training::v1::UpdateJobResponse>& callback) {
-  parts_.jobs->Update(request, AnswerWithJob(callback));
+  parts_.jobs->requests().Update(request, AnswerWithJob(callback));
 }
 
 // First the records, so that nobody is given a file that is about to go.
 void TrainingApi::DeleteJob(const Caller&, const training::v1::DeleteJobRequest& request,
                             const Callback<training::v1::DeleteJobResponse>& callback) {
   using Removed = absl::StatusOr<std::vector<training::v1::Checkpoint>>;
-  parts_.jobs->Delete(request, [files = parts_.files, callback](const Removed& removed) {
+  parts_.jobs->requests().Delete(request, [files = parts_.files, callback](const Removed& removed) {
     if (!removed.ok()) return callback(removed.status());
     files->Post([files, checkpoints = *removed, callback] {
       training::v1::DeleteJobResponse response;
@@ -135,7 +135,7 @@ void TrainingApi::DeleteJob(const Caller&, const training::v1::DeleteJobRequest&
 
 void TrainingApi::CancelJob(const Caller&, const training::v1::CancelJobRequest& request,
                             const Callback<training::v1::CancelJobResponse>& callback) {
-  parts_.jobs->Cancel(request.job_id(), request.now(), AnswerWithJob(callback));
+  parts_.jobs->requests().Cancel(request.job_id(), request.now(), AnswerWithJob(callback));
 }
 
 }  // namespace genesis

@@ -5,15 +5,15 @@ namespace genesis {
 
 void TrainingApi::Stats(const Caller&, const training::v1::StatsRequest& request,
                         const Callback<training::v1::StatsResponse>& callback) {
-  callback(parts_.jobs->Stats(request));
+  callback(parts_.jobs->queries().Stats(request));
 }
 
 void TrainingApi::GetPrecisionPolicy(
     const Caller&, const training::v1::GetPrecisionPolicyRequest&,
     const Callback<training::v1::GetPrecisionPolicyResponse>& callback) {
   training::v1::GetPrecisionPolicyResponse response;
-  *response.mutable_policy() = parts_.jobs->policy();
-  const PrecisionGate gate = parts_.jobs->gate();
+  *response.mutable_policy() = parts_.jobs->precision().policy();
+  const PrecisionGate gate = parts_.jobs->precision().gate();
   response.set_reduced_precision_enabled(gate.enabled);
   response.set_reason(gate.reason);
   callback(response);
@@ -22,7 +22,7 @@ void TrainingApi::GetPrecisionPolicy(
 void TrainingApi::SetPrecisionPolicy(
     const Caller& caller, const training::v1::SetPrecisionPolicyRequest& request,
     const Callback<training::v1::SetPrecisionPolicyResponse>& callback) {
-  parts_.jobs->SetPolicy(request, caller, callback);
+  parts_.jobs->precision().SetPolicy(request, caller, callback);
 }
 
 void TrainingApi::GetServerInfo(const Caller&, const training::v1::GetServerInfoRequest&,
@@ -44,7 +44,7 @@ void TrainingApi::ListWorkers(const Caller&, const training::v1::ListWorkersRequ
 
 void TrainingApi::DrainWorker(const Caller&, const training::v1::DrainWorkerRequest& request,
                               const Callback<training::v1::DrainWorkerResponse>& callback) {
-  parts_.jobs->DrainWorker(request.worker_id(), callback);
+  parts_.jobs->requests().DrainWorker(request.worker_id(), callback);
 }
 
 }  // namespace genesis

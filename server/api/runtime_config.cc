@@ -51,7 +51,7 @@ absl::Status CheckReloadable(const std::vector<SettingValue>& changes) {
   return absl::FailedPreconditionError(absl::StrJoin(faults, "\n"));
 }
 
-// What can be seen of the files that settings name, without reading them.
+// The look of the files that settings name from outside, without reading them.
 std::string LookOf(const Settings& settings) {
   std::string look;
   for (const std::string& path : {settings.tls_certificate_file, settings.tls_key_file,
@@ -174,7 +174,7 @@ absl::StatusOr<std::vector<RuntimeConfig::Commit>> RuntimeConfig::PrepareAll(
       commits.push_back(*std::move(commit));
       continue;
     }
-    // What a file holds is an argument of the reload, whatever kept it from being read.
+    // A file's content is an argument of the reload, whatever kept it from being read.
     const bool restart = absl::IsFailedPrecondition(commit.status());
     if (!restart || code == absl::StatusCode::kOk) {
       code = restart ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kInvalidArgument;

@@ -64,7 +64,7 @@ class RuntimeConfig {
   LoadedSettings loaded_ ABSL_GUARDED_BY(mutex_);
   std::deque<PendingReload> pending_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  // Main thread only. What the files in use, and the files as last seen, look like from outside.
+  // Main thread only. The look from outside of the files in use, and of the files as last seen.
   std::string files_in_use_;
   std::string files_seen_;
 };

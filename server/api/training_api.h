@@ -9,6 +9,7 @@
 #include "server/datasets/replay_store.h"
 #include "server/jobs/job_manager.h"
 #include "server/store/backup.h"
+#include "server/workers/worker_pool.h"
 
 // Every unary method, by the file that has it: what is added here is declared by TrainingApi and by
 // each transport.

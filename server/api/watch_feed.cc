@@ -42,7 +42,7 @@ absl::Status WatchFeed::Watch() {
     // Whoever wants only what is to come has nothing to read in the store.
     behind_ = request_.cursor() != -1;
   }
-  return jobs_->Watch(job_id_, shared_from_this());
+  return jobs_->queries().Watch(job_id_, shared_from_this());
 }
 
 void WatchFeed::Detach() {
@@ -53,7 +53,7 @@ void WatchFeed::Detach() {
     was_open = std::exchange(open_, false);
   }
   if (was_open) call_.gate().watches().Close(this);
-  jobs_->Unwatch(job_id_, this);
+  jobs_->queries().Unwatch(job_id_, this);
 }
 
 void WatchFeed::Notify(std::shared_ptr<const JobSnapshot> snapshot, const JobEvents& events) {
@@ -147,7 +147,7 @@ void WatchFeed::AddEvents(const std::vector<JobEvent>& replay, WatchJobResponse&
     break;
   }
   while (!behind_ && !pending_.empty()) {
-    // Those that were read from the store came as a notice too.
+    // Events that were read from the store came as a notice too.
     if (pending_.front()->sequence() > sent_sequence_ && !add(*pending_.front())) return;
     pending_.pop_front();
   }

@@ -16,7 +16,7 @@ struct Caller {
   std::string peer;  // "ipv4:127.0.0.1:40312", as gRPC writes it.
 };
 
-// What a call brings along to say who makes it.
+// The credentials that a call brings along.
 struct Credentials {
   std::string authorization;  // The header's value: "Bearer <token>"; empty for none.
   std::string certificate;    // Name of a client certificate that was verified.

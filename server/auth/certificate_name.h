@@ -14,7 +14,7 @@ namespace genesis {
 // in it. The certificate has been verified.
 absl::StatusOr<std::string> NameOfCertificate(const X509& certificate);
 
-// Of the first certificate in `pem`.
+// The name in the first certificate of `pem`.
 absl::StatusOr<std::string> NameOfPemCertificate(const std::string& pem);
 
 }  // namespace genesis

@@ -12,7 +12,7 @@
 
 namespace genesis {
 
-// What TLS needs, as PEM text.
+// The files of TLS, as PEM text.
 struct TlsMaterial {
   std::string certificate_chain;  // Ours first.
   std::string private_key;        // A secret: never logged, never shown.

@@ -9,7 +9,7 @@
 
 namespace genesis {
 
-// What the tokens file says. A line each, empty lines and those that begin with '#' aside:
+// The entries of the tokens file. A line each, empty lines and those that begin with '#' aside:
 //   NAME ROLE sha256:<salt>:<digest>   whoever has that token is NAME
 //   cn:NAME ROLE                       a verified client certificate with that common name
 // Several tokens may have one name, so that one can be replaced without a pause.

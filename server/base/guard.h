@@ -11,10 +11,10 @@ namespace genesis {
 // calls of others come in, and where a thread begins a task, what is thrown ends at a guard:
 // INTERNAL for the one call, a line in the log and a count, while everybody else is served.
 
-// What `error` means for who called; logged and counted. `place`: "GetHistory", "http".
+// The meaning of `error` for the caller; logged and counted. `place`: "GetHistory", "http".
 absl::Status CaughtError(const char* place, const std::exception& error);
 
-// Of the whole process, since it was asked last: for a metric.
+// The exceptions of the whole process since it was asked last: for a metric.
 int64_t TakeCaughtErrors();
 
 // Runs `call`; OK when it threw nothing.
@@ -28,7 +28,7 @@ absl::Status Guarded(const char* place, const Call& call) {
   }
 }
 
-// What `call` returns, or INTERNAL.
+// Returns what `call` returns, or INTERNAL.
 template <typename Call>
 absl::Status GuardedStatus(const char* place, const Call& call) {
   try {

@@ -55,7 +55,7 @@ class CheckpointFiles {
   absl::Status BeginImport(const std::string& id, int64_t size_bytes);
   void EndImport(const std::string& id);
 
-  // What follows waits for the disk.
+  // The methods below wait for the disk.
 
   // NOT_FOUND when the file is gone.
   absl::StatusOr<FileHandle> Open(const training::v1::Checkpoint& checkpoint) const;

@@ -2,7 +2,7 @@
 
 namespace genesis {
 
-// What names of files begin with that are being imported; no job or checkpoint can be called so.
+// The prefix of files that are being imported; no job or checkpoint can be called so.
 inline constexpr char kImportPrefix[] = ".import+";
 
 }  // namespace genesis

@@ -9,7 +9,7 @@
 
 namespace genesis {
 
-// What all batches of one stream share: the first message gives it, later ones may repeat it.
+// The header of a stream of batches: the first message gives it, later ones may repeat it.
 struct AppendTarget {
   std::string dataset;
   ReplayLayout layout;

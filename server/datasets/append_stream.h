@@ -32,7 +32,7 @@ class AppendStream {
   // After the client's last message: INVALID_ARGUMENT when there was none.
   absl::Status End() const;
 
-  // What has been appended so far.
+  // The summary of what has been appended so far.
   const training::v1::AppendTrajectoriesResponse& response() const { return response_; }
   // "" before the first message.
   std::string dataset() const { return target_ ? target_->dataset : ""; }

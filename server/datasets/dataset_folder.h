@@ -9,7 +9,7 @@
 
 namespace genesis {
 
-// What lies below the dataset root: replay buffers, which are folders with segments, and files.
+// The entries below the dataset root: replay buffers, which are folders with segments, and files.
 // Folders in between are not datasets themselves; links and names that begin with a dot are passed
 // over. All functions wait for the disk.
 

@@ -36,7 +36,7 @@ absl::Status CheckFolder(const std::string& root, const std::string& dataset) {
       "; accepted: a folder in the dataset root ", root, ", or a name that is free there"));
 }
 
-// What the daemon kept at most when it last had the buffer open; nullopt for a buffer that it has
+// The capacity that the buffer had when the daemon last had it open; nullopt for one that it has
 // never appended to.
 absl::StatusOr<std::optional<int64_t>> ReadCapacity(const std::string& folder) {
   const absl::StatusOr<ReplayFile> file =

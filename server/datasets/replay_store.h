@@ -70,7 +70,7 @@ class ReplayStore {
   struct Buffer {
     absl::Mutex mutex;
     std::unique_ptr<ReplayWriter> writer ABSL_GUARDED_BY(mutex);
-    // Of the writer.
+    // The status of the writer.
     ReplayLayout layout ABSL_GUARDED_BY(mutex);
     int64_t capacity ABSL_GUARDED_BY(mutex) = 0;
     int users = 0;          // Guarded by the store's mutex, as is the next.

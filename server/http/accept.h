@@ -5,7 +5,7 @@
 
 namespace genesis {
 
-// What a client takes, from its headers as they came (RFC 9110, 12.5); one that cannot be read asks
+// The encodings a client takes, from its headers (RFC 9110, 12.5); one that cannot be read asks
 // for nothing.
 
 // `accept` names OpenMetrics of a version that is served, and wants plain text no more than that.

@@ -33,8 +33,8 @@ class HttpSessionBase {
   virtual void Close() = 0;
 };
 
-// What the sessions of one server share. Used on the server's thread only. A session is owned by
-// its pending operation on the socket or, while it waits for an answer of ours, by this.
+// The state that sessions of one server share. Used on the server's thread only. A session is owned
+// by its pending operation on the socket or, while it waits for an answer of ours, by this.
 class HttpContext {
  public:
   HttpContext(HttpHandlers http_handlers, HttpLimits http_limits,

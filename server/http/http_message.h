@@ -82,7 +82,7 @@ struct HttpUploadStart {
   std::optional<HttpResponse> refusal = std::nullopt;
 };
 
-// What a server does with requests. Called on its thread; must not block.
+// The handlers of a server. Called on its thread; must not block.
 struct HttpHandlers {
   std::function<void(const HttpRequest&, const Respond&)> handle;
   // May be empty. Asked when the head of a request has been read.

@@ -12,8 +12,9 @@ struct ByteRange {
   int64_t end = 0;
 };
 
-// What a Range header asks of a file of `size` bytes. nullopt where there is no such byte (416). A
-// header that is none, or that asks for several ranges, asks for the whole file, as RFC 9110 wants.
+// The bytes that a Range header asks of a file of `size` bytes. nullopt where there is no such byte
+// (416). A header that is none, or that asks for several ranges, asks for the whole file, as RFC
+// 9110 wants.
 struct RangeAnswer {
   bool partial = false;
   std::optional<ByteRange> range;

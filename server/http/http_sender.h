@@ -24,7 +24,7 @@ namespace genesis {
 template <typename Stream>
 class HttpSender {
  public:
-  // Of an answer: how it was asked for.
+  // How an answer was asked for.
   struct Terms {
     unsigned version = 11;
     bool keep_alive = false;

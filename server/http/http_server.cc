@@ -96,7 +96,7 @@ class BeastHttpServer : public HttpServer {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    // What throws takes its connection along, for nothing holds it any more, and no other.
+    // An exception takes its connection along, for nothing holds it any more, and no other.
     thread_ = std::thread([this] {
       while (!Guarded("http", [this] { io_.run(); }).ok()) {
       }

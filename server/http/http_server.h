@@ -13,7 +13,7 @@ class context;
 
 namespace genesis {
 
-// What TLS of a connection to come is made from; asked for each. nullptr closes the connection.
+// The TLS context of a connection to come; asked for each. nullptr closes the connection.
 using HttpTlsSource = std::function<std::shared_ptr<boost::asio::ssl::context>()>;
 
 struct HttpLimits {
@@ -24,7 +24,7 @@ struct HttpLimits {
   int write_timeout_s = 10;  // For each 64 KiB of an answer.
   size_t max_header_bytes = size_t{16} * 1024;
   size_t max_body_bytes = size_t{4} * 1024 * 1024;
-  // Of all bodies that are read whole at one time; one too many is a 503.
+  // Bytes of all bodies that are read whole at one time; one too many is a 503.
   size_t max_bodies_bytes = size_t{64} * 1024 * 1024;
 
   // For probes: other requests are under way on the other connections only.

@@ -37,7 +37,7 @@ constexpr size_t kReadBytes = 4096;
 constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
 constexpr size_t kPieceBytes = size_t{64} * 1024;
 
-// What to answer when a request could not be read; empty when nobody is left to answer.
+// The answer to a request that could not be read; empty when nobody is left to answer.
 std::optional<HttpResponse> AnswerTo(const error_code& error, const HttpLimits& limits) {
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
     return HttpResponse{.status = 431,
@@ -62,7 +62,7 @@ HttpRequest PlainHead(const http::request<http::empty_body>& head) {
   for (const auto& field : head) {
     const std::string name = absl::AsciiStrToLower(std::string(field.name_string()));
     std::string& value = plain.headers[name];
-    // RFC 9110, 5.3. Those that may not be repeated were refused.
+    // RFC 9110, 5.3. Fields that may not be repeated were refused.
     absl::StrAppend(&value, value.empty() ? "" : ", ", std::string(field.value()));
   }
   return plain;
@@ -309,7 +309,7 @@ class HttpSession final : public HttpSessionBase,
     Refuse(500, "The page could not be made; the daemon's log says why.");
   }
 
-  // What handlers answer with; comes back to this thread, and does nothing after this request.
+  // The callback of handlers; comes back to this thread, and does nothing after this request.
   Respond MakeRespond() {
     std::weak_ptr<HttpSession> weak = Shared();
     return [weak, turn = turn_, loop = context_->loop](HttpResponse callback) {
@@ -329,7 +329,7 @@ class HttpSession final : public HttpSessionBase,
   void Answer(HttpResponse callback) {
     if (responded_) return;
     context_->Release(Shared());
-    // What is left of the body would be taken for the next request.
+    // The rest of the body would be taken for the next request.
     const bool read_whole = upload_ != nullptr ? upload_parser_ && upload_parser_->is_done()
                                                : body_parser_ && body_parser_->is_done();
     if (!read_whole) terms_.keep_alive = false;

@@ -11,7 +11,7 @@ namespace genesis {
 // precision failed. The newest 10 count, once there are 4; a job that was cancelled, or that failed
 // for its specification or its data, says nothing about precision and does not count.
 //
-// Owner: JobManager. Threads: the writer's only. What it saw is forgotten when the daemon restarts.
+// Owner: JobManager. Threads: the writer's only. Its memory ends with the daemon.
 class FailureWatch {
  public:
   explicit FailureWatch(FailureWatchAction action) : action_(action) {}
@@ -19,7 +19,7 @@ class FailureWatch {
   // A job in reduced precision ended. True when the trigger fires now; it fires once.
   bool Add(bool failed);
 
-  // From now on. What was seen stays seen: from advise to enforce closes the gate if it has fired.
+  // From now on. Failures seen stay seen: from advise to enforce closes the gate if it has fired.
   void SetAction(FailureWatchAction action) { action_ = action; }
 
   // New attempts start in FP32.

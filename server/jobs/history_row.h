@@ -8,7 +8,7 @@
 
 namespace genesis {
 
-// What the newest step of a job ran in; before it, what the attempt was given.
+// The mode of a job's newest step; before it, the mode that the attempt was given.
 training::v1::PrecisionMode ModeOf(const training::v1::Job& job);
 
 // How the job does at `now`, for the history. `device_memory`: what its worker reported last.

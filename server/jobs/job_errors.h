@@ -7,10 +7,11 @@
 
 namespace genesis {
 
-// NOT_FOUND, for every method that takes a job id.
+// NOT_FOUND, for every method that takes the id of a job or of a checkpoint.
 absl::Status NoSuchJob(const std::string& id);
+absl::Status NoSuchCheckpoint(const std::string& id);
 
-// What a failed job keeps, without a process that ended.
+// The failure that a job keeps, without a process that ended.
 training::v1::Failure MakeFailure(training::v1::FailureCause cause, std::string message);
 
 }  // namespace genesis

@@ -2,83 +2,87 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "base/steady_time.h"
-#include "base/timestamp.h"
 #include "server/jobs/job_state.h"
-#include "spdlog/spdlog.h"
 
 namespace genesis {
 
-JobManager::JobManager(Options options, JobStore* store, WorkerPool* pool, Metrics* metrics)
+using training::v1::Job;
+
+JobManager::JobManager(Options options, JobStore* store, Workers* workers, Metrics* metrics,
+                       const Clock& clock)
     : options_(std::move(options)),
-      pool_(pool),
-      metrics_(metrics),
-      table_(store, &hub_),
-      writer_(&table_, [this] { OnTime(); }),
-      queue_limit_(options_.queue_max_jobs),
-      failure_watch_(options_.failure_watch),
-      unprotected_(metrics) {
-  table_.SetRetention(options_.retention);
-  table_.OnForgotten(
-      [metrics](JobState state) { metrics->JobMoved(state, training::v1::JOB_STATE_UNSPECIFIED); });
-}
+      ledger_(store, metrics, clock, options_.retention, [this] { OnTime(); }),
+      stops_(&ledger_, workers),
+      precision_(options_, &ledger_, &stops_, workers, metrics),
+      checkpoints_(&ledger_, workers),
+      dispatcher_(options_, &ledger_, &stops_, &precision_, workers, metrics),
+      attempts_({.options = options_,
+                 .ledger = ledger_,
+                 .stops = stops_,
+                 .precision = precision_,
+                 .checkpoints = checkpoints_,
+                 .dispatcher = dispatcher_,
+                 .statistics = statistics_,
+                 .workers = workers,
+                 .metrics = metrics}),
+      reports_(attempts_.parts(), &attempts_),
+      queries_(&ledger_, &dispatcher_, &precision_, &statistics_, workers),
+      admission_(options_, &ledger_, &dispatcher_, workers, metrics),
+      requests_(attempts_.parts(), &attempts_, &admission_),
+      metrics_(metrics) {}
 
 JobManager::~JobManager() { Stop(); }
 
 absl::Status JobManager::Recover() {
-  absl::Status loaded = table_.Load();
+  JobTable& table = ledger_.table();
+  absl::Status loaded = table.Load();
   if (!loaded.ok()) return loaded;
-  LoadPolicy();
+  precision_.Load();
   for (const auto& [state, count] : view().CountsByState()) metrics_->SetJobs(state, count);
-  for (const std::string& id : table_.Ids()) {
-    const Job& job = *table_.Find(id);
-    NoteTimes(job);
+  for (const std::string& id : table.Ids()) {
+    const Job& job = *table.Find(id);
+    dispatcher_.OnRecovered(job);
     if (IsOnWorker(job.state())) {
-      RecoverRunning(job);
+      attempts_.Recover(job);
     } else if (job.state() == training::v1::JOB_STATE_RECOVERING) {
-      Move(id, training::v1::JOB_STATE_QUEUED, job.state_reason());
+      ledger_.Move(id, training::v1::JOB_STATE_QUEUED, job.state_reason());
     }
   }
-  return table_.Commit();
+  return table.Commit();
 }
 
-void JobManager::RecoverRunning(const Job& job) {
-  const std::string id = job.id();
-  if (job.has_worker() &&
-      pool_->Adopt(job.worker(), id, job.claim(), job.worker_sequence(), MemoryOf(job.spec()))) {
-    spdlog::info("job {}: its worker {} lives and keeps it", id, job.worker().worker_id());
-    attempt_starts_[id] = SteadyNow();
-    unprotected_.Adopt(job);
-    return;
-  }
-  if (job.state() == training::v1::JOB_STATE_CANCELLING) {
-    End(id, training::v1::JOB_STATE_CANCELLED, "cancelled; the daemon was restarted meanwhile");
-  } else if (job.state() == training::v1::JOB_STATE_PAUSING) {
-    Move(id, training::v1::JOB_STATE_PAUSED, "paused; the daemon was restarted meanwhile");
-    LeaveWorker(id);
-  } else {
-    metrics_->WorkerRestarted("daemon_restart");
-    Requeue(id, "the daemon was restarted while the job ran");
-  }
-}
+void JobManager::Start() { ledger_.writer().Start(); }
 
-void JobManager::Start() { writer_.Start(); }
-
-void JobManager::Stop() { writer_.Stop(); }
+void JobManager::Stop() { ledger_.writer().Stop(); }
 
 void JobManager::Drain() {
-  draining_ = true;
-  writer_.Post({[this] {
-                  for (const std::string& id : table_.Ids()) {
-                    const Job& job = *table_.Find(id);
-                    // After the job was given to its worker, should that be of the same commit.
-                    if (IsOnWorker(job.state())) {
-                      AskToStop(job, /*checkpoint=*/true, "the daemon drains");
-                    }
-                  }
-                },
-                nullptr});
+  dispatcher_.Drain();
+  ledger_.writer().Post({[this] {
+                           const JobTable& table = ledger_.table();
+                           for (const std::string& id : table.Ids()) {
+                             const Job& job = *table.Find(id);
+                             // After the job was given to its worker, should that be of the same
+                             // commit.
+                             if (!IsOnWorker(job.state())) continue;
+                             stops_.Ask(job, /*checkpoint=*/true, "the daemon drains");
+                           }
+                         },
+                         nullptr});
+}
+
+void JobManager::SetFailureWatch(FailureWatchAction action) {
+  ledger_.writer().Post({[this, action] { precision_.SetFailureWatch(action); }, [](auto&) {}});
+}
+
+void JobManager::AskWriter(std::function<void()> alive) {
+  ledger_.writer().Post({std::move(alive), [](auto&) {}});
+}
+
+void JobManager::OnTime() {
+  statistics_.training.Sample(ledger_.clock().Steady());
+  attempts_.EndOverdue();
+  dispatcher_.OnTime();
+  checkpoints_.RefuseWhileStoreFails();
 }
 
 }  // namespace genesis

@@ -12,7 +12,7 @@
 
 namespace genesis {
 
-// What JobManager is told once.
+// The settings of JobManager that never change while it lives.
 struct JobManagerOptions {
   std::string datasets_root;
   std::string checkpoints_dir;

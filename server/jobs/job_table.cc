@@ -172,7 +172,7 @@ void JobTable::Remove(const std::string& id, bool with_checkpoints) {
 }
 
 void JobTable::QueueEvent(const std::string& job_id, JobEvent event) {
-  if (!event.has_time()) *event.mutable_time() = TimestampNow();
+  if (!event.has_time()) *event.mutable_time() = ToTimestamp(clock_.Now());
   events_.push_back({job_id, std::make_shared<JobEvent>(std::move(event))});
 }
 
@@ -183,7 +183,7 @@ void JobTable::AddEvent(const std::string& job_id, JobEvent event) {
 
 void JobTable::AddEventLazily(const std::string& job_id, JobEvent event) {
   QueueEvent(job_id, std::move(event));
-  lazy_due_ = std::min(lazy_due_, SteadyNow() + kLazyDelay);
+  lazy_due_ = std::min(lazy_due_, clock_.Steady() + kLazyDelay);
   if (events_.size() > kMaxLazyEvents) pending_.must_write = true;
 }
 

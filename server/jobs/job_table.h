@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "genesis/training/v1/event.pb.h"
 #include "genesis/training/v1/job.pb.h"
 #include "server/jobs/event_hub.h"
@@ -31,7 +32,8 @@ namespace genesis {
 // Failure: Commit's status; a read that fails is logged and answers as if there were nothing.
 class JobTable {
  public:
-  JobTable(JobStore* store, EventHub* hub) : store_(store), hub_(hub), view_(&store->readers()) {}
+  JobTable(JobStore* store, EventHub* hub, const Clock& clock = Clock::System())
+      : store_(store), hub_(hub), clock_(clock), view_(&store->readers()) {}
 
   // Before any other call. `on_forgotten` is told the last state of each job that is removed.
   void SetRetention(Retention retention) { retention_ = retention; }
@@ -44,7 +46,7 @@ class JobTable {
   // A job, ended or not; the pointer is good until the next Commit.
   const training::v1::Job* Find(const std::string& id) const;
   const training::v1::Job* FindByRequestId(const std::string& request_id) const;
-  // Of the jobs that have not ended.
+  // The jobs that have not ended.
   std::vector<std::string> Ids() const;
   std::vector<std::string> IdsIn(training::v1::JobState state) const;  // In order of acceptance.
   int CountIn(training::v1::JobState state) const;
@@ -59,7 +61,8 @@ class JobTable {
   // Forgets the job with its events and, when asked to, the records of its checkpoints.
   void Remove(const std::string& id, bool with_checkpoints);
 
-  // What happened to the job, stored with the changes it came with; its time is now if unset.
+  // Records what happened to the job, stored with the changes it came with; its time is now if
+  // unset.
   void AddEvent(const std::string& job_id, training::v1::JobEvent event);
   // The same for events that need not be durable at once, such as log lines: they go with the next
   // change that is stored, or after a second, so that none costs an fsync of its own. A daemon that
@@ -75,7 +78,7 @@ class JobTable {
   training::v1::LossCurve BaselineOf(const std::string& workload) const;
   void PutBaseline(const std::string& workload, const std::string& job_id,
                    const training::v1::LossCurve& curve);
-  // What else must be remembered, by a name of its own.
+  // Values to remember, each by a name of its own.
   std::optional<std::string> Metadata(const std::string& key) const;
   void PutMetadata(const std::string& key, std::string value);
 
@@ -140,6 +143,7 @@ class JobTable {
 
   JobStore* const store_;
   EventHub* const hub_;
+  const Clock& clock_;
   JobView view_;
   Retention retention_;
   std::function<void(training::v1::JobState)> on_forgotten_ = [](training::v1::JobState) {};

@@ -28,7 +28,7 @@ int64_t Ended(const JobView::Counts& counts) {
 }  // namespace
 
 absl::Status JobTable::Commit() {
-  const absl::Time now = SteadyNow();
+  const absl::Time now = clock_.Steady();
   const bool writes = MustWrite(now);
   absl::Status status = writes ? Write(now) : absl::OkStatus();
   const std::vector<std::function<void()>> countings = std::exchange(pending_.countings, {});
@@ -138,7 +138,7 @@ absl::Status JobTable::Forget(absl::Time now) {
   const int64_t surplus = std::max<int64_t>(0, EndedAfterCommit() - retention_.jobs);
   const bool by_age = retention_.days > 0 && now >= next_age_check_;
   if (surplus == 0 && !by_age) return absl::OkStatus();
-  const absl::Time oldest = absl::Now() - absl::Hours(24 * retention_.days);
+  const absl::Time oldest = clock_.Now() - absl::Hours(24 * retention_.days);
   absl::StatusOr<std::vector<JobStore::Forgotten>> forgotten =
       store_->ForgetEnded(surplus, by_age ? absl::ToUnixSeconds(oldest) : 0, kForgetBatch);
   if (!forgotten.ok()) return forgotten.status();
@@ -223,7 +223,7 @@ void JobTable::Undo() {
     }
   }
   forgotten_.clear();
-  // What came with the changes goes with them; older lazy events are tried again.
+  // Events that came with the changes go with them; older lazy ones are tried again.
   events_.resize(settled_events_);
   if (events_.empty()) lazy_due_ = absl::InfiniteFuture();
   JobView::Change change{{}, {}, counts_, last_sequence_};

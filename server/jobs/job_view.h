@@ -45,7 +45,7 @@ class JobView {
   absl::StatusOr<std::vector<training::v1::JobEvent>> EventsAfter(const std::string& job_id,
                                                                   int64_t sequence,
                                                                   int64_t limit) const;
-  // Of the newest event of any job; 0 before the first.
+  // The sequence number of the newest event of any job; 0 before the first.
   int64_t LastSequence() const;
 
   // As ReadCheckpoints.

@@ -122,7 +122,7 @@ std::vector<absl::Time> EstimateStarts(size_t waiting, int slots,
   for (size_t i = 0; i < waiting && !free.empty(); ++i) {
     starts.push_back(free.top());
     free.pop();
-    // What comes after a job of unknown length cannot be known.
+    // The start after a job of unknown length cannot be known.
     if (expected) free.push(starts.back() + *expected);
   }
   return starts;

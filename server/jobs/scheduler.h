@@ -30,10 +30,10 @@ struct HoldingJob {
   std::optional<absl::Duration> remaining;  // Unset when it is not known.
 };
 
-// What a job on a worker is to the scheduler. `start`: of the present attempt.
+// A job on a worker as the scheduler sees it. `start`: of the present attempt.
 HoldingJob Holding(const training::v1::Job& job, absl::Time start);
 
-// What owners used of the slots lately: seconds on workers, halved every hour, so that what was
+// The use that owners made of slots lately: seconds on workers, halved every hour, so that what was
 // used yesterday weighs nothing today.
 // Owner: JobManager. Threads: any.
 class OwnerUsage {

@@ -15,7 +15,7 @@
 
 namespace genesis {
 
-// What was counted up to one moment.
+// The sums up to one moment.
 struct StepSums {
   int64_t steps = 0;
   int64_t samples = 0;

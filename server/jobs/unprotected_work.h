@@ -19,7 +19,7 @@ class UnprotectedWork {
 
   // An attempt makes its first step now.
   void Begin(const std::string& job_id, absl::Time now);
-  // A worker lived through a restart of the daemon. What was before is known from the job alone.
+  // A worker lived through a restart of the daemon. Its past is known from the job alone.
   void Adopt(const training::v1::Job& job);
   // A checkpoint is durable, that holds what was done until `snapshot`.
   void Protect(const std::string& job_id, absl::Time snapshot);

@@ -1,25 +1,16 @@
-// What workers report, and what the daemon makes of it: the worker side of JobManager. Every method
-// here runs on the writer thread.
+#include "server/jobs/worker_reports.h"
+
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
-#include <memory>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "base/field_error.h"
 #include "base/message_text.h"
-#include "base/steady_time.h"
-#include "base/timestamp.h"
-#include "config/job/job_paths.h"
-#include "config/job/workload.h"
 #include "config/precision/precision.h"
 #include "server/jobs/history_row.h"
-#include "server/jobs/job_manager.h"
 #include "server/jobs/job_state.h"
 #include "spdlog/spdlog.h"
 
@@ -61,46 +52,49 @@ bool IsOwnCheckpoint(const Job& job, const training::v1::Checkpoint& checkpoint,
          path.parent_path() == fs::absolute(folder).lexically_normal();
 }
 
-}  // namespace
-
-void JobManager::OnCapacity() {
-  writer_.Post({[this] { StartQueued(); }, nullptr});
+// The newest of what a job's record holds.
+template <typename Message>
+void AddBounded(const Message& message, google::protobuf::RepeatedPtrField<Message>& list) {
+  constexpr int kMax = 64;
+  if (list.size() == kMax) list.DeleteSubrange(0, 1);
+  *list.Add() = message;
 }
 
-void JobManager::OnWorkerEvent(const AttachRequest& event) {
+}  // namespace
+
+void WorkerReports::OnCapacity() {
+  writer_.Post({[this] { dispatcher_.StartQueued(); }, nullptr});
+}
+
+void WorkerReports::OnWorkerEvent(const AttachRequest& event) {
   // Whatever runs there: texts of a worker are kept several times, and shown to people.
   AttachRequest bounded = event;
   BoundTexts(bounded);
   writer_.Post({[this, bounded = std::move(bounded)] { Report(bounded); }, nullptr});
 }
 
-void JobManager::OnWorkerBack(const std::string& job_id, int64_t claim) {
+void WorkerReports::OnWorkerBack(const std::string& job_id, int64_t claim) {
   writer_.Post({[this, job_id, claim] {
-                  if (IsCurrent(job_id, claim)) OnBack(*table_.Find(job_id));
+                  if (attempts_.IsCurrent(job_id, claim)) OnBack(*table_.Find(job_id));
                 },
                 nullptr});
 }
 
-void JobManager::OnWorkerHung(const std::string& job_id, int64_t claim, const std::string& what) {
+void WorkerReports::OnWorkerHung(const std::string& job_id, int64_t claim,
+                                 const std::string& what) {
   writer_.Post({[this, job_id, claim, what] {
-                  if (!IsCurrent(job_id, claim)) return;
-                  // Not only once it is committed: the worker's end may come in the same group.
-                  stops_[job_id] = {StopCause::kHung, absl::StrCat("the worker made ", what)};
+                  if (!attempts_.IsCurrent(job_id, claim)) return;
+                  stops_.NoteHang(job_id, absl::StrCat("the worker made ", what));
                 },
                 nullptr});
 }
 
-void JobManager::OnWorkerGone(const WorkerExit& exit) {
-  writer_.Post({[this, exit] { OnLost(exit); }, nullptr});
+void WorkerReports::OnWorkerGone(const WorkerExit& exit) {
+  writer_.Post({[this, exit] { attempts_.OnLost(exit); }, nullptr});
 }
 
-bool JobManager::IsCurrent(const std::string& job_id, int64_t claim) const {
-  const Job* job = table_.Find(job_id);
-  return job != nullptr && job->claim() == claim && IsOnWorker(job->state());
-}
-
-void JobManager::Report(const AttachRequest& event) {
-  if (!IsCurrent(event.job_id(), event.claim())) {
+void WorkerReports::Report(const AttachRequest& event) {
+  if (!attempts_.IsCurrent(event.job_id(), event.claim())) {
     spdlog::warn("a report on job {} carries claim {}, which is not its present one; refused",
                  event.job_id(), event.claim());
     return;
@@ -109,7 +103,7 @@ void JobManager::Report(const AttachRequest& event) {
     Job* job = table_.Edit(event.job_id());
     const int64_t known = job->worker_sequence();
     table_.Announce([this, id = job->id(), sequence = std::max(known, event.sequence())] {
-      pool_->Acknowledge(id, sequence);
+      workers_->Acknowledge(id, sequence);
     });
     // A worker that came back sends again what it does not know to be durable.
     if (event.sequence() <= known) return;
@@ -118,7 +112,7 @@ void JobManager::Report(const AttachRequest& event) {
   Dispatch(event);
 }
 
-void JobManager::Dispatch(const AttachRequest& event) {
+void WorkerReports::Dispatch(const AttachRequest& event) {
   const Job& job = *table_.Find(event.job_id());
   switch (event.event_case()) {
     case AttachRequest::kStarted:
@@ -134,7 +128,7 @@ void JobManager::Dispatch(const AttachRequest& event) {
     case AttachRequest::kEvaluated:
       return OnEvaluated(job, event.evaluated());
     case AttachRequest::kFinished:
-      return OnFinished(job, event.finished());
+      return attempts_.OnFinished(job, event.finished());
     case AttachRequest::kLogLine:
       spdlog::info("job {}: {}", job.id(), event.log_line().text());
       table_.AddEventLazily(job.id(), LogLineEvent(event.log_line().text()));
@@ -146,47 +140,33 @@ void JobManager::Dispatch(const AttachRequest& event) {
   }
 }
 
-// What was asked of the worker while it could not hear is asked again.
-void JobManager::OnBack(const Job& job) {
-  const auto stop = stops_.find(job.id());
-  if (draining_ || job.state() == training::v1::JOB_STATE_CANCELLING ||
+// Sends again what the worker was asked for while it could not hear.
+void WorkerReports::OnBack(const Job& job) {
+  const StopRequest* const stop = stops_.Find(job.id());
+  if (dispatcher_.draining() || job.state() == training::v1::JOB_STATE_CANCELLING ||
       job.state() == training::v1::JOB_STATE_PAUSING) {
-    AskToStop(job, /*checkpoint=*/true, job.state_reason());
-  } else if (stop != stops_.end()) {
-    AskToStop(job, stop->second.cause != StopCause::kPolicy, stop->second.reason);
-  } else if (!gate().enabled && IsReducedPrecision(job.precision().mode())) {
-    LeaveReducedPrecision(job.id());
+    stops_.Ask(job, /*checkpoint=*/true, job.state_reason());
+  } else if (stop != nullptr) {
+    stops_.Ask(job, stop->cause != StopCause::kPolicy, stop->reason);
+  } else if (!precision_.gate().enabled && IsReducedPrecision(job.precision().mode())) {
+    precision_.Leave(job.id());
   }
-  if (checkpoint_waiters_.contains(job.id())) {
-    table_.Announce([this, id = job.id()] { SendTakeCheckpoint(id); });
+  if (checkpoints_.IsAwaited(job.id())) {
+    table_.Announce([this, id = job.id()] { checkpoints_.Send(id); });
   }
 }
 
-void JobManager::LeaveReducedPrecision(const std::string& job_id) {
-  table_.Announce([this, job_id] {
-    training::v1::AttachResponse leave;
-    leave.mutable_leave_reduced_precision()->set_reason(gate().reason);
-    pool_->Send(job_id, leave);
-  });
-}
-
-void JobManager::SendTakeCheckpoint(const std::string& job_id) {
-  training::v1::AttachResponse take;
-  take.mutable_take_checkpoint();
-  pool_->Send(job_id, take);
-}
-
-void JobManager::OnStarted(const Job& job, const training::v1::Started& started) {
+void WorkerReports::OnStarted(const Job& job, const training::v1::Started& started) {
   if (job.state() != training::v1::JOB_STATE_STARTING) return;
   const std::string id = job.id();
-  Move(id, training::v1::JOB_STATE_RUNNING,
-       started.resumed_step() == 0
-           ? "training"
-           : absl::StrCat("training, continued from step ", started.resumed_step()));
+  ledger_.Move(id, training::v1::JOB_STATE_RUNNING,
+               started.resumed_step() == 0
+                   ? "training"
+                   : absl::StrCat("training, continued from step ", started.resumed_step()));
   Job* running = table_.Edit(id);
   running->mutable_progress()->set_total_steps(started.total_steps());
   running->mutable_progress()->set_step(started.resumed_step());
-  table_.Count([this, id] { unprotected_.Begin(id, absl::Now()); });
+  table_.Count([this, id] { attempts_.OnStarted(id); });
   if (!started.has_precision()) return;
   *running->mutable_precision() = started.precision();
   table_.Announce([this, id, precision = started.precision()] {
@@ -194,7 +174,7 @@ void JobManager::OnStarted(const Job& job, const training::v1::Started& started)
   });
 }
 
-void JobManager::OnSteps(const Job& job, const training::v1::Steps& steps) {
+void WorkerReports::OnSteps(const Job& job, const training::v1::Steps& steps) {
   // Each report is of one mode; workers before it was reported named none.
   const training::v1::PrecisionMode mode =
       steps.progress().mode() == training::v1::PRECISION_MODE_UNSPECIFIED ? job.precision().mode()
@@ -204,24 +184,25 @@ void JobManager::OnSteps(const Job& job, const training::v1::Steps& steps) {
   *running->mutable_progress() = steps.progress();
   if (milestone) NoteHistory(*running);
   table_.Count([this, id = job.id(), steps, mode] {
-    stats_.NoteSteps(id, steps, mode, SteadyNow());
-    counters_.steps += steps.new_steps();
-    counters_.samples += steps.new_samples();
-    counters_.reduced_precision_steps += steps.new_reduced_precision_steps();
-    counters_.skipped_steps += steps.new_skipped_steps();
-    if (steps.new_steps() > 0) counters_.newest_step_reduced = IsReducedPrecision(mode);
+    statistics_.training.NoteSteps(id, steps, mode, clock_.Steady());
+    statistics_.counters.steps += steps.new_steps();
+    statistics_.counters.samples += steps.new_samples();
+    statistics_.counters.reduced_precision_steps += steps.new_reduced_precision_steps();
+    statistics_.counters.skipped_steps += steps.new_skipped_steps();
+    if (steps.new_steps() > 0) statistics_.counters.newest_step_reduced = IsReducedPrecision(mode);
     metrics_->Steps(id, steps, mode);
   });
 }
 
-void JobManager::NoteHistory(const Job& job) {
+void WorkerReports::NoteHistory(const Job& job) {
   table_.Count([this, job] {
-    options_.on_history(
-        MakeHistoryRow(job, gate().enabled, stats_.DeviceMemoryOf(job.id()), absl::Now()));
+    options_.on_history(MakeHistoryRow(job, precision_.gate().enabled,
+                                       statistics_.training.DeviceMemoryOf(job.id()),
+                                       clock_.Now()));
   });
 }
 
-void JobManager::OnCheckpoint(const Job& job, const training::v1::CheckpointWritten& written) {
+void WorkerReports::OnCheckpoint(const Job& job, const training::v1::CheckpointWritten& written) {
   const std::string& id = job.id();
   const training::v1::Checkpoint& checkpoint = written.checkpoint();
   if (!IsOwnCheckpoint(job, checkpoint, options_.checkpoints_dir)) {
@@ -232,7 +213,7 @@ void JobManager::OnCheckpoint(const Job& job, const training::v1::CheckpointWrit
   }
   // Asked for a checkpoint at a step that has one, the worker reports that one again.
   if (job.latest_checkpoint().id() == checkpoint.id()) {
-    table_.Announce([this, id, checkpoint] { AnswerCheckpointWaiters(id, checkpoint); });
+    table_.Announce([this, id, checkpoint] { checkpoints_.Answer(id, checkpoint); });
     return;
   }
   table_.PutCheckpoint(checkpoint);
@@ -244,14 +225,59 @@ void JobManager::OnCheckpoint(const Job& job, const training::v1::CheckpointWrit
   }
   *table_.Edit(id)->mutable_latest_checkpoint() = checkpoint;
   table_.Count([this, id, written] {
-    fruitless_restarts_.erase(id);
-    unprotected_.Protect(id, absl::Now() - absl::Seconds(std::max(written.seconds(), 0.0)));
+    attempts_.OnCheckpoint(id, clock_.Now() - absl::Seconds(std::max(written.seconds(), 0.0)));
     spdlog::info("job {}: checkpoint {} at step {}, {} bytes in {:.3f} s", id,
                  written.checkpoint().path(), written.checkpoint().step(),
                  written.checkpoint().size_bytes(), written.seconds());
     metrics_->CheckpointWritten(written.seconds(), written.checkpoint().size_bytes());
   });
-  table_.Announce([this, id, checkpoint] { AnswerCheckpointWaiters(id, checkpoint); });
+  table_.Announce([this, id, checkpoint] { checkpoints_.Answer(id, checkpoint); });
+}
+
+void WorkerReports::OnPrecisionChanged(const Job& job,
+                                       const training::v1::PrecisionChange& change) {
+  Job* changed = table_.Edit(job.id());
+  AddBounded(change, *changed->mutable_precision_changes());
+  training::v1::JobEvent event;
+  *event.mutable_precision_changed() = change;
+  table_.AddEvent(job.id(), std::move(event));
+  training::v1::EffectivePrecision& precision = *changed->mutable_precision();
+  precision.set_mode(change.to());
+  precision.set_execution(change.execution());
+  precision.set_reason(absl::StrCat(PrecisionName(change.to()), ": ", change.trigger(), " at step ",
+                                    change.step(), ": ", change.reason()));
+  precision.add_refused(absl::StrCat(PrecisionName(change.from()), ": left at step ", change.step(),
+                                     ": ", change.reason()));
+  table_.Count([this, id = job.id(), change, now = precision] {
+    spdlog::warn(
+        "job {}: precision changed from {} to {} at step {} ({}), training goes on from "
+        "step {}: {}",
+        id, PrecisionName(change.from()), PrecisionName(change.to()), change.step(),
+        change.trigger(), change.resumed_step(), change.reason());
+    metrics_->PrecisionChanged(change.trigger());
+    metrics_->SetEffectivePrecision(id, now);
+  });
+}
+
+void WorkerReports::OnIncident(const Job& job, const training::v1::Incident& incident) {
+  AddBounded(incident, *table_.Edit(job.id())->mutable_incidents());
+  training::v1::JobEvent event;
+  *event.mutable_incident() = incident;
+  table_.AddEvent(job.id(), std::move(event));
+  table_.Count([this, id = job.id(), incident] {
+    spdlog::warn("job {}: incident ({}): {}", id, incident.rule(), incident.message());
+    metrics_->IncidentSeen(incident.rule());
+  });
+}
+
+void WorkerReports::OnEvaluated(const Job& job, const training::v1::Evaluation& evaluation) {
+  Job* evaluated = table_.Edit(job.id());
+  *evaluated->mutable_evaluation() = evaluation;
+  NoteHistory(*evaluated);
+  training::v1::JobEvent event;
+  *event.mutable_evaluated() = evaluation;
+  table_.AddEvent(job.id(), std::move(event));
+  table_.Count([this, id = job.id(), evaluation] { metrics_->Evaluated(id, evaluation.loss()); });
 }
 
 }  // namespace genesis

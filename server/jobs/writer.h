@@ -20,7 +20,7 @@ namespace genesis {
 // commits them in one transaction (so a burst costs one fsync) and only then lets anybody know.
 // Failure: when the store refuses a commit, changes that have an answer to give (`refused`) give
 // it; the rest, facts from workers, are tried again every second until the store takes them, and
-// store_status() tells readiness why. What the table owes by itself (lazy events, retention) is
+// store_status() tells readiness why. Its own work (lazy events, retention) is
 // written when it is due, or at the end.
 class Writer {
  public:

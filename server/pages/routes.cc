@@ -60,7 +60,7 @@ JsonObject JobJson(const Job& job) {
   return json;
 }
 
-// What was not measured is null.
+// Null where nothing was measured.
 void SetMeasured(const char* name, bool measured, double value, JsonObject& json) {
   if (measured) {
     json.Set(name, value);

@@ -18,7 +18,7 @@ struct Readiness {
   std::vector<std::string> notes;    // Faults that do not stop it, e.g. an unreadable gate value.
 };
 
-// What the pages are made from; each call returns a snapshot and does not block.
+// The sources of the pages; each call returns a snapshot and does not block.
 struct RouteSources {
   std::function<Readiness()> readiness;
   std::function<training::v1::StatsResponse()> stats;

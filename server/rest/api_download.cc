@@ -115,7 +115,8 @@ void ServeDownload(const ApiStreamCall& call, JobManager* jobs, CheckpointFiles*
     respond(absl::IsOutOfRange(refusal) ? ErrorResponse(refusal, 416) : ErrorResponse(refusal));
   };
   if (!status.ok()) return refuse(status);
-  const absl::StatusOr<Checkpoint> checkpoint = jobs->GetCheckpoint(message.checkpoint_id());
+  const absl::StatusOr<Checkpoint> checkpoint =
+      jobs->queries().GetCheckpoint(message.checkpoint_id());
   if (!checkpoint.ok()) return refuse(checkpoint.status());
   const absl::StatusOr<Extent> extent = ExtentOf(call.request, message, *checkpoint);
   if (!extent.ok()) return refuse(extent.status());

@@ -8,7 +8,8 @@
 
 namespace genesis {
 
-// What HTTP says for a code, as Google's APIs do: 404 for NOT_FOUND, 429 for RESOURCE_EXHAUSTED.
+// The HTTP status of a code, as Google's APIs have it: 404 for NOT_FOUND, 429 for
+// RESOURCE_EXHAUSTED.
 int HttpStatusOf(absl::StatusCode code);
 
 // {"error": {"code": 404, "status": "NOT_FOUND", "message": ..., "details": [...]}} on one line,

@@ -10,7 +10,7 @@
 
 namespace genesis {
 
-// What a path and a verb of HTTP mean.
+// The method that a path and a verb of HTTP name.
 struct ApiTarget {
   const MethodRow* method = nullptr;
   std::map<std::string, std::string> fields;  // From the path, %-escapes undone.

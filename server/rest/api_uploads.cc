@@ -178,7 +178,7 @@ HttpUploadStart RefuseUpload(const ApiStreamCall& call, const std::string& subje
   return {.refusal = ErrorResponse(status)};
 }
 
-// What the first message of the gRPC stream says, from path, query and Content-Length.
+// The first message of the gRPC stream, from path, query and Content-Length.
 absl::StatusOr<CheckpointImport::Announced> ReadAnnounced(const ApiStreamCall& call) {
   ImportCheckpointRequest message;
   absl::Status status = CheckContentType(call.request, "application/octet-stream");

@@ -115,7 +115,7 @@ std::string UnknownField(const Descriptor& type, const std::string& name) {
   std::vector<std::string> known;
   for (int i = 0; i < type.field_count(); ++i) known.push_back(type.field(i)->name());
   if (known.empty()) return "unknown; no field is accepted here";
-  // What is much longer than every name was meant for none, and comparing takes long.
+  // A text much longer than every name was meant for none, and comparing takes long.
   const std::string nearest = name.size() <= kLongestName ? Nearest(name, known) : "";
   if (!nearest.empty()) return absl::StrCat("unknown; did you mean ", nearest, "?");
   return absl::StrCat("unknown; accepted here: ", absl::StrJoin(known, ", "));

@@ -54,7 +54,7 @@ class ConnectionAcceptor {
   const Refused refused_;
   std::vector<Source> sources_;
   HandleRoom handles_;
-  // Of each connection that was taken, by its handle: the socket's inode, by which one that was
+  // The connections that were taken, by handle: the socket's inode, by which one that was
   // closed since, and perhaps given to another file, is told from one that is still open.
   std::map<int, uint64_t> taken_;
   int spare_fd_ = -1;

@@ -6,7 +6,7 @@
 
 namespace genesis {
 
-// What a call brings along to say who makes it.
+// The credentials that a call brings along.
 Credentials CredentialsOf(const grpc::ServerContextBase& context);
 
 }  // namespace genesis

@@ -21,7 +21,7 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
   }
   ~ReloadingCredentials() override { grpc_server_credentials_release(credentials_); }
 
-  // Of gRPC's own authentication, which is not used: ApiGate asks who calls.
+  // gRPC's own authentication is not used: ApiGate asks who calls.
   void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
 
  private:

@@ -37,8 +37,8 @@ std::string CutMessage(const std::string& message) {
   return cut;
 }
 
-// Takes faults from the end of the list until the status fits. What is no list of faults goes
-// whole.
+// Takes faults from the end of the list until the status fits. A detail that is no list of faults
+// goes whole.
 void CutDetails(google::rpc::Status& rpc) {
   for (int i = rpc.details_size() - 1; i >= 0 && !Fits(rpc); --i) {
     google::protobuf::Any& detail = *rpc.mutable_details(i);

@@ -77,7 +77,7 @@ class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, Attach
     link_->Finish(ToGrpcStatus(status));
   }
 
-  // What the pool holds; outlives the reactor, so that a late Send meets a closed link.
+  // The pool's end of it; outlives the reactor, so that a late Send meets a closed link.
   class Link final : public WorkerLink {
    public:
     explicit Link(AttachReactor* reactor) : reactor_(reactor) {}

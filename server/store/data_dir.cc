@@ -17,7 +17,7 @@
 namespace genesis {
 namespace {
 
-// What the store needs to start: its write-ahead log and a few pages, with room to log.
+// The space that the store needs to start: its write-ahead log and a few pages, with room to log.
 constexpr size_t kProbeBytes = size_t{1024} * 1024;
 
 absl::Status DirError(const std::string& path, const std::string& what, int error) {

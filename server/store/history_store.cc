@@ -44,7 +44,7 @@ CREATE INDEX fp16_stats_by_job ON fp16_stats(job_id, timestamp);
 PRAGMA user_version = 1;
 )sql";
 
-// What brings the schema from 1 to 2. New columns come at the end.
+// The migration of the schema from 1 to 2. New columns come at the end.
 constexpr char kSchema2[] = R"sql(
 ALTER TABLE fp16_stats ADD COLUMN divergence_ratio REAL;
 ALTER TABLE fp16_stats ADD COLUMN held_out_loss REAL;

@@ -14,7 +14,7 @@ namespace {
 constexpr absl::Duration kQuickCheckLimit = absl::Milliseconds(250);
 constexpr int64_t kEventsPerJob = 1000;
 
-// What an operator does about a store that cannot be opened.
+// The cure for a store that cannot be opened.
 absl::Status WithAdvice(const absl::Status& status, const std::string& path) {
   const char* advice = "";
   switch (status.code()) {

@@ -17,7 +17,7 @@
 
 namespace genesis {
 
-// What the daemon must not forget: jobs, what happened to them, their checkpoints; see schema.h.
+// The memory of the daemon: jobs, their events, their checkpoints; see schema.h.
 // Purpose: durable truth behind JobManager. Owner: the daemon. Threads: the writer's (and before it
 // starts), but for readers(). Failure: any call may return the store's status; nothing is half
 // written, because every change is made between Begin and Commit.

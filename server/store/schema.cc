@@ -142,7 +142,7 @@ absl::Status MakeSchema3(Database& database) {
   return status.ok() ? database.Execute(kDropSchema2) : status;
 }
 
-// What brings the schema from each version to the next; the first makes it from nothing.
+// The migrations of the schema from each version to the next; the first makes it from nothing.
 absl::Status MakeSchema(Database& database, int64_t version) {
   if (version == 1) return database.Execute(kSchema1);
   if (version == 2) return database.Execute(kSchema2);

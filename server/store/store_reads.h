@@ -13,7 +13,7 @@
 #include "genesis/training/v1/training_service.pb.h"
 #include "server/store/sqlite.h"
 
-// What can be asked of jobs.db, on whichever connection: the writer's or one of ReaderPool. Each
+// The queries of jobs.db, on whichever connection: the writer's or one of ReaderPool. Each
 // answers from one statement, so from one moment. Failure: the store's status. In lists a job whose
 // record cannot be read is FAILED and says so, and such a checkpoint is left out: one hides no
 // other.
@@ -47,7 +47,7 @@ struct JobQuery {
 absl::StatusOr<std::optional<StoredJob>> ReadJob(Database& database, const std::string& id);
 absl::StatusOr<std::optional<StoredJob>> ReadJobByRequestId(Database& database,
                                                             const std::string& request_id);
-// Those that have not ended, in order of acceptance.
+// Jobs that have not ended, in order of acceptance.
 absl::StatusOr<std::vector<StoredJob>> ReadOpenJobs(Database& database);
 absl::StatusOr<std::vector<StoredJob>> ReadJobs(Database& database, const JobQuery& query);
 absl::StatusOr<std::map<training::v1::JobState, int64_t>> CountJobsByState(Database& database);
@@ -58,7 +58,7 @@ absl::StatusOr<int64_t> ReadLastOrdinal(Database& database);
 absl::StatusOr<std::vector<training::v1::JobEvent>> ReadEvents(Database& database,
                                                                const std::string& job_id,
                                                                int64_t after, int64_t limit);
-// Of all jobs, forgotten ones too; 0 before the first.
+// Over all jobs, forgotten ones too; 0 before the first.
 absl::StatusOr<int64_t> ReadLastSequence(Database& database);
 
 // A checkpoint and its place in the order of writing.

@@ -18,7 +18,7 @@ class Notifier {
 
   // READY=1 after it is true.
   void Ready(const std::string& status) const;
-  // What systemctl status shows.
+  // The line that systemctl status shows.
   void Status(const std::string& status) const;
   // Until the next Ready. With the moment, which Type=notify-reload asks for.
   void Reloading() const;

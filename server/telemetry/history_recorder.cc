@@ -62,7 +62,7 @@ void HistoryRecorder::Loop() {
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stopping_ || (!waiting_.empty() && SteadyNow() >= next_write_);
       };
-      // What a full disk refused waits for its next turn.
+      // A row that a full disk refused waits for its next turn.
       const absl::Time turn =
           std::min({next_sample_, next_forget_, waiting_.empty() ? next_sample_ : next_write_});
       changed_.WaitUntil(mutex_, turn, ready);

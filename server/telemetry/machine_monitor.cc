@@ -47,7 +47,7 @@ struct Sample {
 
 }  // namespace
 
-// What the thread works with.
+// The state of the thread.
 class MachineMonitor::Sampler {
  public:
   Sampler(Options options, Metrics* metrics) : options_(std::move(options)), metrics_(metrics) {}

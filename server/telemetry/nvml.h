@@ -9,7 +9,7 @@
 
 namespace genesis {
 
-// What NVIDIA's driver says of its devices.
+// The devices as NVIDIA's driver describes them.
 // Purpose: NVML is loaded when it is needed, for a machine without a GPU has none; it opens no CUDA
 // context. Owner: MachineMonitor. Threads: one at a time. Failure: Load says why there is nothing
 // to measure; a figure that the driver does not give is absent. A call may take as long as the

@@ -21,7 +21,7 @@ struct WorkerExit {
   std::vector<std::string> log_tail;  // Its last output, at most 50 lines.
 };
 
-// What the pool tells. Called on the pool's or gRPC's threads; must not block or call back.
+// The observer of the pool. Called on the pool's or gRPC's threads; must not block or call back.
 class WorkerEvents {
  public:
   virtual ~WorkerEvents() = default;

@@ -1,4 +1,4 @@
-// What others ask of the pool. Its thread is in worker_pool_thread.cc.
+// The calls of others. The pool's thread is in worker_pool_thread.cc.
 #include "server/workers/worker_pool.h"
 
 #include <sys/eventfd.h>

@@ -20,6 +20,7 @@
 #include "server/workers/worker_events.h"
 #include "server/workers/worker_logs.h"
 #include "server/workers/worker_process.h"
+#include "server/workers/workers.h"
 
 namespace genesis {
 
@@ -40,7 +41,7 @@ class WorkerLink {
 // stopped (config/job/worker_lease.h). Owner: the daemon. Thread-safe. Its own thread spawns,
 // watches and ends processes. Failure: a worker that cannot start is tried again with growing
 // pauses (1 s to 30 s); problem() says why for readiness.
-class WorkerPool {
+class WorkerPool final : public Workers {
  public:
   struct Options {
     std::string program;
@@ -55,53 +56,37 @@ class WorkerPool {
     std::optional<training::v1::SharedFolder> remote;
     SectionTimeouts hang;
   };
-  struct Lease {
-    training::v1::WorkerProcessRef worker;
-    training::v1::DeviceInfo device;
-  };
-  struct Counts {
-    int busy = 0;
-    int warm = 0;
-    int starting = 0;
-  };
+  using Lease = WorkerLease;
+  using Counts = WorkerCounts;
 
   explicit WorkerPool(Options options);
-  ~WorkerPool();
+  ~WorkerPool() override;
 
-  // Before Start: takes over the worker that holds a job since before the daemon was restarted, if
-  // its process lives. It has reattach_timeout to dial. `acknowledged`: Job.worker_sequence.
+  // Before Start. An adopted worker has reattach_timeout to dial.
   bool Adopt(const training::v1::WorkerProcessRef& worker, const std::string& job_id, int64_t claim,
-             int64_t acknowledged, int64_t memory_bytes);
+             int64_t acknowledged, int64_t memory_bytes) override;
   void Start(WorkerEvents* events);
   // Ends every worker (SIGTERM, SIGKILL after `grace`) and the thread. Idempotent.
   void Stop(absl::Duration grace);
   // No new workers from now on; warm ones are sent home.
   void Drain();
 
-  // A warm worker on a device with a free slot and that much memory not yet promised to others.
-  std::optional<Lease> Reserve(int64_t memory_bytes);
-  void Release(const std::string& worker_id);
-  // Gives the job to the leased worker.
-  void Begin(const std::string& worker_id, const training::v1::StartJob& start);
-  // To the worker that holds the job; nothing when there is none.
-  void Send(const std::string& job_id, const training::v1::AttachResponse& command);
-  // Events of the job up to `sequence` are durable: the worker need not keep them.
-  void Acknowledge(const std::string& job_id, int64_t sequence);
-  // Ends the worker that holds the job if it is still there after `grace`: SIGTERM, soon after
-  // SIGKILL; with no grace at once. `why` is kept for WorkerExit.forced.
-  void ExpectExit(const std::string& job_id, absl::Duration grace, const std::string& why);
-  // Sends a warm worker home, or marks the one that holds a job, whose id is returned. NOT_FOUND.
-  absl::StatusOr<std::string> Retire(const std::string& worker_id);
+  std::optional<Lease> Reserve(int64_t memory_bytes) override;
+  void Release(const std::string& worker_id) override;
+  void Begin(const std::string& worker_id, const training::v1::StartJob& start) override;
+  void Send(const std::string& job_id, const training::v1::AttachResponse& command) override;
+  void Acknowledge(const std::string& job_id, int64_t sequence) override;
+  void ExpectExit(const std::string& job_id, absl::Duration grace, const std::string& why) override;
+  absl::StatusOr<std::string> Retire(const std::string& worker_id) override;
 
-  Counts counts() const;
-  int slots() const;
-  std::vector<training::v1::WorkerInfo> workers() const;
+  Counts counts() const override;
+  int slots() const override;
+  std::vector<training::v1::WorkerInfo> workers() const override;
+  int64_t largest_device_bytes() const override;
   std::vector<training::v1::DeviceStatus> devices() const;
-  // Memory of the largest device; 0 until it is known.
-  int64_t largest_device_bytes() const;
   // Why no job can be run, for readiness; empty when some can.
   std::string problem() const;
-  // What is wrong but does not stop it, such as one device of several in quarantine.
+  // Faults that do not stop it, such as one device of several in quarantine.
   std::vector<std::string> notes() const;
 
   // For WorkerService. Attach refuses a worker that the pool does not await, or that comes over the

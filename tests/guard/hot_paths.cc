@@ -1,4 +1,4 @@
-// What is done again and again while jobs run, as a program to count instructions and allocations
+// The hot paths of a running job, as a program to count instructions and allocations
 // of: hot_paths PATH TIMES. Nothing of it waits or depends on time, so equal programs give equal
 // counts.
 //   step      a finished step in a worker: added up, and every 50th time reported and serialized
@@ -117,7 +117,7 @@ void GetJob(int times) {
   const MethodRow& method = *FindMethod("GetJob");
   for (int i = 0; i < times; ++i) {
     const ApiCall call(&gate, method, "grpc", {});
-    const absl::StatusOr<training::v1::Job> job = manager.Get("job-7");
+    const absl::StatusOr<training::v1::Job> job = manager.queries().Get("job-7");
     if (!job.ok() || job->queue_position() == 0) Die("a job was not found in the queue");
     Use(job->SerializeAsString().size());
     call.Done("job-7", job.status());

@@ -17,7 +17,7 @@
 namespace genesis {
 namespace {
 
-// What became of connections, as the acceptor's thread tells it.
+// The fate of connections, as the acceptor's thread tells it.
 class Tally {
  public:
   ~Tally() {

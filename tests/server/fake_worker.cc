@@ -59,7 +59,7 @@ class FakeWorker {
   }
 
  private:
-  // Of the specification that tests submit.
+  // The specification that tests submit.
   static constexpr int kFullBatch = 128;
   static constexpr int64_t kMemory = int64_t{8} << 30;
 
@@ -225,7 +225,7 @@ class FakeWorker {
     return progress;
   }
 
-  // Of the newest checkpoint whose name tells it; users' names do not.
+  // The step of the newest checkpoint whose name tells it; users' names do not.
   int64_t ResumedStep() const {
     for (const std::string& path : start_.resume_from()) {
       const size_t at = path.rfind("-step-");

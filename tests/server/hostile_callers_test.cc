@@ -1,4 +1,4 @@
-// What stands between a caller who means ill and the daemon, part by part.
+// The defences of the daemon against a caller who means ill, part by part.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

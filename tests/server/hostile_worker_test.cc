@@ -16,7 +16,7 @@ using testing::Not;
 
 class HostileWorkerTest : public DaemonTest {
  protected:
-  // Of every job, as `genesisctl jobs` asks.
+  // Every job, as `genesisctl jobs` asks.
   std::vector<Job> List() {
     grpc::ClientContext context;
     ListJobsResponse response;

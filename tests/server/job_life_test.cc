@@ -1,4 +1,4 @@
-// What happens to jobs between submission and end: pausing, priorities, fairness, restarts, hangs.
+// The life of jobs between submission and end: pausing, priorities, fairness, restarts, hangs.
 #include <gmock/gmock.h>
 #include <signal.h>
 

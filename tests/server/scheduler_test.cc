@@ -64,7 +64,7 @@ TEST(Scheduler, EstimatesFollowTheSlotsThatBecomeFree) {
   EXPECT_THAT(
       EstimateStarts(3, 2, {first, second}, absl::Seconds(100), kNow),
       ElementsAre(kNow + absl::Seconds(10), kNow + absl::Seconds(30), kNow + absl::Seconds(110)));
-  // What follows a job of unknown length is unknown.
+  // The start after a job of unknown length is unknown.
   EXPECT_THAT(EstimateStarts(3, 2, {first, second}, std::nullopt, kNow),
               ElementsAre(kNow + absl::Seconds(10), kNow + absl::Seconds(30)));
   second.remaining.reset();

@@ -319,7 +319,7 @@ TEST(JobStoreRefusal, OfADamagedPage) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("is damaged"));
 }
 
-// What only the full check finds: an index that says something else than its rows.
+// A fault that only the full check finds: an index that says something else than its rows.
 TEST(JobStoreRefusal, OfAnIndexThatDisagreesWhenTheFullCheckIsAskedFor) {
   TempDir temp;
   FillWithEnded(temp.path(), 20);

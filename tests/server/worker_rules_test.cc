@@ -1,4 +1,5 @@
-// What the pool decides by: devices and their quarantine, progress, which devices there are.
+// The rules that the pool decides by: devices and their quarantine, progress, which devices there
+// are.
 #include <gmock/gmock.h>
 
 #include "server/workers/device_table.h"

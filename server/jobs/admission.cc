@@ -1,0 +1,209 @@
+#include "server/jobs/admission.h"
+
+#include <google/protobuf/util/message_differencer.h>
+#include <sys/random.h>
+
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/timestamp.h"
+#include "config/job/job_paths.h"
+#include "config/job/job_sections.h"
+#include "config/job/job_spec.h"
+#include "server/jobs/job_errors.h"
+#include "server/jobs/job_state.h"
+#include "spdlog/spdlog.h"
+
+namespace genesis {
+namespace {
+
+using google::protobuf::util::MessageDifferencer;
+using training::v1::Job;
+using training::v1::JobSpec;
+using training::v1::TrainRequest;
+
+constexpr size_t kLongestRequestId = 255;
+constexpr size_t kMaxPathChecks = 64;
+
+std::string NewJobId() {
+  uint64_t random = 0;
+  while (getrandom(&random, sizeof(random), 0) != sizeof(random)) {
+  }
+  return absl::StrFormat("job-%012x", random & 0xffffffffffffULL);
+}
+
+// Whether what a job names is there, beneath the root and no link out of it.
+std::optional<FieldError> PathError(const std::string& datasets_root, const JobPath& named) {
+  namespace fs = std::filesystem;
+  const fs::path root = datasets_root;
+  std::error_code error;
+  const fs::path real = fs::weakly_canonical(root / *named.path, error);
+  const std::string relative = real.lexically_relative(fs::weakly_canonical(root, error)).string();
+  if (relative.empty() || relative == "." || relative.substr(0, 2) == "..") {
+    return FieldError{named.field, QuoteValue(*named.path),
+                      absl::StrCat("a path beneath the dataset root ", root.string())};
+  }
+  const bool there =
+      named.folder ? fs::is_directory(real, error) : fs::is_regular_file(real, error);
+  if (there) return std::nullopt;
+  const std::string kind = named.folder ? "folder" : "file";
+  return FieldError{
+      named.field, QuoteValue(*named.path),
+      absl::StrCat("a ", kind, " beneath the dataset root ", root.string(), "; there is no such ",
+                   kind, ": copy it there, or set datasets.root")};
+}
+
+std::vector<FieldError> MissingPaths(const std::string& datasets_root, JobSpec spec) {
+  std::vector<FieldError> missing;
+  for (const JobPath& path : PathsOf(spec)) {
+    if (auto error = PathError(datasets_root, path)) missing.push_back(*std::move(error));
+  }
+  return missing;
+}
+
+}  // namespace
+
+void Admission::Train(const TrainRequest& request, const Caller& caller,
+                      const Callback<Job>& callback) {
+  const auto submit = [this, request, caller, callback] {
+    const Submission submission = {request, caller,
+                                   MissingPaths(options_.datasets_root, request.spec())};
+    writer_.Ask<Job>(
+        [this, submission] {
+          dispatcher_.StartQueued();
+          return Accept(submission);
+        },
+        callback);
+  };
+  // A file system that hangs holds up those that name files on it, and nobody else's change.
+  JobSpec spec = request.spec();
+  if (PathsOf(spec).empty()) return submit();
+  if (path_checks_.waiting() >= kMaxPathChecks) {
+    return callback(absl::UnavailableError(absl::StrCat(
+        kMaxPathChecks, " jobs wait for a look at their files beneath ", options_.datasets_root,
+        ", which does not answer; see whether that file system hangs, and try again")));
+  }
+  path_checks_.Post(submit);
+}
+
+absl::Status Admission::CheckSpec(const Submission& submission) const {
+  const JobSpec& spec = submission.request.spec();
+  const std::vector<FieldError> errors = ValidateJobSpec(spec);
+  if (!errors.empty()) return ToStatus(errors);
+  if (spec.rehearsals_size() > 0 && !options_.rehearsals_allowed) {
+    return ToStatus({{"rehearsals", "",
+                      "this daemon makes no faults on purpose; set rehearsals.allowed to true "
+                      "(GENESIS_REHEARSALS_ALLOWED) where that is wanted, or remove rehearsals"}});
+  }
+  if (spec.training().use_ddp()) {
+    return ToStatus(
+        {{"training.use_ddp", "true",
+          "false, for this daemon starts one worker for a job; several ranks are started "
+          "by torchrun and run genesis-worker --spec (docs/distributed.md)"}});
+  }
+  const int64_t most = workers_->largest_device_bytes();
+  if (most > 0 && spec.scheduling().memory_bytes() > most) {
+    return ToStatus({{"scheduling.memory_bytes", absl::StrCat(spec.scheduling().memory_bytes()),
+                      absl::StrCat("at most ", most, ", the memory of the largest device")}});
+  }
+  return submission.missing.empty() ? absl::OkStatus() : ToStatus(submission.missing);
+}
+
+absl::StatusOr<Job> Admission::NewJob(const Submission& submission) const {
+  const TrainRequest& request = submission.request;
+  absl::Status checked = CheckSpec(submission);
+  if (!checked.ok()) return checked;
+  Job job;
+  job.set_id(request.job_id().empty() ? NewJobId() : request.job_id());
+  *job.mutable_spec() = WithDefaults(request.spec(), options_.loss_scale);
+  job.set_state(training::v1::JOB_STATE_QUEUED);
+  job.set_state_reason("accepted");
+  *job.mutable_create_time() = ToTimestamp(clock_.Now());
+  const training::v1::SchedulingSpec& scheduling = job.spec().scheduling();
+  job.set_priority(scheduling.priority());
+  *job.mutable_labels() = scheduling.labels();
+  job.set_owner(scheduling.owner().empty() ? submission.caller.name : scheduling.owner());
+  job.set_request_id(request.request_id());
+  return job;
+}
+
+absl::StatusOr<Job> Admission::Accept(const Submission& submission) {
+  const TrainRequest& request = submission.request;
+  absl::Status named = CheckNames(request);
+  if (!named.ok()) return named;
+  if (const Job* existing = FindSame(request)) {
+    if (!request.job_id().empty() && existing->id() != request.job_id()) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          "request_id ", QuoteValue(request.request_id()), " is that of job \"", existing->id(),
+          "\", and job_id is \"", request.job_id(), "\"; choose another request_id"));
+    }
+    const JobSpec spec = WithDefaults(request.spec(), options_.loss_scale);
+    if (MessageDifferencer::Equals(spec, existing->spec())) return *existing;
+    return absl::AlreadyExistsError(absl::StrCat(
+        "job \"", existing->id(), "\" exists with another specification; choose another ",
+        existing->id() == request.job_id() ? "id" : "request_id"));
+  }
+  if (dispatcher_.draining()) {
+    return absl::UnavailableError("the daemon is draining; try again when it has started anew");
+  }
+  const std::string& start = request.spec().start_from_checkpoint();
+  if (!start.empty() && !table_.FindCheckpoint(start)) {
+    return absl::NotFoundError(absl::StrCat("start_from_checkpoint: there is no checkpoint ",
+                                            QuoteValue(start),
+                                            "; `genesisctl checkpoints` lists them"));
+  }
+  if (!request.job_id().empty() && !table_.CheckpointsOf(request.job_id()).empty()) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("there are checkpoints of an earlier job \"", request.job_id(),
+                     "\"; choose another job_id, or delete them first (`genesisctl checkpoints ",
+                     request.job_id(), "` lists them)"));
+  }
+  absl::StatusOr<Job> job = NewJob(submission);
+  if (!job.ok() || request.validate_only()) return job;
+  const absl::Status room = CheckQueue();
+  if (!room.ok()) return room;
+  table_.Insert(*job);
+  training::v1::JobEvent accepted;
+  accepted.mutable_state_changed()->set_to(job->state());
+  accepted.mutable_state_changed()->set_reason(job->state_reason());
+  table_.AddEvent(job->id(), std::move(accepted));
+  table_.Count([this, id = job->id(), owner = job->owner()] {
+    dispatcher_.OnAccepted(id);
+    spdlog::info("job {} accepted for {}", id, owner);
+    metrics_->JobMoved(training::v1::JOB_STATE_UNSPECIFIED, training::v1::JOB_STATE_QUEUED);
+  });
+  return job;
+}
+
+absl::Status Admission::CheckQueue() const {
+  const int queued = table_.CountIn(training::v1::JOB_STATE_QUEUED);
+  const int limit = queue_limit_;
+  if (queued < limit) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", queued,
+                                                   " jobs wait and queue.max_jobs is ", limit,
+                                                   "; try again when one has started"));
+}
+
+absl::Status Admission::CheckNames(const TrainRequest& request) {
+  std::vector<FieldError> errors;
+  if (!request.job_id().empty()) {
+    const std::string fault = JobIdFault(request.job_id());
+    if (!fault.empty()) errors.push_back({"job_id", QuoteValue(request.job_id()), fault});
+  }
+  if (request.request_id().size() > kLongestRequestId) {
+    errors.push_back({"request_id", QuoteValue(request.request_id()),
+                      absl::StrCat("1 to ", kLongestRequestId, " bytes")});
+  }
+  return errors.empty() ? absl::OkStatus() : ToStatus(errors);
+}
+
+const Job* Admission::FindSame(const TrainRequest& request) const {
+  const Job* named = request.job_id().empty() ? nullptr : table_.Find(request.job_id());
+  if (named != nullptr || request.request_id().empty()) return named;
+  return table_.FindByRequestId(request.request_id());
+}
+
+}  // namespace genesis

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <atomic>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "genesis/training/v1/training_service.pb.h"
+#include "metrics/metrics.h"
+#include "server/auth/caller.h"
+#include "server/base/callback.h"
+#include "server/base/io_threads.h"
+#include "server/jobs/dispatcher.h"
+#include "server/jobs/job_ledger.h"
+#include "server/jobs/job_manager_options.h"
+#include "server/jobs/submission.h"
+#include "server/workers/workers.h"
+
+namespace genesis {
+
+// The way of a job into the queue: its names, its specification and its files are checked, all
+// faults are named at once, and a request that came before gets the job it made.
+//
+// Owner: JobManager. Threads: Train and SetQueueLimit are for any, the rest is the writer's. Files
+// are looked at on threads of its own, for a file system may hang.
+class Admission {
+ public:
+  Admission(const JobManagerOptions& options, JobLedger* ledger, Dispatcher* dispatcher,
+            Workers* workers, Metrics* metrics)
+      : options_(options),
+        table_(ledger->table()),
+        writer_(ledger->writer()),
+        clock_(ledger->clock()),
+        dispatcher_(*dispatcher),
+        workers_(workers),
+        metrics_(metrics),
+        queue_limit_(options.queue_max_jobs) {}
+
+  void Train(const training::v1::TrainRequest& request, const Caller& caller,
+             const Callback<training::v1::Job>& callback);
+  // How many jobs may be QUEUED from now on.
+  void SetQueueLimit(int jobs) { queue_limit_ = jobs; }
+  // RESOURCE_EXHAUSTED when the queue is full.
+  absl::Status CheckQueue() const;
+
+ private:
+  using Job = training::v1::Job;
+
+  absl::StatusOr<Job> Accept(const Submission& submission);
+  absl::StatusOr<Job> NewJob(const Submission& submission) const;
+  absl::Status CheckSpec(const Submission& submission) const;
+  static absl::Status CheckNames(const training::v1::TrainRequest& request);
+  // The job that the request names already, by job id or by request id.
+  const Job* FindSame(const training::v1::TrainRequest& request) const;
+
+  const JobManagerOptions& options_;
+  JobTable& table_;
+  Writer& writer_;
+  const Clock& clock_;
+  Dispatcher& dispatcher_;
+  Workers* const workers_;
+  Metrics* const metrics_;
+  std::atomic<int> queue_limit_;
+  IoThreads path_checks_{2};  // Last: what it runs asks the writer.
+};
+
+}  // namespace genesis

@@ -1,0 +1,109 @@
+#include "server/jobs/checkpoint_requests.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/field_error.h"
+#include "config/job/job_names.h"
+#include "genesis/training/v1/worker_service.pb.h"
+#include "server/jobs/job_errors.h"
+#include "spdlog/spdlog.h"
+
+namespace genesis {
+
+void CheckpointRequests::Take(const std::string& job_id,
+                              const Callback<training::v1::Checkpoint>& callback) {
+  writer_.Post({[this, job_id, callback] {
+                  const training::v1::Job* job = table_.Find(job_id);
+                  if (job == nullptr) {
+                    table_.Announce([callback, job_id] { callback(NoSuchJob(job_id)); });
+                    return;
+                  }
+                  if (job->state() != training::v1::JOB_STATE_RUNNING) {
+                    const absl::Status status = absl::FailedPreconditionError(
+                        absl::StrCat("job \"", job_id, "\" is ", JobStateName(job->state()),
+                                     "; only a RUNNING job can be checkpointed"));
+                    table_.Announce([callback, status] { callback(status); });
+                    return;
+                  }
+                  table_.Announce([this, job_id, callback] {
+                    waiters_[job_id].push_back(callback);
+                    Send(job_id);
+                  });
+                },
+                callback});
+}
+
+void CheckpointRequests::Send(const std::string& job_id) {
+  training::v1::AttachResponse take;
+  take.mutable_take_checkpoint();
+  workers_->Send(job_id, take);
+}
+
+void CheckpointRequests::Answer(const std::string& job_id,
+                                const absl::StatusOr<training::v1::Checkpoint>& result) {
+  auto waiters = waiters_.extract(job_id);
+  if (waiters.empty()) return;
+  for (const auto& callback : waiters.mapped()) callback(result);
+}
+
+void CheckpointRequests::Record(const training::v1::Checkpoint& checkpoint,
+                                const Callback<training::v1::Checkpoint>& callback) {
+  writer_.Ask<training::v1::Checkpoint>(
+      [this, checkpoint] {
+        table_.PutCheckpoint(checkpoint);
+        return checkpoint;
+      },
+      callback);
+}
+
+void CheckpointRequests::Forget(const std::string& id,
+                                const Callback<training::v1::Checkpoint>& callback) {
+  writer_.Ask<training::v1::Checkpoint>([this, id] { return ForgetNow(id); }, callback);
+}
+
+absl::StatusOr<training::v1::Checkpoint> CheckpointRequests::ForgetNow(const std::string& id) {
+  const std::optional<training::v1::Checkpoint> found = table_.FindCheckpoint(id);
+  if (!found) return NoSuchCheckpoint(id);
+  const training::v1::Checkpoint& checkpoint = *found;
+  const std::string needed_by = NeededBy(checkpoint);
+  if (!needed_by.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job \"", needed_by, "\" has not ended and may need checkpoint ",
+                     QuoteValue(id), "; delete it when the job has ended, or cancel the job"));
+  }
+  table_.RemoveCheckpoint(id);
+  const std::string& job_id = checkpoint.job_id();
+  const training::v1::Job* job = job_id.empty() ? nullptr : table_.Find(job_id);
+  if (job != nullptr && job->latest_checkpoint().id() == id) {
+    training::v1::Job* edited = table_.Edit(job_id);
+    edited->clear_latest_checkpoint();
+    const std::vector<training::v1::Checkpoint> of_job = table_.CheckpointsOf(job_id);
+    if (!of_job.empty()) *edited->mutable_latest_checkpoint() = of_job.back();
+  }
+  table_.Count([id] { spdlog::info("checkpoint {} deleted by a user", id); });
+  return checkpoint;
+}
+
+std::string CheckpointRequests::NeededBy(const training::v1::Checkpoint& checkpoint) const {
+  for (const std::string& id : table_.Ids()) {
+    const training::v1::Job& job = *table_.Find(id);
+    // One that a user named is a copy: the job has those that it wrote.
+    const bool own = id == checkpoint.job_id() && checkpoint.name().empty();
+    if (own || job.spec().start_from_checkpoint() == checkpoint.id()) return id;
+  }
+  return "";
+}
+
+void CheckpointRequests::RefuseWhileStoreFails() {
+  const absl::Status store = writer_.store_status();
+  if (store.ok()) return;
+  // A checkpoint that cannot be recorded would leave them waiting until somebody frees some space.
+  for (const auto& [id, waiters] : std::exchange(waiters_, {})) {
+    for (const auto& callback : waiters) callback(store);
+  }
+}
+
+}  // namespace genesis

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "genesis/training/v1/job.pb.h"
+#include "server/base/callback.h"
+#include "server/jobs/job_ledger.h"
+#include "server/workers/workers.h"
+
+namespace genesis {
+
+// Checkpoints that users ask for, bring and remove, and the callers that wait for one.
+//
+// Owner: JobManager. Threads: Take, Record and Forget are for any, the rest is the writer's.
+class CheckpointRequests {
+ public:
+  CheckpointRequests(JobLedger* ledger, Workers* workers)
+      : table_(ledger->table()), writer_(ledger->writer()), workers_(workers) {}
+
+  // Answers when the checkpoint is durable. FAILED_PRECONDITION unless the job is RUNNING.
+  void Take(const std::string& job_id, const Callback<training::v1::Checkpoint>& callback);
+  // A checkpoint that a user named or brought.
+  void Record(const training::v1::Checkpoint& checkpoint,
+              const Callback<training::v1::Checkpoint>& callback);
+  // Removes the record and answers with it; the caller removes the file. NOT_FOUND;
+  // FAILED_PRECONDITION when a job that has not ended may need it.
+  void Forget(const std::string& id, const Callback<training::v1::Checkpoint>& callback);
+
+  // The job that has not ended and may need the checkpoint; "" for none.
+  std::string NeededBy(const training::v1::Checkpoint& checkpoint) const;
+  bool IsAwaited(const std::string& job_id) const { return waiters_.contains(job_id); }
+  // Asks the job's worker for a checkpoint.
+  void Send(const std::string& job_id);
+  // Whoever waits for one of the job.
+  void Answer(const std::string& job_id, const absl::StatusOr<training::v1::Checkpoint>& result);
+  void RefuseWhileStoreFails();
+
+ private:
+  absl::StatusOr<training::v1::Checkpoint> ForgetNow(const std::string& id);
+
+  JobTable& table_;
+  Writer& writer_;
+  Workers* const workers_;
+  std::map<std::string, std::vector<Callback<training::v1::Checkpoint>>> waiters_;
+};
+
+}  // namespace genesis

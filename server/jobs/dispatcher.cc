@@ -1,0 +1,233 @@
+#include "server/jobs/dispatcher.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/timestamp.h"
+#include "config/job/job_paths.h"
+#include "config/job/workload.h"
+#include "config/precision/precision.h"
+#include "server/jobs/job_state.h"
+#include "spdlog/spdlog.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::Job;
+
+// How many jobs may go past the first one when that needs more memory than is free, and how long it
+// lets them.
+constexpr size_t kMaxPassing = 32;
+constexpr absl::Duration kPassingPatience = absl::Minutes(10);
+
+// Half the micro-batch and twice the accumulation, as often as the job ran out of memory.
+void Shrink(int halvings, training::v1::TrainingSpec& training) {
+  training.set_batch_size(training.batch_size() >> halvings);
+  training.set_gradient_accumulation_steps(training.gradient_accumulation_steps() << halvings);
+}
+
+// Workloads whose use of memory is remembered.
+constexpr size_t kMaxPeaks = 1000;
+
+}  // namespace
+
+// Assigning is a change of its own, after the commit of the one that made it possible: a worker is
+// reserved only for a job that is durably queued.
+void Dispatcher::StartQueued() {
+  table_.Announce([this] {
+    const WorkerCounts workers = workers_->counts();
+    metrics_->SetWorkers(workers.busy, workers.warm, workers_->slots());
+    metrics_->SetQueueDepth(table_.CountIn(training::v1::JOB_STATE_QUEUED));
+    if (draining_ || table_.CountIn(training::v1::JOB_STATE_QUEUED) == 0) return;
+    auto leased = std::make_shared<std::string>();
+    writer_.Post({[this, leased] { *leased = AssignNext(); },
+                  [this, leased](const absl::Status&) { workers_->Release(*leased); }});
+  });
+}
+
+// A time that the store has is of the wall clock, which may have been set since.
+void Dispatcher::OnRecovered(const Job& job) {
+  const absl::Time now = clock_.Steady();
+  const absl::Duration age = clock_.Now() - FromTimestamp(job.create_time());
+  accepted_[job.id()] = now - std::max(age, absl::ZeroDuration());
+  if (!job.has_retry_time()) return;
+  const absl::Duration wait = FromTimestamp(job.retry_time()) - clock_.Now();
+  retries_[job.id()] = now + std::clamp(wait, absl::ZeroDuration(), kMaxRestartBackoff);
+}
+
+absl::Time Dispatcher::DeadlineOf(const Job& job) const {
+  const double limit = job.spec().scheduling().deadline_seconds();
+  return limit > 0 ? AcceptedAt(job) + absl::Seconds(limit) : absl::InfiniteFuture();
+}
+
+absl::Time Dispatcher::AcceptedAt(const Job& job) const {
+  const auto accepted = accepted_.find(job.id());
+  return accepted == accepted_.end() ? clock_.Steady() : accepted->second;
+}
+
+bool Dispatcher::MayStart(const Job& job, absl::Time now) const {
+  const auto retry = retries_.find(job.id());
+  return now < DeadlineOf(job) && (retry == retries_.end() || retry->second <= now);
+}
+
+std::vector<HoldingJob> Dispatcher::HoldingJobs() const {
+  std::vector<HoldingJob> holding;
+  for (const auto& [id, start] : attempt_starts_)
+    holding.push_back(Holding(*table_.Find(id), start));
+  return holding;
+}
+
+std::vector<std::string> Dispatcher::QueueInOrder() const {
+  std::vector<WaitingJob> waiting;
+  int64_t ordinal = 0;
+  for (const std::string& id : table_.IdsIn(training::v1::JOB_STATE_QUEUED)) {
+    const Job& job = *table_.Find(id);
+    waiting.push_back({id, job.priority(), job.owner(), ordinal++});
+  }
+  return QueueOrder(waiting, HoldingJobs(), usage_, clock_.Steady());
+}
+
+int64_t Dispatcher::MemoryOf(const training::v1::JobSpec& spec) const {
+  if (spec.scheduling().memory_bytes() > 0) return spec.scheduling().memory_bytes();
+  const auto known = peak_memory_.find(WorkloadKey(spec));
+  return known == peak_memory_.end() ? 0 : known->second;
+}
+
+std::string Dispatcher::AssignNext() {
+  if (draining_) return "";
+  const absl::Time now = clock_.Steady();
+  std::vector<std::string> queue = QueueInOrder();
+  std::erase_if(queue, [&](const std::string& id) { return !MayStart(*table_.Find(id), now); });
+  if (queue.empty()) return "";
+  for (size_t i = 0; i < std::min(queue.size(), kMaxPassing); ++i) {
+    const Job& job = *table_.Find(queue[i]);
+    const std::optional<WorkerLease> lease = workers_->Reserve(MemoryOf(job.spec()));
+    if (lease) {
+      Assign(queue[i], *lease);
+      StartQueued();
+      return lease->worker.worker_id();
+    }
+    if (now - AcceptedAt(job) > kPassingPatience) break;
+  }
+  PreemptFor(*table_.Find(queue.front()));
+  return "";
+}
+
+void Dispatcher::Assign(const std::string& job_id, const WorkerLease& lease) {
+  ledger_.Move(job_id, training::v1::JOB_STATE_STARTING,
+               absl::StrCat("given to worker ", lease.worker.worker_id()));
+  Job* job = table_.Edit(job_id);
+  job->set_claim(job->claim() + 1);
+  job->set_worker_sequence(0);
+  job->clear_retry_time();
+  *job->mutable_worker() = lease.worker;
+  if (!job->has_start_time()) *job->mutable_start_time() = ToTimestamp(clock_.Now());
+  *job->mutable_precision() = ComputeEffectivePrecision(
+      job->spec().precision().mode(), precision_.gate(), options_.cpu_fallback, lease.device);
+  table_.Count([this, job_id] {
+    retries_.erase(job_id);
+    attempt_starts_[job_id] = clock_.Steady();
+  });
+  const std::vector<training::v1::PrecisionMode> allowed =
+      AllowedModes(job->spec().precision(), precision_.gate(), options_.cpu_fallback, lease.device);
+
+  training::v1::StartJob start;
+  start.set_job_id(job_id);
+  start.set_claim(job->claim());
+  *start.mutable_spec() = job->spec();
+  Shrink(job->batch_halvings(), *start.mutable_spec()->mutable_training());
+  for (const JobPath& path : PathsOf(*start.mutable_spec())) {
+    *path.path = absl::StrCat(options_.datasets_root, "/", *path.path);
+  }
+  if (const auto initial = table_.FindCheckpoint(job->spec().start_from_checkpoint())) {
+    start.mutable_spec()->mutable_model()->set_initial_weights(initial->path());
+  }
+  *start.mutable_precision() = job->precision();
+  start.mutable_allowed_modes()->Assign(allowed.begin(), allowed.end());
+  *start.mutable_baseline() = table_.BaselineOf(WorkloadKey(job->spec()));
+  const int64_t fp32_peak = start.baseline().peak_device_bytes();
+  start.set_checkpoint_dir(options_.checkpoints_dir);
+  start.set_datasets_root(options_.datasets_root);
+  start.set_compiled_dir(options_.compiled_dir);
+  start.set_cuda_graphs(options_.cuda_graphs);
+  const std::vector<training::v1::Checkpoint> checkpoints = table_.CheckpointsOf(job_id);
+  for (auto it = checkpoints.rbegin(); it != checkpoints.rend(); ++it) {
+    start.add_resume_from(it->path());
+  }
+  table_.Announce([this, start, fp32_peak, worker_id = lease.worker.worker_id()] {
+    spdlog::info("job {}: {}", start.job_id(), start.precision().reason());
+    if (!precision_.gate().enabled) spdlog::info("FP16 training disabled - using FP32");
+    metrics_->JobBegins(start.job_id(), start.precision(), fp32_peak);
+    workers_->Begin(worker_id, start);
+  });
+}
+
+// One at a time: what the first one frees may be enough.
+void Dispatcher::PreemptFor(const Job& waiting) {
+  if (!options_.preemption || workers_->counts().busy < workers_->slots()) return;
+  std::vector<HoldingJob> holding;
+  for (HoldingJob& job : HoldingJobs()) {
+    if (stops_.Find(job.id) != nullptr || !IsTraining(table_.Find(job.id)->state())) return;
+    holding.push_back(std::move(job));
+  }
+  const std::optional<std::string> victim = ChooseVictim(waiting.priority(), holding);
+  if (!victim) return;
+  stops_.Stop(*victim,
+              {StopCause::kPreempted,
+               absl::StrCat("preempted by job ", waiting.id(), " of priority ", waiting.priority(),
+                            ", its own is ", table_.Find(*victim)->priority())});
+}
+
+void Dispatcher::NotePeak(Job& job, int64_t host_bytes, int64_t device_bytes) {
+  job.set_peak_memory_bytes(std::max(job.peak_memory_bytes(), host_bytes));
+  job.set_peak_device_bytes(std::max(job.peak_device_bytes(), device_bytes));
+  const int64_t peak =
+      job.peak_device_bytes() > 0 ? job.peak_device_bytes() : job.peak_memory_bytes();
+  if (peak_memory_.size() >= kMaxPeaks) peak_memory_.erase(peak_memory_.begin());
+  int64_t& known = peak_memory_[WorkloadKey(job.spec())];
+  known = std::max(known, peak);
+}
+
+void Dispatcher::OnAccepted(const std::string& job_id) { accepted_[job_id] = clock_.Steady(); }
+
+void Dispatcher::OnAdopted(const std::string& job_id) { attempt_starts_[job_id] = clock_.Steady(); }
+
+void Dispatcher::RetryAfter(const std::string& job_id, absl::Duration backoff) {
+  *table_.Edit(job_id)->mutable_retry_time() = ToTimestamp(clock_.Now() + backoff);
+  table_.Count([this, job_id, retry = clock_.Steady() + backoff] { retries_[job_id] = retry; });
+}
+
+bool Dispatcher::OnLeftWorker(Job& job) {
+  const auto start = attempt_starts_.find(job.id());
+  if (start == attempt_starts_.end()) return false;
+  const double seconds = absl::ToDoubleSeconds(clock_.Steady() - start->second);
+  job.set_worker_seconds(job.worker_seconds() + seconds);
+  table_.Count([this, job_id = job.id(), owner = job.owner(), seconds] {
+    usage_.Add(owner, seconds, clock_.Steady());
+    attempt_starts_.erase(job_id);
+  });
+  return true;
+}
+
+void Dispatcher::OnEnded(const std::string& job_id) {
+  accepted_.erase(job_id);
+  retries_.erase(job_id);
+}
+
+void Dispatcher::OnTime() {
+  const absl::Time now = clock_.Steady();
+  bool retry = false;
+  for (const std::string& id : table_.Ids()) {
+    const Job& job = *table_.Find(id);
+    retry = retry || (job.has_retry_time() && MayStart(job, now));
+  }
+  // A quarantine may be over, or the first one in the queue may have waited long enough.
+  const bool waits = table_.CountIn(training::v1::JOB_STATE_QUEUED) > 0 &&
+                     workers_->counts().busy < workers_->slots();
+  if (waits || retry || !writer_.store_status().ok()) StartQueued();
+}
+
+}  // namespace genesis

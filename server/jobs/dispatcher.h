@@ -1,0 +1,92 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "genesis/training/v1/job.pb.h"
+#include "metrics/metrics.h"
+#include "server/jobs/job_ledger.h"
+#include "server/jobs/job_manager_options.h"
+#include "server/jobs/job_stops.h"
+#include "server/jobs/precision_control.h"
+#include "server/jobs/scheduler.h"
+#include "server/workers/workers.h"
+
+namespace genesis {
+
+// The queue: which job gets a slot next, when it may start, which running one gives its slot, and
+// what an attempt is given.
+//
+// Owner: JobManager. Threads: draining() and usage() are for any, the rest is the writer's.
+class Dispatcher {
+ public:
+  Dispatcher(const JobManagerOptions& options, JobLedger* ledger, JobStops* stops,
+             PrecisionControl* precision, Workers* workers, Metrics* metrics)
+      : options_(options),
+        ledger_(*ledger),
+        table_(ledger->table()),
+        writer_(ledger->writer()),
+        clock_(ledger->clock()),
+        stops_(*stops),
+        precision_(*precision),
+        workers_(workers),
+        metrics_(metrics) {}
+
+  // After the present change is durable, gives queued jobs to warm workers.
+  void StartQueued();
+  // Looks at what depends on time alone; a few times a second.
+  void OnTime();
+  // No attempt begins from now on. Any thread.
+  void Drain() { draining_ = true; }
+  bool draining() const { return draining_; }
+
+  // The events of a job's life that the queue must know.
+  void OnAccepted(const std::string& job_id);
+  void OnRecovered(const training::v1::Job& job);  // It was in the store.
+  void OnAdopted(const std::string& job_id);       // Its worker outlived the daemon.
+  // It is off its worker: the slot is counted to its owner. False when no attempt was under way.
+  bool OnLeftWorker(training::v1::Job& job);
+  void OnEnded(const std::string& job_id);
+  // Queues no attempt before `backoff` has passed.
+  void RetryAfter(const std::string& job_id, absl::Duration backoff);
+  // Bytes that an attempt used; jobs of the same workload are placed by it.
+  void NotePeak(training::v1::Job& job, int64_t host_bytes, int64_t device_bytes);
+
+  absl::Time DeadlineOf(const training::v1::Job& job) const;
+  // Bytes that the job is expected to need; 0 when nothing is known.
+  int64_t MemoryOf(const training::v1::JobSpec& spec) const;
+  const OwnerUsage& usage() const { return usage_; }
+
+ private:
+  // The worker it leased for the next job; empty when there is no job or no worker for one.
+  std::string AssignNext();
+  void Assign(const std::string& job_id, const WorkerLease& lease);
+  void PreemptFor(const training::v1::Job& waiting);
+  bool MayStart(const training::v1::Job& job, absl::Time now) const;
+  absl::Time AcceptedAt(const training::v1::Job& job) const;
+  std::vector<std::string> QueueInOrder() const;
+  std::vector<HoldingJob> HoldingJobs() const;
+
+  const JobManagerOptions& options_;
+  JobLedger& ledger_;
+  JobTable& table_;
+  Writer& writer_;
+  const Clock& clock_;
+  JobStops& stops_;
+  PrecisionControl& precision_;
+  Workers* const workers_;
+  Metrics* const metrics_;
+  std::atomic<bool> draining_{false};
+  OwnerUsage usage_;
+  // Times of Clock::Steady, by job that has not ended.
+  std::map<std::string, absl::Time> accepted_;
+  std::map<std::string, absl::Time> retries_;         // Before it no attempt begins.
+  std::map<std::string, absl::Time> attempt_starts_;  // On a worker.
+  std::map<std::string, int64_t> peak_memory_;        // By workload.
+};
+
+}  // namespace genesis

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "absl/time/time.h"
+#include "genesis/training/v1/job.pb.h"
+#include "genesis/training/v1/worker_service.pb.h"
+#include "metrics/metrics.h"
+#include "server/jobs/checkpoint_requests.h"
+#include "server/jobs/dispatcher.h"
+#include "server/jobs/job_ledger.h"
+#include "server/jobs/job_manager_options.h"
+#include "server/jobs/job_statistics.h"
+#include "server/jobs/job_stops.h"
+#include "server/jobs/precision_control.h"
+#include "server/jobs/unprotected_work.h"
+#include "server/workers/worker_events.h"
+#include "server/workers/workers.h"
+
+namespace genesis {
+
+// The ends of attempts at jobs, and what comes after each: the job ends, pauses, or waits for
+// another attempt.
+//
+// Owner: JobManager. Threads: the writer's.
+class JobAttempts {
+ public:
+  struct Parts {
+    const JobManagerOptions& options;
+    JobLedger& ledger;
+    JobStops& stops;
+    PrecisionControl& precision;
+    CheckpointRequests& checkpoints;
+    Dispatcher& dispatcher;
+    JobStatistics& statistics;
+    Workers* workers;
+    Metrics* metrics;
+  };
+  explicit JobAttempts(const Parts& parts)
+      : parts_(parts),
+        options_(parts.options),
+        ledger_(parts.ledger),
+        table_(parts.ledger.table()),
+        clock_(parts.ledger.clock()),
+        stops_(parts.stops),
+        precision_(parts.precision),
+        checkpoints_(parts.checkpoints),
+        dispatcher_(parts.dispatcher),
+        statistics_(parts.statistics),
+        workers_(parts.workers),
+        metrics_(parts.metrics),
+        unprotected_(parts.metrics) {}
+
+  const Parts& parts() const { return parts_; }
+
+  // After a restart of the daemon: a job whose worker lives on keeps it, any other that was on a
+  // worker goes back into the queue.
+  void Recover(const training::v1::Job& job);
+
+  // Whether the claim is that of the job's present attempt.
+  bool IsCurrent(const std::string& job_id, int64_t claim) const;
+  void OnStarted(const std::string& job_id) { unprotected_.Begin(job_id, clock_.Now()); }
+  // A checkpoint with the work until `snapshot` is durable.
+  void OnCheckpoint(const std::string& job_id, absl::Time snapshot);
+  void OnFinished(const training::v1::Job& job, const training::v1::Finished& finished);
+  void OnLost(const WorkerExit& exit);
+  // Stops or fails the jobs whose deadline has passed; a few times a second.
+  void EndOverdue();
+
+  void End(const std::string& job_id, training::v1::JobState state, const std::string& reason);
+
+ private:
+  void OnFailed(const training::v1::Job& job, const training::v1::Failure& failure);
+  void OnStopped(const training::v1::Job& job);
+  void EndStopped(const std::string& job_id, const StopRequest& request, const std::string& at);
+  // Queues the job again while its budget lasts, else fails it.
+  void RestartOrFail(const std::string& job_id, training::v1::Failure failure);
+  void Requeue(const std::string& job_id, const std::string& reason);
+  void Fail(const std::string& job_id, training::v1::Failure failure);
+  // The job is off its worker: what it used is counted, what was asked of it is forgotten.
+  void LeaveWorker(const std::string& job_id);
+
+  const Parts parts_;
+  const JobManagerOptions& options_;
+  JobLedger& ledger_;
+  JobTable& table_;
+  const Clock& clock_;
+  JobStops& stops_;
+  PrecisionControl& precision_;
+  CheckpointRequests& checkpoints_;
+  Dispatcher& dispatcher_;
+  JobStatistics& statistics_;
+  Workers* const workers_;
+  Metrics* const metrics_;
+  UnprotectedWork unprotected_;
+  std::map<std::string, int> fruitless_restarts_;  // By job, since its newest checkpoint.
+};
+
+}  // namespace genesis

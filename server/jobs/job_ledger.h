@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "base/clock.h"
+#include "metrics/metrics.h"
+#include "server/jobs/event_hub.h"
+#include "server/jobs/job_table.h"
+#include "server/jobs/retention.h"
+#include "server/jobs/writer.h"
+
+namespace genesis {
+
+// The jobs and the one way to change them: a change runs on the writer thread, is stored, is
+// counted, and only then is announced to callers, watchers and workers.
+//
+// Owner: JobManager. Threads: writer(), view() and hub() are for any, the rest is for changes.
+class JobLedger {
+ public:
+  // `on_tick`: see Writer.
+  JobLedger(JobStore* store, Metrics* metrics, const Clock& clock, const Retention& retention,
+            std::function<void()> on_tick);
+
+  JobTable& table() { return table_; }
+  Writer& writer() { return writer_; }
+  EventHub& hub() { return hub_; }
+  const JobView& view() const { return table_.view(); }
+  const Clock& clock() const { return clock_; }
+
+  // A legal move of job_state.h, counted by the metrics.
+  void Move(const std::string& job_id, training::v1::JobState to, const std::string& reason);
+
+ private:
+  const Clock& clock_;
+  Metrics* const metrics_;
+  EventHub hub_;
+  JobTable table_;
+  Writer writer_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,191 @@
+#include "server/jobs/job_queries.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/field_error.h"
+#include "base/timestamp.h"
+#include "config/precision/precision.h"
+#include "server/jobs/history_row.h"
+#include "server/jobs/job_errors.h"
+#include "server/jobs/job_state.h"
+#include "server/jobs/scheduler.h"
+
+namespace genesis {
+namespace {
+
+absl::StatusOr<absl::Duration> WindowLength(const training::v1::StatsRequest& request) {
+  constexpr int kDefault = 300;
+  constexpr int kMax = 3600;
+  const int seconds = request.window_seconds() == 0 ? kDefault : request.window_seconds();
+  if (seconds >= 1 && seconds <= kMax) return absl::Seconds(seconds);
+  return ToStatus({{"window_seconds", absl::StrCat(request.window_seconds()),
+                    absl::StrCat("1 to ", kMax, ", or 0 for ", kDefault)}});
+}
+
+// `otherwise`: what is said while no job makes steps.
+void PutWhatRuns(const JobView& view, bool otherwise, training::v1::StatsResponse& stats) {
+  bool any = false;
+  bool reduced = false;
+  for (const JobView::Shown& each : view.InMemory()) {
+    const training::v1::Job& job = each.snapshot->job;
+    if (!IsOnWorker(job.state()) || job.progress().step() == 0) continue;
+    any = true;
+    // As a change of precision leaves it, before the first step in it is reported.
+    const training::v1::PrecisionMode mode = job.precision().mode();
+    reduced = reduced || IsReducedPrecision(mode);
+    if (HasLossScale(mode)) stats.set_current_scale(job.progress().loss_scale());
+  }
+  stats.set_fp16_enabled_runtime(any ? reduced : otherwise);
+}
+
+
+}  // namespace
+
+// From snapshots, for the writer's own view is the writer's.
+std::map<std::string, JobQueries::QueuePlace> JobQueries::ReadQueue() const {
+  const absl::Time now = clock_.Steady();
+  std::vector<WaitingJob> waiting;
+  std::vector<HoldingJob> holding;
+  for (const JobView::Shown& each : ledger_.view().InMemory()) {
+    const Job& job = each.snapshot->job;
+    if (job.state() == training::v1::JOB_STATE_QUEUED) {
+      waiting.push_back({job.id(), job.priority(), job.owner(), each.ordinal});
+    } else if (IsOnWorker(job.state())) {
+      holding.push_back(Holding(job, now));
+    }
+  }
+  const std::vector<std::string> order = QueueOrder(waiting, holding, dispatcher_.usage(), now);
+  const std::vector<absl::Time> starts =
+      EstimateStarts(order.size(), workers_->slots(), holding, ExpectedDuration(), now);
+  std::map<std::string, QueuePlace> places;
+  for (size_t i = 0; i < order.size(); ++i) {
+    QueuePlace& place = places[order[i]];
+    place.position = static_cast<int>(i) + 1;
+    if (i < starts.size()) place.start = clock_.Now() + (starts[i] - now);
+  }
+  return places;
+}
+
+std::optional<absl::Duration> JobQueries::ExpectedDuration() const {
+  const double seconds = statistics_.counters.expected_job_seconds;
+  if (seconds <= 0) return std::nullopt;
+  return absl::Seconds(seconds);
+}
+
+void JobQueries::PutPlace(const std::map<std::string, QueuePlace>& places, Job& job) {
+  const auto place = places.find(job.id());
+  if (place == places.end()) return;
+  job.set_queue_position(place->second.position);
+  if (place->second.start) *job.mutable_estimated_start_time() = ToTimestamp(*place->second.start);
+}
+
+absl::StatusOr<training::v1::Job> JobQueries::Get(const std::string& job_id) const {
+  const absl::StatusOr<std::shared_ptr<const JobSnapshot>> snapshot =
+      ledger_.view().Snapshot(job_id);
+  if (!snapshot.ok()) return snapshot.status();
+  if (*snapshot == nullptr) return NoSuchJob(job_id);
+  Job job = (*snapshot)->job;
+  if (job.state() == training::v1::JOB_STATE_QUEUED) PutPlace(ReadQueue(), job);
+  return job;
+}
+
+absl::StatusOr<std::vector<StoredJob>> JobQueries::List(const JobQuery& query) const {
+  absl::StatusOr<std::vector<StoredJob>> jobs = ledger_.view().List(query);
+  if (!jobs.ok()) return jobs;
+  std::optional<std::map<std::string, QueuePlace>> places;
+  for (StoredJob& each : *jobs) {
+    if (each.job.state() != training::v1::JOB_STATE_QUEUED) continue;
+    if (!places) places = ReadQueue();
+    PutPlace(*places, each.job);
+  }
+  return jobs;
+}
+
+absl::StatusOr<training::v1::Checkpoint> JobQueries::GetCheckpoint(const std::string& id) const {
+  absl::StatusOr<training::v1::Checkpoint> checkpoint = ledger_.view().GetCheckpoint(id);
+  return absl::IsNotFound(checkpoint.status()) ? NoSuchCheckpoint(id) : checkpoint;
+}
+
+absl::StatusOr<training::v1::StatsResponse> JobQueries::Stats(
+    const training::v1::StatsRequest& request) const {
+  const absl::StatusOr<absl::Duration> length = WindowLength(request);
+  if (!length.ok()) return length.status();
+  if (!request.job_id().empty()) return StatsOf(request.job_id(), *length);
+  training::v1::StatsResponse stats = Stats();
+  *stats.mutable_window() = statistics_.training.Window(*length, clock_.Steady());
+  for (const auto& [mode, bytes] : statistics_.training.DeviceMemory()) {
+    (*stats.mutable_device_memory_bytes())[mode] = bytes;
+  }
+  return stats;
+}
+
+absl::StatusOr<training::v1::StatsResponse> JobQueries::StatsOf(const std::string& job_id,
+                                                                absl::Duration length) const {
+  const absl::StatusOr<Job> job = Get(job_id);
+  if (!job.ok()) return job.status();
+  const training::v1::Progress& progress = job->progress();
+  training::v1::StatsResponse stats;
+  stats.set_fp16_enabled_runtime(IsReducedPrecision(job->precision().mode()));
+  stats.set_training_steps(progress.step());
+  stats.set_samples(progress.samples());
+  if (HasLossScale(job->precision().mode())) stats.set_current_scale(progress.loss_scale());
+  if (progress.reduced_precision_steps() > 0) {
+    stats.set_overflow_rate(static_cast<double>(progress.skipped_steps()) /
+                            static_cast<double>(progress.reduced_precision_steps()));
+  }
+  *stats.mutable_window() = statistics_.training.WindowOf(job_id, length, clock_.Steady());
+  for (training::v1::HistoryPoint& point : statistics_.training.HistoryOf(job_id)) {
+    *stats.add_history() = std::move(point);
+  }
+  return stats;
+}
+
+std::vector<training::v1::HistoryRow> JobQueries::HistoryRows() const {
+  const absl::Time now = clock_.Now();
+  const bool enabled = precision_.gate().enabled;
+  std::vector<training::v1::HistoryRow> rows;
+  for (const JobView::Shown& each : ledger_.view().InMemory()) {
+    const Job& job = each.snapshot->job;
+    if (!IsOnWorker(job.state())) continue;
+    rows.push_back(
+        MakeHistoryRow(job, enabled, statistics_.training.DeviceMemoryOf(job.id()), now));
+  }
+  return rows;
+}
+
+training::v1::StatsResponse JobQueries::Stats() const {
+  training::v1::StatsResponse stats;
+  PutWhatRuns(ledger_.view(), statistics_.counters.newest_step_reduced && precision_.gate().enabled,
+              stats);
+  stats.set_overflow_rate(statistics_.counters.OverflowRate());
+  stats.set_training_steps(statistics_.counters.steps);
+  stats.set_samples(statistics_.counters.samples);
+  for (const JobState state : AllJobStates()) (*stats.mutable_jobs_by_state())[JobStateName(state)];
+  for (const auto& [state, count] : ledger_.view().CountsByState()) {
+    (*stats.mutable_jobs_by_state())[JobStateName(state)] = count;
+  }
+  const WorkerCounts workers = workers_->counts();
+  stats.set_busy_workers(workers.busy);
+  stats.set_warm_workers(workers.warm);
+  stats.set_slots(workers_->slots());
+  return stats;
+}
+
+absl::Status JobQueries::Watch(const std::string& job_id,
+                               const std::shared_ptr<JobWatcher>& watcher) {
+  // First the subscription, then the present: a change in between is then told, not lost.
+  ledger_.hub().Subscribe(job_id, watcher);
+  const absl::StatusOr<std::shared_ptr<const JobSnapshot>> snapshot =
+      ledger_.view().Snapshot(job_id);
+  if (snapshot.ok() && *snapshot != nullptr) {
+    watcher->Notify(*snapshot, {});
+    return absl::OkStatus();
+  }
+  ledger_.hub().Unsubscribe(job_id, watcher.get());
+  return snapshot.ok() ? NoSuchJob(job_id) : snapshot.status();
+}
+
+void JobQueries::Unwatch(const std::string& job_id, const JobWatcher* watcher) {
+  ledger_.hub().Unsubscribe(job_id, watcher);
+}
+
+}  // namespace genesis

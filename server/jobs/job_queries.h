@@ -1,0 +1,71 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "genesis/training/v1/training_service.pb.h"
+#include "server/jobs/dispatcher.h"
+#include "server/jobs/event_hub.h"
+#include "server/jobs/job_ledger.h"
+#include "server/jobs/job_statistics.h"
+#include "server/jobs/precision_control.h"
+#include "server/workers/workers.h"
+
+namespace genesis {
+
+// The jobs as readers see them, from snapshots: no reader waits for the writer.
+//
+// Owner: JobManager. Threads: any.
+class JobQueries {
+ public:
+  JobQueries(JobLedger* ledger, const Dispatcher* dispatcher, const PrecisionControl* precision,
+             const JobStatistics* statistics, const Workers* workers)
+      : ledger_(*ledger),
+        clock_(ledger->clock()),
+        dispatcher_(*dispatcher),
+        precision_(*precision),
+        statistics_(*statistics),
+        workers_(workers) {}
+
+  // Places in the queue filled in. NOT_FOUND.
+  absl::StatusOr<training::v1::Job> Get(const std::string& job_id) const;
+  absl::StatusOr<std::vector<StoredJob>> List(const JobQuery& query) const;
+  absl::StatusOr<training::v1::Checkpoint> GetCheckpoint(const std::string& id) const;
+  training::v1::StatsResponse Stats() const;
+  // With its window, or of one job. NOT_FOUND; INVALID_ARGUMENT for a bad window.
+  absl::StatusOr<training::v1::StatsResponse> Stats(
+      const training::v1::StatsRequest& request) const;
+  // One row for each job that is on a worker.
+  std::vector<training::v1::HistoryRow> HistoryRows() const;
+  // Tells the watcher the job as it is, then each change. NOT_FOUND.
+  absl::Status Watch(const std::string& job_id, const std::shared_ptr<JobWatcher>& watcher);
+  void Unwatch(const std::string& job_id, const JobWatcher* watcher);
+
+ private:
+  using Job = training::v1::Job;
+  struct QueuePlace {
+    int position = 0;
+    std::optional<absl::Time> start;
+  };
+
+  std::map<std::string, QueuePlace> ReadQueue() const;
+  std::optional<absl::Duration> ExpectedDuration() const;
+  absl::StatusOr<training::v1::StatsResponse> StatsOf(const std::string& job_id,
+                                                      absl::Duration length) const;
+  static void PutPlace(const std::map<std::string, QueuePlace>& places, Job& job);
+
+  JobLedger& ledger_;
+  const Clock& clock_;
+  const Dispatcher& dispatcher_;
+  const PrecisionControl& precision_;
+  const JobStatistics& statistics_;
+  const Workers* const workers_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "genesis/training/v1/training_service.pb.h"
+#include "server/base/callback.h"
+#include "server/jobs/admission.h"
+#include "server/jobs/job_attempts.h"
+
+namespace genesis {
+
+// The requests of users about jobs that exist: pause, resume, cancel, update, delete, and the
+// draining of a worker.
+//
+// Owner: JobManager. Threads: any; a callback runs on the writer thread when the change is durable.
+class JobRequests {
+ public:
+  JobRequests(const JobAttempts::Parts& parts, JobAttempts* attempts, Admission* admission)
+      : ledger_(parts.ledger),
+        table_(parts.ledger.table()),
+        writer_(parts.ledger.writer()),
+        stops_(parts.stops),
+        checkpoints_(parts.checkpoints),
+        dispatcher_(parts.dispatcher),
+        workers_(parts.workers),
+        attempts_(*attempts),
+        admission_(*admission) {}
+
+  void Pause(const std::string& job_id, const Callback<training::v1::Job>& callback);
+  void Resume(const std::string& job_id, const Callback<training::v1::Job>& callback);
+  void Cancel(const std::string& job_id, bool now, const Callback<training::v1::Job>& callback);
+  void Update(const training::v1::UpdateJobRequest& request,
+              const Callback<training::v1::Job>& callback);
+  // Forgets a job that has ended; answers with the checkpoints whose records went with it, whose
+  // files the caller removes.
+  void Delete(const training::v1::DeleteJobRequest& request,
+              const Callback<std::vector<training::v1::Checkpoint>>& callback);
+  // Ends a worker; the job it holds is checkpointed and queued again.
+  void DrainWorker(const std::string& worker_id,
+                   const Callback<training::v1::DrainWorkerResponse>& callback);
+  // A job that has not ended and reads the dataset; "" for none.
+  void JobThatNeedsDataset(const std::string& name, const Callback<std::string>& callback);
+
+ private:
+  absl::StatusOr<training::v1::Job> PauseNow(const std::string& job_id);
+  absl::StatusOr<training::v1::Job> ResumeNow(const std::string& job_id);
+  absl::StatusOr<training::v1::Job> CancelNow(const std::string& job_id, bool now);
+  absl::StatusOr<training::v1::Job> UpdateNow(const training::v1::UpdateJobRequest& request);
+  absl::StatusOr<std::vector<training::v1::Checkpoint>> DeleteNow(
+      const training::v1::DeleteJobRequest& request);
+
+  JobLedger& ledger_;
+  JobTable& table_;
+  Writer& writer_;
+  JobStops& stops_;
+  CheckpointRequests& checkpoints_;
+  Dispatcher& dispatcher_;
+  Workers* const workers_;
+  JobAttempts& attempts_;
+  Admission& admission_;
+};
+
+}  // namespace genesis

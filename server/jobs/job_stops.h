@@ -1,0 +1,58 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "genesis/training/v1/job.pb.h"
+#include "server/jobs/job_ledger.h"
+#include "server/workers/workers.h"
+
+namespace genesis {
+
+// A reason for which the daemon itself takes a running job off its worker.
+enum class StopCause {
+  kPreempted,  // A job of higher priority needs the slot.
+  kRetired,    // An operator drains the worker.
+  kPolicy,     // An operator disabled reduced precision at once.
+  kDeadline,   // scheduling.deadline_seconds is over.
+  kHung,       // The worker makes no progress.
+};
+
+// A stop that decides what becomes of a job when its worker has ended the attempt.
+struct StopRequest {
+  StopCause cause;
+  std::string reason;  // One sentence.
+};
+
+// The stops that workers were asked for: the daemon's own with their reasons, and the sending of
+// all of them.
+//
+// Owner: JobManager. Threads: the writer's.
+class JobStops {
+ public:
+  JobStops(JobLedger* ledger, Workers* workers) : table_(ledger->table()), workers_(workers) {}
+
+  // Asks the job's worker for its end, for a reason that decides what becomes of the job. With a
+  // checkpoint, unless the cause is the policy.
+  void Stop(const std::string& job_id, const StopRequest& request);
+  // Sends a stop, and ends the worker by force after scheduling.stop_grace_seconds. `why` is one
+  // sentence for the log.
+  void Ask(const training::v1::Job& job, bool checkpoint, const std::string& why);
+
+  // The daemon's own stop that is under way; nullptr for none.
+  const StopRequest* Find(const std::string& job_id) const;
+  // The pool ends the worker already. Not only once it is committed: the worker's end may come in
+  // the same group of changes.
+  void NoteHang(const std::string& job_id, const std::string& reason) {
+    stops_[job_id] = {StopCause::kHung, reason};
+  }
+  // The job is off its worker.
+  void Forget(const std::string& job_id) { stops_.erase(job_id); }
+
+ private:
+  JobTable& table_;
+  Workers* const workers_;
+  std::map<std::string, StopRequest> stops_;
+};
+
+}  // namespace genesis

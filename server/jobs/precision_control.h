@@ -1,0 +1,71 @@
+#pragma once
+
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "config/precision/gate.h"
+#include "genesis/training/v1/operations.pb.h"
+#include "genesis/training/v1/training_service.pb.h"
+#include "metrics/metrics.h"
+#include "server/auth/caller.h"
+#include "server/base/callback.h"
+#include "server/jobs/failure_watch.h"
+#include "server/jobs/job_ledger.h"
+#include "server/jobs/job_manager_options.h"
+#include "server/jobs/job_stops.h"
+#include "server/workers/workers.h"
+
+namespace genesis {
+
+// Whether reduced precision may run: the gate of the settings, the policy that an operator set at
+// run time, and the watch over failures. Any no wins, and all of them are named.
+//
+// Owner: JobManager. Threads: gate(), policy() and SetPolicy are for any, the rest is the writer's.
+class PrecisionControl {
+ public:
+  PrecisionControl(const JobManagerOptions& options, JobLedger* ledger, JobStops* stops,
+                   Workers* workers, Metrics* metrics)
+      : options_(options),
+        table_(ledger->table()),
+        writer_(ledger->writer()),
+        clock_(ledger->clock()),
+        stops_(*stops),
+        workers_(workers),
+        metrics_(metrics),
+        failure_watch_(options.failure_watch) {}
+
+  // The policy that the store has. Before any other call.
+  void Load();
+
+  PrecisionGate gate() const;
+  training::v1::PrecisionPolicy policy() const;
+  // Durable before it acts.
+  void SetPolicy(const training::v1::SetPrecisionPolicyRequest& request, const Caller& caller,
+                 const Callback<training::v1::SetPrecisionPolicyResponse>& callback);
+
+  void SetFailureWatch(FailureWatchAction action) { failure_watch_.SetAction(action); }
+  void OnJobEnded(const training::v1::Job& ended);
+  // Asks the job's worker to go on in FP32.
+  void Leave(const std::string& job_id);
+
+ private:
+  void PublishPolicy(const training::v1::PrecisionPolicy& policy);
+  void ApplyPolicy(const training::v1::SetPrecisionPolicyRequest& request,
+                   const training::v1::PrecisionPolicy& policy,
+                   const Callback<training::v1::SetPrecisionPolicyResponse>& callback);
+
+  const JobManagerOptions& options_;
+  JobTable& table_;
+  Writer& writer_;
+  const Clock& clock_;
+  JobStops& stops_;
+  Workers* const workers_;
+  Metrics* const metrics_;
+  FailureWatch failure_watch_;
+  mutable absl::Mutex policy_mutex_;
+  training::v1::PrecisionPolicy policy_ ABSL_GUARDED_BY(policy_mutex_);
+  PrecisionGate gate_ ABSL_GUARDED_BY(policy_mutex_);
+};
+
+}  // namespace genesis

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <string>
+
+#include "genesis/training/v1/job.pb.h"
+#include "genesis/training/v1/worker_service.pb.h"
+#include "metrics/metrics.h"
+#include "server/jobs/job_attempts.h"
+#include "server/workers/worker_events.h"
+
+namespace genesis {
+
+// The reports of workers, and what they change. A report with an old claim is refused, so that two
+// workers never write for one job; one that was heard before is only acknowledged again.
+//
+// Owner: JobManager. Threads: the methods of WorkerEvents are for any.
+class WorkerReports final : public WorkerEvents {
+ public:
+  WorkerReports(const JobAttempts::Parts& parts, JobAttempts* attempts)
+      : options_(parts.options),
+        ledger_(parts.ledger),
+        table_(parts.ledger.table()),
+        writer_(parts.ledger.writer()),
+        clock_(parts.ledger.clock()),
+        stops_(parts.stops),
+        precision_(parts.precision),
+        checkpoints_(parts.checkpoints),
+        dispatcher_(parts.dispatcher),
+        statistics_(parts.statistics),
+        workers_(parts.workers),
+        metrics_(parts.metrics),
+        attempts_(*attempts) {}
+
+  void OnCapacity() override;
+  void OnWorkerEvent(const training::v1::AttachRequest& event) override;
+  void OnWorkerBack(const std::string& job_id, int64_t claim) override;
+  void OnWorkerHung(const std::string& job_id, int64_t claim, const std::string& what) override;
+  void OnWorkerGone(const WorkerExit& exit) override;
+
+ private:
+  using Job = training::v1::Job;
+
+  void Report(const training::v1::AttachRequest& event);
+  void Dispatch(const training::v1::AttachRequest& event);
+  void OnStarted(const Job& job, const training::v1::Started& started);
+  void OnSteps(const Job& job, const training::v1::Steps& steps);
+  void OnCheckpoint(const Job& job, const training::v1::CheckpointWritten& written);
+  void OnPrecisionChanged(const Job& job, const training::v1::PrecisionChange& change);
+  void OnIncident(const Job& job, const training::v1::Incident& incident);
+  void OnEvaluated(const Job& job, const training::v1::Evaluation& evaluation);
+  void OnBack(const Job& job);
+  void NoteHistory(const Job& job);
+
+  const JobManagerOptions& options_;
+  JobLedger& ledger_;
+  JobTable& table_;
+  Writer& writer_;
+  const Clock& clock_;
+  JobStops& stops_;
+  PrecisionControl& precision_;
+  CheckpointRequests& checkpoints_;
+  Dispatcher& dispatcher_;
+  JobStatistics& statistics_;
+  Workers* const workers_;
+  Metrics* const metrics_;
+  JobAttempts& attempts_;
+};
+
+}  // namespace genesis
