@@ -22,7 +22,7 @@ using training::v1::StartJob;
 class TrainingRunTest : public testing::Test {
  protected:
   Finished Run() { return RunTraining(job_, TestCpu(), control_, observer_); }
-  // Of step 20 and 40.
+  // Checkpoints of step 20 and 40.
   void RunOnceWithCheckpoints() {
     job_.mutable_spec()->mutable_checkpoint()->set_every_steps(20);
     ASSERT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED);
@@ -163,6 +163,19 @@ TEST_F(TrainingRunTest, TakesThePreviousCheckpointWhenTheNewestIsDamaged) {
   EXPECT_EQ(observer_.started.resumed_step(), 20);
   EXPECT_THAT(observer_.log, HasSubstr(second_ + " cannot be used: "));
   EXPECT_THAT(observer_.log, HasSubstr("the file is damaged"));
+}
+
+// Killed between removing the first checkpoint and reporting the second: the daemon knows the
+// first.
+TEST_F(TrainingRunTest, TakesACheckpointThatWasNeverReportedWhereTheReportedOneIsGone) {
+  RunOnceWithCheckpoints();
+  std::filesystem::remove(first_);
+  job_.add_resume_from(first_);
+  ASSERT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED) << observer_.log;
+  EXPECT_EQ(observer_.started.resumed_step(), 40);
+  ASSERT_EQ(observer_.checkpoints.size(), 1U) << "the one that nobody heard of is reported";
+  EXPECT_EQ(observer_.checkpoints[0].checkpoint().path(), second_);
+  EXPECT_THAT(observer_.checkpoints[0].removed_ids(), ElementsAre("tiny-step-20"));
 }
 
 TEST_F(TrainingRunTest, FailsWhenNoCheckpointCanBeUsed) {

@@ -64,20 +64,35 @@ std::string CheckpointFolder::Path(int64_t step) const {
 
 std::string CheckpointFolder::Id(int64_t step) const { return absl::StrCat(prefix_, step); }
 
+std::optional<int64_t> CheckpointFolder::StepOf(const std::string& name) const {
+  if (!absl::StartsWith(name, prefix_) || !absl::EndsWith(name, kSuffix)) return std::nullopt;
+  const std::string digits =
+      name.substr(prefix_.size(), name.size() - prefix_.size() - std::size(kSuffix) + 1);
+  int64_t step = 0;
+  const bool whole = digits.size() == kDigits &&
+                     std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) &&
+                     absl::SimpleAtoi(digits, &step);
+  return whole ? std::optional(step) : std::nullopt;
+}
+
 std::vector<int64_t> CheckpointFolder::Steps() const {
   std::vector<int64_t> steps;
   for (const std::string& name : Names(folder_)) {
-    if (!absl::StartsWith(name, prefix_) || !absl::EndsWith(name, kSuffix)) continue;
-    const std::string digits =
-        name.substr(prefix_.size(), name.size() - prefix_.size() - std::size(kSuffix) + 1);
-    int64_t step = 0;
-    if (digits.size() == kDigits &&
-        std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) &&
-        absl::SimpleAtoi(digits, &step)) {
-      steps.push_back(step);
-    }
+    if (const auto step = StepOf(name)) steps.push_back(*step);
   }
   return steps;
+}
+
+std::vector<std::string> CheckpointFolder::Missing(const std::vector<std::string>& paths) const {
+  std::vector<std::string> missing;
+  for (const std::string& path : paths) {
+    const std::optional<int64_t> step = StepOf(fs::path(path).filename().string());
+    std::error_code error;
+    if (step && path == Path(*step) && !fs::exists(path, error) && !error) {
+      missing.push_back(Id(*step));
+    }
+  }
+  return missing;
 }
 
 std::vector<std::string> CheckpointFolder::Paths() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ class CheckpointFolder {
 
   // Paths, newest first.
   std::vector<std::string> Paths() const;
+  // The ids of those of `paths` that name checkpoints of this job and are not there.
+  std::vector<std::string> Missing(const std::vector<std::string>& paths) const;
 
   // Removes all but some checkpoints, with their manifests, and returns the ids of the removed.
   // Kept are the newest `keep_last` (at least one) up to `step` and, as their manifests say, the
@@ -37,6 +40,7 @@ class CheckpointFolder {
                                   int64_t verified_step = -1) const;
 
  private:
+  std::optional<int64_t> StepOf(const std::string& name) const;
   std::vector<int64_t> Steps() const;
   std::set<int64_t> Best(const std::vector<int64_t>& steps, int64_t count) const;
 

@@ -36,15 +36,26 @@ void RunCheckpoints::Prepare() {
 }
 
 std::optional<TrainingState> RunCheckpoints::Resume(
-    const std::function<absl::Status(const TrainingState&)>& take) const {
+    const std::function<absl::Status(const TrainingState&)>& take) {
+  std::vector<std::string> paths = {start_.resume_from().begin(), start_.resume_from().end()};
+  const size_t known = paths.size();
+  missing_ = folder_.Missing(paths);
+  if (!missing_.empty()) {
+    // All of them are this job's: the first that it wrote removed what an earlier job had left.
+    for (const std::string& path : folder_.Paths()) {
+      if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
+    }
+  }
   absl::Status last;
-  for (const std::string& path : start_.resume_from()) {
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const std::string& path = paths[i];
     absl::StatusOr<TrainingState> state = ReadCheckpoint(path);
     last = state.status();
     if (state.ok()) last = take(*state);
     if (last.ok()) {
       observer_.OnLog(absl::StrCat("resumed from ", path, " at step ", state->position.step));
-      saved_step_ = state->position.step;
+      // One that was never reported is written again before the job ends.
+      if (i < known) saved_step_ = state->position.step;
       return *std::move(state);
     }
     observer_.OnLog(absl::StrCat("checkpoint ", path, " cannot be used: ", last.message()));
@@ -88,6 +99,7 @@ void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held
     *told.mutable_create_time() = TimestampNow();
     written.set_seconds(durable.seconds);
     for (const std::string& id : durable.removed_ids) written.add_removed_ids(id);
+    for (const std::string& id : std::exchange(missing_, {})) written.add_removed_ids(id);
     written_ = written;
     observer_.OnCheckpoint(written);
   };

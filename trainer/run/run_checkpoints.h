@@ -15,7 +15,7 @@
 namespace genesis {
 
 // The checkpoints of one run: hands states to the background writer, and tells the observer of each
-// that is durable. Of several ranks one writes; the others note what it wrote.
+// that is durable. With several ranks one writes; the others note what it wrote.
 //
 // Owner: the run. Threads: one; the observer is told on the writer's. Failure: RunFailure, of a
 // write that failed in the background at the next call.
@@ -27,8 +27,12 @@ class RunCheckpoints {
   void Prepare();
   // The first state of start.resume_from that is whole and that `take` accepts; nullopt when there
   // is none to resume from. Fails when there are some and none can be used.
+  //
+  // A worker that was killed after it had removed an old checkpoint, and before its report of the
+  // new one, leaves a daemon that knows the old one alone. Then those of the folder are tried too,
+  // and the next report names what is gone.
   std::optional<TrainingState> Resume(
-      const std::function<absl::Status(const TrainingState&)>& take) const;
+      const std::function<absl::Status(const TrainingState&)>& take);
 
   // Begins to write a state that was just taken, and whose tensors may still be on their way;
   // `held_out_loss` where its step was evaluated, `since` when training stopped for it.
@@ -48,7 +52,8 @@ class RunCheckpoints {
   RunObserver& observer_;
   const bool writes_;
   CheckpointFolder folder_;
-  mutable int64_t saved_step_ = -1;
+  int64_t saved_step_ = -1;
+  std::vector<std::string> missing_;  // Ids that the daemon knows and the folder lacks.
   std::optional<training::v1::CheckpointWritten> written_;  // The writer's thread's until a Flush.
   CheckpointWriter writer_;
 };
