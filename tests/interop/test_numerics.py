@@ -22,7 +22,7 @@ class NumericsTest(unittest.TestCase):
         cls.dataset = twin.Dataset(twin.TRAJECTORIES / "pendulum.npz")
 
     def compare(self, mode="FP32", accumulation=1, max_norm=1.0, optimizer=None, precision=None,
-                steps=50, ema_decay=None):
+                steps=50, ema_decay=None, environment=None):
         training = {"max_steps": steps, "gradient_accumulation_steps": accumulation,
                     "max_grad_norm": max_norm or -1}
         if ema_decay:
@@ -32,7 +32,8 @@ class NumericsTest(unittest.TestCase):
                                 precision={"mode": mode, "watchdog": {"overflow": {"action": "OFF"}},
                                            **(precision or {})})
             ours, output = twin.run_worker(job, folder, "--emulate-fp16",
-                                           environment={"ENABLE_FP16_TRAINING": "true"})
+                                           environment={"ENABLE_FP16_TRAINING": "true",
+                                                        **(environment or {})})
             self.assertIn(f"precision: {mode}", output)
             checkpoint = torch.load(twin.newest_checkpoint(folder))
         theirs, masters, average = reference_loop.train(
@@ -54,6 +55,14 @@ class NumericsTest(unittest.TestCase):
         for mode in TOLERANCE:
             with self.subTest(mode):
                 self.compare(mode)
+
+    def test_with_every_trick_off(self):
+        """trainer/accel/README.md: nothing depends on them."""
+        plain = {"GENESIS_OWN_KERNELS": "false", "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0",
+                 "GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}
+        for mode in ("FP32", "MIXED_BF16"):
+            with self.subTest(mode):
+                self.compare(mode, environment=plain)
 
     def test_every_mode_with_clipping_that_bites_and_two_micro_batches(self):
         for mode in TOLERANCE:

@@ -244,7 +244,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionGradient(
 
 }  // namespace genesis
 
-// What compiled steps call, past the dispatcher: see matrix_products.cc.
+// The entry of compiled steps, past the dispatcher: see matrix_products.cc.
 AOTITorchError aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
     AtenTensorHandle query, AtenTensorHandle key, AtenTensorHandle value, double dropout_p,
     int32_t is_causal, AtenTensorHandle* attn_mask, double* scale, AtenTensorHandle* ret0,

@@ -14,7 +14,7 @@ namespace genesis {
 namespace {
 
 constexpr std::chrono::seconds kInterval{1};
-// Of the time between two looks. Alone on its processors a thread waits for a hundredth of it,
+// The share of the time between two looks. Alone on its processors a thread waits for a hundredth,
 // beside one busy program for a third. Where it waits for a quarter both ways take the same time
 // (docs/performance.md).
 constexpr double kMaxWaiting = 0.25;

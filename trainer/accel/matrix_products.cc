@@ -77,8 +77,8 @@ at::Tensor MultiplyAndAdd(const at::Tensor& addend, const at::Tensor& left, cons
 
 }  // namespace genesis
 
-// What compiled steps call, past the dispatcher: their library finds these in the program before
-// those of LibTorch.
+// The entries of compiled steps, past the dispatcher: their library finds these in the program
+// before those of LibTorch.
 AOTITorchError aoti_torch_cpu_mm_out(AtenTensorHandle out, AtenTensorHandle self,
                                      AtenTensorHandle mat2) {
   const auto tensor = torch::aot_inductor::tensor_handle_to_tensor_pointer;

@@ -11,7 +11,7 @@ namespace genesis {
 inline constexpr int64_t kLeastOneDnnSide = 128;
 
 // aten::mm, aten::mm.out, aten::addmm and aten::addmm.out: FP32 matrices on the CPU are multiplied
-// by oneDNN. What is too small for it, and all other kinds, stay with LibTorch's own.
+// by oneDNN. Products too small for it, and all other kinds, stay with LibTorch's own.
 at::Tensor Multiply(const at::Tensor& left, const at::Tensor& right);
 at::Tensor& MultiplyTo(const at::Tensor& left, const at::Tensor& right, at::Tensor& out);
 at::Tensor MultiplyAndAdd(const at::Tensor& addend, const at::Tensor& left, const at::Tensor& right,

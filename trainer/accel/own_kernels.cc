@@ -3,6 +3,8 @@
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
+#include "base/field_error.h"
+#include "base/scalars.h"
 #include "trainer/accel/activations.h"
 #include "trainer/accel/attention.h"
 #include "trainer/accel/group_norm_gradient.h"
@@ -42,6 +44,14 @@ bool HasAvx512() {
 #else
   return false;
 #endif
+}
+
+absl::StatusOr<bool> OwnKernelsWanted(const Environment& environment) {
+  constexpr char kName[] = "GENESIS_OWN_KERNELS";
+  const std::optional<std::string> text = environment(kName);
+  if (!text) return true;
+  if (const std::optional<bool> wanted = ParseBool(*text)) return *wanted;
+  return ToStatus({{kName, QuoteValue(*text), "exactly true or false"}});
 }
 
 void UseOwnKernels() {

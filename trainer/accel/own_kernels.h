@@ -1,9 +1,15 @@
 #pragma once
 
+#include "absl/status/statusor.h"
+#include "base/environment.h"
+
 namespace genesis {
 
-// Of the processor, all of it that oneDNN and LibTorch ask for before they use it.
+// Whether the processor has all of AVX-512 that oneDNN and LibTorch ask for before they use it.
 bool HasAvx512();
+
+// GENESIS_OWN_KERNELS: true unless it is "false". INVALID_ARGUMENT for anything but true and false.
+absl::StatusOr<bool> OwnKernelsWanted(const Environment& environment);
 
 // From now on this process computes what follows by kernels of this folder, whoever calls the
 // operator: built-in models, TorchScript, autograd, compiled steps. Activations, norms and the

@@ -2,7 +2,7 @@
 
 #include "trainer/accel/step_graph.h"
 
-// What libgenesis_cuda.so gives to genesis-worker, which is built with it. The caller owns the
+// The export of libgenesis_cuda.so to genesis-worker, which is built with it. The caller owns the
 // graph.
 extern "C" {
 __attribute__((visibility("default"))) genesis::StepGraph* GenesisMakeCudaStepGraph();

@@ -4,7 +4,7 @@
 
 namespace genesis {
 
-// What a library reads from the environment once, before main.
+// A variable that a library reads from the environment once, before main.
 struct StartSetting {
   const char* name;
   const char* value;
@@ -25,8 +25,8 @@ inline constexpr StartSetting kMalloc = {
 // Whether the environment has it so.
 bool IsSet(const StartSetting& setting);
 
-// Those that the environment leaves open: a setting of the caller's stands, and one of libgomp's
-// for both.
+// The settings that the environment leaves open: a setting of the caller's stands, and one of
+// libgomp's for both.
 std::vector<StartSetting> MissingStartSettings();
 
 // Starts the program again with them, where any are missing: same process id, same arguments. Call

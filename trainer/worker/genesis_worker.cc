@@ -62,7 +62,8 @@ All:
   --device NAME          cpu, or cuda:<n>. Default: the first CUDA device, else cpu
   --help, --version
 
-Reduced precision runs only with ENABLE_FP16_TRAINING=true.
+Reduced precision runs only with ENABLE_FP16_TRAINING=true. GENESIS_OWN_KERNELS=false leaves every
+operator to LibTorch.
 
 Exit codes: 0 done; 1 stopped by a signal, or the daemon was lost; 2 unusable flag or job file;
 6 the job failed.
@@ -189,6 +190,9 @@ int main(int argc, char** argv) {
       genesis::ReadRankPlace(attach || describes ? NoVariables : genesis::ProcessEnvironment);
   if (!place.ok()) return Usage(std::string(place.status().message()));
 
+  const absl::StatusOr<bool> own_kernels = genesis::OwnKernelsWanted(genesis::ProcessEnvironment);
+  if (!own_kernels.ok()) return Usage(std::string(own_kernels.status().message()));
+
   genesis::RestartWithSettings(argv);
   std::string note;
   // Each rank of a host takes a GPU of its own, where there are any.
@@ -205,7 +209,7 @@ int main(int argc, char** argv) {
     flags.local.spec = flags.describe_step;
     return genesis::RunDescribeStep(flags.local, device);
   }
-  genesis::UseOwnKernels();
+  if (*own_kernels) genesis::UseOwnKernels();
   // The ranks of a host share its processors.
   const int share = std::max(1, genesis::UsableProcessors() / place->local_size);
   genesis::WarmUp(device, flags.threads > 0 ? flags.threads : share);
