@@ -26,7 +26,7 @@ bool NamesOurFlag(absl::string_view item) {
   return false;
 }
 
-// What is collected while every source is read: an empty `closed_by` means open.
+// The findings over all sources: an empty `closed_by` means open.
 struct Findings {
   std::vector<std::string> closed_by;
   std::vector<std::string> errors;

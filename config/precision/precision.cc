@@ -184,25 +184,6 @@ std::vector<PrecisionMode> AllowedModes(const training::v1::PrecisionSpec& spec,
   return modes;
 }
 
-bool IsReducedPrecision(PrecisionMode mode) { return mode != training::v1::PRECISION_MODE_FP32; }
-
-std::string PrecisionName(PrecisionMode mode) {
-  // A number that a newer client sent has no name.
-  if (!training::v1::PrecisionMode_IsValid(mode)) return absl::StrCat(static_cast<int>(mode));
-  return std::string(absl::StripPrefix(training::v1::PrecisionMode_Name(mode), "PRECISION_MODE_"));
-}
-
-bool HasLossScale(PrecisionMode mode) {
-  return mode == training::v1::PRECISION_MODE_FP16 ||
-         mode == training::v1::PRECISION_MODE_MIXED_FP16;
-}
-
-std::string PrecisionLabel(PrecisionMode mode) {
-  const std::string name = PrecisionName(mode);
-  if (absl::EndsWith(name, "BF16")) return "bf16";
-  return absl::EndsWith(name, "FP16") ? "fp16" : "fp32";
-}
-
 std::string CpuIsa() {
 #if defined(__x86_64__)
   __builtin_cpu_init();

@@ -4,19 +4,20 @@
 #include <vector>
 
 #include "config/precision/gate.h"
+#include "config/precision/mode.h"
 #include "genesis/training/v1/job.pb.h"
 #include "genesis/training/v1/worker_service.pb.h"
 
 namespace genesis {
 
-// What FP16 modes become on a machine without CUDA (precision.cpu_fallback).
+// The replacement of FP16 modes on a machine without CUDA (precision.cpu_fallback).
 enum class CpuFallback {
   kBf16,     // MIXED_BF16 where the processor multiplies BF16 natively, else FP32.
   kFp32,     // FP32.
   kEmulate,  // What was asked for, emulated: 20 to 140 times slower than FP32. For rehearsals.
 };
 
-// What the daemon does when jobs in reduced precision fail too often (precision.failure_watch).
+// The action when jobs in reduced precision fail too often (precision.failure_watch).
 enum class FailureWatchAction { kOff, kAdvise, kEnforce };
 
 // The precision that really runs, and why. A pure function of request, gate, policy and device:
@@ -37,8 +38,8 @@ training::v1::EffectivePrecision ComputeEffectivePrecision(training::v1::Precisi
                                                            CpuFallback fallback,
                                                            const training::v1::DeviceInfo& device);
 
-// What AUTO measures besides FP32: the mixed modes that this device runs in hardware. Empty with
-// the gate closed.
+// The modes that AUTO measures besides FP32: mixed ones that this device runs in hardware. Empty
+// with the gate closed.
 std::vector<training::v1::PrecisionMode> AutoCandidates(const PrecisionGate& gate,
                                                         CpuFallback fallback,
                                                         const training::v1::DeviceInfo& device);
@@ -50,24 +51,12 @@ std::vector<training::v1::PrecisionMode> AllowedModes(const training::v1::Precis
                                                       CpuFallback fallback,
                                                       const training::v1::DeviceInfo& device);
 
-// True for every mode but FP32.
-bool IsReducedPrecision(training::v1::PrecisionMode mode);
-
-// "FP32", "MIXED_BF16", ...
-std::string PrecisionName(training::v1::PrecisionMode mode);
-
-// Value of the metric label `mode`: "fp32", "fp16" or "bf16", mixed and pure alike.
-std::string PrecisionLabel(training::v1::PrecisionMode mode);
-
-// Whether gradients are scaled: the FP16 modes.
-bool HasLossScale(training::v1::PrecisionMode mode);
-
 // True when the processor of this machine multiplies BF16 natively: avx512_bf16, or amx_bf16, as
 // reported by CPUID and enabled by the operating system (XCR0).
 bool CpuHasNativeBf16();
 
-// What matrix products on this machine's processor can use: "amx_bf16", "avx512_bf16", "avx512",
-// "avx2" or "baseline".
+// The instructions that matrix products can use on this processor: "amx_bf16", "avx512_bf16",
+// "avx512", "avx2" or "baseline".
 std::string CpuIsa();
 
 }  // namespace genesis

@@ -4,11 +4,12 @@
 
 #include <optional>
 
+#include "config/precision/mode.h"
 #include "genesis/training/v1/job.pb.h"
 
 namespace genesis {
 
-// What a precision mode means for a step.
+// The formats that a precision mode gives a step.
 struct StepFormat {
   at::ScalarType weights = at::kFloat;     // Of the model's parameters; FP32 masters beside them.
   std::optional<at::ScalarType> autocast;  // Of the layers; nullopt for the weights' own.
@@ -21,20 +22,26 @@ struct StepFormat {
   }
 };
 
+inline at::ScalarType ScalarTypeOf(NumberFormat format) {
+  switch (format) {
+    case NumberFormat::kFp16:
+      return at::kHalf;
+    case NumberFormat::kBf16:
+      return at::kBFloat16;
+    case NumberFormat::kFp32:
+      break;
+  }
+  return at::kFloat;
+}
+
 // Requires a mode that runs: not UNSPECIFIED, not AUTO.
 inline StepFormat FormatOf(training::v1::PrecisionMode mode) {
-  switch (mode) {
-    case training::v1::PRECISION_MODE_FP16:
-      return {.weights = at::kHalf, .autocast = std::nullopt, .scaled = true};
-    case training::v1::PRECISION_MODE_BF16:
-      return {.weights = at::kBFloat16, .autocast = std::nullopt, .scaled = false};
-    case training::v1::PRECISION_MODE_MIXED_FP16:
-      return {.weights = at::kFloat, .autocast = at::kHalf, .scaled = true};
-    case training::v1::PRECISION_MODE_MIXED_BF16:
-      return {.weights = at::kFloat, .autocast = at::kBFloat16, .scaled = false};
-    default:
-      return {};
-  }
+  const ModeTraits& traits = TraitsOf(mode);
+  StepFormat format;
+  format.weights = ScalarTypeOf(traits.weights);
+  if (traits.layers != traits.weights) format.autocast = ScalarTypeOf(traits.layers);
+  format.scaled = traits.scaled;
+  return format;
 }
 
 }  // namespace genesis
