@@ -70,7 +70,7 @@ class YamlWriter {
  private:
   void Indent(int depth) { text_.append(static_cast<size_t>(depth) * 2, ' '); }
 
-  // What follows "name:".
+  // The text after "name:".
   void WriteBelow(const Message& message, int depth) {
     if (message.GetDescriptor() == google::protobuf::Timestamp::descriptor()) {
       google::protobuf::Timestamp time;

@@ -14,7 +14,7 @@ namespace genesis::cli {
 
 enum class OutputFormat { kTable, kJson, kYaml };
 
-// What a command works with. Owned by main or a test; used by one thread.
+// The surroundings of a command. Owned by main or a test; used by one thread.
 struct Session {
   training::v1::TrainingService::StubInterface& service;
   std::string server;  // For messages.

@@ -1,4 +1,4 @@
-// What jobs do, and in which precision.
+// Metrics of jobs and their precision.
 #include "metrics/catalogue_rows.h"
 
 namespace genesis {

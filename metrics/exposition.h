@@ -9,7 +9,7 @@ namespace genesis {
 
 enum class MetricsFormat { kText, kOpenMetrics };
 
-// What Content-Type says of a format.
+// The Content-Type of a format.
 std::string ContentTypeOf(MetricsFormat format);
 
 // The page of these families, in their order: Prometheus text format 0.0.4, or OpenMetrics 1.0.0,

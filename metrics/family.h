@@ -39,7 +39,7 @@ class MetricFamily {
   // Takes the series out of the exposition.
   void Remove(T& series) { family_.Remove(&series); }
 
-  // Of gauges: the value, or no series where there is none. Of each family by one thread at a time.
+  // Sets a gauge, or removes its series where there is no value. By one thread at a time.
   template <typename Number>
   void Put(std::initializer_list<std::string> label_values, std::optional<Number> value) {
     if (value.has_value()) {

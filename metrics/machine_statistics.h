@@ -7,7 +7,7 @@
 
 namespace genesis {
 
-// What the driver says of one device at one moment. A figure that it does not give is absent.
+// One device at one moment, as its driver describes it. A number that it does not give is absent.
 struct GpuStatistics {
   std::string device;  // The daemon's name, "cuda:0".
   std::optional<int64_t> memory_used_bytes = std::nullopt;

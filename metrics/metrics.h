@@ -39,7 +39,7 @@ class Metrics {
   void TransitionsAppended(int64_t count);
   void CheckpointWritten(double seconds, int64_t bytes);
   void CheckpointFailed();
-  // Of the running jobs, the oldest moment since which work is in no checkpoint. By one thread.
+  // The oldest moment since which work of a running job is in no checkpoint. By one thread.
   void SetUnprotectedSince(std::optional<double> unix_seconds);
   // `reason`: "crash", "hang", "device_error", "daemon_restart".
   void WorkerRestarted(const std::string& reason);
@@ -55,7 +55,7 @@ class Metrics {
   // A job has a worker, and what it is to run in; `fp32_peak_bytes` as of RunningJobs.
   void JobBegins(const std::string& job_id, const training::v1::EffectivePrecision& precision,
                  int64_t fp32_peak_bytes);
-  // What it really runs in.
+  // The precision that it really runs in.
   void SetEffectivePrecision(const std::string& job_id,
                              const training::v1::EffectivePrecision& precision);
   // It is off its worker: nothing of it is shown any more.
@@ -76,7 +76,7 @@ class Metrics {
   // All series.
   std::string Render(MetricsFormat format) const;
   std::string RenderText() const { return Render(MetricsFormat::kText); }
-  // What Render renders, in its order.
+  // The families that Render renders, in its order.
   std::vector<prometheus::MetricFamily> Collect() const;
 
  private:

@@ -5,7 +5,7 @@
 
 namespace genesis {
 
-// What the kernel says about this process. A figure that could not be read is absent.
+// This process as the kernel describes it. A number that could not be read is absent.
 struct ProcessStats {
   std::optional<double> cpu_seconds;
   std::optional<double> resident_bytes;

@@ -19,21 +19,21 @@ struct AllocatorMemory {
   int64_t peak = 0;
 };
 
-// What the gauges without a job label show of the jobs that run. What no running job has is unset.
+// The gauges without a job label, over the jobs that run. A value that no running job has is unset.
 struct RunningStatistics {
-  // Of one job, so that the figures fit each other: one whose loss is not finite, else the one that
-  // is furthest from FP32, else the one that reported last. Where FP32's loss is known, both losses
-  // are means over the watchdog's window.
+  // From one job, so that the values fit each other: one whose loss is not finite, else the one
+  // that is furthest from FP32, else the one that reported last. Where FP32's loss is known, both
+  // losses are means over the watchdog's window.
   std::optional<double> loss;
   std::optional<double> baseline_loss;
   std::optional<double> divergence;  // (loss - baseline_loss) / baseline_loss.
   std::optional<double> grad_norm;
-  // Of the job that reported it last.
+  // From the job that reported it last.
   std::optional<double> loss_scale;
   std::optional<double> held_out_loss;
-  // Of the job where it is largest: its peak over FP32's of the same workload.
+  // From the job where it is largest: its peak over FP32's of the same workload.
   std::optional<double> memory_ratio;
-  // Of the job where it is smallest: its speed in units of FP32's on the same workload.
+  // From the job where it is smallest: its speed in units of FP32's on the same workload.
   std::optional<double> speed_ratio;
   std::map<std::string, AllocatorMemory> memory;  // Of all together, by label of the mode.
   std::set<std::pair<std::string, std::string>> precisions;  // Labels of the mode and device.
@@ -48,7 +48,7 @@ class RunningJobs {
   // memory in FP32, 0 when that is not known.
   void Begin(const std::string& job_id, const training::v1::EffectivePrecision& precision,
              int64_t fp32_peak_bytes);
-  // What the job really runs in.
+  // The precision that the job really runs in.
   void SetPrecision(const std::string& job_id, const training::v1::EffectivePrecision& precision);
   void NoteSteps(const std::string& job_id, const training::v1::Steps& steps,
                  training::v1::PrecisionMode mode);

@@ -17,7 +17,7 @@
 namespace genesis {
 
 struct ReplayOptions {
-  // Of every transition; compared with what the folder holds.
+  // The fields of every transition; compared with what the folder holds.
   ReplayLayout layout;
   // Transitions kept at most; the oldest segment is removed whole to make room.
   int64_t capacity = 1'000'000;
@@ -26,7 +26,7 @@ struct ReplayOptions {
   int64_t segment_transitions = 0;
 };
 
-// What an append did.
+// The result of an append.
 struct Appended {
   int64_t first = 0;  // Number of the first transition.
   int64_t count = 0;
@@ -56,7 +56,7 @@ class ReplayWriter {
   int64_t size() const { return static_cast<int64_t>(next_ - first()); }
   uint64_t first() const { return segments_.empty() ? next_ : segments_.front().first; }
   size_t segments() const { return segments_.size(); }
-  // What opening repaired; empty when all was in order.
+  // The repairs made at opening; empty when all was in order.
   const std::string& repaired() const { return repaired_; }
 
  private:

@@ -86,7 +86,7 @@ absl::StatusOr<SegmentHeader> ReadSegmentHeader(const ReplayFile& file) {
 absl::StatusOr<SegmentScan> ScanSegment(const ReplayFile& file, bool last, RowsVisitor visit) {
   const absl::StatusOr<SegmentHeader> header = ReadSegmentHeader(file);
   if (!header.ok()) return header.status();
-  // What is appended from here on is not seen.
+  // Batches appended from here on are not seen.
   const absl::StatusOr<uint64_t> size = file.Size();
   if (!size.ok()) return size.status();
   SegmentScan scan{.header = *header, .records = {}, .sound_size = kSegmentHeaderSize};

@@ -11,7 +11,7 @@
 
 namespace genesis {
 
-// What stands in a segment.
+// The content of a segment.
 struct SegmentScan {
   SegmentHeader header;
   std::vector<RecordEntry> records;

@@ -34,7 +34,7 @@ Finding CheckFiles(int most_connections) {
                    "connections"));
 }
 
-// Of the machine, or what the control group allows, whichever is less.
+// The memory of the machine, or what the control group allows, whichever is less.
 int64_t Memory(const Host& host) {
   int64_t bytes = 0;
   std::ifstream meminfo(host.proc + "/meminfo");

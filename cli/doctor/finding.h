@@ -5,7 +5,7 @@
 
 namespace genesis::cli {
 
-// What doctor found out about one thing.
+// A finding of doctor about one thing.
 struct Finding {
   enum class Level {
     kGood,

@@ -27,7 +27,7 @@ void AddUnused(const char* path, const std::string& value, const std::string& be
                           ", which does not use it; remove one of the two"));
 }
 
-// What the dataset is, as the job file names it; empty where none is given.
+// The kind of the dataset, as the job file names it; empty where none is given.
 std::string DatasetKind(const DatasetSpec& dataset) {
   switch (dataset.kind_case()) {
     case DatasetSpec::kTrajectories:

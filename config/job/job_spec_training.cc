@@ -45,7 +45,7 @@ void CheckTrainingSection(const TrainingSpec& training, Faults& faults) {
                      kPositive);
 }
 
-// What stops a job by its held-out loss needs one that is measured on the way.
+// A rule that stops a job by its held-out loss needs one that is measured on the way.
 void CheckEvaluation(const JobSpec& spec, Faults& faults) {
   const EvaluationSpec& evaluation = spec.evaluation();
   faults.CheckWhole("evaluation.every_steps", evaluation.every_steps(), 1, kMaxInt64);

@@ -5,7 +5,7 @@ namespace genesis {
 // A worker on another host whose daemon cannot be reached must have stopped before the daemon gives
 // its job to another. It notices after kSilenceSeconds at the latest: gRPC asks every
 // kKeepaliveSeconds whether the other side lives, and waits kKeepaliveTimeoutSeconds for an answer.
-// What is left of workers.reattach_timeout_seconds is its patience.
+// The rest of workers.reattach_timeout_seconds is its patience.
 inline constexpr int kKeepaliveSeconds = 12;
 inline constexpr int kKeepaliveTimeoutSeconds = 5;
 inline constexpr int kSilenceSeconds = 20;

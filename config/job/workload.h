@@ -6,7 +6,7 @@
 
 namespace genesis {
 
-// What makes the losses of two jobs comparable step by step: model, data, optimizer, batch, seed
+// The key of jobs whose losses are comparable step by step: model, data, optimizer, batch, seed
 // and length, but neither precision nor when checkpoints and evaluations are made. Equal bytes for
 // equal workloads; `spec` has every default filled in.
 std::string WorkloadKey(const training::v1::JobSpec& spec);

@@ -11,7 +11,7 @@
 
 namespace genesis {
 
-// What was learned while a YAML mapping was read into a message.
+// The results of reading a YAML mapping into a message.
 struct YamlReading {
   std::vector<FieldError> errors;
   // Where each field stands that was given: its value, or for a group of keys its name.

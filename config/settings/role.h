@@ -5,7 +5,7 @@
 
 namespace genesis {
 
-// What a caller may do. Viewer, submitter and admin each may do all that those before them may; a
+// The rights of a caller. Viewer, submitter and admin each may do all that those before them may; a
 // worker may attach to the daemon and nothing else, and an admin may that too.
 enum class Role { kViewer, kSubmitter, kAdmin, kWorker };
 

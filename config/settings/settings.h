@@ -99,8 +99,8 @@ struct LoadedSettings {
 LoadedSettings LoadSettings(const std::vector<std::string>& args, const Environment& environment,
                             const std::string& program_dir);
 
-// What everybody may do who reaches the daemon because of --insecure, a sentence per address; empty
-// when every address beyond loopback asks who calls.
+// The rights of everybody who reaches the daemon because of --insecure, a sentence per address;
+// empty when every address beyond loopback asks who calls.
 std::vector<std::string> InsecureNotes(const Settings& settings);
 
 // Text of genesisd --help: usage, one entry per setting, exit codes.

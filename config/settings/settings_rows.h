@@ -10,7 +10,7 @@ namespace genesis {
 std::vector<SettingRow> ListenerRows();
 // Workers, devices, the order of jobs.
 std::vector<SettingRow> WorkerRows();
-// What is kept, and how it is checked.
+// A setting's row: the member that keeps it, and how it is checked.
 std::vector<SettingRow> StoreRows();
 
 }  // namespace genesis

@@ -22,7 +22,7 @@ struct GivenValue {
 // By key. Within a key: the weakest first, so YAML, environment, flag.
 using GivenValues = std::map<std::string, std::vector<GivenValue>>;
 
-// What the command line says.
+// The command line, read.
 struct CommandLine {
   std::map<std::string, GivenValue> flags;  // By key; "config" for --config. The last one wins.
   bool show_help = false;

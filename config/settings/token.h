@@ -7,7 +7,7 @@
 
 namespace genesis {
 
-// A token proves who calls: "genesis_" and 43 letters that stand for 256 random bits. What is kept
+// A token proves who calls: "genesis_" and 43 letters that stand for 256 random bits. The part kept
 // of it is a salted SHA-256: with that much chance in the token a slow hash would add nothing, and
 // every call pays for it.
 struct TokenHash {

@@ -79,7 +79,7 @@ std::pair<TrainingState, std::shared_ptr<StateCopy>> Begin(const TrainingState& 
   return {std::move(begun), copy};
 }
 
-// What a step does with the tensors of a state.
+// The work of a step on the tensors of a state.
 class Step {
  public:
   explicit Step(const TrainingState& state) : state_(state) {

@@ -46,7 +46,7 @@ class Newcomer:
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
         seconds = time.monotonic() - begin
         if done.returncode != 0:
-            raise AssertionError(f"{command} ended with {done.returncode}:\n{done.stdout[-4000:]}")
+            raise AssertionError(f"{command} ended with {done.returncode}:\n{done.stdout}")
         return seconds, done.stdout
 
 

@@ -1,4 +1,4 @@
-// What telemetry costs the step loop of a worker: step_telemetry [STEPS]
+// The cost of telemetry in the step loop of a worker: step_telemetry [STEPS]
 // Gives figures of steps to the reporter as TrainingRun does; every 100 ms of training it reports
 // them, and the report goes to the sender, whose thread writes it to a stream that takes it. Steps
 // are taken to last 2 ms, so that a report stands for 50 of them. Prints the nanoseconds of a step

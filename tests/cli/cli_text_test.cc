@@ -1,4 +1,4 @@
-// What genesisctl reads from its command line and how it prints: no daemon is involved.
+// The command line of genesisctl and its output: no daemon is involved.
 #include <map>
 #include <sstream>
 

@@ -32,7 +32,7 @@ Matcher<Finding> IsGood(const std::string& text) { return Is(Finding::Level::kGo
 Matcher<Finding> IsNote(const std::string& text) { return Is(Finding::Level::kNote, text); }
 Matcher<Finding> IsProblem(const std::string& text) { return Is(Finding::Level::kProblem, text); }
 
-// What is no good says what to do.
+// A check that fails says what to do.
 void ExpectFixes(const Findings& findings) {
   for (const Finding& each : findings) {
     EXPECT_EQ(each.fix.empty(), each.level == Finding::Level::kGood) << each.text;

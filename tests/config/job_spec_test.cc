@@ -218,7 +218,7 @@ TEST(JobSpecValidationTest, TakesEveryModeOfTheProtocolAndNoOther) {
     JobSpec spec = Smallest();
     spec.mutable_precision()->set_mode(static_cast<training::v1::PrecisionMode>(mode));
     EXPECT_THAT(FaultsOf(spec), IsEmpty()) << mode;
-    // What is stored is checked again when it is submitted again.
+    // A stored specification is checked again when it is submitted again.
     EXPECT_THAT(FaultsOf(WithDefaults(spec, LossScaleSettings())), IsEmpty()) << mode;
   }
   EXPECT_THAT(FaultsAfter([](JobSpec& spec) {

@@ -1,4 +1,4 @@
-// What is printed from the tables of settings and exit codes, and listen addresses.
+// The pages printed from the tables of settings and exit codes, and listen addresses.
 #include <map>
 
 #include "base/exit_code.h"

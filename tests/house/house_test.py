@@ -12,7 +12,7 @@ BUF = os.environ["GENESIS_BUF"]
 
 # Programs that share nothing but the folders below them.
 PROGRAMS = ("cli", "server", "trainer")
-HEADER_LINES, SOURCE_LINES, SOURCES_OF_A_FOLDER = 250, 500, 25
+HEADER_LINES, SOURCE_LINES, SOURCES_OF_A_FOLDER, CLASS_LINES = 250, 500, 25, 720
 NOT_OURS = {"build", "genesis-data", "__pycache__", ".git", ".cache", ".venv", ".vscode", ".idea"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
@@ -21,6 +21,9 @@ TORCH = re.compile(r"^(torch|ATen|c10|caffe2|c10d)/")
 # A row of docs/promised_cases.md names tests as `file` `Suite.Name`, `Suite.Name`; `file` ...
 CASE_FILE = re.compile(r"`(tests/[\w./]+\.(?:cc|py))`")
 CASE_NAME = re.compile(r"`(\w+)\.(\w+)`")
+# docs/style.md: a sentence of a comment opens with none of these.
+RIDDLE = re.compile(r"^\s*// (Of|What|Those) |^\s*//.*[.:;] (Of|What|Those) [a-z]")
+PRIVATE = re.compile(r"\bkMost\w*")
 LEFT_OVER = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
 
 
@@ -181,6 +184,30 @@ class House(unittest.TestCase):
                 if lines > limit:
                     faults.append(f"{path.relative_to(SOURCE)} has {lines} lines, limit {limit}")
         self.expect_none(faults, "a long file holds two ideas; split it")
+
+    def test_classes_are_small(self):
+        """A class is its declaration and all its methods, whatever files they are in."""
+        lines: dict[str, int] = {}
+        for _, path in sources():
+            name, opening = "", re.compile(r"^(?:class|struct) (\w+)[^;]*$|^[\w:<>,&* ]*?\b(\w+)::~?\w+\(")
+            for line in path.read_text().splitlines():
+                found = opening.match(line) if not name else None
+                if found:
+                    name = f"{path.parent.relative_to(SOURCE)} {found[1] or found[2]}"
+                if name:
+                    lines[name] = lines.get(name, 0) + 1
+                if name and line.startswith("}"):
+                    name = ""
+        faults = [f"{name} has {count} lines" for name, count in lines.items() if count > CLASS_LINES]
+        self.expect_none(faults, f"a class has at most {CLASS_LINES} lines with its methods")
+
+    def test_comments_open_as_sentences(self):
+        faults = []
+        for path in files(".h", ".cc"):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if RIDDLE.search(line) or PRIVATE.search(line):
+                    faults.append(f"{path.relative_to(SOURCE)}:{number}: {line.strip()}")
+        self.expect_none(faults, "docs/style.md: no sentence opens with Of, What or Those; a bound is kMax...")
 
     def test_nothing_is_left_for_later(self):
         faults = []

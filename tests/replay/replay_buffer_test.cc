@@ -128,7 +128,7 @@ TEST(ReplayBufferTest, RemovesTheOldestSegmentsWhole) {
   EXPECT_EQ(first % 8, 0);
   writer.reset();
   EXPECT_EQ(*Rewards(folder.path()), Counted(first, 100 - first));
-  // What was evicted is forgotten: its id may be used again.
+  // An evicted batch is forgotten: its id may be used again.
   EXPECT_FALSE(OpenWriter(folder.path(), 20, 8)->Append("0", Numbered(0, 4))->repeated);
   size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {

@@ -49,7 +49,7 @@ double Error(const at::Tensor& found, const at::Tensor& exact) {
   return (found.to(at::kDouble) - exact).abs().max().item<double>();
 }
 
-// Of values that a model has, and some at which e^x is no longer finite.
+// Values that a model has, and some at which e^x is no longer finite.
 at::Tensor Inputs(at::IntArrayRef sizes) { return at::randn(sizes) * 4; }
 
 // Dense in each order of memory, one that is not, fewer than a vector, and more than a thread's.

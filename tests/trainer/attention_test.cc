@@ -34,7 +34,7 @@ struct Shape {
   int64_t examples, heads, queries, keys, width;
 };
 
-// What a forward pass left, and the gradient that arrives.
+// The results of a forward pass, and the gradient that arrives.
 struct Pass {
   at::Tensor gradient, query, key, value, out, logsumexp;
 };
@@ -97,7 +97,7 @@ const std::vector<Shape> kShapes = {
     {1, 1, 800, 800, 64},  // And this, for its length.
 };
 
-// What autograd's formula gives for the forward pass.
+// The gradients by autograd's formula for the forward pass.
 std::pair<at::Tensor, at::Tensor> ExactForward(const Pass& pass, bool causal) {
   const at::Tensor scores = Scores(pass.query.to(at::kDouble), pass.key.to(at::kDouble), causal);
   return {at::matmul(at::softmax(scores, 3), pass.value.to(at::kDouble)), at::logsumexp(scores, 3)};

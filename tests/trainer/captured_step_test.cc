@@ -24,7 +24,7 @@ constexpr PrecisionMode kModes[] = {
     training::v1::PRECISION_MODE_FP32, training::v1::PRECISION_MODE_MIXED_BF16,
     training::v1::PRECISION_MODE_MIXED_FP16, training::v1::PRECISION_MODE_BF16};
 
-// What a graph promises, on a CPU: work is kept and not executed, and replayed on request. A GPU
+// A graph's contract, on a CPU: work is kept and not executed, and replayed on request. A GPU
 // repeats no work of the host, so the host's random numbers may not be drawn in it.
 class KeptWork : public StepGraph {
  public:

@@ -152,7 +152,7 @@ TEST(CheckpointCrashTest, AWriterKilledAtAnyTimeLeavesOnlyWholeFiles) {
     newest = left->position.step;
   }
   EXPECT_GT(newest, 3);
-  // What was killed before it removed the old ones is made good by the next.
+  // A writer killed before it removed the old ones is made good by the next.
   const CheckpointFolder folder(temp.path(), "a");
   folder.Retain(2, newest, 1);
   EXPECT_LE(folder.Paths().size(), 3u);

@@ -55,7 +55,7 @@ std::string Dict(const std::string& items) { return "\x80\x02}(" + items + "u.";
 
 class HostileFileTest : public testing::Test {
  protected:
-  // What hostile files may ask for above what the test has already.
+  // The memory that hostile files may ask for above what the test has already.
   void SetUp() override {
     std::ifstream("/proc/self/statm") >> pages_;
     getrlimit(RLIMIT_AS, &before_);
@@ -317,7 +317,7 @@ TEST_F(MutationTest, EveryChangeOfACheckpointIsNoticed) {
   }
 }
 
-// The same without a manifest: every byte is flipped. What no reader looks at, the dates and
+// The same without a manifest: every byte is flipped. Bytes that no reader looks at, the dates and
 // attributes of records and what pads them, may change, and the state may not.
 TEST_F(MutationTest, EveryChangeWithoutAManifestIsNoticedOrHarmless) {
   const TrainingState state = StateForTest(training::v1::OPTIMIZER_KIND_SGD, 1);

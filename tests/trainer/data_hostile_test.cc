@@ -48,7 +48,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Open(Kind kind, const std::string& path
   return OpenDataset(WithDefaults(spec, LossScaleSettings()));
 }
 
-// What is said of a file with these bytes.
+// The message about a file with these bytes.
 std::string Fault(Kind kind, const std::string& name, const std::string& bytes) {
   const TempDir folder;
   folder.Write(name, bytes);
@@ -142,7 +142,7 @@ TEST(HostileDataTest, ZipBombs) {
   EXPECT_THAT(Fault(Kind::kTrajectories, "a.npz", lying), HasSubstr("claims 4294967294 bytes"));
 }
 
-// What a zip file says twice it must say alike, and nothing in it may belong to no record.
+// A zip file that says a thing twice must say it alike, and nothing in it may belong to no record.
 TEST(HostileDataTest, ZipFilesThatContradictThemselves) {
   const Records maps = {
       {"image.npy", NpyBytes("<f4", "(3, 1, 2, 2)", Floats(std::vector<float>(12, 1)))},

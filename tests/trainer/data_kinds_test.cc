@@ -1,4 +1,4 @@
-// What each kind of data gives when it is sound.
+// The examples that each kind of data gives when it is sound.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -184,8 +184,8 @@ TEST(EventSenderTest, MakesTextsFitForTheWire) {
   EXPECT_LE(sent.ByteSizeLong(), 5000U);
 }
 
-// What a daemon cannot read is found, cut down and sent, and never stops what comes before or
-// after.
+// A report that a daemon cannot read is found, cut down and sent, and never stops what comes before
+// or after.
 TEST(EventSenderTest, CutsDownTheReportThatTheDaemonCannotRead) {
   EventSender sender;
   std::vector<AttachRequest> read;

@@ -84,7 +84,7 @@ TEST_F(IdleThreadsTest, SleepByBeingMoreThanTheProcessors) {
   EXPECT_EQ(ThreadsOfProcess(), before + 1 + Processors() - 2 + 1);
   Look(threads, seconds(0));
   EXPECT_TRUE(threads.awake());
-  // Those that were told to end do so by themselves.
+  // Threads that were told to end do so by themselves.
   const auto patience = IdleThreads::Clock::now() + seconds(60);
   while (ThreadsOfProcess() > before && IdleThreads::Clock::now() < patience) {
     std::this_thread::sleep_for(milliseconds(1));

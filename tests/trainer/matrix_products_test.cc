@@ -20,7 +20,7 @@ class MatrixProductsTest : public testing::Test {
   }
 };
 
-// Of the size that a sum of so many products in FP32 leaves.
+// The error that a sum of so many products in FP32 leaves.
 void ExpectNear(const at::Tensor& found, const at::Tensor& exact, int64_t products) {
   ASSERT_EQ(found.sizes(), exact.sizes());
   EXPECT_TRUE(found.is_contiguous());
@@ -89,7 +89,7 @@ TEST_F(MatrixProductsTest, ThoseOfCompiledStepsAreTheSame) {
       aoti_torch_cpu_addmm_out(handle(&out), handle(&addend), handle(&left), handle(&right), 1, 1),
       AOTI_TORCH_SUCCESS);
   EXPECT_TRUE(at::equal(out, at::addmm(addend, left, right)));
-  // What LibTorch refuses is an error code there, and no exception.
+  // A call that LibTorch refuses is an error code there, and no exception.
   EXPECT_EQ(aoti_torch_cpu_mm_out(handle(&out), handle(&left), handle(&left)), AOTI_TORCH_FAILURE);
 }
 

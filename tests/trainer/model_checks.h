@@ -47,7 +47,7 @@ inline torch::Tensor DrawnLoss(Model& model, Batch batch,
   return model.Loss(batch, autocast);
 }
 
-// What every model promises, whatever its kind; `weights` where its loss can be weighed.
+// The contract of every model, whatever its kind; `weights` where its loss can be weighed.
 inline void CheckPromises(Model& model, const MemoryDataset& dataset, bool weights = true,
                           bool float32_buffers = true) {
   const Batch batch = dataset.Rows(0, 8);

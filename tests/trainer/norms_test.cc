@@ -21,7 +21,7 @@ class NormsTest : public testing::Test {
   }
 };
 
-// Of one part, of many, of none, of other orders of memory, and one that is not dense.
+// Tensors of one part, of many, of none, of other orders of memory, and one that is not dense.
 std::vector<at::Tensor> Tensors() {
   return {
       at::randn({1}),          at::randn({}),

@@ -44,7 +44,7 @@ void WithRanks(int size, const std::function<void(RankGroup&)>& work) {
 TEST(RankGroupTest, MakesMeansOfGradientsAndLoss) {
   WithRanks(3, [](RankGroup& ranks) {
     const float own = static_cast<float>(ranks.rank());
-    // Of any layout, as those of convolutions in channels_last.
+    // Any layout, as those of convolutions in channels_last.
     std::vector<torch::Tensor> gradients = {
         torch::full({2, 3, 4, 5}, own).contiguous(torch::MemoryFormat::ChannelsLast),
         torch::full({7}, 3 * own), torch::full({}, 6 * own)};

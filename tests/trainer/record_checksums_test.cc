@@ -18,7 +18,7 @@ TEST(ChecksumsTest, AreTheStandardsOwn) {
 }
 
 TEST(ChecksumsTest, OfManyPiecesAreThoseOfTheWhole) {
-  // Those of a million a's, as zlib and a table of the polynomial have them.
+  // The checksums of a million a's, as zlib and a table of the polynomial have them.
   const std::string million(1000000, 'a');
   const Checksums sums = ChecksumsOf(million.data(), million.size());
   EXPECT_EQ(sums.crc32, 0xDC25BFBCu);

@@ -335,7 +335,7 @@ TEST_F(RecoveryTest, AutoMeasuresAndExplainsItsChoiceAndBeginsAfresh) {
   EXPECT_EQ(Losses(), automatic);
 }
 
-// Of a time that is known, and by a clock that is not the trainer's.
+// A time that is known, by a clock that is not the trainer's.
 TEST_F(RecoveryTest, AutoRefusesAModeThatIsKnownToBeSlowAndTimesFp32AsThisTestDoes) {
   constexpr double kSlow = 0.05;
   Rehearse(training::v1::REHEARSAL_KIND_SLOW, 1, 12, kSlow);

@@ -40,7 +40,7 @@ inline std::string Numbers(const TrainingState& state) {
   return text;
 }
 
-// What differs of two states that were read from files, or "".
+// The difference of two states that were read from files, or "".
 inline std::string Difference(const TrainingState& one, const TrainingState& other) {
   using Tensors = std::vector<std::pair<std::string, at::Tensor>>;
   const auto same = [](const at::Tensor& a, const at::Tensor& b) {

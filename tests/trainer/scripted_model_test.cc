@@ -231,7 +231,7 @@ TEST_F(ScriptedModelTest, KeepsItsAttributesThroughTrialsEvaluationsAndCheckpoin
   }
   model->PutAttributes({});
   EXPECT_TRUE(model->attributes().empty());
-  // Of another module, or of another type: not taken.
+  // Weights of another module, or of another type: not taken.
   model->PutAttributes({{"limit", torch::tensor(2.5, torch::kDouble)}, {"other", torch::ones({})}});
   EXPECT_TRUE(model->attributes().empty());
 }
@@ -384,7 +384,7 @@ TEST_F(ScriptedModelTest, SaysWhichOutputsDoNotFit) {
                       Classes()),
               HasSubstr("the field target is [2] Long; CROSS_ENTROPY needs it to be [2, 5] for "
                         "logits [B, C, ...]"));
-  // What fits the first examples may not fit later ones.
+  // A shape that fits the first examples may not fit later ones.
   const auto model = Build(Job(returns("(input @ self.w1)[:, :3] if bool(input.sum() < 1e6) else "
                                        "input"),
                                kMse),

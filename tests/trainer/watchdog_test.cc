@@ -107,7 +107,7 @@ int64_t FiresAt(const Workload& workload, int64_t steps, uint64_t seed, const Fa
 struct Named {
   const char* name;
   Workload workload;
-  // Of 200 drifts of a tenth. Where rounding is a tenth of the loss by itself, some are taken for
+  // 200 drifts of a tenth. Where rounding is a tenth of the loss by itself, some are taken for
   // it.
   int least_tenths = 198;
 };
@@ -355,7 +355,7 @@ TEST(WatchdogTest, AStepThatWaitsForOtherProgramsIsNotSlow) {
   EXPECT_TRUE(watchdog.WantsTimes());
 }
 
-// What the format adds by rounding stays the same while the loss falls below it.
+// The loss that rounding adds stays the same while the loss itself falls below it.
 TEST(WatchdogTest, RoundingNearTheFloorIsNoDivergenceAndADriftOfTheSameSizeIs) {
   for (const bool drifts : {false, true}) {
     Watchdog watchdog(Defaults(), Baseline());
@@ -409,7 +409,7 @@ TEST(WatchdogTest, KeepsQuietWhenTurnedOffAndForgetsOnReset) {
   EXPECT_THAT(Rules(watchdog, 201, 400, half), ElementsAre("overflow_warning!"));
 }
 
-// Of a file that somebody wrote by hand.
+// A file that somebody wrote by hand.
 TEST(WatchdogTest, ABaselineOfAnyLengthIsTakenAtOnce) {
   for (const int32_t window : {1, 50, 1'000'000}) {
     training::v1::WatchdogSpec spec = Defaults();

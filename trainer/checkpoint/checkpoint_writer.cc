@@ -50,7 +50,7 @@ void WriteArchive(const PickledTree& tree, const std::string& folder, ZipWriter&
 CheckpointManifest Describe(const TrainingState& state, const CheckpointMeta& meta,
                             const ZipWriter& zip, uint64_t size) {
   CheckpointManifest manifest;
-  // Of all records but the last, which holds it.
+  // Over all records but the last, which holds it.
   std::vector<ZipWriter::Record> records = zip.records();
   for (const ZipWriter::Record& record : records) {
     manifest.records.push_back({.name = record.name, .size = record.size, .crc32c = record.crc32c});

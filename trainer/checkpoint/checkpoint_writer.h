@@ -9,7 +9,7 @@
 
 namespace genesis {
 
-// What the manifest says besides the state.
+// The manifest's content besides the state.
 struct CheckpointMeta {
   std::string job_id;
   std::optional<double> held_out_loss = std::nullopt;  // At this step, where it was measured.

@@ -9,7 +9,7 @@
 
 namespace genesis {
 
-// What stands beside a checkpoint <name>.pt in <name>.pt.manifest.json: enough to tell without
+// The manifest beside a checkpoint <name>.pt, <name>.pt.manifest.json: enough to tell without
 // reading it what it is, and after reading it whether every byte is as it was written. It is
 // durable before the checkpoint has its name. `id` is also in the checkpoint
 // (.data/serialization_id): a manifest with another one was written for another file of this name

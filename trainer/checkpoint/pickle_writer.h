@@ -18,9 +18,9 @@ struct PickledTree {
   std::vector<Storage> storages;
 };
 
-// What torch.save makes of a tree (protocol 2): tensors on the CPU, of any strides; those that
-// share a storage share it in the file, where only the part that they reach stands. Throws
-// c10::Error for a type of element that checkpoints do not have.
+// The pickle that torch.save writes of a tree (protocol 2): tensors on the CPU, of any strides;
+// those that share a storage share it in the file, where only the part that they reach stands.
+// Throws c10::Error for a type of element that checkpoints do not have.
 PickledTree PickleTree(const Value& root);
 
 }  // namespace genesis

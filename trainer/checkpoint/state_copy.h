@@ -28,7 +28,7 @@ class StateCopy {
   StateCopy& operator=(const StateCopy&) = delete;
 
   // A tensor on the CPU that holds the values of `tensor` after Wait; until then nobody may change
-  // `tensor`. What is small or has gaps between its elements is copied at once on the CPU.
+  // `tensor`. A small one, or one with gaps between its elements, is copied at once on the CPU.
   at::Tensor Add(const at::Tensor& tensor);
   // After the last Add.
   void Start();

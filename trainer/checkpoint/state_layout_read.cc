@@ -271,7 +271,7 @@ class LayoutReader {
     scaler.steps_since_change = besides.At("steps_since_change").Integer(0);
   }
 
-  // What format 1 has not.
+  // The fields that format 1 has not.
   void ReadRest() {
     RunPosition& position = state_.position;
     position.applied_steps = own_.At("applied_steps").Integer(0);

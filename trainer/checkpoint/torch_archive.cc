@@ -251,7 +251,7 @@ class Reader {
 
   const ZipArchive& archive_;
   std::string folder_;
-  // Of keys, or indices where there is no text.
+  // Keys, or indices where there is no text.
   std::vector<std::pair<const std::string*, int64_t>> path_;
   uint64_t values_left_ = 0;
   uint64_t text_left_ = 0;

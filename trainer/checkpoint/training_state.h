@@ -47,7 +47,7 @@ struct TrainingState {
   std::vector<std::pair<std::string, at::Tensor>> model;  // Parameters, then buffers; float32.
   // Names that Python's state_dict() has besides, each with the entry of `model` it shares.
   std::vector<std::pair<std::string, std::string>> tied;
-  // What a user's module keeps besides its state_dict(), by the names of its attributes.
+  // Values that a user's module keeps besides its state_dict(), by the names of its attributes.
   std::vector<std::pair<std::string, at::Tensor>> attributes;
   OptimizerState optimizer;
   // Moving average of the parameters, under their names; empty where there is none.

@@ -25,7 +25,7 @@ struct ValueDict {
   void Add(int64_t key, Value value);
 };
 
-// What a checkpoint file holds: None, bool, int, float, str, list, tuple, dict or tensor. A tree
+// A value of a checkpoint file: None, bool, int, float, str, list, tuple, dict or tensor. A tree
 // without cycles; tensors may share their storage.
 struct Value {
   using Held = std::variant<std::monostate, bool, int64_t, double, std::string, ValueList,

@@ -39,9 +39,9 @@ class ValueReader {
   at::Tensor Tensor() const;
   at::Tensor Tensor(at::ScalarType type) const;
   at::Tensor TensorOrNone(at::ScalarType type) const;
-  // Of a list or a tuple.
+  // The elements of a list or a tuple.
   std::vector<ValueReader> Items() const;
-  // Of a dict whose keys are of one kind.
+  // The entries of a dict whose keys are of one kind.
   std::vector<std::pair<std::string, ValueReader>> Named() const;
   std::vector<std::pair<int64_t, ValueReader>> Numbered() const;
 

@@ -116,7 +116,7 @@ absl::Status ExportSafetensors(const std::string& from, const std::string& to, W
                        .shape = tensor.sizes().vec(),
                        .data = tensor.const_data_ptr()});
   }
-  // What Python's loaders look for.
+  // The keys that Python's loaders look for.
   return WriteSafetensors(to, std::move(entries), {{"format", "pt"}});
 }
 

@@ -23,7 +23,7 @@ using torch::inductor::AOTIModelContainerRunnerCpu;
 
 constexpr char kMetadataKey[] = "genesis_step";  // As trainer/compiled/python/package.py.
 constexpr char kLibrary[] = ".so";
-// Of operators that the library leaves to LibTorch.
+// Operators that the library leaves to LibTorch.
 constexpr char kOperators[] = ".json";
 
 // A folder that nobody else may look into; it vanishes with this.

@@ -39,7 +39,7 @@ std::string JsonString(const std::string& text) {
   return Json(value);
 }
 
-// What the code was compiled for: a compiler that is told -march=native uses all of it.
+// The processor the code was compiled for: a compiler that is told -march=native uses all of it.
 std::string ProcessorFlags() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
@@ -89,7 +89,7 @@ std::vector<std::string> FieldLines(const Dataset& dataset, const Model& model,
   return lines;
 }
 
-// What would make a step that is compiled from the model alone another step.
+// Job fields that would make a step that is compiled from the model alone another step.
 absl::Status CheckCompilable(const JobSpec& spec, const Model& model, const Dataset& dataset,
                              training::v1::PrecisionMode mode) {
   if (model.parameters().front().second.is_cuda()) {
@@ -116,7 +116,7 @@ absl::Status CheckCompilable(const JobSpec& spec, const Model& model, const Data
   return absl::OkStatus();
 }
 
-// What the loss is computed by; where weights and data come from is no part of it.
+// The part of a job that the loss is computed by, without where weights and data come from.
 ModelSpec WithoutPaths(ModelSpec model, const Dataset& dataset) {
   model.clear_initial_weights();
   if (model.has_torchscript()) {

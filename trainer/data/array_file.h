@@ -43,7 +43,7 @@ class StoredArray {
 };
 
 // A file of named arrays: .npz, .safetensors, or .npy, whose only array gets a name from the
-// caller. What is stored uncompressed stays in the file and is read from there, its checksum (.npz)
+// caller. An uncompressed array stays in the file and is read from there, its checksum (.npz)
 // verified once; a compressed array is unpacked into memory.
 //
 // Owner: whoever opened it. Threads: one; the arrays it gives may be read from several. Failure:

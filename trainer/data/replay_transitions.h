@@ -8,8 +8,8 @@
 
 namespace genesis {
 
-// What a replay buffer held when it was opened. Transitions without a priority get the highest one
-// that is there (1 where none is), so that each is seen soon, as Schaul et al. do.
+// The content of a replay buffer when it was opened. Transitions without a priority get the highest
+// one that is there (1 where none is), so that each is seen soon, as Schaul et al. do.
 absl::StatusOr<std::unique_ptr<TransitionRows>> OpenReplayTransitions(const std::string& folder);
 
 }  // namespace genesis

@@ -17,7 +17,7 @@ namespace genesis {
 std::unique_ptr<TransitionRows> MakeTransitions(const training::v1::SyntheticTrajectories& spec,
                                                 uint64_t seed);
 
-// Of the four followers of a token the first comes half of the time, the second a quarter, the
+// Each token has four followers: the first comes half of the time, the second a quarter, the
 // others an eighth each: 1.75 bits per token is the best that a model can do, when the vocabulary
 // is large enough that followers differ. RESOURCE_EXHAUSTED when the tokens take more than the
 // limit.

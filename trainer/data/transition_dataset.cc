@@ -30,7 +30,7 @@ std::vector<Field> TransitionFields(int64_t observation, int64_t action, int64_t
   return fields;
 }
 
-// What is summed up of every row of the training part.
+// The sums over every row of the training part.
 class TransitionStatistics {
  public:
   TransitionStatistics(int64_t observation, int64_t action)

@@ -26,11 +26,11 @@ class TransitionRows {
 
   // Copies rows [first, first + count), each width() numbers.
   virtual absl::Status Read(int64_t first, int64_t count, float* out) const = 0;
-  // What a message says of one value: "observations[123, 1] is nan".
+  // The words of a message about one value: "observations[123, 1] is nan".
   virtual std::string ValueText(TransitionPart part, int64_t row, int64_t column) const = 0;
   // Host memory that examples take already, e.g. because the file is compressed.
   virtual int64_t held_bytes() const { return 0; }
-  // What was opened, when the file's name does not say it: "3 segments, transitions 0 to 4095".
+  // The opened part, when the file's name does not say it: "3 segments, transitions 0 to 4095".
   virtual std::string Describe() const { return ""; }
   // One per row, each > 0; empty where the data has none.
   virtual std::vector<float> TakePriorities() { return {}; }
@@ -41,7 +41,7 @@ class TransitionRows {
   int64_t action_size() const { return action_size_; }
   // First row of each episode, and at the end the number of rows.
   const std::vector<int64_t>& starts() const { return starts_; }
-  // What messages begin with.
+  // The beginning of messages.
   const std::string& file() const { return file_; }
 
  protected:

@@ -34,7 +34,7 @@ c10::intrusive_ptr<c10d::Store> ConnectStore(const RankPlace& place) {
   return c10::make_intrusive<c10d::TCPStore>(place.address, options);
 }
 
-// What c10d and Gloo throw means that the group is no more.
+// An exception of c10d or Gloo means that the group is no more.
 template <typename Work>
 auto Together(const RankPlace& place, const char* what, const Work& work) {
   try {

@@ -12,7 +12,7 @@
 
 namespace genesis {
 
-// What a rank wishes, or what any of them wished, at the end of a step.
+// The control flags of a rank, or of any of them, at the end of a step.
 struct ControlFlags {
   bool stop = false;
   bool checkpoint = false;
@@ -45,7 +45,7 @@ class RankGroup {
 
   // Takes effect with the next Average.
   void SetFlags(const ControlFlags& flags) { mine_ = flags; }
-  // Of all ranks at the last Average.
+  // Agreed by all ranks at the last Average.
   const ControlFlags& agreed() const { return agreed_; }
 
   // Makes the gradients (float32) the means over the ranks, in place, and returns that of the loss.
@@ -54,9 +54,9 @@ class RankGroup {
 
   // Makes the tensors those of rank 0, in place.
   void CopyFromFirst(const std::vector<at::Tensor>& tensors);
-  // What rank 0 gave.
+  // Returns what rank 0 gave.
   std::string FromFirst(const std::string& own);
-  // What each rank gave, by rank.
+  // Returns what each rank gave, by rank.
   std::vector<std::string> FromAll(const std::string& own);
   // Until all ranks are here.
   void Await();

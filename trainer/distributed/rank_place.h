@@ -19,7 +19,7 @@ struct RankPlace {
   std::string address;  // MASTER_ADDR, the host where the store is.
   uint16_t port = 0;    // MASTER_PORT
   bool agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE: torchrun serves it, else rank 0 does.
-  // What tells the stores of one attempt from those of another: TORCHELASTIC_RUN_ID and
+  // The prefix that tells the stores of one attempt from those of another: TORCHELASTIC_RUN_ID and
   // TORCHELASTIC_RESTART_COUNT.
   std::string attempt;
 };

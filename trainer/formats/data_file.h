@@ -11,7 +11,7 @@
 
 namespace genesis {
 
-// A regular file opened for reading at any place. What is read is what was there when the file was
+// A regular file opened for reading at any place. Its content is what was there when the file was
 // opened: a later change of its size or time of change is an error, not other data.
 //
 // Owner: shared by who reads it. Threads: any. Failure: NOT_FOUND, PERMISSION_DENIED,

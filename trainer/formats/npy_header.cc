@@ -38,7 +38,7 @@ class HeaderParser {
  public:
   explicit HeaderParser(absl::string_view text) : text_(text) {}
 
-  // What is wrong at which byte; empty when the whole text is such a literal.
+  // The fault and its byte; empty when the whole text is such a literal.
   std::string Parse(HeaderFields& fields) {
     if (!Take('{')) return Fault("accepted: a dict {...}");
     while (!Take('}')) {

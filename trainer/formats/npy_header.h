@@ -14,7 +14,7 @@ namespace genesis {
 // 2^40 elements; a product of dimensions below it cannot overflow.
 inline constexpr int64_t kMaxArrayElements = int64_t{1} << 40;
 
-// What stands before the elements of a .npy file: they are in C order and little-endian.
+// The header of a .npy file, whose elements are in C order and little-endian.
 struct NpyHeader {
   ElementType type = ElementType::kFloat32;
   std::vector<int64_t> shape;

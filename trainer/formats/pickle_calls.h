@@ -10,7 +10,7 @@ namespace genesis {
 // nullopt when it is malformed.
 std::optional<PickleStorage> BuildPickleStorage(const PickleList& id);
 
-// What a call of one of the known globals gives; nullopt when the arguments do not fit.
+// The result of calling one of the known globals; nullopt when the arguments do not fit.
 std::optional<PickleValue> CallPickleGlobal(const PickleGlobal& callee,
                                             const PickleList& arguments);
 

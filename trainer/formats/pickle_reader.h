@@ -12,7 +12,7 @@
 
 namespace genesis {
 
-// What a pickle may name in order to build a tensor or an ordered dict; each stands for a fixed
+// The globals that a pickle may name to build a tensor or an ordered dict; each stands for a fixed
 // rule of the reader, not for code.
 enum class PickleRule { kRebuildTensor, kRebuildParameter, kOrderedDict, kSize, kStorageType };
 struct PickleGlobal {

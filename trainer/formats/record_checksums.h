@@ -10,7 +10,8 @@
 
 namespace genesis {
 
-// Of a record's bytes: CRC-32 (zip's, ITU-T V.42) and CRC-32C (the manifest's, RFC 3720).
+// The checksums of a record's bytes: CRC-32 (zip's, ITU-T V.42) and CRC-32C (the manifest's, RFC
+// 3720).
 struct Checksums {
   uint32_t crc32 = 0;
   uint32_t crc32c = 0;
@@ -18,7 +19,7 @@ struct Checksums {
 
 Checksums ChecksumsOf(const void* data, uint64_t size);
 
-// Those of some records, in their order, by a thread of its own ahead of the one that writes: they
+// The checksums of some records, in their order, by a thread ahead of the one that writes: they
 // stand before a record's bytes, and made in turn with the writing they would keep a fast disk
 // waiting.
 //

@@ -34,7 +34,7 @@ class SafetensorsReader {
   static absl::StatusOr<SafetensorsReader> Open(const std::string& path);
 
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
-  // What stands under __metadata__.
+  // The entries under __metadata__.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::shared_ptr<const DataFile>& file() const { return file_; }
   // The elements of a tensor of this reader; `out` has room for tensor.size bytes.

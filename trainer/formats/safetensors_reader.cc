@@ -25,7 +25,7 @@ std::optional<ElementType> TypeOf(const std::string& name) {
   return std::nullopt;
 }
 
-// What the header says of one tensor.
+// One tensor, as the header describes it.
 struct Entry {
   std::string type;
   std::vector<int64_t> shape;

@@ -187,7 +187,7 @@ absl::StatusOr<ZipArchive::Directory> ZipArchive::FindDirectory() const {
   return directory;
 }
 
-// Of the zip64 end record, which stands with its locator before the end record; nullopt when there
+// The zip64 end record, which stands with its locator before the end record; nullopt when there
 // is none.
 absl::StatusOr<std::optional<ZipArchive::Directory>> ZipArchive::FindDirectory64(
     uint64_t end_offset) const {
@@ -314,7 +314,7 @@ absl::Status ZipArchive::CheckRecords(uint64_t directory_offset) {
                               " bytes before its central directory belong to no record"));
 }
 
-// What stands before the data must say the same as the central directory; sets data_offset.
+// The header before the data must say the same as the central directory; sets data_offset.
 absl::Status ZipArchive::ReadLocalHeader(const std::string& name, Record& record) const {
   const std::string shown = absl::StrCat("record ", QuoteValue(name));
   const auto local = ReadRange(*file_, record.header_offset, kLocalHeaderSize);

@@ -45,7 +45,7 @@ class Fields {
   std::string bytes_;
 };
 
-// What local header and directory have in common, from the flags to the length of the name.
+// The fields common to local header and directory, from the flags to the length of the name.
 Fields& AddCommon(Fields& fields, const ZipWriter::Record& record) {
   constexpr uint16_t kStored = 0;
   constexpr uint16_t kMidnight = 0;

@@ -38,7 +38,7 @@ class ZipWriter {
   void Finish();
 
   const std::vector<Record>& records() const { return records_; }
-  // Of all that was written.
+  // The CRC-32C of all that was written.
   uint32_t file_crc32c() const { return file_crc32c_; }
 
  private:

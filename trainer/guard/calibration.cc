@@ -26,7 +26,7 @@ constexpr double kMaxOverflows = 0.05;
 constexpr int kWarmUp = 2;
 // Skipped steps before the first applied one: the scale finding its place.
 constexpr int kMaxSearch = 24;
-// Of a comparison of times in the middle of a run.
+// The length of a comparison of times in the middle of a run.
 constexpr int kTurns = 4;
 constexpr int kStepsOfTurn = 3;
 // A mode has to be this much faster than FP32 to be worth its risk.
@@ -105,7 +105,7 @@ std::string Objection(const CalibrationResult& result, int steps, double speed) 
 Calibration Calibrate(TrainingSession& session, const std::vector<PrecisionMode>& modes,
                       int steps) {
   steps = std::max(steps, kWarmUp + 1);
-  // What a user's module keeps of no checkpoint, lists for example.
+  // State of a user's module that is in no checkpoint, lists for example.
   const std::shared_ptr<const void> kept = session.model().KeepState();
   const TrainingState from = session.TakeState({});
   Calibration calibration;

@@ -21,7 +21,7 @@ enum class Verdict {
 
 std::string VerdictName(Verdict verdict);
 
-// What DiagnoseLastStep found.
+// The diagnosis of a step that was not finite.
 struct NonFiniteDiagnosis {
   Verdict verdict = Verdict::kPassed;
   int32_t micro_batch = -1;             // First that is not finite when made again.

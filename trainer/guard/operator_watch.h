@@ -11,7 +11,7 @@ namespace genesis {
 class OperatorListener {
  public:
   virtual ~OperatorListener() = default;
-  // What it returns comes back at the operator's end.
+  // Its return value comes back at the operator's end.
   virtual std::unique_ptr<at::ObserverContext> OnStart(const at::RecordFunction& /*function*/) {
     return nullptr;
   }

@@ -93,7 +93,7 @@ class PrecisionGuard {
   bool reduced() const { return mode() != training::v1::PRECISION_MODE_FP32; }
   // Notes whether a step was not finite.
   void NoteNonFinite(bool non_finite);
-  // Of the window of the rule non_finite, more than its threshold.
+  // More steps in the window of the rule non_finite than its threshold.
   bool TooManyNonFinite() const;
   std::optional<PrecisionDecision> JudgeNonFinite(int64_t step, const StepMetrics& metrics);
   std::optional<PrecisionDecision> JudgeFloor(int64_t step, const StepMetrics& metrics);

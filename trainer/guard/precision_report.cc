@@ -20,7 +20,7 @@
 namespace genesis {
 namespace {
 
-// What computes nothing: its output has the format of its input, whatever autocast does.
+// Operators that compute nothing: the output has the format of the input, whatever autocast does.
 bool IsBookkeeping(const std::string& name) {
   static const auto* const names = new std::set<std::string>{"aten::to",
                                                              "aten::_to_copy",

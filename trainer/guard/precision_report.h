@@ -9,7 +9,7 @@
 
 namespace genesis {
 
-// What a mode means on this machine and for this model. Makes one forward pass of a batch of the
+// The meaning of a mode on this machine and for this model. Runs one forward pass of a batch of the
 // job's size under an observer of operators, so the lists of operators are what ran, not what was
 // meant to run; model and random generators are left as they were.
 training::v1::PrecisionReport ReportPrecision(TrainingSession& session,

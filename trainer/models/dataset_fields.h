@@ -18,7 +18,7 @@ struct Dimension {
 // The field of that name, or nullptr.
 const Field* FindField(const Dataset& dataset, const std::string& name);
 
-// What a model asks of its dataset. Messages name both: "model.world_model needs the field
+// The demands of a model on its dataset. Messages name both: "model.world_model needs the field
 // observation [O] of float32; dataset.tokens has tokens [129] int64".
 //
 // Owner: a scope; the dataset outlives it. Failure: INVALID_ARGUMENT.

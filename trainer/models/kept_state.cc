@@ -39,7 +39,7 @@ c10::IValue CopyOf(const c10::IValue& value) {
   }
 }
 
-// What is kept in a checkpoint; undefined for what is of another type, or is in the state_dict().
+// The value kept in a checkpoint; undefined for one of another type, or in the state_dict().
 torch::Tensor Encoded(const ObjectPtr& object, size_t number) {
   const c10::IValue& value = object->getSlot(number);
   if (object->type()->is_buffer(number) || object->type()->getAttributeName(number) == "training") {

@@ -14,7 +14,7 @@ namespace genesis {
 
 class WorldModelModule;
 
-// What the model predicts, in the units of the recording: of each step where actions of several
+// The predictions, in the units of the recording: of each step where actions of several
 // were given.
 struct Forecast {
   torch::Tensor next_observation, reward, done_logit;
@@ -62,7 +62,7 @@ class LatentWorldModel : public ModuleModel {
   const std::shared_ptr<WorldModelModule> module_;
   const int64_t rollout_steps_;
   torch::Tensor next_observation_mean_;  // For the mean predictor; no part of the state.
-  // Of the last Loss, detached: the losses of its examples are asked for in few kinds of job.
+  // From the last Loss, detached: the losses of its examples are asked for in few kinds of job.
   std::vector<Heads> last_predictions_;
   Heads last_targets_;
 };

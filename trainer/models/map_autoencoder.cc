@@ -112,7 +112,7 @@ MapAutoencoder::MapAutoencoder(std::shared_ptr<AutoencoderModule> module, const 
 
 MapAutoencoder::Errors MapAutoencoder::Measure(const Batch& batch,
                                                std::optional<torch::ScalarType> autocast) {
-  // What exp() can stand; those of Rombach et al.
+  // The bounds of exp(), as Rombach et al. have them.
   constexpr double kLeast = -30;
   constexpr double kMax = 20;
   const torch::Tensor map = batch.at("image").to(torch::kFloat);

@@ -17,7 +17,8 @@ using training::v1::RadioUnetSpec;
 constexpr char kStep[] = "step";
 constexpr char kNoise[] = "noise";
 
-// What is left of the map's variance after each step (Nichol and Dhariwal, 2021, equation 17).
+// The share of the map's variance that is left after each step (Nichol and Dhariwal, 2021, equation
+// 17).
 torch::Tensor CosineSchedule(int64_t steps) {
   constexpr double kOffset = 0.008;
   constexpr double kMaxNoise = 0.999;

@@ -35,7 +35,7 @@ struct MetricSum {
   torch::Tensor sum;  // float64, no dimensions, on the device.
 };
 
-// What is trained: parameters, and a loss of a batch. A kind of model is one file that implements
+// A model: parameters, and a loss of a batch. A kind of model is one file that implements
 // this and one line in BuildModel.
 //
 // Precision is not the model's business, with two exceptions. It casts floating-point inputs of its
@@ -63,7 +63,7 @@ class Model {
   // same on every device; apart from the step, so that a step can be compiled, or recorded and
   // repeated.
   virtual void Draw(Batch&) const {}
-  // Those fields, for one example.
+  // The size of those fields, for one example.
   virtual std::vector<Field> drawn() const { return {}; }
 
   // Mean loss over the batch: float32, no dimensions. Layers run in `autocast` (see AutocastGuard);
@@ -77,10 +77,10 @@ class Model {
   // While what is returned lives, Loss and Evaluate may be called for a look: at its end all that
   // they change in the model is as before. Null where they change nothing.
   virtual std::shared_ptr<const void> KeepState() { return nullptr; }
-  // What the model has changed in itself since it was built, besides parameters and buffers; of no
+  // Attributes that the model has changed since it was built, besides parameters and buffers; of no
   // interest to Python's load_state_dict, and needed to go on as if nothing had happened.
   virtual NamedTensors attributes() const { return {}; }
-  // Those are as given, and all others as they were when the model was built.
+  // Sets these as given, and all others as they were when the model was built.
   virtual void PutAttributes(const NamedTensors&) {}
 
   // Loss of each example of the last call of Loss: float32 [B], detached; for priorities. Undefined

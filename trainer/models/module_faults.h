@@ -18,7 +18,7 @@ bool IsOutOfMemory(const std::exception& error);
 // Whether the device failed: nothing can be asked of it any more.
 bool IsDeviceFault(const std::exception& error);
 
-// What torch says, without the frames of its C++ code.
+// Torch's own words, without the frames of its C++ code.
 std::string TorchText(const std::exception& error);
 
 // The words of an exception of TorchScript for its user: what was thrown, on one line, then the

@@ -10,7 +10,7 @@
 
 namespace genesis {
 
-// What all models that are modules of ours share: names, moving, and how a mean loss is made of the
+// The base of models that are modules of ours: names, moving, and how a mean loss is made of the
 // losses of the examples.
 //
 // Owner: the run. Threads: one at a time. Failure: exceptions of LibTorch.

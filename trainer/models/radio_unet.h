@@ -12,7 +12,7 @@
 
 namespace genesis {
 
-// What radio_unet knows of its maps.
+// The maps of radio_unet.
 struct MapShape {
   int64_t channels = 0;
   int64_t condition_channels = 0;  // 0: the data has none.
@@ -50,7 +50,7 @@ class MapDiffusion : public ModuleModel {
 
  private:
   MapDiffusion(std::shared_ptr<DiffusionModule> module, const MapShape& shape);
-  // Of each example, [B].
+  // One for each example, [B].
   torch::Tensor Losses(const Batch& batch, std::optional<torch::ScalarType> autocast);
 
   const std::shared_ptr<DiffusionModule> module_;
@@ -74,7 +74,7 @@ class MapAutoencoder : public ModuleModel {
   int64_t OperationsPerExample() const override;
 
  private:
-  // Of each example, [B].
+  // One for each example, [B].
   struct Errors {
     torch::Tensor reconstruction, divergence;
   };

@@ -20,7 +20,7 @@ absl::StatusOr<BatchMemory> MakeBatchMemory(const Dataset& dataset, int64_t exam
       return absl::InternalError(absl::StrCat("the dataset has two fields ", QuoteValue(field.name),
                                               "; accepted: each name once"));
     }
-    // Of the tensor that the batch keeps.
+    // Into the tensor that the batch keeps.
     memory.targets.push_back(static_cast<std::byte*>(slot->second.data_ptr()));
   }
   return memory;

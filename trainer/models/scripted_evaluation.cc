@@ -13,7 +13,7 @@ constexpr uint64_t kSeed = 0x67656e65736973;
 // A thread-local callback has no argument of ours.
 thread_local int64_t counted = 0;
 
-// What counts; torch warns of others that it cannot count.
+// Operators that count; torch warns of others that it cannot count.
 bool IsProduct(const std::string& name) {
   return name == "aten::mm" || name == "aten::addmm" || name == "aten::bmm" ||
          name == "aten::baddbmm" || name == "aten::conv2d";

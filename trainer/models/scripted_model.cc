@@ -204,7 +204,7 @@ std::vector<bool> ScriptedModel::FindCasts(const Batch& batch, torch::ScalarType
   for (size_t i = 0; i < inputs_.size(); ++i) {
     if (batch.at(inputs_[i]).is_floating_point()) floats.push_back(i);
   }
-  // Of many fields only the first ones are cast in other sets than "all before".
+  // With many fields only the first ones are cast in other sets than "all before".
   const size_t choices = std::min(floats.size(), kMaxChoices);
   std::vector<unsigned> sets(size_t{1} << choices);
   std::iota(sets.begin(), sets.end(), 0U);

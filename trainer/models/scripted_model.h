@@ -71,7 +71,7 @@ class ScriptedModel : public Model {
   std::vector<bool> FindCasts(const Batch& batch, torch::ScalarType format);
   // Computes them, for a trial, and throws them away.
   void Gradients(const torch::Tensor& loss) const;
-  // What forward returns, checked against the loss.
+  // The result of forward, checked against the loss.
   torch::Tensor Output(const Batch& batch, std::optional<torch::ScalarType> autocast);
   torch::Tensor LossOf(const Batch& batch, std::optional<torch::ScalarType> autocast);
   std::vector<MetricSum> FiguresOf(const Batch& batch);
@@ -84,9 +84,9 @@ class ScriptedModel : public Model {
   std::string Given(const Batch& batch) const;
   void CheckOutput(const torch::Tensor& output, const Batch& batch) const;
   torch::Tensor Target(const Batch& batch) const;
-  // Of float32 output: no dimensions, or for each element.
+  // For float32 output: no dimensions, or one for each element.
   torch::Tensor Compare(const torch::Tensor& output, const torch::Tensor& target, bool mean) const;
-  // Of each example, [B].
+  // One for each example, [B].
   torch::Tensor LossOfEach(const torch::Tensor& output, const torch::Tensor& target) const;
   // Runs the module on the first examples, forward and backward: what does not fit is said before
   // the job runs.

@@ -18,7 +18,7 @@ absl::Status Fault(const std::string& path, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("model.torchscript.path: ", path, " ", what));
 }
 
-// What torch says of a file of another kind does not help anybody.
+// Torch's message about a file of another kind does not help anybody.
 absl::Status CheckKind(const std::string& path) {
   const absl::StatusOr<ZipArchive> archive = ZipArchive::Open(path);
   if (absl::IsNotFound(archive.status())) {

@@ -7,7 +7,7 @@
 
 namespace genesis {
 
-// What a world model is built of.
+// The sizes that a world model is built of.
 struct WorldModelSizes {
   int64_t observation = 0;
   int64_t action = 0;

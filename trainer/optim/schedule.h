@@ -20,7 +20,7 @@ class Schedule {
  public:
   Schedule(const training::v1::OptimizerSpec& spec, int64_t total_steps);
 
-  // Of the step that `applied` applied steps came before.
+  // The rate of the step after `applied` applied steps.
   double LearningRate(int64_t applied) const;
   // The rate is the same for every step.
   bool constant() const;

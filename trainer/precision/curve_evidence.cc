@@ -23,14 +23,14 @@ constexpr size_t kNeighbours = 4;
 // Neighbours are never counted as independent altogether.
 constexpr double kDependence = 1.2;
 constexpr double kTrimmed = 0.15;
-// Of a normal distribution: its deviation over that of what is left.
+// For a normal distribution: its deviation over that of what is left.
 constexpr double kTrimCorrection = 1.4;
-// Of a baseline however long it is: windows, and steps of each that are looked at.
+// The windows of a baseline however long it is, and the steps of each that are looked at.
 constexpr int64_t kMaxWindows = 20'000;
 constexpr int64_t kSamples = 64;
 // Windows of the baseline on either side.
 constexpr int64_t kAround = 8;
-// Of the baseline's noise, which stands beside the run's own.
+// The weight of the baseline's noise, which stands beside the run's own.
 constexpr double kBaselineFreedom = 20;
 
 // The deviation of numbers whose neighbours are compared; 0 where there are too few.
@@ -125,7 +125,7 @@ std::optional<CurveFinding> CurveEvidence::Judge(int64_t step) const {
   const double looks = static_cast<double>(std::max<int64_t>(all_windows_, 1)) * std::size(kScales);
   const double baseline_noise = std::sqrt(2) * BaselineNoise(step);
   const double freedom = kBaselineFreedom + static_cast<double>(windows_.size()) / 2;
-  // Of a single window, as every scale so far lets it appear.
+  // The noise of a single window, as every scale so far lets it appear.
   double noise = baseline_noise;
   for (const size_t scale : kScales) {
     if (windows_.size() < scale) break;

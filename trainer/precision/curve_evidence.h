@@ -8,7 +8,7 @@
 
 namespace genesis {
 
-// What two curves say when they are sure.
+// The finding of two curves when they are sure.
 struct CurveFinding {
   double excess = 0;  // Geometric mean of loss / baseline, less 1.
   double chance = 0;  // Of as large a mean where the true one is what the test accepts.

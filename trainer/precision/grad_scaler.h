@@ -12,7 +12,7 @@ struct GradScalerOptions {
   double backoff_factor = 0.5;
   int64_t growth_interval = 2000;
 
-  // What torch.amp.GradScaler has not; with these values the arithmetic is torch's.
+  // Options that torch.amp.GradScaler has not; with these values the arithmetic is torch's.
   double min_scale = 0.0;
   double max_scale = 0.0;         // 0 for none.
   int64_t hysteresis = 1;         // Overflows needed for one reduction.
@@ -45,7 +45,7 @@ class GradScaler {
  public:
   GradScaler(const GradScalerOptions& options, at::Device device);
 
-  // What the loss is multiplied by: float32, no dimensions, on the device.
+  // The factor of the loss: float32, no dimensions, on the device.
   const at::Tensor& scale() const { return scale_; }
   const GradScalerOptions& options() const { return options_; }
   // `found_inf`: float32 on the device; 1 where a gradient of the step was not finite, else 0.

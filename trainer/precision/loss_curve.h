@@ -35,7 +35,7 @@ class Baseline {
   const training::v1::LossCurve& curve() const { return curve_; }
 
  private:
-  // Of the points at or before a step and after it, and how far between them it lies.
+  // The points at or before a step and after it, and how far between them it lies.
   struct Place {
     int before = 0;
     int after = 0;

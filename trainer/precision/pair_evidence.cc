@@ -67,7 +67,7 @@ std::optional<PairFinding> PairEvidence::Add(int64_t step, const PairedLoss& pai
   found_ = found_ && ratio > std::log1p(threshold_ / 4);
   bursting_ = ratio > std::log1p(threshold_ / 2) || level_ > std::log1p(threshold_ / 4) ||
               !lasting_.empty();
-  // What is being looked into must not become what is usual.
+  // A suspected change must not become what is usual.
   if (!bursting_ && ratio <= std::log1p(threshold_ / 4)) LearnRounding(pair, 1);
   sum_ = {};
   return std::nullopt;

@@ -14,7 +14,7 @@ struct PairedLoss {
   double rounding_error = 0;  // The format's largest, relative: 2^-8 for BF16, 2^-11 for FP16.
 };
 
-// What the pairs say when they are sure.
+// The finding of the pairs when they are sure.
 struct PairFinding {
   double excess = 0;  // (reduced - fp32) / fp32, the geometric mean.
   double chance = 0;  // Of as large a mean where the true one is what the test accepts.
@@ -52,7 +52,7 @@ class PairEvidence {
   std::optional<PairFinding> Add(int64_t step, const PairedLoss& pair);
   // A burst is under way, or the one before found an excess that no pair has denied since.
   bool suspicious() const { return bursting_ || !lasting_.empty() || found_; }
-  // What the format adds to the loss by rounding.
+  // The part of the loss that rounding adds.
   double rounding() const { return rounding_; }
   void Reset();
 
@@ -64,7 +64,7 @@ class PairEvidence {
   };
   static Mean MeanOf(const std::vector<double>& ratios);
 
-  // What pairs say of rounding.
+  // The pairs' evidence of rounding.
   struct Difference {
     double of_losses = 0;  // reduced - fp32
     double weight = 0;     // Their number / fp32^2.

@@ -14,7 +14,7 @@ namespace genesis {
 struct PolicyState {
   int32_t promotions = 0;   // Made so far.
   int64_t clean_steps = 0;  // Applied since the last change of precision.
-  // What was left for a fallback, newest last.
+  // The modes that were left for a fallback, newest last.
   std::vector<training::v1::PrecisionMode> left;
 };
 

@@ -148,7 +148,7 @@ std::string Watchdog::Figures() const {
 }
 
 double Watchdog::Difference(const Step& step) const {
-  // What the format adds by rounding is FP32's too, as it were.
+  // The loss that rounding adds counts as FP32's.
   return LogLoss(step.loss) - LogLoss(std::exp(baseline_.LogAt(step.step)) + pairs_.rounding());
 }
 
@@ -203,7 +203,7 @@ void Watchdog::WatchSpeed(const Step& step) {
   const double fp32_processor = baseline_.curve().step_processor_seconds();
   const bool slow = slower(speed_) && (fp32_processor <= 0 || step.processor_seconds <= 0 ||
                                        slower(ratio(fp32_processor, processor_seconds_)));
-  // What was found is taken back by the same measurement that found it, never by medians alone,
+  // A finding is taken back by the same measurement that found it, never by medians alone,
   // which other programs move up and down.
   wants_times_ = slow != slowdown_.firing && step.step >= next_times_;
 }

@@ -13,7 +13,7 @@
 
 namespace genesis {
 
-// What a rule of the watchdog says when it fires.
+// The finding of a rule of the watchdog when it fires.
 struct WatchdogFinding {
   std::string rule;  // "overflow", "divergence", "overflow_warning" or "slowdown".
   bool enforce = false;

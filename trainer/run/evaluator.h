@@ -21,7 +21,7 @@ class Evaluator {
   // Measures the weights as they are after `step`. `ranks` is null, or those of the job, which all
   // take what rank 0 measured.
   training::v1::Evaluation Measure(int64_t step, RankGroup* ranks = nullptr);
-  // Of the evaluation that was made last, in the terms of a world model; nullopt for other models.
+  // The last evaluation in the terms of a world model; nullopt for other models.
   std::optional<training::v1::HeldOutError> held_out_error() const;
   // Why the job should stop now, or "".
   std::string StopReason() const;

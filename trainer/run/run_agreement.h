@@ -7,9 +7,9 @@
 
 namespace genesis {
 
-// What a run goes by at a step's end: the wishes of whoever started it, and the clock. Alone a
-// process goes by its own; several ranks by what all of them wished with the last step and by its
-// mean time, so that they stop after the same step and judge it alike.
+// The control flags that a run follows at a step's end: those of whoever started it, and the clock.
+// Alone a process goes by its own; several ranks by what all of them wished with the last step and
+// by its mean time, so that they stop after the same step and judge it alike.
 //
 // Owner: the run. Threads: one. Failure: RunFailure where the ranks cannot go on together.
 class RunAgreement {

@@ -20,10 +20,10 @@ using SteadyClock = std::function<std::chrono::steady_clock::time_point()>;
 // Owner: the run. Threads: one. Failure: none.
 class StepReporter {
  public:
-  // What is reported besides the figures of steps.
+  // The report besides the metrics of steps.
   struct Options {
     int64_t samples_per_step = 0;
-    // What the device's allocator holds now; unset on a CPU.
+    // The memory that the device's allocator holds now; unset on a CPU.
     std::function<DeviceMemory()> device_memory;
     SteadyClock clock = [] { return std::chrono::steady_clock::now(); };
   };
@@ -39,7 +39,7 @@ class StepReporter {
   // Reports what is not yet reported, if anything.
   void Flush();
 
-  // Of training, over all attempts, until now.
+  // The duration of training, over all attempts, until now.
   double seconds() const;
   const training::v1::Progress& progress() const { return progress_; }
 

@@ -104,7 +104,7 @@ class Run {
     evaluator_.emplace(start_.spec(), *dataset_, *session_);
   }
 
-  // What to put a state into before it is known what runs.
+  // The mode for a restored state before it is known what runs.
   PrecisionMode InitialMode() const {
     const PrecisionMode mode = start_.precision().mode();
     return mode == training::v1::PRECISION_MODE_AUTO ? training::v1::PRECISION_MODE_FP32 : mode;
@@ -250,7 +250,7 @@ class Run {
       Absorb(agreement_.StepSeconds(step_seconds_));
     }
     step_seconds_ = Seconds(begin);
-    // Of a GPU, or of ranks that wait for each other, it says nothing.
+    // It says nothing about a GPU, or about ranks that wait for each other.
     const bool alone = ranks_ == nullptr && !session_->device().is_cuda();
     processor_seconds_ = alone ? ProcessorSeconds() - processor_begin + Delay() : 0;
   }
@@ -310,7 +310,7 @@ class Run {
     reporter_->Flush();
     const PrecisionDecision decision = *std::exchange(pending_, std::nullopt);
     RunPosition position;
-    // What is reported as the peak of a precision is not that of the one before.
+    // The peak reported for a precision is not that of the one before.
     NotePeakMemory();
     ResetPeakMemory(session_->device());
     const int64_t resumed = guard_->Apply(decision, step_, position);

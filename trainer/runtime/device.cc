@@ -33,7 +33,7 @@ std::string ProcessorName() {
   return "CPU";
 }
 
-// Of the machine, or what the control group allows.
+// The memory of the machine, or what the control group allows.
 int64_t HostMemory() {
   int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   std::ifstream limit("/sys/fs/cgroup/memory.max");

@@ -6,10 +6,11 @@
 
 namespace genesis {
 
-// What this process computes on. `wanted` is "cpu", "cuda:<n>" (the process then sees this device
-// alone, as cuda:0), or empty: the first CUDA device where a driver and LibTorch's CUDA library are
-// there, else the processor. Loads that library, which takes seconds, only where there is a driver.
-// `note` gets one sentence when a driver is there but cannot be used. Before any CUDA call.
+// The device that this process computes on. `wanted` is "cpu", "cuda:<n>" (the process then sees
+// this device alone, as cuda:0), or empty: the first CUDA device where a driver and LibTorch's CUDA
+// library are there, else the processor. Loads that library, which takes seconds, only where there
+// is a driver. `note` gets one sentence when a driver is there but cannot be used. Before any CUDA
+// call.
 training::v1::DeviceInfo DetectDevice(const std::string& wanted, std::string* note);
 
 // For people, a line each: the LibTorch in use, and the device with what it can do.

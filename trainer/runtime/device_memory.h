@@ -6,7 +6,7 @@
 
 namespace genesis {
 
-// What LibTorch's caching allocator has to do with a device; all 0 on a CPU, which it does not
+// The state of LibTorch's caching allocator for a device; all 0 on a CPU, which it does not
 // serve. Bytes.
 struct DeviceMemory {
   int64_t allocated = 0;  // In use.

@@ -4,7 +4,7 @@
 
 namespace genesis {
 
-// What all threads of this process have computed so far. Seconds.
+// The processor time of all threads of this process so far. Seconds.
 inline double ProcessorSeconds() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);

@@ -21,7 +21,7 @@ void Require(const absl::Status& status, training::v1::FailureCause cause);
 // How a run ends by it, without its progress.
 training::v1::Finished FailedRun(const RunFailure& failure);
 
-// What an exception of LibTorch or of the standard library means for the job.
+// The failure that an exception of LibTorch or of the standard library means for the job.
 RunFailure ExplainException(const std::exception& error);
 
 }  // namespace genesis

@@ -52,7 +52,7 @@ class BatchSource {
 
   int64_t batch_size() const { return batch_size_; }
   int64_t batches_per_epoch() const { return batches_per_epoch_; }
-  // Of the batch that Next gives next.
+  // The place of the batch that Next gives next.
   const SamplerPosition& position() const { return position_; }
   void Seek(const SamplerPosition& position);
 

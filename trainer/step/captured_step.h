@@ -11,7 +11,7 @@
 
 namespace genesis {
 
-// What a step leaves on the device.
+// The results that a step leaves on the device.
 struct StepResults {
   torch::Tensor metrics;         // float32 [5]: see TrainStep.
   torch::Tensor gradient_norms;  // float32 [parameters], scaled.
@@ -26,8 +26,8 @@ class CapturedStep {
  public:
   using Work = std::function<StepResults(const std::vector<Batch>& micro_batches)>;
 
-  // Captures `work` for batches of these shapes, and executes nothing of it. What it reads besides,
-  // and what it changes, has to stay where it is while this lives.
+  // Captures `work` for batches of these shapes, and executes nothing of it. Memory that it reads
+  // besides, and what it changes, has to stay where it is while this lives.
   CapturedStep(std::unique_ptr<StepGraph> graph, const std::vector<Batch>& micro_batches,
                const Work& work);
 

@@ -18,7 +18,7 @@ class LossAndGradients {
  public:
   explicit LossAndGradients(Model& model);
 
-  // What the next micro-batches run in. `compiled` is null for eager, and outlives its use.
+  // The format of the next micro-batches. `compiled` is null for eager, and outlives its use.
   void Use(std::optional<torch::ScalarType> autocast, CompiledStep* compiled);
 
   struct Share {

@@ -29,7 +29,7 @@
 
 namespace genesis {
 
-// What a step works on. All of it outlives the step.
+// The parts that a step works on. All of them outlive the step.
 struct StepParts {
   Model& model;
   BatchSource& source;
@@ -49,7 +49,7 @@ struct TrainStepOptions {
   StepGraphMaker graphs;  // Empty: each step is made anew.
 };
 
-// What a finished step says of itself.
+// The metrics of a finished step.
 struct StepMetrics {
   double loss = 0;             // Mean over the micro-batches, and over the ranks.
   double grad_norm = 0;        // Unscaled, before clipping.
@@ -59,7 +59,7 @@ struct StepMetrics {
   bool skipped = false;        // A gradient was not finite; nothing was updated.
 };
 
-// What is kept of a step until it is known to be good: enough to make it again.
+// The inputs of a step, kept until it is known to be good: enough to recompute it.
 struct StepEvidence {
   std::vector<std::vector<int64_t>> examples;  // Of each micro-batch.
   torch::Tensor generator;                     // State of torch's CPU generator before the step.
@@ -77,9 +77,9 @@ class TrainStep {
  public:
   TrainStep(const StepParts& parts, const TrainStepOptions& options);
 
-  // What the next steps run in. `scaler` is null where the mode has no loss scale, `compiled` where
-  // the mode has no compiled step; it outlives its use. Requires unread() == 0, and that the master
-  // weights are in the format.
+  // The format of the next steps. `scaler` is null where the mode has no loss scale, `compiled`
+  // where the mode has no compiled step; it outlives its use. Requires unread() == 0, and that the
+  // master weights are in the format.
   void SetFormat(const StepFormat& format, GradScaler* scaler, CompiledStep* compiled);
   // The steps that were applied before the next one. Requires unread() == 0.
   void SetApplied(int64_t applied) { applied_ = applied; }
@@ -98,7 +98,7 @@ class TrainStep {
   // Figures of the oldest step not yet read. Waits for that step; called with one younger step
   // under way, that is a step that has long ended. Requires unread() > 0.
   StepMetrics Read();
-  // Of the step that was read last.
+  // The inputs of the step that was read last.
   const StepEvidence& evidence() const { return evidence_; }
   // Applied steps among those that were read, and before.
   int64_t applied() const { return applied_; }
@@ -107,13 +107,13 @@ class TrainStep {
   const std::string& eager_because() const { return eager_because_; }
   // Memory that steps use has moved: the next ones run eagerly, and one is captured again.
   void ForgetCapture();
-  // What became of the capture since the last call, for the log; mostly empty.
+  // The line for the log about a capture since the last call; mostly empty.
   std::string TakeLogLine() { return std::exchange(log_line_, {}); }
 
  private:
   // One step on its way from and to the host; pinned where the device is CUDA.
   struct Slot {
-    // Of the learning rate: what a skipped step before adds to it, and the rate after an applied
+    // The learning rate: what a skipped step before adds to it, and the rate after an applied
     // one.
     torch::Tensor rates;    // float32 [2]
     torch::Tensor metrics;  // float32 [5]

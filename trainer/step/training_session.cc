@@ -52,7 +52,7 @@ std::string Sizes(const at::Tensor& tensor) {
   return text.str();
 }
 
-// Those of a user's module take the format of its parameters; checkpoints are in float32.
+// Buffers of a user's module take the format of its parameters; checkpoints are in float32.
 at::ScalarType TypeInCheckpoint(const at::Tensor& tensor) {
   const bool wide = !tensor.is_floating_point() || tensor.scalar_type() == at::kDouble;
   return wide ? tensor.scalar_type() : at::kFloat;
@@ -301,7 +301,7 @@ absl::Status TrainingSession::PutState(const TrainingState& state, PrecisionMode
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     generator.set_state(state.rng_state);
   }
-  // Of a run on the same kind of device.
+  // The state is of a run on the same kind of device.
   at::Tensor device_rng = state.device_rng_state;
   if (device_.is_cuda() && device_rng.defined()) {
     at::Generator generator = at::globalContext().defaultGenerator(device_);

@@ -44,7 +44,7 @@ class TrainingSession {
   TrainingSession& operator=(const TrainingSession&) = delete;
 
   TrainStep& step() { return *step_; }
-  // What a step is made of, all owned by this; for the guard, which computes a step again.
+  // The parts of a step, all owned by this; for the guard, which recomputes a step.
   StepParts Parts();
   Model& model() { return *model_; }
   BatchSource& source() { return *source_; }
@@ -56,7 +56,7 @@ class TrainingSession {
   int64_t OperationsPerPass() const;
 
   training::v1::PrecisionMode mode() const { return mode_; }
-  // What the next steps run in; weights and optimizer keep their values. The loss scale starts
+  // Sets the mode of the next steps; weights and optimizer keep their values. The loss scale starts
   // afresh unless `keep_scale`. Requires that every step has been read.
   void SetMode(training::v1::PrecisionMode mode, bool keep_scale = false);
 
@@ -64,7 +64,7 @@ class TrainingSession {
   // ...".
   std::string execution();
 
-  // What the loss scale cannot fall below; 0 where there is no scale or no bound.
+  // The lower bound of the loss scale; 0 where there is no scale or no bound.
   double lowest_loss_scale() const { return scaler_ ? scaler_->options().min_scale : 0; }
 
   // Waits for the device; nullopt where no mode so far had a scale.

@@ -12,7 +12,7 @@
 namespace genesis {
 namespace {
 
-// What `path` leads to: who calls a tool may name a link.
+// The file that `path` leads to: who calls a tool may name a link.
 std::string Followed(const std::string& path) {
   std::error_code error;
   const std::filesystem::path real = std::filesystem::canonical(path, error);

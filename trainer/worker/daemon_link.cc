@@ -58,7 +58,7 @@ std::string HostName() {
   return name;
 }
 
-// What this host's environment says against reduced precision, "" for nothing: where it says
+// The objection of this host's environment to reduced precision, "" for none: where it says
 // nothing, the daemon's decides alone.
 std::string OwnVeto(const std::string& host) {
   const PrecisionGate gate = ReadPrecisionGate(
@@ -389,7 +389,7 @@ class Attachment {
   const training::v1::DeviceInfo device_;
   RunControl control_;
   EventSender sender_;
-  // Of the reader's thread: why the newest stream ended, when it began, how long to wait for the
+  // The reader's thread only: why the newest stream ended, when it began, how long to wait for the
   // next.
   std::string problem_;
   std::chrono::steady_clock::time_point stream_begin_ = std::chrono::steady_clock::now();

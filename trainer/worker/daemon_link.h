@@ -10,7 +10,7 @@ namespace genesis {
 // A daemon to serve.
 struct DaemonToServe {
   DaemonAddress address;  // "unix:/path", or "HOST:PORT" with what it takes to be let in there.
-  // What the daemon calls this process; empty for a worker that the daemon did not start.
+  // The daemon's name of this process; empty for a worker that the daemon did not start.
   std::string worker_id;
   // The daemon's checkpoint folder as this host sees it; for a worker without worker_id.
   std::string checkpoint_dir;

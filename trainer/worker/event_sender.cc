@@ -1,9 +1,12 @@
 #include "trainer/worker/event_sender.h"
 
+#include <google/protobuf/descriptor.h>
+
 #include <algorithm>
 #include <iostream>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "base/message_text.h"
 
 namespace genesis {
@@ -28,7 +31,7 @@ bool IsReduced(const training::v1::Finished& finished) {
   return finished.failure().message() == kUnreadable;
 }
 
-// What matters most of an end, in words and numbers of our own.
+// The most important of an end, in words and numbers of our own.
 void Reduce(training::v1::Finished& finished) {
   training::v1::Finished reduced;
   reduced.set_outcome(finished.outcome());
@@ -41,22 +44,18 @@ void Reduce(training::v1::Finished& finished) {
 }  // namespace
 
 void MergeSteps(const Steps& newer, Steps& steps) {
-  *steps.mutable_progress() = newer.progress();
-  steps.set_new_steps(steps.new_steps() + newer.new_steps());
-  steps.set_new_samples(steps.new_samples() + newer.new_samples());
-  steps.set_new_reduced_precision_steps(steps.new_reduced_precision_steps() +
-                                        newer.new_reduced_precision_steps());
-  steps.set_new_skipped_steps(steps.new_skipped_steps() + newer.new_skipped_steps());
-  steps.set_new_scale_growths(steps.new_scale_growths() + newer.new_scale_growths());
-  steps.set_new_scale_backoffs(steps.new_scale_backoffs() + newer.new_scale_backoffs());
-  steps.mutable_step_seconds()->MergeFrom(newer.step_seconds());
+  Steps older = std::exchange(steps, newer);
+  // By reflection, so that a counter that is added to the message is not lost here.
+  const google::protobuf::Reflection& fields = *steps.GetReflection();
+  for (int i = 0; i < steps.GetDescriptor()->field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* const field = steps.GetDescriptor()->field(i);
+    if (!absl::StartsWith(field->name(), "new_")) continue;
+    fields.SetInt64(&steps, field, fields.GetInt64(older, field) + fields.GetInt64(newer, field));
+  }
+  older.mutable_step_seconds()->MergeFrom(newer.step_seconds());
+  steps.mutable_step_seconds()->Swap(older.mutable_step_seconds());
   if (const int over = steps.step_seconds_size() - kMaxStepTimes; over > 0) {
     steps.mutable_step_seconds()->ExtractSubrange(0, over, nullptr);
-  }
-  if (newer.has_cuda_memory_allocated_bytes()) {
-    steps.set_cuda_memory_allocated_bytes(newer.cuda_memory_allocated_bytes());
-    steps.set_cuda_memory_reserved_bytes(newer.cuda_memory_reserved_bytes());
-    steps.set_cuda_memory_peak_bytes(newer.cuda_memory_peak_bytes());
   }
 }
 

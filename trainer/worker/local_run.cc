@@ -89,7 +89,7 @@ class PrintingObserver : public RunObserver {
   int64_t printed_part_ = -1;
 };
 
-// Of a rank that is not the first: all of them make the same steps.
+// The observer of a rank that is not the first: all of them run the same steps.
 class SilentObserver : public RunObserver {
  public:
   void OnStarted(const training::v1::Started& /*started*/) override {}
@@ -107,8 +107,8 @@ std::string JobIdOf(const std::string& spec) {
   return JobIdFault(id).empty() ? id : "job";
 }
 
-// What a job names is looked for beside the job file, then in the folder "trajectories" there, then
-// below the dataset root.
+// A path that a job names is looked for beside the job file, then in the folder "trajectories"
+// there, then below the dataset root.
 void FindFiles(const LocalRunOptions& options, JobSpec& spec) {
   const fs::path folder = fs::absolute(options.spec).parent_path();
   for (const JobPath& named : PathsOf(spec)) {

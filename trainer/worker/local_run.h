@@ -11,7 +11,7 @@ namespace genesis {
 // there is none.
 inline constexpr char kResumeLatest[] = "latest";
 
-// What `genesis-worker --spec` was asked for.
+// The options of `genesis-worker --spec`.
 struct LocalRunOptions {
   std::string spec;                            // Path of the job file.
   std::string checkpoint_dir = "checkpoints";  // Made when it is not there.

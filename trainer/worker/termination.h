@@ -25,7 +25,7 @@ class TerminationWatch {
 void BlockTerminationSignals();
 
 // The daemon starts a worker so that the kernel ends it with the daemon: without a job it is of no
-// use to the next one. From here on it lives longer. Of the calling thread, which is the main one.
+// use to the next one. From here on it lives longer. For the calling thread, which is the main one.
 void OutliveParent();
 
 }  // namespace genesis
