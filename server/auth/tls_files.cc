@@ -16,14 +16,14 @@
 namespace genesis {
 namespace {
 
-struct Free {
+struct FreeTlsObject {
   void operator()(BIO* bio) const { BIO_free(bio); }
   void operator()(X509* certificate) const { X509_free(certificate); }
   void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
 };
-using Bio = std::unique_ptr<BIO, Free>;
-using Certificate = std::unique_ptr<X509, Free>;
-using Key = std::unique_ptr<EVP_PKEY, Free>;
+using Bio = std::unique_ptr<BIO, FreeTlsObject>;
+using Certificate = std::unique_ptr<X509, FreeTlsObject>;
+using Key = std::unique_ptr<EVP_PKEY, FreeTlsObject>;
 
 Bio BioOf(const std::string& text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));

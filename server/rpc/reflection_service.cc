@@ -20,7 +20,7 @@ using google::protobuf::FileDescriptorProto;
 using Request = grpc::reflection::v1alpha::ServerReflectionRequest;
 using Response = grpc::reflection::v1alpha::ServerReflectionResponse;
 
-const MethodRow& Row() {
+const MethodRow& ReflectionRow() {
   static const MethodRow row = {"ServerReflectionInfo", Role::kViewer, false, "", ""};
   return row;
 }
@@ -154,7 +154,8 @@ ReflectionService::ReflectionService(const ApiGate* gate, std::vector<std::strin
 
 grpc::ServerBidiReactor<Request, Response>* ReflectionService::ServerReflectionInfo(
     grpc::CallbackServerContext* context) {
-  return new ReflectionReactor(ApiCall(gate_, Row(), "grpc", CredentialsOf(*context)), services_);
+  return new ReflectionReactor(ApiCall(gate_, ReflectionRow(), "grpc", CredentialsOf(*context)),
+                               services_);
 }
 
 }  // namespace genesis

@@ -18,7 +18,7 @@ namespace {
 using training::v1::AttachRequest;
 using training::v1::AttachResponse;
 
-const MethodRow& Row() {
+const MethodRow& AttachRow() {
   static const MethodRow row = {"Attach", Role::kWorker, true, "", ""};
   return row;
 }
@@ -129,7 +129,7 @@ class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, Attach
 grpc::ServerBidiReactor<AttachRequest, AttachResponse>* WorkerServiceImpl::Attach(
     grpc::CallbackServerContext* context) {
   if (gate_ == nullptr) return new AttachReactor(pool_, std::nullopt);
-  return new AttachReactor(pool_, ApiCall(gate_, Row(), "grpc", CredentialsOf(*context)));
+  return new AttachReactor(pool_, ApiCall(gate_, AttachRow(), "grpc", CredentialsOf(*context)));
 }
 
 }  // namespace genesis

@@ -45,7 +45,7 @@ PRAGMA user_version = 1;
 )sql";
 
 // The migration of the schema from 1 to 2. New columns come at the end.
-constexpr char kSchema2[] = R"sql(
+constexpr char kColumnsOf2[] = R"sql(
 ALTER TABLE fp16_stats ADD COLUMN divergence_ratio REAL;
 ALTER TABLE fp16_stats ADD COLUMN held_out_loss REAL;
 PRAGMA user_version = 2;
@@ -226,7 +226,7 @@ absl::Status HistoryStore::Prepare() {
   if (schema == kSchema) return absl::OkStatus();
   if (schema == 0 || schema == 1) {
     return database_->Execute(
-        absl::StrCat("BEGIN IMMEDIATE;", schema == 0 ? kTables : "", kSchema2, "COMMIT;"));
+        absl::StrCat("BEGIN IMMEDIATE;", schema == 0 ? kTables : "", kColumnsOf2, "COMMIT;"));
   }
   return absl::FailedPreconditionError(
       absl::StrCat(path_, " has schema ", schema, "; this daemon knows ", kSchema,

@@ -13,8 +13,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-LoadedSettings Load(const std::vector<std::string>& args,
-                    const std::map<std::string, std::string>& variables = {}) {
+LoadedSettings LoadSecure(const std::vector<std::string>& args,
+                          const std::map<std::string, std::string>& variables = {}) {
   const Environment environment = [variables](const std::string& name) {
     const auto found = variables.find(name);
     return found == variables.end() ? std::nullopt : std::optional<std::string>(found->second);
@@ -22,7 +22,7 @@ LoadedSettings Load(const std::vector<std::string>& args,
   return LoadSettings(args, environment, "/opt/genesis/bin");
 }
 
-std::vector<std::string> Errors(const LoadedSettings& loaded) {
+std::vector<std::string> SecurityErrors(const LoadedSettings& loaded) {
   std::vector<std::string> errors;
   for (const FieldError& error : loaded.errors) errors.push_back(error.ToString());
   return errors;
@@ -37,58 +37,62 @@ std::vector<std::string> With(std::vector<std::string> flags, const std::string&
 
 TEST(OpenAddressTest, NeedsTlsAndSomethingThatAsksWhoCalls) {
   for (const char* address : {"--grpc-listen=0.0.0.0:1", "--http-listen=[::]:1"}) {
-    EXPECT_EQ(Errors(Load({address})).size(), 1u);
-    EXPECT_EQ(Errors(Load(With(kTls, address))).size(), 1u);
-    EXPECT_EQ(Errors(Load({"--auth-tokens-file=t", address})).size(), 1u);
-    EXPECT_THAT(Errors(Load(With(With(kTls, address), "--auth-tokens-file=t"))), IsEmpty());
-    EXPECT_THAT(Errors(Load(With(With(kTls, address), "--tls-client-ca-file=ca"))), IsEmpty());
+    EXPECT_EQ(SecurityErrors(LoadSecure({address})).size(), 1u);
+    EXPECT_EQ(SecurityErrors(LoadSecure(With(kTls, address))).size(), 1u);
+    EXPECT_EQ(SecurityErrors(LoadSecure({"--auth-tokens-file=t", address})).size(), 1u);
+    EXPECT_THAT(SecurityErrors(LoadSecure(With(With(kTls, address), "--auth-tokens-file=t"))),
+                IsEmpty());
+    EXPECT_THAT(SecurityErrors(LoadSecure(With(With(kTls, address), "--tls-client-ca-file=ca"))),
+                IsEmpty());
   }
 }
 
 TEST(OpenAddressTest, IsServedWhenInsecureIsSpelledOutAndSaysSo) {
-  const LoadedSettings open = Load({"--grpc-listen=0.0.0.0:1", "--insecure"});
-  EXPECT_THAT(Errors(open), IsEmpty());
+  const LoadedSettings open = LoadSecure({"--grpc-listen=0.0.0.0:1", "--insecure"});
+  EXPECT_THAT(SecurityErrors(open), IsEmpty());
   EXPECT_THAT(InsecureNotes(open.settings),
               ElementsAre(HasSubstr("everybody who reaches grpc.listen 0.0.0.0:1 may do "
                                     "everything")));
   const LoadedSettings clear =
-      Load({"--http-listen=0.0.0.0:1", "--auth-tokens-file=t", "--insecure"});
-  EXPECT_THAT(Errors(clear), IsEmpty());
+      LoadSecure({"--http-listen=0.0.0.0:1", "--auth-tokens-file=t", "--insecure"});
+  EXPECT_THAT(SecurityErrors(clear), IsEmpty());
   EXPECT_THAT(InsecureNotes(clear.settings), ElementsAre(HasSubstr("is not encrypted")));
-  EXPECT_THAT(InsecureNotes(Load({"--insecure"}).settings), IsEmpty());
+  EXPECT_THAT(InsecureNotes(LoadSecure({"--insecure"}).settings), IsEmpty());
   EXPECT_THAT(
       InsecureNotes(
-          Load(With(With(kTls, "--grpc-listen=0.0.0.0:1"), "--auth-tokens-file=t")).settings),
+          LoadSecure(With(With(kTls, "--grpc-listen=0.0.0.0:1"), "--auth-tokens-file=t")).settings),
       IsEmpty());
 }
 
 TEST(OpenAddressTest, InsecureIsAFlagAndNothingElse) {
-  EXPECT_EQ(Errors(Load({"--grpc-listen=0.0.0.0:1"}, {{"GENESIS_INSECURE", "true"}})).size(), 1u);
+  EXPECT_EQ(SecurityErrors(LoadSecure({"--grpc-listen=0.0.0.0:1"}, {{"GENESIS_INSECURE", "true"}}))
+                .size(),
+            1u);
   EXPECT_EQ(FindByKey("insecure"), nullptr);
 }
 
 TEST(TlsSettingsTest, NeedBothHalves) {
-  EXPECT_THAT(Errors(Load({"--tls-certificate-file=c"})),
+  EXPECT_THAT(SecurityErrors(LoadSecure({"--tls-certificate-file=c"})),
               ElementsAre("tls.key_file: required with tls.certificate_file; give the file of its "
                           "key"));
-  EXPECT_THAT(Errors(Load({"--tls-key-file=k"})),
+  EXPECT_THAT(SecurityErrors(LoadSecure({"--tls-key-file=k"})),
               ElementsAre(HasSubstr("tls.certificate_file: required with tls.key_file")));
-  EXPECT_THAT(Errors(Load({"--tls-client-ca-file=a"})),
+  EXPECT_THAT(SecurityErrors(LoadSecure({"--tls-client-ca-file=a"})),
               ElementsAre(HasSubstr("tls.certificate_file: required with tls.client_ca_file")));
 }
 
 TEST(UnixSocketModeTest, IsOctalAndTheOwners) {
-  EXPECT_EQ(Load({"--grpc-unix-socket-mode=0660"}).settings.grpc_unix_socket_mode, 0660);
-  EXPECT_EQ(Load({}).settings.grpc_unix_socket_mode, 0600);
+  EXPECT_EQ(LoadSecure({"--grpc-unix-socket-mode=0660"}).settings.grpc_unix_socket_mode, 0660);
+  EXPECT_EQ(LoadSecure({}).settings.grpc_unix_socket_mode, 0600);
   for (const char* bad : {"0777", "60", "0060", "rw", "", "0668", "-0600"}) {
-    EXPECT_THAT(Errors(Load({std::string("--grpc-unix-socket-mode=") + bad})),
+    EXPECT_THAT(SecurityErrors(LoadSecure({std::string("--grpc-unix-socket-mode=") + bad})),
                 ElementsAre(HasSubstr("accepted: 0600 to 0666 in octal, such as 0660")))
         << bad;
   }
 }
 
 TEST(ReloadTest, ReadsTheSameSourcesAgain) {
-  const LoadedSettings first = Load({"--queue-max-jobs=7"}, {{"GENESIS_LOG_LEVEL", "debug"}});
+  const LoadedSettings first = LoadSecure({"--queue-max-jobs=7"}, {{"GENESIS_LOG_LEVEL", "debug"}});
   const LoadedSettings second = first.again();
   EXPECT_EQ(second.settings.queue_max_jobs, 7);
   EXPECT_EQ(second.settings.log_level, "debug");

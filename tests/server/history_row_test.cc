@@ -10,7 +10,7 @@ namespace {
 using training::v1::HistoryRow;
 using training::v1::Job;
 
-const absl::Time kNow = absl::FromUnixSeconds(1'767'323'045);
+const absl::Time kHistoryNow = absl::FromUnixSeconds(1'767'323'045);
 
 Job MakeJob(training::v1::PrecisionMode mode) {
   Job job;
@@ -31,8 +31,8 @@ TEST(HistoryRowTest, OverflowsAreThoseOfReducedPrecision) {
   job.mutable_progress()->set_reduced_precision_steps(100);
   job.mutable_progress()->set_skipped_steps(25);
   job.mutable_progress()->set_baseline_loss(0.4);
-  const HistoryRow row = MakeHistoryRow(job, true, 4096, kNow);
-  EXPECT_EQ(FromTimestamp(row.time()), kNow);
+  const HistoryRow row = MakeHistoryRow(job, true, 4096, kHistoryNow);
+  EXPECT_EQ(FromTimestamp(row.time()), kHistoryNow);
   EXPECT_EQ(row.training_steps(), 200);
   EXPECT_EQ(row.fp16_steps(), 100);
   EXPECT_EQ(row.overflow_steps(), 25);
@@ -47,7 +47,7 @@ TEST(HistoryRowTest, OverflowsAreThoseOfReducedPrecision) {
 TEST(HistoryRowTest, AStepThatFp32SkipsIsNoOverflow) {
   Job job = MakeJob(training::v1::PRECISION_MODE_FP32);
   job.mutable_progress()->set_skipped_steps(3);
-  const HistoryRow row = MakeHistoryRow(job, false, std::nullopt, kNow);
+  const HistoryRow row = MakeHistoryRow(job, false, std::nullopt, kHistoryNow);
   EXPECT_EQ(row.overflow_steps(), 0);
   EXPECT_FALSE(row.has_overflow_rate());
   EXPECT_FALSE(row.has_loss_scale()) << "FP32 has none";
@@ -57,7 +57,7 @@ TEST(HistoryRowTest, AStepThatFp32SkipsIsNoOverflow) {
 TEST(HistoryRowTest, AnAttemptThatBeginsAfreshHasNoFigures) {
   Job job = MakeJob(training::v1::PRECISION_MODE_FP32);
   job.mutable_progress()->set_step(0);
-  const HistoryRow row = MakeHistoryRow(job, false, std::nullopt, kNow);
+  const HistoryRow row = MakeHistoryRow(job, false, std::nullopt, kHistoryNow);
   EXPECT_FALSE(row.has_loss());
   EXPECT_FALSE(row.has_samples_per_second());
 }
@@ -67,7 +67,7 @@ TEST(HistoryRowTest, BeforeTheFirstStepNothingIsMeasured) {
   job.set_id("a");
   job.set_state(training::v1::JOB_STATE_STARTING);
   job.mutable_precision()->set_mode(training::v1::PRECISION_MODE_BF16);
-  const HistoryRow row = MakeHistoryRow(job, true, std::nullopt, kNow);
+  const HistoryRow row = MakeHistoryRow(job, true, std::nullopt, kHistoryNow);
   EXPECT_EQ(row.mode(), training::v1::PRECISION_MODE_BF16) << "what the attempt was given";
   EXPECT_FALSE(row.has_loss());
   EXPECT_FALSE(row.has_baseline_loss());

@@ -8,7 +8,7 @@ namespace {
 using training::v1::Steps;
 
 constexpr auto kMode = training::v1::PRECISION_MODE_MIXED_FP16;
-const absl::Time kNow = absl::FromUnixSeconds(1'000'000);
+const absl::Time kStatsNow = absl::FromUnixSeconds(1'000'000);
 
 Steps Report(int64_t step, int64_t skipped = 0) {
   Steps steps;
@@ -22,16 +22,16 @@ Steps Report(int64_t step, int64_t skipped = 0) {
 
 TEST(TrainingStatsTest, AWindowHoldsWhatHappenedInIt) {
   TrainingStats stats;
-  stats.Sample(kNow);
-  stats.NoteSteps("a", Report(10, 5), kMode, kNow + absl::Seconds(1));
-  stats.Sample(kNow + absl::Seconds(60));
-  stats.NoteSteps("a", Report(20, 1), kMode, kNow + absl::Seconds(61));
-  const auto last = stats.Window(absl::Seconds(10), kNow + absl::Seconds(70));
+  stats.Sample(kStatsNow);
+  stats.NoteSteps("a", Report(10, 5), kMode, kStatsNow + absl::Seconds(1));
+  stats.Sample(kStatsNow + absl::Seconds(60));
+  stats.NoteSteps("a", Report(20, 1), kMode, kStatsNow + absl::Seconds(61));
+  const auto last = stats.Window(absl::Seconds(10), kStatsNow + absl::Seconds(70));
   EXPECT_EQ(last.seconds(), 10);
   EXPECT_EQ(last.steps(), 10);
   EXPECT_EQ(last.samples_per_second(), 10);
   EXPECT_DOUBLE_EQ(last.overflow_rate(), 0.1);
-  const auto all = stats.Window(absl::Hours(1), kNow + absl::Seconds(70));
+  const auto all = stats.Window(absl::Hours(1), kStatsNow + absl::Seconds(70));
   EXPECT_EQ(all.seconds(), 70) << "a young daemon knows no more";
   EXPECT_EQ(all.steps(), 20);
   EXPECT_DOUBLE_EQ(all.overflow_rate(), 0.3);
@@ -39,17 +39,17 @@ TEST(TrainingStatsTest, AWindowHoldsWhatHappenedInIt) {
 
 TEST(TrainingStatsTest, KeepsJobsApart) {
   TrainingStats stats;
-  stats.NoteSteps("a", Report(10), kMode, kNow);
-  stats.NoteSteps("b", Report(10), kMode, kNow);
-  stats.NoteSteps("b", Report(20), kMode, kNow + absl::Seconds(20));
-  EXPECT_EQ(stats.WindowOf("b", absl::Hours(1), kNow + absl::Seconds(20)).steps(), 20);
+  stats.NoteSteps("a", Report(10), kMode, kStatsNow);
+  stats.NoteSteps("b", Report(10), kMode, kStatsNow);
+  stats.NoteSteps("b", Report(20), kMode, kStatsNow + absl::Seconds(20));
+  EXPECT_EQ(stats.WindowOf("b", absl::Hours(1), kStatsNow + absl::Seconds(20)).steps(), 20);
   EXPECT_EQ(stats.HistoryOf("a").size(), 1U);
   EXPECT_EQ(stats.HistoryOf("nobody").size(), 0U);
 }
 
 TEST(TrainingStatsTest, AHistoryStaysBoundedAndEven) {
   TrainingStats stats;
-  for (int64_t i = 1; i <= 10000; ++i) stats.NoteSteps("a", Report(i), kMode, kNow);
+  for (int64_t i = 1; i <= 10000; ++i) stats.NoteSteps("a", Report(i), kMode, kStatsNow);
   const auto points = stats.HistoryOf("a");
   ASSERT_GT(points.size(), 100U);
   ASSERT_LE(points.size(), 256U);
@@ -62,20 +62,20 @@ TEST(TrainingStatsTest, AHistoryStaysBoundedAndEven) {
 
 TEST(TrainingStatsTest, ForgetsTheJobUsedLongestAgo) {
   TrainingStats stats;
-  for (int i = 0; i < 64; ++i) stats.NoteSteps(std::to_string(i), Report(1), kMode, kNow);
-  stats.NoteSteps("0", Report(2), kMode, kNow);
-  stats.NoteSteps("new", Report(1), kMode, kNow);
+  for (int i = 0; i < 64; ++i) stats.NoteSteps(std::to_string(i), Report(1), kMode, kStatsNow);
+  stats.NoteSteps("0", Report(2), kMode, kStatsNow);
+  stats.NoteSteps("new", Report(1), kMode, kStatsNow);
   EXPECT_EQ(stats.HistoryOf("1").size(), 0U);
   EXPECT_EQ(stats.HistoryOf("0").size(), 2U);
 }
 
 TEST(TrainingStatsTest, TellsDeviceMemoryByPrecisionOnlyWhereItIsMeasured) {
   TrainingStats stats;
-  stats.NoteSteps("a", Report(1), kMode, kNow);
+  stats.NoteSteps("a", Report(1), kMode, kStatsNow);
   EXPECT_TRUE(stats.DeviceMemory().empty());
   Steps measured = Report(2);
   measured.set_cuda_memory_allocated_bytes(1 << 20);
-  stats.NoteSteps("a", measured, kMode, kNow);
+  stats.NoteSteps("a", measured, kMode, kStatsNow);
   EXPECT_EQ(stats.DeviceMemory().at("fp16"), 1 << 20);
 }
 

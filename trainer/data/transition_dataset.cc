@@ -13,9 +13,9 @@ namespace genesis {
 namespace {
 
 // Rows are read in pieces of about this many bytes.
-constexpr int64_t kPieceBytes = 1 << 20;
+constexpr int64_t kReadBytes = 1 << 20;
 
-absl::Status Unusable(const std::string& file, const std::string& what) {
+absl::Status UnusableRows(const std::string& file, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat(file, ": ", what));
 }
 
@@ -104,9 +104,10 @@ absl::StatusOr<std::unique_ptr<Dataset>> TransitionDataset::Open(
 absl::Status TransitionDataset::SplitEpisodes() {
   const auto episodes = static_cast<int64_t>(starts_.size()) - 1;
   if (episodes < 2) {
-    return Unusable(file_, absl::StrCat("has ", episodes,
-                                        " episode; accepted: at least 2, one to train on and one "
-                                        "to hold out; mark episode ends in terminals or timeouts"));
+    return UnusableRows(file_,
+                        absl::StrCat("has ", episodes,
+                                     " episode; accepted: at least 2, one to train on and one "
+                                     "to hold out; mark episode ends in terminals or timeouts"));
   }
   training_episodes_ = episodes - HeldOut(episodes, options_.holdout_fraction);
   return absl::OkStatus();
@@ -136,10 +137,10 @@ absl::Status TransitionDataset::CheckWindows() const {
     const int64_t steps =
         training ? longest(0, training_episodes_) : longest(training_episodes_, episodes);
     if (steps >= options_.rollout_steps) continue;
-    return Unusable(file_,
-                    absl::StrCat("no episode ", training ? "to train on" : "that is held out",
-                                 " has model.world_model.rollout_steps = ", options_.rollout_steps,
-                                 " steps, the longest has ", steps, "; accepted: 1 to ", steps));
+    return UnusableRows(
+        file_, absl::StrCat("no episode ", training ? "to train on" : "that is held out",
+                            " has model.world_model.rollout_steps = ", options_.rollout_steps,
+                            " steps, the longest has ", steps, "; accepted: 1 to ", steps));
   }
   return absl::OkStatus();
 }
@@ -152,7 +153,7 @@ absl::Status TransitionDataset::ReadAll(bool keep) {
   const int64_t rows = starts_.back();
   const int64_t training_rows = starts_[static_cast<size_t>(training_episodes_)];
   const int64_t piece =
-      std::max<int64_t>(1, kPieceBytes / (width_ * static_cast<int64_t>(sizeof(float))));
+      std::max<int64_t>(1, kReadBytes / (width_ * static_cast<int64_t>(sizeof(float))));
   TransitionStatistics statistics(observation_size_, action_size_);
   if (keep) table_.resize(static_cast<size_t>(rows * width_));
   std::vector<float> values(static_cast<size_t>(std::min(piece, rows) * width_));
@@ -195,7 +196,7 @@ absl::Status TransitionDataset::CheckFinite(int64_t row, const float* values) co
     const float* const next = values + observation_size_ + action_size_;
     for (int64_t i = 0; i < observation_size_; ++i) {
       if (std::isfinite(next[i] - values[i])) continue;
-      return Unusable(
+      return UnusableRows(
           file_,
           absl::StrCat(rows_->ValueText(TransitionPart::kObservation, row, i), " and ",
                        rows_->ValueText(TransitionPart::kNextObservation, row, i), " ", Place(row),
@@ -212,9 +213,10 @@ absl::Status TransitionDataset::CheckFinite(int64_t row, const float* values) co
                                                               : 1;
     for (int64_t column = 0; column < columns; ++column) {
       if (std::isfinite(values[offset + column])) continue;
-      return Unusable(file_, absl::StrCat(rows_->ValueText(part, row, column), " ", Place(row),
-                                          "; every value must be finite; remove that episode or "
-                                          "repair the recording"));
+      return UnusableRows(file_,
+                          absl::StrCat(rows_->ValueText(part, row, column), " ", Place(row),
+                                       "; every value must be finite; remove that episode or "
+                                       "repair the recording"));
     }
   }
   return absl::OkStatus();

@@ -16,7 +16,7 @@ namespace {
 constexpr uint64_t kLengthSize = 8;
 // The limit of the reference implementation.
 constexpr uint64_t kMaxSafetensorsHeader = 100'000'000;
-constexpr size_t kMaxDimensions = 64;
+constexpr size_t kMaxShape = 64;
 
 std::optional<ElementType> TypeOf(const std::string& name) {
   for (const auto& [text, type] : kSafetensorsTypes) {
@@ -49,7 +49,7 @@ bool ParseEntry(JsonCursor& json, Entry& entry) {
     if (seen == nullptr) return json.Fail("accepted: dtype, shape, data_offsets");
     if (std::exchange(*seen, true)) return json.Fail(absl::StrCat(key, " is there twice"));
     if (key == "dtype") return json.String(entry.type);
-    if (key == "shape") return ParseCounts(json, kMaxDimensions, entry.shape);
+    if (key == "shape") return ParseCounts(json, kMaxShape, entry.shape);
     return ParseCounts(json, 2, entry.offsets);
   });
 }

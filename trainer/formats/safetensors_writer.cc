@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kMetadata[] = "__metadata__";
 // The data begins at a multiple of this, so that mapped tensors are aligned.
-constexpr size_t kAlignment = 8;
+constexpr size_t kHeaderAlignment = 8;
 
 std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
@@ -64,7 +64,7 @@ std::string Header(const std::vector<SafetensorsEntry>& entries,
     offset = end;
   }
   std::string header = absl::StrCat("{", absl::StrJoin(members, ","), "}");
-  header.append((kAlignment - header.size() % kAlignment) % kAlignment, ' ');
+  header.append((kHeaderAlignment - header.size() % kHeaderAlignment) % kHeaderAlignment, ' ');
   return header;
 }
 

@@ -13,22 +13,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
+#include "trainer/formats/zip_format.h"
 
 namespace genesis {
 namespace {
 
-constexpr uint32_t kLocalHeader = 0x04034b50;
-constexpr uint32_t kDirectoryHeader = 0x02014b50;
-constexpr uint32_t kEndOfDirectory = 0x06054b50;
-constexpr uint32_t kEndOfDirectory64 = 0x06064b50;
-constexpr uint32_t kLocator64 = 0x07064b50;
 constexpr uint64_t kEndSize = 22;
 constexpr uint64_t kLocator64Size = 20;
 constexpr uint64_t kEnd64Size = 56;
 constexpr uint64_t kDirectoryHeaderSize = 46;
-constexpr uint64_t kLocalHeaderSize = 30;
 constexpr uint64_t kMaxComment = 65535;
-constexpr uint16_t kZip64Extra = 1;
 constexpr uint16_t kStored = 0;
 constexpr uint16_t kDeflate = 8;
 // Deflate cannot shrink data further than this; a record that claims more is a trap for memory.
@@ -37,8 +31,6 @@ constexpr uint16_t kEncrypted = 1;
 // The writer of a stream knows checksum and sizes only afterwards: they follow the data.
 constexpr uint16_t kDescribedAfter = 8;
 constexpr uint32_t kDescriptor = 0x08074b50;
-constexpr uint32_t kFull32 = 0xFFFFFFFF;
-constexpr uint16_t kFull16 = 0xFFFF;
 constexpr uint16_t kVersions[] = {0, 10, 20, 45};  // 0 is what torch.save writes.
 
 // Little-endian number at `offset`; the caller has checked that it is inside.
@@ -71,7 +63,7 @@ class Zip64Fields {
       const auto id = Number<uint16_t>(extra, at);
       const auto size = Number<uint16_t>(extra, at + 2);
       if (at + 4 + size > extra.size()) return;
-      if (id == kZip64Extra) fields_ = extra.substr(at + 4, size);
+      if (id == zip::kZip64Extra) fields_ = extra.substr(at + 4, size);
       at += 4 + uint64_t{size};
     }
     sound_ = at == extra.size();
@@ -81,7 +73,7 @@ class Zip64Fields {
   bool sound() const { return sound_; }
 
   std::optional<uint64_t> Resolve(uint32_t value) {
-    if (value != kFull32) return value;
+    if (value != zip::kFull32) return value;
     if (next_ + 8 > fields_.size()) return std::nullopt;
     next_ += 8;
     return Number<uint64_t>(fields_, next_ - 8);
@@ -151,7 +143,7 @@ absl::StatusOr<ZipArchive::Directory> ZipArchive::FindDirectory() const {
   bool other_comment = false;
   for (uint64_t back = kEndSize; back <= tail_size && !end; ++back) {
     const uint64_t at = tail_size - back;
-    if (Number<uint32_t>(*tail, at) != kEndOfDirectory) continue;
+    if (Number<uint32_t>(*tail, at) != zip::kEndOfDirectory) continue;
     if (Number<uint16_t>(*tail, at + 20) == back - kEndSize) end = at;
     other_comment = true;
   }
@@ -170,12 +162,13 @@ absl::StatusOr<ZipArchive::Directory> ZipArchive::FindDirectory() const {
   }
   const absl::StatusOr<std::optional<Directory>> large = FindDirectory64(end_offset);
   if (!large.ok()) return large.status();
-  const bool full = small.offset == kFull32 || small.size == kFull32 || small.records == kFull16;
+  const bool full =
+      small.offset == zip::kFull32 || small.size == zip::kFull32 || small.records == zip::kFull16;
   if (full && !*large) return Corrupt("its zip64 locator is missing");
   const Directory directory = large->value_or(small);
-  const bool same = (small.offset == kFull32 || small.offset == directory.offset) &&
-                    (small.size == kFull32 || small.size == directory.size) &&
-                    (small.records == kFull16 || small.records == directory.records);
+  const bool same = (small.offset == zip::kFull32 || small.offset == directory.offset) &&
+                    (small.size == zip::kFull32 || small.size == directory.size) &&
+                    (small.records == zip::kFull16 || small.records == directory.records);
   if (!same) return Corrupt("its two end records contradict each other");
   const uint64_t directory_end = *large ? end_offset - kLocator64Size - kEnd64Size : end_offset;
   if (!Holds(*file_, directory.offset, directory.size)) {
@@ -193,10 +186,10 @@ absl::StatusOr<std::optional<ZipArchive::Directory>> ZipArchive::FindDirectory64
     uint64_t end_offset) const {
   if (end_offset < kLocator64Size) return std::nullopt;
   const auto locator = ReadRange(*file_, end_offset - kLocator64Size, kLocator64Size);
-  if (!locator || Number<uint32_t>(*locator, 0) != kLocator64) return std::nullopt;
+  if (!locator || Number<uint32_t>(*locator, 0) != zip::kLocator64) return std::nullopt;
   const auto offset = Number<uint64_t>(*locator, 8);
   const auto end = ReadRange(*file_, offset, kEnd64Size);
-  if (!end || Number<uint32_t>(*end, 0) != kEndOfDirectory64) {
+  if (!end || Number<uint32_t>(*end, 0) != zip::kEndOfDirectory64) {
     return Corrupt("its zip64 locator points to no zip64 end record");
   }
   const auto records = Number<uint64_t>(*end, 32);
@@ -215,7 +208,7 @@ absl::Status ZipArchive::ReadDirectory(const Directory& directory) {
   uint64_t at = 0;
   for (uint64_t i = 0; i < directory.records; ++i) {
     if (at + kDirectoryHeaderSize > bytes->size() ||
-        Number<uint32_t>(*bytes, at) != kDirectoryHeader) {
+        Number<uint32_t>(*bytes, at) != zip::kDirectoryHeader) {
       return Corrupt(absl::StrCat("entry ", i, " of its central directory is broken"));
     }
     const uint64_t name_size = Number<uint16_t>(*bytes, at + 28);
@@ -317,15 +310,15 @@ absl::Status ZipArchive::CheckRecords(uint64_t directory_offset) {
 // The header before the data must say the same as the central directory; sets data_offset.
 absl::Status ZipArchive::ReadLocalHeader(const std::string& name, Record& record) const {
   const std::string shown = absl::StrCat("record ", QuoteValue(name));
-  const auto local = ReadRange(*file_, record.header_offset, kLocalHeaderSize);
-  if (!local || Number<uint32_t>(*local, 0) != kLocalHeader) {
+  const auto local = ReadRange(*file_, record.header_offset, zip::kLocalHeaderSize);
+  if (!local || Number<uint32_t>(*local, 0) != zip::kLocalHeader) {
     return Corrupt(absl::StrCat(shown, " has no header"));
   }
   const auto name_size = Number<uint16_t>(*local, 26);
   const auto extra_size = Number<uint16_t>(*local, 28);
-  const auto rest =
-      ReadRange(*file_, record.header_offset + kLocalHeaderSize, uint64_t{name_size} + extra_size);
-  record.data_offset = record.header_offset + kLocalHeaderSize + name_size + extra_size;
+  const auto rest = ReadRange(*file_, record.header_offset + zip::kLocalHeaderSize,
+                              uint64_t{name_size} + extra_size);
+  record.data_offset = record.header_offset + zip::kLocalHeaderSize + name_size + extra_size;
   if (!rest || !Holds(*file_, record.data_offset, record.compressed_size)) {
     return Corrupt(absl::StrCat(shown, " is cut off"));
   }

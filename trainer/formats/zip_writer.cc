@@ -4,25 +4,17 @@
 #include <type_traits>
 
 #include "base/crc32c.h"
+#include "trainer/formats/zip_format.h"
 
 namespace genesis {
 namespace {
 
-constexpr uint32_t kLocalHeader = 0x04034b50;
-constexpr uint32_t kDirectoryHeader = 0x02014b50;
-constexpr uint32_t kEndOfDirectory = 0x06054b50;
-constexpr uint32_t kEndOfDirectory64 = 0x06064b50;
-constexpr uint32_t kLocator64 = 0x07064b50;
-constexpr uint16_t kZip64Extra = 1;
 constexpr uint16_t kPaddingExtra = 0x4246;  // "FB", as torch pads.
 constexpr uint16_t kVersion = 20;
 constexpr uint16_t kVersion64 = 45;
 constexpr uint16_t kUtf8 = 0x0800;
 constexpr uint16_t kFirstOfJanuary1980 = 0x21;
 constexpr uint64_t kAlignment = 64;
-constexpr uint64_t kLocalHeaderSize = 30;
-constexpr uint64_t kFull32 = 0xFFFFFFFF;
-constexpr uint64_t kFull16 = 0xFFFF;
 
 // Little-endian numbers one after another.
 class Fields {
@@ -33,8 +25,12 @@ class Fields {
     bytes_.append(reinterpret_cast<const char*>(&number), sizeof(number));
     return *this;
   }
-  Fields& Add16(uint64_t number) { return Add(static_cast<uint16_t>(std::min(number, kFull16))); }
-  Fields& Add32(uint64_t number) { return Add(static_cast<uint32_t>(std::min(number, kFull32))); }
+  Fields& Add16(uint64_t number) {
+    return Add(static_cast<uint16_t>(std::min(number, zip::kFull16)));
+  }
+  Fields& Add32(uint64_t number) {
+    return Add(static_cast<uint32_t>(std::min(number, zip::kFull32)));
+  }
   Fields& Append(const std::string& bytes) {
     bytes_ += bytes;
     return *this;
@@ -61,30 +57,30 @@ Fields& AddCommon(Fields& fields, const ZipWriter::Record& record) {
 
 std::string LocalHeader(const ZipWriter::Record& record) {
   Fields extra;
-  const bool large = record.size >= kFull32;
-  if (large) extra.Add(kZip64Extra).Add16(16).Add(record.size).Add(record.size);
+  const bool large = record.size >= zip::kFull32;
+  if (large) extra.Add(zip::kZip64Extra).Add16(16).Add(record.size).Add(record.size);
   // Up to the next multiple; the padding's own header takes four bytes.
   const uint64_t begin =
-      record.header_offset + kLocalHeaderSize + record.name.size() + extra.bytes().size() + 4;
+      record.header_offset + zip::kLocalHeaderSize + record.name.size() + extra.bytes().size() + 4;
   const uint64_t padding = (kAlignment - begin % kAlignment) % kAlignment;
   extra.Add(kPaddingExtra).Add16(padding).Append(std::string(padding, 'Z'));
   Fields header;
-  header.Add(kLocalHeader).Add(large ? kVersion64 : kVersion);
+  header.Add(zip::kLocalHeader).Add(large ? kVersion64 : kVersion);
   AddCommon(header, record).Add16(extra.bytes().size());
   return header.Append(record.name).Append(extra.bytes()).bytes();
 }
 
 std::string DirectoryHeader(const ZipWriter::Record& record) {
   Fields large;
-  if (record.size >= kFull32) large.Add(record.size).Add(record.size);
-  if (record.header_offset >= kFull32) large.Add(record.header_offset);
+  if (record.size >= zip::kFull32) large.Add(record.size).Add(record.size);
+  if (record.header_offset >= zip::kFull32) large.Add(record.header_offset);
   Fields extra;
   if (!large.bytes().empty()) {
-    extra.Add(kZip64Extra).Add16(large.bytes().size()).Append(large.bytes());
+    extra.Add(zip::kZip64Extra).Add16(large.bytes().size()).Append(large.bytes());
   }
   const uint16_t version = large.bytes().empty() ? kVersion : kVersion64;
   Fields header;
-  header.Add(kDirectoryHeader).Add(version).Add(version);
+  header.Add(zip::kDirectoryHeader).Add(version).Add(version);
   AddCommon(header, record)
       .Add16(extra.bytes().size())
       .Add16(0)  // Comment.
@@ -128,9 +124,9 @@ void ZipWriter::Finish() {
   const uint64_t size = size_ - offset;
   const uint64_t count = records_.size();
   const uint64_t end64 = size_;
-  if (offset >= kFull32 || size >= kFull32 || count >= kFull16) {
+  if (offset >= zip::kFull32 || size >= zip::kFull32 || count >= zip::kFull16) {
     Write(Fields()
-              .Add(kEndOfDirectory64)
+              .Add(zip::kEndOfDirectory64)
               .Add(uint64_t{44})  // Bytes that follow.
               .Add(kVersion64)
               .Add(kVersion64)
@@ -141,10 +137,10 @@ void ZipWriter::Finish() {
               .Add(size)
               .Add(offset)
               .bytes());
-    Write(Fields().Add(kLocator64).Add32(0).Add(end64).Add32(1).bytes());
+    Write(Fields().Add(zip::kLocator64).Add32(0).Add(end64).Add32(1).bytes());
   }
   Write(Fields()
-            .Add(kEndOfDirectory)
+            .Add(zip::kEndOfDirectory)
             .Add16(0)
             .Add16(0)
             .Add16(count)
