@@ -11,6 +11,7 @@
 #include "server/base/guard.h"
 #include "server/rpc/grpc_credentials.h"
 #include "server/rpc/status_mapping.h"
+#include "server/workers/worker_link.h"
 
 namespace genesis {
 namespace {

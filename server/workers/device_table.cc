@@ -43,6 +43,24 @@ int DeviceTable::slots() const {
                          [](int sum, const Device& device) { return sum + device.slots; });
 }
 
+int64_t DeviceTable::largest_bytes() const {
+  int64_t largest = 0;
+  for (const Device& device : devices_) largest = std::max(largest, device.memory_bytes);
+  return largest;
+}
+
+void DeviceTable::Take(const std::string& name, int64_t memory_bytes) {
+  Device& device = Get(name);
+  ++device.busy;
+  device.reserved_bytes += memory_bytes;
+}
+
+void DeviceTable::GiveBack(const std::string& name, int64_t memory_bytes) {
+  Device& device = Get(name);
+  --device.busy;
+  device.reserved_bytes -= memory_bytes;
+}
+
 bool DeviceTable::HasRoom(const Device& device, int64_t memory_bytes, absl::Time now) const {
   if (device.busy >= device.slots || IsQuarantined(device, now)) return false;
   return device.memory_bytes == 0 || memory_bytes == 0 ||
@@ -75,6 +93,23 @@ training::v1::DeviceStatus DeviceTable::StatusOf(const Device& device, absl::Tim
         absl::FormatTime(absl::RFC3339_sec, device.quarantined_until, absl::UTCTimeZone())));
   }
   return status;
+}
+
+std::vector<training::v1::DeviceStatus> DeviceTable::Statuses(absl::Time now) const {
+  std::vector<training::v1::DeviceStatus> statuses;
+  for (const Device& device : devices_) statuses.push_back(StatusOf(device, now));
+  return statuses;
+}
+
+std::string DeviceTable::Problem(absl::Time now) const {
+  for (const Device& device : devices_) {
+    if (!IsQuarantined(device, now)) return "";
+  }
+  // Not ready would keep away the workers that are missing, where they come by a load balancer.
+  if (devices_.empty()) return "";
+  const Device& first = devices_.front();
+  return absl::StrCat("every device is quarantined; ", first.name, ": ",
+                      StatusOf(first, now).reason());
 }
 
 }  // namespace genesis

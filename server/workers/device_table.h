@@ -16,7 +16,7 @@ namespace genesis {
 // `quarantine`; then it is tried again, and the next failure quarantines it anew. A job that ends
 // well in between clears it.
 //
-// Owner: WorkerPool, whose lock guards it.
+// Owner: WorkerTable.
 class DeviceTable {
  public:
   struct Device {
@@ -47,6 +47,12 @@ class DeviceTable {
   void Join(const std::string& name);
   void Leave(const std::string& name);
   int slots() const;
+  // Memory of the largest device; 0 until it is known.
+  int64_t largest_bytes() const;
+
+  // A worker takes a slot of the device and so much memory, or gives them back.
+  void Take(const std::string& name, int64_t memory_bytes);
+  void GiveBack(const std::string& name, int64_t memory_bytes);
 
   bool IsQuarantined(const Device& device, absl::Time now) const {
     return now < device.quarantined_until;
@@ -58,6 +64,9 @@ class DeviceTable {
   void NoteSuccess(Device& device);
 
   training::v1::DeviceStatus StatusOf(const Device& device, absl::Time now) const;
+  std::vector<training::v1::DeviceStatus> Statuses(absl::Time now) const;
+  // Why no device takes a job; empty when one does, or when there is none.
+  std::string Problem(absl::Time now) const;
 
  private:
   const Options options_;

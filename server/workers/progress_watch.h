@@ -20,7 +20,7 @@ struct SectionTimeouts {
 // Steps are progress in the section of steps; in the others every event is. The clock begins anew
 // with each section, so that nothing stale is left to count against a healthy worker.
 //
-// Owner: a worker of the pool, whose lock guards it.
+// Owner: a worker of WorkerTable.
 class ProgressWatch {
  public:
   // The job was sent to the worker.

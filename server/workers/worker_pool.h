@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,22 +14,15 @@
 #include "absl/time/time.h"
 #include "genesis/training/v1/operations.pb.h"
 #include "genesis/training/v1/worker_service.pb.h"
-#include "server/workers/device_table.h"
-#include "server/workers/progress_watch.h"
+#include "server/workers/worker_actions.h"
 #include "server/workers/worker_events.h"
+#include "server/workers/worker_link.h"
 #include "server/workers/worker_logs.h"
 #include "server/workers/worker_process.h"
+#include "server/workers/worker_table.h"
 #include "server/workers/workers.h"
 
 namespace genesis {
-
-// The daemon's end of one attached worker; thread-safe; Send never blocks.
-class WorkerLink {
- public:
-  virtual ~WorkerLink() = default;
-  virtual void Send(const training::v1::AttachResponse& command) = 0;
-  virtual void Close() = 0;
-};
 
 // The worker processes of this machine, and those of other hosts that attach.
 // Purpose: keeps warm spares started on each device, leases one per job, ends those that hang, and
@@ -38,23 +30,17 @@ class WorkerLink {
 // that no last report is lost. A worker whose stream breaks, or whose daemon was restarted, keeps
 // its job for a while and may attach again. A worker of another host is started and ended by that
 // host; it is gone when its stream is and it does not attach again in time, and by then it has
-// stopped (config/job/worker_lease.h). Owner: the daemon. Thread-safe. Its own thread spawns,
-// watches and ends processes. Failure: a worker that cannot start is tried again with growing
-// pauses (1 s to 30 s); problem() says why for readiness.
+// stopped (config/job/worker_lease.h). WorkerTable decides under the lock; processes, logs, streams
+// and events are touched after it. Owner: the daemon. Thread-safe. Its own thread spawns, watches
+// and ends processes. Failure: a worker that cannot start is tried again with growing pauses (1 s
+// to 30 s); problem() says why for readiness.
 class WorkerPool final : public Workers {
  public:
-  struct Options {
+  struct Options : WorkerTable::Options {
     std::string program;
     std::string address;  // "unix:/..." of WorkerService.
     std::string log_dir;  // See WorkerLogs.
-    DeviceTable::Options devices;
-    int spares = 1;   // Per device.
-    int threads = 1;  // For arithmetic, per worker: the slots share the cores.
-    absl::Duration start_timeout = absl::Seconds(120);
-    absl::Duration reattach_timeout = absl::Seconds(30);
-    // Where workers of other hosts may attach: the checkpoint folder that they must see.
-    std::optional<training::v1::SharedFolder> remote;
-    SectionTimeouts hang;
+    int threads = 1;      // For arithmetic, per worker: the slots share the cores.
   };
   using Lease = WorkerLease;
   using Counts = WorkerCounts;
@@ -99,71 +85,29 @@ class WorkerPool final : public Workers {
   void OnDetached(const std::string& worker_id, const WorkerLink* link);
 
  private:
-  struct Worker {
-    explicit Worker(std::optional<WorkerProcess> running) : process(std::move(running)) {}
-    std::optional<WorkerProcess> process;  // None on another host.
-    int32_t pid = 0;
-    training::v1::DeviceInfo device;
-    std::string device_name;
-    absl::Time start = absl::Now();    // For people.
-    std::shared_ptr<WorkerLink> link;  // While its stream is open.
-    bool was_attached = false;         // Has said Hello, now or before.
-    bool adopted = false;              // From an earlier daemon, and not back yet.
-    bool leased = false;
-    bool retiring = false;
-    bool said_end = false;  // Its job's Finished has come.
-    std::optional<ProcessExit> exit;
-    std::string job_id;
-    int64_t claim = 0;
-    int64_t memory_bytes = 0;
-    int64_t acknowledged = 0;
-    ProgressWatch progress;
-    // When the next signal is due, SIGTERM first unless `terminated`. Of SteadyNow().
-    absl::Time end_at = absl::InfiniteFuture();
-    bool terminated = false;
-    std::string end_reason;
-    // Until when it must be back, while its stream is broken. Apart from end_at, which a worker
-    // that comes and goes does not put off.
-    absl::Time back_by = absl::InfiniteFuture();
-    std::string absence;  // Why it is awaited: what is told when it does not come.
+  // By worker.
+  using Processes = std::map<std::string, std::shared_ptr<const WorkerProcess>>;
 
-    // A job whose end has not come.
-    bool holds_job() const { return !job_id.empty() && !said_end; }
-  };
-  using PendingCallbacks = std::vector<std::function<void()>>;
-
+  // The thread's, in each round.
   void Loop();
-  // One round of the pool's thread; what is to be told is returned, to be told without the lock.
-  PendingCallbacks Tend();
-  void ReapEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void EndHung(PendingCallbacks& callbacks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void EndOverdue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void RemoveGone(PendingCallbacks& callbacks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Asks the worker to end (SIGTERM), or ends it (SIGKILL); on another host, as far as that can be
-  // done from here.
-  void Signal(Worker& worker, int signal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  WorkerExit ExitOf(const std::string& worker_id, Worker& worker)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void SpawnMissing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool Spawn(const std::string& device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void NoteStartFailure(const std::string& problem) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Worker& Add(const std::string& id, WorkerProcess process) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Worker& AddRemote(const std::string& id, int32_t pid, const std::string& device)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The worker that says Hello; an error when it may not attach.
-  absl::StatusOr<Worker*> Welcome(const training::v1::AttachRequest& request, bool remote)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void NoteEndOfJob(Worker& worker, const training::v1::Finished& finished)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Take(Worker& worker, int64_t memory_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void GiveBack(Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Worker* FindByJob(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Counts Count(const std::string& device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  training::v1::WorkerInfo InfoOf(const std::string& id, const Worker& worker) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReapEnded();
+  void SpawnMissing();
+  bool Spawn(const SpawnWorker& spawn);
   void TrimLogs();
   void WaitForNews();
   void Wake() const;
+
+  // Does what the table decided. Without the lock: a stream, a disk or a listener may be slow.
+  void Perform(const WorkerActions& actions) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Do(const SendCommand& send);
+  void Do(const CloseStream& close);
+  void Do(const SignalProcess& signal);
+  void Do(const WriteLog& log);
+  void Do(const TellCapacity& capacity);
+  void Do(const TellBack& back);
+  void Do(const TellHung& hung);
+  void Do(const TellGone& gone);
+  Processes RunningProcesses() const;
 
   const Options options_;
   const WorkerLogs logs_;
@@ -173,14 +117,9 @@ class WorkerPool final : public Workers {
   std::thread thread_;
 
   mutable absl::Mutex mutex_;
-  DeviceTable devices_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, Worker> workers_ ABSL_GUARDED_BY(mutex_);
-  int64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
-  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  int start_failures_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Time next_spawn_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  std::string start_problem_ ABSL_GUARDED_BY(mutex_);
+  WorkerTable table_ ABSL_GUARDED_BY(mutex_);
+  // Those that have not been reaped.
+  Processes processes_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace genesis

@@ -25,7 +25,7 @@ struct ProcessExit {
 std::optional<int64_t> StartTicksOf(pid_t pid);
 
 // A worker process, watched by its pidfd: a child of the daemon, or one that an earlier daemon had
-// started. Used by one thread.
+// started. Thread-safe, but for Reap, which one thread calls once.
 class WorkerProcess {
  public:
   // Starts `program` with `args`: own process group (a Ctrl-C on the daemon is the daemon's to act

@@ -1,0 +1,69 @@
+// What WorkerTable decides and WorkerPool does, once the lock is released.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "genesis/training/v1/worker_service.pb.h"
+#include "server/workers/worker_events.h"
+#include "server/workers/worker_link.h"
+#include "spdlog/common.h"
+
+namespace genesis {
+
+struct SendCommand {
+  std::shared_ptr<WorkerLink> link;
+  training::v1::AttachResponse command;
+};
+
+struct CloseStream {
+  std::shared_ptr<WorkerLink> link;
+};
+
+// To a process of this machine.
+struct SignalProcess {
+  std::string worker_id;
+  int signal = 0;
+};
+
+struct WriteLog {
+  spdlog::level::level_enum level = spdlog::level::info;
+  std::string text;
+};
+
+// The calls of WorkerEvents.
+struct TellCapacity {};
+struct TellBack {
+  std::string job_id;
+  int64_t claim = 0;
+};
+struct TellHung {
+  std::string job_id;
+  int64_t claim = 0;
+  std::string what;
+};
+
+// A worker that was removed: its log is read, then kept or deleted, and its job is told of.
+struct TellGone {
+  WorkerExit exit;  // Without log_tail.
+  bool remote = false;
+  bool clean = false;            // Nobody will ask for its log.
+  bool failed_to_start = false;  // It ended before it was warm.
+  bool unexpected = false;       // Worth a warning.
+};
+
+using WorkerAction = std::variant<SendCommand, CloseStream, SignalProcess, WriteLog, TellCapacity,
+                                  TellBack, TellHung, TellGone>;
+// To be done in this order.
+using WorkerActions = std::vector<WorkerAction>;
+
+// A worker that has its place in the table and is to be started.
+struct SpawnWorker {
+  std::string worker_id;
+  std::string device;
+};
+
+}  // namespace genesis

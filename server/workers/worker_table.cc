@@ -1,0 +1,353 @@
+// What is asked of the table, and what workers say. What time brings is in worker_table_time.cc.
+#include "server/workers/worker_table.h"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/timestamp.h"
+#include "config/job/worker_lease.h"
+#include "server/workers/worker_admission.h"
+#include "server/workers/worker_endings.h"
+#include "spdlog/spdlog.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::AttachRequest;
+using training::v1::AttachResponse;
+
+// A worker without a job that closed its stream has nothing left to do.
+constexpr absl::Duration kIdleExit = absl::Seconds(30);
+// For a worker that dials again, once a second at most, when the daemon is back only to drain.
+constexpr absl::Duration kReturnGrace = absl::Seconds(5);
+
+}  // namespace
+
+WorkerTable::WorkerTable(Options options, std::string id_prefix, const Clock& clock)
+    : options_(std::move(options)),
+      id_prefix_(std::move(id_prefix)),
+      clock_(clock),
+      devices_(options_.devices) {}
+
+void WorkerTable::Move(const std::string& id, Worker& worker, WorkerState to) {
+  if (!IsLegalMove(worker.state, to)) {
+    spdlog::error("worker {} goes from {} to {}, which no rule allows", id,
+                  WorkerStateName(worker.state), WorkerStateName(to));
+  }
+  const bool held = HoldsSlot(worker.state);
+  worker.state = to;
+  if (!held && HoldsSlot(to)) devices_.Take(worker.device_name, worker.memory_bytes);
+  if (held && !HoldsSlot(to)) devices_.GiveBack(worker.device_name, worker.memory_bytes);
+}
+
+Worker& WorkerTable::Add(const std::string& id, const std::string& device, bool remote) {
+  if (remote) devices_.Join(device);
+  Worker& worker = workers_[id];
+  worker.remote = remote;
+  worker.device_name = device;
+  worker.start = clock_.Now();
+  return worker;
+}
+
+void WorkerTable::Remove(const std::string& id) {
+  const auto found = workers_.find(id);
+  const Worker& worker = found->second;
+  if (HoldsSlot(worker.state)) devices_.GiveBack(worker.device_name, worker.memory_bytes);
+  if (worker.remote) devices_.Leave(worker.device_name);
+  workers_.erase(found);
+}
+
+Worker* WorkerTable::Find(const std::string& worker_id) {
+  const auto found = workers_.find(worker_id);
+  return found == workers_.end() ? nullptr : &found->second;
+}
+
+Worker* WorkerTable::FindByJob(const std::string& job_id) {
+  for (auto& [id, worker] : workers_) {
+    if (HoldsSlot(worker.state) && worker.job_id == job_id) return &worker;
+  }
+  return nullptr;
+}
+
+void WorkerTable::Adopt(const training::v1::WorkerProcessRef& ref, const std::string& job_id,
+                        int64_t claim, int64_t acknowledged, int64_t memory_bytes) {
+  Worker& worker = Add(ref.worker_id(), ref.device(), /*remote=*/ref.start_ticks() == 0);
+  worker.state = WorkerState::kAdopted;
+  worker.pid = ref.pid();
+  worker.start_ticks = ref.start_ticks();
+  worker.progress.Begin(clock_.Steady());
+  worker.progress.Pause();
+  worker.job_id = job_id;
+  worker.claim = claim;
+  worker.memory_bytes = memory_bytes;
+  worker.acknowledged = acknowledged;
+  worker.back_by = clock_.Steady() + options_.reattach_timeout;
+  worker.absence = "it did not attach again after the daemon was restarted";
+  devices_.Take(worker.device_name, memory_bytes);
+}
+
+WorkerActions WorkerTable::Stop(absl::Duration grace) {
+  WorkerActions actions;
+  stopping_ = true;
+  for (auto& [id, worker] : workers_) {
+    SignalWorker(id, worker, SIGTERM, actions);
+    worker.terminated = true;
+    worker.end_at = std::min(worker.end_at, clock_.Steady() + grace);
+  }
+  return actions;
+}
+
+WorkerActions WorkerTable::Drain() {
+  WorkerActions actions;
+  draining_ = true;
+  const absl::Time back_by = clock_.Steady() + kReturnGrace;
+  for (auto& [id, worker] : workers_) {
+    if (worker.state == WorkerState::kWarm) {
+      Move(id, worker, WorkerState::kLeaving);
+      actions.emplace_back(CloseStream{worker.link});
+    }
+    // It cannot be told to stop, and one that hangs will not come back.
+    if (HoldsSlot(worker.state) && !worker.link && back_by < worker.back_by) {
+      worker.back_by = back_by;
+      worker.absence = "the daemon drains, and it did not attach again";
+    }
+  }
+  return actions;
+}
+
+std::optional<WorkerLease> WorkerTable::Reserve(int64_t memory_bytes) {
+  if (draining_ || stopping_) return std::nullopt;
+  for (auto& [id, worker] : workers_) {
+    if (worker.state != WorkerState::kWarm || worker.exit) continue;
+    // Without it the next daemon could not find the process that holds the job.
+    const bool known = worker.remote || worker.pid != 0;
+    const DeviceTable::Device& device = devices_.Get(worker.device_name);
+    if (!known || !devices_.HasRoom(device, memory_bytes, clock_.Steady())) continue;
+    worker.memory_bytes = memory_bytes;
+    Move(id, worker, WorkerState::kReserved);
+    return WorkerLease{RefOf(id, worker), worker.device};
+  }
+  return std::nullopt;
+}
+
+WorkerActions WorkerTable::Release(const std::string& worker_id) {
+  WorkerActions actions;
+  Worker* worker = Find(worker_id);
+  if (worker == nullptr || worker->state != WorkerState::kReserved) return actions;
+  const bool stays = worker->link && !IsUnwanted(*worker);
+  Move(worker_id, *worker, stays ? WorkerState::kWarm : WorkerState::kLeaving);
+  if (!stays && worker->link) actions.emplace_back(CloseStream{worker->link});
+  return actions;
+}
+
+WorkerActions WorkerTable::Begin(const std::string& worker_id,
+                                 const training::v1::StartJob& start) {
+  WorkerActions actions;
+  Worker* worker = Find(worker_id);
+  if (worker == nullptr) return actions;
+  worker->job_id = start.job_id();
+  worker->claim = start.claim();
+  worker->progress.Begin(clock_.Steady());
+  // Without a link the worker has just died; its end tells of the job.
+  Move(worker_id, *worker, worker->link ? WorkerState::kBusy : WorkerState::kAbsent);
+  if (!worker->link) return actions;
+  SendCommand send{worker->link, {}};
+  *send.command.mutable_start_job() = start;
+  send.command.mutable_start_job()->set_patience_seconds(
+      worker->remote
+          ? RemotePatienceSeconds(static_cast<int>(absl::ToInt64Seconds(options_.reattach_timeout)))
+          : kLocalPatienceSeconds);
+  actions.emplace_back(std::move(send));
+  return actions;
+}
+
+WorkerActions WorkerTable::Send(const std::string& job_id, const AttachResponse& command) {
+  WorkerActions actions;
+  const Worker* worker = FindByJob(job_id);
+  if (worker != nullptr && worker->link) actions.emplace_back(SendCommand{worker->link, command});
+  return actions;
+}
+
+WorkerActions WorkerTable::Acknowledge(const std::string& job_id, int64_t sequence) {
+  Worker* worker = FindByJob(job_id);
+  if (worker == nullptr) return {};
+  worker->acknowledged = sequence;
+  AttachResponse command;
+  command.mutable_acknowledged()->set_sequence(sequence);
+  return Send(job_id, command);
+}
+
+void WorkerTable::ExpectExit(const std::string& job_id, absl::Duration grace,
+                             const std::string& why) {
+  Worker* worker = FindByJob(job_id);
+  if (worker == nullptr || worker->exit) return;
+  const absl::Time end_at = clock_.Steady() + grace;
+  if (grace == absl::ZeroDuration()) worker->terminated = true;
+  if (end_at >= worker->end_at) return;
+  worker->end_at = end_at;
+  worker->end_reason = why;
+}
+
+absl::StatusOr<std::string> WorkerTable::Retire(const std::string& worker_id,
+                                                WorkerActions& actions) {
+  Worker* worker = Find(worker_id);
+  if (worker == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no worker \"", worker_id, "\"; `genesisctl workers` lists them"));
+  }
+  worker->retiring = true;
+  if (worker->state == WorkerState::kWarm) {
+    Move(worker_id, *worker, WorkerState::kLeaving);
+    actions.emplace_back(CloseStream{worker->link});
+  }
+  return worker->job_id;
+}
+
+absl::StatusOr<Worker*> WorkerTable::Welcome(const AttachRequest& request, bool remote,
+                                             WorkerActions& actions) {
+  const training::v1::Hello& hello = request.hello();
+  Worker* worker = Find(hello.worker_id());
+  if (worker == nullptr && remote && request.job_id().empty()) {
+    const absl::Status fit = CheckRemote(hello, options_.remote);
+    if (!fit.ok()) {
+      actions.emplace_back(
+          WriteLog{spdlog::level::warn,
+                   absl::StrCat("a worker of another host is refused: ", fit.message())});
+      return fit;
+    }
+    const std::string device = absl::StrCat(hello.remote().name(), "/", hello.device().name());
+    actions.emplace_back(WriteLog{
+        spdlog::level::info, absl::StrCat("worker ", hello.worker_id(), " attaches on ", device)});
+    worker = &Add(hello.worker_id(), device, /*remote=*/true);
+    worker->pid = hello.pid();
+    return worker;
+  }
+  const bool awaited = worker != nullptr && remote == worker->remote && !worker->exit &&
+                       MayAttach(worker->state) && request.job_id() == worker->job_id &&
+                       request.claim() == worker->claim;
+  if (!awaited) return NotAwaited(request);
+  return worker;
+}
+
+absl::Status WorkerTable::Attach(const AttachRequest& request, bool remote,
+                                 std::shared_ptr<WorkerLink> link, WorkerActions& actions) {
+  const std::string& id = request.hello().worker_id();
+  const absl::StatusOr<Worker*> welcome = Welcome(request, remote, actions);
+  if (!welcome.ok()) return welcome.status();
+  Worker& worker = **welcome;
+  if (worker.link) actions.emplace_back(CloseStream{worker.link});
+  worker.device = request.hello().device();
+  // A worker sees one CUDA device, which it calls cuda:0.
+  if (remote || worker.device.cuda()) worker.device.set_name(worker.device_name);
+  devices_.Get(worker.device_name).memory_bytes = worker.device.memory_bytes();
+  worker.link = std::move(link);
+  worker.back_by = absl::InfiniteFuture();
+  backoff_.NoteSuccess();
+  if (!HoldsJob(worker.state)) {
+    worker.end_at = absl::InfiniteFuture();  // It is no longer starting.
+    const bool unwanted = IsUnwanted(worker);
+    Move(id, worker, unwanted ? WorkerState::kLeaving : WorkerState::kWarm);
+    if (unwanted) actions.emplace_back(CloseStream{worker.link});
+    actions.emplace_back(TellCapacity{});
+    return absl::OkStatus();
+  }
+  // Else an older stream has not ended yet.
+  if (worker.state != WorkerState::kBusy) Move(id, worker, WorkerState::kBusy);
+  worker.progress.Resume(clock_.Steady());
+  actions.emplace_back(WriteLog{spdlog::level::info,
+                                absl::StrCat("worker ", id, " is back with job ", worker.job_id)});
+  SendCommand send{worker.link, {}};
+  send.command.mutable_acknowledged()->set_sequence(worker.acknowledged);
+  actions.emplace_back(std::move(send));
+  actions.emplace_back(TellBack{worker.job_id, worker.claim});
+  return absl::OkStatus();
+}
+
+void WorkerTable::NoteEndOfJob(const std::string& id, Worker& worker,
+                               const training::v1::Finished& finished, WorkerActions& actions) {
+  Move(id, worker, WorkerState::kFinishing);
+  DeviceTable::Device& device = devices_.Get(worker.device_name);
+  const absl::Time now = clock_.Steady();
+  if (finished.outcome() == training::v1::Finished::OUTCOME_COMPLETED) {
+    devices_.NoteSuccess(device);
+  } else if (finished.failure().cause() == training::v1::FAILURE_CAUSE_DEVICE &&
+             devices_.NoteFailure(device, finished.failure().message(), now)) {
+    actions.emplace_back(
+        WriteLog{spdlog::level::err, absl::StrCat("device ", device.name, " is quarantined: ",
+                                                  devices_.StatusOf(device, now).reason())});
+  }
+}
+
+bool WorkerTable::OnMessage(const std::string& worker_id, const AttachRequest& message,
+                            WorkerActions& actions) {
+  Worker* worker = Find(worker_id);
+  if (worker == nullptr) return false;
+  if (message.job_id() != worker->job_id || message.claim() != worker->claim) {
+    actions.emplace_back(
+        WriteLog{spdlog::level::warn,
+                 absl::StrCat("worker ", worker_id, " reports on job ", message.job_id(), " claim ",
+                              message.claim(), ", but holds job ", worker->job_id, " claim ",
+                              worker->claim, "; refused")});
+    return false;
+  }
+  worker->progress.OnEvent(message, clock_.Steady());
+  if (message.has_finished() && HoldsJob(worker->state)) {
+    NoteEndOfJob(worker_id, *worker, message.finished(), actions);
+  }
+  return true;
+}
+
+void WorkerTable::OnDetached(const std::string& worker_id, const WorkerLink* link) {
+  Worker* worker = Find(worker_id);
+  // A worker that is back already has another link.
+  if (worker == nullptr || worker->link.get() != link) return;
+  worker->link.reset();
+  worker->progress.Pause();
+  const bool holds = HoldsJob(worker->state);
+  // Nobody here sees the end of its process.
+  if (!holds && worker->remote) worker->exit = ProcessExit{.known = false};
+  worker->back_by = clock_.Steady() + (holds ? options_.reattach_timeout : kIdleExit);
+  worker->absence = holds ? "its stream broke and it did not attach again"
+                          : "it closed its stream and did not exit";
+  if (holds) Move(worker_id, *worker, WorkerState::kAbsent);
+  if (worker->state == WorkerState::kWarm) Move(worker_id, *worker, WorkerState::kLeaving);
+}
+
+WorkerCounts WorkerTable::counts() const {
+  WorkerCounts counts;
+  for (const auto& [id, worker] : workers_) {
+    const training::v1::WorkerState shown = ShownState(worker);
+    counts.busy += shown == training::v1::WORKER_STATE_BUSY ? 1 : 0;
+    counts.warm += shown == training::v1::WORKER_STATE_WARM ? 1 : 0;
+    counts.starting += shown == training::v1::WORKER_STATE_STARTING ? 1 : 0;
+  }
+  return counts;
+}
+
+std::vector<training::v1::WorkerInfo> WorkerTable::workers() const {
+  std::vector<training::v1::WorkerInfo> infos;
+  for (const auto& [id, worker] : workers_) infos.push_back(InfoOf(id, worker));
+  std::stable_sort(infos.begin(), infos.end(), [](const auto& a, const auto& b) {
+    return SecondsBetween(a.start_time(), b.start_time()) > 0;
+  });
+  return infos;
+}
+
+std::string WorkerTable::problem() const {
+  return !backoff_.problem().empty() ? backoff_.problem() : devices_.Problem(clock_.Steady());
+}
+
+std::set<std::string> WorkerTable::ids() const {
+  std::set<std::string> ids;
+  for (const auto& [id, worker] : workers_) ids.insert(id);
+  return ids;
+}
+
+std::optional<WorkerState> WorkerTable::StateOf(const std::string& worker_id) const {
+  const auto found = workers_.find(worker_id);
+  return found == workers_.end() ? std::nullopt : std::optional(found->second.state);
+}
+
+}  // namespace genesis

@@ -1,0 +1,130 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "genesis/training/v1/operations.pb.h"
+#include "genesis/training/v1/worker_service.pb.h"
+#include "server/workers/device_table.h"
+#include "server/workers/progress_watch.h"
+#include "server/workers/start_backoff.h"
+#include "server/workers/worker.h"
+#include "server/workers/worker_actions.h"
+#include "server/workers/workers.h"
+
+namespace genesis {
+
+// A `WorkerTable` is the workers, the devices with their slots, and every rule about them: which
+// worker gets a job, how many spares are missing, who may attach, who hangs or is overdue and gets
+// which signal, and when one is gone. It starts, signals and sends nothing: what is to be done it
+// returns as actions, in their order.
+//
+// A worker of this machine is gone when both its process has ended and its stream is drained; one
+// of another host when its stream is and it does not attach again in time.
+//
+// Owner: WorkerPool, whose lock guards it. Failure: a move that WorkerMoves() does not have is
+// logged, and made.
+class WorkerTable {
+ public:
+  struct Options {
+    DeviceTable::Options devices;
+    int spares = 1;  // Per device.
+    absl::Duration start_timeout = absl::Seconds(120);
+    absl::Duration reattach_timeout = absl::Seconds(30);
+    // Where workers of other hosts may attach: the checkpoint folder that they must see.
+    std::optional<training::v1::SharedFolder> remote;
+    SectionTimeouts hang;
+  };
+
+  // `id_prefix` begins the ids of the workers that are started.
+  WorkerTable(Options options, std::string id_prefix, const Clock& clock);
+
+  // A worker that holds a job since before the daemon was restarted, on a device of this machine or
+  // on another host. It has reattach_timeout to dial.
+  void Adopt(const training::v1::WorkerProcessRef& ref, const std::string& job_id, int64_t claim,
+             int64_t acknowledged, int64_t memory_bytes);
+  // Every worker is to end: SIGTERM now, SIGKILL after `grace`.
+  WorkerActions Stop(absl::Duration grace);
+  // No new workers from now on; warm ones are sent home.
+  WorkerActions Drain();
+  // Stopped, and the last worker is removed.
+  bool ended() const { return stopping_ && workers_.empty(); }
+
+  // A worker that is missing. It is in the table already, for it may attach before its process is
+  // known: either OnSpawned or OnSpawnFailed follows.
+  std::optional<SpawnWorker> NextSpawn();
+  WorkerActions OnSpawned(const std::string& worker_id, int32_t pid, int64_t start_ticks);
+  WorkerActions OnSpawnFailed(const std::string& worker_id, const std::string& problem);
+  // No worker is started for a while.
+  WorkerActions NoteStartFailure(const std::string& problem);
+  void OnExit(const std::string& worker_id, const ProcessExit& exit);
+  // What time brings: workers that hang, are overdue or are gone.
+  WorkerActions Tend();
+
+  // As in Workers.
+  std::optional<WorkerLease> Reserve(int64_t memory_bytes);
+  WorkerActions Release(const std::string& worker_id);
+  WorkerActions Begin(const std::string& worker_id, const training::v1::StartJob& start);
+  WorkerActions Send(const std::string& job_id, const training::v1::AttachResponse& command);
+  WorkerActions Acknowledge(const std::string& job_id, int64_t sequence);
+  void ExpectExit(const std::string& job_id, absl::Duration grace, const std::string& why);
+  absl::StatusOr<std::string> Retire(const std::string& worker_id, WorkerActions& actions);
+
+  // As in WorkerPool. The actions are to be done whatever is returned.
+  absl::Status Attach(const training::v1::AttachRequest& hello, bool remote,
+                      std::shared_ptr<WorkerLink> link, WorkerActions& actions);
+  // Whether the message is of the job that the worker holds.
+  bool OnMessage(const std::string& worker_id, const training::v1::AttachRequest& message,
+                 WorkerActions& actions);
+  void OnDetached(const std::string& worker_id, const WorkerLink* link);
+
+  WorkerCounts counts() const;
+  std::vector<training::v1::WorkerInfo> workers() const;
+  std::vector<training::v1::DeviceStatus> devices() const {
+    return devices_.Statuses(clock_.Steady());
+  }
+  std::string problem() const;
+  int slots() const { return devices_.slots(); }
+  int64_t largest_device_bytes() const { return devices_.largest_bytes(); }
+  std::set<std::string> ids() const;
+  // Nullopt when there is no such worker.
+  std::optional<WorkerState> StateOf(const std::string& worker_id) const;
+
+ private:
+  // The one place where a state changes; slot and memory of the device follow.
+  void Move(const std::string& id, Worker& worker, WorkerState to);
+  Worker& Add(const std::string& id, const std::string& device, bool remote);
+  // Takes it out of the table, with what it has of its device.
+  void Remove(const std::string& id);
+  Worker* Find(const std::string& worker_id);
+  Worker* FindByJob(const std::string& job_id);
+  // The worker that says Hello; an error when it may not attach.
+  absl::StatusOr<Worker*> Welcome(const training::v1::AttachRequest& request, bool remote,
+                                  WorkerActions& actions);
+  // It is to get no job, whatever state it comes from.
+  bool IsUnwanted(const Worker& worker) const { return draining_ || stopping_ || worker.retiring; }
+  void NoteEndOfJob(const std::string& id, Worker& worker, const training::v1::Finished& finished,
+                    WorkerActions& actions);
+  void RemoveGone(WorkerActions& actions);
+
+  const Options options_;
+  const std::string id_prefix_;
+  const Clock& clock_;
+  DeviceTable devices_;
+  std::map<std::string, Worker> workers_;
+  StartBackoff backoff_;
+  int64_t next_id_ = 1;
+  bool draining_ = false;
+  bool stopping_ = false;
+};
+
+}  // namespace genesis
