@@ -1,0 +1,215 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/version.h"
+#include "server/workers/worker_table.h"
+
+namespace genesis {
+
+class TableClock final : public Clock {
+ public:
+  absl::Time Now() const override { return absl::FromUnixSeconds(1'900'000'000) + passed_; }
+  absl::Time Steady() const override { return absl::FromUnixSeconds(5'000) + passed_; }
+  void Advance(absl::Duration duration) { passed_ += duration; }
+
+ private:
+  absl::Duration passed_;
+};
+
+// The table hands it back and never calls it.
+class UnusedLink final : public WorkerLink {
+ public:
+  void Send(const training::v1::AttachResponse&) override { ADD_FAILURE(); }
+  void Close() override { ADD_FAILURE(); }
+};
+
+inline WorkerTable::Options TableOptions() {
+  WorkerTable::Options options;
+  options.devices = {{"cuda:0"}, /*slots=*/2, /*quarantine_failures=*/2, absl::Minutes(7)};
+  options.start_timeout = absl::Seconds(40);
+  options.reattach_timeout = absl::Seconds(26);
+  options.hang = {absl::Minutes(3), absl::Minutes(1), absl::Minutes(4), absl::Minutes(5)};
+  options.remote.emplace();
+  options.remote->set_path("/shared/checkpoints");
+  options.remote->set_id("folder-1");
+  return options;
+}
+
+// A table without processes and streams: helpers carry out what the daemon, a worker or time does,
+// and keep the actions and the moves that follow.
+class WorkerTableTest : public testing::Test {
+ protected:
+  void Open(WorkerTable::Options options) {
+    states_.clear();
+    table_ = std::make_unique<WorkerTable>(std::move(options), "w9-", clock_);
+  }
+
+  // Keeps the actions for the test to look at, and the moves that were made.
+  void Note(WorkerActions actions = {}) {
+    done_ = std::move(actions);
+    WorkerCounts shown;
+    for (const training::v1::WorkerInfo& info : table_->workers()) {
+      shown.busy += info.state() == training::v1::WORKER_STATE_BUSY ? 1 : 0;
+      shown.warm += info.state() == training::v1::WORKER_STATE_WARM ? 1 : 0;
+      shown.starting += info.state() == training::v1::WORKER_STATE_STARTING ? 1 : 0;
+      const WorkerState now = *table_->StateOf(info.id());
+      const auto [known, entered] = states_.emplace(info.id(), now);
+      if (!entered && known->second != now) moves_.emplace(known->second, now);
+      known->second = now;
+    }
+    EXPECT_EQ(table_->counts().busy, shown.busy);
+    EXPECT_EQ(table_->counts().warm, shown.warm);
+    EXPECT_EQ(table_->counts().starting, shown.starting);
+  }
+  // The actions of one kind that the newest call returned.
+  template <typename T>
+  std::vector<T> Done() const {
+    std::vector<T> found;
+    for (const WorkerAction& action : done_) {
+      if (const T* each = std::get_if<T>(&action)) found.push_back(*each);
+    }
+    return found;
+  }
+  // "w9-1:15" for a SIGTERM to w9-1.
+  std::vector<std::string> Signals() const {
+    std::vector<std::string> signals;
+    for (const SignalProcess& each : Done<SignalProcess>()) {
+      signals.push_back(each.worker_id + ":" + std::to_string(each.signal));
+    }
+    return signals;
+  }
+  TellGone Gone() const {
+    const std::vector<TellGone> gone = Done<TellGone>();
+    EXPECT_EQ(gone.size(), 1U);
+    return gone.empty() ? TellGone() : gone.front();
+  }
+
+  std::string Starting() {
+    const std::optional<SpawnWorker> spawn = table_->NextSpawn();
+    if (!spawn.has_value()) return "none was missing";
+    ++pid_;
+    Note(table_->OnSpawned(spawn->worker_id, pid_, /*start_ticks=*/700 + pid_));
+    return spawn->worker_id;
+  }
+  absl::Status Attach(const std::string& id, const std::string& job = "", int64_t claim = 0,
+                      const std::string& host = "") {
+    training::v1::AttachRequest request;
+    training::v1::Hello& hello = *request.mutable_hello();
+    hello.set_worker_id(id);
+    hello.set_pid(31);
+    hello.set_version(kVersion);
+    hello.mutable_device()->set_name("cuda:0");
+    hello.mutable_device()->set_cuda(true);
+    hello.mutable_device()->set_memory_bytes(8000);
+    if (!host.empty()) {
+      hello.mutable_remote()->set_name(host);
+      *hello.mutable_remote()->mutable_checkpoints() = *TableOptions().remote;
+    }
+    request.set_job_id(job);
+    request.set_claim(claim);
+    WorkerActions actions;
+    auto link = std::make_shared<UnusedLink>();
+    const absl::Status attached = table_->Attach(request, !host.empty(), link, actions);
+    if (attached.ok()) links_[id] = link;
+    Note(std::move(actions));
+    return attached;
+  }
+  void Detach(const std::string& id) {
+    table_->OnDetached(id, links_[id].get());
+    Note();
+  }
+  std::string Warm() {
+    const std::string id = Starting();
+    EXPECT_TRUE(Attach(id).ok());
+    return id;
+  }
+  std::string Reserved(int64_t memory_bytes = 100) {
+    const std::optional<WorkerLease> lease = table_->Reserve(memory_bytes);
+    Note();
+    return lease.has_value() ? lease->worker.worker_id() : "none was free";
+  }
+  void Begin(const std::string& id, const std::string& job, int64_t claim = 1) {
+    training::v1::StartJob start;
+    start.set_job_id(job);
+    start.set_claim(claim);
+    Note(table_->Begin(id, start));
+  }
+  std::string Busy(const std::string& job) {
+    Warm();
+    const std::string id = Reserved();
+    Begin(id, job);
+    return id;
+  }
+  void Release(const std::string& id) { Note(table_->Release(id)); }
+  bool Report(const std::string& id, training::v1::AttachRequest message, const std::string& job,
+              int64_t claim = 1) {
+    message.set_job_id(job);
+    message.set_claim(claim);
+    WorkerActions actions;
+    const bool of_its_job = table_->OnMessage(id, message, actions);
+    Note(std::move(actions));
+    return of_its_job;
+  }
+  bool Finish(const std::string& id, const std::string& job, bool by_device = false) {
+    training::v1::AttachRequest message;
+    training::v1::Finished& finished = *message.mutable_finished();
+    finished.set_outcome(by_device ? training::v1::Finished::OUTCOME_FAILED
+                                   : training::v1::Finished::OUTCOME_COMPLETED);
+    if (by_device) {
+      finished.mutable_failure()->set_cause(training::v1::FAILURE_CAUSE_DEVICE);
+      finished.mutable_failure()->set_message("the bus fell silent");
+    }
+    return Report(id, message, job);
+  }
+  void Adopt(const std::string& id, const std::string& job) {
+    training::v1::WorkerProcessRef ref;
+    ref.set_worker_id(id);
+    ref.set_pid(12);
+    ref.set_start_ticks(34);
+    ref.set_device("cuda:0");
+    table_->Adopt(ref, job, /*claim=*/1, /*acknowledged=*/6, /*memory_bytes=*/100);
+    Note();
+  }
+  absl::StatusOr<std::string> Retire(const std::string& id) {
+    WorkerActions actions;
+    absl::StatusOr<std::string> job = table_->Retire(id, actions);
+    Note(std::move(actions));
+    return job;
+  }
+  void Exit(const std::string& id, int exit_code = 3) {
+    table_->OnExit(id, ProcessExit{.exit_code = exit_code});
+    Note();
+  }
+  void Pass(absl::Duration duration) {
+    clock_.Advance(duration);
+    Note(table_->Tend());
+  }
+  WorkerState State(const std::string& id) { return *table_->StateOf(id); }
+  bool IsDraining(const std::string& id) {
+    for (const training::v1::WorkerInfo& info : table_->workers()) {
+      if (info.id() == id) return info.draining();
+    }
+    return false;
+  }
+
+  TableClock clock_;
+  std::unique_ptr<WorkerTable> table_ =
+      std::make_unique<WorkerTable>(TableOptions(), "w9-", clock_);
+  std::map<std::string, std::shared_ptr<UnusedLink>> links_;
+  std::map<std::string, WorkerState> states_;
+  std::set<std::pair<WorkerState, WorkerState>> moves_;
+  WorkerActions done_;
+  int pid_ = 400;
+};
+
+}  // namespace genesis
