@@ -5,11 +5,11 @@
 namespace genesis {
 
 training::v1::WorkerState ShownState(const Worker& worker) {
-  if (HoldsSlot(worker.state)) return training::v1::WORKER_STATE_BUSY;
-  if (worker.exit || worker.state == WorkerState::kLeaving) {
+  if (HoldsSlot(worker.phase)) return training::v1::WORKER_STATE_BUSY;
+  if (worker.exit || worker.phase == WorkerPhase::kLeaving) {
     return training::v1::WORKER_STATE_ENDING;
   }
-  return worker.state == WorkerState::kWarm ? training::v1::WORKER_STATE_WARM
+  return worker.phase == WorkerPhase::kWarm ? training::v1::WORKER_STATE_WARM
                                             : training::v1::WORKER_STATE_STARTING;
 }
 

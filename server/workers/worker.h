@@ -10,14 +10,14 @@
 #include "genesis/training/v1/worker_service.pb.h"
 #include "server/workers/progress_watch.h"
 #include "server/workers/worker_link.h"
+#include "server/workers/worker_phase.h"
 #include "server/workers/worker_process.h"
-#include "server/workers/worker_state.h"
 
 namespace genesis {
 
 // A `Worker` is what WorkerTable knows of one worker. Times are of Clock::Steady unless said.
 struct Worker {
-  WorkerState state = WorkerState::kStarting;  // Changed by WorkerTable::Move alone.
+  WorkerPhase phase = WorkerPhase::kStarting;  // Changed by WorkerTable::Move alone.
   bool remote = false;                         // On another host, which starts and ends it.
   // 0 for a worker of this machine while it is being started.
   int32_t pid = 0;

@@ -1,4 +1,4 @@
-// What WorkerTable decides and WorkerPool does, once the lock is released.
+// The decisions of WorkerTable, which WorkerPool carries out once the lock is released.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@ void SignalWorker(const std::string& id, Worker& worker, int signal, WorkerActio
     actions.emplace_back(SignalProcess{id, signal});
     return;
   }
-  if (signal == SIGTERM && worker.link && HoldsJob(worker.state)) {
+  if (signal == SIGTERM && worker.link && HoldsJob(worker.phase)) {
     SendCommand stop{worker.link, {}};
     stop.command.mutable_stop_job()->set_checkpoint(true);
     actions.emplace_back(std::move(stop));
@@ -48,7 +48,7 @@ void EndIfOverdue(const std::string& id, Worker& worker, absl::Duration start_ti
     worker.end_reason = worker.absence;
   }
   if (now < worker.end_at) return;
-  const bool attached = WasAttached(worker.state);
+  const bool attached = WasAttached(worker.phase);
   if (!attached) {
     worker.end_reason =
         absl::StrCat("it did not attach within ", absl::FormatDuration(start_timeout));
@@ -70,13 +70,13 @@ TellGone ExitOf(const std::string& id, const Worker& worker, bool expected) {
   gone.exit.job_id = worker.job_id;
   gone.exit.claim = worker.claim;
   gone.exit.exit = *worker.exit;
-  gone.exit.never_back = worker.state == WorkerState::kAdopted;
+  gone.exit.never_back = worker.phase == WorkerPhase::kAdopted;
   if (worker.terminated) gone.exit.forced = worker.end_reason;
   gone.remote = worker.remote;
-  const bool finished = worker.state == WorkerState::kFinishing;
+  const bool finished = worker.phase == WorkerPhase::kFinishing;
   gone.clean = worker.exit->exit_code == 0 || (!worker.exit->known && finished);
   if (expected) return gone;
-  gone.failed_to_start = !WasAttached(worker.state);
+  gone.failed_to_start = !WasAttached(worker.phase);
   gone.unexpected =
       !gone.failed_to_start && !gone.clean && !(worker.job_id.empty() && worker.remote);
   return gone;

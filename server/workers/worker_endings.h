@@ -1,4 +1,4 @@
-// How one worker is ended, and what is told of it then. None of these changes its state.
+// How one worker is ended, and what is told of it then. None of these changes its phase.
 #pragma once
 
 #include <string>

@@ -216,8 +216,8 @@ void WorkerPool::OnMessage(const std::string& worker_id, const AttachRequest& me
 
 bool WorkerPool::HoldsJob(const std::string& worker_id) const {
   absl::MutexLock lock(&mutex_);
-  const std::optional<WorkerState> state = table_.StateOf(worker_id);
-  return state.has_value() && genesis::HoldsJob(*state);
+  const std::optional<WorkerPhase> phase = table_.PhaseOf(worker_id);
+  return phase.has_value() && genesis::HoldsJob(*phase);
 }
 
 void WorkerPool::OnDetached(const std::string& worker_id, const WorkerLink* link) {

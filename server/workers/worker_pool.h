@@ -118,7 +118,7 @@ class WorkerPool final : public Workers {
 
   mutable absl::Mutex mutex_;
   WorkerTable table_ ABSL_GUARDED_BY(mutex_);
-  // Those that have not been reaped.
+  // Processes that have not been reaped.
   Processes processes_ ABSL_GUARDED_BY(mutex_);
 };
 

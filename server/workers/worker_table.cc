@@ -1,4 +1,4 @@
-// What is asked of the table, and what workers say. What time brings is in worker_table_time.cc.
+// The calls of others and the reports of workers. The work of time is in worker_table_time.cc.
 #include "server/workers/worker_table.h"
 
 #include <algorithm>
@@ -31,13 +31,13 @@ WorkerTable::WorkerTable(Options options, std::string id_prefix, const Clock& cl
       clock_(clock),
       devices_(options_.devices) {}
 
-void WorkerTable::Move(const std::string& id, Worker& worker, WorkerState to) {
-  if (!IsLegalMove(worker.state, to)) {
+void WorkerTable::Move(const std::string& id, Worker& worker, WorkerPhase to) {
+  if (!IsLegalMove(worker.phase, to)) {
     spdlog::error("worker {} goes from {} to {}, which no rule allows", id,
-                  WorkerStateName(worker.state), WorkerStateName(to));
+                  WorkerPhaseName(worker.phase), WorkerPhaseName(to));
   }
-  const bool held = HoldsSlot(worker.state);
-  worker.state = to;
+  const bool held = HoldsSlot(worker.phase);
+  worker.phase = to;
   if (!held && HoldsSlot(to)) devices_.Take(worker.device_name, worker.memory_bytes);
   if (held && !HoldsSlot(to)) devices_.GiveBack(worker.device_name, worker.memory_bytes);
 }
@@ -54,7 +54,7 @@ Worker& WorkerTable::Add(const std::string& id, const std::string& device, bool 
 void WorkerTable::Remove(const std::string& id) {
   const auto found = workers_.find(id);
   const Worker& worker = found->second;
-  if (HoldsSlot(worker.state)) devices_.GiveBack(worker.device_name, worker.memory_bytes);
+  if (HoldsSlot(worker.phase)) devices_.GiveBack(worker.device_name, worker.memory_bytes);
   if (worker.remote) devices_.Leave(worker.device_name);
   workers_.erase(found);
 }
@@ -66,7 +66,7 @@ Worker* WorkerTable::Find(const std::string& worker_id) {
 
 Worker* WorkerTable::FindByJob(const std::string& job_id) {
   for (auto& [id, worker] : workers_) {
-    if (HoldsSlot(worker.state) && worker.job_id == job_id) return &worker;
+    if (HoldsSlot(worker.phase) && worker.job_id == job_id) return &worker;
   }
   return nullptr;
 }
@@ -74,7 +74,7 @@ Worker* WorkerTable::FindByJob(const std::string& job_id) {
 void WorkerTable::Adopt(const training::v1::WorkerProcessRef& ref, const std::string& job_id,
                         int64_t claim, int64_t acknowledged, int64_t memory_bytes) {
   Worker& worker = Add(ref.worker_id(), ref.device(), /*remote=*/ref.start_ticks() == 0);
-  worker.state = WorkerState::kAdopted;
+  worker.phase = WorkerPhase::kAdopted;
   worker.pid = ref.pid();
   worker.start_ticks = ref.start_ticks();
   worker.progress.Begin(clock_.Steady());
@@ -104,12 +104,12 @@ WorkerActions WorkerTable::Drain() {
   draining_ = true;
   const absl::Time back_by = clock_.Steady() + kReturnGrace;
   for (auto& [id, worker] : workers_) {
-    if (worker.state == WorkerState::kWarm) {
-      Move(id, worker, WorkerState::kLeaving);
+    if (worker.phase == WorkerPhase::kWarm) {
+      Move(id, worker, WorkerPhase::kLeaving);
       actions.emplace_back(CloseStream{worker.link});
     }
     // It cannot be told to stop, and one that hangs will not come back.
-    if (HoldsSlot(worker.state) && !worker.link && back_by < worker.back_by) {
+    if (HoldsSlot(worker.phase) && !worker.link && back_by < worker.back_by) {
       worker.back_by = back_by;
       worker.absence = "the daemon drains, and it did not attach again";
     }
@@ -120,13 +120,13 @@ WorkerActions WorkerTable::Drain() {
 std::optional<WorkerLease> WorkerTable::Reserve(int64_t memory_bytes) {
   if (draining_ || stopping_) return std::nullopt;
   for (auto& [id, worker] : workers_) {
-    if (worker.state != WorkerState::kWarm || worker.exit) continue;
+    if (worker.phase != WorkerPhase::kWarm || worker.exit) continue;
     // Without it the next daemon could not find the process that holds the job.
     const bool known = worker.remote || worker.pid != 0;
     const DeviceTable::Device& device = devices_.Get(worker.device_name);
     if (!known || !devices_.HasRoom(device, memory_bytes, clock_.Steady())) continue;
     worker.memory_bytes = memory_bytes;
-    Move(id, worker, WorkerState::kReserved);
+    Move(id, worker, WorkerPhase::kReserved);
     return WorkerLease{RefOf(id, worker), worker.device};
   }
   return std::nullopt;
@@ -135,9 +135,9 @@ std::optional<WorkerLease> WorkerTable::Reserve(int64_t memory_bytes) {
 WorkerActions WorkerTable::Release(const std::string& worker_id) {
   WorkerActions actions;
   Worker* worker = Find(worker_id);
-  if (worker == nullptr || worker->state != WorkerState::kReserved) return actions;
+  if (worker == nullptr || worker->phase != WorkerPhase::kReserved) return actions;
   const bool stays = worker->link && !IsUnwanted(*worker);
-  Move(worker_id, *worker, stays ? WorkerState::kWarm : WorkerState::kLeaving);
+  Move(worker_id, *worker, stays ? WorkerPhase::kWarm : WorkerPhase::kLeaving);
   if (!stays && worker->link) actions.emplace_back(CloseStream{worker->link});
   return actions;
 }
@@ -151,7 +151,7 @@ WorkerActions WorkerTable::Begin(const std::string& worker_id,
   worker->claim = start.claim();
   worker->progress.Begin(clock_.Steady());
   // Without a link the worker has just died; its end tells of the job.
-  Move(worker_id, *worker, worker->link ? WorkerState::kBusy : WorkerState::kAbsent);
+  Move(worker_id, *worker, worker->link ? WorkerPhase::kBusy : WorkerPhase::kAbsent);
   if (!worker->link) return actions;
   SendCommand send{worker->link, {}};
   *send.command.mutable_start_job() = start;
@@ -198,8 +198,8 @@ absl::StatusOr<std::string> WorkerTable::Retire(const std::string& worker_id,
         absl::StrCat("there is no worker \"", worker_id, "\"; `genesisctl workers` lists them"));
   }
   worker->retiring = true;
-  if (worker->state == WorkerState::kWarm) {
-    Move(worker_id, *worker, WorkerState::kLeaving);
+  if (worker->phase == WorkerPhase::kWarm) {
+    Move(worker_id, *worker, WorkerPhase::kLeaving);
     actions.emplace_back(CloseStream{worker->link});
   }
   return worker->job_id;
@@ -225,7 +225,7 @@ absl::StatusOr<Worker*> WorkerTable::Welcome(const AttachRequest& request, bool 
     return worker;
   }
   const bool awaited = worker != nullptr && remote == worker->remote && !worker->exit &&
-                       MayAttach(worker->state) && request.job_id() == worker->job_id &&
+                       MayAttach(worker->phase) && request.job_id() == worker->job_id &&
                        request.claim() == worker->claim;
   if (!awaited) return NotAwaited(request);
   return worker;
@@ -245,16 +245,16 @@ absl::Status WorkerTable::Attach(const AttachRequest& request, bool remote,
   worker.link = std::move(link);
   worker.back_by = absl::InfiniteFuture();
   backoff_.NoteSuccess();
-  if (!HoldsJob(worker.state)) {
+  if (!HoldsJob(worker.phase)) {
     worker.end_at = absl::InfiniteFuture();  // It is no longer starting.
     const bool unwanted = IsUnwanted(worker);
-    Move(id, worker, unwanted ? WorkerState::kLeaving : WorkerState::kWarm);
+    Move(id, worker, unwanted ? WorkerPhase::kLeaving : WorkerPhase::kWarm);
     if (unwanted) actions.emplace_back(CloseStream{worker.link});
     actions.emplace_back(TellCapacity{});
     return absl::OkStatus();
   }
   // Else an older stream has not ended yet.
-  if (worker.state != WorkerState::kBusy) Move(id, worker, WorkerState::kBusy);
+  if (worker.phase != WorkerPhase::kBusy) Move(id, worker, WorkerPhase::kBusy);
   worker.progress.Resume(clock_.Steady());
   actions.emplace_back(WriteLog{spdlog::level::info,
                                 absl::StrCat("worker ", id, " is back with job ", worker.job_id)});
@@ -267,7 +267,7 @@ absl::Status WorkerTable::Attach(const AttachRequest& request, bool remote,
 
 void WorkerTable::NoteEndOfJob(const std::string& id, Worker& worker,
                                const training::v1::Finished& finished, WorkerActions& actions) {
-  Move(id, worker, WorkerState::kFinishing);
+  Move(id, worker, WorkerPhase::kFinishing);
   DeviceTable::Device& device = devices_.Get(worker.device_name);
   const absl::Time now = clock_.Steady();
   if (finished.outcome() == training::v1::Finished::OUTCOME_COMPLETED) {
@@ -293,7 +293,7 @@ bool WorkerTable::OnMessage(const std::string& worker_id, const AttachRequest& m
     return false;
   }
   worker->progress.OnEvent(message, clock_.Steady());
-  if (message.has_finished() && HoldsJob(worker->state)) {
+  if (message.has_finished() && HoldsJob(worker->phase)) {
     NoteEndOfJob(worker_id, *worker, message.finished(), actions);
   }
   return true;
@@ -305,14 +305,14 @@ void WorkerTable::OnDetached(const std::string& worker_id, const WorkerLink* lin
   if (worker == nullptr || worker->link.get() != link) return;
   worker->link.reset();
   worker->progress.Pause();
-  const bool holds = HoldsJob(worker->state);
+  const bool holds = HoldsJob(worker->phase);
   // Nobody here sees the end of its process.
   if (!holds && worker->remote) worker->exit = ProcessExit{.known = false};
   worker->back_by = clock_.Steady() + (holds ? options_.reattach_timeout : kIdleExit);
   worker->absence = holds ? "its stream broke and it did not attach again"
                           : "it closed its stream and did not exit";
-  if (holds) Move(worker_id, *worker, WorkerState::kAbsent);
-  if (worker->state == WorkerState::kWarm) Move(worker_id, *worker, WorkerState::kLeaving);
+  if (holds) Move(worker_id, *worker, WorkerPhase::kAbsent);
+  if (worker->phase == WorkerPhase::kWarm) Move(worker_id, *worker, WorkerPhase::kLeaving);
 }
 
 WorkerCounts WorkerTable::counts() const {
@@ -345,9 +345,9 @@ std::set<std::string> WorkerTable::ids() const {
   return ids;
 }
 
-std::optional<WorkerState> WorkerTable::StateOf(const std::string& worker_id) const {
+std::optional<WorkerPhase> WorkerTable::PhaseOf(const std::string& worker_id) const {
   const auto found = workers_.find(worker_id);
-  return found == workers_.end() ? std::nullopt : std::optional(found->second.state);
+  return found == workers_.end() ? std::nullopt : std::optional(found->second.phase);
 }
 
 }  // namespace genesis

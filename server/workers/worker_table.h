@@ -67,7 +67,7 @@ class WorkerTable {
   // No worker is started for a while.
   WorkerActions NoteStartFailure(const std::string& problem);
   void OnExit(const std::string& worker_id, const ProcessExit& exit);
-  // What time brings: workers that hang, are overdue or are gone.
+  // The work of time: workers that hang, are overdue or are gone.
   WorkerActions Tend();
 
   // As in Workers.
@@ -97,11 +97,11 @@ class WorkerTable {
   int64_t largest_device_bytes() const { return devices_.largest_bytes(); }
   std::set<std::string> ids() const;
   // Nullopt when there is no such worker.
-  std::optional<WorkerState> StateOf(const std::string& worker_id) const;
+  std::optional<WorkerPhase> PhaseOf(const std::string& worker_id) const;
 
  private:
-  // The one place where a state changes; slot and memory of the device follow.
-  void Move(const std::string& id, Worker& worker, WorkerState to);
+  // The one place where a phase changes; slot and memory of the device follow.
+  void Move(const std::string& id, Worker& worker, WorkerPhase to);
   Worker& Add(const std::string& id, const std::string& device, bool remote);
   // Takes it out of the table, with what it has of its device.
   void Remove(const std::string& id);
@@ -110,7 +110,7 @@ class WorkerTable {
   // The worker that says Hello; an error when it may not attach.
   absl::StatusOr<Worker*> Welcome(const training::v1::AttachRequest& request, bool remote,
                                   WorkerActions& actions);
-  // It is to get no job, whatever state it comes from.
+  // It is to get no job, whatever phase it comes from.
   bool IsUnwanted(const Worker& worker) const { return draining_ || stopping_ || worker.retiring; }
   void NoteEndOfJob(const std::string& id, Worker& worker, const training::v1::Finished& finished,
                     WorkerActions& actions);

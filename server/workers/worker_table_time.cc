@@ -1,4 +1,4 @@
-// What time brings: workers that are missing, hang, are overdue or are gone.
+// The work of time: workers that are missing, hang, are overdue or are gone.
 #include <algorithm>
 #include <csignal>
 
@@ -27,7 +27,7 @@ void WorkerTable::RemoveGone(WorkerActions& actions) {
   std::vector<std::string> gone;
   for (const auto& [id, worker] : workers_) {
     // One that is reserved waits for Begin or Release: the job must hear of it.
-    const bool awaited = worker.state == WorkerState::kReserved && !stopping_;
+    const bool awaited = worker.phase == WorkerPhase::kReserved && !stopping_;
     if (worker.exit && !worker.link && !awaited) gone.push_back(id);
   }
   for (const std::string& id : gone) {
@@ -65,7 +65,7 @@ WorkerActions WorkerTable::OnSpawned(const std::string& worker_id, int32_t pid,
   worker->pid = pid;
   worker->start_ticks = start_ticks;
   if (stopping_) SignalWorker(worker_id, *worker, SIGTERM, actions);
-  if (worker->state == WorkerState::kWarm) actions.emplace_back(TellCapacity{});
+  if (worker->phase == WorkerPhase::kWarm) actions.emplace_back(TellCapacity{});
   return actions;
 }
 

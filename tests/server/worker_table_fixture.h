@@ -50,7 +50,7 @@ inline WorkerTable::Options TableOptions() {
 class WorkerTableTest : public testing::Test {
  protected:
   void Open(WorkerTable::Options options) {
-    states_.clear();
+    phases_.clear();
     table_ = std::make_unique<WorkerTable>(std::move(options), "w9-", clock_);
   }
 
@@ -62,8 +62,8 @@ class WorkerTableTest : public testing::Test {
       shown.busy += info.state() == training::v1::WORKER_STATE_BUSY ? 1 : 0;
       shown.warm += info.state() == training::v1::WORKER_STATE_WARM ? 1 : 0;
       shown.starting += info.state() == training::v1::WORKER_STATE_STARTING ? 1 : 0;
-      const WorkerState now = *table_->StateOf(info.id());
-      const auto [known, entered] = states_.emplace(info.id(), now);
+      const WorkerPhase now = *table_->PhaseOf(info.id());
+      const auto [known, entered] = phases_.emplace(info.id(), now);
       if (!entered && known->second != now) moves_.emplace(known->second, now);
       known->second = now;
     }
@@ -194,7 +194,7 @@ class WorkerTableTest : public testing::Test {
     clock_.Advance(duration);
     Note(table_->Tend());
   }
-  WorkerState State(const std::string& id) { return *table_->StateOf(id); }
+  WorkerPhase Phase(const std::string& id) { return *table_->PhaseOf(id); }
   bool IsDraining(const std::string& id) {
     for (const training::v1::WorkerInfo& info : table_->workers()) {
       if (info.id() == id) return info.draining();
@@ -206,8 +206,8 @@ class WorkerTableTest : public testing::Test {
   std::unique_ptr<WorkerTable> table_ =
       std::make_unique<WorkerTable>(TableOptions(), "w9-", clock_);
   std::map<std::string, std::shared_ptr<UnusedLink>> links_;
-  std::map<std::string, WorkerState> states_;
-  std::set<std::pair<WorkerState, WorkerState>> moves_;
+  std::map<std::string, WorkerPhase> phases_;
+  std::set<std::pair<WorkerPhase, WorkerPhase>> moves_;
   WorkerActions done_;
   int pid_ = 400;
 };

@@ -34,14 +34,14 @@ TEST_F(WorkerTableTest, EveryMoveOfTheTableIsMade) {
   ASSERT_EQ(Reserved(), released);
   Detach(released);
   Release(released);
-  EXPECT_EQ(State(released), WorkerState::kLeaving);
+  EXPECT_EQ(Phase(released), WorkerPhase::kLeaving);
 
   const std::string late = Warm();
   ASSERT_EQ(Reserved(), late);
   Detach(late);
   Begin(late, "late");
   EXPECT_THAT(done_, IsEmpty()) << "there is no stream to send StartJob by";
-  EXPECT_EQ(State(late), WorkerState::kAbsent);
+  EXPECT_EQ(Phase(late), WorkerPhase::kAbsent);
 
   const std::string busy = Busy("steady");
   Detach(busy);
@@ -60,7 +60,7 @@ TEST_F(WorkerTableTest, EveryMoveOfTheTableIsMade) {
 
   for (const WorkerMove& move : WorkerMoves()) {
     EXPECT_TRUE(moves_.contains({move.from, move.to}))
-        << WorkerStateName(move.from) << " to " << WorkerStateName(move.to) << ": " << move.when;
+        << WorkerPhaseName(move.from) << " to " << WorkerPhaseName(move.to) << ": " << move.when;
   }
   EXPECT_EQ(moves_.size(), WorkerMoves().size()) << "and no other";
 }
@@ -74,8 +74,8 @@ TEST_F(WorkerTableTest, AMoveThatNoRuleAllowsIsLoggedAndMade) {
   Begin(id, "nobody-reserved-it-for");
   spdlog::set_default_logger(former);
   EXPECT_THAT(log.str(), HasSubstr("worker w9-1 goes from WARM to BUSY, which no rule allows"));
-  EXPECT_EQ(State(id), WorkerState::kBusy);
-  EXPECT_EQ(table_->devices()[0].busy(), 1) << "the slot follows the state";
+  EXPECT_EQ(Phase(id), WorkerPhase::kBusy);
+  EXPECT_EQ(table_->devices()[0].busy(), 1) << "the slot follows the phase";
   Exit(id);
   Detach(id);
   Pass(absl::ZeroDuration());
@@ -134,7 +134,7 @@ TEST_F(WorkerTableTest, AStartThatFailsIsTriedAgainAfterGrowingPauses) {
     Note(table_->OnSpawnFailed(spawn->worker_id, "no such program"));
     EXPECT_EQ(Done<WriteLog>().at(0).text,
               "no such program; next try in " + absl::FormatDuration(absl::Seconds(pause)));
-    EXPECT_EQ(table_->StateOf(spawn->worker_id), std::nullopt);
+    EXPECT_EQ(table_->PhaseOf(spawn->worker_id), std::nullopt);
     EXPECT_EQ(table_->problem(), "no such program");
     Pass(absl::Seconds(pause) - absl::Milliseconds(1));
     EXPECT_EQ(table_->NextSpawn(), std::nullopt);
@@ -260,9 +260,9 @@ TEST_F(WorkerTableTest, ADrainSendsHomeWhoeverHasNoJob) {
   ASSERT_TRUE(Attach(starting).ok());
   ASSERT_EQ(Done<CloseStream>().size(), 1U);
   EXPECT_EQ(Done<CloseStream>()[0].link, links_[starting]);
-  EXPECT_EQ(State(starting), WorkerState::kLeaving);
+  EXPECT_EQ(Phase(starting), WorkerPhase::kLeaving);
   EXPECT_EQ(Reserved(), "none was free");
-  EXPECT_EQ(State(busy), WorkerState::kBusy);
+  EXPECT_EQ(Phase(busy), WorkerPhase::kBusy);
   Pass(absl::Seconds(5));
   EXPECT_THAT(Signals(), ElementsAre(absent + ":15"));
   EXPECT_THAT(Done<WriteLog>().at(0).text,
@@ -274,7 +274,7 @@ TEST_F(WorkerTableTest, ADrainClosesTheStreamOfAWarmWorker) {
   Note(table_->Drain());
   ASSERT_EQ(Done<CloseStream>().size(), 1U);
   EXPECT_EQ(Done<CloseStream>()[0].link, links_[id]);
-  EXPECT_EQ(State(id), WorkerState::kLeaving);
+  EXPECT_EQ(Phase(id), WorkerPhase::kLeaving);
 }
 
 TEST_F(WorkerTableTest, AWarmWorkerThatIsRetiredGoesHome) {
@@ -291,18 +291,18 @@ TEST_F(WorkerTableTest, AStartingWorkerThatIsRetiredGoesHomeOnceItAttaches) {
   const std::string id = Starting();
   EXPECT_EQ(*Retire(id), "");
   EXPECT_THAT(done_, IsEmpty()) << "it has no stream yet";
-  EXPECT_EQ(State(id), WorkerState::kStarting);
+  EXPECT_EQ(Phase(id), WorkerPhase::kStarting);
   EXPECT_TRUE(table_->NextSpawn().has_value()) << "another takes its place";
   ASSERT_TRUE(Attach(id).ok());
   EXPECT_EQ(Done<CloseStream>().size(), 1U);
-  EXPECT_EQ(State(id), WorkerState::kLeaving);
+  EXPECT_EQ(Phase(id), WorkerPhase::kLeaving);
 }
 
 TEST_F(WorkerTableTest, ABusyWorkerThatIsRetiredKeepsItsJob) {
   const std::string id = Busy("job");
   EXPECT_EQ(*Retire(id), "job");
   EXPECT_THAT(done_, IsEmpty()) << "the job is stopped first";
-  EXPECT_EQ(State(id), WorkerState::kBusy);
+  EXPECT_EQ(Phase(id), WorkerPhase::kBusy);
   EXPECT_TRUE(IsDraining(id));
 }
 
@@ -313,7 +313,7 @@ TEST_F(WorkerTableTest, AReservedWorkerThatIsRetiredGoesHomeWhenItIsReleased) {
   EXPECT_THAT(done_, IsEmpty());
   Release(id);
   ASSERT_EQ(Done<CloseStream>().size(), 1U);
-  EXPECT_EQ(State(id), WorkerState::kLeaving);
+  EXPECT_EQ(Phase(id), WorkerPhase::kLeaving);
 }
 
 TEST_F(WorkerTableTest, AReservedWorkerThatExitsWaitsForItsJob) {
@@ -379,12 +379,12 @@ TEST_F(WorkerTableTest, AReportOnAnotherJobIsRefused) {
   const std::string id = Busy("job");
   EXPECT_FALSE(Finish(id, "another"));
   EXPECT_THAT(Done<WriteLog>().at(0).text, HasSubstr("reports on job another claim 1, but holds"));
-  EXPECT_EQ(State(id), WorkerState::kBusy);
+  EXPECT_EQ(Phase(id), WorkerPhase::kBusy);
   const std::string warm = Warm();
   AttachRequest finished;
   finished.mutable_finished()->set_outcome(Finished::OUTCOME_COMPLETED);
   Report(warm, finished, "", 0);
-  EXPECT_EQ(State(warm), WorkerState::kWarm) << "the end of no job";
+  EXPECT_EQ(Phase(warm), WorkerPhase::kWarm) << "the end of no job";
 }
 
 TEST_F(WorkerTableTest, AWorkerOfAnotherHostIsGoneWhenItDoesNotAttachAgain) {

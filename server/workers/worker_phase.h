@@ -4,9 +4,9 @@
 
 namespace genesis {
 
-// Where the pool is with one worker. That its process has ended is a fact beside the state: what it
-// held is known from the state until it is removed.
-enum class WorkerState {
+// Where the pool is with one worker. That its process has ended is a fact beside the phase: what it
+// held is known from the phase until it is removed.
+enum class WorkerPhase {
   kStarting,   // Its process is started; it has not said Hello.
   kWarm,       // Attached; waits for a job.
   kReserved,   // Kept for a job that it does not have yet.
@@ -19,30 +19,30 @@ enum class WorkerState {
 
 // One legal move of a worker, and when it happens.
 struct WorkerMove {
-  WorkerState from;
-  WorkerState to;
+  WorkerPhase from;
+  WorkerPhase to;
   const char* when;
 };
 
 // The whole table; there are no other moves. A worker enters as kStarting or as kAdopted, and is
-// removed from any state once it is gone.
+// removed from any phase once it is gone.
 const std::vector<WorkerMove>& WorkerMoves();
 
-bool IsLegalMove(WorkerState from, WorkerState to);
+bool IsLegalMove(WorkerPhase from, WorkerPhase to);
 
 // Has a slot of its device and the memory promised to its job.
-bool HoldsSlot(WorkerState state);
+bool HoldsSlot(WorkerPhase phase);
 
 // Holds a job whose end has not come.
-bool HoldsJob(WorkerState state);
+bool HoldsJob(WorkerPhase phase);
 
 // Has said Hello, to this daemon or to an earlier one.
-bool WasAttached(WorkerState state);
+bool WasAttached(WorkerPhase phase);
 
 // May say Hello now.
-bool MayAttach(WorkerState state);
+bool MayAttach(WorkerPhase phase);
 
 // "STARTING" for kStarting.
-const char* WorkerStateName(WorkerState state);
+const char* WorkerPhaseName(WorkerPhase phase);
 
 }  // namespace genesis

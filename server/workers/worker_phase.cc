@@ -1,11 +1,11 @@
-#include "server/workers/worker_state.h"
+#include "server/workers/worker_phase.h"
 
 #include <algorithm>
 
 namespace genesis {
 
 const std::vector<WorkerMove>& WorkerMoves() {
-  using enum WorkerState;
+  using enum WorkerPhase;
   static const auto* const moves = new std::vector<WorkerMove>{
       {kStarting, kWarm, "it attaches"},
       {kStarting, kLeaving, "it attaches, and was retired or the daemon drains or stops"},
@@ -25,41 +25,41 @@ const std::vector<WorkerMove>& WorkerMoves() {
   return *moves;
 }
 
-bool IsLegalMove(WorkerState from, WorkerState to) {
+bool IsLegalMove(WorkerPhase from, WorkerPhase to) {
   return std::any_of(WorkerMoves().begin(), WorkerMoves().end(),
                      [&](const WorkerMove& move) { return move.from == from && move.to == to; });
 }
 
-bool HoldsSlot(WorkerState state) {
-  return HoldsJob(state) || state == WorkerState::kReserved || state == WorkerState::kFinishing;
+bool HoldsSlot(WorkerPhase phase) {
+  return HoldsJob(phase) || phase == WorkerPhase::kReserved || phase == WorkerPhase::kFinishing;
 }
 
-bool HoldsJob(WorkerState state) {
-  return state == WorkerState::kBusy || state == WorkerState::kAbsent ||
-         state == WorkerState::kAdopted;
+bool HoldsJob(WorkerPhase phase) {
+  return phase == WorkerPhase::kBusy || phase == WorkerPhase::kAbsent ||
+         phase == WorkerPhase::kAdopted;
 }
 
-bool WasAttached(WorkerState state) { return state != WorkerState::kStarting; }
+bool WasAttached(WorkerPhase phase) { return phase != WorkerPhase::kStarting; }
 
-bool MayAttach(WorkerState state) { return state == WorkerState::kStarting || HoldsJob(state); }
+bool MayAttach(WorkerPhase phase) { return phase == WorkerPhase::kStarting || HoldsJob(phase); }
 
-const char* WorkerStateName(WorkerState state) {
-  switch (state) {
-    case WorkerState::kStarting:
+const char* WorkerPhaseName(WorkerPhase phase) {
+  switch (phase) {
+    case WorkerPhase::kStarting:
       return "STARTING";
-    case WorkerState::kWarm:
+    case WorkerPhase::kWarm:
       return "WARM";
-    case WorkerState::kReserved:
+    case WorkerPhase::kReserved:
       return "RESERVED";
-    case WorkerState::kBusy:
+    case WorkerPhase::kBusy:
       return "BUSY";
-    case WorkerState::kAbsent:
+    case WorkerPhase::kAbsent:
       return "ABSENT";
-    case WorkerState::kAdopted:
+    case WorkerPhase::kAdopted:
       return "ADOPTED";
-    case WorkerState::kFinishing:
+    case WorkerPhase::kFinishing:
       return "FINISHING";
-    case WorkerState::kLeaving:
+    case WorkerPhase::kLeaving:
       return "LEAVING";
   }
   return "";
