@@ -21,7 +21,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/trainer/state_for_test.h"
-#include "trainer/checkpoint/async_writer.h"
+#include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/checkpoint/checkpoint_reader.h"
 
 namespace genesis {

@@ -16,7 +16,7 @@
 
 #include "tests/trainer/state_for_test.h"
 #include "trainer/checkpoint/checkpoint_reader.h"
-#include "trainer/checkpoint/checkpoint_writer.h"
+#include "trainer/checkpoint/write_checkpoint.h"
 #include "trainer/checkpoint/element_scalar.h"
 #include "trainer/checkpoint/verify.h"
 #include "trainer/checkpoint/weights.h"

@@ -20,9 +20,9 @@
 #include "absl/synchronization/notification.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/state_for_test.h"
-#include "trainer/checkpoint/async_writer.h"
-#include "trainer/checkpoint/checkpoint_reader.h"
 #include "trainer/checkpoint/checkpoint_writer.h"
+#include "trainer/checkpoint/checkpoint_reader.h"
+#include "trainer/checkpoint/write_checkpoint.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/verify.h"
 

@@ -15,7 +15,7 @@
 #include "tests/trainer/same_state.h"
 #include "tests/trainer/state_for_test.h"
 #include "trainer/checkpoint/checkpoint_reader.h"
-#include "trainer/checkpoint/checkpoint_writer.h"
+#include "trainer/checkpoint/write_checkpoint.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/pickle_writer.h"
 #include "trainer/checkpoint/verify.h"

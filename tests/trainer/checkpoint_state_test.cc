@@ -7,7 +7,7 @@
 #include "tests/temp_dir.h"
 #include "tests/trainer/state_for_test.h"
 #include "trainer/checkpoint/checkpoint_reader.h"
-#include "trainer/checkpoint/checkpoint_writer.h"
+#include "trainer/checkpoint/write_checkpoint.h"
 
 namespace genesis {
 namespace {

@@ -17,7 +17,7 @@
 #include "tests/trainer/job_for_test.h"
 #include "tests/trainer/same_state.h"
 #include "trainer/checkpoint/checkpoint_reader.h"
-#include "trainer/checkpoint/checkpoint_writer.h"
+#include "trainer/checkpoint/write_checkpoint.h"
 #include "trainer/precision/autocast_guard.h"
 #include "trainer/step/training_session.h"
 

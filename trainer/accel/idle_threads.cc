@@ -3,11 +3,11 @@
 #include <dlfcn.h>
 #include <sched.h>
 
-#include <condition_variable>
 #include <fstream>
-#include <mutex>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "trainer/accel/start_settings.h"
 
 namespace genesis {
@@ -41,31 +41,28 @@ int SizeOfCrowd(int threads) {
 class IdleThreads::Crowd {
  public:
   explicit Crowd(int size) : thread_([this, size] { Hold(size); }) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return there_; });
+    const absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&there_));
   }
   ~Crowd() {
     {
-      const std::lock_guard lock(mutex_);
+      const absl::MutexLock lock(&mutex_);
       leaving_ = true;
     }
-    changed_.notify_all();
     thread_.join();
   }
 
  private:
   void Hold(int size) {
     FindParallel()([](void*) {}, nullptr, static_cast<unsigned>(size), 0);
-    std::unique_lock lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     there_ = true;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return leaving_; });
+    mutex_.Await(absl::Condition(&leaving_));
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool there_ = false;
-  bool leaving_ = false;
+  absl::Mutex mutex_;
+  bool there_ ABSL_GUARDED_BY(mutex_) = false;
+  bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

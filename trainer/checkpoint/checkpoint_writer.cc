@@ -1,96 +1,99 @@
 #include "trainer/checkpoint/checkpoint_writer.h"
 
-#include <unistd.h>
-
-#include <string>
-#include <string_view>
-#include <vector>
+#include <chrono>
+#include <exception>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "base/crc32c.h"
-#include "base/durable_file.h"
-#include "config/precision/precision.h"
-#include "trainer/checkpoint/manifest.h"
-#include "trainer/checkpoint/pickle_writer.h"
-#include "trainer/checkpoint/state_layout.h"
-#include "trainer/checkpoint/verify.h"
-#include "trainer/formats/record_checksums.h"
-#include "trainer/formats/zip_writer.h"
 
 namespace genesis {
 namespace {
 
-// A function of the content, as long as torch's: equal states are equal files.
-std::string IdOf(const std::vector<ZipWriter::Record>& records) {
-  uint32_t first = 0;
-  uint32_t second = 0;
-  for (const ZipWriter::Record& record : records) {
-    first = Crc32c(first, &record.crc32c, sizeof(record.crc32c));
-    second = Crc32c(second, &record.crc32, sizeof(record.crc32));
-  }
-  return absl::StrFormat("%020d%020d", first, second);
-}
-
-void WriteArchive(const PickledTree& tree, const std::string& folder, ZipWriter& zip) {
-  std::vector<std::string_view> bytes;
-  for (const PickledTree::Storage& each : tree.storages) bytes.emplace_back(each.data, each.size);
-  ChecksumsAhead sums(bytes);
-  zip.Add(folder + "data.pkl", tree.pickle.data(), tree.pickle.size());
-  zip.Add(folder + "byteorder", "little", 6);
-  for (size_t i = 0; i < tree.storages.size(); ++i) {
-    zip.Add(absl::StrCat(folder, "data/", i), bytes[i].data(), bytes[i].size(), sums.Of(i));
-  }
-  zip.Add(folder + "version", "3\n", 2);
-  const std::string id = IdOf(zip.records());
-  zip.Add(folder + ".data/serialization_id", id.data(), id.size());
-  zip.Finish();
-}
-
-CheckpointManifest Describe(const TrainingState& state, const CheckpointMeta& meta,
-                            const ZipWriter& zip, uint64_t size) {
-  CheckpointManifest manifest;
-  // Over all records but the last, which holds it.
-  std::vector<ZipWriter::Record> records = zip.records();
-  for (const ZipWriter::Record& record : records) {
-    manifest.records.push_back({.name = record.name, .size = record.size, .crc32c = record.crc32c});
-  }
-  records.pop_back();
-  manifest.id = IdOf(records);
-  manifest.size = size;
-  manifest.crc32c = zip.file_crc32c();
-  manifest.job_id = meta.job_id;
-  manifest.step = state.position.step;
-  manifest.mode = PrecisionName(state.position.mode);
-  manifest.loss = state.position.loss;
-  manifest.held_out_loss = meta.held_out_loss;
-  return manifest;
+double Seconds(std::chrono::steady_clock::time_point since) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
 }
 
 }  // namespace
 
-absl::StatusOr<int64_t> WriteCheckpoint(const TrainingState& state, const std::string& path,
-                                        const CheckpointMeta& meta) {
-  state.Complete();
-  const PickledTree tree = PickleTree(ToTree(state));
-  absl::StatusOr<DurableFile> file = DurableFile::Create(path);
-  if (!file.ok()) return file.status();
-  // After an error the file takes no more, and says so below.
-  ZipWriter zip([&](const void* data, uint64_t size) { file->Write(data, size); });
-  WriteArchive(tree, "archive/", zip);
-  if (!file->status().ok()) return file->status();
-  const CheckpointManifest manifest = Describe(state, meta, zip, file->size());
-  // Read back while the disk still writes, and before the file can take the place of a good one.
-  absl::Status status = VerifyWritten(file->temporary(), manifest);
-  if (!status.ok()) return status;
-  status = WriteManifest(manifest, path);
-  if (!status.ok()) return status;
-  status = file->Commit();
-  if (!status.ok()) {
-    unlink(ManifestPath(path).c_str());
-    return status;
+CheckpointWriter::CheckpointWriter(CheckpointFolder folder, Retention retention)
+    : folder_(std::move(folder)), retention_(retention), thread_([this] { Serve(); }) {}
+
+CheckpointWriter::~CheckpointWriter() {
+  {
+    const absl::MutexLock lock(&mutex_);
+    ending_ = true;
   }
-  return static_cast<int64_t>(file->size());
+  thread_.join();
+}
+
+absl::Status CheckpointWriter::TakeError() { return std::exchange(error_, absl::OkStatus()); }
+
+absl::Status CheckpointWriter::Submit(TrainingState state, CheckpointMeta meta, Callback callback) {
+  const auto begin = std::chrono::steady_clock::now();
+  const absl::MutexLock lock(&mutex_);
+  const bool waits = busy_;
+  mutex_.Await(absl::Condition(this, &CheckpointWriter::Idle));
+  if (waits) stalled_seconds_ += Seconds(begin);
+  if (absl::Status error = TakeError(); !error.ok()) return error;
+  job_.emplace(Job{std::move(state), std::move(meta), std::move(callback)});
+  busy_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointWriter::Flush() {
+  const absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(this, &CheckpointWriter::Idle));
+  return TakeError();
+}
+
+double CheckpointWriter::stalled_seconds() const {
+  const absl::MutexLock lock(&mutex_);
+  return stalled_seconds_;
+}
+
+void CheckpointWriter::Serve() {
+  while (true) {
+    std::optional<Job> job;
+    {
+      const absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(this, &CheckpointWriter::HasWork));
+      if (!job_) return;
+      job = std::exchange(job_, std::nullopt);
+    }
+    absl::Status status;
+    try {
+      status = Write(*job);
+    } catch (const std::exception& error) {
+      // Nobody above catches on this thread.
+      status = absl::InternalError(absl::StrCat(folder_.Path(job->state.position.step),
+                                                ": cannot be written: ", error.what()));
+    }
+    // Its memory is free before the next state comes.
+    job.reset();
+    const absl::MutexLock lock(&mutex_);
+    error_.Update(status);
+    busy_ = false;
+  }
+}
+
+absl::Status CheckpointWriter::Write(const Job& job) {
+  const auto begin = std::chrono::steady_clock::now();
+  WrittenCheckpoint written;
+  written.step = job.state.position.step;
+  written.id = folder_.Id(written.step);
+  written.path = folder_.Path(written.step);
+  if (const std::string name = FirstNonFinite(job.state); !name.empty()) {
+    return absl::OutOfRangeError(absl::StrCat(name, " is not finite after step ", written.step,
+                                              "; lower optimizer.learning_rate"));
+  }
+  const absl::StatusOr<int64_t> size = WriteCheckpoint(job.state, written.path, job.meta);
+  if (!size.ok()) return size.status();
+  written.size = *size;
+  written.removed_ids =
+      folder_.Retain(retention_.keep_last, written.step, retention_.keep_best, written.step);
+  written.seconds = Seconds(begin);
+  if (job.callback) job.callback(written);
+  return absl::OkStatus();
 }
 
 }  // namespace genesis

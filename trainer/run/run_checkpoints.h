@@ -7,7 +7,7 @@
 #include <string>
 
 #include "genesis/training/v1/worker_service.pb.h"
-#include "trainer/checkpoint/async_writer.h"
+#include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/checkpoint/training_state.h"
 #include "trainer/runtime/run_observer.h"

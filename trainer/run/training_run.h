@@ -2,10 +2,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "genesis/training/v1/worker_service.pb.h"
 #include "trainer/runtime/run_observer.h"
 
@@ -27,14 +28,14 @@ class RunControl {
 
   // To go on in FP32 from the next step on, for a reason.
   void RequestFp32(const std::string& reason) {
-    const std::lock_guard lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     fp32_reason_ = reason;
     fp32_.store(true, std::memory_order_release);
   }
   // The reason; nullopt when nobody asked. Without a lock while nobody does.
   std::optional<std::string> TakeFp32Request() {
     if (!fp32_.load(std::memory_order_acquire)) return std::nullopt;
-    const std::lock_guard lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     fp32_.store(false, std::memory_order_release);
     return fp32_reason_;
   }
@@ -43,8 +44,8 @@ class RunControl {
   std::atomic<bool> checkpoint_{false};
   std::atomic<bool> stop_{false};
   std::atomic<bool> fp32_{false};
-  std::mutex mutex_;
-  std::string fp32_reason_;
+  absl::Mutex mutex_;
+  std::string fp32_reason_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Runs one job from data to final checkpoint on the calling thread, and says how it ended. Never

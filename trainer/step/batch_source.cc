@@ -49,19 +49,24 @@ BatchSource::~BatchSource() { Stop(); }
 
 void BatchSource::Start() {
   if (prioritized()) return;
-  stopping_ = false;
+  {
+    const absl::MutexLock lock(&mutex_);
+    stopping_ = false;
+  }
   thread_ = std::thread([this] { Gather(); });
 }
 
 void BatchSource::Stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+  const absl::MutexLock lock(&mutex_);
   ready_.clear();
 }
+
+bool BatchSource::HasRoom() const { return stopping_ || ready_.size() < kAhead; }
 
 void BatchSource::Gather() {
   for (;;) {
@@ -71,12 +76,10 @@ void BatchSource::Gather() {
     prepared.after = sampler_.position();
     const bool failed = !prepared.status.ok();
     if (!failed) Send(prepared);
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return stopping_ || ready_.size() < kAhead; });
+    const absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(this, &BatchSource::HasRoom));
     if (stopping_) return;
     ready_.push_back(std::move(prepared));
-    lock.unlock();
-    changed_.notify_all();
     if (failed) return;
   }
 }
@@ -124,12 +127,10 @@ BatchSource::Prepared BatchSource::DrawPrioritized() {
 }
 
 BatchSource::Prepared BatchSource::TakeReady() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !ready_.empty(); });
+  const absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(this, &BatchSource::HasReady));
   Prepared prepared = std::move(ready_.front());
   ready_.pop_front();
-  lock.unlock();
-  changed_.notify_all();
   return prepared;
 }
 

@@ -2,16 +2,16 @@
 
 #include <torch/torch.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "c10/core/Event.h"
 #include "trainer/data/batch_sampler.h"
 #include "trainer/data/dataset.h"
@@ -75,6 +75,8 @@ class BatchSource {
   void Start();
   void Stop();
   void Gather();
+  bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HasReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !ready_.empty(); }
   Prepared DrawPrioritized();
   Prepared TakeReady();
   Prepared Prepare(std::vector<int64_t> examples) const;
@@ -94,10 +96,9 @@ class BatchSource {
 
   std::optional<PrioritizedSampler> prioritized_;
   BatchSampler sampler_;  // Ahead of position_; the gathering thread's while it runs.
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Prepared> ready_;  // Guarded by mutex_, as the next.
-  bool stopping_ = false;
+  absl::Mutex mutex_;
+  std::deque<Prepared> ready_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

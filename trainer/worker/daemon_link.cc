@@ -8,19 +8,21 @@
 #include <atomic>
 #include <chrono>
 #include <climits>
-#include <condition_variable>
 #include <csignal>
 #include <deque>
 #include <iostream>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "base/environment.h"
 #include "base/exit_code.h"
 #include "base/shared_folder.h"
+#include "base/steady_time.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "config/job/worker_lease.h"
@@ -41,13 +43,13 @@ using training::v1::WorkerService;
 using Stream = grpc::ClientReaderWriter<AttachRequest, AttachResponse>;
 
 // How long the daemon may take to close the stream after the end of the job.
-constexpr std::chrono::seconds kCloseWait{10};
+constexpr absl::Duration kCloseWait = absl::Seconds(10);
 // How long a job without a daemon may take to the end of its step.
-constexpr std::chrono::seconds kStopWait{60};
+constexpr absl::Duration kStopWait = absl::Seconds(60);
 // The pauses between calls to a daemon that is lost.
-constexpr std::chrono::milliseconds kFirstPause{50};
-constexpr std::chrono::milliseconds kLongestPause{1000};
-constexpr std::chrono::seconds kStableStream{10};
+constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
+constexpr absl::Duration kLongestPause = absl::Seconds(1);
+constexpr absl::Duration kStableStream = absl::Seconds(10);
 // Failure.log_tail holds at most this many.
 constexpr size_t kLogTailLines = 50;
 constexpr size_t kMaxLoggedBytes = size_t{64} * 1024;
@@ -197,9 +199,10 @@ class Attachment {
       std::cerr << "genesis-worker: " << connection.status().message() << std::endl;
       return ToInt(ExitCode::kUsage);
     }
+    Stream& stream = *(*connection)->stream;
     SetConnection(*std::move(connection));
-    if (!connection_->stream->Write(Hello(daemon_, device_))) {
-      const grpc::Status status = connection_->stream->Finish();
+    if (!stream.Write(Hello(daemon_, device_))) {
+      const grpc::Status status = stream.Finish();
       std::cerr << "the daemon at " << daemon_.address.server
                 << " cannot be reached: " << status.error_message() << std::endl;
       return ToInt(ExitCode::kFailure);
@@ -228,18 +231,20 @@ class Attachment {
 
   void ReadCommands() {
     do {
-      for (AttachResponse command; connection_->stream->Read(&command);) Obey(command);
+      Stream& stream = *connection()->stream;
+      for (AttachResponse command; stream.Read(&command);) Obey(command);
     } while (EndStream() && DialAgain());
     control_.RequestStop(/*checkpoint=*/false);
     sender_.GiveUp();
-    std::unique_lock lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     ended_ = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
     // Nobody else ends a worker that hangs on another host than its daemon's.
     if (daemon_.remote() && start_ &&
-        !changed_.wait_for(lock, kStopWait, [this] { return closing_; })) {
-      std::cerr << "training did not stop within " << kStopWait.count() << " s; the process ends"
-                << std::endl;
+        !changed_.WaitUntil(mutex_, SteadyNow() + kStopWait,
+                            [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return closing_; })) {
+      std::cerr << "training did not stop within " << absl::FormatDuration(kStopWait)
+                << "; the process ends" << std::endl;
       _exit(ToInt(ExitCode::kFailure));
     }
   }
@@ -247,7 +252,7 @@ class Attachment {
   void Obey(AttachResponse& command) {
     switch (command.command_case()) {
       case AttachResponse::kStartJob: {
-        const std::lock_guard lock(mutex_);
+        const absl::MutexLock lock(&mutex_);
         // A worker serves one job; another one can only be the daemon's mistake.
         if (!start_) start_ = std::move(*command.mutable_start_job());
         break;
@@ -267,27 +272,27 @@ class Attachment {
       case AttachResponse::COMMAND_NOT_SET:
         break;
     }
-    changed_.notify_all();
   }
 
   // Whether there is a job that goes on without its stream.
   bool EndStream() {
     sender_.Detach();
-    const grpc::Status status = connection_->stream->Finish();
-    const std::lock_guard lock(mutex_);
+    const grpc::Status status = connection()->stream->Finish();
     problem_ = status.error_message();
     if (status.error_code() == grpc::StatusCode::INVALID_ARGUMENT) sender_.Refused();
+    const absl::MutexLock lock(&mutex_);
     return start_ && !closing_ && !terminating_ &&
            status.error_code() != grpc::StatusCode::PERMISSION_DENIED;
   }
 
+  // Only while there is a job.
   bool DialAgain() {
     std::cerr << "the daemon's stream broke: " << problem_ << "; training goes on" << std::endl;
-    const auto give_up =
-        std::chrono::steady_clock::now() + std::chrono::seconds(start_->patience_seconds());
+    const StartJob start = *job();
+    const absl::Time give_up = SteadyNow() + absl::Seconds(start.patience_seconds());
     // A stream that broke at once is no sign that the next one will hold.
-    if (std::chrono::steady_clock::now() - stream_begin_ > kStableStream) pause_ = kFirstPause;
-    while (std::chrono::steady_clock::now() < give_up) {
+    if (SteadyNow() - stream_begin_ > kStableStream) pause_ = kFirstPause;
+    while (SteadyNow() < give_up) {
       if (Pause(pause_)) return false;
       pause_ = std::min(2 * pause_, kLongestPause);
       absl::StatusOr<std::shared_ptr<Connection>> connection = Connection::Open(daemon_);
@@ -295,21 +300,22 @@ class Attachment {
         problem_ = std::string(connection.status().message());
         continue;
       }
+      Stream& stream = *(*connection)->stream;
       SetConnection(*std::move(connection));
       AttachRequest hello = Hello(daemon_, device_);
-      hello.set_job_id(start_->job_id());
-      hello.set_claim(start_->claim());
+      hello.set_job_id(start.job_id());
+      hello.set_claim(start.claim());
       AttachResponse first;
-      if (connection_->stream->Write(hello) && connection_->stream->Read(&first)) {
+      if (stream.Write(hello) && stream.Read(&first)) {
         Obey(first);
         std::cerr << "the daemon is back" << std::endl;
-        stream_begin_ = std::chrono::steady_clock::now();
+        stream_begin_ = SteadyNow();
         AttachSender();
-        const std::lock_guard lock(mutex_);
+        const absl::MutexLock lock(&mutex_);
         if (observer_ != nullptr) observer_->SendSection();
         return true;
       }
-      const grpc::Status status = connection_->stream->Finish();
+      const grpc::Status status = stream.Finish();
       problem_ = status.error_message();
       // The job is another worker's by now, or has ended.
       if (status.error_code() == grpc::StatusCode::PERMISSION_DENIED) return false;
@@ -320,40 +326,56 @@ class Attachment {
   }
 
   void SetConnection(std::shared_ptr<Connection> connection) {
-    const std::lock_guard lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     connection_ = std::move(connection);
   }
 
   // True when nothing is left to dial for.
-  bool Pause(std::chrono::milliseconds pause) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, pause, [this] { return closing_ || terminating_; });
+  bool Pause(absl::Duration pause) {
+    const absl::MutexLock lock(&mutex_);
+    return changed_.WaitUntil(mutex_, SteadyNow() + pause, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      return closing_ || terminating_;
+    });
   }
 
   void AttachSender() {
-    sender_.Attach([connection = connection_](const AttachRequest& event) {
+    sender_.Attach([connection = connection()](const AttachRequest& event) {
       return connection->stream->Write(event);
     });
   }
 
   // Other threads.
 
-  bool Terminating() {
-    const std::lock_guard lock(mutex_);
+  std::shared_ptr<Connection> connection() const {
+    const absl::MutexLock lock(&mutex_);
+    return connection_;
+  }
+
+  std::optional<StartJob> job() const {
+    const absl::MutexLock lock(&mutex_);
+    return start_;
+  }
+
+  bool Terminating() const {
+    const absl::MutexLock lock(&mutex_);
     return terminating_;
   }
 
   void OnSignal() {
     control_.RequestStop(/*checkpoint=*/true);
-    const std::lock_guard lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     terminating_ = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
+  }
+
+  bool HasJobOrEnd() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return start_.has_value() || ended_ || terminating_;
   }
 
   // nullopt when the stream ends, or the process is to end, before there is a job.
   std::optional<StartJob> WaitForJob() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return start_ || ended_ || terminating_; });
+    const absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(this, &Attachment::HasJobOrEnd));
     return start_;
   }
 
@@ -361,28 +383,31 @@ class Attachment {
   bool RunJob(const StartJob& start) {
     ReportingObserver observer(start, sender_);
     {
-      const std::lock_guard lock(mutex_);
+      const absl::MutexLock lock(&mutex_);
       observer_ = &observer;
     }
     const training::v1::Finished finished = RunTraining(start, device_, control_, observer);
     observer.OnFinished(finished);
     const bool told = sender_.Drain();
-    const std::lock_guard lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     observer_ = nullptr;
     return told;
   }
 
   void Close() {
-    std::unique_lock lock(mutex_);
-    closing_ = true;
-    changed_.notify_all();
-    if (ended_) return;
-    const std::shared_ptr<Connection> connection = connection_;
-    lock.unlock();
-    connection->stream->WritesDone();
-    lock.lock();
-    const bool closed = start_ && changed_.wait_for(lock, kCloseWait, [this] { return ended_; });
-    if (!closed) connection->context.TryCancel();
+    {
+      const absl::MutexLock lock(&mutex_);
+      closing_ = true;
+      changed_.NotifyAll();
+      if (ended_) return;
+    }
+    const std::shared_ptr<Connection> last = connection();
+    last->stream->WritesDone();
+    const absl::MutexLock lock(&mutex_);
+    const bool closed =
+        start_ && changed_.WaitUntil(mutex_, SteadyNow() + kCloseWait,
+                                     [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return ended_; });
+    if (!closed) last->context.TryCancel();
   }
 
   const DaemonToServe daemon_;
@@ -392,17 +417,17 @@ class Attachment {
   // The reader's thread only: why the newest stream ended, when it began, how long to wait for the
   // next.
   std::string problem_;
-  std::chrono::steady_clock::time_point stream_begin_ = std::chrono::steady_clock::now();
-  std::chrono::milliseconds pause_ = kFirstPause;
+  absl::Time stream_begin_ = SteadyNow();
+  absl::Duration pause_ = kFirstPause;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::shared_ptr<Connection> connection_;  // Set under the lock, by the reader's thread.
-  std::optional<StartJob> start_;
-  ReportingObserver* observer_ = nullptr;  // While the job runs.
-  bool ended_ = false;                     // No more commands come.
-  bool closing_ = false;                   // The end of the stream is expected.
-  bool terminating_ = false;               // A signal asked the process to end.
+  mutable absl::Mutex mutex_;
+  SteadyCondition changed_;  // Of ended_, closing_ and terminating_, for waits with a limit.
+  std::shared_ptr<Connection> connection_ ABSL_GUARDED_BY(mutex_);
+  std::optional<StartJob> start_ ABSL_GUARDED_BY(mutex_);
+  ReportingObserver* observer_ ABSL_GUARDED_BY(mutex_) = nullptr;  // While the job runs.
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;                     // No more commands come.
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;      // The end of the stream is expected.
+  bool terminating_ ABSL_GUARDED_BY(mutex_) = false;  // A signal asked the process to end.
 };
 
 }  // namespace

@@ -63,17 +63,16 @@ EventSender::EventSender() : thread_([this] { Loop(); }) {}
 
 EventSender::~EventSender() {
   {
-    const std::lock_guard lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     ending_ = true;
   }
-  changed_.notify_all();
   thread_.join();
 }
 
 void EventSender::Enqueue(AttachRequest event) {
   BoundTexts(event);
   {
-    const std::lock_guard lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     if (IsKept(event)) event.set_sequence(++last_sequence_);
     const bool merges = event.has_steps() && !waiting_.empty() && waiting_.back().has_steps();
     if (merges) {
@@ -82,27 +81,25 @@ void EventSender::Enqueue(AttachRequest event) {
       waiting_.push_back(std::move(event));
     }
   }
-  changed_.notify_all();
 }
 
 void EventSender::Attach(Write write) {
   {
-    const std::lock_guard lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     waiting_.insert(waiting_.begin(), unacknowledged_.begin(), unacknowledged_.end());
     unacknowledged_.clear();
     write_ = std::move(write);
   }
-  changed_.notify_all();
 }
 
 void EventSender::Detach() {
-  std::unique_lock lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   write_ = nullptr;
-  changed_.wait(lock, [this] { return !writing_; });
+  mutex_.Await(absl::Condition(this, &EventSender::Idle));
 }
 
 void EventSender::Refused() {
-  const std::lock_guard lock(mutex_);
+  const absl::MutexLock lock(&mutex_);
   if (one_at_a_time_ && !unacknowledged_.empty()) {
     AttachRequest& refused = unacknowledged_.front();
     std::cerr << "the daemon cannot read the report with number " << refused.sequence()
@@ -118,7 +115,7 @@ void EventSender::Refused() {
 
 void EventSender::Acknowledge(int64_t sequence) {
   {
-    const std::lock_guard lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     // It may come before the write has returned.
     acknowledged_ = std::max(acknowledged_, sequence);
     const auto known = [this](const AttachRequest& event) {
@@ -127,39 +124,47 @@ void EventSender::Acknowledge(int64_t sequence) {
     std::erase_if(unacknowledged_, known);
     std::erase_if(waiting_, known);
   }
-  changed_.notify_all();
 }
 
+bool EventSender::Drained() const {
+  return waiting_.empty() && unacknowledged_.empty() && !writing_;
+}
+
+bool EventSender::DrainedOrGivenUp() const { return given_up_ || Drained(); }
+
 bool EventSender::Drain() {
-  std::unique_lock lock(mutex_);
-  const auto told = [this] { return waiting_.empty() && unacknowledged_.empty() && !writing_; };
-  changed_.wait(lock, [&] { return given_up_ || told(); });
-  return told();
+  const absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(this, &EventSender::DrainedOrGivenUp));
+  return Drained();
 }
 
 void EventSender::GiveUp() {
   {
-    const std::lock_guard lock(mutex_);
+    const absl::MutexLock lock(&mutex_);
     given_up_ = true;
   }
-  changed_.notify_all();
+}
+
+bool EventSender::HasWork() const {
+  const bool may_send = !one_at_a_time_ || unacknowledged_.empty();
+  return ending_ || (write_ && !waiting_.empty() && may_send);
 }
 
 void EventSender::Loop() {
-  std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] {
-      const bool may_send = !one_at_a_time_ || unacknowledged_.empty();
-      return ending_ || (write_ && !waiting_.empty() && may_send);
-    });
-    if (ending_) return;
-    AttachRequest event = std::move(waiting_.front());
-    waiting_.pop_front();
-    writing_ = true;
-    const Write write = write_;
-    lock.unlock();
+    AttachRequest event;
+    Write write;
+    {
+      const absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(this, &EventSender::HasWork));
+      if (ending_) return;
+      event = std::move(waiting_.front());
+      waiting_.pop_front();
+      writing_ = true;
+      write = write_;
+    }
     const bool sent = write(event);
-    lock.lock();
+    const absl::MutexLock lock(&mutex_);
     writing_ = false;
     if (!sent) {
       write_ = nullptr;
@@ -167,7 +172,6 @@ void EventSender::Loop() {
     } else if (event.sequence() > acknowledged_) {
       unacknowledged_.push_back(std::move(event));
     }
-    changed_.notify_all();
   }
 }
 

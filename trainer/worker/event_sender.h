@@ -1,13 +1,13 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "genesis/training/v1/worker_service.pb.h"
 
 namespace genesis {
@@ -49,18 +49,23 @@ class EventSender {
 
  private:
   void Loop();
+  bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !writing_; }
+  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Drained() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool DrainedOrGivenUp() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  Write write_;  // Empty while there is no stream.
-  std::deque<training::v1::AttachRequest> waiting_;
-  std::deque<training::v1::AttachRequest> unacknowledged_;  // Sent on this stream; to be kept.
-  int64_t last_sequence_ = 0;
-  int64_t acknowledged_ = 0;
-  bool one_at_a_time_ = false;  // The next waits for the acknowledgement of the one before.
-  bool writing_ = false;
-  bool given_up_ = false;
-  bool ending_ = false;
+  absl::Mutex mutex_;
+  Write write_ ABSL_GUARDED_BY(mutex_);  // Empty while there is no stream.
+  std::deque<training::v1::AttachRequest> waiting_ ABSL_GUARDED_BY(mutex_);
+  // Sent on this stream; to be kept.
+  std::deque<training::v1::AttachRequest> unacknowledged_ ABSL_GUARDED_BY(mutex_);
+  int64_t last_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The next waits for the acknowledgement of the one before.
+  bool one_at_a_time_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool given_up_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // Last, for it uses the others.
 };
 
