@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "absl/strings/strip.h"
+#include "genesis/training/v1/training_service.pb.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -53,6 +54,22 @@ const MethodRow* FindMethod(const std::string& name) {
     if (row.name == name) return &row;
   }
   return nullptr;
+}
+
+const google::protobuf::MethodDescriptor& DescriptorOf(const MethodRow& row) {
+  const google::protobuf::ServiceDescriptor* const service =
+      training::v1::TrainRequest::descriptor()->file()->FindServiceByName("TrainingService");
+  const google::protobuf::MethodDescriptor* const method = service->FindMethodByName(row.name);
+  if (method == nullptr) {
+    spdlog::critical("defect: the method table's {} is not in training_service.proto", row.name);
+    std::abort();
+  }
+  return *method;
+}
+
+bool CarriesFile(const google::protobuf::Descriptor& message) {
+  const google::protobuf::FieldDescriptor* const content = message.FindFieldByName("content");
+  return content != nullptr && content->type() == google::protobuf::FieldDescriptor::TYPE_BYTES;
 }
 
 const MethodRow& MethodOfRequest(const std::string& request_name) {

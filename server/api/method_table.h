@@ -1,5 +1,7 @@
 #pragma once
 
+#include <google/protobuf/descriptor.h>
+
 #include <string>
 #include <vector>
 
@@ -21,6 +23,13 @@ const std::vector<MethodRow>& MethodTable();
 
 // nullptr when there is no such method.
 const MethodRow* FindMethod(const std::string& name);
+
+// Its declaration: what it takes and gives, and which of the two is a stream. Ends the program when
+// the service has no such method, which is a defect.
+const google::protobuf::MethodDescriptor& DescriptorOf(const MethodRow& row);
+
+// Whether messages of this type carry the bytes of a file, as their field `content`.
+bool CarriesFile(const google::protobuf::Descriptor& message);
 
 // The method whose request is called "<name>Request". Ends the program when there is none, which is
 // a defect.

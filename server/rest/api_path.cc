@@ -18,7 +18,9 @@ namespace {
 
 // Streams without an end have no head of their own to show.
 bool AnswersHead(const MethodRow& row) {
-  return std::string(row.verb) == "GET" && std::string(row.name) != "WatchJob";
+  const google::protobuf::MethodDescriptor& method = DescriptorOf(row);
+  return std::string(row.verb) == "GET" &&
+         (!method.server_streaming() || CarriesFile(*method.output_type()));
 }
 
 HttpResponse NoSuchPath(const std::string& path) {

@@ -21,7 +21,9 @@
 namespace genesis {
 namespace {
 
+using google::protobuf::Descriptor;
 using google::protobuf::Message;
+using google::protobuf::MethodDescriptor;
 
 // One that waits for the store leaves another for what does not.
 constexpr int kHandlerThreads = 2;
@@ -65,6 +67,42 @@ absl::Status ReadRequest(const MethodRow& method, const std::map<std::string, st
   return ReadPathFields(fields, message);
 }
 
+using Parts = ApiRoutes::Parts;
+
+// The methods whose response is a stream, by their request.
+using Serve = void (*)(const ApiStreamCall&, const Parts&);
+const std::map<const Descriptor*, Serve>& ServedStreams() {
+  static const auto& streams = *new std::map<const Descriptor*, Serve>{
+      {training::v1::WatchJobRequest::descriptor(),
+       [](const ApiStreamCall& call, const Parts& parts) { ServeWatch(call, parts.jobs); }},
+      {training::v1::DownloadCheckpointRequest::descriptor(),
+       [](const ApiStreamCall& call, const Parts& parts) {
+         ServeDownload(call, parts.jobs, parts.files);
+       }},
+  };
+  return streams;
+}
+
+// The methods whose request is a stream, by their request.
+using Take = HttpUploadStart (*)(const ApiStreamCall&, const Parts&);
+const std::map<const Descriptor*, Take>& TakenStreams() {
+  static const auto& streams = *new std::map<const Descriptor*, Take>{
+      {training::v1::ImportCheckpointRequest::descriptor(),
+       [](const ApiStreamCall& call, const Parts& parts) {
+         return TakeImport(call, parts.jobs, parts.files);
+       }},
+      {training::v1::AppendTrajectoriesRequest::descriptor(),
+       [](const ApiStreamCall& call, const Parts& parts) {
+         return TakeAppend(call, parts.datasets, parts.metrics);
+       }},
+  };
+  return streams;
+}
+
+absl::Status NoSuchMethod(const MethodRow& row) {
+  return absl::UnimplementedError(absl::StrCat("this daemon has no method ", row.name));
+}
+
 }  // namespace
 
 bool ApiRoutes::IsHere(const HttpRequest& request) {
@@ -98,8 +136,8 @@ void ApiRoutes::Call(const HttpRequest& request, const Respond& respond) {
   ApiMatch match = FindTarget(request.method, request.path);
   if (match.refusal) return respond(*std::move(match.refusal));
   const MethodRow& method = *match.target.method;
-  const std::string name = method.name;
-  if (name != "WatchJob" && name != "DownloadCheckpoint") {
+  const MethodDescriptor& descriptor = DescriptorOf(method);
+  if (!descriptor.server_streaming()) {
     return CallUnary(method, match.target.fields, request, respond);
   }
   const ApiStreamCall call{ApiCall(parts_.gate, method, "http", CredentialsOf(request)), request,
@@ -108,16 +146,20 @@ void ApiRoutes::Call(const HttpRequest& request, const Respond& respond) {
     call.call.Done("", call.call.admission());
     return respond(ErrorResponse(call.call.admission()));
   }
-  if (name == "WatchJob") return ServeWatch(call, parts_.jobs);
-  ServeDownload(call, parts_.jobs, parts_.files);
+  const auto stream = ServedStreams().find(descriptor.input_type());
+  if (stream == ServedStreams().end()) {
+    call.call.Done("", NoSuchMethod(method));
+    return respond(ErrorResponse(NoSuchMethod(method)));
+  }
+  stream->second(call, parts_);
 }
 
 HttpUploadStart ApiRoutes::Upload(const HttpRequest& request, const Respond& respond) {
   if (!IsHere(request)) return {};
   const ApiMatch match = FindTarget(request.method, request.path);
   if (match.refusal) return {};
-  const std::string name = match.target.method->name;
-  if (name != "ImportCheckpoint" && name != "AppendTrajectories") return {};
+  const MethodDescriptor& descriptor = DescriptorOf(*match.target.method);
+  if (!descriptor.client_streaming()) return {};
   if (absl::Status status = CheckOrigin(request); !status.ok()) {
     return {.refusal = ErrorResponse(status)};
   }
@@ -128,8 +170,12 @@ HttpUploadStart ApiRoutes::Upload(const HttpRequest& request, const Respond& res
     call.call.Done("", call.call.admission());
     return {.refusal = ErrorResponse(call.call.admission())};
   }
-  if (name == "ImportCheckpoint") return TakeImport(call, parts_.jobs, parts_.files);
-  return TakeAppend(call, parts_.datasets, parts_.metrics);
+  const auto stream = TakenStreams().find(descriptor.input_type());
+  if (stream == TakenStreams().end()) {
+    call.call.Done("", NoSuchMethod(*match.target.method));
+    return {.refusal = ErrorResponse(NoSuchMethod(*match.target.method))};
+  }
+  return stream->second(call, parts_);
 }
 
 void ApiRoutes::CallUnary(const MethodRow& row, const Fields& fields, const HttpRequest& request,
@@ -142,8 +188,7 @@ void ApiRoutes::CallUnary(const MethodRow& row, const Fields& fields, const Http
   if (!call.admission().ok()) return refuse("", call.admission());
   const UnaryMethod* method = FindUnaryMethod(row.name);
   if (method == nullptr) {
-    return refuse("",
-                  absl::UnimplementedError(absl::StrCat("this daemon has no method ", row.name)));
+    return refuse("", NoSuchMethod(row));
   }
   const std::unique_ptr<Message> message = method->NewRequest();
   const absl::Status read = ReadRequest(row, fields, request, *message);

@@ -99,14 +99,14 @@ class OpenApi {
         .Put("x-role", RoleName(row.role));
     WriteParameters(row, *method.input_type());
     WriteRequestBody(row, method);
-    WriteResponses(row, method);
+    WriteResponses(method);
     out_.End();
   }
 
   void WriteParameters(const MethodRow& row, const Descriptor& request) {
     const std::set<std::string> in_path = FieldsOfPath(row.path);
     const std::string verb = row.verb;
-    const bool upload = request.name() == "ImportCheckpointRequest";
+    const bool upload = CarriesFile(request);
     const bool query = verb == "GET" || verb == "DELETE" || upload;
     out_.Begin("parameters", '[');
     for (int i = 0; i < request.field_count(); ++i) {
@@ -129,19 +129,17 @@ class OpenApi {
   void WriteRequestBody(const MethodRow& row, const MethodDescriptor& method) {
     const std::string verb = row.verb;
     if (verb == "GET" || verb == "DELETE") return;
-    const std::string name = row.name;
-    const bool file = name == "ImportCheckpoint";
+    const bool file = CarriesFile(*method.input_type());
     out_.Begin("requestBody", '{').Begin("content", '{');
     out_.Begin(file ? kOctets : method.client_streaming() ? kLines : "application/json", '{');
     if (!file) schemas_.WriteReference("schema", *method.input_type(), out_);
     out_.End().End().End();
   }
 
-  void WriteResponses(const MethodRow& row, const MethodDescriptor& method) {
-    const std::string name = row.name;
+  void WriteResponses(const MethodDescriptor& method) {
     out_.Begin("responses", '{').Begin("200", '{').Put("description", "Done.");
     out_.Begin("content", '{');
-    if (name == "DownloadCheckpoint") {
+    if (CarriesFile(*method.output_type())) {
       out_.Begin(kOctets, '{').End();
     } else {
       const char* type = method.server_streaming() ? kLines : "application/json";
