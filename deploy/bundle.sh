@@ -5,7 +5,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 PROGRAMS=(genesisd genesisctl genesis-worker)
-TESTS=(train_step_test recorded_step_test recovery_test optimizer_test training_run_test models_test scaler_driver
+TESTS=(train_step_test captured_step_test recovery_test optimizer_test training_run_test models_test scaler_driver
   model_driver checkpoint_driver)
 LIMIT_MIB=64
 # What the target has of its own: LibTorch and NVIDIA's libraries from its Python, and glibc.
