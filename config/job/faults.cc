@@ -21,12 +21,6 @@ bool IsPlainFolder(const std::vector<std::string>& parts) {
 
 }  // namespace
 
-void Faults::CheckWhole(const std::string& path, int64_t value, int64_t min, int64_t max) {
-  if (value == 0 || (value >= min && value <= max)) return;
-  Add(path, absl::StrCat(value),
-      max == kMaxInt64 ? absl::StrCat(">= ", min) : absl::StrCat(min, " to ", max));
-}
-
 void Faults::CheckNumber(const std::string& path, double value, bool fine, const char* accepted) {
   if (value == 0 || (std::isfinite(value) && fine)) return;
   Add(path, FormatNumber(value), accepted);

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,8 +8,6 @@
 
 namespace genesis {
 
-inline constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
-
 // Collects the faults of a job specification. In each check 0 is fine where it stands for the
 // default.
 class Faults {
@@ -19,8 +15,6 @@ class Faults {
   // `known`: those that were found before.
   explicit Faults(std::vector<FieldError> known = {}) : errors_(std::move(known)) {}
 
-  // min to max; with max == kMaxInt64 just "min or more".
-  void CheckWhole(const std::string& path, int64_t value, int64_t min, int64_t max);
   // `fine` is whether a finite value other than 0 is in range.
   void CheckNumber(const std::string& path, double value, bool fine, const char* accepted);
   // A path below a root: not empty, no "..", no NUL, and one of the endings, or without any a plain

@@ -9,7 +9,8 @@
 #include "genesis/training/v1/job.pb.h"
 
 // The sections of a job file, each in a file of its own (job_spec_<section>.cc). Fill writes the
-// defaults of job.proto out; Check finds every fault, conflicts with other sections included.
+// defaults out, Check finds every fault: those of one field as its rule in the proto says
+// (field_rules.h), and conflicts between fields and sections.
 namespace genesis {
 
 void FillModel(training::v1::JobSpec& spec);
@@ -30,8 +31,7 @@ void CheckPrecision(const training::v1::JobSpec& spec, Faults& faults);
 // scheduling and start_from_checkpoint.
 void FillScheduling(training::v1::JobSpec& spec);
 void CheckScheduling(const training::v1::JobSpec& spec, Faults& faults);
-// Parts of it that UpdateJob takes too; `path` names the field.
-void CheckPriority(const std::string& path, int priority, Faults& faults);
+// A part of it that UpdateJob takes too; `path` names the field.
 void CheckLabels(const std::string& path,
                  const google::protobuf::Map<std::string, std::string>& labels, Faults& faults);
 

@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/message_limits.h"
+#include "config/job/field_rules.h"
 #include "config/job/job_sections.h"
 
 namespace genesis {
@@ -17,7 +18,7 @@ JobSpec WithDefaults(JobSpec spec, const LossScaleSettings& loss_scale) {
   FillTraining(spec);
   FillPrecision(spec, loss_scale);
   FillScheduling(spec);
-  if (!spec.has_max_restarts()) spec.set_max_restarts(3);
+  FillDefaults(spec);
   return spec;
 }
 
@@ -31,7 +32,7 @@ std::vector<FieldError> ValidateJobSpec(const JobSpec& spec) {
   CheckTraining(spec, faults);
   CheckPrecision(spec, faults);
   CheckScheduling(spec, faults);
-  faults.CheckWhole("max_restarts", spec.max_restarts(), 0, 1000);
+  CheckRanges("", spec, faults);
   return faults.Take();
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "config/job/field_rules.h"
 #include "config/job/job_sections.h"
 
 namespace genesis {
@@ -15,7 +16,6 @@ using training::v1::RadioUnetSpec;
 using training::v1::SyntheticSpec;
 using training::v1::TorchScriptSpec;
 using training::v1::TransformerSpec;
-using training::v1::WorldModelSpec;
 
 namespace {
 
@@ -93,33 +93,15 @@ void CheckDatasetFits(const JobSpec& spec, Faults& faults) {
                           absl::StrJoin(kind.datasets, " or ")));
 }
 
-void CheckWorldModel(const WorldModelSpec& model, Faults& faults) {
-  faults.CheckWhole("model.world_model.hidden_size", model.hidden_size(), 1, 16384);
-  faults.CheckWhole("model.world_model.latent_size", model.latent_size(), 1, 16384);
-  faults.CheckWhole("model.world_model.ensemble_size", model.ensemble_size(), 1, 64);
-  faults.CheckWhole("model.world_model.rollout_steps", model.rollout_steps(), 1, 256);
-}
-
-void FillTransformer(TransformerSpec& model) {
-  if (model.context_length() == 0) model.set_context_length(128);
-  if (model.layers() == 0) model.set_layers(6);
-  if (model.heads() == 0) model.set_heads(6);
-  if (model.embedding_size() == 0) model.set_embedding_size(384);
-}
-
 void CheckTransformer(const JobSpec& spec, Faults& faults) {
   const TransformerSpec& given = spec.model().transformer();
   TransformerSpec model = given;
-  FillTransformer(model);
+  FillDefaults(model);
   if (given.vocabulary_size() == 0) {
     faults.Add("model.transformer.vocabulary_size", "",
                "required; give the number of different tokens, 2 to 1048576");
   }
-  faults.CheckWhole("model.transformer.vocabulary_size", given.vocabulary_size(), 2, 1048576);
-  faults.CheckWhole("model.transformer.context_length", given.context_length(), 1, 65536);
-  faults.CheckWhole("model.transformer.layers", given.layers(), 1, 256);
-  faults.CheckWhole("model.transformer.heads", given.heads(), 1, 256);
-  faults.CheckWhole("model.transformer.embedding_size", given.embedding_size(), 1, 65536);
+  CheckRanges("model.transformer", given, faults);
   if (model.heads() > 0 && model.embedding_size() > 0 &&
       model.embedding_size() % model.heads() != 0) {
     faults.Add("model.transformer.heads", "",
@@ -137,10 +119,7 @@ void CheckTransformer(const JobSpec& spec, Faults& faults) {
 
 // Each half has defaults for what it uses alone, so that what a user wrote for the other one shows.
 void FillRadioUnet(RadioUnetSpec& model) {
-  if (model.part() == training::v1::RADIO_UNET_PART_UNSPECIFIED) {
-    model.set_part(training::v1::RADIO_UNET_PART_DIFFUSION);
-  }
-  if (model.base_channels() == 0) model.set_base_channels(64);
+  FillDefaults(model);
   if (model.channel_multipliers().empty()) {
     for (const int multiplier : {1, 2, 4}) model.add_channel_multipliers(multiplier);
   }
@@ -169,10 +148,7 @@ void CheckRadioUnet(const RadioUnetSpec& model, Faults& faults) {
     faults.Add(absl::StrCat("model.radio_unet.channel_multipliers[", i, "]"),
                absl::StrCat(multiplier), "1 to 16");
   }
-  faults.CheckWhole("model.radio_unet.diffusion_steps", model.diffusion_steps(), 2, 10000);
-  faults.CheckWhole("model.radio_unet.latent_channels", model.latent_channels(), 1, 256);
-  faults.CheckNumber("model.radio_unet.kl_weight", model.kl_weight(), model.kl_weight() > 0,
-                     "a finite number > 0");
+  CheckRanges("model.radio_unet", model, faults);
   if (model.part() == training::v1::RADIO_UNET_PART_VAE) {
     if (model.diffusion_steps() != 0) {
       AddUnused("model.radio_unet.diffusion_steps", absl::StrCat(model.diffusion_steps()),
@@ -196,9 +172,7 @@ bool ReturnsLoss(const TorchScriptSpec& model) {
 }
 
 void FillTorchScript(TorchScriptSpec& model) {
-  if (model.loss() == training::v1::SCRIPTED_LOSS_UNSPECIFIED) {
-    model.set_loss(training::v1::SCRIPTED_LOSS_MODULE);
-  }
+  FillDefaults(model);
   if (!ReturnsLoss(model) && model.target().empty()) model.set_target("target");
 }
 
@@ -240,17 +214,8 @@ void CheckTorchScript(const JobSpec& spec, Faults& faults) {
 void FillModel(JobSpec& spec) {
   if (!spec.has_model()) return;
   ModelSpec& model = *spec.mutable_model();
-  if (model.has_world_model()) {
-    WorldModelSpec& world = *model.mutable_world_model();
-    if (world.hidden_size() == 0) world.set_hidden_size(256);
-    if (world.latent_size() == 0) world.set_latent_size(64);
-    if (world.dynamics() == training::v1::WORLD_MODEL_DYNAMICS_UNSPECIFIED) {
-      world.set_dynamics(training::v1::WORLD_MODEL_DYNAMICS_MLP);
-    }
-    if (world.ensemble_size() == 0) world.set_ensemble_size(1);
-    if (world.rollout_steps() == 0) world.set_rollout_steps(1);
-  }
-  if (model.has_transformer()) FillTransformer(*model.mutable_transformer());
+  if (model.has_world_model()) FillDefaults(*model.mutable_world_model());
+  if (model.has_transformer()) FillDefaults(*model.mutable_transformer());
   if (model.has_radio_unet()) FillRadioUnet(*model.mutable_radio_unet());
   if (model.has_torchscript()) FillTorchScript(*model.mutable_torchscript());
 }
@@ -258,7 +223,7 @@ void FillModel(JobSpec& spec) {
 void CheckModel(const JobSpec& spec, Faults& faults) {
   switch (spec.model().kind_case()) {
     case ModelSpec::kWorldModel:
-      CheckWorldModel(spec.model().world_model(), faults);
+      CheckRanges("model.world_model", spec.model().world_model(), faults);
       break;
     case ModelSpec::kTransformer:
       CheckTransformer(spec, faults);

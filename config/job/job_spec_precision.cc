@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "config/job/field_rules.h"
 #include "config/job/job_sections.h"
 #include "config/precision/precision.h"
 
@@ -54,12 +55,6 @@ void CheckScale(const char* path, double value, Faults& faults) {
 
 void CheckLossScale(const PrecisionSpec& precision, Faults& faults) {
   CheckScale("precision.loss_scale", precision.loss_scale(), faults);
-  const double growth = precision.growth_factor();
-  faults.CheckNumber("precision.growth_factor", growth, growth > 1, "a finite number > 1");
-  const double backoff = precision.backoff_factor();
-  faults.CheckNumber("precision.backoff_factor", backoff, backoff > 0 && backoff < 1,
-                     "above 0 and below 1");
-  faults.CheckWhole("precision.growth_interval", precision.growth_interval(), 1, kMaxInt64);
   CheckScale("precision.min_loss_scale", precision.min_loss_scale(), faults);
   CheckScale("precision.max_loss_scale", precision.max_loss_scale(), faults);
   const auto ordered = [&](const char* low_path, double low, const char* high_path, double high) {
@@ -72,10 +67,6 @@ void CheckLossScale(const PrecisionSpec& precision, Faults& faults) {
           precision.loss_scale());
   ordered("precision.loss_scale", precision.loss_scale(), "precision.max_loss_scale",
           precision.max_loss_scale());
-  faults.CheckWhole("precision.hysteresis", precision.hysteresis(), 1, 1000);
-  const double tolerance = precision.overflow_tolerance_percent();
-  faults.CheckNumber("precision.overflow_tolerance_percent", tolerance,
-                     tolerance > 0 && tolerance < 100, "0, or below 100");
 }
 
 void CheckFallbacks(const PrecisionSpec& precision, Faults& faults) {
@@ -99,8 +90,6 @@ void CheckFallbacks(const PrecisionSpec& precision, Faults& faults) {
                             " conflicts with precision.mode FP32, which never falls back; remove "
                             "one of the two"));
   }
-  faults.CheckWhole("precision.promote_after_steps", precision.promote_after_steps(), 1, kMaxInt64);
-  faults.CheckWhole("precision.max_promotions", precision.max_promotions(), 1, 1000);
 }
 
 void CheckRule(const char* name, const training::v1::WatchdogRule& rule, double highest,
@@ -109,7 +98,7 @@ void CheckRule(const char* name, const training::v1::WatchdogRule& rule, double 
   const double threshold = rule.threshold();
   faults.CheckNumber(path + ".threshold", threshold, threshold > 0 && threshold <= highest,
                      highest == 1 ? "above 0, at most 1" : "a finite number > 0");
-  faults.CheckWhole(path + ".window_steps", rule.window_steps(), 1, 1'000'000);
+  CheckRanges(path, rule, faults);
 }
 
 void CheckWatchdog(const PrecisionSpec& precision, Faults& faults) {
@@ -120,9 +109,7 @@ void CheckWatchdog(const PrecisionSpec& precision, Faults& faults) {
   CheckRule("divergence", watchdog.divergence(), kAny, faults);
   CheckRule("overflow_warning", watchdog.overflow_warning(), 1, faults);
   CheckRule("slowdown", watchdog.slowdown(), kAny, faults);
-  const double rate = watchdog.max_false_alarm_rate();
-  faults.CheckNumber("precision.watchdog.max_false_alarm_rate", rate, rate >= 1e-6 && rate <= 0.5,
-                     "0.000001 to 0.5");
+  CheckRanges("precision.watchdog", watchdog, faults);
   if (!precision.baseline_file().empty()) {
     faults.CheckPath("precision.baseline_file", precision.baseline_file(), "a .jsonl file",
                      {".jsonl"});
@@ -141,16 +128,13 @@ void CheckRehearsals(const JobSpec& spec, Faults& faults) {
     if (rehearsal.at_step() == 0) {
       faults.Add(path + ".at_step", "", "required; give the step (>= 1) that it acts in");
     }
-    faults.CheckWhole(path + ".at_step", rehearsal.at_step(), 1, kMaxInt64);
-    faults.CheckWhole(path + ".steps", rehearsal.steps(), 1, 1'000'000);
+    CheckRanges(path, rehearsal, faults);
     const int last = std::max(spec.training().gradient_accumulation_steps(), 1) - 1;
     if (rehearsal.micro_batch() < 0 || rehearsal.micro_batch() > last) {
       faults.Add(path + ".micro_batch", absl::StrCat(rehearsal.micro_batch()),
                  absl::StrCat("0 to ", last,
                               ", for training.gradient_accumulation_steps counts micro-batches"));
     }
-    faults.CheckNumber(path + ".amount", rehearsal.amount(), rehearsal.amount() > 0,
-                       "a finite number > 0");
   }
 }
 
@@ -190,11 +174,7 @@ void FillPrecision(JobSpec& spec, const LossScaleSettings& loss_scale) {
       precision.set_floor_action(training::v1::SCALE_FLOOR_ACTION_FALL_BACK);
     }
   }
-  if (precision.max_promotions() == 0) precision.set_max_promotions(1);
-  if (precision.calibration_steps() == 0) precision.set_calibration_steps(12);
-  if (precision.tf32() == training::v1::TF32_UNSPECIFIED) {
-    precision.set_tf32(training::v1::TF32_OFF);
-  }
+  FillDefaults(precision);
   training::v1::WatchdogSpec& watchdog = *precision.mutable_watchdog();
   const auto fill = [](training::v1::WatchdogRule& rule, training::v1::WatchdogAction action,
                        double threshold, int window) {
@@ -209,9 +189,9 @@ void FillPrecision(JobSpec& spec, const LossScaleSettings& loss_scale) {
   fill(*watchdog.mutable_divergence(), kEnforce, 0.20, 50);
   fill(*watchdog.mutable_overflow_warning(), kAdvise, 0.10, 100);
   fill(*watchdog.mutable_slowdown(), kAdvise, 0.8, 50);
-  if (watchdog.max_false_alarm_rate() == 0) watchdog.set_max_false_alarm_rate(0.005);
+  FillDefaults(watchdog);
   for (training::v1::RehearsalSpec& rehearsal : *spec.mutable_rehearsals()) {
-    if (rehearsal.steps() == 0) rehearsal.set_steps(1);
+    FillDefaults(rehearsal);
     if (rehearsal.amount() == 0) rehearsal.set_amount(DefaultAmount(rehearsal.kind()));
   }
 }
@@ -228,9 +208,9 @@ void CheckPrecision(const JobSpec& spec, Faults& faults) {
   } else {
     CheckLossScaleConflicts(precision, faults);
   }
+  CheckRanges("precision", precision, faults);
   CheckFallbacks(precision, faults);
   CheckWatchdog(precision, faults);
-  faults.CheckWhole("precision.calibration_steps", precision.calibration_steps(), 4, 1000);
   CheckRehearsals(spec, faults);
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "config/job/field_rules.h"
 #include "config/job/job_sections.h"
 
 namespace genesis {
@@ -15,7 +16,6 @@ using training::v1::SchedulingSpec;
 constexpr int kMaxLabels = 64;
 constexpr size_t kLongestName = 63;
 constexpr size_t kLongestLabelValue = 255;
-constexpr double kLongestStopGrace = 86400;
 
 // 1 to 63 letters, digits and characters of `besides`.
 bool IsName(const std::string& name, const std::string& besides) {
@@ -27,11 +27,6 @@ bool IsName(const std::string& name, const std::string& besides) {
 }
 
 }  // namespace
-
-void CheckPriority(const std::string& path, int priority, Faults& faults) {
-  if (priority == 0) return;
-  faults.CheckWhole(path, priority, -100, 100);
-}
 
 void CheckLabels(const std::string& path,
                  const google::protobuf::Map<std::string, std::string>& labels, Faults& faults) {
@@ -52,26 +47,16 @@ void CheckLabels(const std::string& path,
   }
 }
 
-void FillScheduling(JobSpec& spec) {
-  SchedulingSpec& scheduling = *spec.mutable_scheduling();
-  if (scheduling.stop_grace_seconds() == 0) scheduling.set_stop_grace_seconds(60);
-}
+void FillScheduling(JobSpec& spec) { FillDefaults(*spec.mutable_scheduling()); }
 
 void CheckScheduling(const JobSpec& spec, Faults& faults) {
   const SchedulingSpec& scheduling = spec.scheduling();
-  CheckPriority("scheduling.priority", scheduling.priority(), faults);
+  CheckRanges("scheduling", scheduling, faults);
   if (!scheduling.owner().empty() && !IsName(scheduling.owner(), "._@-")) {
     faults.Add("scheduling.owner", QuoteValue(scheduling.owner()),
                "1 to 63 letters, digits, '.', '_', '@' and '-'");
   }
   CheckLabels("scheduling.labels", scheduling.labels(), faults);
-  faults.CheckNumber("scheduling.deadline_seconds", scheduling.deadline_seconds(),
-                     scheduling.deadline_seconds() > 0, "a finite number > 0, or 0 for none");
-  faults.CheckWhole("scheduling.memory_bytes", scheduling.memory_bytes(), 1, kMaxInt64);
-  faults.CheckNumber(
-      "scheduling.stop_grace_seconds", scheduling.stop_grace_seconds(),
-      scheduling.stop_grace_seconds() >= 1 && scheduling.stop_grace_seconds() <= kLongestStopGrace,
-      "1 to 86400");
   const training::v1::TrainingSpec& training = spec.training();
   if (scheduling.shrink_on_out_of_memory() && training.batch_size() % 2 != 0 &&
       training.batch_size() != 0) {

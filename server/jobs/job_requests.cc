@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
+#include "config/job/field_rules.h"
 #include "config/job/job_paths.h"
 #include "config/job/job_sections.h"
 #include "server/jobs/job_errors.h"
@@ -128,7 +129,11 @@ absl::StatusOr<Job> JobRequests::UpdateNow(const training::v1::UpdateJobRequest&
   if (request.update_mask().paths().empty()) {
     faults.Add("update_mask", "", "required; name what to change: priority, labels");
   }
-  if (priority) CheckPriority("priority", request.priority(), faults);
+  if (priority) {
+    training::v1::SchedulingSpec asked;
+    asked.set_priority(request.priority());
+    CheckRanges("", asked, faults);
+  }
   if (labels) CheckLabels("labels", request.labels(), faults);
   const std::vector<FieldError> errors = faults.Take();
   if (!errors.empty()) return ToStatus(errors);

@@ -1,5 +1,8 @@
 #include "server/rest/openapi_schema.h"
 
+#include "absl/strings/str_cat.h"
+#include "config/job/field_rules.h"
+
 namespace genesis {
 namespace {
 
@@ -94,7 +97,9 @@ void OpenApiSchemas::WriteFieldSchema(absl::string_view key, const FieldDescript
     WriteItem(field, out);
   }
   const std::string comment = CommentOf(field);
-  if (!comment.empty()) out.Put("description", comment);
+  const std::string rule = RuleText(field);
+  const std::string text = absl::StrCat(comment, comment.empty() || rule.empty() ? "" : " ", rule);
+  if (!text.empty()) out.Put("description", text);
   out.End();
 }
 

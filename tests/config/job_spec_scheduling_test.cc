@@ -45,7 +45,7 @@ TEST(SchedulingSpecTest, NamesEveryFault) {
   const std::vector<std::string> faults = Faults(spec);
   EXPECT_EQ(faults.size(), 9U) << testing::PrintToString(faults);
   EXPECT_EQ(faults[0], "scheduling.priority is 101; accepted: -100 to 100");
-  EXPECT_EQ(faults[1],
+  EXPECT_EQ(faults[4],
             "scheduling.owner is \"two words\"; accepted: 1 to 63 letters, digits, '.', '_', '@' "
             "and '-'");
   EXPECT_EQ(faults.back(),

@@ -171,7 +171,7 @@ TEST(JobSpecValidationTest, RefusesValuesOutOfRangeInTheOrderOfTheProtocol) {
                   "optimizer.beta2 is -0.5; accepted: above 0 and below 1, or -1 for 0",
                   "optimizer.epsilon is -1; accepted: a finite number > 0",
                   "optimizer.weight_decay is -2; accepted: a finite number > 0, or -1 for no decay",
-                  "checkpoint.every_steps is -1; accepted: >= 0",
+                  "checkpoint.every_steps is -1; accepted: >= 1, or 0 for one at the end",
                   "checkpoint.keep_last is 1001; accepted: 1 to 1000",
                   "precision.loss_scale is -1; accepted: a finite float > 0",
                   "precision.growth_factor is 1; accepted: a finite number > 1",
@@ -311,7 +311,7 @@ TEST(JobSpecValidationTest, ChecksTheRateOfFalseAlarms) {
           spec.mutable_precision()->mutable_watchdog()->set_max_false_alarm_rate(rate);
         }),
         ElementsAre(testing::AllOf(testing::StartsWith("precision.watchdog.max_false_alarm_rate"),
-                                   testing::HasSubstr("accepted: 0.000001 to 0.5"))));
+                                   testing::HasSubstr("accepted: 1e-06 to 0.5"))));
   }
   JobSpec spec;
   EXPECT_EQ(WithDefaults(spec, LossScaleSettings()).precision().watchdog().max_false_alarm_rate(),
@@ -330,9 +330,9 @@ TEST(JobSpecValidationTest, ChecksRehearsals) {
       ElementsAre("rehearsals[0].kind: required; give INF, NAN, SPIKE, SLOW, STALE, SATURATE, "
                   "UNDERFLOW, TRUNCATE or POISON",
                   "rehearsals[0].at_step: required; give the step (>= 1) that it acts in",
+                  "rehearsals[0].amount is -1; accepted: a finite number > 0",
                   "rehearsals[0].micro_batch is 1; accepted: 0 to 0, for "
-                  "training.gradient_accumulation_steps counts micro-batches",
-                  "rehearsals[0].amount is -1; accepted: a finite number > 0"));
+                  "training.gradient_accumulation_steps counts micro-batches"));
 }
 
 TEST(JobSpecValidationTest, NamesBothPlacesOfALossScaleConflict) {
