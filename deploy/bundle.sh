@@ -93,7 +93,7 @@ copy_files() {
   mkdir -p "$ROOT/deploy" "$ROOT/tests/e2e"
   install -m 755 "$GENESIS_ROOT/deploy/verify_checkpoint.py" "$ROOT/deploy/"
   install -m 644 "$GENESIS_ROOT/tests/e2e/harness.py" "$ROOT/tests/e2e/"
-  for folder in tests/interop tests/gpu tests/benchmarks trainer/compiled/python examples docs; do
+  for folder in tests/interop tests/gpu tests/benchmarks trainer/compiled/python python examples docs; do
     (cd "$GENESIS_ROOT" && find "$folder" -type f ! -name '*.cc' ! -name '*.pyc' \
       ! -name CMakeLists.txt -exec install -D -m 644 {} "$ROOT/{}" \;)
   done

@@ -5,6 +5,9 @@ namespace genesis {
 std::vector<JobPath> PathsOf(training::v1::JobSpec& spec) {
   std::vector<JobPath> paths;
   training::v1::ModelSpec& model = *spec.mutable_model();
+  if (model.has_exported()) {
+    paths.push_back({"model.exported.path", model.mutable_exported()->mutable_path()});
+  }
   if (model.has_torchscript()) {
     paths.push_back({"model.torchscript.path", model.mutable_torchscript()->mutable_path()});
   }

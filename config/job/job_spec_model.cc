@@ -61,6 +61,12 @@ struct Kind {
   std::vector<std::string> datasets;  // Those it can be trained on.
 };
 
+// No tokens: nothing says how long an example would be.
+std::vector<std::string> AnyExamples() {
+  return {"dataset.arrays", "dataset.trajectories", "dataset.replay",
+          "dataset.synthetic.trajectories", "dataset.synthetic.maps"};
+}
+
 Kind KindOf(const ModelSpec& model) {
   switch (model.kind_case()) {
     case ModelSpec::kWorldModel:
@@ -71,10 +77,9 @@ Kind KindOf(const ModelSpec& model) {
     case ModelSpec::kRadioUnet:
       return {"model.radio_unet", {"dataset.arrays", "dataset.synthetic.maps"}};
     case ModelSpec::kTorchscript:
-      // No tokens: nothing says how long an example would be.
-      return {"model.torchscript",
-              {"dataset.arrays", "dataset.trajectories", "dataset.replay",
-               "dataset.synthetic.trajectories", "dataset.synthetic.maps"}};
+      return {"model.torchscript", AnyExamples()};
+    case ModelSpec::kExported:
+      return {"model.exported", AnyExamples()};
     case ModelSpec::KIND_NOT_SET:
       break;
   }
@@ -209,6 +214,16 @@ void CheckTorchScript(const JobSpec& spec, Faults& faults) {
   }
 }
 
+void CheckExported(const JobSpec& spec, Faults& faults) {
+  faults.CheckPath("model.exported.path", spec.model().exported().path(),
+                   "a file that genesis.export of Python wrote", {".pt2"});
+  if (spec.dataset().sampling().kind() == training::v1::SAMPLING_KIND_PRIORITIZED) {
+    faults.Add("model.exported", "",
+               "conflicts with dataset.sampling.kind PRIORITIZED, which weighs the loss of each "
+               "example; give UNIFORM");
+  }
+}
+
 }  // namespace
 
 void FillModel(JobSpec& spec) {
@@ -234,10 +249,13 @@ void CheckModel(const JobSpec& spec, Faults& faults) {
     case ModelSpec::kTorchscript:
       CheckTorchScript(spec, faults);
       break;
+    case ModelSpec::kExported:
+      CheckExported(spec, faults);
+      break;
     case ModelSpec::KIND_NOT_SET:
       faults.Add("model", "",
-                 "required; give it one kind of model: world_model, transformer, radio_unet or "
-                 "torchscript");
+                 "required; give it one kind of model: world_model, transformer, radio_unet, "
+                 "torchscript or exported");
       return;
   }
   CheckDatasetFits(spec, faults);

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <functional>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/yaml_document.h"
 #include "config/job/job_file.h"
@@ -44,6 +45,12 @@ JobSpec TorchScript(const std::function<void(TorchScriptSpec&)>& change) {
   JobSpec spec = Job();
   spec.mutable_model()->mutable_torchscript()->set_path("net.pt");
   change(*spec.mutable_model()->mutable_torchscript());
+  return spec;
+}
+
+JobSpec Exported(const std::string& path) {
+  JobSpec spec = Job();
+  spec.mutable_model()->mutable_exported()->set_path(path);
   return spec;
 }
 
@@ -115,9 +122,10 @@ TEST(ModelValidationTest, AcceptsTheSmallestOfEachKind) {
   EXPECT_THAT(ModelFaults(Transformer(kNothing)), IsEmpty());
   EXPECT_THAT(ModelFaults(RadioUnet(kNothing)), IsEmpty());
   EXPECT_THAT(ModelFaults(TorchScript(kNothing)), IsEmpty());
+  EXPECT_THAT(ModelFaults(Exported("net.pt2")), IsEmpty());
   EXPECT_THAT(ModelFaults(Job()),
               ElementsAre("model: required; give it one kind of model: world_model, transformer, "
-                          "radio_unet or torchscript"));
+                          "radio_unet, torchscript or exported"));
 }
 
 TEST(ModelValidationTest, RefusesWorldModelsOutOfRange) {
@@ -243,6 +251,19 @@ TEST(ModelValidationTest, RefusesWhatAModuleThatReturnsItsLossCannotUse) {
                           "CROSS_ENTROPY or HUBER, or remove PRIORITIZED"));
 }
 
+TEST(ModelValidationTest, RefusesWhatAnExportedModuleCannotUse) {
+  EXPECT_THAT(ModelFaults(Exported("net.pt")),
+              ElementsAre("model.exported.path is \"net.pt\"; accepted: a path that ends in .pt2"));
+  EXPECT_THAT(ModelFaults(Exported("../net.pt2")),
+              ElementsAre("model.exported.path is \"../net.pt2\"; accepted: a path without \"..\"; "
+                          "it may not leave the dataset root"));
+  JobSpec spec = Exported("net.pt2");
+  spec.mutable_dataset()->mutable_sampling()->set_kind(training::v1::SAMPLING_KIND_PRIORITIZED);
+  EXPECT_THAT(ModelFaults(spec),
+              ElementsAre("model.exported: conflicts with dataset.sampling.kind PRIORITIZED, which "
+                          "weighs the loss of each example; give UNIFORM"));
+}
+
 TEST(ModelValidationTest, ChecksThePathOfInitialWeights) {
   const auto with = [](const std::string& path) {
     JobSpec spec = Transformer(kNothing);
@@ -282,6 +303,9 @@ TEST(ModelValidationTest, NamesBothPlacesWhereModelAndDatasetDoNotFit) {
                  "dataset.tokens or dataset.synthetic.tokens"},
                 {"model.radio_unet", RadioUnet(kNothing), "nnnynny",
                  "dataset.arrays or dataset.synthetic.maps"},
+                {"model.exported", Exported("net.pt2"), "yynyyny",
+                 "dataset.arrays or dataset.trajectories or dataset.replay or "
+                 "dataset.synthetic.trajectories or dataset.synthetic.maps"},
                 {"model.torchscript", TorchScript(kNothing), "yynyyny",
                  "dataset.arrays or dataset.trajectories or dataset.replay or "
                  "dataset.synthetic.trajectories or dataset.synthetic.maps"}};
@@ -325,8 +349,8 @@ TEST(ModelsPageTest, NamesEverySetting) {
   const std::string page = ReadSource("docs/models.md");
   const auto& kinds = *training::v1::ModelSpec::descriptor();
   for (int i = 0; i < kinds.field_count(); ++i) {
-    EXPECT_THAT(page, testing::HasSubstr("`" + std::string(i < 4 ? "" : "model.") +
-                                         kinds.field(i)->name() + "`"));
+    const char* const place = kinds.field(i)->containing_oneof() != nullptr ? "" : "model.";
+    EXPECT_THAT(page, testing::HasSubstr(absl::StrCat("`", place, kinds.field(i)->name(), "`")));
     const auto* const type = kinds.field(i)->message_type();
     for (int j = 0; type != nullptr && j < type->field_count(); ++j) {
       EXPECT_THAT(page, testing::HasSubstr("    " + type->field(j)->name() + ": "));

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "trainer/compiled/package_file.h"
+#include "trainer/models/gradients.h"
 
 namespace genesis {
 namespace {
@@ -43,13 +44,6 @@ std::map<std::string, std::vector<int64_t>> FieldShapes(const std::string& text)
     }
   }
   return shapes;
-}
-
-// The optimizer writes into gradients, and its CPU kernels walk them in the order of the
-// parameter's memory: each needs memory and strides of its own.
-torch::Tensor MakeOwn(const torch::Tensor& gradient, const torch::Tensor& parameter, bool shared) {
-  if (!shared && gradient.strides() == parameter.strides()) return gradient;
-  return torch::empty_like(parameter).copy_(gradient);
 }
 
 }  // namespace
@@ -102,22 +96,12 @@ torch::Tensor CompiledStep::Run(const Batch& batch, const torch::Tensor& scale) 
   // The loss, then a gradient per parameter.
   const std::vector<torch::Tensor> outputs = runner_->boxed_run(std::move(inputs));
 
-  std::vector<const void*> seen;
+  std::vector<torch::Tensor> gradients(outputs.begin() + 1, outputs.end());
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const torch::Tensor& gradient = outputs[i + 1];
-    // The loss does not depend on it (step.py): no gradient, and no step of the optimizer, as in
-    // torch.
-    if (gradient.numel() == 0 && parameters_[i].numel() > 0) continue;
-    const void* const memory = gradient.storage().data();
-    const bool shared = std::find(seen.begin(), seen.end(), memory) != seen.end();
-    seen.push_back(memory);
-    torch::Tensor& sum = parameters_[i].mutable_grad();
-    if (sum.defined()) {
-      sum.add_(gradient);
-    } else {
-      sum = MakeOwn(gradient, parameters_[i], shared);
-    }
+    // The loss does not depend on it (step.py).
+    if (gradients[i].numel() == 0 && parameters_[i].numel() > 0) gradients[i].reset();
   }
+  AddGradients(parameters_, gradients);
   return outputs.front();
 }
 

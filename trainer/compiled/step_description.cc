@@ -95,6 +95,9 @@ absl::Status CheckCompilable(const JobSpec& spec, const Model& model, const Data
   if (model.parameters().front().second.is_cuda()) {
     return absl::UnimplementedError("steps are compiled for CPUs");
   }
+  if (spec.model().has_exported()) {
+    return absl::UnimplementedError("a step of model.exported is a graph of its own");
+  }
   if (spec.model().has_torchscript() && FormatOf(mode).weights != at::kFloat &&
       !model.buffers().empty()) {
     return absl::UnimplementedError(

@@ -1,3 +1,4 @@
+#include "trainer/models/exported_model.h"
 #include "trainer/models/latent_world_model.h"
 #include "trainer/models/model.h"
 #include "trainer/models/radio_unet.h"
@@ -17,12 +18,14 @@ absl::StatusOr<std::unique_ptr<Model>> BuildModel(const training::v1::JobSpec& s
       return BuildRadioUnet(spec, dataset);
     case training::v1::ModelSpec::kTorchscript:
       return ScriptedModel::Build(spec, dataset);
+    case training::v1::ModelSpec::kExported:
+      return ExportedModel::Build(spec, dataset);
     case training::v1::ModelSpec::KIND_NOT_SET:
       break;
   }
   return absl::InvalidArgumentError(
-      "model: required; give it one kind of model: world_model, transformer, radio_unet or "
-      "torchscript");
+      "model: required; give it one kind of model: world_model, transformer, radio_unet, "
+      "torchscript or exported");
 }
 
 }  // namespace genesis

@@ -70,6 +70,14 @@ class Model {
   // the loss itself is computed in float32 outside of it. With a field "weight" each example's loss
   // is multiplied by its weight. Requires Draw(batch).
   virtual torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) = 0;
+  // Whether loss and gradients come out of one graph, without autograd.
+  virtual bool has_joint_graph() const { return false; }
+  // The mean loss of the batch, detached, and adds to the gradients of the parameters those of that
+  // loss times `scale` (float32, no dimensions). Requires has_joint_graph() and Draw(batch).
+  virtual torch::Tensor AddLossAndGradients(const Batch&, std::optional<torch::ScalarType>,
+                                            const torch::Tensor&) {
+    return {};
+  }
   // Inside a handler of what a backward pass of Loss threw: throws it again, in the words of who
   // wrote the model where that was a user.
   [[noreturn]] virtual void ExplainBackward(const Batch&, const std::exception&) { throw; }

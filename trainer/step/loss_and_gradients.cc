@@ -17,8 +17,9 @@ void LossAndGradients::Use(std::optional<torch::ScalarType> autocast, CompiledSt
 }
 
 torch::Tensor LossAndGradients::Add(const Batch& batch, const Share& share, bool unusual) {
-  const bool compiled = compiled_ != nullptr && !unusual && compiled_->Fits(batch);
-  return compiled ? AddCompiled(batch, share) : AddEager(batch, share);
+  if (unusual) return AddEager(batch, share);
+  if (compiled_ != nullptr && compiled_->Fits(batch)) return AddJoint(batch, share, compiled_);
+  return model_.has_joint_graph() ? AddJoint(batch, share, nullptr) : AddEager(batch, share);
 }
 
 torch::Tensor LossAndGradients::AddEager(const Batch& batch, const Share& share) {
@@ -38,11 +39,15 @@ torch::Tensor LossAndGradients::AddEager(const Batch& batch, const Share& share)
   return loss.detach();
 }
 
-torch::Tensor LossAndGradients::AddCompiled(const Batch& batch, const Share& share) {
+torch::Tensor LossAndGradients::AddJoint(const Batch& batch, const Share& share,
+                                         CompiledStep* compiled) {
   RECORD_USER_SCOPE("forward and backward");
   const double factor = share.factor / static_cast<double>(share.micro_batches);
   const torch::Tensor& scale = share.scale.defined() ? share.scale : one_;
-  const torch::Tensor loss = compiled_->Run(batch, factor == 1 ? scale : scale * factor);
+  const torch::Tensor scaled = factor == 1 ? scale : scale * factor;
+  const torch::Tensor loss = compiled != nullptr
+                                 ? compiled->Run(batch, scaled)
+                                 : model_.AddLossAndGradients(batch, autocast_, scaled);
   return factor == 1 ? loss : loss * factor;
 }
 

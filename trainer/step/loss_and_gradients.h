@@ -11,7 +11,8 @@
 namespace genesis {
 
 // Forward and backward of one micro-batch: by a compiled step where the mode has one that fits the
-// batch, else by the model and autograd. Which of the two it was shows in nothing that follows.
+// batch, else by the model's joint graph where it has one, else by the model and autograd. Which of
+// them it was shows in nothing that follows.
 //
 // Owner: the train step; the model outlives it. Threads: one. Failure: exceptions of LibTorch.
 class LossAndGradients {
@@ -33,7 +34,8 @@ class LossAndGradients {
 
  private:
   torch::Tensor AddEager(const Batch& batch, const Share& share);
-  torch::Tensor AddCompiled(const Batch& batch, const Share& share);
+  // By the compiled step, or without one by the model's joint graph.
+  torch::Tensor AddJoint(const Batch& batch, const Share& share, CompiledStep* compiled);
 
   Model& model_;
   std::optional<torch::ScalarType> autocast_;

@@ -1,0 +1,373 @@
+"""Export of an ``nn.Module`` to a file that the trainer runs without Python.
+
+The file holds one graph of ATen operators for each precision (the loss and the gradients of one micro-batch),
+one graph of the held-out loss, and the initial weights. docs/exported_modules.md describes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Union
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+__all__ = ["ExportError", "export"]
+
+Loss = Union[None, str, Callable[[torch.nn.Module, Dict[str, torch.Tensor]], torch.Tensor]]
+
+FORMAT = 1
+ROOT = "module"
+TARGET = "target"
+# Autocast of each precision; the names are those of a job file.
+AUTOCAST = {"FP32": None, "MIXED_BF16": torch.bfloat16, "MIXED_FP16": torch.float16}
+# Element types of a dataset.
+TYPES = {getattr(torch, name): name for name in
+         ("float32", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")}
+LOSSES = {"mse": torch.nn.functional.mse_loss, "cross_entropy": torch.nn.functional.cross_entropy,
+          "huber": torch.nn.functional.huber_loss}
+# Largest relative difference of the graph and the module, in FP32: sums in another order.
+TOLERANCE = 1e-4
+
+
+class ExportError(ValueError):
+    """A module that cannot be exported, with what to change."""
+
+
+def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Union[str, Path], loss: Loss = None,
+           precisions: Sequence[str] = ("FP32", "MIXED_BF16", "MIXED_FP16")) -> Path:
+    """Writes ``module`` with its loss as a ``.pt2`` file for ``model.exported`` of a job file.
+
+    Args:
+        module: trained as it is; its mode (train or eval) and weights are left as they are.
+        batch: an example of a batch: each field of the dataset with the batch as its first dimension, two examples
+            or more. Other batches may have another size.
+        path: of the file; ends in ``.pt2``.
+        loss: ``None`` where ``module(**batch)`` returns the mean loss, or an object or dict with ``loss``;
+            ``"mse"``, ``"cross_entropy"`` or ``"huber"`` of ``module(*fields)`` and the field ``target``; or a
+            function of the module and the batch that returns the mean loss.
+        precisions: the precisions that the file can be trained in: ``FP32``, ``MIXED_BF16``, ``MIXED_FP16``.
+
+    Returns:
+        The path.
+
+    Raises:
+        ExportError: the module cannot be exported; the message names the cause.
+    """
+    path = Path(path)
+    if path.suffix != ".pt2":
+        raise ExportError(f"path is {str(path)!r}; accepted: a path that ends in .pt2")
+    unknown = [each for each in precisions if each not in AUTOCAST]
+    if unknown or "FP32" not in precisions:
+        raise ExportError(f"precisions is {list(precisions)!r}; accepted: FP32, and any of "
+                          f"{', '.join(each for each in AUTOCAST if each != 'FP32')}")
+    _check_batch(batch)
+    step = _Step(module, dict(batch), _loss_function(loss, batch))
+    step.try_eagerly()
+    programs = {name: step.training_program(name) for name in precisions}
+    programs["evaluation"] = step.evaluation_program()
+    step.check(programs["FP32"])
+    _write(path, step, programs)
+    return path
+
+
+def _check_batch(batch: Mapping[str, torch.Tensor]) -> None:
+    if not batch:
+        raise ExportError("batch is empty; accepted: a dict of tensors, one for each field of the dataset")
+    sizes = {}
+    for name, tensor in batch.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise ExportError(f"batch[{name!r}] is a {type(tensor).__name__}; accepted: a torch.Tensor")
+        if tensor.dtype not in TYPES:
+            raise ExportError(f"batch[{name!r}] is of {tensor.dtype}; accepted: {', '.join(map(str, TYPES))}")
+        if tensor.dim() == 0:
+            raise ExportError(f"batch[{name!r}] has no dimensions; accepted: the batch as first dimension")
+        sizes[name] = tensor.shape[0]
+    if len(set(sizes.values())) > 1:
+        raise ExportError(f"the fields of the batch have {sizes} examples; accepted: the same number in each")
+    if next(iter(sizes.values())) < 2:
+        raise ExportError("the batch has 1 example; accepted: 2 or more, for a size of 1 is a special case to PyTorch")
+
+
+def _loss_function(loss: Loss, batch: Mapping[str, torch.Tensor]):
+    if callable(loss):
+        return loss
+    if loss is None:
+        def own(module, fields):
+            result = module(**fields)
+            if isinstance(result, Mapping):
+                return result["loss"]
+            return getattr(result, "loss", result)
+        return own
+    if loss not in LOSSES:
+        raise ExportError(f"loss is {loss!r}; accepted: None, {', '.join(map(repr, LOSSES))}, or a function of the "
+                          "module and the batch")
+    if TARGET not in batch:
+        raise ExportError(f"loss is {loss!r} and batch has no field {TARGET!r}; it has {', '.join(batch)}")
+    function = LOSSES[loss]
+
+    def named(module, fields):
+        output = module(*(tensor for name, tensor in fields.items() if name != TARGET))
+        return function(output.float(), fields[TARGET])
+    return named
+
+
+class _Step:
+    """The step of one micro-batch as a function of tensors: scale, fields, parameters, state."""
+
+    def __init__(self, module: torch.nn.Module, batch: Dict[str, torch.Tensor], loss):
+        self.module = module
+        self.loss = loss
+        self.batch = {name: tensor.detach() for name, tensor in batch.items()}
+        named = dict(module.named_parameters())
+        self.trained = {name: tensor.detach() for name, tensor in named.items() if tensor.requires_grad}
+        if not self.trained:
+            raise ExportError(f"{type(module).__name__} has no parameter with requires_grad; there is nothing to train")
+        for name, tensor in named.items():
+            if tensor.dtype != torch.float32:
+                raise ExportError(f"the parameter {name} is of {tensor.dtype}; accepted: torch.float32, as "
+                                  "module.float() makes it")
+        self.state = {name: tensor.detach() for name, tensor in named.items() if not tensor.requires_grad}
+        self.state.update({name: tensor.detach() for name, tensor in module.named_buffers()})
+        self.frozen = [name for name in named if name not in self.trained]
+        kept = module.state_dict().keys()
+        self.passing = [name for name in self.state if name not in kept]
+        first = {id(tensor): name for name, tensor in named.items()}
+        self.tied = {name: first[id(tensor)] for name, tensor in module.named_parameters(remove_duplicate=False)
+                     if first[id(tensor)] != name}
+        # Tensors that the module makes of numbers, by program: torch.tensor(0.5) in forward.
+        self.constants: Dict[str, List[torch.Tensor]] = {}
+        # Trained tensors that the loss depends on, and state that a step changes; see try_eagerly.
+        self.gradients: List[str] = []
+        self.changed: List[str] = []
+
+    def arguments(self, batch=None):
+        batch = self.batch if batch is None else batch
+        return (torch.tensor(1.0), *batch.values(), *self.trained.values(), *self.state.values())
+
+    def _split(self, tensors):
+        fields = len(self.batch)
+        batch = dict(zip(self.batch, tensors[:fields]))
+        trained = dict(zip(self.trained, tensors[fields:fields + len(self.trained)]))
+        state = dict(zip(self.state, tensors[fields + len(self.trained):]))
+        return batch, trained, state
+
+    def _loss_of(self, batch, tensors):
+        holder = _Lossy(self.module, self.loss)
+        named = {f"module.{name}": tensor for name, tensor in tensors.items()}
+        value = torch.func.functional_call(holder, named, (batch,), tie_weights=True)
+        if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.is_floating_point():
+            raise ExportError(f"the loss is {_describe(value)}; accepted: one floating-point number, the mean over the "
+                              "batch")
+        return value.float().reshape(())
+
+    def run(self, precision: str, scale, *tensors):
+        """(loss, gradients..., changed state...)."""
+        loss, gradients, state = self._step(precision, scale, *tensors)
+        return (loss, *(gradients[name] for name in self.gradients), *(state[name] for name in self.changed))
+
+    def _step(self, precision: str, scale, *tensors):
+        batch, trained, state = self._split(tensors)
+        trained = {name: tensor.detach().requires_grad_() for name, tensor in trained.items()}
+        state = {name: tensor.clone() for name, tensor in state.items()}
+        autocast = AUTOCAST[precision]
+        with torch.enable_grad(), torch.autocast(scale.device.type, autocast or torch.bfloat16,
+                                                 enabled=autocast is not None, cache_enabled=False):
+            loss = self._loss_of(batch, {**trained, **state})
+        if not loss.requires_grad:
+            raise ExportError("the loss depends on no parameter; torch.no_grad(), detach() or item() is on the way")
+        gradients = torch.autograd.grad(loss * scale, list(trained.values()), allow_unused=True)
+        return loss.detach(), dict(zip(trained, gradients)), state
+
+    def evaluate(self, scale, *tensors):
+        batch, trained, state = self._split(tensors)
+        with torch.no_grad():
+            return (self._loss_of(batch, {**trained, **state}) * scale,)
+
+    @contextlib.contextmanager
+    def _kept(self, training: bool):
+        """The module in train or eval mode, and drawn numbers without a trace."""
+        was_training, random = self.module.training, torch.get_rng_state()
+        self.module.train(training)
+        try:
+            yield
+        finally:
+            self.module.train(was_training)
+            torch.set_rng_state(random)
+
+    def try_eagerly(self) -> None:
+        """What is wrong with module, batch and loss shows here in their own words, with real sizes."""
+        with self._kept(training=True):
+            try:
+                _, gradients, state = self._step("FP32", *self.arguments())
+                self.gradients = [name for name, gradient in gradients.items() if gradient is not None]
+                # A clone begins at version 0, and a change in place adds to it, but for batch norm's.
+                self.changed = [name for name, tensor in state.items()
+                                if tensor._version > 0 or not torch.equal(tensor, self.state[name])]
+            except ExportError:
+                raise
+            except Exception as error:
+                raise ExportError(f"{type(self.module).__name__} fails on the batch: {_first_line(error)}{_place(error)}"
+                                  ) from error
+
+    def training_program(self, precision: str):
+        with self._kept(training=True):
+            return self._program(lambda *tensors: self.run(precision, *tensors), precision)
+
+    def evaluation_program(self):
+        with self._kept(training=False):
+            return self._program(self.evaluate, "evaluation")
+
+    def _program(self, function, name: str):
+        arguments = self.arguments()
+        batch = torch.export.Dim("batch")
+        shapes = [None] + [{0: batch}] * len(self.batch) + [None] * (len(self.trained) + len(self.state))
+        try:
+            graph = make_fx(function, tracing_mode="symbolic")(*arguments)
+            self.constants[name] = _lift_constants(graph)
+            arguments += tuple(self.constants[name])
+            shapes += [None] * len(self.constants[name])
+            return torch.export.export(graph, arguments, strict=False, dynamic_shapes=tuple(shapes))
+        except ExportError:
+            raise
+        except Exception as error:
+            raise ExportError(f"{type(self.module).__name__} cannot be exported ({name}): {_first_line(error)}"
+                              f"{_place(error)}") from error
+
+    def check(self, program) -> None:
+        """Runs the FP32 graph beside the module, on this batch and on one of another size."""
+        larger = {name: torch.cat([tensor, tensor[:1]]) for name, tensor in self.batch.items()}
+        graph = program.module(check_guards=False)
+        for batch in (self.batch, larger):
+            arguments = self.arguments(batch)
+            with self._kept(training=True):
+                torch.manual_seed(0)
+                wanted = self.run("FP32", *arguments)
+                torch.manual_seed(0)
+                with torch.no_grad():
+                    got = graph(*arguments, *self.constants["FP32"])
+            for name, ours, theirs in zip(["loss", *self.gradients, *self.changed], got, wanted):
+                if not _agree(ours, theirs):
+                    examples = len(next(iter(batch.values())))
+                    raise ExportError(f"the graph and the module differ in {name}, with {examples} examples: "
+                                      f"{_first(ours)} instead of {_first(theirs)}; the module decides by values, or "
+                                      "draws random numbers in another order than its graph")
+
+
+def _agree(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
+    ours, theirs = ours.double(), theirs.double()
+    # Written so that NaN agrees with nothing.
+    return bool((ours - theirs).norm() <= TOLERANCE * theirs.norm() + 1e-12)
+
+
+class _Lossy(torch.nn.Module):
+    """A module whose forward is the loss, so that functional_call reaches all that the loss does with it."""
+
+    def __init__(self, module, loss):
+        super().__init__()
+        self.module = module
+        self.loss = loss
+
+    def forward(self, batch):
+        return self.loss(self.module, batch)
+
+
+def _lift_constants(graph: torch.fx.GraphModule) -> List[torch.Tensor]:
+    """Makes each tensor that the graph holds an input behind the others; returns them."""
+    places, tensors = {}, []
+    last = [node for node in graph.graph.nodes if node.op == "placeholder"][-1]
+    for node in list(graph.graph.nodes):
+        if node.op != "get_attr":
+            continue
+        if node.target not in places:
+            with graph.graph.inserting_after(last):
+                last = places[node.target] = graph.graph.placeholder(f"constant_{len(places)}")
+            tensor = getattr(graph, node.target)
+            last.meta.update(node.meta)
+            tensors.append(tensor.detach().clone())
+        node.replace_all_uses_with(places[node.target])
+        graph.graph.erase_node(node)
+    for name in places:
+        delattr(graph, name)
+    graph.graph.lint()
+    graph.recompile()
+    return tensors
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor {list(value.shape)} of {value.dtype}"
+    return f"a {type(value).__name__}"
+
+
+def _first(tensor: torch.Tensor) -> str:
+    return f"{tensor.reshape(-1)[:1].double().tolist()}"
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line of the caller's own code."""
+    place, trace = "", error.__traceback__
+    ours = str(Path(__file__).resolve().parent)
+    library = str(Path(torch.__file__).resolve().parent)
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if not name.startswith((ours, library, "<")):
+            place = f", at {name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place
+
+
+def _bytes_of(tensor: torch.Tensor) -> bytes:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return bytes(flat.view(torch.uint8).untyped_storage())[:flat.numel() * flat.element_size()] if flat.numel() else b""
+
+
+def _write(path: Path, step: _Step, programs) -> None:
+    from torch.export.pt2_archive._package import package_pt2
+
+    packed = io.BytesIO()
+    package_pt2(packed, exported_programs=programs)
+    tensors = {**step.trained, **step.state}
+    roles = {name: "trained" if name in step.trained else "passing" if name in step.passing else "kept"
+             for name in tensors}
+    constants = {}
+    for program, made in step.constants.items():
+        constants[program] = [f"{program}.{number}" for number in range(len(made))]
+        tensors.update(zip(constants[program], made))
+        roles.update((name, "constant") for name in constants[program])
+    manifest = {
+        "format": FORMAT,
+        "torch": torch.__version__.split("+")[0],
+        "module": type(step.module).__name__,
+        "precisions": [name for name in programs if name in AUTOCAST],
+        "fields": [{"name": name, "type": TYPES[tensor.dtype], "shape": list(tensor.shape[1:])}
+                   for name, tensor in step.batch.items()],
+        "tensors": [{"name": name, "type": TYPES[tensor.dtype], "shape": list(tensor.shape),
+                     "role": roles[name]}
+                    for name, tensor in tensors.items()],
+        "tied": step.tied,
+        "constants": constants,
+        "gradients": step.gradients,
+        "changed": step.changed,
+    }
+    partial = path.with_name(path.name + ".part")
+    with zipfile.ZipFile(packed) as source, zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
+        for record in source.namelist():
+            name = record.split("/", 1)[1]
+            # Pickles; the trainer reads none.
+            if name.startswith("data/sample_inputs/"):
+                continue
+            archive.writestr(zipfile.ZipInfo(f"{ROOT}/{name}"), source.read(record))
+        archive.writestr(zipfile.ZipInfo(f"{ROOT}/extra/genesis.json"), json.dumps(manifest, indent=1))
+        for number, tensor in enumerate(tensors.values()):
+            archive.writestr(zipfile.ZipInfo(f"{ROOT}/extra/tensors/{number}"), _bytes_of(tensor))
+    partial.replace(path)

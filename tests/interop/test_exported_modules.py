@@ -1,0 +1,366 @@
+"""Modules that genesis.export wrote train in the worker as they do in Python, and bad files are told in one message."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+
+import numpy
+import torch
+import twin
+from torch import nn
+
+sys.path.insert(0, os.environ["GENESIS_SOURCE"] + "/python/src")
+import genesis  # noqa: E402
+
+GATE = {"ENABLE_FP16_TRAINING": "true"}
+EXAMPLES, BATCH, STEPS = 120, 12, 30
+# Both run the same operators in the same order; what differs is how clipping and update are rounded.
+TOLERANCE = {"FP32": 1e-5, "MIXED_BF16": 2e-3}
+FORMATS = {"FP32": None, "MIXED_BF16": torch.bfloat16}
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Convolutional(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv1d(1, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.SiLU(), nn.MaxPool1d(2),
+                                    nn.Flatten(), nn.Linear(24, 3))
+
+    def forward(self, x):
+        return self.layers(x.unsqueeze(1))
+
+
+class Attentive(nn.Module):
+    """Embedding, positions that no checkpoint holds, attention, and an output tied to the embedding."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(7, 16)
+        self.register_buffer("positions", torch.randn(4, 16), persistent=False)
+        self.mixer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.output = nn.Linear(16, 7, bias=False)
+        self.output.weight = self.embedding.weight
+
+    def forward(self, word):
+        hidden = self.mixer(self.embedding(word) + self.positions)
+        return self.output(hidden).mean(1)[:, :3]
+
+
+class Partial(nn.Module):
+    """A frozen base, a weight that nothing uses, and a number made in forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.base = nn.Linear(6, 8)
+        self.base.requires_grad_(False)
+        self.never = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.base(x)) * torch.tensor([0.5, 2.0] * 4))
+
+
+class Dropped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 32), nn.Dropout(0.3), nn.ReLU(), nn.Linear(32, 3))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Branching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x):
+        if x.sum() > 0:
+            return self.layer(x)
+        return -self.layer(x)
+
+
+MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x"}
+
+
+def loss_of(module, batch):
+    field = "word" if "word" in batch else "x"
+    return nn.functional.cross_entropy(module(batch[field]), batch["label"])
+
+
+class ExportedModules(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        torch.set_num_threads(1)
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name)
+        generator = numpy.random.default_rng(11)
+        self.arrays = {"x": generator.normal(size=(EXAMPLES, 6)).astype("float32"),
+                       "label": generator.integers(0, 3, EXAMPLES),
+                       "word": generator.integers(0, 7, (EXAMPLES, 4))}
+
+    def batch(self, field, size=5):
+        return {name: torch.tensor(self.arrays[name][:size]) for name in (field, "label")}
+
+    def job(self, net, mode="FP32", arrays=None, **sections):
+        field = MODULES.get(net, "x")
+        torch.manual_seed(4)
+        module = net()
+        genesis.export(module, self.batch(field), self.path / "net.pt2", loss=loss_of)
+        numpy.savez(self.path / "rows.npz", **(arrays or {name: self.arrays[name] for name in (field, "label")}))
+        job = {"model": {"exported": {"path": str(self.path / "net.pt2")}},
+               "dataset": {"arrays": {"path": str(self.path / "rows.npz")}},
+               "training": {"max_steps": STEPS, "batch_size": BATCH, "seed": 3, "max_grad_norm": -1},
+               "precision": {"mode": mode}}
+        for section, values in sections.items():
+            job.setdefault(section, {}).update(values)
+        path = self.path / "job.yaml"
+        path.write_text(json.dumps(job))
+        return path, module
+
+    def train(self, job, *flags):
+        with tempfile.TemporaryDirectory() as checkpoints:
+            records, _ = twin.run_worker(job, checkpoints, *flags, environment=GATE)
+            files = [path.read_bytes() for path in sorted(pathlib.Path(checkpoints).glob("*.pt"))]
+            last = torch.load(twin.newest_checkpoint(checkpoints))
+            return records, last, files
+
+    def loop(self, module, field, mode="FP32", accumulation=1, max_norm=None):
+        optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
+        rows = twin.batches(EXAMPLES - EXAMPLES // 10, BATCH, 3)
+        data = {name: torch.tensor(self.arrays[name]) for name in (field, "label")}
+        torch.manual_seed(3)
+        losses = []
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            total = 0.0
+            for _ in range(accumulation):
+                now = next(rows)
+                with torch.autocast("cpu", torch.bfloat16, enabled=FORMATS[mode] is not None):
+                    loss = loss_of(module, {name: values[now] for name, values in data.items()})
+                loss = loss.float() / accumulation
+                loss.backward()
+                total += loss.item()
+            if max_norm is not None:
+                torch.nn.utils.clip_grad_norm_(module.parameters(), max_norm)
+            optimizer.step()
+            losses.append(total)
+        return losses
+
+    def compare(self, net, mode, accumulation=1, max_norm=None):
+        job, module = self.job(net, mode, training={"gradient_accumulation_steps": accumulation,
+                                                    "max_grad_norm": max_norm or -1})
+        records, last, _ = self.train(job)
+        wanted = self.loop(module, MODULES[net], mode, accumulation, max_norm)
+        self.assertEqual(len(records), STEPS)
+        for record, loss in zip(records, wanted):
+            self.assertLess(abs(record["loss"] - loss) / abs(loss), TOLERANCE[mode], record)
+        state = last["model_state_dict"]
+        self.assertEqual(set(state), set(module.state_dict()))
+        for name, tensor in module.state_dict().items():
+            self.assertTrue(torch.allclose(state[name].double(), tensor.double(), rtol=1e-2, atol=5e-3), name)
+        net().load_state_dict(state)
+
+    def test_losses_and_weights_are_those_of_the_python_loop(self):
+        for net in MODULES:
+            for mode in FORMATS:
+                with self.subTest(net.__name__, mode=mode):
+                    self.compare(net, mode)
+
+    def test_accumulation_and_clipping(self):
+        for net in (Attentive, Partial):
+            with self.subTest(net.__name__):
+                self.compare(net, "FP32", accumulation=2, max_norm=0.5)
+
+    def test_dropout_draws_what_python_draws(self):
+        MODULES[Dropped] = "x"
+        self.addCleanup(MODULES.pop, Dropped)
+        self.compare(Dropped, "FP32")
+
+    def test_tensors_without_a_gradient_are_left_alone(self):
+        job, module = self.job(Partial, optimizer={"weight_decay": 0.5})
+        _, last, _ = self.train(job)
+        for name in ("base.weight", "base.bias", "never.weight", "never.bias"):
+            self.assertTrue(torch.equal(last["model_state_dict"][name], module.state_dict()[name]), name)
+
+    def test_resume_is_bit_identical(self):
+        for net in (Normed, Dropped):
+            for mode in FORMATS:
+                with self.subTest(net.__name__, mode=mode):
+                    job, _ = self.job(net, mode, checkpoint={"every_steps": 10, "keep_last": 10},
+                                      evaluation={"every_steps": 7})
+                    whole, last, files = self.train(job)
+                    middle = self.path / "middle.pt"
+                    middle.write_bytes(files[0])
+                    self.assertEqual(torch.load(middle)["genesis"]["step"], 10)
+                    rest, last_of_rest, _ = self.train(job, "--resume", middle)
+                    self.assertEqual(rest, whole[10:])
+                    for name, value in last["model_state_dict"].items():
+                        self.assertTrue(torch.equal(value, last_of_rest["model_state_dict"][name]), name)
+
+    def test_evaluations_leave_no_trace(self):
+        for net in (Normed, Dropped):
+            plain, last, _ = self.train(self.job(net)[0])
+            watched, last_watched, _ = self.train(self.job(net, evaluation={"every_steps": 4})[0])
+            self.assertEqual(plain, watched)
+            for name, value in last["model_state_dict"].items():
+                self.assertTrue(torch.equal(value, last_watched["model_state_dict"][name]), name)
+
+    def test_loss_scaling_and_auto(self):
+        for mode in ("MIXED_FP16", "AUTO"):
+            records, _, _ = self.train(self.job(Normed, mode)[0], *(["--emulate-fp16"] if mode != "AUTO" else []))
+            self.assertEqual(len(records), STEPS, mode)
+
+    # What cannot be trained.
+
+    def refused(self, job):
+        with tempfile.TemporaryDirectory() as checkpoints:
+            done = subprocess.run([twin.WORKER, "--spec", job, "--checkpoint-dir", checkpoints], capture_output=True,
+                                  text=True, env={**os.environ, **GATE})
+        self.assertNotEqual(done.returncode, 0)
+        lines = [line for line in done.stderr.splitlines() if "model.exported" in line or "precision." in line]
+        self.assertTrue(lines, done.stderr)
+        return lines[-1]
+
+    def rewrite(self, change):
+        """The exported file with `change` made to its records, {name: bytes}."""
+        path = self.path / "net.pt2"
+        with zipfile.ZipFile(path) as archive:
+            records = {name: archive.read(name) for name in archive.namelist()}
+        change(records)
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+            for name, content in records.items():
+                archive.writestr(zipfile.ZipInfo(name), content)
+
+    def edit(self, name, old, new):
+        def change(records):
+            self.assertIn(old, records[name])
+            records[name] = records[name].replace(old, new)
+        self.rewrite(change)
+
+    def test_a_hostile_file_is_refused_before_it_is_loaded(self):
+        graph, manifest = "module/models/FP32.json", "module/extra/genesis.json"
+
+        def add(name):
+            return lambda: self.rewrite(lambda records: records.__setitem__(name, b"x"))
+
+        cases = {
+            "operator": (lambda: self.edit(graph, b"torch.ops.aten.addmm.default", b"torch.ops.aten.from_file.default"),
+                         'has the operator "torch.ops.aten.from_file.default"'),
+            "custom operator": (lambda: self.edit(graph, b"torch.ops.aten.addmm.default", b"torch.ops.mine.run.default"),
+                                'has the operator "torch.ops.mine.run.default"'),
+            "escaped operator": (lambda: self.edit(graph, b'"target": "torch.ops.aten.addmm.default"',
+                                                   b'"\\u0074arget": "os.system"'), 'has the operator "os.system"'),
+            "library": (add("module/data/aotinductor/FP32/a.so"), "that is none of a module's"),
+            "pickle": (add("module/data/sample_inputs/FP32.pt"), "that is none of a module's"),
+            "object": (add("module/data/constants/custom_obj_0"), "that is none of a module's"),
+            "constants": (lambda: self.edit("module/data/constants/FP32_constants_config.json", b"{}",
+                                            b'{"a": {"path_name": "custom_obj_0"}}'), "has constants of its own"),
+            "shape": (lambda: self.edit(manifest, b"16,\n    6", b"16,\n    7"), "of other bytes"),
+            "large shape": (lambda: self.edit(manifest, b"16,\n    6", b"9223372036854775807,\n    9223372036854775807"),
+                            "of other bytes"),
+            "torch": (lambda: self.edit(manifest, torch.__version__.split("+")[0].encode(), b"2.9.0"),
+                      'was exported by torch "2.9.0"'),
+            "gradient": (lambda: self.edit(manifest, b'"gradients": [', b'"gradients": ["none",'), 'names "none" among'),
+            "broken graph": (lambda: self.edit(graph, b'{"graph_module"', b'{"graph_module'), "cannot be read"),
+            "outputs": (lambda: self.edit(manifest, b'"layers.0.weight",\n  "layers.0.bias"', b'"layers.0.bias"'),
+                        ""),
+        }
+        for name, (change, message) in cases.items():
+            with self.subTest(name):
+                job, _ = self.job(Normed)
+                change()
+                self.assertIn(message, self.refused(job))
+
+    def test_a_truncated_file_is_refused_at_any_length(self):
+        job, _ = self.job(Normed)
+        whole = (self.path / "net.pt2").read_bytes()
+        for length in (0, 1, 100, len(whole) // 2, len(whole) - 1):
+            (self.path / "net.pt2").write_bytes(whole[:length])
+            self.assertIn("net.pt2", self.refused(job))
+
+    def test_data_that_does_not_fit_is_named(self):
+        cases = {"missing": ({"label": self.arrays["label"]}, "dataset.arrays has label [] int64"),
+                 "shape": ({"x": self.arrays["x"][:, :5], "label": self.arrays["label"]}, "x [5] float32"),
+                 "type": ({"x": self.arrays["x"].astype("float64"), "label": self.arrays["label"]}, "x [6] float64")}
+        for name, (arrays, message) in cases.items():
+            with self.subTest(name):
+                told = self.refused(self.job(Normed, arrays=arrays)[0])
+                self.assertIn("net.pt2) needs the field x [6] of float32; ", told)
+                self.assertIn(message, told)
+
+    def test_a_precision_without_a_graph_is_refused(self):
+        job, _ = self.job(Normed, "BF16")
+        self.assertIn("accepted: FP32, MIXED_BF16, MIXED_FP16", self.refused(job))
+
+    # What cannot be exported.
+
+    def test_what_cannot_be_exported_is_told(self):
+        path, batch = self.path / "net.pt2", self.batch("x")
+        frozen = Normed().requires_grad_(False)
+        cases = [
+            (Branching(), batch, {"loss": loss_of}, "test_exported_modules.py"),
+            (nn.Flatten(), batch, {"loss": loss_of}, "has no parameter with requires_grad"),
+            (frozen, batch, {"loss": loss_of}, "has no parameter with requires_grad"),
+            (Normed().double(), batch, {"loss": loss_of}, "layers.0.weight is of torch.float64"),
+            (Normed(), batch, {"loss": lambda module, fields: module(fields["x"])}, "a tensor [5, 3] of torch.float32"),
+            (Normed(), batch, {"loss": lambda module, fields: fields["x"].sum()}, "depends on no parameter"),
+            (Normed(), batch, {"loss": "crossentropy"}, "loss is 'crossentropy'"),
+            (Normed(), batch, {"loss": "mse"}, "no field 'target'"),
+            (Normed(), {}, {"loss": loss_of}, "batch is empty"),
+            (Normed(), {"x": batch["x"], "label": batch["label"][:3]}, {"loss": loss_of}, "the same number"),
+            (Normed(), self.batch("x", 1), {"loss": loss_of}, "2 or more"),
+            (Normed(), {"x": [1, 2]}, {"loss": loss_of}, "is a list"),
+            (Normed(), batch, {"loss": loss_of, "precisions": ["BF16"]}, "precisions is ['BF16']"),
+        ]
+        for module, fields, options, message in cases:
+            with self.subTest(message):
+                with self.assertRaises(genesis.ExportError) as caught:
+                    genesis.export(module, fields, path, **options)
+                self.assertIn(message, str(caught.exception))
+                self.assertFalse(path.exists())
+
+    def test_the_page_trains_as_it_stands_there(self):
+        page = (pathlib.Path(os.environ["GENESIS_SOURCE"]) / "docs" / "exported_modules.md").read_text()
+        code, job = (page.split(f"```{language}\n")[1].split("```")[0] for language in ("python", "yaml"))
+        subprocess.run([sys.executable, "-c", code], cwd=self.path, check=True,
+                       env={**os.environ, "PYTHONPATH": sys.path[0]})
+        numpy.savez(self.path / "rows.npz", x=self.arrays["x"], target=self.arrays["label"])
+        spec = self.path / "job.yaml"
+        spec.write_text(job.replace(" net.pt2", f" {self.path}/net.pt2").replace(" rows.npz", f" {self.path}/rows.npz")
+                        + "  batch_size: 12\n")
+        records, last, _ = self.train(spec)
+        self.assertEqual(len(records), 90)
+        self.assertEqual(set(last["model_state_dict"]), {"0.weight", "0.bias", "2.weight", "2.bias"})
+
+    def test_export_leaves_the_module_alone(self):
+        torch.manual_seed(9)
+        module = Normed().eval()
+        before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+        state = torch.get_rng_state()
+        genesis.export(module, self.batch("x"), self.path / "net.pt2", loss=loss_of)
+        self.assertFalse(module.training)
+        self.assertTrue(torch.equal(state, torch.get_rng_state()))
+        self.assertTrue(all(parameter.grad is None for parameter in module.parameters()))
+        for name, tensor in module.state_dict().items():
+            self.assertTrue(torch.equal(tensor, before[name]), name)
+
+
+if __name__ == "__main__":
+    unittest.main()

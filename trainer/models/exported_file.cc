@@ -1,0 +1,359 @@
+#include "trainer/models/exported_file.h"
+
+#include <torch/version.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "base/field_error.h"
+#include "trainer/checkpoint/element_scalar.h"
+#include "trainer/formats/json_cursor.h"
+#include "trainer/formats/zip_archive.h"
+#include "trainer/models/exported_operators.h"
+
+namespace genesis {
+namespace {
+
+constexpr char kRoot[] = "module/";
+constexpr char kManifest[] = "module/extra/genesis.json";
+constexpr int64_t kFormat = 1;
+constexpr uint64_t kMaxManifest = uint64_t{16} << 20;
+constexpr uint64_t kMaxGraph = uint64_t{256} << 20;
+constexpr uint64_t kMaxSmallRecord = 4096;
+constexpr size_t kMaxTensors = 100'000;
+constexpr size_t kMaxDimensions = 16;
+
+absl::Status Refuse(const std::string& path, const std::string& what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("model.exported.path is ", QuoteValue(path), ", which ", what,
+                   "; accepted: a file that genesis.export of Python wrote"));
+}
+
+std::string GraphRecord(const std::string& graph) {
+  return absl::StrCat(kRoot, "models/", graph, ".json");
+}
+
+// The manifest as it is written in the file.
+struct Manifest {
+  struct Entry {
+    std::string name;
+    std::string type;
+    std::string role;
+    std::vector<int64_t> shape;
+  };
+  int64_t format = 0;
+  std::string torch;
+  std::string module;
+  std::vector<std::string> precisions;
+  std::vector<Entry> fields;
+  std::vector<Entry> tensors;
+  std::map<std::string, std::string> tied;
+  std::map<std::string, std::vector<std::string>> constants;
+  std::vector<std::string> gradients;
+  std::vector<std::string> changed;
+};
+
+bool ReadNames(JsonCursor& json, std::vector<std::string>& names) {
+  return json.Array([&] { return json.String(names.emplace_back()); });
+}
+
+bool ReadEntries(JsonCursor& json, std::vector<Manifest::Entry>& entries) {
+  return json.Array([&] {
+    Manifest::Entry& entry = entries.emplace_back();
+    if (entries.size() > kMaxTensors) return json.Fail("more tensors than 100000");
+    return json.Object([&](const std::string& key) {
+      if (key == "name") return json.String(entry.name);
+      if (key == "type") return json.String(entry.type);
+      if (key == "role") return json.String(entry.role);
+      if (key != "shape") return json.Fail("an unknown key of a tensor");
+      return json.Array([&] {
+        if (entry.shape.size() == kMaxDimensions) return json.Fail("more than 16 dimensions");
+        return json.Count(entry.shape.emplace_back());
+      });
+    });
+  });
+}
+
+bool ReadManifest(JsonCursor& json, Manifest& manifest) {
+  const bool read = json.Object([&](const std::string& key) {
+    if (key == "format") return json.Count(manifest.format);
+    if (key == "torch") return json.String(manifest.torch);
+    if (key == "module") return json.String(manifest.module);
+    if (key == "precisions") return ReadNames(json, manifest.precisions);
+    if (key == "fields") return ReadEntries(json, manifest.fields);
+    if (key == "tensors") return ReadEntries(json, manifest.tensors);
+    if (key == "gradients") return ReadNames(json, manifest.gradients);
+    if (key == "changed") return ReadNames(json, manifest.changed);
+    if (key == "tied") {
+      return json.Object([&](const std::string& name) { return json.String(manifest.tied[name]); });
+    }
+    if (key == "constants") {
+      return json.Object(
+          [&](const std::string& graph) { return ReadNames(json, manifest.constants[graph]); });
+    }
+    return json.Fail("an unknown key");
+  });
+  return read && json.End();
+}
+
+std::optional<ElementType> TypeOf(const std::string& name) {
+  for (const auto& [element, scalar] : kElementScalars) {
+    if (ElementTypeName(element) == name) return element;
+  }
+  return std::nullopt;
+}
+
+std::optional<ExportedFile::Role> RoleOf(const std::string& name) {
+  using Role = ExportedFile::Role;
+  if (name == "trained") return Role::kTrained;
+  if (name == "kept") return Role::kKept;
+  if (name == "passing") return Role::kPassing;
+  if (name == "constant") return Role::kConstant;
+  return std::nullopt;
+}
+
+// Every operator that the graph names, wherever it stands, is an allowed one.
+bool CheckTargets(JsonCursor& json, std::string& refused) {
+  switch (json.Peek()) {
+    case '{':
+      return json.Object([&](const std::string& key) {
+        if (key != "target" || json.Peek() != '"') return CheckTargets(json, refused);
+        std::string target;
+        if (!json.String(target)) return false;
+        if (IsAllowedOperator(target)) return true;
+        refused = target;
+        return json.Fail("an operator that is not allowed");
+      });
+    case '[':
+      return json.Array([&] { return CheckTargets(json, refused); });
+    default:
+      return json.Skip();
+  }
+}
+
+class Reader {
+ public:
+  Reader(std::string path, ZipArchive archive) : archive_(std::move(archive)) {
+    file_.path = std::move(path);
+  }
+
+  absl::StatusOr<ExportedFile> Read() {
+    if (absl::Status status = ReadManifestRecord(); !status.ok()) return status;
+    if (absl::Status status = TakeManifest(); !status.ok()) return status;
+    if (absl::Status status = CheckNames(); !status.ok()) return status;
+    if (absl::Status status = CheckRecords(); !status.ok()) return status;
+    for (const std::string& graph : graphs_) {
+      if (absl::Status status = CheckGraph(graph); !status.ok()) return status;
+    }
+    if (absl::Status status = ReadTensors(); !status.ok()) return status;
+    return std::move(file_);
+  }
+
+ private:
+  absl::Status Bad(const std::string& what) const { return Refuse(file_.path, what); }
+
+  absl::StatusOr<std::string> ReadBounded(const std::string& record, uint64_t most) const {
+    const absl::StatusOr<ZipArchive::Location> place = archive_.Locate(record);
+    if (!place.ok()) return Bad(absl::StrCat("has no record ", QuoteValue(record)));
+    if (place->size > most) {
+      return Bad(absl::StrCat("has a record ", QuoteValue(record), " of ", place->size,
+                              " bytes, more than ", most));
+    }
+    return archive_.Read(record);
+  }
+
+  absl::Status ReadManifestRecord() {
+    const absl::StatusOr<std::string> text = ReadBounded(kManifest, kMaxManifest);
+    if (!text.ok()) return text.status();
+    JsonCursor json(*text);
+    if (!ReadManifest(json, manifest_)) {
+      return Bad(absl::StrCat("has a manifest that cannot be read, ", json.fault()));
+    }
+    if (manifest_.format != kFormat) {
+      return Bad(
+          absl::StrCat("is of format ", manifest_.format, "; this worker reads format ", kFormat));
+    }
+    if (manifest_.torch != TORCH_VERSION) {
+      return Bad(absl::StrCat("was exported by torch ", QuoteValue(manifest_.torch),
+                              " and this worker runs ", TORCH_VERSION,
+                              ": export it again with torch==", TORCH_VERSION));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeManifest() {
+    file_.module = manifest_.module;
+    for (const std::string& name : manifest_.precisions) {
+      if (name != "FP32" && name != "MIXED_BF16" && name != "MIXED_FP16") {
+        return Bad(absl::StrCat("has a graph of the precision ", QuoteValue(name)));
+      }
+      file_.precisions.insert(name);
+    }
+    if (!file_.precisions.contains("FP32")) return Bad("has no graph of FP32");
+    graphs_.assign(file_.precisions.begin(), file_.precisions.end());
+    graphs_.emplace_back(kEvaluationGraph);
+    for (const Manifest::Entry& entry : manifest_.fields) {
+      const std::optional<ElementType> type = TypeOf(entry.type);
+      if (!type) return Bad(absl::StrCat("has a field of type ", QuoteValue(entry.type)));
+      file_.fields.push_back({.name = entry.name, .type = *type, .shape = entry.shape});
+    }
+    for (const Manifest::Entry& entry : manifest_.tensors) {
+      const std::optional<ExportedFile::Role> role = RoleOf(entry.role);
+      if (!role || !TypeOf(entry.type)) {
+        return Bad(absl::StrCat("has a tensor ", QuoteValue(entry.name), " of type ",
+                                QuoteValue(entry.type), " and role ", QuoteValue(entry.role)));
+      }
+      file_.tensors.push_back({.name = entry.name, .role = *role, .tensor = {}});
+    }
+    file_.tied.assign(manifest_.tied.begin(), manifest_.tied.end());
+    file_.constants = manifest_.constants;
+    file_.gradients = manifest_.gradients;
+    file_.changed = manifest_.changed;
+    return absl::OkStatus();
+  }
+
+  // Every name is there once, and is of a tensor that may have that part.
+  absl::Status CheckNames() const {
+    using Role = ExportedFile::Role;
+    std::map<std::string, Role> roles;
+    for (const ExportedFile::NamedTensor& tensor : file_.tensors) {
+      if (!roles.emplace(tensor.name, tensor.role).second) {
+        return Bad(absl::StrCat("has two tensors ", QuoteValue(tensor.name)));
+      }
+    }
+    std::set<std::string> fields;
+    for (const Field& field : file_.fields) {
+      if (!fields.insert(field.name).second) {
+        return Bad(absl::StrCat("has two fields ", QuoteValue(field.name)));
+      }
+    }
+    const auto check = [&](const std::vector<std::string>& names, const char* what,
+                           const std::set<Role>& accepted) -> absl::Status {
+      std::set<std::string> seen;
+      for (const std::string& name : names) {
+        const auto role = roles.find(name);
+        if (role == roles.end() || !accepted.contains(role->second) || !seen.insert(name).second) {
+          return Bad(absl::StrCat("names ", QuoteValue(name), " among its ", what));
+        }
+      }
+      return absl::OkStatus();
+    };
+    absl::Status status = check(file_.gradients, "gradients", {Role::kTrained});
+    status.Update(check(file_.changed, "changed state", {Role::kKept, Role::kPassing}));
+    for (const auto& [graph, names] : file_.constants) {
+      status.Update(check(names, "constants", {Role::kConstant}));
+    }
+    for (const auto& [name, other] : file_.tied) {
+      status.Update(check({other}, "tied tensors", {Role::kTrained, Role::kKept}));
+      if (roles.contains(name)) status.Update(Bad(absl::StrCat("ties ", QuoteValue(name))));
+    }
+    if (status.ok() && file_.gradients.empty()) return Bad("has nothing to train");
+    return status;
+  }
+
+  // LibTorch reads a file by the names of its records: none is there that makes it read a pickle,
+  // load a library or restore an object.
+  absl::Status CheckRecords() const {
+    std::set<std::string> expected = {kManifest};
+    std::set<std::string> small;
+    for (const char* name : {"archive_format", "archive_version", "byteorder", ".data/version",
+                             ".data/serialization_id", ".format_version", ".storage_alignment"}) {
+      small.insert(absl::StrCat(kRoot, name));
+    }
+    for (const std::string& graph : graphs_) {
+      expected.insert(GraphRecord(graph));
+      for (const char* kind : {"weights", "constants"}) {
+        const std::string name =
+            absl::StrCat(kRoot, "data/", kind, "/", graph, "_", kind, "_config.json");
+        expected.insert(name);
+        const absl::StatusOr<std::string> config = ReadBounded(name, kMaxSmallRecord);
+        if (!config.ok()) return config.status();
+        std::string text = *config;
+        std::erase_if(text, [](char c) { return c == ' ' || c == '\n'; });
+        if (text != "{\"config\":{}}") {
+          return Bad(absl::StrCat("has ", kind, " of its own in ", QuoteValue(name)));
+        }
+      }
+    }
+    for (size_t i = 0; i < file_.tensors.size(); ++i) {
+      expected.insert(absl::StrCat(kRoot, "extra/tensors/", i));
+    }
+    for (const std::string& name : archive_.names()) {
+      if (small.contains(name)) {
+        if (absl::Status status = ReadBounded(name, kMaxSmallRecord).status(); !status.ok()) {
+          return status;
+        }
+      } else if (!expected.contains(name)) {
+        return Bad(absl::StrCat("has a record ", QuoteValue(name), " that is none of a module's"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckGraph(const std::string& graph) const {
+    const absl::StatusOr<std::string> text = ReadBounded(GraphRecord(graph), kMaxGraph);
+    if (!text.ok()) return text.status();
+    JsonCursor json(*text);
+    std::string refused;
+    if (CheckTargets(json, refused) && json.End()) return absl::OkStatus();
+    if (refused.empty()) {
+      return Bad(absl::StrCat("has a graph ", graph, " that cannot be read, ", json.fault()));
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model.exported.path is ", QuoteValue(file_.path), ", whose graph ", graph,
+        " has the operator ", QuoteValue(refused),
+        "; accepted: the operators of docs/exported_modules.md. Write the module without it"));
+  }
+
+  absl::Status ReadTensors() {
+    for (size_t i = 0; i < file_.tensors.size(); ++i) {
+      const Manifest::Entry& entry = manifest_.tensors[i];
+      const ElementType type = *TypeOf(entry.type);
+      const std::string record = absl::StrCat(kRoot, "extra/tensors/", i);
+      const absl::StatusOr<ZipArchive::Location> place = archive_.Locate(record);
+      if (!place.ok()) return Bad(absl::StrCat("has no record ", QuoteValue(record)));
+      uint64_t bytes = static_cast<uint64_t>(ElementSize(type));
+      bool fits = place->stored;
+      for (const int64_t size : entry.shape) {
+        fits = fits && !__builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes);
+      }
+      if (!fits || bytes != place->size) {
+        return Bad(absl::StrCat("has a tensor ", QuoteValue(entry.name), " of other bytes (",
+                                place->size, ") than its shape [", absl::StrJoin(entry.shape, ", "),
+                                "] of ", entry.type, " needs"));
+      }
+      torch::Tensor tensor = torch::empty(entry.shape, ToScalarType(type));
+      if (absl::Status status =
+              archive_.ReadStored(record, static_cast<char*>(tensor.mutable_data_ptr()));
+          !status.ok()) {
+        return status;
+      }
+      file_.tensors[i].tensor = tensor;
+    }
+    return absl::OkStatus();
+  }
+
+  const ZipArchive archive_;
+  Manifest manifest_;
+  std::vector<std::string> graphs_;
+  ExportedFile file_;
+};
+
+}  // namespace
+
+absl::StatusOr<ExportedFile> ExportedFile::Open(const std::string& path) {
+  absl::StatusOr<ZipArchive> archive = ZipArchive::Open(path);
+  if (!archive.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.exported.path: ", archive.status().message()));
+  }
+  return Reader(path, *std::move(archive)).Read();
+}
+
+}  // namespace genesis

@@ -1,0 +1,342 @@
+#include "trainer/models/exported_model.h"
+
+#include <torch/nativert/ModelRunnerHandle.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <set>
+#include <stdexcept>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/field_error.h"
+#include "config/precision/precision.h"
+#include "trainer/models/dataset_fields.h"
+#include "trainer/models/gradients.h"
+#include "trainer/models/kept_state.h"
+#include "trainer/models/module_faults.h"
+#include "trainer/models/sample_batch.h"
+#include "trainer/models/scripted_evaluation.h"
+
+namespace genesis {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+using training::v1::JobSpec;
+using training::v1::PrecisionMode;
+
+// Evaluations draw the same numbers each time.
+constexpr uint64_t kEvaluationSeed = 0;
+// Batch norm wants more than one.
+constexpr int64_t kTriedExamples = 2;
+
+// A loss whose gradients are known already, to autograd.
+struct KnownGradients : torch::autograd::Function<KnownGradients> {
+  static torch::Tensor forward(AutogradContext* context, const torch::Tensor& loss,
+                               const variable_list& gradients, const variable_list& parameters) {
+    variable_list saved;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      saved.push_back(gradients[i].defined() ? gradients[i] : torch::Tensor());
+    }
+    context->save_for_backward(std::move(saved));
+    return loss.clone();
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& outputs) {
+    const variable_list gradients = context->get_saved_variables();
+    // None for the loss and for each gradient.
+    variable_list inputs(1 + gradients.size());
+    for (const torch::Tensor& gradient : gradients) {
+      inputs.push_back(gradient.defined() ? gradient * outputs.front() : torch::Tensor());
+    }
+    return inputs;
+  }
+};
+
+// The modes that the job names, which the file has to have a graph of.
+absl::Status CheckPrecisions(const JobSpec& spec, const ExportedFile& file) {
+  std::vector<std::pair<std::string, PrecisionMode>> named = {
+      {"precision.mode", spec.precision().mode()}};
+  for (int i = 0; i < spec.precision().fallbacks_size(); ++i) {
+    named.emplace_back(absl::StrCat("precision.fallbacks[", i, "]"), spec.precision().fallbacks(i));
+  }
+  for (const auto& [field, mode] : named) {
+    if (mode == training::v1::PRECISION_MODE_UNSPECIFIED ||
+        mode == training::v1::PRECISION_MODE_AUTO ||
+        file.precisions.contains(PrecisionName(mode))) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, " is ", PrecisionName(mode), ", of which ", file.path,
+                     " has no graph; accepted: ", absl::StrJoin(file.precisions, ", ")));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFields(const JobSpec& spec, const Dataset& dataset, const ExportedFile& file) {
+  const DatasetFields fields(spec, dataset, absl::StrCat("model.exported (", file.path, ")"));
+  for (const Field& field : file.fields) {
+    std::vector<Dimension> shape;
+    for (const int64_t size : field.shape) shape.push_back({.letter = "", .size = size});
+    const absl::StatusOr<std::vector<int64_t>> found =
+        fields.Shape(field.name, shape, {field.type});
+    if (!found.ok()) return found.status();
+  }
+  return absl::OkStatus();
+}
+
+bool SharesMemory(const torch::Tensor& tensor, const std::vector<torch::Tensor>& others) {
+  return std::any_of(others.begin(), others.end(), [&](const torch::Tensor& other) {
+    return other.storage().data() == tensor.storage().data();
+  });
+}
+
+// The same memory as a tensor that may be written into: nativert runs in inference mode, whose
+// tensors may not.
+torch::Tensor AsNormalTensor(const torch::Tensor& tensor) {
+  return torch::empty({0}, tensor.options())
+      .set_(tensor.storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides());
+}
+
+// Puts tensors back when it goes.
+class KeptTensors {
+ public:
+  explicit KeptTensors(const std::vector<torch::Tensor>& tensors) {
+    for (const torch::Tensor& tensor : tensors) kept_.emplace_back(tensor, tensor.clone());
+  }
+  ~KeptTensors() {
+    const torch::NoGradGuard no_grad;
+    for (auto& [tensor, copy] : kept_) tensor.copy_(copy);
+  }
+  KeptTensors(const KeptTensors&) = delete;
+  KeptTensors& operator=(const KeptTensors&) = delete;
+
+ private:
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> kept_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> ExportedModel::Build(const JobSpec& spec,
+                                                            const Dataset& dataset) {
+  absl::StatusOr<ExportedFile> file = ExportedFile::Open(spec.model().exported().path());
+  if (!file.ok()) return file.status();
+  if (absl::Status status = CheckPrecisions(spec, *file); !status.ok()) return status;
+  if (absl::Status status = CheckFields(spec, dataset, *file); !status.ok()) return status;
+  std::unique_ptr<ExportedModel> built(new ExportedModel(*std::move(file)));
+  if (absl::Status status = built->Try(dataset, spec.training().batch_size()); !status.ok()) {
+    return status;
+  }
+  // For modules that draw numbers while they are trained.
+  torch::manual_seed(spec.training().seed());
+  return built;
+}
+
+ExportedModel::ExportedModel(ExportedFile file) : file_(std::move(file)), one_(torch::ones({})) {
+  using Role = ExportedFile::Role;
+  for (const ExportedFile::NamedTensor& entry : file_.tensors) {
+    by_name_[entry.name] = entry.tensor;
+    if (entry.role == Role::kTrained) {
+      entry.tensor.set_requires_grad(true);
+      parameter_numbers_[entry.name] = parameters_.size();
+      parameters_.emplace_back(entry.name, entry.tensor);
+    } else if (entry.role == Role::kKept) {
+      buffers_.emplace_back(entry.name, entry.tensor);
+    } else if (entry.role == Role::kPassing) {
+      passing_.emplace_back(entry.name, entry.tensor);
+      first_passing_.emplace_back(entry.name, entry.tensor.clone());
+    }
+  }
+  // Products of a kind that is not counted: as if each weight were used once per example.
+  for (const auto& [name, tensor] : parameters_) operations_ += 6 * tensor.numel();
+}
+
+ExportedModel::~ExportedModel() = default;
+
+void ExportedModel::To(torch::Device device) {
+  if (device.is_cpu()) return;
+  throw std::invalid_argument(
+      absl::StrCat("model.exported: the graphs of ", file_.path,
+                   " were traced for the CPU, and this worker trains on ", device.str(),
+                   "; accepted: a worker without a GPU, or the module as model.torchscript"));
+}
+
+absl::Status ExportedModel::Load(const std::string& graph) {
+  auto& runner = runners_[graph];
+  if (runner != nullptr) return absl::OkStatus();
+  try {
+    runner = std::make_unique<torch::nativert::ModelRunnerHandle>(file_.path, graph);
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat("model.exported: the graph ", graph, " of ",
+                                                   file_.path,
+                                                   " cannot be loaded: ", TorchText(error)));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<torch::Tensor> ExportedModel::Run(const std::string& graph, const Batch& batch,
+                                              const torch::Tensor& scale) {
+  std::vector<torch::IValue> inputs = {scale};
+  for (const Field& field : file_.fields) inputs.emplace_back(batch.at(field.name));
+  std::vector<torch::Tensor> given;
+  for (const ExportedFile::NamedTensor& entry : file_.tensors) {
+    if (entry.role == ExportedFile::Role::kConstant) continue;
+    // A graph makes its own gradients; autograd has no part in it.
+    given.push_back(entry.tensor.detach());
+  }
+  const auto constants = file_.constants.find(graph);
+  if (constants != file_.constants.end()) {
+    for (const std::string& name : constants->second) given.push_back(by_name_.at(name));
+  }
+  inputs.insert(inputs.end(), given.begin(), given.end());
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> outputs;
+  for (torch::IValue& output : runners_.at(graph)->runWithFlatInputsAndOutputs(std::move(inputs))) {
+    if (!output.isTensor()) {
+      throw std::invalid_argument(absl::StrCat("model.exported: the graph ", graph, " of ",
+                                               file_.path, " gives what is no tensor"));
+    }
+    torch::Tensor tensor = std::move(output).toTensor();
+    // Gradients are added to in place, and must not be an input of the next step.
+    outputs.push_back(SharesMemory(tensor, given) ? tensor.clone() : AsNormalTensor(tensor));
+  }
+  return outputs;
+}
+
+ExportedModel::Step ExportedModel::MakeStep(const Batch& batch,
+                                            std::optional<torch::ScalarType> autocast,
+                                            const torch::Tensor& scale) {
+  const std::string graph = !autocast                       ? "FP32"
+                            : *autocast == torch::kBFloat16 ? "MIXED_BF16"
+                                                            : "MIXED_FP16";
+  if (parameters_.front().second.scalar_type() != torch::kFloat ||
+      !file_.precisions.contains(graph)) {
+    throw std::invalid_argument(
+        absl::StrCat("model.exported: ", file_.path,
+                     " has no graph of the precision that the job came to; it "
+                     "has ",
+                     absl::StrJoin(file_.precisions, ", ")));
+  }
+  if (absl::Status status = Load(graph); !status.ok()) {
+    throw std::invalid_argument(std::string(status.message()));
+  }
+  const std::vector<torch::Tensor> outputs = Run(graph, batch, scale);
+  const size_t expected = 1 + file_.gradients.size() + file_.changed.size();
+  if (outputs.size() != expected || outputs.front().numel() != 1) {
+    throw std::invalid_argument(absl::StrCat(
+        "model.exported: the graph ", graph, " of ", file_.path, " gives ", outputs.size(),
+        " tensors; accepted: ", expected, ", a loss of one number first"));
+  }
+  const torch::NoGradGuard no_grad;
+  Step step;
+  step.loss = outputs.front().to(torch::kFloat).reshape({});
+  step.gradients.resize(parameters_.size());
+  for (size_t i = 0; i < file_.gradients.size(); ++i) {
+    const size_t number = parameter_numbers_.at(file_.gradients[i]);
+    const torch::Tensor& gradient = outputs[1 + i];
+    if (gradient.sizes() != parameters_[number].second.sizes()) {
+      throw std::invalid_argument(absl::StrCat(
+          "model.exported: the graph ", graph, " of ", file_.path, " gives a gradient ",
+          SizesText(gradient.sizes().vec()), " for ", file_.gradients[i], ", which is ",
+          SizesText(parameters_[number].second.sizes().vec())));
+    }
+    step.gradients[number] = gradient.to(torch::kFloat);
+  }
+  for (size_t i = 0; i < file_.changed.size(); ++i) {
+    by_name_.at(file_.changed[i]).copy_(outputs[1 + file_.gradients.size() + i]);
+  }
+  return step;
+}
+
+torch::Tensor ExportedModel::AddLossAndGradients(const Batch& batch,
+                                                 std::optional<torch::ScalarType> autocast,
+                                                 const torch::Tensor& scale) {
+  Step step = MakeStep(batch, autocast, scale);
+  std::vector<torch::Tensor> parameters;
+  for (const auto& [name, tensor] : parameters_) parameters.push_back(tensor);
+  AddGradients(parameters, step.gradients);
+  return step.loss;
+}
+
+torch::Tensor ExportedModel::Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) {
+  const Step step = MakeStep(batch, autocast, one_);
+  if (!torch::GradMode::is_enabled()) return step.loss;
+  variable_list parameters;
+  for (const auto& [name, tensor] : parameters_) parameters.push_back(tensor);
+  return KnownGradients::apply(step.loss, step.gradients, parameters);
+}
+
+std::shared_ptr<const void> ExportedModel::KeepState() {
+  std::vector<torch::Tensor> changed;
+  for (const std::string& name : file_.changed) changed.push_back(by_name_.at(name));
+  return std::make_shared<const KeptTensors>(changed);
+}
+
+void ExportedModel::PutAttributes(const NamedTensors& attributes) {
+  const torch::NoGradGuard no_grad;
+  const std::array<const NamedTensors*, 2> sources = {&first_passing_, &attributes};
+  for (const NamedTensors* values : sources) {
+    for (const auto& [name, tensor] : *values) {
+      const auto found =
+          std::find_if(passing_.begin(), passing_.end(),
+                       [&name = name](const auto& entry) { return entry.first == name; });
+      if (found != passing_.end() && found->second.sizes() == tensor.sizes()) {
+        found->second.copy_(tensor);
+      }
+    }
+  }
+}
+
+std::vector<MetricSum> ExportedModel::Evaluate(const Batch& batch) {
+  KeptGenerators generators(torch::kCPU);
+  generators.Seed(kEvaluationSeed);
+  if (absl::Status status = Load(kEvaluationGraph); !status.ok()) {
+    throw std::invalid_argument(std::string(status.message()));
+  }
+  const std::vector<torch::Tensor> outputs = Run(kEvaluationGraph, batch, one_);
+  if (outputs.empty() || outputs.front().numel() != 1) {
+    throw std::invalid_argument(absl::StrCat("model.exported: the graph ", kEvaluationGraph, " of ",
+                                             file_.path, " gives no loss of one number"));
+  }
+  return {
+      {"loss", outputs.front().to(torch::kDouble).reshape({}) * static_cast<double>(batch.size())}};
+}
+
+absl::Status ExportedModel::Try(const Dataset& dataset, int64_t batch_size) {
+  const int64_t most = std::max<int64_t>(1, dataset.training_size());
+  std::vector<int64_t> examples(
+      static_cast<size_t>(std::min({most, std::max<int64_t>(1, batch_size), kTriedExamples})));
+  std::iota(examples.begin(), examples.end(), 0);
+  const absl::StatusOr<Batch> batch = SampleBatch(dataset, examples);
+  if (!batch.ok()) return batch.status();
+  const std::shared_ptr<const void> kept = KeepState();
+  try {
+    const KeptGenerators generators(torch::kCPU);
+    const OperationCounter counter;
+    Evaluate(*batch);
+    // Backward is twice forward.
+    const int64_t counted = 3 * counter.operations() / batch->size();
+    if (counted > 0) operations_ = counted;
+    const torch::NoGradGuard no_grad;
+    for (const std::string& precision : file_.precisions) {
+      MakeStep(*batch,
+               precision == "FP32"         ? std::nullopt
+               : precision == "MIXED_BF16" ? std::optional(torch::kBFloat16)
+                                           : std::optional(torch::kHalf),
+               one_);
+    }
+  } catch (const std::invalid_argument& error) {
+    return absl::InvalidArgumentError(error.what());
+  } catch (const std::exception& error) {
+    const std::string what =
+        absl::StrCat("model.exported: ", file_.path, " cannot be tried on the first ",
+                     batch->size(), " examples: ", TorchText(error));
+    return IsOutOfMemory(error)
+               ? absl::ResourceExhaustedError(absl::StrCat("no memory left: ", what))
+               : absl::InvalidArgumentError(what);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace genesis

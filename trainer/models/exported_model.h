@@ -1,0 +1,82 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trainer/models/exported_file.h"
+#include "trainer/models/model.h"
+
+namespace torch::nativert {
+class ModelRunnerHandle;
+}
+
+namespace genesis {
+
+// The user's own module as graphs that genesis.export made of it in Python: loss and gradients come
+// out of one graph, with neither Python nor autograd. Parameters and buffers carry the keys of the
+// module's state_dict(); parameters that need no gradient are among buffers().
+//
+// Owner: the run. Threads: one at a time. Failure: exceptions of LibTorch, and
+// std::invalid_argument where a graph does not fit the job; BuildModel has tried each on some
+// examples before.
+class ExportedModel : public Model {
+ public:
+  // See BuildModel.
+  static absl::StatusOr<std::unique_ptr<Model>> Build(const training::v1::JobSpec& spec,
+                                                      const Dataset& dataset);
+  ~ExportedModel() override;
+
+  NamedTensors parameters() const override { return parameters_; }
+  NamedTensors buffers() const override { return buffers_; }
+  std::vector<std::pair<std::string, std::string>> tied() const override { return file_.tied; }
+  // Throws for a GPU: the graphs were traced for the CPU.
+  void To(torch::Device device) override;
+  // Without a loss scale on the way back: for steps that are looked at. See AddLossAndGradients.
+  torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
+  bool has_joint_graph() const override { return true; }
+  torch::Tensor AddLossAndGradients(const Batch& batch, std::optional<torch::ScalarType> autocast,
+                                    const torch::Tensor& scale) override;
+  std::shared_ptr<const void> KeepState() override;
+  NamedTensors attributes() const override { return passing_; }
+  void PutAttributes(const NamedTensors& attributes) override;
+  std::vector<MetricSum> Evaluate(const Batch& batch) override;
+  bool repeats_itself() const override { return false; }
+  int64_t OperationsPerExample() const override { return operations_; }
+
+ private:
+  struct Step {
+    torch::Tensor loss;
+    std::vector<torch::Tensor> gradients;  // Of parameters_; undefined where there is none.
+  };
+
+  explicit ExportedModel(ExportedFile file);
+
+  // Loads it once. INVALID_ARGUMENT for what LibTorch cannot load.
+  absl::Status Load(const std::string& graph);
+  std::vector<torch::Tensor> Run(const std::string& graph, const Batch& batch,
+                                 const torch::Tensor& scale);
+  // Runs the graph of the format, and takes over the state that it changes.
+  Step MakeStep(const Batch& batch, std::optional<torch::ScalarType> autocast,
+                const torch::Tensor& scale);
+  absl::Status Try(const Dataset& dataset, int64_t batch_size);
+
+  const ExportedFile file_;
+  std::map<std::string, std::unique_ptr<torch::nativert::ModelRunnerHandle>> runners_;
+  NamedTensors parameters_;
+  NamedTensors buffers_;
+  NamedTensors passing_;
+  NamedTensors first_passing_;  // As the file has them.
+  std::map<std::string, torch::Tensor> by_name_;
+  std::map<std::string, size_t> parameter_numbers_;
+  const torch::Tensor one_;
+  int64_t operations_ = 0;
+};
+
+}  // namespace genesis

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <vector>
+
+namespace genesis {
+
+// Adds `gradients` to the parameters' own, as a backward pass does. An undefined one is none: the
+// loss does not depend on the parameter, and the optimizer leaves it alone, as in torch.
+void AddGradients(const std::vector<torch::Tensor>& parameters,
+                  const std::vector<torch::Tensor>& gradients);
+
+}  // namespace genesis
