@@ -161,6 +161,7 @@ void TrainingSession::SetMode(PrecisionMode mode, bool keep_scale) {
 
 std::string TrainingSession::execution() {
   const CompiledSteps::Choice& compiled = compiled_.For(mode_);
+  if (compiled.step == nullptr && model_->has_joint_graph()) return "exported graph";
   if (compiled.step != nullptr || !captures_) return compiled.text;
   const std::string& reason = step_->eager_because();
   return reason.empty() ? "captured after the first steps, then replayed"

@@ -60,8 +60,8 @@ class TrainingSession {
   // afresh unless `keep_scale`. Requires that every step has been read.
   void SetMode(training::v1::PrecisionMode mode, bool keep_scale = false);
 
-  // How the steps of the mode run, for people: "compiled ...", "eager, because ..." or "captured
-  // ...".
+  // How the steps of the mode run, for people: "compiled ...", "exported graph", "eager, because
+  // ..." or "captured ...".
   std::string execution();
 
   // The lower bound of the loss scale; 0 where there is no scale or no bound.
