@@ -118,8 +118,8 @@ void EventSender::Acknowledge(int64_t sequence) {
     const absl::MutexLock lock(&mutex_);
     // It may come before the write has returned.
     acknowledged_ = std::max(acknowledged_, sequence);
-    const auto known = [this](const AttachRequest& event) {
-      return event.sequence() != 0 && event.sequence() <= acknowledged_;
+    const auto known = [acknowledged = acknowledged_](const AttachRequest& event) {
+      return event.sequence() != 0 && event.sequence() <= acknowledged;
     };
     std::erase_if(unacknowledged_, known);
     std::erase_if(waiting_, known);
