@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Union
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 __all__ = ["ExportError", "export"]
 
@@ -223,20 +225,26 @@ class _Step:
             return self._program(self.evaluate, "evaluation")
 
     def _program(self, function, name: str):
-        arguments = self.arguments()
-        batch = torch.export.Dim("batch")
-        shapes = [None] + [{0: batch}] * len(self.batch) + [None] * (len(self.trained) + len(self.state))
         try:
-            graph = make_fx(function, tracing_mode="symbolic")(*arguments)
-            self.constants[name] = _lift_constants(graph)
-            arguments += tuple(self.constants[name])
-            shapes += [None] * len(self.constants[name])
-            return torch.export.export(graph, arguments, strict=False, dynamic_shapes=tuple(shapes))
+            return self._export(_trace_by_batch, function, name)
+        except Exception:  # noqa: BLE001 - whatever it was, the other way is tried.
+            pass
+        try:
+            return self._export(_trace_by_every_size, function, name)
         except ExportError:
             raise
         except Exception as error:
             raise ExportError(f"{type(self.module).__name__} cannot be exported ({name}): {_first_line(error)}"
                               f"{_place(error)}") from error
+
+    def _export(self, trace, function, name: str):
+        arguments = self.arguments()
+        graph = trace(function, arguments, range(1, 1 + len(self.batch)))
+        self.constants[name] = _lift_constants(graph)
+        arguments += tuple(self.constants[name])
+        batch = torch.export.Dim("batch")
+        shapes = [{0: batch} if 1 <= position <= len(self.batch) else None for position in range(len(arguments))]
+        return torch.export.export(graph, arguments, strict=False, dynamic_shapes=tuple(shapes))
 
     def check(self, program) -> None:
         """Runs the FP32 graph beside the module, on this batch and on one of another size."""
@@ -274,6 +282,29 @@ class _Lossy(torch.nn.Module):
 
     def forward(self, batch):
         return self.loss(self.module, batch)
+
+
+def _trace_by_batch(function, arguments, fields) -> torch.fx.GraphModule:
+    """With the batch size as the only symbol: several times as fast as a symbol for each size of each weight."""
+    fakes = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    tensors = []
+    for position, tensor in enumerate(arguments):
+        sizes = [DimDynamic.STATIC] * tensor.dim()
+        if position in fields:
+            sizes[0] = DimDynamic.DUCK  # The same symbol in all fields.
+        tensors.append(fakes.from_tensor(tensor, symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes)))
+    with fakes:
+        graph = make_fx(function, tracing_mode="real")(*tensors)
+    held = [getattr(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr"]
+    if any(isinstance(tensor, FakeTensor) for tensor in held):
+        raise ExportError("a tensor that forward makes of numbers has no values in this trace")
+    return graph
+
+
+def _trace_by_every_size(function, arguments, fields) -> torch.fx.GraphModule:
+    """For modules that the other way ties to one batch size."""
+    del fields
+    return make_fx(function, tracing_mode="symbolic")(*arguments)
 
 
 def _lift_constants(graph: torch.fx.GraphModule) -> List[torch.Tensor]:
