@@ -26,6 +26,7 @@ constexpr absl::string_view kOperators[] = {
     "_native_batch_norm_legit",
     "_native_batch_norm_legit_no_training",
     "_reshape_alias",
+    "_safe_softmax",
     "_scaled_dot_product_flash_attention_for_cpu",
     "_scaled_dot_product_flash_attention_for_cpu_backward",
     "_softmax",

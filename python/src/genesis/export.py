@@ -27,9 +27,10 @@ ROOT = "module"
 TARGET = "target"
 # Autocast of each precision; the names are those of a job file.
 AUTOCAST = {"FP32": None, "MIXED_BF16": torch.bfloat16, "MIXED_FP16": torch.float16}
-# Element types of a dataset.
-TYPES = {getattr(torch, name): name for name in
-         ("float32", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")}
+# Element types of a dataset; weights and constants may have two more.
+FIELD_TYPES = {getattr(torch, name): name for name in
+               ("float32", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")}
+TYPES = {**FIELD_TYPES, torch.float16: "float16", torch.bfloat16: "bfloat16"}
 LOSSES = {"mse": torch.nn.functional.mse_loss, "cross_entropy": torch.nn.functional.cross_entropy,
           "huber": torch.nn.functional.huber_loss}
 # Largest relative difference of the graph and the module, in FP32: sums in another order.
@@ -84,8 +85,8 @@ def _check_batch(batch: Mapping[str, torch.Tensor]) -> None:
     for name, tensor in batch.items():
         if not isinstance(tensor, torch.Tensor):
             raise ExportError(f"batch[{name!r}] is a {type(tensor).__name__}; accepted: a torch.Tensor")
-        if tensor.dtype not in TYPES:
-            raise ExportError(f"batch[{name!r}] is of {tensor.dtype}; accepted: {', '.join(map(str, TYPES))}")
+        if tensor.dtype not in FIELD_TYPES:
+            raise ExportError(f"batch[{name!r}] is of {tensor.dtype}; accepted: {', '.join(map(str, FIELD_TYPES))}")
         if tensor.dim() == 0:
             raise ExportError(f"batch[{name!r}] has no dimensions; accepted: the batch as first dimension")
         sizes[name] = tensor.shape[0]
@@ -195,8 +196,11 @@ class _Step:
         """The module in train or eval mode, and drawn numbers without a trace."""
         was_training, random = self.module.training, torch.get_rng_state()
         self.module.train(training)
+        # oneDNN's LSTM takes an undefined tensor, which no graph can hold.
+        recurrent = any(isinstance(each, torch.nn.RNNBase) for each in self.module.modules())
         try:
-            yield
+            with torch.backends.mkldnn.flags(enabled=torch.backends.mkldnn.enabled and not recurrent):
+                yield
         finally:
             self.module.train(was_training)
             torch.set_rng_state(random)
@@ -256,8 +260,12 @@ class _Step:
                 torch.manual_seed(0)
                 wanted = self.run("FP32", *arguments)
                 torch.manual_seed(0)
-                with torch.no_grad():
-                    got = graph(*arguments, *self.constants["FP32"])
+                try:
+                    with torch.no_grad():
+                        got = graph(*arguments, *self.constants["FP32"])
+                except Exception as error:
+                    raise ExportError(f"the graph of {type(self.module).__name__} does not run: {_first_line(error)}"
+                                      ) from error
             for name, ours, theirs in zip(["loss", *self.gradients, *self.changed], got, wanted):
                 if not _agree(ours, theirs):
                     examples = len(next(iter(batch.values())))
