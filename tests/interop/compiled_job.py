@@ -13,12 +13,12 @@ sys.path.insert(0, str(SCRIPTS))
 ALLOWED = {"ENABLE_FP16_TRAINING": "true"}
 
 
-def compile_job(job, folder, *flags, python=sys.executable):
+def compile_job(job, folder, *flags, python=sys.executable, cwd=None):
     """genesisctl compile as a user calls it."""
     return subprocess.run(
         [os.environ["GENESIS_CTL"], "compile", str(job), "--compiled-dir", str(folder),
          "--python", python, *flags],
-        capture_output=True, text=True)
+        capture_output=True, text=True, cwd=cwd)
 
 
 def steps_of(output):

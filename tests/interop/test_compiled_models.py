@@ -43,7 +43,8 @@ class CompiledModelsTest(unittest.TestCase):
 
             write(COMPILED_FOR)
             packages = pathlib.Path(folder) / "packages"
-            made = compiled_job.compile_job(job, packages)
+            # Named as a user in that folder would.
+            made = compiled_job.compile_job(job, packages.name, cwd=folder)
             self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
             write("FP32")
             runs = {}

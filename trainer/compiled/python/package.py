@@ -2,9 +2,11 @@
 
 import ctypes
 import hashlib
+import itertools
 import logging
 import os
 import pathlib
+import platform
 import shutil
 import tempfile
 import warnings
@@ -14,13 +16,30 @@ import torch
 import decompositions
 
 METADATA_KEY = "genesis_step"  # As trainer/compiled/compiled_step.cc.
+LIBRARY = pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
 
 
 def use_library_for_all():
     """A package leaves the symbols of LibTorch to the program that loads it, so that it needs neither
     libtorch_cuda.so nor a search path; Python keeps them to itself unless asked."""
-    ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"),
-                mode=ctypes.RTLD_GLOBAL)
+    ctypes.CDLL(str(LIBRARY), mode=ctypes.RTLD_GLOBAL)
+
+
+def pick_vector_instructions():
+    """Tries the processor's vector instructions, the widest first, until a set compiles and loads.
+
+    Inductor by itself tries all sets, and loads each of ten libraries into a Python that imports torch: half of the time
+    that a small step takes to compile. It does so again where this function is not called, with the same result.
+    """
+    isa = torch._inductor.cpu_vec_isa
+    isa.VecISA._avx_py_load = (f"import ctypes; ctypes.CDLL({str(LIBRARY)!r}, mode=ctypes.RTLD_GLOBAL); "
+                               "ctypes.CDLL('__lib_path__')")
+    if platform.machine() == "x86_64":
+        seen = isa.x86_isa_checker()
+        works = (each for each in isa.supported_vec_isa_list if all(flag in seen for flag in str(each).split()) and each)
+        found = list(itertools.islice(works, 1))
+        isa.valid_vec_isa_list = lambda: found
+    isa.pick_vec_isa()
 
 
 def trace(step, inputs):
@@ -44,7 +63,7 @@ def compile_package(step, inputs, text, path):
     # A cache of its own: whether vector instructions work is tried there once, by a library that is linked
     # as the first to ask is, and one that is not linked with LibTorch says no, to all who ask later.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(path.with_name("cache"))
-    torch._inductor.cpu_vec_isa.pick_vec_isa()
+    pick_vector_instructions()
     torch._inductor.aoti_compile_and_package(
         export(step, inputs), package_path=str(path), inductor_configs={
             # The worker decides how many threads a job has.
@@ -96,7 +115,8 @@ class Workplace:
         self.folder = folder
 
     def __enter__(self):
-        self.path = pathlib.Path(tempfile.mkdtemp(prefix=".making-", dir=self.folder))
+        # Absolute: the compiler works in folders of its own.
+        self.path = pathlib.Path(tempfile.mkdtemp(prefix=".making-", dir=self.folder)).resolve()
         return self.path
 
     def __exit__(self, *_):
