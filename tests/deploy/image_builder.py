@@ -1,5 +1,9 @@
 """Carries out the Dockerfile in folders, a stage after the other, as a container engine does. Needs root, and the
-Debian 12 that deploy/setup.sh --test keeps as an archive."""
+Debian 12 that deploy/setup.sh --test keeps as an archive.
+
+The compiler's step takes as long as all others together, and this build has just done the same on the same Debian: what
+it made is installed instead. GENESIS_IMAGE_COMPILES=1 carries out that step too.
+"""
 
 import os
 import pathlib
@@ -8,12 +12,16 @@ import shlex
 import shutil
 import subprocess
 
-from tools import SOURCE, run
+from tools import DEPLOY, SOURCE, run  # First: it finds the harness.
+from harness import BIN
 
 DEBIAN = pathlib.Path(os.environ["GENESIS_DEBIAN"])
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # A build without a compiler cache.
 LONGEST = 3600
+COMPILES = os.environ.get("GENESIS_IMAGE_COMPILES") == "1"
+COMPILING = re.compile(r"cmake --preset release .*&& cmake --build --preset release .*"
+                       r"&& cmake --install build/release --prefix (?P<prefix>\S+) --strip")
 ONLY_DESCRIBE = {"LABEL", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
 
 
@@ -110,7 +118,11 @@ class Stage:
         elif instruction == "COPY":
             self._copy(shlex.split(arguments))
         elif instruction == "RUN":
-            self._run(arguments)
+            compiling = COMPILING.fullmatch(arguments)
+            if compiling and not COMPILES:
+                self._install(compiling["prefix"])
+            else:
+                self._run(arguments)
         else:
             assert instruction in ONLY_DESCRIBE, f"{instruction} is not known here"
 
@@ -131,6 +143,15 @@ class Stage:
             capture_output=True, text=True, timeout=LONGEST, check=False)
         if done.returncode != 0:
             raise AssertionError(f"RUN {command}: {done.returncode}\n{done.stdout[-6000:]}{done.stderr[-6000:]}")
+
+    def _install(self, prefix):
+        """What this build made; the worker finds LibTorch where the stage has it."""
+        folder = self.root / prefix.lstrip("/")
+        run("cmake", "--install", BIN.parent, "--prefix", folder, "--strip")
+        libtorch, = (self.root / self.environment["XDG_CACHE_HOME"].lstrip("/")).glob(
+            "genesis/torch-*/lib/python3*/site-packages/torch/lib")
+        run(DEPLOY / "bundle" / "set_runpath.py", folder / "bin" / "genesis-worker",
+            f"/{libtorch.relative_to(self.root)}")
 
     def _copy(self, words):
         *sources, target = words
