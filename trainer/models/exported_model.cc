@@ -1,5 +1,6 @@
 #include "trainer/models/exported_model.h"
 
+#include <c10/util/Logging.h>
 #include <torch/nativert/ModelRunnerHandle.h>
 
 #include <algorithm>
@@ -8,10 +9,12 @@
 #include <set>
 #include <stdexcept>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/field_error.h"
 #include "config/precision/precision.h"
+#include "trainer/models/bad_example.h"
 #include "trainer/models/dataset_fields.h"
 #include "trainer/models/gradients.h"
 #include "trainer/models/kept_state.h"
@@ -99,6 +102,19 @@ torch::Tensor AsNormalTensor(const torch::Tensor& tensor) {
       .set_(tensor.storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides());
 }
 
+// Keeps LibTorch's warnings out of the log: nativert lists there, for each graph, the operators
+// that it has no kernels of its own for, and runs them all the same.
+class QuietLog {
+ public:
+  QuietLog() : level_(FLAGS_caffe2_log_level) { FLAGS_caffe2_log_level = c10::GLOG_ERROR; }
+  ~QuietLog() { FLAGS_caffe2_log_level = level_; }
+  QuietLog(const QuietLog&) = delete;
+  QuietLog& operator=(const QuietLog&) = delete;
+
+ private:
+  const int level_;
+};
+
 // Puts tensors back when it goes.
 class KeptTensors {
  public:
@@ -124,7 +140,7 @@ absl::StatusOr<std::unique_ptr<Model>> ExportedModel::Build(const JobSpec& spec,
   if (!file.ok()) return file.status();
   if (absl::Status status = CheckPrecisions(spec, *file); !status.ok()) return status;
   if (absl::Status status = CheckFields(spec, dataset, *file); !status.ok()) return status;
-  std::unique_ptr<ExportedModel> built(new ExportedModel(*std::move(file)));
+  std::unique_ptr<ExportedModel> built(new ExportedModel(*std::move(file), DataPath(spec)));
   if (absl::Status status = built->Try(dataset, spec.training().batch_size()); !status.ok()) {
     return status;
   }
@@ -133,7 +149,8 @@ absl::StatusOr<std::unique_ptr<Model>> ExportedModel::Build(const JobSpec& spec,
   return built;
 }
 
-ExportedModel::ExportedModel(ExportedFile file) : file_(std::move(file)), one_(torch::ones({})) {
+ExportedModel::ExportedModel(ExportedFile file, std::string data_path)
+    : file_(std::move(file)), data_path_(std::move(data_path)), one_(torch::ones({})) {
   using Role = ExportedFile::Role;
   for (const ExportedFile::NamedTensor& entry : file_.tensors) {
     by_name_[entry.name] = entry.tensor;
@@ -162,10 +179,16 @@ void ExportedModel::To(torch::Device device) {
                    "; accepted: a worker without a GPU, or the module as model.torchscript"));
 }
 
+bool ExportedModel::supports(PrecisionMode mode) const {
+  return mode == training::v1::PRECISION_MODE_AUTO ||
+         file_.precisions.contains(PrecisionName(mode));
+}
+
 absl::Status ExportedModel::Load(const std::string& graph) {
   auto& runner = runners_[graph];
   if (runner != nullptr) return absl::OkStatus();
   try {
+    const QuietLog quiet;
     runner = std::make_unique<torch::nativert::ModelRunnerHandle>(file_.path, graph);
   } catch (const std::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat("model.exported: the graph ", graph, " of ",
@@ -177,6 +200,40 @@ absl::Status ExportedModel::Load(const std::string& graph) {
 
 std::vector<torch::Tensor> ExportedModel::Run(const std::string& graph, const Batch& batch,
                                               const torch::Tensor& scale) {
+  try {
+    return RunGraph(graph, batch, scale);
+  } catch (const std::exception& error) {
+    Explain(batch, error);
+  }
+}
+
+void ExportedModel::Explain(const Batch& batch, const std::exception& error) {
+  const bool said = dynamic_cast<const std::invalid_argument*>(&error) != nullptr;
+  if (said || IsOutOfMemory(error) || IsDeviceFault(error)) throw;
+  // nativert puts the operator and its arguments first.
+  const std::string text = TorchText(error);
+  const std::string words(absl::StripAsciiWhitespace(text.substr(text.rfind("\n\n") + 1)));
+  const auto fails = [this](const Batch& part) {
+    try {
+      RunGraph(kEvaluationGraph, part, one_);
+      return false;
+    } catch (const std::exception&) {
+      return true;
+    }
+  };
+  std::vector<std::string> names;
+  for (const Field& field : file_.fields) names.push_back(field.name);
+  const bool can_try = Load(kEvaluationGraph).ok();
+  if (const auto bad = can_try ? FindBadExample(batch, names, fails) : std::nullopt) {
+    throw DataFault(
+        absl::StrCat(data_path_, ": ", bad->where, "; ", CureOf(*bad), "; torch says: ", words));
+  }
+  throw std::invalid_argument(absl::StrCat("model.exported: ", file_.path, " fails on a batch of ",
+                                           batch.size(), " examples: ", words));
+}
+
+std::vector<torch::Tensor> ExportedModel::RunGraph(const std::string& graph, const Batch& batch,
+                                                   const torch::Tensor& scale) {
   std::vector<torch::IValue> inputs = {scale};
   for (const Field& field : file_.fields) inputs.emplace_back(batch.at(field.name));
   std::vector<torch::Tensor> given;
@@ -326,6 +383,8 @@ absl::Status ExportedModel::Try(const Dataset& dataset, int64_t batch_size) {
                                            : std::optional(torch::kHalf),
                one_);
     }
+  } catch (const DataFault& fault) {
+    return absl::OutOfRangeError(fault.what());
   } catch (const std::invalid_argument& error) {
     return absl::InvalidArgumentError(error.what());
   } catch (const std::exception& error) {

@@ -40,6 +40,7 @@ class ExportedModel : public Model {
   void To(torch::Device device) override;
   // Without a loss scale on the way back: for steps that are looked at. See AddLossAndGradients.
   torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
+  bool supports(training::v1::PrecisionMode mode) const override;
   bool has_joint_graph() const override { return true; }
   torch::Tensor AddLossAndGradients(const Batch& batch, std::optional<torch::ScalarType> autocast,
                                     const torch::Tensor& scale) override;
@@ -56,18 +57,25 @@ class ExportedModel : public Model {
     std::vector<torch::Tensor> gradients;  // Of parameters_; undefined where there is none.
   };
 
-  explicit ExportedModel(ExportedFile file);
+  ExportedModel(ExportedFile file, std::string data_path);
 
   // Loads it once. INVALID_ARGUMENT for what LibTorch cannot load.
   absl::Status Load(const std::string& graph);
   std::vector<torch::Tensor> Run(const std::string& graph, const Batch& batch,
                                  const torch::Tensor& scale);
+  // The same, with the exceptions of LibTorch.
+  std::vector<torch::Tensor> RunGraph(const std::string& graph, const Batch& batch,
+                                      const torch::Tensor& scale);
+  // Throws what `error` of a graph means for the user: which value of the data it cannot take,
+  // where it is one.
+  [[noreturn]] void Explain(const Batch& batch, const std::exception& error);
   // Runs the graph of the format, and takes over the state that it changes.
   Step MakeStep(const Batch& batch, std::optional<torch::ScalarType> autocast,
                 const torch::Tensor& scale);
   absl::Status Try(const Dataset& dataset, int64_t batch_size);
 
   const ExportedFile file_;
+  const std::string data_path_;  // For messages.
   std::map<std::string, std::unique_ptr<torch::nativert::ModelRunnerHandle>> runners_;
   NamedTensors parameters_;
   NamedTensors buffers_;

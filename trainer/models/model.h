@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "genesis/training/v1/job.pb.h"
+#include "genesis/training/v1/precision.pb.h"
 #include "trainer/data/dataset.h"
 
 namespace genesis {
@@ -70,6 +71,8 @@ class Model {
   // the loss itself is computed in float32 outside of it. With a field "weight" each example's loss
   // is multiplied by its weight. Requires Draw(batch).
   virtual torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) = 0;
+  // Whether it can be trained in a precision; in FP32 and AUTO each can.
+  virtual bool supports(training::v1::PrecisionMode) const { return true; }
   // Whether loss and gradients come out of one graph, without autograd.
   virtual bool has_joint_graph() const { return false; }
   // The mean loss of the batch, detached, and adds to the gradients of the parameters those of that

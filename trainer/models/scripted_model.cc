@@ -5,12 +5,9 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/field_error.h"
-#include "base/text.h"
-#include "config/job/job_paths.h"
+#include "trainer/models/bad_example.h"
 #include "trainer/models/dataset_fields.h"
 #include "trainer/models/kept_state.h"
 #include "trainer/models/module_faults.h"
@@ -32,36 +29,6 @@ constexpr size_t kMaxChoices = 6;
 
 std::string Describe(const torch::Tensor& tensor) {
   return absl::StrCat(SizesText(tensor.sizes().vec()), " ", torch::toString(tensor.scalar_type()));
-}
-
-// A number, or the range of several.
-std::string ValueText(const torch::Tensor& values) {
-  const auto text = [](const torch::Tensor& value) {
-    return value.is_floating_point() ? FormatNumber(value.item<double>())
-                                     : absl::StrCat(value.item<int64_t>());
-  };
-  if (values.numel() == 0) return "empty";
-  if (values.numel() == 1) return text(values.reshape({}));
-  return absl::StrCat("from ", text(values.min()), " to ", text(values.max()));
-}
-
-Batch Part(const Batch& batch, int64_t begin, int64_t rows) {
-  Batch part;
-  for (const auto& [name, tensor] : batch.fields) {
-    part.fields[name] = tensor.narrow(0, begin, rows);
-  }
-  part.examples.assign(batch.examples.begin() + begin, batch.examples.begin() + begin + rows);
-  return part;
-}
-
-// The file that examples come from, for messages.
-std::string DataPath(training::v1::JobSpec spec) {
-  for (const JobPath& named : PathsOf(spec)) {
-    if (absl::StartsWith(named.field, "dataset.") && !named.path->empty()) {
-      return OneLine(*named.path, kMaxNameBytes);
-    }
-  }
-  return "the dataset";
 }
 
 }  // namespace
@@ -392,49 +359,20 @@ bool ScriptedModel::Fails(const Batch& batch) {
 }
 
 std::string ScriptedModel::FindBadExample(const Batch& batch) {
-  if (!Fails(batch)) return "";
-  int64_t row = 0;
-  for (int64_t rows = batch.size(); rows > 1;) {
-    const int64_t half = rows / 2;
-    if (Fails(Part(batch, row, half))) {
-      rows = half;
-    } else if (Fails(Part(batch, row + half, rows - half))) {
-      row += half;
-      rows -= half;
-    } else {
-      return "";
-    }
-  }
-  const Batch alone = Part(batch, row, 1);
   std::vector<std::string> names = inputs_;
-  const bool own_loss = spec_.loss() == training::v1::SCRIPTED_LOSS_MODULE;
-  if (!own_loss) names.push_back(spec_.target());
-  for (const std::string& name : names) {
-    Batch other = alone;
-    other.fields[name] = torch::zeros_like(alone.at(name));
-    if (Fails(other)) continue;
-    const bool classes =
-        spec_.loss() == training::v1::SCRIPTED_LOSS_CROSS_ENTROPY && name == spec_.target();
-    const std::string where =
-        absl::StrCat("the field ", name, " of example ", alone.examples.front(), " (row ", row,
-                     " of its batch) is ", ValueText(alone.at(name)), "; ");
-    if (classes) {
-      const ScriptedEvaluation evaluation(module_, device());
-      const int64_t count = Output(other, std::nullopt).size(1);
-      return absl::StrCat(where, "accepted: a class number from 0 to ", count - 1,
-                          ", as the output has ", count,
-                          " classes, or -100 to leave it out; correct the data, or give the "
-                          "module more classes");
-    }
-    if (!alone.at(name).is_floating_point()) {
-      return absl::StrCat(where,
-                          "accepted: what the module can take, such as an index from 0 to "
-                          "num_embeddings - 1; correct the data, or make the module larger");
-    }
-    return absl::StrCat(where,
-                        "accepted: what the module can take; correct the data, or the module");
+  if (spec_.loss() != training::v1::SCRIPTED_LOSS_MODULE) names.push_back(spec_.target());
+  const std::optional<BadExample> bad =
+      genesis::FindBadExample(batch, names, [this](const Batch& part) { return Fails(part); });
+  if (!bad) return "";
+  if (spec_.loss() != training::v1::SCRIPTED_LOSS_CROSS_ENTROPY || bad->field != spec_.target()) {
+    return absl::StrCat(bad->where, "; ", CureOf(*bad));
   }
-  return "";
+  const ScriptedEvaluation evaluation(module_, device());
+  const int64_t count = Output(bad->other, std::nullopt).size(1);
+  return absl::StrCat(
+      bad->where, "; accepted: a class number from 0 to ", count - 1, ", as the output has ", count,
+      " classes, or -100 to leave it out; correct the data, or give the module more "
+      "classes");
 }
 
 std::string ScriptedModel::Given(const Batch& batch) const {

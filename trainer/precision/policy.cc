@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "config/precision/precision.h"
+
 namespace genesis {
 
 using training::v1::PRECISION_MODE_AUTO;
@@ -63,6 +66,20 @@ std::vector<PrecisionPolicy::Mode> AllowedModes(const training::v1::StartJob& st
   for (const int mode : start.allowed_modes())
     modes.push_back(static_cast<PrecisionPolicy::Mode>(mode));
   return modes;
+}
+
+void KeepModes(training::v1::StartJob& start,
+               const std::function<bool(PrecisionPolicy::Mode)>& supports) {
+  const auto lacks = [&supports](int mode) {
+    return !supports(static_cast<PrecisionPolicy::Mode>(mode));
+  };
+  auto& allowed = *start.mutable_allowed_modes();
+  allowed.erase(std::remove_if(allowed.begin(), allowed.end(), lacks), allowed.end());
+  const PrecisionPolicy::Mode mode = start.precision().mode();
+  if (!lacks(mode)) return;
+  start.mutable_precision()->set_mode(PRECISION_MODE_FP32);
+  start.mutable_precision()->set_reason(
+      absl::StrCat("FP32: the model has no graph of ", PrecisionName(mode)));
 }
 
 std::set<PrecisionPolicy::Mode> ReachableModes(const training::v1::PrecisionSpec& spec,

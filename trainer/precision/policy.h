@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <vector>
@@ -58,6 +59,10 @@ class PrecisionPolicy {
 
 // The modes that gate and device let a job change to, as the daemon found them.
 std::vector<training::v1::PrecisionMode> AllowedModes(const training::v1::StartJob& start);
+
+// Leaves a job the modes that its model can be trained in; FP32 where it was to begin in another.
+void KeepModes(training::v1::StartJob& start,
+               const std::function<bool(training::v1::PrecisionMode)>& supports);
 
 // The modes that a job may come to that is to begin in `mode`, FP32 among them; AUTO may begin in
 // each that is allowed.

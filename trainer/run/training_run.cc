@@ -96,6 +96,7 @@ class Run {
     SetTf32(start_.spec().precision().tf32() == training::v1::TF32_ON);
     session_ = std::make_unique<TrainingSession>(start_, *dataset_, at::Device(device_.name()),
                                                  Graphs(), ranks_);
+    KeepModes(start_, [this](PrecisionMode mode) { return session_->model().supports(mode); });
     if (!session_->device().is_cuda()) {
       threads_.emplace(session_->OperationsPerPass());
       idle_threads_.emplace(at::get_num_threads());
@@ -440,7 +441,7 @@ class Run {
     return finished;
   }
 
-  const StartJob& start_;
+  StartJob start_;
   const training::v1::DeviceInfo& device_;
   RunControl& control_;
   RunObserver& observer_;
