@@ -1,7 +1,10 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
+
+struct evp_md_ctx_st;  // EVP_MD_CTX of OpenSSL.
 
 namespace genesis {
 
@@ -13,5 +16,20 @@ std::string Sha256Hex(std::string_view bytes);
 
 // Sha256Hex of the bytes of a file; of none where it cannot be read.
 std::string Sha256HexOfFile(const std::string& path);
+
+// A SHA-256 of bytes that come in pieces.
+class Sha256Stream {
+ public:
+  Sha256Stream();
+  void Add(std::string_view bytes);
+  // Sha256Hex of all that was added; once.
+  std::string FinishHex();
+
+ private:
+  struct Free {
+    void operator()(evp_md_ctx_st* context) const;
+  };
+  std::unique_ptr<evp_md_ctx_st, Free> context_;
+};
 
 }  // namespace genesis

@@ -208,6 +208,8 @@ std::optional<StartFailure> Daemon::StartJobs() {
 
 std::optional<StartFailure> Daemon::StartTrainingService() {
   datasets_ = std::make_unique<ReplayStore>(settings_.datasets_root);
+  uploads_ =
+      std::make_unique<UploadStore>(settings_.datasets_root, settings_.datasets_max_uploads_bytes);
   CheckpointFiles::Options files;
   files.dir = settings_.checkpoints_dir;
   files.verifier = settings_.worker_program;
@@ -216,8 +218,8 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
   backup_ = std::make_unique<StoreBackup>(settings_.data_dir);
   gate_ = std::make_unique<ApiGate>(authenticator_.get(), audit_.get(), &metrics_);
   api_ = std::make_unique<TrainingApi>(
-      TrainingApi::Parts{jobs_.get(), pool_.get(), files_.get(), datasets_.get(), backup_.get(),
-                         history_.get(), &config_, [this] { return Info(); }});
+      TrainingApi::Parts{jobs_.get(), pool_.get(), files_.get(), datasets_.get(), uploads_.get(),
+                         backup_.get(), history_.get(), &config_, [this] { return Info(); }});
   remote_workers_ = std::make_unique<WorkerServiceImpl>(pool_.get(), gate_.get());
   training_service_ = std::make_unique<TrainingServiceImpl>(TrainingServiceImpl::Parts{
       gate_.get(), api_.get(), jobs_.get(), datasets_.get(), files_.get(), &metrics_});

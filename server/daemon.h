@@ -18,6 +18,7 @@
 #include "server/auth/token_authenticator.h"
 #include "server/checkpoints/checkpoint_files.h"
 #include "server/datasets/replay_store.h"
+#include "server/datasets/upload_store.h"
 #include "server/http/http_server.h"
 #include "server/jobs/job_manager.h"
 #include "server/pages/metrics_export.h"
@@ -108,6 +109,7 @@ class Daemon {
   std::unique_ptr<WorkerServiceImpl> worker_service_;  // On the socket in the data folder.
   std::unique_ptr<WorkerServiceImpl> remote_workers_;  // On grpc.listen.
   std::unique_ptr<ReplayStore> datasets_;
+  std::unique_ptr<UploadStore> uploads_;
   std::unique_ptr<StoreBackup> backup_;
   std::unique_ptr<TlsStore> tls_;  // Null without TLS.
   std::unique_ptr<TokenAuthenticator> authenticator_;

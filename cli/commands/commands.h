@@ -29,6 +29,7 @@ ExitCode RunCheckpoints(const Arguments& arguments, Session& session);
 ExitCode RunCheckpointDownload(const Arguments& arguments, Session& session);
 ExitCode RunCheckpointImport(const Arguments& arguments, Session& session);
 ExitCode RunCheckpointDelete(const Arguments& arguments, Session& session);
+ExitCode RunUpload(const Arguments& arguments, Session& session);
 ExitCode RunDatasets(const Arguments& arguments, Session& session);
 ExitCode RunDatasetDelete(const Arguments& arguments, Session& session);
 ExitCode RunStats(const Arguments& arguments, Session& session);

@@ -1,14 +1,19 @@
 // train, watch.
 #include <google/protobuf/util/message_differencer.h>
 
+#include <filesystem>
 #include <sstream>
+#include <system_error>
 
+#include "absl/strings/str_cat.h"
 #include "cli/commands/commands.h"
 #include "cli/event_line.h"
 #include "cli/progress_line.h"
 #include "cli/text.h"
+#include "cli/upload.h"
 #include "config/job/job_file.h"
 #include "config/job/job_names.h"
+#include "config/job/job_paths.h"
 #include "config/job/job_spec.h"
 
 namespace genesis::cli {
@@ -23,6 +28,22 @@ absl::StatusOr<JobSpec> ReadSpec(const std::string& file, Session& session) {
   std::ostringstream text;
   text << session.in.rdbuf();
   return ParseJobFile(text.str(), "standard input");
+}
+
+// Sends the files that `spec` names, as seen from the folder of the job file; it names the daemon's
+// then. A path that is no file here stays: the daemon may have it.
+grpc::Status UploadFiles(const std::string& job_file, JobSpec& spec, Session& session) {
+  const std::filesystem::path folder = std::filesystem::path(job_file).parent_path();
+  for (const JobPath& each : PathsOf(spec)) {
+    const std::filesystem::path local = folder / *each.path;
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(local, error)) continue;
+    const grpc::Status status = UploadFile(local, session, *each.path);
+    if (!status.ok()) {
+      return {status.error_code(), absl::StrCat(each.field, ": ", status.error_message())};
+    }
+  }
+  return grpc::Status::OK;
 }
 
 std::string TrainFault(const Arguments& arguments) {
@@ -131,6 +152,11 @@ ExitCode RunTrain(const Arguments& arguments, Session& session) {
   }
   training::v1::TrainRequest request;
   *request.mutable_spec() = *spec;
+  if (arguments.Has("upload")) {
+    const grpc::Status sent =
+        UploadFiles(arguments.Value("file"), *request.mutable_spec(), session);
+    if (!sent.ok()) return ReportError(sent, session);
+  }
   request.set_job_id(arguments.Value("job-id"));
   request.set_validate_only(arguments.Has("validate-only"));
   grpc::ClientContext context;

@@ -1,4 +1,4 @@
-// checkpoint-download, checkpoint-import: files to and from the daemon.
+// checkpoint-download, checkpoint-import, upload: files to and from the daemon.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -12,6 +12,7 @@
 #include "base/crc32c.h"
 #include "cli/commands/commands.h"
 #include "cli/text.h"
+#include "cli/upload.h"
 
 namespace genesis::cli {
 namespace {
@@ -165,6 +166,14 @@ ExitCode RunCheckpointImport(const Arguments& arguments, Session& session) {
                 << FormatBytes(response.checkpoint().size_bytes())
                 << "): " << Printable(response.checkpoint().path()) << "\n";
   }
+  return ExitCode::kOk;
+}
+
+ExitCode RunUpload(const Arguments& arguments, Session& session) {
+  std::string path;
+  const grpc::Status status = UploadFile(arguments.operands.front(), session, path);
+  if (!status.ok()) return ReportError(status, session);
+  session.out << path << "\n";
   return ExitCode::kOk;
 }
 

@@ -35,6 +35,8 @@ struct Settings {
   bool insecure = false;                      // --insecure: an address may be open to everybody.
   std::string datasets_root;                  // datasets.root, default <data_dir>/datasets.
   std::string checkpoints_dir;                // checkpoints.dir, default <data_dir>/checkpoints.
+  // datasets.max_uploads_bytes.
+  int64_t datasets_max_uploads_bytes = int64_t{256} << 30;
   // checkpoints.max_import_bytes.
   int64_t checkpoints_max_import_bytes = int64_t{64} << 30;
   std::string log_file;        // log.file, default <data_dir>/log/orchestrator.log.

@@ -84,6 +84,20 @@ std::vector<SettingRow> PlaceRows() {
        "Folder that the dataset paths of jobs are relative to and may not leave.",
        [](Text t, Settings& s) { return SetPath(t, true, s.datasets_root); },
        [](const Settings& s) { return s.datasets_root; }},
+      {"datasets.max_uploads_bytes", "GENESIS_DATASETS_MAX_UPLOADS_BYTES", "274877906944", false,
+       "bytes", "0 to 1125899906842624",
+       "What all files that clients uploaded may take together, in <datasets.root>/uploads; "
+       "another one is "
+       "refused with RESOURCE_EXHAUSTED. 0 for no uploads.",
+       [](Text t, Settings& s) -> std::string {
+         const std::optional<int64_t> value = ParseInt64(t);
+         if (!value.has_value() || *value < 0 || *value > int64_t{1} << 50) {
+           return "0 to 1125899906842624";
+         }
+         s.datasets_max_uploads_bytes = *value;
+         return "";
+       },
+       [](const Settings& s) { return absl::StrCat(s.datasets_max_uploads_bytes); }},
       {"checkpoints.dir", "GENESIS_CHECKPOINTS_DIR", "<data_dir>/checkpoints", true, "path",
        "a path", "Folder that checkpoints are written to.",
        [](Text t, Settings& s) { return SetPath(t, true, s.checkpoints_dir); },

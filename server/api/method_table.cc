@@ -34,6 +34,8 @@ const std::vector<MethodRow>& MethodTable() {
       {"ImportCheckpoint", kSubmitter, true, "POST", "/v1/checkpoints/{checkpoint_id}:import"},
       {"AppendTrajectories", kSubmitter, true, "POST", "/v1/datasets/{dataset}:append"},
       {"ListDatasets", kViewer, false, "GET", "/v1/datasets"},
+      {"StartUpload", kSubmitter, true, "POST", "/v1/uploads"},
+      {"WriteUpload", kSubmitter, false, "POST", "/v1/uploads/{sha256}:write"},
       {"DeleteDataset", kAdmin, true, "DELETE", "/v1/datasets/{name}"},
       {"Stats", kViewer, false, "GET", "/v1/stats"},
       {"GetServerInfo", kViewer, false, "GET", "/v1/server"},

@@ -7,6 +7,7 @@
 #include "server/base/callback.h"
 #include "server/checkpoints/checkpoint_files.h"
 #include "server/datasets/replay_store.h"
+#include "server/datasets/upload_store.h"
 #include "server/jobs/job_manager.h"
 #include "server/store/backup.h"
 #include "server/workers/worker_pool.h"
@@ -28,6 +29,8 @@
   METHOD(GetCheckpoint)               \
   METHOD(DeleteCheckpoint)            \
   METHOD(ListDatasets)                \
+  METHOD(StartUpload)                 \
+  METHOD(WriteUpload)                 \
   METHOD(DeleteDataset)               \
   METHOD(Stats)                       \
   METHOD(GetServerInfo)               \
@@ -56,6 +59,7 @@ class TrainingApi {
     WorkerPool* pool;
     CheckpointFiles* files;
     ReplayStore* datasets;
+    UploadStore* uploads;
     StoreBackup* backup;
     HistoryStore* history;
     RuntimeConfig* config;

@@ -29,6 +29,8 @@ constexpr FrozenRow kFrozen[] = {
     {"auth.tokens_file", "GENESIS_AUTH_TOKENS_FILE", "--auth-tokens-file", "(none)"},
     {"audit.file", "GENESIS_AUDIT_FILE", "--audit-file", "<data_dir>/log/audit.log"},
     {"datasets.root", "GENESIS_DATASETS_ROOT", "--datasets-root", "<data_dir>/datasets"},
+    {"datasets.max_uploads_bytes", "GENESIS_DATASETS_MAX_UPLOADS_BYTES",
+     "--datasets-max-uploads-bytes", "274877906944"},
     {"checkpoints.dir", "GENESIS_CHECKPOINTS_DIR", "--checkpoints-dir", "<data_dir>/checkpoints"},
     {"checkpoints.max_import_bytes", "GENESIS_CHECKPOINTS_MAX_IMPORT_BYTES",
      "--checkpoints-max-import-bytes", "68719476736"},

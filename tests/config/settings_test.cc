@@ -109,6 +109,7 @@ const Variables& OtherValues() {
       {"auth.tokens_file", "/srv/tokens"},
       {"audit.file", "/srv/a.log"},
       {"datasets.root", "/srv/d"},
+      {"datasets.max_uploads_bytes", "0"},
       {"checkpoints.dir", "/srv/c"},
       {"checkpoints.max_import_bytes", "1"},
       {"log.file", "/srv/l.log"},

@@ -67,6 +67,10 @@ TABLE = [
        "rewards": [1.5] * 300000}]),
     ("AppendTrajectories", "DATA_LOSS", [{**BATCH, "dataset": "damaged"}]),
     ("ListDatasets", "INVALID_ARGUMENT", {"page_size": -1}),
+    ("StartUpload", "INVALID_ARGUMENT", {"sha256": "../x", "kind": "npz", "size_bytes": 1}),
+    ("StartUpload", "RESOURCE_EXHAUSTED", {"sha256": "0" * 64, "kind": "npz", "size_bytes": 1 << 45}),
+    ("WriteUpload", "INVALID_ARGUMENT", {"sha256": "0" * 64, "kind": "n p", "size_bytes": 1}),
+    ("WriteUpload", "NOT_FOUND", {"sha256": "0" * 64, "kind": "npz", "size_bytes": 1}),
     ("DeleteDataset", "NOT_FOUND", {"name": "absent"}),
     ("DeleteDataset", "INVALID_ARGUMENT", {"name": "../datasets"}),
     ("DeleteDataset", "FAILED_PRECONDITION", {"name": "pendulum.npz"}),
@@ -86,6 +90,11 @@ ELSEWHERE = {
     ("DownloadCheckpoint", "RESOURCE_EXHAUSTED"): "test_too_many_downloads",
     ("WatchJob", "RESOURCE_EXHAUSTED"):
         "tests/e2e/test_hostile_callers.py test_watches_are_bounded_and_the_limit_is_named",
+    ("StartUpload", "UNAVAILABLE"): "tests/server/upload_test.cc CallsThatWaitForTheDiskAreBounded",
+    ("WriteUpload", "UNAVAILABLE"): "tests/server/upload_test.cc CallsThatWaitForTheDiskAreBounded",
+    ("WriteUpload", "ABORTED"): "tests/server/upload_test.cc OneCallAtATimeWritesToAFile",
+    ("WriteUpload", "DATA_LOSS"): "tests/server/upload_test.cc OtherBytesThanAnnouncedAreRemoved",
+    ("WriteUpload", "RESOURCE_EXHAUSTED"): "tests/server/upload_test.cc TheQuotaIsForAllFilesTogether",
     ("ReloadConfig", "INVALID_ARGUMENT"): "tests/e2e/test_reload.py test_is_all_or_nothing",
     ("ReloadConfig", "FAILED_PRECONDITION"): "tests/e2e/test_reload.py test_is_all_or_nothing",
     ("GetHistory", "UNAVAILABLE"):

@@ -1,0 +1,43 @@
+// Methods about files that clients send for their jobs.
+#include <string>
+
+#include "server/api/training_api.h"
+
+namespace genesis {
+namespace {
+
+template <typename Request>
+UploadStore::File FileOf(const Request& request) {
+  return {.sha256 = request.sha256(), .kind = request.kind(), .size_bytes = request.size_bytes()};
+}
+
+// The answer with its one field.
+template <typename Response>
+absl::StatusOr<Response> AnswerOf(absl::StatusOr<training::v1::Upload> upload) {
+  if (!upload.ok()) return upload.status();
+  Response response;
+  *response.mutable_upload() = *std::move(upload);
+  return response;
+}
+
+}  // namespace
+
+void TrainingApi::StartUpload(const Caller&, const training::v1::StartUploadRequest& request,
+                              const Callback<training::v1::StartUploadResponse>& callback) {
+  const absl::Status posted =
+      parts_.uploads->Post([uploads = parts_.uploads, file = FileOf(request), callback] {
+        callback(AnswerOf<training::v1::StartUploadResponse>(uploads->Start(file)));
+      });
+  if (!posted.ok()) callback(posted);
+}
+
+void TrainingApi::WriteUpload(const Caller&, const training::v1::WriteUploadRequest& request,
+                              const Callback<training::v1::WriteUploadResponse>& callback) {
+  const absl::Status posted = parts_.uploads->Post([uploads = parts_.uploads, request, callback] {
+    callback(AnswerOf<training::v1::WriteUploadResponse>(
+        uploads->Write(FileOf(request), request.offset(), request.piece())));
+  });
+  if (!posted.ok()) callback(posted);
+}
+
+}  // namespace genesis
