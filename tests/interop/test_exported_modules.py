@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,8 +15,7 @@ import torch
 import twin
 from torch import nn
 
-sys.path.insert(0, os.environ["GENESIS_SOURCE"] + "/python/src")
-import genesis  # noqa: E402
+import genesis
 
 GATE = {"ENABLE_FP16_TRAINING": "true"}
 EXAMPLES, BATCH, STEPS = 120, 12, 30
@@ -234,7 +234,7 @@ class ExportedModules(unittest.TestCase):
             done = subprocess.run([twin.WORKER, "--spec", job, "--checkpoint-dir", checkpoints], capture_output=True,
                                   text=True, env={**os.environ, **GATE})
         self.assertNotEqual(done.returncode, 0)
-        lines = [line for line in done.stderr.splitlines() if "model.exported" in line or "precision." in line]
+        lines = [line for line in done.stderr.splitlines() if re.search("model.exported|precision\\.|FAILURE_CAUSE", line)]
         self.assertTrue(lines, done.stderr)
         return lines[-1]
 
@@ -309,6 +309,25 @@ class ExportedModules(unittest.TestCase):
         job, _ = self.job(Normed, "BF16")
         self.assertIn("accepted: FP32, MIXED_BF16, MIXED_FP16", self.refused(job))
 
+    def test_a_precision_that_nobody_named_and_the_file_has_not_is_fp32(self):
+        job, module = self.job(Normed)
+        genesis.export(module, self.batch("x"), self.path / "net.pt2", loss=loss_of, precisions=["FP32"])
+        spec = json.loads(job.read_text())
+        for mode in (None, "AUTO"):
+            spec["precision"] = {"mode": mode} if mode else {}
+            job.write_text(json.dumps(spec))
+            records, _, _ = self.train(job)
+            self.assertEqual({record["mode"] for record in records}, {"FP32"})
+
+    def test_a_label_that_the_module_has_no_class_for_is_named(self):
+        row = int(numpy.random.default_rng().integers(EXAMPLES - EXAMPLES // 10))
+        labels = self.arrays["label"].copy()
+        labels[row] = 9
+        job, _ = self.job(Normed, arrays={"x": self.arrays["x"], "label": labels})
+        said = self.refused(job)
+        self.assertRegex(said, rf"rows.npz: the field label of example {row} \(row \d+ of its batch\) is 9; accepted: ")
+        self.assertIn("torch says: Target 9 is out of bounds.", said)
+
     # What cannot be exported.
 
     def test_what_cannot_be_exported_is_told(self):
@@ -339,8 +358,7 @@ class ExportedModules(unittest.TestCase):
     def test_the_page_trains_as_it_stands_there(self):
         page = (pathlib.Path(os.environ["GENESIS_SOURCE"]) / "docs" / "exported_modules.md").read_text()
         code, job = (page.split(f"```{language}\n")[1].split("```")[0] for language in ("python", "yaml"))
-        subprocess.run([sys.executable, "-c", code], cwd=self.path, check=True,
-                       env={**os.environ, "PYTHONPATH": sys.path[0]})
+        subprocess.run([sys.executable, "-c", code], cwd=self.path, check=True)
         numpy.savez(self.path / "rows.npz", x=self.arrays["x"], target=self.arrays["label"])
         spec = self.path / "job.yaml"
         spec.write_text(job.replace(" net.pt2", f" {self.path}/net.pt2").replace(" rows.npz", f" {self.path}/rows.npz")

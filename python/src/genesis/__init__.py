@@ -1,5 +1,37 @@
-"""Client library of the Genesis trainer."""
+"""Client of the Genesis training daemon.
 
-from genesis.export import ExportError, export
+>>> client = genesis.Client()
+>>> job = client.train(module, {"x": x, "target": y}, loss="cross_entropy", epochs=20)
+>>> job.watch()
+>>> module.load_state_dict(job.checkpoint().model_state_dict)
+"""
 
-__all__ = ["ExportError", "export"]
+from typing import TYPE_CHECKING
+
+from genesis.aio import AsyncClient, AsyncJob
+from genesis.checkpoints import Checkpoint
+from genesis.client import Client
+from genesis.errors import (AbortedError, AlreadyExistsError, CancelledError, DataLossError, FailedPreconditionError, GenesisError,
+                            InvalidArgumentError, JobFailedError, NotFoundError, PermissionDeniedError, ResourceExhaustedError,
+                            UnauthenticatedError, UnavailableError)
+from genesis.events import Event
+from genesis.job import Job
+from genesis.trajectories import Appender
+from genesis.world_model import WorldModel
+
+if TYPE_CHECKING:
+    from genesis.exporting import ExportError, export
+
+__version__ = "0.1.0"
+__all__ = ["AbortedError", "AlreadyExistsError", "Appender", "AsyncClient", "AsyncJob", "CancelledError", "Checkpoint", "Client",
+           "DataLossError", "Event", "ExportError", "FailedPreconditionError", "GenesisError", "InvalidArgumentError", "Job",
+           "JobFailedError", "NotFoundError", "PermissionDeniedError", "ResourceExhaustedError", "UnauthenticatedError",
+           "UnavailableError", "WorldModel", "export"]
+
+
+def __getattr__(name: str) -> object:
+    """Imports torch only where something is exported."""
+    if name in ("ExportError", "export"):
+        from genesis import exporting
+        return getattr(exporting, name)
+    raise AttributeError(f"module 'genesis' has no attribute {name!r}")

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import warnings
 import zipfile
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Union
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -199,11 +200,26 @@ class _Step:
         # oneDNN's LSTM takes an undefined tensor, which no graph can hold.
         recurrent = any(isinstance(each, torch.nn.RNNBase) for each in self.module.modules())
         try:
-            with torch.backends.mkldnn.flags(enabled=torch.backends.mkldnn.enabled and not recurrent):
+            with self._without_onednn() if recurrent else contextlib.nullcontext():
                 yield
         finally:
             self.module.train(was_training)
             torch.set_rng_state(random)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _without_onednn() -> Iterator[None]:
+        with warnings.catch_warnings():
+            # It says on the way that there is no Intel GPU.
+            warnings.simplefilter("ignore", UserWarning)
+            flags = torch.backends.mkldnn.flags(enabled=False)
+            flags.__enter__()
+        try:
+            yield
+        finally:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                flags.__exit__(None, None, None)
 
     def try_eagerly(self) -> None:
         """What is wrong with module, batch and loss shows here in their own words, with real sizes."""

@@ -1,0 +1,138 @@
+"""The client for asyncio: every method of ``Client`` and ``Job``, awaited.
+
+Calls run on threads of the client's own, so that no call holds up the loop, whatever it sends or loads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import functools
+from typing import Any, AsyncIterator, Callable, Iterator, List, TypeVar
+
+from genesis.client import Client
+from genesis.events import Event
+from genesis.job import Job
+
+_T = TypeVar("_T")
+_THREADS = 32
+_END = object()
+
+
+class _Threads:
+    """Runs calls beside the loop."""
+
+    def __init__(self) -> None:
+        self._pool = concurrent.futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="genesis")
+
+    async def run(self, function: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, functools.partial(function, *args, **kwargs))
+
+    async def each(self, iterator: Iterator[_T]) -> AsyncIterator[_T]:
+        try:
+            while True:
+                item = await self.run(next, iterator, _END)
+                if item is _END:
+                    return
+                yield item
+        finally:
+            close = getattr(iterator, "close", None)
+            if close is not None:
+                await self.run(self._close, close)
+
+    @staticmethod
+    def _close(close: Callable[[], None]) -> None:
+        try:
+            close()
+        except ValueError:  # Another thread is still in it; it ends with the stream.
+            pass
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class AsyncJob:
+    """A job whose methods are awaited; ``events`` is an asynchronous iterator."""
+
+    def __init__(self, threads: _Threads, job: Job) -> None:
+        self._threads, self.job = threads, job
+
+    @property
+    def id(self) -> str:
+        return self.job.id
+
+    @property
+    def state(self) -> str:
+        """As last known."""
+        return self.job.state
+
+    async def events(self, cursor: int = 0) -> AsyncIterator[Event]:
+        async for event in self._threads.each(self.job.events(cursor)):
+            yield event
+
+    async def watch(self, **options: Any) -> "AsyncJob":
+        """Waits until the job ends; raises JobFailedError where it failed or was cancelled."""
+        await self._threads.run(self.job.watch, **options)
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        """The other methods of ``Job``: ``refresh``, ``checkpoint``, ``pause``, ``cancel`` and so on."""
+        method = getattr(self.job, name)
+        if not callable(method):
+            return method
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            found = await self._threads.run(method, *args, **kwargs)
+            return self if found is self.job else found
+
+        return call
+
+    def __repr__(self) -> str:
+        return f"Async{self.job!r}"
+
+
+class AsyncClient:
+    """Calls one daemon from asyncio. Takes the arguments of ``Client`` and has its methods; those that give jobs give
+    ``AsyncJob``, and those that iterate give lists.
+
+    >>> async with genesis.AsyncClient() as client:
+    ...     job = await client.train(module, data, loss="mse", epochs=20)
+    ...     async for event in job.events():
+    ...         print(event.kind, event.step, event.loss)
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.client = Client(*args, **kwargs)
+        self._threads = _Threads()
+
+    async def close(self) -> None:
+        self.client.close()
+        self._threads.close()
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _wrapped(self, found: Any) -> Any:
+        if isinstance(found, Job):
+            return AsyncJob(self._threads, found)
+        return found
+
+    def _call(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        found = method(*args, **kwargs)
+        if isinstance(found, Iterator):
+            items: List[Any] = [self._wrapped(each) for each in found]
+            return items
+        return self._wrapped(found)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.client, name)
+        if not callable(method):
+            return method
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await self._threads.run(self._call, method, args, kwargs)
+
+        return call

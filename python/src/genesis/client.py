@@ -1,0 +1,226 @@
+"""The client of one daemon."""
+
+from __future__ import annotations
+
+import pathlib
+import tempfile
+import uuid
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Union
+
+from genesis import transfer
+from genesis.checkpoints import Checkpoint
+from genesis.connection import Connection, FilePath
+from genesis.errors import InvalidArgumentError
+from genesis.job import Job
+from genesis.spec import Spec, merged, spec_of
+from genesis.training.v1 import job_pb2, operations_pb2, training_service_pb2
+from genesis.trajectories import Appender
+
+if TYPE_CHECKING:
+    import torch
+
+    Loss = Union[None, str, Callable[[torch.nn.Module, Dict[str, torch.Tensor]], torch.Tensor]]
+
+# Precisions that a module is exported for, by that of the job. On a CPU, MIXED_FP16 is MIXED_BF16.
+_ALL = ("FP32", "MIXED_BF16", "MIXED_FP16")
+EXPORTED_FOR = {"FP32": ("FP32",), "MIXED_BF16": ("FP32", "MIXED_BF16"), "MIXED_FP16": _ALL, "AUTO": _ALL}
+
+
+class Client:
+    """Calls one daemon. Any thread may use it; errors are the exceptions of ``genesis.errors`` with the daemon's own text.
+
+    Args:
+        server: ``HOST:PORT`` or ``unix:PATH``. Default: ``GENESIS_SERVER``, else ``127.0.0.1:50051``.
+        token, token_file: who calls (docs/security.md). Default: ``GENESIS_TOKEN_FILE``, ``GENESIS_TOKEN``.
+        tls_ca, tls_cert, tls_key: PEM files; TLS is spoken where ``tls_ca`` is given. Default: ``GENESIS_TLS_CA``,
+            ``GENESIS_TLS_CERT``, ``GENESIS_TLS_KEY``.
+        timeout: seconds in which a call is answered; calls to a daemon that restarts are repeated within it.
+    """
+
+    def __init__(self, server: Optional[str] = None, *, token: Optional[str] = None, token_file: Optional[FilePath] = None,
+                 tls_ca: Optional[FilePath] = None, tls_cert: Optional[FilePath] = None, tls_key: Optional[FilePath] = None,
+                 timeout: float = 60.0) -> None:
+        self.connection = Connection(server, token=token, token_file=token_file, tls_ca=tls_ca, tls_cert=tls_cert,
+                                     tls_key=tls_key, timeout=timeout)
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Jobs.
+
+    def train(self, module: "Union[torch.nn.Module, FilePath]", data: Any, *, loss: "Loss" = None, epochs: Optional[int] = None,
+              max_steps: Optional[int] = None, batch_size: int = 32, learning_rate: Optional[float] = None,
+              precision: str = "FP32", holdout_fraction: Optional[float] = None, seed: int = 0, job_id: str = "",
+              spec: Optional[Mapping[str, Any]] = None) -> Job:
+        """Exports a module, sends it with its data, and submits the job that trains it.
+
+        Args:
+            module: the module, trained from the weights that it has; or the path of a file that ``genesis.export`` wrote.
+            data: a dict of arrays or tensors by field, a tuple ``(x, target)``, a torch Dataset or DataLoader, or the path of a
+                dataset file. float64 is sent as float32.
+            loss: as in ``genesis.export``.
+            epochs, max_steps: how long; one of the two.
+            precision: ``FP32``, ``MIXED_BF16``, ``MIXED_FP16``, or ``AUTO``, which measures.
+            holdout_fraction: the part of the examples, at the end, that the held-out loss is measured on. Default: 0.1.
+            seed: of the order of the examples.
+            job_id: makes the call repeatable. Default: generated.
+            spec: more fields of the job file (docs/job_file.md), such as ``{"optimizer": {"kind": "SGD"}}``.
+
+        Returns:
+            The job, accepted and durable.
+
+        Raises:
+            ExportError: the module cannot be exported; the text says what to write instead.
+            InvalidArgumentError: the data or the specification is wrong.
+        """
+        if (epochs is None) == (max_steps is None):
+            raise InvalidArgumentError(f"epochs is {epochs} and max_steps is {max_steps}; give one of the two")
+        if precision.upper() not in EXPORTED_FOR:
+            raise InvalidArgumentError(f"precision is {precision!r}; accepted: {', '.join(EXPORTED_FOR)}")
+        with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
+            module_path, data_path = self._files(pathlib.Path(folder), module, data, loss, batch_size, precision.upper())
+            built: Dict[str, Any] = {
+                "model": {"exported": {"path": self.upload(module_path)}},
+                "dataset": {"arrays": {"path": self.upload(data_path)}},
+                "training": {"batch_size": batch_size, "seed": seed},
+                "precision": {"mode": precision}}
+        if epochs is not None:
+            built["training"]["epochs"] = epochs
+        else:
+            built["training"]["max_steps"] = max_steps
+        if learning_rate is not None:
+            built["optimizer"] = {"learning_rate": learning_rate}
+        if holdout_fraction is not None:
+            built["dataset"]["arrays"]["holdout_fraction"] = holdout_fraction
+        return self.submit(merged(built, spec or {}), job_id=job_id)
+
+    @staticmethod
+    def _files(folder: pathlib.Path, module: Any, data: Any, loss: Any, batch_size: int, precision: str) -> Any:
+        """(file of the module, file of the data)."""
+        from genesis import data as data_of
+
+        is_file = isinstance(data, (str, pathlib.Path))
+        if isinstance(module, (str, pathlib.Path)):
+            return module, data if is_file else data_of.save(data_of.as_float32(data_of.arrays_of(data)), folder / "data.npz")
+        import numpy
+        import torch
+        from genesis.exporting import export
+
+        if is_file and pathlib.Path(data).suffix != ".npz":
+            raise InvalidArgumentError(f"data is {str(data)!r}; accepted with a module: an .npz file, or arrays; for other files "
+                                       "export the module first and give the path of the exported file")
+        arrays = dict(numpy.load(data, allow_pickle=False)) if is_file else data_of.as_float32(data_of.arrays_of(data))
+        examples = max(2, min(batch_size, len(next(iter(arrays.values())))))
+        batch = {name: torch.from_numpy(numpy.array(array[:examples])) for name, array in arrays.items()}
+        exported = export(module, batch, folder / "module.pt2", loss=loss, precisions=EXPORTED_FOR[precision])
+        return exported, data if is_file else data_of.save(arrays, folder / "data.npz")
+
+    def submit(self, spec: Spec, *, job_id: str = "", request_id: str = "", validate_only: bool = False) -> Job:
+        """Submits a job as a job file describes it: a dict with the names of docs/job_file.md, or the message ``JobSpec``. Paths
+        are the daemon's; ``upload`` gives those of local files."""
+        request = self.connection.requests["Train"](spec=spec_of(spec), job_id=job_id, validate_only=validate_only,
+                                                    request_id=request_id or ("" if job_id else uuid.uuid4().hex))
+        return Job(self.connection, self.connection.call("Train", request).job)
+
+    def job(self, job_id: str) -> Job:
+        return Job(self.connection, self.connection.call("GetJob", job_id=job_id).job)
+
+    def jobs(self, *, states: Sequence[str] = (), owner: str = "", labels: Optional[Mapping[str, str]] = None,
+             id_prefix: str = "", order: str = "NEWEST_FIRST") -> Iterator[Job]:
+        """Jobs, a page at a time. ``states`` are names such as ``RUNNING``; ``order`` is ``NEWEST_FIRST``, ``OLDEST_FIRST`` or
+        ``PRIORITY``."""
+        fields = {"states": [job_pb2.JobState.Value(f"JOB_STATE_{state}") for state in states], "owner": owner,
+                  "labels": dict(labels or {}), "id_prefix": id_prefix,
+                  "order": training_service_pb2.JobOrder.Value(f"JOB_ORDER_{order}")}
+        return (Job(self.connection, each) for each in self._pages("ListJobs", "jobs", **fields))
+
+    def _pages(self, method: str, items: str, **fields: Any) -> Iterator[Any]:
+        token = ""
+        while True:
+            page = self.connection.call(method, page_token=token, **fields)
+            yield from getattr(page, items)
+            token = page.next_page_token
+            if not token:
+                return
+
+    # Checkpoints.
+
+    def checkpoint(self, checkpoint_id: str) -> Checkpoint:
+        return Checkpoint(self.connection, self.connection.call("GetCheckpoint", checkpoint_id=checkpoint_id).checkpoint)
+
+    def checkpoints(self, job_id: str = "") -> Iterator[Checkpoint]:
+        """Newest first."""
+        return (Checkpoint(self.connection, each) for each in self._pages("ListCheckpoints", "checkpoints", job_id=job_id))
+
+    def import_checkpoint(self, path: FilePath, checkpoint_id: str) -> Checkpoint:
+        """Gives the daemon a checkpoint that was made elsewhere, for ``start_from_checkpoint``."""
+        return Checkpoint(self.connection, transfer.import_checkpoint(self.connection, path, checkpoint_id))
+
+    def delete_checkpoint(self, checkpoint_id: str) -> None:
+        self.connection.call("DeleteCheckpoint", checkpoint_id=checkpoint_id, repeat=False)
+
+    # Data.
+
+    def upload(self, path: FilePath, *, on_progress: transfer.OnProgress = None) -> str:
+        """Sends a local file that jobs read, and returns the path that a job names it by. It goes on where it broke; what the
+        daemon has is not sent again."""
+        return transfer.upload(self.connection, path, on_progress=on_progress)
+
+    def append(self, dataset: str, *, capacity: int = 0) -> Appender:
+        """Appends transitions to a replay buffer, which is made when missing."""
+        return Appender(self.connection, dataset, capacity)
+
+    def datasets(self) -> Iterator[operations_pb2.DatasetInfo]:
+        return self._pages("ListDatasets", "datasets")
+
+    def delete_dataset(self, name: str) -> None:
+        self.connection.call("DeleteDataset", name=name, repeat=False)
+
+    # The daemon.
+
+    def stats(self, window_seconds: int = 0) -> training_service_pb2.StatsResponse:
+        """The pool and the counters of all jobs."""
+        return self.connection.call("Stats", window_seconds=window_seconds)
+
+    def server_info(self) -> training_service_pb2.GetServerInfoResponse:
+        return self.connection.call("GetServerInfo")
+
+    def precision_policy(self) -> training_service_pb2.GetPrecisionPolicyResponse:
+        """Whether jobs may run in reduced precision, and who says so."""
+        return self.connection.call("GetPrecisionPolicy")
+
+    def set_precision_policy(self, allowed: bool, *, reason: str = "",
+                             application: str = "NEW_ATTEMPTS") -> training_service_pb2.SetPrecisionPolicyResponse:
+        """Forbids reduced precision, or leaves it to the gate again. ``application`` is ``NEW_ATTEMPTS``, ``NEXT_STEP`` or
+        ``AT_ONCE``."""
+        return self.connection.call("SetPrecisionPolicy", reduced_precision_allowed=allowed, reason=reason,
+                                    application=operations_pb2.PolicyApplication.Value(f"POLICY_APPLICATION_{application}"))
+
+    def workers(self) -> training_service_pb2.ListWorkersResponse:
+        return self.connection.call("ListWorkers")
+
+    def drain_worker(self, worker_id: str) -> operations_pb2.WorkerInfo:
+        """Ends a worker; its job is checkpointed and queued again."""
+        return self.connection.call("DrainWorker", worker_id=worker_id).worker
+
+    def config(self) -> List[operations_pb2.SettingValue]:
+        """Every setting in effect, and where it comes from."""
+        return list(self.connection.call("GetConfig").settings)
+
+    def reload_config(self, *, validate_only: bool = False) -> List[operations_pb2.SettingValue]:
+        """What changed."""
+        return list(self.connection.call("ReloadConfig", validate_only=validate_only).changed)
+
+    def backup(self) -> training_service_pb2.BackupStoreResponse:
+        """Writes a consistent copy of the daemon's store."""
+        return self.connection.call("BackupStore", repeat=False)
+
+    def history(self, job_id: str = "") -> Iterator[operations_pb2.HistoryRow]:
+        """Figures of all jobs over time, oldest first."""
+        return self._pages("GetHistory", "rows", job_id=job_id, page_size=1000)

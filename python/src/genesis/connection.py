@@ -1,0 +1,135 @@
+"""A connection to one daemon: address, TLS, token, and the stubs of its service."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import pathlib
+import random
+import time
+from typing import Any, Callable, Dict, Iterable, Optional, Sequence, Union
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf import message_factory
+
+from genesis.errors import GenesisError, from_rpc
+from genesis.training.v1 import training_service_pb2
+
+SERVICE = training_service_pb2.DESCRIPTOR.services_by_name["TrainingService"]
+DEFAULT_SERVER = "127.0.0.1:50051"
+# Statuses of a call that may be repeated: the daemon restarts, or is busy.
+PASSING = (grpc.StatusCode.UNAVAILABLE,)
+# Larger than any message that the daemon takes or gives.
+MAX_MESSAGE_BYTES = 16 << 20
+OPTIONS = (("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+           # A daemon that restarts is found again within a second.
+           ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000))
+
+FilePath = Union[str, "os.PathLike[str]"]
+
+
+def _class_of(descriptor: Any) -> Any:
+    """The class of a message; protobuf 3.21 to 7 name the function differently."""
+    if hasattr(message_factory, "GetMessageClass"):
+        return message_factory.GetMessageClass(descriptor)
+    return message_factory.MessageFactory().GetPrototype(descriptor)
+
+
+def _is_local(server: str) -> bool:
+    if server.startswith("unix:"):
+        return True
+    host = server.rsplit(":", 1)[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Connection:
+    """The stubs of TrainingService by name, with a token on every call.
+
+    Connections are made at the first call and made again when they break. Any thread may use one.
+    """
+
+    def __init__(self, server: Optional[str] = None, *, token: Optional[str] = None, token_file: Optional[FilePath] = None,
+                 tls_ca: Optional[FilePath] = None, tls_cert: Optional[FilePath] = None, tls_key: Optional[FilePath] = None,
+                 timeout: float = 60.0) -> None:
+        environment = os.environ.get
+        self.server = server or environment("GENESIS_SERVER") or DEFAULT_SERVER
+        self.timeout = timeout
+        token_file = token_file or (None if token else environment("GENESIS_TOKEN_FILE"))
+        token = pathlib.Path(token_file).read_text().strip() if token_file else token or environment("GENESIS_TOKEN")
+        tls_ca = tls_ca or environment("GENESIS_TLS_CA")
+        tls_cert = tls_cert or environment("GENESIS_TLS_CERT")
+        tls_key = tls_key or environment("GENESIS_TLS_KEY")
+        if token and not tls_ca and not _is_local(self.server):
+            raise ValueError(f"the token would travel unencrypted to {self.server}; give tls_ca (GENESIS_TLS_CA)")
+        if bool(tls_cert) != bool(tls_key):
+            raise ValueError("tls_cert and tls_key belong together; give both or none")
+        if tls_cert and not tls_ca:
+            raise ValueError("tls_cert needs tls_ca; without it the connection is not TLS")
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        if tls_ca:
+            def read(path: Optional[FilePath]) -> Optional[bytes]:
+                return pathlib.Path(path).read_bytes() if path else None
+
+            credentials = grpc.ssl_channel_credentials(read(tls_ca), read(tls_key), read(tls_cert))
+            self._channel = grpc.secure_channel(self.server, credentials, options=OPTIONS)
+        else:
+            self._channel = grpc.insecure_channel(self.server, options=OPTIONS)
+        self._stubs: Dict[str, Callable[..., Any]] = {}
+        self.requests: Dict[str, Any] = {}
+        for method in SERVICE.methods:
+            self._add(method)
+
+    def _add(self, method: MethodDescriptor) -> None:
+        kind = {(False, False): self._channel.unary_unary, (False, True): self._channel.unary_stream,
+                (True, False): self._channel.stream_unary}[(method.client_streaming, method.server_streaming)]
+        request, response = _class_of(method.input_type), _class_of(method.output_type)
+        self.requests[method.name] = request
+        self._stubs[method.name] = kind(f"/{SERVICE.full_name}/{method.name}", request_serializer=request.SerializeToString,
+                                        response_deserializer=response.FromString)
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def error(self, error: grpc.RpcError) -> GenesisError:
+        return from_rpc(error, self.server)
+
+    def call(self, method: str, request: Any = None, *, timeout: Optional[float] = None, repeat: bool = True, **fields: Any) -> Any:
+        """Makes a unary call. One that met a daemon that starts or is away is repeated until the timeout when it may be
+        (``repeat``)."""
+        if request is None:
+            request = self.requests[method](**fields)
+        deadline = time.monotonic() + (timeout or self.timeout)
+
+        def attempt() -> Any:
+            left = max(deadline - time.monotonic(), 0.001)
+            return self._stubs[method](request, timeout=left, metadata=self._metadata)
+
+        return self._persist(attempt, deadline if repeat else 0)
+
+    def _persist(self, attempt: Callable[[], Any], deadline: float) -> Any:
+        """The first answer; tried again until the deadline while the daemon is away."""
+        pause = 0.1
+        while True:
+            try:
+                return attempt()
+            except grpc.RpcError as error:
+                if error.code() not in PASSING or time.monotonic() + pause > deadline:
+                    raise self.error(error) from None
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, 2.0)
+
+    def stream(self, method: str, request: Any) -> Any:
+        """Starts a call whose answers or requests (an iterable) are a stream, as gRPC gives it. It has no timeout."""
+        return self._stubs[method](request, metadata=self._metadata)
+
+    def send(self, method: str, requests: Iterable[Any]) -> Any:
+        """The answer to a stream of requests, which is sent once."""
+        return self._persist(lambda: self.stream(method, iter(requests)), 0)
+
+    def send_again(self, method: str, requests: Sequence[Any]) -> Any:
+        """The answer to requests that may be sent twice; repeated until the timeout while the daemon is away."""
+        return self._persist(lambda: self.stream(method, iter(requests)), time.monotonic() + self.timeout)

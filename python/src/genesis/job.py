@@ -1,0 +1,202 @@
+"""A handle of one job."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional
+
+import grpc
+
+from genesis.checkpoints import Checkpoint
+from genesis.connection import PASSING, Connection
+from genesis.errors import JobFailedError, NotFoundError
+from genesis.events import Event, events_of, is_final, state_name
+from genesis.training.v1 import job_pb2
+
+if TYPE_CHECKING:
+    import pandas
+
+
+def _history_row(row: Any) -> Dict[str, Any]:
+    values = {}
+    for field in row.DESCRIPTOR.fields:
+        if field.name == "time":
+            values["time"] = row.time.ToDatetime()
+        elif field.enum_type is not None:
+            name = field.enum_type.values_by_number[getattr(row, field.name)].name
+            values[field.name] = name.split("_STATE_")[-1].split("_MODE_")[-1]
+        elif field.has_presence and not row.HasField(field.name):
+            values[field.name] = None
+        else:
+            values[field.name] = getattr(row, field.name)
+    return values
+
+
+class Job:
+    """One job of a daemon. ``message`` is what was last known of it; ``refresh()`` asks again."""
+
+    def __init__(self, connection: Connection, message: job_pb2.Job) -> None:
+        self._connection = connection
+        self.message = message
+
+    @property
+    def id(self) -> str:
+        return self.message.id
+
+    @property
+    def state(self) -> str:
+        """``QUEUED``, ``RUNNING``, ``SUCCEEDED`` and the like, as last known."""
+        return state_name(self.message)
+
+    @property
+    def progress(self) -> job_pb2.Progress:
+        """Steps, loss, scale and speed, as last known."""
+        return self.message.progress
+
+    @property
+    def ended(self) -> bool:
+        return is_final(self.message)
+
+    def refresh(self) -> "Job":
+        self.message = self._connection.call("GetJob", job_id=self.id).job
+        return self
+
+    def events(self, cursor: int = 0, *, timeout: float = 600.0) -> Iterator[Event]:
+        """What happened to the job and what happens, until it ends.
+
+        Goes on where it was when the connection breaks or the daemon restarts; gives up after ``timeout`` seconds in which no
+        daemon answered.
+
+        Args:
+            cursor: ``Event.sequence`` to go on after; 0 for all that the daemon keeps, -1 for none but those to come.
+        """
+        pause, lost_since = 0.1, None
+        while True:
+            stream = None
+            try:
+                stream = self._connection.stream("WatchJob",
+                                                 self._connection.requests["WatchJob"](job_id=self.id, cursor=cursor))
+                for response in stream:
+                    pause, lost_since = 0.1, None
+                    cursor = max(cursor, response.cursor)
+                    self.message = response.job
+                    yield from events_of(response)
+                if self.ended:
+                    return
+            except grpc.RpcError as error:
+                if error.code() not in PASSING:
+                    raise self._connection.error(error) from None
+                lost_since = lost_since or time.monotonic()
+                if time.monotonic() - lost_since > timeout:
+                    raise self._connection.error(error) from None
+            finally:
+                if stream is not None:
+                    stream.cancel()
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, 2.0)
+
+    def watch(self, *, progress: Optional[bool] = None, timeout: float = 600.0) -> "Job":
+        """Waits until the job ends, with a bar: by tqdm in a terminal or a notebook where it is installed.
+
+        Args:
+            progress: whether to show the bar. Default: in a terminal and in a notebook.
+
+        Raises:
+            JobFailedError: the job ended as FAILED or CANCELLED.
+        """
+        from genesis.progress import Bar
+
+        with Bar(self.id, progress) as bar:
+            for event in self.events(cursor=-1, timeout=timeout):
+                bar.show(event)
+        return self.check()
+
+    def check(self) -> "Job":
+        """Raises JobFailedError where the job ended as FAILED or CANCELLED."""
+        if self.state in ("FAILED", "CANCELLED"):
+            failure = self.message.failure
+            text = f"job {self.id} {self.state}: {failure.message or self.message.state_reason}"
+            raise JobFailedError(text, self)
+        return self
+
+    def checkpoint(self, name: str = "", *, timeout: float = 600.0) -> Checkpoint:
+        """The newest checkpoint of a job that has ended; of one that runs, a new one at its next step.
+
+        Args:
+            name: keeps the new one until it is deleted.
+        """
+        if not self.ended:
+            self.refresh()
+        if self.state == "RUNNING" or (name and not self.ended):
+            answer = self._connection.call("Checkpoint", job_id=self.id, name=name, timeout=timeout, repeat=False)
+            return Checkpoint(self._connection, answer.checkpoint)
+        if not self.message.HasField("latest_checkpoint"):
+            raise NotFoundError(f"job {self.id} ({self.state}) has no checkpoint yet")
+        return Checkpoint(self._connection, self.message.latest_checkpoint)
+
+    def checkpoints(self) -> List[Checkpoint]:
+        """All that are kept, newest first."""
+        found, token = [], ""
+        while True:
+            page = self._connection.call("ListCheckpoints", job_id=self.id, page_token=token)
+            found += [Checkpoint(self._connection, each) for each in page.checkpoints]
+            token = page.next_page_token
+            if not token:
+                return found
+
+    def pause(self) -> "Job":
+        """Checkpoints the job and takes it off its worker until it is resumed."""
+        self.message = self._connection.call("PauseJob", job_id=self.id).job
+        return self
+
+    def resume(self) -> "Job":
+        self.message = self._connection.call("ResumeJob", job_id=self.id).job
+        return self
+
+    def cancel(self, *, now: bool = False) -> "Job":
+        """Stops the job after a checkpoint, or at once."""
+        self.message = self._connection.call("CancelJob", job_id=self.id, now=now).job
+        return self
+
+    def update(self, *, priority: Optional[int] = None, labels: Optional[Mapping[str, str]] = None) -> "Job":
+        """Changes priority, or all labels."""
+        request = self._connection.requests["UpdateJob"](job_id=self.id)
+        if priority is not None:
+            request.update_mask.paths.append("priority")
+            request.priority = priority
+        if labels is not None:
+            request.update_mask.paths.append("labels")
+            request.labels.update(labels)
+        self.message = self._connection.call("UpdateJob", request).job
+        return self
+
+    def delete(self, *, checkpoints: bool = False) -> int:
+        """Forgets a job that has ended; returns how many checkpoints were removed with it."""
+        return self._connection.call("DeleteJob", job_id=self.id, delete_checkpoints=checkpoints,
+                                     repeat=False).deleted_checkpoints
+
+    def stats(self, window_seconds: int = 0) -> Any:
+        """The counters of this job, with a thinned history: the message ``StatsResponse``."""
+        return self._connection.call("Stats", job_id=self.id, window_seconds=window_seconds)
+
+    def history(self) -> List[Dict[str, Any]]:
+        """Figures over time, oldest first, as the daemon's history has them (docs/history.md); None where one was not
+        measured."""
+        rows, token = [], ""
+        while True:
+            page = self._connection.call("GetHistory", job_id=self.id, page_token=token, page_size=1000)
+            rows += [_history_row(row) for row in page.rows]
+            token = page.next_page_token
+            if not token:
+                return rows
+
+    def history_frame(self) -> "pandas.DataFrame":
+        """``history()`` as a table of pandas."""
+        import pandas
+
+        return pandas.DataFrame(self.history())
+
+    def __repr__(self) -> str:
+        return f"Job(id={self.id!r}, state={self.state!r}, step={self.progress.step})"

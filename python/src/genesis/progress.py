@@ -1,0 +1,54 @@
+"""A bar for whoever waits for a job."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Optional
+
+from genesis.events import Event
+
+
+def _in_notebook() -> bool:
+    shell = sys.modules.get("IPython")
+    return shell is not None and getattr(shell.get_ipython(), "kernel", None) is not None
+
+
+class Bar:
+    """tqdm's bar in a terminal or a notebook; a line for each tenth of the way where tqdm is not installed."""
+
+    def __init__(self, name: str, shown: Optional[bool]) -> None:
+        self._name = name
+        self._shown = sys.stderr.isatty() or _in_notebook() if shown is None else shown
+        self._bar: Any = None
+        self._tenth = -1
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.close()
+
+    def show(self, event: Event) -> None:
+        progress = event.job.progress
+        if not self._shown or not progress.total_steps:
+            return
+        if self._bar is None:
+            try:
+                from tqdm.auto import tqdm
+                self._bar = tqdm(total=progress.total_steps, desc=self._name, unit="step")
+            except ImportError:
+                self._bar = False
+        if self._bar is False:
+            self._say(event)
+            return
+        self._bar.n = progress.step
+        self._bar.set_postfix(loss=f"{progress.loss:.4g}", refresh=False)
+        self._bar.refresh()
+
+    def _say(self, event: Event) -> None:
+        progress = event.job.progress
+        tenth = 10 * progress.step // progress.total_steps
+        if tenth != self._tenth:
+            self._tenth = tenth
+            print(f"{self._name}: {event.state} {progress.step}/{progress.total_steps} loss {progress.loss:.4g}", file=sys.stderr)

@@ -1,0 +1,57 @@
+"""Job specifications as dicts, with the names of a job file."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Union
+
+from google.protobuf import json_format
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from genesis.errors import InvalidArgumentError
+from genesis.training.v1 import job_pb2
+
+Spec = Union[job_pb2.JobSpec, Mapping[str, Any]]
+
+
+def _value(field: FieldDescriptor, value: Any) -> Any:
+    if field.message_type is not None and isinstance(value, Mapping) and not field.message_type.GetOptions().map_entry:
+        return _names(field.message_type, value)
+    if field.enum_type is not None and isinstance(value, str):
+        prefix = field.enum_type.values_by_number[0].name[:-len("UNSPECIFIED")]
+        return value if value.startswith(prefix) else prefix + value.upper()
+    return value
+
+
+def _names(message: Descriptor, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With the whole names of enums: a job file says ``MIXED_BF16``."""
+    found = {}
+    for name, value in values.items():
+        field = message.fields_by_name.get(name)
+        if field is None:
+            found[name] = value
+        elif isinstance(value, (list, tuple)):
+            found[name] = [_value(field, each) for each in value]
+        else:
+            found[name] = _value(field, value)
+    return found
+
+
+def spec_of(spec: Spec) -> job_pb2.JobSpec:
+    """The message of a specification; values are checked by the daemon."""
+    if isinstance(spec, job_pb2.JobSpec):
+        return spec
+    try:
+        return json_format.ParseDict(_names(job_pb2.JobSpec.DESCRIPTOR, spec), job_pb2.JobSpec())
+    except json_format.ParseError as error:
+        raise InvalidArgumentError(f"the specification is no job: {error}; docs/job_file.md lists the fields") from None
+
+
+def merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``base`` with what ``more`` says otherwise, message by message."""
+    found = dict(base)
+    for name, value in more.items():
+        if isinstance(value, Mapping) and isinstance(found.get(name), Mapping):
+            found[name] = merged(found[name], value)
+        else:
+            found[name] = value
+    return found

@@ -1,0 +1,86 @@
+"""Appending to a replay buffer of the daemon while an environment is played."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Dict, List, Optional, Sequence
+
+from genesis.connection import Connection
+
+_COLUMNS = ("observations", "actions", "next_observations", "rewards", "terminals", "timeouts")
+
+
+def _flat(value: Any) -> List[float]:
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    if hasattr(value, "reshape"):
+        return [float(each) for each in value.reshape(-1)]
+    if isinstance(value, Sequence):
+        return [float(each) for part in value for each in _flat(part)]
+    return [float(value)]
+
+
+class Appender:
+    """Transitions of episodes, recorded as gymnasium's ``step`` gives them and sent an episode at a time.
+
+    >>> with client.append("businesses") as buffer:
+    ...     observation, _ = env.reset()
+    ...     for action in actions:
+    ...         following, reward, terminated, truncated, _ = env.step(action)
+    ...         buffer.add(observation, action, reward, following, terminated, truncated)
+    ...         observation = following
+
+    An episode is durable when the ``add`` that ends it returns; what is sent twice, because the connection broke, is stored
+    once. Leaving the ``with`` block sends an episode that was not ended, as one that was cut off. Not for several threads.
+    """
+
+    def __init__(self, connection: Connection, dataset: str, capacity: int = 0, batch_prefix: Optional[str] = None) -> None:
+        self._connection = connection
+        self._dataset, self._capacity = dataset, capacity
+        self._prefix = batch_prefix or uuid.uuid4().hex
+        self._batches = 0
+        self._sizes = (0, 0)
+        self._rows: Dict[str, List[Any]] = {name: [] for name in _COLUMNS}
+        #: Transitions that this appender has stored.
+        self.transitions = 0
+        #: Transitions in the buffer after the last episode that was sent.
+        self.buffer_transitions = 0
+
+    def add(self, observation: Any, action: Any, reward: float, next_observation: Any, terminated: bool = False,
+            truncated: bool = False) -> None:
+        """One transition; the end of an episode sends it."""
+        observation, action, following = _flat(observation), _flat(action), _flat(next_observation)
+        sizes = (len(observation), len(action))
+        if self._sizes == (0, 0):
+            self._sizes = sizes
+        if sizes != self._sizes or len(following) != len(observation):
+            raise ValueError(f"observation, action and next observation have {sizes[0]}, {sizes[1]} and {len(following)} numbers; "
+                             f"accepted: {self._sizes[0]}, {self._sizes[1]} and {self._sizes[0]}, as before")
+        for name, value in zip(_COLUMNS, (observation, action, following, [float(reward)], [bool(terminated)],
+                                          [bool(truncated and not terminated)])):
+            self._rows[name] += value
+        if terminated or truncated:
+            self.flush()
+
+    def flush(self) -> None:
+        """Sends the transitions that were not sent yet; an episode that goes on is cut there."""
+        count = len(self._rows["rewards"])
+        if not count:
+            return
+        if not (self._rows["terminals"][-1] or self._rows["timeouts"][-1]):
+            self._rows["timeouts"][-1] = True
+        request = self._connection.requests["AppendTrajectories"](
+            dataset=self._dataset, batch_id=f"{self._prefix}-{self._batches}", observation_size=self._sizes[0],
+            action_size=self._sizes[1], capacity=self._capacity, **self._rows)
+        answer = self._connection.send_again("AppendTrajectories", [request])
+        self._batches += 1
+        self._rows = {name: [] for name in _COLUMNS}
+        self.transitions += count
+        self.buffer_transitions = answer.buffer_transitions
+
+    def __enter__(self) -> "Appender":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.flush()

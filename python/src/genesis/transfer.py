@@ -1,0 +1,134 @@
+"""Files to and from the daemon: uploads by content, downloads of checkpoints; both go on where they broke."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import time
+from typing import Any, Callable, Optional
+
+import grpc
+
+from genesis.connection import Connection, FilePath
+from genesis.crc32c import crc32c
+from genesis.errors import AbortedError, DataLossError, InvalidArgumentError, UnavailableError
+
+PIECE_BYTES = 2 << 20
+# As ImportCheckpoint takes at most.
+IMPORT_PIECE_BYTES = 1 << 20
+#: Called with bytes that are there and bytes in all.
+OnProgress = Optional[Callable[[int, int], None]]
+
+
+def sha256_of(path: FilePath) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for piece in iter(lambda: file.read(PIECE_BYTES), b""):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def crc32c_of(path: FilePath) -> int:
+    crc = 0
+    with open(path, "rb") as file:
+        for piece in iter(lambda: file.read(PIECE_BYTES), b""):
+            crc = crc32c(piece, crc)
+    return crc
+
+
+def upload(connection: Connection, path: FilePath, *, timeout: float = 600.0, on_progress: OnProgress = None) -> str:
+    """Sends a file that jobs read and returns the path that a job names it by. Nothing is sent where the daemon has a file of
+    the same content. A daemon that is away is waited for, ``timeout`` seconds without progress at most.
+
+    Raises:
+        ResourceExhaustedError: over ``datasets.max_uploads_bytes``, or the daemon's disk is full.
+    """
+    path = pathlib.Path(path)
+    file = {"sha256": sha256_of(path), "kind": path.suffix[1:].lower(), "size_bytes": path.stat().st_size}
+    if not file["kind"]:
+        raise InvalidArgumentError(f"{path}: the name has no ending; the daemon tells by it what a file is, such as .npz or .pt2")
+    sent_again = False
+    state = connection.call("StartUpload", timeout=timeout, **file).upload
+    with open(path, "rb") as content:
+        while not state.path:
+            content.seek(state.received_bytes)
+            piece = content.read(PIECE_BYTES)
+            if not piece and state.received_bytes < file["size_bytes"]:
+                raise DataLossError(f"{path} became shorter while it was sent")
+            try:
+                state = connection.call("WriteUpload", timeout=timeout, offset=state.received_bytes, piece=piece, **file).upload
+            except AbortedError:  # Another client sends the same file.
+                time.sleep(0.1)
+                state = connection.call("StartUpload", timeout=timeout, **file).upload
+            except DataLossError:
+                # What a crash of the daemon's machine left of an earlier try was not what had been sent.
+                if sent_again or sha256_of(path) != file["sha256"]:
+                    raise
+                sent_again = True
+                state = connection.call("StartUpload", timeout=timeout, **file).upload
+            if on_progress:
+                on_progress(state.received_bytes, file["size_bytes"])
+    return state.path
+
+
+def download(connection: Connection, checkpoint_id: str, path: FilePath, *, timeout: float = 600.0,
+             on_progress: OnProgress = None) -> Any:
+    """Fetches a checkpoint into a file, which has its name once it is whole and its CRC-32C is right; returns its record.
+    What an earlier try left (``<path>.part``) is continued.
+
+    Raises:
+        FileExistsError: there is a file of that name.
+        DataLossError: the file is damaged on the daemon's disk, or is gone.
+    """
+    path = pathlib.Path(path)
+    if path.exists():
+        raise FileExistsError(f"{path} exists; remove it, or name another")
+    part = path.with_name(path.name + ".part")
+    record, deadline = None, time.monotonic() + timeout
+    crc = crc32c_of(part) if part.exists() else 0
+    with open(part, "ab") as file:
+        while record is None or file.tell() < record.size_bytes:
+            request = connection.requests["DownloadCheckpoint"](checkpoint_id=checkpoint_id, offset=file.tell())
+            try:
+                for message in connection.stream("DownloadCheckpoint", request):
+                    if message.HasField("checkpoint"):
+                        record = message.checkpoint
+                    if crc32c(message.content) != message.content_crc32c:
+                        raise DataLossError(f"a piece of checkpoint {checkpoint_id} was damaged on its way; repeat the call")
+                    file.write(message.content)
+                    crc = crc32c(message.content, crc)
+                    deadline = time.monotonic() + timeout
+                    if on_progress and record is not None:
+                        on_progress(file.tell(), record.size_bytes)
+            except grpc.RpcError as error:
+                passing = isinstance(connection.error(error), UnavailableError)
+                if not passing or time.monotonic() > deadline:
+                    if file.tell() == 0:
+                        part.unlink()
+                    raise connection.error(error) from None
+                time.sleep(0.2)
+        file.flush()
+        os.fsync(file.fileno())
+        size = file.tell()
+    if size != record.size_bytes or (record.crc32c and crc != record.crc32c):
+        part.unlink()
+        raise DataLossError(f"checkpoint {checkpoint_id} came as {size} bytes with CRC-32C {crc:08x}; its record says "
+                            f"{record.size_bytes} with {record.crc32c:08x}; repeat the call")
+    os.replace(part, path)
+    return record
+
+
+def import_checkpoint(connection: Connection, path: FilePath, checkpoint_id: str) -> Any:
+    """Gives the daemon a checkpoint that was made elsewhere; returns its record."""
+    path = pathlib.Path(path)
+    request = connection.requests["ImportCheckpoint"]
+
+    def pieces() -> Any:
+        first = {"checkpoint_id": checkpoint_id, "size_bytes": path.stat().st_size, "crc32c": crc32c_of(path)}
+        with open(path, "rb") as file:
+            yield request(content=file.read(IMPORT_PIECE_BYTES), **first)
+            for piece in iter(lambda: file.read(IMPORT_PIECE_BYTES), b""):
+                yield request(content=piece)
+
+    return connection.send("ImportCheckpoint", pieces()).checkpoint

@@ -1,0 +1,217 @@
+"""A world model that a daemon trains, with the interface of the WorldModel that trained in the caller's own process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pathlib
+import shutil
+import tempfile
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
+
+from genesis.client import Client
+from genesis.connection import FilePath
+from genesis.errors import AlreadyExistsError, InvalidArgumentError
+from genesis.job import Job
+from genesis.spec import merged
+from genesis.training.v1 import precision_pb2
+from genesis.transfer import sha256_of
+
+if TYPE_CHECKING:
+    import numpy
+    import torch
+
+GATE = "ENABLE_FP16_TRAINING"
+# As the daemon reads it.
+_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
+_ARRAYS = ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts")
+_TRANSITION = ("observation", "action", "reward", "next_observation", "done")
+ACCEPTED = ("accepted: the name of a replay buffer of the daemon; the path of a trajectory file; a dict of the arrays observations, "
+            "actions, rewards, next_observations, terminals and timeouts; a list of such dicts, one for each episode; or a list of "
+            "transitions (observation, action, reward, next_observation, done)")
+
+
+def _gate() -> bool:
+    value = os.environ.get(GATE, "").strip().lower()
+    if value not in _TRUE + _FALSE:
+        raise InvalidArgumentError(f"{GATE} is {value!r}; accepted: {', '.join(_TRUE)}, or {', '.join(_FALSE[:-1])}")
+    return value in _TRUE
+
+
+def _episode(episode: Mapping[str, Any]) -> "Dict[str, numpy.ndarray]":
+    """The arrays of one episode; what follows from the others may be left out."""
+    import numpy
+
+    arrays = {name: numpy.asarray(value) for name, value in episode.items() if name in _ARRAYS}
+    missing = [name for name in ("observations", "actions", "rewards") if name not in arrays]
+    if missing:
+        raise InvalidArgumentError(f"an episode has no {', '.join(missing)}; {ACCEPTED}")
+    count = len(arrays["rewards"])
+    if "next_observations" not in arrays:
+        if len(arrays["observations"]) != count + 1:
+            raise InvalidArgumentError(f"an episode has {len(arrays['observations'])} observations and {count} rewards, and no "
+                                       "next_observations; accepted: one observation more than rewards")
+        arrays["next_observations"] = arrays["observations"][1:]
+        arrays["observations"] = arrays["observations"][:-1]
+    arrays.setdefault("terminals", numpy.zeros(count, dtype=bool))
+    if "timeouts" not in arrays:
+        arrays["timeouts"] = numpy.zeros(count, dtype=bool)
+        if count and not arrays["terminals"][-1]:
+            arrays["timeouts"][-1] = True
+    return arrays
+
+
+def _transitions(transitions: Any) -> "Dict[str, numpy.ndarray]":
+    import numpy
+
+    for number, transition in enumerate(transitions):
+        if not isinstance(transition, (tuple, list)) or len(transition) != len(_TRANSITION):
+            raise InvalidArgumentError(f"item {number} of the replay buffer is no tuple ({', '.join(_TRANSITION)}); {ACCEPTED}")
+    observations, actions, rewards, following, done = zip(*transitions)
+    terminals = numpy.asarray(done, dtype=bool)
+    timeouts = numpy.zeros(len(rewards), dtype=bool)
+    timeouts[-1] = not terminals[-1]
+    return {"observations": numpy.asarray(observations), "actions": numpy.asarray(actions), "rewards": numpy.asarray(rewards),
+            "next_observations": numpy.asarray(following), "terminals": terminals, "timeouts": timeouts}
+
+
+def trajectories_of(buffer: Any) -> "Dict[str, numpy.ndarray]":
+    """The arrays of a trajectory file (docs/data.md)."""
+    import numpy
+
+    if isinstance(buffer, Mapping):
+        arrays = _episode(buffer)
+    else:
+        items = list(buffer)
+        if not items:
+            raise InvalidArgumentError(f"the replay buffer is empty; {ACCEPTED}")
+        if isinstance(items[0], Mapping):
+            episodes = [_episode(item) for item in items]
+            arrays = {name: numpy.concatenate([episode[name] for episode in episodes]) for name in _ARRAYS}
+        else:
+            arrays = _transitions(items)
+    return {name: array if array.dtype == bool else array.astype("float32") for name, array in arrays.items()}
+
+
+class WorldModel:
+    """A world model that learns to predict the next observation and the reward of the replay buffer.
+
+    It is trained by the daemon's built-in model ``world_model``. Each ``train`` goes on from the weights that the one before, or
+    ``load_checkpoint``, left.
+
+    Args:
+        client: the daemon. Default: that of ``genesis.Client()``.
+        spec: more fields of the job file, such as ``{"model": {"world_model": {"hidden_size": 256}}}``.
+    """
+
+    def __init__(self, client: Optional[Client] = None, *, spec: Optional[Mapping[str, Any]] = None) -> None:
+        self._client = client
+        self._spec: Mapping[str, Any] = spec or {}
+        #: What to train on; see ``trajectories_of``, or the name of a replay buffer of the daemon, or a path.
+        self.replay_buffer: Any = None
+        #: One entry for each measured step, oldest first: ``step``, ``loss``, ``loss_scale``, ``samples_per_second``.
+        self.training_history: List[Dict[str, float]] = []
+        #: The newest job; None before the first ``train``.
+        self.job: Optional[Job] = None
+        self._fp16_stats: Optional[Dict[str, Any]] = None
+        self._loaded: Optional[pathlib.Path] = None
+
+    @property
+    def client(self) -> Client:
+        if self._client is None:
+            self._client = Client()
+        return self._client
+
+    @property
+    def fp16_enabled(self) -> bool:
+        """Whether training may be in reduced precision: where both the caller's environment and the daemon say so."""
+        return _gate() and self.client.precision_policy().reduced_precision_enabled
+
+    async def train(self, num_epochs: int = 1, batch_size: int = 32) -> Dict[str, float]:
+        """Trains for passes over the replay buffer and returns the figures of the last step.
+
+        Raises:
+            JobFailedError: the job failed or was cancelled; its text says why.
+        """
+        return await asyncio.get_running_loop().run_in_executor(None, self._train, num_epochs, batch_size)
+
+    def _train(self, num_epochs: int, batch_size: int) -> Dict[str, float]:
+        spec: Dict[str, Any] = {
+            "model": {"world_model": {}}, "dataset": self._dataset(),
+            "training": {"epochs": num_epochs, "batch_size": batch_size},
+            # What really runs is the daemon's decision.
+            "precision": {"mode": "AUTO" if _gate() else "FP32"}}
+        start = self._start()
+        if start:
+            spec["start_from_checkpoint"] = start
+        self.job = self.client.submit(merged(spec, self._spec)).watch(progress=False)
+        self._loaded = None
+        self._take_figures(self.job)
+        return self.training_history[-1]
+
+    def _take_figures(self, job: Job) -> None:
+        progress = job.progress
+        reduced = progress.reduced_precision_steps
+        self._fp16_stats = {
+            "fp16_enabled_runtime": progress.mode not in (precision_pb2.PRECISION_MODE_UNSPECIFIED,
+                                                          precision_pb2.PRECISION_MODE_FP32),
+            "overflow_rate": progress.skipped_steps / reduced if reduced else 0.0,
+            "training_steps": progress.step,
+            "current_scale": progress.loss_scale}
+        points = job.stats().history or [progress]
+        self.training_history += [{"step": point.step, "loss": point.loss, "loss_scale": point.loss_scale,
+                                   "samples_per_second": point.samples_per_second} for point in points]
+
+    def _dataset(self) -> Dict[str, Any]:
+        buffer = self.replay_buffer
+        if buffer is None:
+            raise InvalidArgumentError(f"replay_buffer is None; {ACCEPTED}")
+        if isinstance(buffer, (str, pathlib.Path)):
+            if pathlib.Path(buffer).is_file():
+                return {"trajectories": {"path": self.client.upload(buffer)}}
+            return {"replay": {"path": str(buffer)}}
+        from genesis import data
+
+        with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
+            path = data.save(trajectories_of(buffer), pathlib.Path(folder) / "replay.npz")
+            return {"trajectories": {"path": self.client.upload(path)}}
+
+    def _start(self) -> str:
+        """The id of the checkpoint to go on from; empty for new weights."""
+        if self._loaded is not None:
+            checkpoint_id = f"imported-{sha256_of(self._loaded)[:32]}"
+            try:
+                self.client.import_checkpoint(self._loaded, checkpoint_id)
+            except AlreadyExistsError:
+                pass
+            return checkpoint_id
+        return self.job.checkpoint().id if self.job is not None else ""
+
+    def state_dict(self) -> "Dict[str, torch.Tensor]":
+        """The weights: trained ones, or those of ``load_checkpoint``."""
+        if self._loaded is not None:
+            import torch
+
+            return torch.load(self._loaded, map_location="cpu", weights_only=True)["model_state_dict"]
+        if self.job is None:
+            raise InvalidArgumentError("there are no weights yet; call train or load_checkpoint")
+        return self.job.checkpoint().model_state_dict
+
+    def save_checkpoint(self, path: FilePath) -> None:
+        """Writes the newest checkpoint to a local file, over one that is there."""
+        path = pathlib.Path(path)
+        with tempfile.TemporaryDirectory(prefix=".genesis-", dir=path.parent) as folder:
+            whole = pathlib.Path(folder) / "checkpoint.pt"
+            if self._loaded is not None:
+                shutil.copyfile(self._loaded, whole)
+            elif self.job is not None:
+                self.job.checkpoint().download(whole)
+            else:
+                raise InvalidArgumentError("there is nothing to save yet; call train or load_checkpoint")
+            os.replace(whole, path)
+
+    def load_checkpoint(self, path: FilePath) -> None:
+        """Goes on from a local file that ``save_checkpoint`` wrote, in whatever precision it was trained."""
+        path = pathlib.Path(path)
+        with open(path, "rb"):
+            self._loaded = path.resolve()

@@ -1,0 +1,447 @@
+"""The Python client against a real daemon: what its page promises, and what goes wrong on the way."""
+
+import asyncio
+import contextlib
+import hashlib
+import inspect
+import io
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import textwrap
+import threading
+import unittest
+import warnings
+from unittest import mock
+
+import numpy
+import torch
+from torch import nn
+
+import genesis
+import harness
+import secure
+from genesis import connection, transfer
+from genesis.crc32c import crc32c
+
+ALLOWED = {"ENABLE_FP16_TRAINING": "true"}
+
+
+def net():
+    torch.manual_seed(random.randrange(1 << 30))
+    return nn.Sequential(nn.Linear(5, 24), nn.Tanh(), nn.Linear(24, 3))
+
+
+def classes(count=600):
+    """Three clouds; new ones in every run."""
+    generator = numpy.random.default_rng()
+    target = generator.integers(0, 3, count)
+    centers = generator.normal(size=(3, 5)) * 3
+    return {"x": centers[target] + generator.normal(size=(count, 5)), "target": target}
+
+
+warnings.filterwarnings("ignore", "TF32 acceleration")
+
+
+class ClientTest(harness.DaemonTest):
+    def setUp(self):
+        super().setUp()
+        self.daemon = self.start(environment=ALLOWED)
+        self.client = self.client_of(self.daemon.grpc)
+
+    def client_of(self, server, **options):
+        client = genesis.Client(server, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def restart(self):
+        """Another daemon at the same address, after one that was killed."""
+        self.daemon.kill()
+        self.daemon = self.start("--grpc-listen", self.daemon.grpc, environment=ALLOWED)
+
+
+class ThreeLines(ClientTest):
+    def test_train_watch_load(self):
+        module, data = net(), classes()
+        before = {name: value.clone() for name, value in module.state_dict().items()}
+        job = self.client.train(module, data, loss="cross_entropy", epochs=30, learning_rate=0.01)
+        job.watch()
+        self.assertEqual(job.state, "SUCCEEDED")
+        for name, value in module.state_dict().items():
+            self.assertTrue(torch.equal(value, before[name]), name)
+        module.load_state_dict(job.checkpoint().model_state_dict)
+        with torch.no_grad():
+            right = module(torch.tensor(data["x"], dtype=torch.float32)).argmax(1).numpy() == data["target"]
+        self.assertGreater(right.mean(), 0.8)
+        self.assertEqual(job.checkpoint().step, job.progress.total_steps)
+
+    def test_the_page(self):
+        page = (harness.SOURCE / "docs" / "python_client.md").read_text()
+        first, second = (block.split("```")[0] for block in page.split("```python\n")[1:3])
+        code = first + "async def main():\n" + textwrap.indent(second, "    ") + "import asyncio\nasyncio.run(main())\n"
+        done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "GENESIS_SERVER": self.daemon.grpc}, check=True,
+                              capture_output=True, text=True, timeout=harness.LONG)
+        self.assertIn("state_changed", done.stdout)
+        self.assertEqual([job.state for job in self.client.jobs()], ["SUCCEEDED"] * 2)
+
+    def test_data_in_the_forms_that_torch_has(self):
+        module, data = net(), classes(96)
+        x, target = torch.tensor(data["x"], dtype=torch.float32), torch.tensor(data["target"])
+        dataset = torch.utils.data.TensorDataset(x, target)
+
+        class Named(torch.utils.data.Dataset):
+            def __len__(self):
+                return len(x)
+
+            def __getitem__(self, i):
+                return {"x": x[i], "target": target[i]}
+
+        class Stream(torch.utils.data.IterableDataset):
+            def __iter__(self):
+                return iter(zip(x, target))
+
+        path = pathlib.Path(self.data_dir) / "mine.npz"
+        numpy.savez(path, x=x.numpy(), target=target.numpy())
+        losses = set()
+        for each in (data, (x, target), [data["x"], data["target"]], dataset, Named(), path, Stream(),
+                     torch.utils.data.DataLoader(dataset, 7, shuffle=True), torch.utils.data.DataLoader(Stream(), 7)):
+            job = self.client.train(module, each, loss="cross_entropy", max_steps=5, batch_size=16).watch()
+            losses.add(job.progress.loss)
+        self.assertEqual(len(losses), 1, losses)
+
+    def test_a_loss_of_ones_own_in_reduced_precision_with_more_of_the_job_file(self):
+        job = self.client.train(
+            net(), {"point": classes(64)["x"]}, loss=lambda module, batch: module(batch["point"]).square().mean(), max_steps=12,
+            precision="mixed_bf16", job_id="mine",
+            spec={"optimizer": {"kind": "SGD", "momentum": 0.5}, "scheduling": {"labels": {"who": "me"}}})
+        job.watch()
+        self.assertEqual(job.id, "mine")
+        self.assertEqual(dict(job.message.labels), {"who": "me"})
+        self.assertEqual(job.message.spec.optimizer.momentum, 0.5)
+        self.assertEqual(job.progress.reduced_precision_steps, 12)
+
+    def test_what_cannot_be_meant_is_one_message(self):
+        x = numpy.zeros((8, 5), "float32")
+        for data, options, words in (
+                ({"x": x}, {}, "give one of the two"),
+                ({"x": x}, {"epochs": 1, "max_steps": 1}, "give one of the two"),
+                ({"x": x}, {"epochs": 1, "precision": "FP8"}, "precision is 'FP8'; accepted: FP32"),
+                ({}, {"epochs": 1}, "data has no example"),
+                ([], {"epochs": 1}, "data has no example"),
+                (7, {"epochs": 1}, "data is a int; accepted"),
+                ({"x": x, "y": x[:5]}, {"epochs": 1}, "different numbers of examples: {'x': 8, 'y': 5}"),
+                ({"no name": x}, {"epochs": 1}, "a field is called 'no name'"),
+                ({"x": numpy.array(["a", None], dtype=object)}, {"epochs": 1}, "field x is no array"),
+                ({"x": x}, {"epochs": 1, "spec": {"trainig": {}}}, "no field named"),
+                ({"x": x}, {"epochs": 1, "spec": {"training": {"batch_size": -4}}}, "training.batch_size is -4")):
+            with self.subTest(words), self.assertRaises(genesis.InvalidArgumentError) as caught:
+                self.client.train(net(), data, **{"loss": lambda module, batch: module(batch["x"]).mean(), **options})
+            self.assertIn(words, str(caught.exception))
+        self.assertEqual(list(self.client.jobs()), [])
+
+    def test_a_failed_job_says_why(self):
+        data = classes(64)
+        data["target"][40] = 17
+        job = self.client.train(net(), data, loss="cross_entropy", epochs=40)
+        with self.assertRaises(genesis.JobFailedError) as caught:
+            job.watch()
+        self.assertIn(f"job {job.id} FAILED: ", str(caught.exception))
+        self.assertIs(caught.exception.job, job)
+
+
+class Watching(ClientTest):
+    def long_job(self, **training):
+        return self.client.submit(harness.spec(max_steps=100_000_000, **training))
+
+    def test_events_go_on_through_a_killed_daemon_each_once(self):
+        job = self.client.submit(harness.spec(max_steps=40_000))
+        events, kills = [], 0
+        for event in job.events():
+            events.append(event)
+            if kills < 2 and event.state == "RUNNING" and event.step > 1000 * (kills + 1):
+                kills += 1
+                self.restart()
+        self.assertEqual((job.state, kills), ("SUCCEEDED", 2))
+        sequences = [event.sequence for event in events if event.sequence]
+        self.assertEqual(sequences, sorted(set(sequences)))
+        kept = [event.sequence for event in self.client.job(job.id).events() if event.sequence]
+        self.assertEqual(sequences, kept)
+        self.assertEqual(events[-1].kind, "state_changed")
+        self.assertIn("checkpoint_written", {event.kind for event in events})
+
+    def test_nobody_answers(self):
+        job = self.long_job()
+        self.daemon.stop()
+        with self.assertRaises(genesis.UnavailableError) as caught:
+            for _ in job.events(timeout=1):
+                pass
+        self.assertIn(f"the daemon at {self.daemon.grpc} is not available", str(caught.exception))
+
+    def test_the_life_of_a_job(self):
+        job = self.long_job()
+        next(event for event in job.events() if event.step > 3)
+        kept = job.checkpoint("mine")
+        self.assertEqual(kept.record.name, "mine")
+        self.assertIn(job.pause().state, ("PAUSING", "PAUSED"))
+        next(event for event in job.events() if event.state == "PAUSED")
+        self.client.delete_checkpoint(kept.id)
+        with self.assertRaises(genesis.FailedPreconditionError):
+            self.client.delete_checkpoint(job.refresh().checkpoint().id)
+        job.update(priority=7, labels={"a": "b"})
+        self.assertEqual((job.message.priority, dict(job.message.labels)), (7, {"a": "b"}))
+        self.assertEqual([each.id for each in self.client.jobs(states=["PAUSED"], labels={"a": "b"})], [job.id])
+        job.resume()
+        job.cancel()
+        with self.assertRaises(genesis.JobFailedError):
+            job.watch()
+        self.assertIn("step", job.history()[0])
+        self.assertEqual(len(job.history_frame()), len(job.history()))
+        self.assertGreaterEqual(len(job.checkpoints()), 1)
+        self.assertGreaterEqual(job.delete(checkpoints=True), 1)
+        with self.assertRaises(genesis.NotFoundError) as caught:
+            self.client.job(job.id)
+        self.assertIn(job.id, str(caught.exception))
+
+    def test_a_bar_without_tqdm_and_with(self):
+        for present in (True, False):
+            said = io.StringIO()
+            hidden = {} if present else {"tqdm.auto": None, "tqdm": None}
+            with mock.patch.dict(sys.modules, hidden), contextlib.redirect_stderr(said):
+                job = self.client.submit(harness.spec(max_steps=3000)).watch(progress=True)
+            self.assertIn(job.id, said.getvalue())
+            self.assertIn("3000/3000", said.getvalue())
+
+
+class Files(ClientTest):
+    def write(self, size, name="rows.npz"):
+        path = pathlib.Path(self.data_dir) / name
+        path.write_bytes(random.randbytes(size))
+        return path
+
+    def test_an_upload_through_killed_daemons_and_the_same_again(self):
+        path = self.write((48 << 20) + random.randrange(1000))
+        kills = 0
+
+        def seen(there, size):
+            nonlocal kills
+            if kills < 4 and there > (kills + 1) * size / 5:
+                kills += 1
+                self.restart()
+
+        found = self.client.upload(path, on_progress=seen)
+        self.assertEqual(kills, 4)
+        stored = self.daemon.data_dir / "datasets" / found
+        self.assertEqual(hashlib.sha256(stored.read_bytes()).hexdigest(), transfer.sha256_of(path))
+        self.assertEqual([each.name for each in stored.parent.iterdir()], [stored.name])
+        self.assertIn(found, [each.name for each in self.client.datasets()])
+        sent = []
+        real = self.client.connection.call
+
+        def counted(method, request=None, **fields):
+            sent.append(fields)
+            return real(method, request, **fields)
+
+        self.client.connection.call = counted
+        self.assertEqual(self.client.upload(path), found)
+        self.assertLess(len(repr(sent)), 1024)
+        self.client.delete_dataset(found)
+        self.assertFalse(stored.exists())
+
+    def test_several_senders_of_one_file(self):
+        path = self.write(9_000_001)
+        found = []
+        threads = [threading.Thread(target=lambda: found.append(self.client_of(self.daemon.grpc).upload(path))) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(harness.LONG)
+        self.assertEqual(len(found), 4)
+        self.assertEqual(len(set(found)), 1)
+
+    def test_files_that_cannot_be_sent(self):
+        with self.assertRaises(FileNotFoundError):
+            self.client.upload("/nowhere/rows.npz")
+        with self.assertRaisesRegex(genesis.InvalidArgumentError, "the name has no ending"):
+            self.client.upload(self.write(10, "rows"))
+        with self.assertRaisesRegex(genesis.InvalidArgumentError, "size_bytes is 0"):
+            self.client.upload(self.write(0))
+        self.assertEqual(list((self.daemon.data_dir / "datasets").glob("uploads/*")), [])
+
+    def test_a_full_quota_names_the_setting(self):
+        self.daemon.stop()
+        (self.daemon.data_dir / "genesisd.yaml").write_text("datasets: {max_uploads_bytes: 1000000}\n")
+        self.daemon = self.start("--config", str(self.daemon.data_dir / "genesisd.yaml"))
+        client = self.client_of(self.daemon.grpc)
+        client.upload(self.write(600_000))
+        with self.assertRaisesRegex(genesis.ResourceExhaustedError, "datasets.max_uploads_bytes"):
+            client.upload(self.write(600_000))
+
+    def test_genesisctl_sends_what_a_job_file_names(self):
+        folder = pathlib.Path(self.data_dir) / "laptop"
+        folder.mkdir()
+        data = classes(64)
+        numpy.savez(folder / "rows.npz", **{name: value.astype("float32") if name == "x" else value for name, value in data.items()})
+        batch = {"x": torch.zeros(4, 5), "target": torch.zeros(4, dtype=torch.int64)}
+        genesis.export(net(), batch, folder / "net.pt2", loss="cross_entropy", precisions=["FP32"])
+        (folder / "job.yaml").write_text(json.dumps({
+            "model": {"exported": {"path": "net.pt2"}}, "dataset": {"arrays": {"path": "rows.npz"}}, "training": {"max_steps": 5, "batch_size": 16}}))
+        job = self.daemon.ctl("train", "--upload", "-f", str(folder / "job.yaml"))
+        self.assertRegex(job["spec"]["model"]["exported"]["path"], "^uploads/[0-9a-f]{64}.pt2$")
+        self.assertEqual(self.daemon.wait_for_end(job["id"])["state"], "JOB_STATE_SUCCEEDED")
+        done = self.daemon.ctl("upload", str(folder / "rows.npz"), check=False)
+        self.assertEqual(done.stdout.strip(), job["spec"]["dataset"]["arrays"]["path"])
+        missing = self.daemon.ctl("upload", str(folder / "none.npz"), check=False)
+        self.assertEqual((missing.returncode, missing.stdout), (1, ""))
+        self.assertIn("none.npz: No such file", missing.stderr)
+
+    def test_checkpoints_come_and_go(self):
+        job = self.client.submit(harness.spec(max_steps=20)).watch()
+        path = pathlib.Path(self.data_dir) / "there.pt"
+        job.checkpoint().download(path)
+        again = self.client.import_checkpoint(path, "from-elsewhere")
+        self.assertEqual(again.record.size_bytes, path.stat().st_size)
+        for name, value in job.checkpoint().model_state_dict.items():
+            self.assertTrue(torch.equal(value, again.model_state_dict[name]))
+        with self.assertRaises(FileExistsError):
+            again.download(path)
+        # What an earlier try left is gone on with; where it is something else, it is said and thrown away.
+        whole = path.read_bytes()
+        path.unlink()
+        part = path.with_name("there.pt.part")
+        part.write_bytes(whole[:1000])
+        again.download(path)
+        self.assertEqual(path.read_bytes(), whole)
+        path.unlink()
+        part.write_bytes(bytes(1000))
+        with self.assertRaises(genesis.DataLossError):
+            again.download(path)
+        self.assertFalse(path.exists() or part.exists())
+        self.client.delete_checkpoint("from-elsewhere")
+
+    def test_the_checksum(self):
+        self.assertEqual(crc32c(b"123456789"), 0xE3069283)
+        data = random.randbytes(5000)
+        cut = random.randrange(5000)
+        self.assertEqual(crc32c(data[cut:], crc32c(data[:cut])), crc32c(data))
+        from genesis import crc32c as module
+        self.assertEqual(crc32c(data), module._plain(0xFFFFFFFF, data) ^ 0xFFFFFFFF)
+
+
+class Environment:
+    """A gymnasium environment: a point that is pushed."""
+
+    def reset(self):
+        self.at, self.left = numpy.random.default_rng().normal(size=2), 20
+        return self.at.copy(), {}
+
+    def step(self, action):
+        self.at = 0.9 * self.at + action
+        self.left -= 1
+        return self.at.copy(), -float(self.at @ self.at), bool(abs(self.at).max() > 3), self.left == 0, {}
+
+
+class Trajectories(ClientTest):
+    def test_an_environment_is_recorded_and_trained_on(self):
+        environment, generator, steps = Environment(), numpy.random.default_rng(), 0
+        with self.client.append("points", capacity=10_000) as buffer:
+            for episode in range(30):
+                observation, _ = environment.reset()
+                over = False
+                while not over:
+                    action = generator.normal(size=2) * 0.3
+                    following, reward, terminated, truncated, _ = environment.step(action)
+                    buffer.add(observation, action, reward, following, terminated, truncated)
+                    observation, over, steps = following, terminated or truncated, steps + 1
+                if episode == 10:
+                    self.restart()
+            environment.reset()
+            buffer.add(observation, action, 0.0, following)
+        self.assertEqual((buffer.transitions, buffer.buffer_transitions), (steps + 1, steps + 1))
+        self.assertEqual({each.name: each.transitions for each in self.client.datasets()}["points"], steps + 1)
+        self.client.submit({"model": {"world_model": {"hidden_size": 16}}, "dataset": {"replay": {"path": "points"}},
+                            "training": {"max_steps": 20}}).watch()
+
+    def test_transitions_of_another_size(self):
+        buffer = self.client.append("sizes")
+        buffer.add([1.0, 2.0], 3.0, 0.0, [1.0, 2.0])
+        with self.assertRaisesRegex(ValueError, "accepted: 2, 1 and 2, as before"):
+            buffer.add([1.0], 3.0, 0.0, [1.0])
+
+
+class Secured(harness.DaemonTest):
+    def test_tls_and_tokens(self):
+        authority = secure.Authority(pathlib.Path(self.data_dir) / "tls")
+        certificate, key = authority.issue("localhost")
+        token, line = secure.new_token("ann", "viewer")
+        tokens = secure.write_secret(pathlib.Path(self.data_dir) / "tokens", line + "\n")
+        daemon = self.start("--tls-certificate-file", str(certificate), "--tls-key-file", str(key), "--auth-tokens-file", str(tokens))
+        with genesis.Client(daemon.grpc, token=token, tls_ca=authority.certificate) as client:
+            self.assertTrue(client.server_info().ready)
+            with self.assertRaises(genesis.PermissionDeniedError) as caught:
+                client.submit(harness.spec())
+            self.assertIn("submitter", str(caught.exception))
+        with genesis.Client(daemon.grpc, token="wrong", tls_ca=authority.certificate) as client:
+            with self.assertRaises(genesis.UnauthenticatedError):
+                client.stats()
+        with self.assertRaisesRegex(ValueError, "unencrypted to trainer.example:50051"):
+            genesis.Client("trainer.example:50051", token=token)
+        with self.assertRaisesRegex(ValueError, "belong together"):
+            genesis.Client(tls_ca=authority.certificate, tls_cert=certificate)
+
+
+class Asyncio(ClientTest):
+    def test_several_jobs_at_once(self):
+        async def one(client, number):
+            job = await client.submit(harness.spec(max_steps=200 + number))
+            kinds = [event.kind async for event in job.events()]
+            await job.watch()
+            checkpoint = await job.checkpoint()
+            self.assertEqual(checkpoint.step, 200 + number)
+            return kinds
+
+        async def all_of_them():
+            async with genesis.AsyncClient(self.daemon.grpc) as client:
+                found = await asyncio.gather(*(one(client, number) for number in range(3)))
+                self.assertEqual(len(await client.jobs()), 3)
+                with self.assertRaises(genesis.NotFoundError):
+                    await client.job("nobody")
+                return found
+
+        for kinds in asyncio.run(all_of_them()):
+            self.assertEqual(kinds[-1], "state_changed")
+
+
+class Whole(ClientTest):
+    def test_every_method_of_the_service_has_a_caller(self):
+        source = "".join(inspect.getsource(each) for each in (genesis.client, genesis.job, genesis.transfer, genesis.trajectories))
+        for method in connection.SERVICE.methods:
+            self.assertIn(f'"{method.name}"', source)
+
+    def test_what_operators_ask(self):
+        self.assertTrue(self.client.server_info().ready)
+        self.assertTrue(self.client.precision_policy().reduced_precision_enabled)
+        self.assertFalse(self.client.set_precision_policy(False, reason="a test", application="AT_ONCE").reduced_precision_enabled)
+        self.assertTrue(self.client.set_precision_policy(True).reduced_precision_enabled)
+        self.assertIn("grpc.listen", [each.key for each in self.client.config()])
+        self.assertEqual(self.client.reload_config(), [])
+        self.assertGreater(self.client.backup().size_bytes, 0)
+        self.assertEqual(self.client.stats().training_steps, 0)
+        self.assertEqual(list(self.client.history()), [])
+        worker = harness.wait_for("a worker", lambda: list(self.client.workers().workers))[0]
+        self.assertTrue(self.client.drain_worker(worker.id).draining)
+        with self.assertRaises(genesis.NotFoundError):
+            self.client.checkpoint("none")
+        self.assertEqual(list(self.client.checkpoints()), [])
+
+    def test_messages_have_types(self):
+        package = pathlib.Path(genesis.__file__).parent
+        self.assertTrue((package / "py.typed").exists())
+        self.assertIn("class JobSpec", (package / "training" / "v1" / "job_pb2.pyi").read_text())
+        self.assertFalse((package / "training" / "v1" / "worker_service_pb2.py").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
