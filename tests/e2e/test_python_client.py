@@ -153,11 +153,15 @@ class ThreeLines(ClientTest):
 
 
 class Watching(ClientTest):
+    @staticmethod
+    def fast_job(max_steps, checkpoint):
+        return {**harness.spec(max_steps=max_steps), "checkpoint": checkpoint, "precision": {"mode": "FP32"}}
+
     def long_job(self, **training):
         return self.client.submit(harness.spec(max_steps=100_000_000, **training))
 
     def test_events_go_on_through_a_killed_daemon_each_once(self):
-        job = self.client.submit(harness.spec(max_steps=40_000))
+        job = self.client.submit(self.fast_job(12_000, {"every_steps": 2000}))
         events, kills = [], 0
         for event in job.events():
             events.append(event)
@@ -210,7 +214,7 @@ class Watching(ClientTest):
             said = io.StringIO()
             hidden = {} if present else {"tqdm.auto": None, "tqdm": None}
             with mock.patch.dict(sys.modules, hidden), contextlib.redirect_stderr(said):
-                job = self.client.submit(harness.spec(max_steps=3000)).watch(progress=True)
+                job = self.client.submit(self.fast_job(3000, {})).watch(progress=True)
             self.assertIn(job.id, said.getvalue())
             self.assertIn("3000/3000", said.getvalue())
 
