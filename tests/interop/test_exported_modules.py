@@ -82,6 +82,19 @@ class Dropped(nn.Module):
         return self.layers(x)
 
 
+class Scaled(nn.Module):
+    """Multiplies what has gaps in memory, on the way there and back, by numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        hidden = self.first(x)
+        halves = hidden[:, :4] * 0.5 + hidden[:, 4:] * 0.25
+        return self.second(torch.cat([halves * 2, hidden[:, ::2].sin()], 1))
+
+
 class Branching(nn.Module):
     def __init__(self):
         super().__init__()
@@ -93,7 +106,7 @@ class Branching(nn.Module):
         return -self.layer(x)
 
 
-MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x"}
+MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x", Scaled: "x"}
 
 
 def loss_of(module, batch):

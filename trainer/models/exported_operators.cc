@@ -189,6 +189,7 @@ constexpr absl::string_view kOperators[] = {
     "lift",
     "lift_fresh",
     "lift_fresh_copy",
+    "linalg_vector_norm",
     "linear",
     "linspace",
     "log",

@@ -70,7 +70,7 @@ def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Uni
         raise ExportError(f"precisions is {list(precisions)!r}; accepted: FP32, and any of "
                           f"{', '.join(each for each in AUTOCAST if each != 'FP32')}")
     _check_batch(batch)
-    step = _Step(module, dict(batch), _loss_function(loss, batch))
+    step = _Step(module, _distinct(module, batch), _loss_function(loss, batch))
     step.try_eagerly()
     programs = {name: step.training_program(name) for name in precisions}
     programs["evaluation"] = step.evaluation_program()
@@ -95,6 +95,15 @@ def _check_batch(batch: Mapping[str, torch.Tensor]) -> None:
         raise ExportError(f"the fields of the batch have {sizes} examples; accepted: the same number in each")
     if next(iter(sizes.values())) < 2:
         raise ExportError("the batch has 1 example; accepted: 2 or more, for a size of 1 is a special case to PyTorch")
+
+
+def _distinct(module: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
+    """The batch, cut to a number of examples that is no other size: a tracer takes equal sizes for the same one."""
+    tensors = [*module.parameters(), *module.buffers()]
+    others = {size for tensor in tensors for size in tensor.shape} | {size for tensor in batch.values() for size in tensor.shape[1:]}
+    most = next(iter(batch.values())).shape[0]
+    size = next((size for size in range(most, 1, -1) if size not in others), most)
+    return {name: tensor[:size] for name, tensor in batch.items()}
 
 
 def _loss_function(loss: Loss, batch: Mapping[str, torch.Tensor]):
@@ -260,6 +269,7 @@ class _Step:
     def _export(self, trace, function, name: str):
         arguments = self.arguments()
         graph = trace(function, arguments, range(1, 1 + len(self.batch)))
+        _copy_what_is_scaled(graph)
         self.constants[name] = _lift_constants(graph)
         arguments += tuple(self.constants[name])
         batch = torch.export.Dim("batch")
@@ -329,6 +339,29 @@ def _trace_by_every_size(function, arguments, fields) -> torch.fx.GraphModule:
     """For modules that the other way ties to one batch size."""
     del fields
     return make_fx(function, tracing_mode="symbolic")(*arguments)
+
+
+def _has_no_gaps(tensor: torch.Tensor) -> bool:
+    """False of some that have none, too: they are copied for nothing."""
+    return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
+
+
+def _copy_what_is_scaled(graph: torch.fx.GraphModule) -> None:
+    """Puts a copy before ``x * 0.5`` where ``x`` has gaps in memory, as a slice has: nativert's multiplication by a number of
+    torch 2.11 goes over the memory as if it had none, and reads what happens to lie behind it."""
+    for node in list(graph.graph.nodes):
+        if node.target not in (torch.ops.aten.mul.Tensor, torch.ops.aten.mul.Scalar):
+            continue
+        scaled, number = node.args[:2]
+        value = scaled.meta.get("val") if isinstance(scaled, torch.fx.Node) else None
+        is_tensor = isinstance(number, torch.fx.Node) and isinstance(number.meta.get("val"), torch.Tensor)
+        if is_tensor or not isinstance(value, torch.Tensor) or _has_no_gaps(value):
+            continue
+        with graph.graph.inserting_before(node):
+            copy = graph.graph.call_function(torch.ops.aten.clone.default, (scaled,), {"memory_format": torch.contiguous_format})
+        node.replace_input_with(scaled, copy)
+    graph.graph.lint()
+    graph.recompile()
 
 
 def _lift_constants(graph: torch.fx.GraphModule) -> List[torch.Tensor]:
