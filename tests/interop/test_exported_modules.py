@@ -341,6 +341,20 @@ class ExportedModules(unittest.TestCase):
         self.assertRegex(said, rf"rows.npz: the field label of example {row} \(row \d+ of its batch\) is 9; accepted: ")
         self.assertIn("torch says: Target 9 is out of bounds.", said)
 
+    def test_a_loss_that_is_not_finite_is_diagnosed(self):
+        for mode in FORMATS:
+            job, _ = self.job(Normed, mode, optimizer={"learning_rate": 1e30})
+            self.assertRegex(self.refused(job), "FAILURE_CAUSE_NON_FINITE: the (loss|gradients?) became .* in FP32; .*verdict: ")
+            job, _ = self.job(Scaled, mode)
+            spec = json.loads(job.read_text())
+            # The step is computed once more without it, backward too.
+            job.write_text(json.dumps({**spec, "rehearsals": [{"kind": "NAN", "at_step": 7}]}))
+            with tempfile.TemporaryDirectory() as checkpoints:
+                records, output = twin.run_worker(job, checkpoints, environment=GATE)
+            self.assertEqual(len(records), STEPS)
+            self.assertIn(f"the loss became nan at step 7 in {mode}", output)
+            self.assertIn("verdict: data", output)
+
     # What cannot be exported.
 
     def test_what_cannot_be_exported_is_told(self):

@@ -60,7 +60,9 @@ void NonFiniteTrace::OnEnd(const at::RecordFunction& function, at::ObserverConte
   if (looking_ || !found_.empty() || context == nullptr) return;
   // Memory that nothing was written to yet may hold anything.
   const std::string name = function.name();
-  if (!static_cast<Inputs*>(context)->finite || absl::StrContains(name, "empty")) return;
+  const bool unwritten =
+      absl::StrContains(name, "empty") || name == "aten::resize_" || name == "aten::set_";
+  if (!static_cast<Inputs*>(context)->finite || unwritten) return;
   looking_ = true;
   bool bad = false;
   ForEachTensor(function.outputs(),

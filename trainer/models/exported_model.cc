@@ -25,7 +25,6 @@
 namespace genesis {
 namespace {
 
-using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using training::v1::JobSpec;
 using training::v1::PrecisionMode;
@@ -36,25 +35,31 @@ constexpr uint64_t kEvaluationSeed = 0;
 constexpr int64_t kTriedExamples = 2;
 
 // A loss whose gradients are known already, to autograd.
-struct KnownGradients : torch::autograd::Function<KnownGradients> {
-  static torch::Tensor forward(AutogradContext* context, const torch::Tensor& loss,
-                               const variable_list& gradients, const variable_list& parameters) {
-    variable_list saved;
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      saved.push_back(gradients[i].defined() ? gradients[i] : torch::Tensor());
-    }
-    context->save_for_backward(std::move(saved));
-    return loss.clone();
+class KnownGradients final : public torch::autograd::Node {
+ public:
+  // `loss` with a backward pass that gives `parameters` these gradients.
+  static torch::Tensor Attach(const torch::Tensor& loss, variable_list gradients,
+                              const variable_list& parameters) {
+    const std::shared_ptr<KnownGradients> node(new KnownGradients(std::move(gradients)),
+                                               torch::autograd::deleteNode);
+    node->set_next_edges(torch::autograd::collect_next_edges(parameters));
+    torch::Tensor result = loss.clone();
+    torch::autograd::create_gradient_edge(result, node);
+    return result;
   }
-  static variable_list backward(AutogradContext* context, const variable_list& outputs) {
-    const variable_list gradients = context->get_saved_variables();
-    // None for the loss and for each gradient.
-    variable_list inputs(1 + gradients.size());
-    for (const torch::Tensor& gradient : gradients) {
+
+  variable_list apply(variable_list&& outputs) override {
+    variable_list inputs;
+    for (const torch::Tensor& gradient : gradients_) {
       inputs.push_back(gradient.defined() ? gradient * outputs.front() : torch::Tensor());
     }
     return inputs;
   }
+
+ private:
+  explicit KnownGradients(variable_list gradients) : gradients_(std::move(gradients)) {}
+
+  const variable_list gradients_;
 };
 
 // The modes that the job names, which the file has to have a graph of.
@@ -321,7 +326,7 @@ torch::Tensor ExportedModel::Loss(const Batch& batch, std::optional<torch::Scala
   if (!torch::GradMode::is_enabled()) return step.loss;
   variable_list parameters;
   for (const auto& [name, tensor] : parameters_) parameters.push_back(tensor);
-  return KnownGradients::apply(step.loss, step.gradients, parameters);
+  return KnownGradients::Attach(step.loss, step.gradients, parameters);
 }
 
 std::shared_ptr<const void> ExportedModel::KeepState() {
