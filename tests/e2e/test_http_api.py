@@ -1,6 +1,7 @@
 """HTTP with JSON: every method answers as gRPC does; streams, files, and what is refused."""
 
 import base64
+import hashlib
 import http.client
 import json
 import os
@@ -19,6 +20,8 @@ SPEC = {"model": {"world_model": {}}, "dataset": {"trajectories": {"path": "pend
         "training": {"max_steps": 10}}
 BATCH = {"dataset": "shop", "batch_id": "b1", "observation_size": 2, "action_size": 1,
          "observations": [1, 2], "actions": [0.5], "next_observations": [2, 3], "rewards": [1]}
+
+FILE_SHA256 = hashlib.sha256(b"state").hexdigest()
 
 # What each transport is asked, in this order; X becomes another word for each, so that both change
 # the same in things of their own. Every method of the service is here.
@@ -47,6 +50,12 @@ CASES = [
     ("AppendTrajectories", [{**BATCH, "dataset": "shop-X"},
                             {**BATCH, "dataset": "shop-X", "batch_id": "b2"}]),
     ("AppendTrajectories", [{**BATCH, "dataset": "shop-X"}]),
+    ("StartUpload", {"sha256": FILE_SHA256, "kind": "npz", "size_bytes": 5}),
+    ("StartUpload", {"sha256": "No", "kind": "../x", "size_bytes": -1}),
+    ("WriteUpload", {"sha256": FILE_SHA256, "kind": "npz", "size_bytes": 5, "offset": 1,
+                     "piece": "c3Rh"}),
+    ("WriteUpload", {"sha256": FILE_SHA256, "kind": "npz", "size_bytes": 5, "piece": "c3RhdGU="}),
+    ("WriteUpload", {"sha256": "0" * 64, "kind": "npz", "size_bytes": 5, "piece": "c3Rh"}),
     ("ListDatasets", {"page_size": 2}), ("ListDatasets", {"page_size": -2}),
     ("DeleteDataset", {"name": "pendulum.npz"}), ("DeleteDataset", {"name": "shop-X"}),
     ("DeleteDataset", {"name": "shop-X"}), ("DeleteDataset", {"name": "../x"}),
