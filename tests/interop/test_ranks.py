@@ -165,6 +165,14 @@ class RanksTest(unittest.TestCase):
                       log.read_text())
         self.check_same(log.parent, wanted)
 
+    def test_output_that_nobody_reads_any_longer_ends_no_job(self):
+        job = self.job(training={"use_ddp": False})
+        process = subprocess.Popen([twin.WORKER, "--spec", job, "--checkpoint-dir", job.parent], stdout=subprocess.PIPE)
+        self.addCleanup(self.end, process)
+        process.stdout.close()
+        self.assertEqual(process.wait(LONG), 0)
+        self.assertEqual(len(list(job.parent.glob("*.pt"))), 1)
+
     def test_all_stop_after_the_same_step_and_resume(self):
         # Its model draws random numbers in each step.
         settings = {"training": {"max_steps": 60, "batch_size": 4},

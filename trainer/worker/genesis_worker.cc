@@ -162,6 +162,9 @@ int main(int argc, char** argv) {
   genesis::BlockTerminationSignals();
   // A file at its limit (RLIMIT_FSIZE) is an error of write, like a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
+  // Gloo writes to a rank that has ended without MSG_NOSIGNAL, and whoever reads the output may leave:
+  // both are errors of write, told or passed over, and end no job.
+  std::signal(SIGPIPE, SIG_IGN);
   Flags flags;
   const std::string fault = ParseFlags({argv + 1, argv + argc}, flags);
   if (!fault.empty()) return Usage(fault);
