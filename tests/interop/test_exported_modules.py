@@ -115,6 +115,8 @@ def loss_of(module, batch):
 
 
 class ExportedModules(unittest.TestCase):
+    exported = {}  # The bytes of each module's file: its weights are those of one seed, and exports take seconds.
+
     @classmethod
     def setUpClass(cls):
         torch.set_num_threads(1)
@@ -135,7 +137,10 @@ class ExportedModules(unittest.TestCase):
         field = MODULES.get(net, "x")
         torch.manual_seed(4)
         module = net()
-        genesis.export(module, self.batch(field), self.path / "net.pt2", loss=loss_of)
+        if net not in self.exported:
+            genesis.export(module, self.batch(field), self.path / "net.pt2", loss=loss_of)
+            self.exported[net] = (self.path / "net.pt2").read_bytes()
+        (self.path / "net.pt2").write_bytes(self.exported[net])
         numpy.savez(self.path / "rows.npz", **(arrays or {name: self.arrays[name] for name in (field, "label")}))
         job = {"model": {"exported": {"path": str(self.path / "net.pt2")}},
                "dataset": {"arrays": {"path": str(self.path / "rows.npz")}},
