@@ -1,3 +1,4 @@
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "config/job/field_rules.h"
 #include "config/job/job_sections.h"
@@ -82,9 +83,58 @@ void CheckOptimizerConflicts(const OptimizerSpec& optimizer, Faults& faults) {
   if (optimizer.nesterov()) conflict("optimizer.nesterov", "true");
 }
 
+// Straight lines need points from left to right.
+void CheckSchedulePoints(const training::v1::ScheduleSpec& schedule, Faults& faults) {
+  const bool table = schedule.kind() == training::v1::SCHEDULE_KIND_TABLE;
+  if (table && schedule.points().empty()) {
+    faults.Add("optimizer.schedule.points", "",
+               "required with optimizer.schedule.kind TABLE; give a step and a factor, or more");
+  }
+  if (!table && !schedule.points().empty()) {
+    faults.Add("optimizer.schedule.points", "",
+               "conflicts with an optimizer.schedule.kind other than TABLE; remove the points, or "
+               "give TABLE");
+  }
+  for (int i = 0; i < schedule.points_size(); ++i) {
+    const std::string path = absl::StrCat("optimizer.schedule.points[", i, "]");
+    CheckRanges(path, schedule.points(i), faults);
+    const int64_t before = i == 0 ? -1 : schedule.points(i - 1).step();
+    if (i > 0 && schedule.points(i).step() <= before) {
+      faults.Add(path + ".step", absl::StrCat(schedule.points(i).step()),
+                 absl::StrCat("more than ", before, ", the step of the point before"));
+    }
+  }
+  if (!table) return;
+  const auto conflict = [&](const char* name, const std::string& value) {
+    faults.Add(absl::StrCat("optimizer.schedule.", name), "",
+               absl::StrCat(value,
+                            " conflicts with optimizer.schedule.kind TABLE, whose points say "
+                            "it all; remove it"));
+  };
+  if (schedule.warmup_steps() > 0) conflict("warmup_steps", absl::StrCat(schedule.warmup_steps()));
+  if (schedule.final_fraction() > 0) {
+    conflict("final_fraction", FormatNumber(schedule.final_fraction()));
+  }
+}
+
+void CheckParameterGroups(const OptimizerSpec& optimizer, Faults& faults) {
+  for (int i = 0; i < optimizer.parameter_groups_size(); ++i) {
+    const training::v1::ParameterGroupSpec& group = optimizer.parameter_groups(i);
+    const std::string path = absl::StrCat("optimizer.parameter_groups[", i, "]");
+    CheckRanges(path, group, faults);
+    const auto empty = [](const std::string& pattern) { return pattern.empty(); };
+    if (group.parameters().empty() || absl::c_any_of(group.parameters(), empty)) {
+      faults.Add(path + ".parameters", "",
+                 "required; give names of parameters as state_dict() has them, such as "
+                 "\"encoder.*\" or \"*.bias\"");
+    }
+  }
+}
+
 void CheckSchedule(const JobSpec& spec, Faults& faults) {
   const training::v1::ScheduleSpec& schedule = spec.optimizer().schedule();
   CheckRanges("optimizer.schedule", schedule, faults);
+  CheckSchedulePoints(schedule, faults);
   const int64_t steps = spec.training().max_steps();
   if (steps > 0 && schedule.warmup_steps() > steps) {
     faults.Add("optimizer.schedule.warmup_steps", "",
@@ -125,6 +175,7 @@ void CheckTraining(const JobSpec& spec, Faults& faults) {
   CheckEvaluation(spec, faults);
   CheckRanges("optimizer", spec.optimizer(), faults);
   CheckOptimizerConflicts(spec.optimizer(), faults);
+  CheckParameterGroups(spec.optimizer(), faults);
   CheckSchedule(spec, faults);
   CheckTrace(spec, faults);
   CheckRanges("checkpoint", spec.checkpoint(), faults);

@@ -290,6 +290,60 @@ TEST(JobSpecValidationTest, NamesBothPlacesOfConflictsAroundTheOptimizer) {
               ElementsAre("trace.steps is 101; accepted: 1 to 100"));
 }
 
+TEST(JobSpecValidationTest, WantsATableWithPointsFromLeftToRight) {
+  const auto table = [](JobSpec& spec) -> training::v1::ScheduleSpec& {
+    auto& schedule = *spec.mutable_optimizer()->mutable_schedule();
+    schedule.set_kind(training::v1::SCHEDULE_KIND_TABLE);
+    return schedule;
+  };
+  const auto add = [](training::v1::ScheduleSpec& schedule, int64_t step, double factor) {
+    auto& point = *schedule.add_points();
+    point.set_step(step);
+    point.set_factor(factor);
+  };
+  EXPECT_THAT(FaultsAfter([&](JobSpec& spec) {
+                add(table(spec), 0, 0);
+                add(*spec.mutable_optimizer()->mutable_schedule(), 7, 3.5);
+              }),
+              IsEmpty());
+  EXPECT_THAT(FaultsAfter([&](JobSpec& spec) { table(spec).set_warmup_steps(3); }),
+              ElementsAre("optimizer.schedule.points: required with optimizer.schedule.kind TABLE; "
+                          "give a step and a factor, or more",
+                          "optimizer.schedule.warmup_steps: 3 conflicts with "
+                          "optimizer.schedule.kind TABLE, whose points say it all; remove it"));
+  EXPECT_THAT(
+      FaultsAfter([&](JobSpec& spec) {
+        auto& schedule = table(spec);
+        add(schedule, 5, -1);
+        add(schedule, 5, 1);
+      }),
+      ElementsAre("optimizer.schedule.points[0].factor is -1; accepted: 0 to 1000",
+                  "optimizer.schedule.points[1].step is 5; accepted: more than 5, the step of the "
+                  "point before"));
+  EXPECT_THAT(
+      FaultsAfter([&](JobSpec& spec) { add(*spec.mutable_optimizer()->mutable_schedule(), 1, 1); }),
+      ElementsAre("optimizer.schedule.points: conflicts with an optimizer.schedule.kind "
+                  "other than TABLE; remove the points, or give TABLE"));
+}
+
+TEST(JobSpecValidationTest, WantsNamesAndRangesOfParameterGroups) {
+  EXPECT_THAT(
+      FaultsAfter([](JobSpec& spec) {
+        auto& group = *spec.mutable_optimizer()->add_parameter_groups();
+        group.set_learning_rate(-1);
+        group.set_weight_decay(-2);
+        spec.mutable_optimizer()->add_parameter_groups()->add_parameters("");
+      }),
+      ElementsAre(
+          "optimizer.parameter_groups[0].learning_rate is -1; accepted: a finite number > 0",
+          "optimizer.parameter_groups[0].weight_decay is -2; accepted: a finite number > 0, or -1 "
+          "for no decay",
+          "optimizer.parameter_groups[0].parameters: required; give names of parameters as "
+          "state_dict() has them, such as \"encoder.*\" or \"*.bias\"",
+          "optimizer.parameter_groups[1].parameters: required; give names of parameters as "
+          "state_dict() has them, such as \"encoder.*\" or \"*.bias\""));
+}
+
 TEST(JobSpecValidationTest, WantsEvaluationsWhereSomethingDependsOnThem) {
   const char* const kRest =
       " needs evaluation.every_steps, which is 0; give the steps between evaluations (>= 1), or "

@@ -26,6 +26,7 @@ import harness
 import secure
 from genesis import connection, transfer
 from genesis.crc32c import crc32c
+from genesis.optimizers import patterns
 
 ALLOWED = {"ENABLE_FP16_TRAINING": "true"}
 
@@ -64,6 +65,72 @@ class ClientTest(harness.DaemonTest):
 
 
 class ThreeLines(ClientTest):
+    def test_an_optimizer_of_torch_with_groups_and_a_frozen_base(self):
+        """As Python's own loop: the adapter's group, the head's, and a base that stays."""
+        torch.manual_seed(4)
+        module = nn.ModuleDict({"base": nn.Linear(5, 24), "down": nn.Linear(5, 4, bias=False), "up": nn.Linear(4, 24),
+                                "head": nn.Linear(24, 3)})
+
+        class Adapted(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = module
+                self.layers["base"].requires_grad_(False)
+
+            def forward(self, x):
+                both = self.layers["base"](x) + self.layers["up"](self.layers["down"](x))
+                return self.layers["head"](torch.tanh(both))
+
+        adapted, data = Adapted(), classes(80)  # 8 of them held out
+        groups = [{"params": [*module["down"].parameters(), module["up"].weight]},
+                  {"params": [module["up"].bias, *module["head"].parameters()], "lr": 0.02, "weight_decay": 0.0}]
+        make = lambda: torch.optim.AdamW(groups, lr=0.05, betas=(0.8, 0.99), weight_decay=0.2, fused=True)
+        before = {name: value.clone() for name, value in adapted.state_dict().items()}
+        schedule = {0: 0.25, 4: 1.0, 10: 0.5}
+        job = self.client.train(adapted, data, loss="cross_entropy", max_steps=12, batch_size=72, optimizer=make(), schedule=schedule,
+                                spec={"training": {"max_grad_norm": -1}}).watch()
+        x, target = torch.tensor(data["x"][:72], dtype=torch.float32), torch.tensor(data["target"][:72])
+        optimizer = make()
+        rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: float(numpy.interp(step, list(schedule), list(schedule.values()))))
+        for _ in range(12):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(adapted(x), target).backward()
+            optimizer.step()
+            rates.step()
+        trained = job.checkpoint().model_state_dict
+        for name, value in adapted.state_dict().items():
+            torch.testing.assert_close(trained[name], value, rtol=1e-3, atol=1e-5, msg=name)
+        self.assertTrue(torch.equal(trained["layers.base.weight"], before["layers.base.weight"]))
+        saved = job.checkpoint().load()["optimizer_state_dict"]["param_groups"]
+        self.assertEqual(sorted(group["initial_lr"] for group in saved), [0.02, 0.05])
+
+    def test_an_optimizer_that_no_job_has_is_refused(self):
+        module, data = net(), classes(30)
+        weights = [module[0].weight, module[2].weight]
+        used = torch.optim.Adam(module.parameters())
+        nn.functional.mse_loss(module(torch.ones(1, 5)), torch.ones(1, 3)).backward()
+        used.step()
+        for optimizer, text in (
+                (torch.optim.RMSprop(module.parameters()), "RMSprop; accepted: torch.optim.AdamW, Adam or SGD"),
+                (torch.optim.Adam(module.parameters(), amsgrad=True), "amsgrad=True; accepted: False"),
+                (torch.optim.SGD(module.parameters(), lr=0.0), "lr=0.0; accepted: above 0"),
+                (torch.optim.SGD(weights, lr=0.1), "0.bias the first"),
+                (torch.optim.SGD(net().parameters(), lr=0.1), "none of the module's"),
+                (torch.optim.Adam([{"params": weights}, {"params": [module[0].bias, module[2].bias], "betas": (0.1, 0.2)}]),
+                 "one value for all groups"),
+                (used, "has made steps")):
+            with self.subTest(text), self.assertRaisesRegex(genesis.InvalidArgumentError, text):
+                self.client.train(module, data, loss="cross_entropy", epochs=1, optimizer=optimizer)
+        with self.assertRaisesRegex(genesis.InvalidArgumentError, "give one of the two"):
+            self.client.train(module, data, loss="cross_entropy", epochs=1, learning_rate=1.0, optimizer=torch.optim.Adam(module.parameters()))
+
+    def test_names_become_few_patterns(self):
+        names = [f"layers.{i}.{kind}.{which}" for i in range(90) for kind in ("norm", "linear") for which in ("weight", "bias")]
+        norms = [name for name in names if "norm" in name or name.endswith("bias")]
+        rest = [name for name in names if name not in norms]
+        self.assertEqual(patterns(norms, rest), ["layers.*.norm.weight", "*.bias"])
+        self.assertEqual(patterns(["a.1.w", "a.3.w"], ["a.2.w"]), ["a.1.w", "a.3.w"])
+
     def test_train_watch_load(self):
         module, data = net(), classes()
         before = {name: value.clone() for name, value in module.state_dict().items()}
@@ -80,12 +147,12 @@ class ThreeLines(ClientTest):
 
     def test_the_page(self):
         page = (harness.SOURCE / "docs" / "python_client.md").read_text()
-        first, second = (block.split("```")[0] for block in page.split("```python\n")[1:3])
-        code = first + "async def main():\n" + textwrap.indent(second, "    ") + "import asyncio\nasyncio.run(main())\n"
+        first, optimizer, second = (block.split("```")[0] for block in page.split("```python\n")[1:4])
+        code = first + optimizer + "async def main():\n" + textwrap.indent(second, "    ") + "import asyncio\nasyncio.run(main())\n"
         done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "GENESIS_SERVER": self.daemon.grpc}, check=True,
                               capture_output=True, text=True, timeout=harness.LONG)
         self.assertIn("state_changed", done.stdout)
-        self.assertEqual([job.state for job in self.client.jobs()], ["SUCCEEDED"] * 2)
+        self.assertEqual([job.state for job in self.client.jobs()], ["SUCCEEDED"] * 3)
 
     def test_data_in_the_forms_that_torch_has(self):
         module, data = net(), classes(96)

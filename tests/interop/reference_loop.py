@@ -1,8 +1,10 @@
 """The training loop of genesis-worker once more, in plain Python torch: every mode and optimizer."""
 
 import copy
+import fnmatch
 import math
 
+import numpy
 import torch
 
 import twin
@@ -24,11 +26,27 @@ class PureModel(twin.WorldModel):
                 self.done_head(following).float())
 
 
-def make_optimizer(parameters, kind="ADAMW", learning_rate=1e-3, weight_decay=None, momentum=0.0,
-                   nesterov=False, no_decay_on_norms_and_biases=False, schedule=None):
+def divided(named, groups):
+    """Those of `named` in no group, then those of each group, which is the first with a pattern for them."""
+    lists = [[] for _ in range(len(groups) + 1)]
+    for name, parameter in named:
+        lists[next((i for i, group in enumerate(groups, 1)
+                    if any(fnmatch.fnmatchcase(name, each) for each in group["parameters"])), 0)].append(parameter)
+    return lists
+
+
+def make_optimizer(named, kind="ADAMW", learning_rate=1e-3, weight_decay=None, momentum=0.0,
+                   nesterov=False, no_decay_on_norms_and_biases=False, schedule=None, parameter_groups=()):
     del schedule
     decay = weight_decay if weight_decay is not None else (0.01 if kind == "ADAMW" else 0.0)
-    if no_decay_on_norms_and_biases:
+    parameters = [parameter for _, parameter in named]
+    if parameter_groups:
+        rest, *others = divided(named, parameter_groups)
+        parameters = [{"params": rest}] + [
+            {"params": own, "lr": group.get("learning_rate", learning_rate),
+             "weight_decay": max(group.get("weight_decay", decay), 0.0)}
+            for own, group in zip(others, parameter_groups)]
+    elif no_decay_on_norms_and_biases:
         parameters = [{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": decay},
                       {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}]
     if kind == "SGD":
@@ -41,6 +59,9 @@ def make_optimizer(parameters, kind="ADAMW", learning_rate=1e-3, weight_decay=No
 def factor(schedule, total):
     """trainer/optim/schedule.h, as documented there."""
     kind = schedule.get("kind", "CONSTANT")
+    if kind == "TABLE":
+        steps, factors = zip(*((point["step"], point["factor"]) for point in schedule["points"]))
+        return lambda applied: float(numpy.interp(applied, steps, factors))
     warmup = schedule.get("warmup_steps", 0)
     final = schedule.get("final_fraction", 0.0)
 
@@ -70,7 +91,9 @@ def train(dataset, mode="FP32", steps=50, batch_size=64, accumulation=1, max_nor
     if pure:
         for parameter in model.parameters():
             parameter.data = parameter.data.to(FORMATS[mode])
-    update = make_optimizer(masters, **optimizer)
+    named = list(zip((name for name, _ in model.named_parameters()), masters))
+    groups = optimizer.get("parameter_groups", [])
+    update = make_optimizer(named, **optimizer)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         update, factor(optimizer.get("schedule", {}), steps))
     scaler = torch.amp.GradScaler(
@@ -97,7 +120,10 @@ def train(dataset, mode="FP32", steps=50, batch_size=64, accumulation=1, max_nor
                     parameter.grad = None
         scale = scaler.get_scale()
         scaler.unscale_(update)
-        norm = torch.nn.utils.clip_grad_norm_(masters, max_norm or float("inf"))
+        norm = torch.nn.utils.get_total_norm([master.grad for master in masters])
+        clipped = [each for each in groups if "max_grad_norm" in each]
+        for own, bound in zip(divided(named, clipped), [max_norm] + [each["max_grad_norm"] for each in clipped]):
+            torch.nn.utils.clip_grad_norm_(own, bound if bound and bound > 0 else float("inf"))
         rate = schedule.get_last_lr()[0]
         skipped = not bool(torch.isfinite(norm))
         scaler.step(update)

@@ -56,6 +56,18 @@ class NumericsTest(unittest.TestCase):
             with self.subTest(mode):
                 self.compare(mode)
 
+    def test_parameter_groups_and_a_table_of_rates(self):
+        table = {"kind": "TABLE", "points": [{"step": 0, "factor": 0.125}, {"step": 9, "factor": 1.5},
+                                             {"step": 31, "factor": 0.3}]}
+        groups = [{"parameters": ["encoder.0.*", "reward*"], "learning_rate": 4e-3, "max_grad_norm": 0.05},
+                  {"parameters": ["*.bias"], "weight_decay": -1, "max_grad_norm": -1},
+                  {"parameters": ["*dynamics*"], "learning_rate": 2e-4, "weight_decay": 0.3}]
+        for mode, kind in (("FP32", "ADAMW"), ("FP32", "SGD"), ("MIXED_FP16", "ADAM"), ("BF16", "ADAMW")):
+            with self.subTest(mode=mode, kind=kind):
+                momentum = {"momentum": 0.9} if kind == "SGD" else {}
+                self.compare(mode, max_norm=0.2, accumulation=2, optimizer={
+                    "kind": kind, "weight_decay": 0.1, "schedule": table, "parameter_groups": groups, **momentum})
+
     def test_with_every_trick_off(self):
         """trainer/accel/README.md: nothing depends on them."""
         plain = {"GENESIS_OWN_KERNELS": "false", "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0",

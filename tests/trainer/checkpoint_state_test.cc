@@ -31,8 +31,6 @@ void ExpectSame(const Tensors& a, const Tensors& b) {
 
 void ExpectSame(const OptimizerState& a, const OptimizerState& b) {
   EXPECT_EQ(a.kind, b.kind);
-  EXPECT_EQ(a.learning_rate, b.learning_rate);
-  EXPECT_EQ(a.scheduled_learning_rate, b.scheduled_learning_rate);
   if (a.kind == training::v1::OPTIMIZER_KIND_SGD) {
     EXPECT_EQ(a.momentum, b.momentum);
     EXPECT_EQ(a.nesterov, b.nesterov);
@@ -43,6 +41,8 @@ void ExpectSame(const OptimizerState& a, const OptimizerState& b) {
   }
   ASSERT_EQ(a.groups.size(), b.groups.size());
   for (size_t i = 0; i < a.groups.size(); ++i) {
+    EXPECT_EQ(a.groups[i].learning_rate, b.groups[i].learning_rate);
+    EXPECT_EQ(a.groups[i].scheduled_learning_rate, b.groups[i].scheduled_learning_rate);
     EXPECT_EQ(a.groups[i].weight_decay, b.groups[i].weight_decay);
     EXPECT_EQ(a.groups[i].parameters, b.groups[i].parameters);
   }

@@ -6,9 +6,17 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "config/job/job_spec.h"
+#include "trainer/optim/gradient_clipping.h"
 #include "trainer/optim/master_weights.h"
+#include "trainer/optim/parameter_groups.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/optim/weight_average.h"
 #include "trainer/precision/grad_scaler.h"
@@ -16,23 +24,54 @@
 namespace genesis {
 namespace {
 
+using testing::ElementsAre;
+using testing::SizeIs;
 using training::v1::OptimizerSpec;
 
 OptimizerSpec Spec(training::v1::OptimizerKind kind) {
   training::v1::JobSpec job;
   job.mutable_optimizer()->set_kind(kind);
   if (kind == training::v1::OPTIMIZER_KIND_SGD) job.mutable_optimizer()->set_momentum(0.9);
+  job.mutable_optimizer()->set_learning_rate(1);  // Steps say their rate.
   return WithDefaults(job, LossScaleSettings()).optimizer();
 }
 
 const torch::Tensor kOne = torch::ones({});
 const torch::Tensor kZero = torch::zeros({});
 
+// torch::optim's own shape: an optimizer of some tensors, with one divisor and one factor for all.
+class Updates {
+ public:
+  Updates(std::vector<torch::Tensor> weights, const OptimizerSpec& spec)
+      : groups_(Groups(weights, spec)), optimizer_(std::move(weights), spec, groups_.optimizer) {}
+
+  // `rate` is the learning rate of every group.
+  void Step(const std::vector<torch::Tensor>& gradients, const Optimizer::RateFactor& rate,
+            const torch::Tensor& grad_scale, const torch::Tensor& found_inf) {
+    const std::vector<at::Tensor> scales(groups_.optimizer.size(), grad_scale);
+    optimizer_.Step(gradients, rate, scales, found_inf);
+  }
+  OptimizerState state() const { return optimizer_.state(); }
+
+ private:
+  static ParameterGroups Groups(const std::vector<torch::Tensor>& weights,
+                                const OptimizerSpec& spec) {
+    training::v1::JobSpec job;
+    *job.mutable_optimizer() = spec;
+    std::vector<std::pair<std::string, at::Tensor>> named;
+    for (const auto& weight : weights) named.emplace_back(std::to_string(named.size()), weight);
+    return *GroupParameters(job, named);
+  }
+
+  const ParameterGroups groups_;
+  Optimizer optimizer_;
+};
+
 class OptimizerKindTest : public testing::TestWithParam<training::v1::OptimizerKind> {};
 
 TEST_P(OptimizerKindTest, SkipsAnOverflowWithoutATraceAndUnscales) {
   torch::Tensor weight = torch::ones({3});
-  Optimizer optimizer({weight}, Spec(GetParam()));
+  Updates optimizer({weight}, Spec(GetParam()));
   const auto infinite = torch::full({3}, std::numeric_limits<float>::infinity());
   optimizer.Step({infinite}, 0.1, kOne, kOne);
   EXPECT_TRUE(torch::equal(weight, torch::ones({3})));
@@ -41,7 +80,7 @@ TEST_P(OptimizerKindTest, SkipsAnOverflowWithoutATraceAndUnscales) {
     EXPECT_EQ(tensor.abs().sum().item<float>(), 0) << name;
   }
   torch::Tensor plain_weight = torch::ones({3});
-  Optimizer plain({plain_weight}, Spec(GetParam()));
+  Updates plain({plain_weight}, Spec(GetParam()));
   optimizer.Step({torch::full({3}, 8.0f)}, 0.1, torch::full({}, 8.0f), kZero);
   plain.Step({torch::ones({3})}, 0.1, kOne, kZero);
   EXPECT_TRUE(torch::equal(weight, plain_weight));
@@ -51,8 +90,8 @@ TEST_P(OptimizerKindTest, SkipsAnOverflowWithoutATraceAndUnscales) {
 TEST_P(OptimizerKindTest, TakesALearningRateThatOnlyTheDeviceKnows) {
   torch::Tensor a = torch::ones({3});
   torch::Tensor b = torch::ones({3});
-  Optimizer number({a}, Spec(GetParam()));
-  Optimizer tensor({b}, Spec(GetParam()));
+  Updates number({a}, Spec(GetParam()));
+  Updates tensor({b}, Spec(GetParam()));
   number.Step({torch::ones({3})}, 0.25, kOne, kZero);
   tensor.Step({torch::ones({3})}, torch::full({}, 0.25f), kOne, kZero);
   EXPECT_TRUE(torch::equal(a, b));
@@ -63,7 +102,7 @@ TEST_P(OptimizerKindTest, TakesParametersAndGradientsOfAnyMemoryOrder) {
   const auto train = [&](at::MemoryFormat of_weight, at::MemoryFormat of_gradient) {
     torch::manual_seed(4);
     torch::Tensor weight = torch::randn({4, 3, 2, 2}).contiguous(of_weight);
-    Optimizer optimizer({weight}, Spec(GetParam()));
+    Updates optimizer({weight}, Spec(GetParam()));
     for (int step = 0; step < 3; ++step) {
       optimizer.Step({torch::randn({4, 3, 2, 2}).contiguous(of_gradient)}, 0.1, kOne, kZero);
     }
@@ -89,8 +128,8 @@ TEST_P(OptimizerKindTest, LeavesAParameterWithoutAGradientAsItIs) {
   torch::Tensor both = torch::ones({2, 2});
   torch::Tensor late = torch::full({3}, 2.0f);
   torch::Tensor fresh = torch::full({3}, 2.0f);
-  Optimizer optimizer({both, late}, spec);
-  Optimizer alone({fresh}, spec);
+  Updates optimizer({both, late}, spec);
+  Updates alone({fresh}, spec);
   optimizer.Step({torch::ones({2, 2}), {}}, 0.1, kOne, kZero);
   EXPECT_TRUE(torch::equal(late, torch::full({3}, 2.0f)));
   EXPECT_LT(both[0][0].item<float>(), 1);
@@ -114,7 +153,7 @@ TEST(OptimizerTest, KeepsDecayOffNormsAndBiases) {
   spec.set_no_decay_on_norms_and_biases(true);
   torch::Tensor matrix = torch::ones({2, 2});
   torch::Tensor bias = torch::ones({2});
-  Optimizer optimizer({bias, matrix}, spec);
+  Updates optimizer({bias, matrix}, spec);
   optimizer.Step({torch::zeros({2}), torch::zeros({2, 2})}, 0.1, kOne, kZero);
   EXPECT_FLOAT_EQ(matrix[0][0].item<float>(), 0.95f);
   EXPECT_EQ(bias[0].item<float>(), 1);
@@ -141,6 +180,121 @@ TEST(ScheduleTest, WarmsUpAndDecaysToItsEnd) {
     EXPECT_DOUBLE_EQ(schedule.LearningRate(14), 0.2);
     EXPECT_DOUBLE_EQ(schedule.LearningRate(99), 0.2);
   }
+}
+
+TEST(ScheduleTest, GoesInStraightLinesBetweenThePointsOfATable) {
+  OptimizerSpec spec = Spec(training::v1::OPTIMIZER_KIND_ADAMW);
+  spec.mutable_schedule()->set_kind(training::v1::SCHEDULE_KIND_TABLE);
+  for (const auto& [step, factor] :
+       std::vector<std::pair<int64_t, double>>{{2, 0.5}, {6, 2.5}, {16, 0}}) {
+    auto& point = *spec.mutable_schedule()->add_points();
+    point.set_step(step);
+    point.set_factor(factor);
+  }
+  const Schedule schedule(spec, 20);
+  EXPECT_FALSE(schedule.constant());
+  const std::vector<std::pair<int64_t, double>> wanted = {
+      {0, 0.5}, {2, 0.5}, {3, 1}, {6, 2.5}, {7, 2.25}, {15, 0.25}, {16, 0}, {1000, 0}};
+  for (const auto& [step, factor] : wanted) EXPECT_DOUBLE_EQ(schedule.Factor(step), factor) << step;
+}
+
+// A job with these groups and parameters, whose dimensions follow the names.
+class ParameterGroupsTest : public testing::Test {
+ protected:
+  ParameterGroupsTest() {
+    job_.mutable_training()->set_max_grad_norm(2);
+    job_.mutable_optimizer()->set_learning_rate(0.25);
+    job_.mutable_optimizer()->set_weight_decay(0.125);
+    for (const char* name : {"encoder.0.weight", "encoder.0.bias", "head.weight", "head.bias"}) {
+      parameters_.emplace_back(
+          name, torch::ones(std::string_view(name).ends_with("bias") ? at::IntArrayRef{2}
+                                                                     : at::IntArrayRef{2, 2}));
+    }
+  }
+
+  training::v1::ParameterGroupSpec& Add(const std::vector<std::string>& patterns) {
+    auto& group = *job_.mutable_optimizer()->add_parameter_groups();
+    for (const std::string& pattern : patterns) group.add_parameters(pattern);
+    return group;
+  }
+  // "rate decay: numbers" of each group.
+  std::vector<std::string> Divided() const {
+    const absl::StatusOr<ParameterGroups> groups = GroupParameters(job_, parameters_);
+    if (!groups.ok()) return {std::string(groups.status().message())};
+    std::vector<std::string> texts;
+    for (const OptimizerGroup& group : groups->optimizer) {
+      texts.push_back(absl::StrCat(group.learning_rate, " ", group.weight_decay, ": ",
+                                   absl::StrJoin(group.parameters, ",")));
+    }
+    return texts;
+  }
+
+  training::v1::JobSpec job_;
+  std::vector<std::pair<std::string, at::Tensor>> parameters_;
+};
+
+TEST_F(ParameterGroupsTest, AParameterBelongsToTheFirstThatMatches) {
+  EXPECT_THAT(Divided(), ElementsAre("0.25 0.125: 0,1,2,3"));
+  Add({"head.*", "no such"}).set_learning_rate(0.5);
+  Add({"*.bias"}).set_weight_decay(-1);
+  EXPECT_THAT(Divided(), ElementsAre("0.25 0.125: 0", "0.5 0.125: 2,3", "0.25 0: 1"));
+  job_.mutable_optimizer()->set_no_decay_on_norms_and_biases(true);
+  EXPECT_THAT(Divided(), ElementsAre("0.25 0.125: 0", "0.5 0.125: 2", "0.5 0: 3", "0.25 0: 1"));
+  job_.mutable_optimizer()->mutable_parameter_groups(0)->set_weight_decay(0.5);
+  EXPECT_THAT(Divided(), ElementsAre("0.25 0.125: 0", "0.5 0.5: 2,3", "0.25 0: 1"));
+  Add({"*"});
+  EXPECT_THAT(Divided(), ElementsAre("0.5 0.5: 2,3", "0.25 0: 1", "0.25 0.125: 0"));
+}
+
+TEST_F(ParameterGroupsTest, PatternsAreAsAShellsAndCheap) {
+  const auto matches = [&](const std::string& pattern) {
+    job_.mutable_optimizer()->clear_parameter_groups();
+    Add({pattern}).set_learning_rate(4);
+    const std::vector<std::string> divided = Divided();
+    const auto own =
+        absl::c_find_if(divided, [](const std::string& group) { return group.starts_with("4 "); });
+    return own == divided.end() ? "" : own->substr(own->find(": ") + 2);
+  };
+  EXPECT_EQ(matches("head.bias"), "3");
+  EXPECT_EQ(matches("head"), "");
+  EXPECT_EQ(matches("*d*"), "0,1,2,3");
+  EXPECT_EQ(matches("*.?.*"), "0,1");
+  EXPECT_EQ(matches("*.weight*"), "0,2");
+  EXPECT_EQ(matches("????.bias"), "3");
+  EXPECT_EQ(matches("[h]ead.bias"), "");
+  EXPECT_EQ(matches("*n*e*i*h*"), "0");
+  parameters_.emplace_back(std::string(4000, 'a'), torch::ones({2}));
+  std::string costly;
+  for (int i = 0; i < 1000; ++i) costly += "*a";
+  EXPECT_EQ(matches(costly + "*b"), "");
+}
+
+TEST_F(ParameterGroupsTest, AGroupWithoutAParameterIsAMistake) {
+  Add({"head.*"});
+  Add({"head.bias", "decoder.\n*"});
+  EXPECT_THAT(Divided(),
+              ElementsAre("optimizer.parameter_groups[1].parameters: \"head.bias\", "
+                          "\"decoder.\\n*\" match no parameter that is in no group before; those "
+                          "that are trained: \"encoder.0.weight\", \"encoder.0.bias\", "
+                          "\"head.weight\", \"head.bias\""));
+}
+
+TEST_F(ParameterGroupsTest, AreClippedByTheirOwnNorm) {
+  job_.mutable_optimizer()->set_no_decay_on_norms_and_biases(true);
+  Add({"head.*"}).set_max_grad_norm(1);
+  Add({"encoder.0.bias"}).set_max_grad_norm(-1);
+  const ParameterGroups groups = *GroupParameters(job_, parameters_);
+  ASSERT_THAT(groups.optimizer, SizeIs(4)) << "encoder.0.weight; head's two; encoder.0.bias";
+  const GradientClipping clipping(groups, at::kCPU);
+  // Scaled by 8: the norms are 4, 16, 3 and 4.
+  const torch::Tensor scale = torch::full({}, 8.0f);
+  const torch::Tensor norms = torch::tensor({4.0f, 16.0f, 3.0f, 4.0f}) * scale;
+  std::vector<float> divisors;
+  for (const at::Tensor& each : clipping.Divisors(norms, torch::full({}, 99.0f), scale)) {
+    divisors.push_back(each.item<float>());
+  }
+  EXPECT_THAT(divisors, ElementsAre(testing::FloatNear(16, 1e-4), testing::FloatNear(40, 1e-4),
+                                    testing::FloatNear(40, 1e-4), 8));
 }
 
 TEST(WeightAverageTest, FollowsTheWeightsButNotThroughSkippedSteps) {

@@ -17,11 +17,11 @@ inline std::string Numbers(const TrainingState& state) {
   const OptimizerState& optimizer = state.optimizer;
   const RunPosition& position = state.position;
   std::string text =
-      absl::StrCat(optimizer.kind, " ", optimizer.learning_rate, " ",
-                   optimizer.scheduled_learning_rate, " ", optimizer.beta1, " ", optimizer.beta2,
-                   " ", optimizer.epsilon, " ", optimizer.momentum, " ", optimizer.nesterov);
+      absl::StrCat(optimizer.kind, " ", optimizer.beta1, " ", optimizer.beta2, " ",
+                   optimizer.epsilon, " ", optimizer.momentum, " ", optimizer.nesterov);
   for (const OptimizerGroup& group : optimizer.groups) {
-    absl::StrAppend(&text, "; ", group.weight_decay, " of ", absl::StrJoin(group.parameters, ","));
+    absl::StrAppend(&text, "; ", group.learning_rate, " ", group.scheduled_learning_rate, " ",
+                    group.weight_decay, " of ", absl::StrJoin(group.parameters, ","));
   }
   absl::StrAppend(&text, "; ", position.step, " ", position.applied_steps, " ", position.samples,
                   " ", position.skipped_steps, " ", position.reduced_precision_steps, " ",

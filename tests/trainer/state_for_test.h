@@ -27,16 +27,20 @@ inline TrainingState StateForTest(training::v1::OptimizerKind kind, uint64_t see
   state.tied = {{"output.weight", "first.weight"}};
   OptimizerState& optimizer = state.optimizer;
   optimizer.kind = kind;
-  optimizer.learning_rate = 2e-3;
-  optimizer.scheduled_learning_rate = 1.5e-3;
   optimizer.beta1 = 0.8;
   optimizer.beta2 = 0.95;
   optimizer.epsilon = 1e-7;
   const bool sgd = kind == training::v1::OPTIMIZER_KIND_SGD;
   optimizer.momentum = sgd ? 0.9 : 0;
   optimizer.nesterov = sgd;
-  optimizer.groups = {{.weight_decay = 0.1, .parameters = {0, 2}},
-                      {.weight_decay = 0, .parameters = {1, 3}}};
+  optimizer.groups = {{.learning_rate = 2e-3,
+                       .scheduled_learning_rate = 1.5e-3,
+                       .weight_decay = 0.1,
+                       .parameters = {0, 2}},
+                      {.learning_rate = 4e-3,
+                       .scheduled_learning_rate = 3e-3,
+                       .weight_decay = 0,
+                       .parameters = {1, 3}}};
   for (size_t i = 0; i < 4; ++i) {
     const std::vector<int64_t> sizes = state.model[i].second.sizes().vec();
     auto& entry = optimizer.parameters.emplace_back();

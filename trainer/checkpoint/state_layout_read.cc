@@ -176,6 +176,9 @@ class LayoutReader {
         break;
       }
       OptimizerGroup& group = state_.optimizer.groups.emplace_back();
+      group.scheduled_learning_rate = groups[g].At("lr").Number();
+      group.learning_rate = groups[g].Has("initial_lr") ? groups[g].At("initial_lr").Number()
+                                                        : group.scheduled_learning_rate;
       group.weight_decay = groups[g].At("weight_decay").Number();
       for (size_t i = 0; i < saved.size() && root_.status().ok(); ++i) {
         const int64_t number = wanted[i].Integer(0);
@@ -196,9 +199,6 @@ class LayoutReader {
   // Options that all groups share are the first one's.
   void ReadOptions(const ValueReader& group) {
     OptimizerState& optimizer = state_.optimizer;
-    optimizer.scheduled_learning_rate = group.At("lr").Number();
-    optimizer.learning_rate = group.Has("initial_lr") ? group.At("initial_lr").Number()
-                                                      : optimizer.scheduled_learning_rate;
     if (optimizer.kind == training::v1::OPTIMIZER_KIND_SGD) {
       optimizer.momentum = group.At("momentum").Number();
       optimizer.nesterov = group.At("nesterov").Boolean();

@@ -32,8 +32,8 @@ ValueDict ToDict(const NamedTensors& tensors, const TrainingState& state) {
 // Every key that load_state_dict and the next step() of the optimizer look at.
 ValueDict ToDict(const OptimizerGroup& group, const OptimizerState& optimizer) {
   ValueDict dict;
-  dict.Add("lr", optimizer.scheduled_learning_rate);
-  dict.Add("initial_lr", optimizer.learning_rate);
+  dict.Add("lr", group.scheduled_learning_rate);
+  dict.Add("initial_lr", group.learning_rate);
   dict.Add("weight_decay", group.weight_decay);
   if (optimizer.kind == training::v1::OPTIMIZER_KIND_SGD) {
     dict.Add("momentum", optimizer.momentum);

@@ -29,31 +29,25 @@ at::Tensor Memory(const at::Tensor& gradient, const at::Tensor& master) {
 
 }  // namespace
 
-Optimizer::Optimizer(std::vector<at::Tensor> masters, const training::v1::OptimizerSpec& spec)
+Optimizer::Optimizer(std::vector<at::Tensor> masters, const training::v1::OptimizerSpec& spec,
+                     const std::vector<OptimizerGroup>& groups)
     : masters_(std::move(masters)) {
   settings_.kind = spec.kind();
-  settings_.learning_rate = spec.learning_rate();
-  settings_.scheduled_learning_rate = spec.learning_rate();
   settings_.beta1 = MinusOneIsZero(spec.beta1());
   settings_.beta2 = MinusOneIsZero(spec.beta2());
   settings_.epsilon = spec.epsilon();
   settings_.momentum = spec.momentum();
   settings_.nesterov = spec.nesterov();
-  std::vector<int64_t> matrices;
-  std::vector<int64_t> vectors;
-  for (size_t i = 0; i < masters_.size(); ++i) {
-    const bool vector = spec.no_decay_on_norms_and_biases() && masters_[i].dim() < 2;
-    (vector ? vectors : matrices).push_back(static_cast<int64_t>(i));
-  }
-  if (!matrices.empty()) AddGroup(MinusOneIsZero(spec.weight_decay()), std::move(matrices));
-  if (!vectors.empty()) AddGroup(0.0, std::move(vectors));
+  for (const OptimizerGroup& group : groups) AddGroup(group);
 }
 
-void Optimizer::AddGroup(double weight_decay, std::vector<int64_t> numbers) {
+void Optimizer::AddGroup(const OptimizerGroup& given) {
   const at::NoGradGuard no_grad;
   Group group;
-  group.weight_decay = weight_decay;
-  for (const int64_t number : numbers) {
+  group.learning_rate = given.learning_rate;
+  group.weight_decay = given.weight_decay;
+  group.numbers = given.parameters;
+  for (const int64_t number : group.numbers) {
     const at::Tensor& master = masters_[static_cast<size_t>(number)];
     group.masters.push_back(Memory(master));
     const auto zeros = [&] { return at::zeros_like(group.masters.back()); };
@@ -65,15 +59,14 @@ void Optimizer::AddGroup(double weight_decay, std::vector<int64_t> numbers) {
       group.first.push_back(zeros());
     }
   }
-  group.numbers = std::move(numbers);
   groups_.push_back(std::move(group));
 }
 
-void Optimizer::Step(const std::vector<at::Tensor>& gradients, const LearningRate& learning_rate,
-                     const at::Tensor& grad_scale, const at::Tensor& found_inf) {
+void Optimizer::Step(const std::vector<at::Tensor>& gradients, const RateFactor& rate_factor,
+                     const std::vector<at::Tensor>& grad_scales, const at::Tensor& found_inf) {
   const at::NoGradGuard no_grad;
-  for (const Group& all : groups_) {
-    Group group = With(all, gradients);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    Group group = With(groups_[g], gradients);
     if (group.numbers.empty()) continue;
     std::vector<at::Tensor> own;
     own.reserve(group.numbers.size());
@@ -82,17 +75,22 @@ void Optimizer::Step(const std::vector<at::Tensor>& gradients, const LearningRat
       own.push_back(Memory(gradients[i], masters_[i]));
     }
     if (is_sgd()) {
-      StepSgd(group, own, learning_rate, grad_scale, found_inf);
+      StepSgd(group, own, rate_factor, grad_scales[g], found_inf);
     } else {
-      StepAdam(group, own, learning_rate, grad_scale, found_inf);
+      StepAdam(group, own, rate_factor, grad_scales[g], found_inf);
     }
   }
+}
+
+Optimizer::RateFactor Optimizer::Rate(const Group& group, const RateFactor& factor) {
+  return std::visit([&](const auto& by) { return RateFactor(by * group.learning_rate); }, factor);
 }
 
 Optimizer::Group Optimizer::With(const Group& group, const std::vector<at::Tensor>& gradients) {
   const auto has = [&](int64_t number) { return gradients[static_cast<size_t>(number)].defined(); };
   if (std::all_of(group.numbers.begin(), group.numbers.end(), has)) return group;
   Group part;
+  part.learning_rate = group.learning_rate;
   part.weight_decay = group.weight_decay;
   const auto take = [](const std::vector<at::Tensor>& from, size_t i, std::vector<at::Tensor>& to) {
     if (!from.empty()) to.push_back(from[i]);
@@ -109,7 +107,7 @@ Optimizer::Group Optimizer::With(const Group& group, const std::vector<at::Tenso
 }
 
 void Optimizer::StepAdam(Group& group, const std::vector<at::Tensor>& gradients,
-                         const LearningRate& learning_rate, const at::Tensor& grad_scale,
+                         const RateFactor& rate_factor, const at::Tensor& grad_scale,
                          const at::Tensor& found_inf) {
   at::_foreach_add_(group.steps, 1);
   const auto update = [&](const auto& rate) {
@@ -125,13 +123,13 @@ void Optimizer::StepAdam(Group& group, const std::vector<at::Tensor>& gradients,
       call([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
     }
   };
-  std::visit(update, learning_rate);
+  std::visit(update, Rate(group, rate_factor));
   // A skipped update counts as no step.
   at::_foreach_sub_(group.steps, std::vector<at::Tensor>(group.steps.size(), found_inf));
 }
 
 void Optimizer::StepSgd(Group& group, const std::vector<at::Tensor>& gradients,
-                        const LearningRate& learning_rate, const at::Tensor& grad_scale,
+                        const RateFactor& rate_factor, const at::Tensor& grad_scale,
                         const at::Tensor& found_inf) {
   // The buffers begin at zero, from where the kernel's later steps do what torch's first step
   // does (momentum * 0 + gradient); so a skipped first step needs no care.
@@ -141,14 +139,17 @@ void Optimizer::StepSgd(Group& group, const std::vector<at::Tensor>& gradients,
                     rate, /*dampening=*/0.0, settings_.nesterov, /*maximize=*/false, kFirstStep,
                     grad_scale, found_inf);
   };
-  std::visit(update, learning_rate);
+  std::visit(update, Rate(group, rate_factor));
 }
 
-OptimizerState Optimizer::state() const {
+OptimizerState Optimizer::state(double rate_factor) const {
   OptimizerState state = settings_;
   state.parameters.resize(masters_.size());
   for (const Group& group : groups_) {
-    state.groups.push_back({.weight_decay = group.weight_decay, .parameters = group.numbers});
+    state.groups.push_back({.learning_rate = group.learning_rate,
+                            .scheduled_learning_rate = group.learning_rate * rate_factor,
+                            .weight_decay = group.weight_decay,
+                            .parameters = group.numbers});
     for (size_t i = 0; i < group.numbers.size(); ++i) {
       const auto number = static_cast<size_t>(group.numbers[i]);
       const at::Tensor& master = masters_[number];

@@ -18,46 +18,51 @@ namespace genesis {
 // Owner: the run. Threads: one. Failure: exceptions of LibTorch.
 class Optimizer {
  public:
-  // A number, or a float32 tensor without dimensions on the device where only the device knows it.
-  using LearningRate = std::variant<double, at::Tensor>;
+  // The multiplier of all groups' learning rates: a number, or a float32 tensor without
+  // dimensions on the device where only the device knows it.
+  using RateFactor = std::variant<double, at::Tensor>;
 
   // `masters` are float32, dense in memory in any order, and updated in place. `spec` has every
-  // default filled in.
-  Optimizer(std::vector<at::Tensor> masters, const training::v1::OptimizerSpec& spec);
+  // default filled in. Each parameter belongs to one of `groups` (GroupParameters).
+  Optimizer(std::vector<at::Tensor> masters, const training::v1::OptimizerSpec& spec,
+            const std::vector<OptimizerGroup>& groups);
 
   // One update from one gradient per parameter; as torch's optimizers do, it leaves a parameter
-  // whose gradient is undefined as it is, with its state and without weight decay. Gradients are
-  // divided by `grad_scale` first: in place,
-  // unless a gradient lies in another order than its parameter.
+  // whose gradient is undefined as it is, with its state and without weight decay. Gradients of a
+  // group are divided by its entry in `grad_scales` first: in place, unless a gradient lies in
+  // another order than its parameter.
   // `found_inf` is exactly 1 to skip the update, else 0. Both are float32, without dimensions.
-  void Step(const std::vector<at::Tensor>& gradients, const LearningRate& learning_rate,
-            const at::Tensor& grad_scale, const at::Tensor& found_inf);
+  void Step(const std::vector<at::Tensor>& gradients, const RateFactor& rate_factor,
+            const std::vector<at::Tensor>& grad_scales, const at::Tensor& found_inf);
 
   const std::vector<at::Tensor>& masters() const { return masters_; }
-  // Shares memory with the optimizer. The scheduled rate is the plain one.
-  OptimizerState state() const;
+  // Shares memory with the optimizer. `rate_factor` is that of the next step.
+  OptimizerState state(double rate_factor = 1) const;
   // Copies the values in. Requires the same kind, and entries of the same shapes.
   void LoadState(const OptimizerState& state);
 
  private:
   // Parallel lists of the parameters of one group.
   struct Group {
+    double learning_rate = 0;
     double weight_decay = 0;
     std::vector<int64_t> numbers;
     // All but steps are views of the memory in its order. SGD: first is the momentum.
     std::vector<at::Tensor> masters, steps, first, second;
   };
 
+  // A tensor where only the device knows the rate.
+  static RateFactor Rate(const Group& group, const RateFactor& factor);
   // The parameters of a group that have a gradient.
   static Group With(const Group& group, const std::vector<at::Tensor>& gradients);
   bool is_sgd() const { return settings_.kind == training::v1::OPTIMIZER_KIND_SGD; }
   bool has_momentum() const { return settings_.momentum > 0; }
-  void AddGroup(double weight_decay, std::vector<int64_t> numbers);
+  void AddGroup(const OptimizerGroup& given);
   void StepAdam(Group& group, const std::vector<at::Tensor>& gradients,
-                const LearningRate& learning_rate, const at::Tensor& grad_scale,
+                const RateFactor& rate_factor, const at::Tensor& grad_scale,
                 const at::Tensor& found_inf);
   void StepSgd(Group& group, const std::vector<at::Tensor>& gradients,
-               const LearningRate& learning_rate, const at::Tensor& grad_scale,
+               const RateFactor& rate_factor, const at::Tensor& grad_scale,
                const at::Tensor& found_inf);
 
   OptimizerState settings_;  // Without tensors.

@@ -13,6 +13,8 @@ namespace genesis {
 
 // Parameters that share their settings; an entry of torch's param_groups.
 struct OptimizerGroup {
+  double learning_rate = 1e-3;            // Without the schedule: "initial_lr" in Python.
+  double scheduled_learning_rate = 1e-3;  // Of the next step: "lr" in Python.
   double weight_decay = 0;
   std::vector<int64_t> parameters;  // Numbers of the model's parameters, from 0.
 };
@@ -20,8 +22,6 @@ struct OptimizerGroup {
 // The state dict of torch.optim.AdamW, Adam or SGD.
 struct OptimizerState {
   training::v1::OptimizerKind kind = training::v1::OPTIMIZER_KIND_ADAMW;
-  double learning_rate = 1e-3;            // Without the schedule.
-  double scheduled_learning_rate = 1e-3;  // Of the next step: "lr" of the group in Python.
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;

@@ -2,9 +2,28 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numbers>
 
 namespace genesis {
+namespace {
+
+using Points = google::protobuf::RepeatedPtrField<training::v1::SchedulePoint>;
+
+// numpy.interp. Requires a point, and that their steps rise.
+double Interpolate(const Points& points, int64_t step) {
+  const auto above =
+      std::upper_bound(points.begin(), points.end(), step,
+                       [](int64_t s, const auto& point) { return s < point.step(); });
+  if (above == points.begin()) return points.begin()->factor();
+  const auto& left = *std::prev(above);
+  if (above == points.end()) return left.factor();
+  const double slope =
+      (above->factor() - left.factor()) / static_cast<double>(above->step() - left.step());
+  return slope * static_cast<double>(step - left.step()) + left.factor();
+}
+
+}  // namespace
 
 Schedule::Schedule(const training::v1::OptimizerSpec& spec, int64_t total_steps)
     : spec_(spec.schedule()), learning_rate_(spec.learning_rate()), total_steps_(total_steps) {}
@@ -17,6 +36,9 @@ bool Schedule::constant() const {
 }
 
 double Schedule::Factor(int64_t applied) const {
+  if (spec_.kind() == training::v1::SCHEDULE_KIND_TABLE) {
+    return Interpolate(spec_.points(), applied);
+  }
   const int64_t warmup = spec_.warmup_steps();
   if (applied < warmup) return static_cast<double>(applied + 1) / static_cast<double>(warmup);
   const auto length = static_cast<double>(std::max<int64_t>(total_steps_ - 1 - warmup, 1));

@@ -6,10 +6,12 @@
 
 namespace genesis {
 
-// The learning rate over the applied steps of a job: a linear warm-up, then constant, linear or
-// cosine decay to final_fraction at the last step. As a torch.optim.lr_scheduler.LambdaLR:
+// The learning rate over the applied steps of a job: straight lines between the points of a table,
+// or a linear warm-up, then constant, linear or cosine decay to final_fraction at the last step. As
+// a torch.optim.lr_scheduler.LambdaLR, which multiplies the rate of each group:
 //
 //   def factor(applied):                       # steps applied before this one, from 0
+//       if kind is TABLE: return numpy.interp(applied, steps, factors)
 //       if applied < warmup: return (applied + 1) / warmup
 //       x = min((applied - warmup) / max(total - 1 - warmup, 1), 1)
 //       shape = {CONSTANT: 1, LINEAR: 1 - x, COSINE: (1 + cos(pi * x)) / 2}[kind]
@@ -20,14 +22,14 @@ class Schedule {
  public:
   Schedule(const training::v1::OptimizerSpec& spec, int64_t total_steps);
 
-  // The rate of the step after `applied` applied steps.
+  // The multiplier of all learning rates in the step after `applied` applied steps.
+  double Factor(int64_t applied) const;
+  // The rate of that step where no parameter group has one of its own.
   double LearningRate(int64_t applied) const;
-  // The rate is the same for every step.
+  // The factor is the same for every step.
   bool constant() const;
 
  private:
-  double Factor(int64_t applied) const;
-
   const training::v1::ScheduleSpec spec_;
   const double learning_rate_;
   const int64_t total_steps_;

@@ -12,8 +12,6 @@ namespace genesis {
 namespace {
 
 constexpr int64_t kFigures = 5;
-// torch.nn.utils.clip_grad_norm_ adds it to the norm before it divides.
-constexpr double kClipEpsilon = 1e-6;
 // Steps that run before one is captured: libraries choose their kernels and take their
 // workspaces in them, which a capture does not allow.
 constexpr int kStepsBeforeCapture = 3;
@@ -128,14 +126,11 @@ StepResults TrainStep::Make(int64_t step, const NextBatch& next) {
   const torch::Tensor norm = at::linalg_vector_norm(norms);
   const torch::Tensor found_inf = torch::isfinite(norm).logical_not().to(torch::kFloat);
   const torch::Tensor unscaled_norm = scaler_ != nullptr ? norm / scale : norm;
-  torch::Tensor divisor = scale;
-  if (options_.max_grad_norm) {
-    // Unscaling and clipping are one division in the optimizer.
-    divisor = scale / (*options_.max_grad_norm / (unscaled_norm + kClipEpsilon)).clamp_max(1.0);
-  }
+  // Unscaling and clipping are one division in the optimizer.
+  const std::vector<torch::Tensor> divisors = parts_.clipping.Divisors(norms, unscaled_norm, scale);
 
   AwaitCopy();
-  parts_.optimizer.Step(parts_.weights.ArrivedGradients(), LearningRate(), divisor, found_inf);
+  parts_.optimizer.Step(parts_.weights.ArrivedGradients(), RateFactor(), divisors, found_inf);
   if (format_.reduced()) parts_.faults.SpoilWeights(step, parts_.weights.masters());
   parts_.weights.Publish();
   if (parts_.average != nullptr) parts_.average->Update(found_inf);
@@ -194,20 +189,20 @@ void TrainStep::SetRates(Slot& slot) {
   const Schedule& schedule = parts_.schedule;
   if (!one_.is_cuda() || schedule.constant()) return;
   // Whether a step before was applied is known to the device only, while it is not read.
-  const double if_skipped = schedule.LearningRate(applied_);
-  const double if_applied = unread_ == 0 ? if_skipped : schedule.LearningRate(applied_ + 1);
+  const double if_skipped = schedule.Factor(applied_);
+  const double if_applied = unread_ == 0 ? if_skipped : schedule.Factor(applied_ + 1);
   float* const rates = slot.rates.mutable_data_ptr<float>();
   rates[0] = static_cast<float>(if_skipped - if_applied);
   rates[1] = static_cast<float>(if_applied);
   rates_.copy_(slot.rates, /*non_blocking=*/true);
 }
 
-Optimizer::LearningRate TrainStep::LearningRate() const {
+Optimizer::RateFactor TrainStep::RateFactor() const {
   const Schedule& schedule = parts_.schedule;
-  if (schedule.constant()) return schedule.LearningRate(0);
+  if (schedule.constant()) return schedule.Factor(0);
   if (one_.is_cuda()) return last_found_inf_ * rates_[0] + rates_[1];
   const bool skipped = last_found_inf_.const_data_ptr<float>()[0] != 0;
-  return schedule.LearningRate(applied_ + (unread_ > 0 && !skipped ? 1 : 0));
+  return schedule.Factor(applied_ + (unread_ > 0 && !skipped ? 1 : 0));
 }
 
 void TrainStep::SendFigures(Slot& slot, const torch::Tensor& metrics) {

@@ -16,6 +16,7 @@
 #include "trainer/checkpoint/state_copy.h"
 #include "trainer/distributed/rank_group.h"
 #include "trainer/models/model.h"
+#include "trainer/optim/gradient_clipping.h"
 #include "trainer/optim/master_weights.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/optim/schedule.h"
@@ -35,6 +36,7 @@ struct StepParts {
   BatchSource& source;
   MasterWeights& weights;
   Optimizer& optimizer;
+  const GradientClipping& clipping;
   WeightAverage* average = nullptr;  // Null where the job keeps none.
   const Schedule& schedule;
   const FaultInjection& faults;
@@ -43,8 +45,6 @@ struct StepParts {
 
 struct TrainStepOptions {
   int64_t gradient_accumulation_steps = 1;
-  // Global L2 norm that gradients are clipped to; nullopt for no clipping.
-  std::optional<double> max_grad_norm;
   uint64_t seed = 0;      // Of the random numbers of several ranks.
   StepGraphMaker graphs;  // Empty: each step is made anew.
 };
@@ -55,7 +55,7 @@ struct StepMetrics {
   double grad_norm = 0;        // Unscaled, before clipping.
   double loss_scale = 1;       // That the step used.
   double next_loss_scale = 1;  // After the step.
-  double learning_rate = 0;    // That the step used.
+  double learning_rate = 0;    // That the step used, of parameters in no group.
   bool skipped = false;        // A gradient was not finite; nothing was updated.
 };
 
@@ -113,8 +113,8 @@ class TrainStep {
  private:
   // One step on its way from and to the host; pinned where the device is CUDA.
   struct Slot {
-    // The learning rate: what a skipped step before adds to it, and the rate after an applied
-    // one.
+    // The factor of the learning rates: what a skipped step before adds to it, and the factor after
+    // an applied one.
     torch::Tensor rates;    // float32 [2]
     torch::Tensor metrics;  // float32 [5]
     std::optional<c10::Event> copied;
@@ -142,7 +142,7 @@ class TrainStep {
   bool Capture(int64_t step, const std::vector<Batch>& micro_batches);
 
   void SetRates(Slot& slot);
-  Optimizer::LearningRate LearningRate() const;
+  Optimizer::RateFactor RateFactor() const;
   void SendFigures(Slot& slot, const torch::Tensor& metrics);
   Slot& OldestUnread();
 

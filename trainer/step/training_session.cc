@@ -36,7 +36,6 @@ TrainStepOptions StepOptions(const training::v1::TrainingSpec& training, StepGra
   options.seed = training.seed();
   options.graphs = std::move(graphs);
   options.gradient_accumulation_steps = training.gradient_accumulation_steps();
-  if (training.max_grad_norm() > 0) options.max_grad_norm = training.max_grad_norm();
   return options;
 }
 
@@ -102,6 +101,12 @@ std::unique_ptr<Model> Build(const JobSpec& spec, const Dataset& dataset, at::De
   return *std::move(model);
 }
 
+ParameterGroups Groups(const JobSpec& spec, const Model& model) {
+  absl::StatusOr<ParameterGroups> groups = GroupParameters(spec, model.parameters());
+  Require(groups.status(), training::v1::FAILURE_CAUSE_CONFIG);
+  return *std::move(groups);
+}
+
 BatchShare ShareOf(const RankGroup* ranks) {
   return ranks != nullptr ? BatchShare{.index = ranks->rank(), .count = ranks->size()}
                           : BatchShare{};
@@ -128,7 +133,10 @@ TrainingSession::TrainingSession(const training::v1::StartJob& start, const Data
       schedule_(spec_.optimizer(), total_steps_),
       faults_(spec_),
       weights_(std::make_unique<MasterWeights>(Tensors(model_->parameters()))),
-      optimizer_(std::make_unique<Optimizer>(weights_->masters(), spec_.optimizer())) {
+      groups_(Groups(spec_, *model_)),
+      clipping_(groups_, device_),
+      optimizer_(
+          std::make_unique<Optimizer>(weights_->masters(), spec_.optimizer(), groups_.optimizer)) {
   const double decay = spec_.training().ema_decay();
   if (decay > 0) average_.emplace(weights_->masters(), decay);
   step_ = std::make_unique<TrainStep>(Parts(), StepOptions(spec_.training(), std::move(graphs)));
@@ -139,6 +147,7 @@ StepParts TrainingSession::Parts() {
           .source = *source_,
           .weights = *weights_,
           .optimizer = *optimizer_,
+          .clipping = clipping_,
           .average = average_ ? &*average_ : nullptr,
           .schedule = schedule_,
           .faults = faults_,
@@ -204,8 +213,7 @@ TrainingState TrainingSession::BeginState(RunPosition position) {
   }
   state.attributes = model_->attributes();
   state.tied = model_->tied();
-  state.optimizer = optimizer_->state();
-  state.optimizer.scheduled_learning_rate = schedule_.LearningRate(step_->applied());
+  state.optimizer = optimizer_->state(schedule_.Factor(step_->applied()));
   for (auto& entry : state.optimizer.parameters) {
     for (auto& [name, tensor] : entry) tensor = copy->Add(tensor);
   }

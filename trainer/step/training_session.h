@@ -15,8 +15,10 @@
 #include "trainer/data/dataset.h"
 #include "trainer/distributed/rank_group.h"
 #include "trainer/models/model.h"
+#include "trainer/optim/gradient_clipping.h"
 #include "trainer/optim/master_weights.h"
 #include "trainer/optim/optimizer.h"
+#include "trainer/optim/parameter_groups.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/optim/weight_average.h"
 #include "trainer/precision/grad_scaler.h"
@@ -119,6 +121,8 @@ class TrainingSession {
   const Schedule schedule_;
   const FaultInjection faults_;
   std::unique_ptr<MasterWeights> weights_;
+  const ParameterGroups groups_;
+  const GradientClipping clipping_;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<WeightAverage> average_;
   std::optional<GradScaler> scaler_;

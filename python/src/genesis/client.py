@@ -12,6 +12,7 @@ from genesis.checkpoints import Checkpoint
 from genesis.connection import Connection, FilePath
 from genesis.errors import InvalidArgumentError
 from genesis.job import Job
+from genesis.optimizers import optimizer_spec, schedule_spec
 from genesis.spec import Spec, merged, spec_of
 from genesis.training.v1 import job_pb2, operations_pb2, training_service_pb2
 from genesis.trajectories import Appender
@@ -56,6 +57,7 @@ class Client:
 
     def train(self, module: "Union[torch.nn.Module, FilePath]", data: Any, *, loss: "Loss" = None, epochs: Optional[int] = None,
               max_steps: Optional[int] = None, batch_size: int = 32, learning_rate: Optional[float] = None,
+              optimizer: "Optional[torch.optim.Optimizer]" = None, schedule: Optional[Mapping[int, float]] = None,
               precision: str = "FP32", holdout_fraction: Optional[float] = None, seed: int = 0, job_id: str = "",
               spec: Optional[Mapping[str, Any]] = None) -> Job:
         """Exports a module, sends it with its data, and submits the job that trains it.
@@ -66,6 +68,10 @@ class Client:
                 dataset file. float64 is sent as float32.
             loss: as in ``genesis.export``.
             epochs, max_steps: how long; one of the two.
+            learning_rate: of AdamW, which updates all parameters where no optimizer is given.
+            optimizer: a new ``torch.optim.AdamW``, ``Adam`` or ``SGD`` of the module's parameters, with its groups.
+            schedule: what learning rates are multiplied by at some steps, with straight lines between them:
+                ``{0: 0.0, 100: 1.0, 1000: 0.1}``.
             precision: ``FP32``, ``MIXED_BF16``, ``MIXED_FP16``, or ``AUTO``, which measures.
             holdout_fraction: the part of the examples, at the end, that the held-out loss is measured on. Default: 0.1.
             seed: of the order of the examples.
@@ -83,6 +89,7 @@ class Client:
             raise InvalidArgumentError(f"epochs is {epochs} and max_steps is {max_steps}; give one of the two")
         if precision.upper() not in EXPORTED_FOR:
             raise InvalidArgumentError(f"precision is {precision!r}; accepted: {', '.join(EXPORTED_FOR)}")
+        updated = self._optimizer(module, optimizer, schedule, learning_rate)
         with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
             module_path, data_path = self._files(pathlib.Path(folder), module, data, loss, batch_size, precision.upper())
             built: Dict[str, Any] = {
@@ -94,11 +101,28 @@ class Client:
             built["training"]["epochs"] = epochs
         else:
             built["training"]["max_steps"] = max_steps
-        if learning_rate is not None:
-            built["optimizer"] = {"learning_rate": learning_rate}
+        if updated:
+            built["optimizer"] = updated
         if holdout_fraction is not None:
             built["dataset"]["arrays"]["holdout_fraction"] = holdout_fraction
         return self.submit(merged(built, spec or {}), job_id=job_id)
+
+    @staticmethod
+    def _optimizer(module: Any, optimizer: Any, schedule: Optional[Mapping[int, float]],
+                   learning_rate: Optional[float]) -> Dict[str, Any]:
+        spec: Dict[str, Any] = {}
+        if learning_rate is not None:
+            spec["learning_rate"] = learning_rate
+        if optimizer is not None:
+            if learning_rate is not None:
+                raise InvalidArgumentError(f"learning_rate is {learning_rate} and optimizer has its own; give one of the two")
+            if isinstance(module, (str, pathlib.Path)):
+                raise InvalidArgumentError("optimizer needs the module itself, whose parameters it has; with an exported file give "
+                                           "spec={'optimizer': ...}")
+            spec.update(optimizer_spec(module, optimizer))
+        if schedule is not None:
+            spec["schedule"] = schedule_spec(schedule)
+        return spec
 
     @staticmethod
     def _files(folder: pathlib.Path, module: Any, data: Any, loss: Any, batch_size: int, precision: str) -> Any:

@@ -1,0 +1,124 @@
+"""Optimizers of torch as a job file describes them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping
+
+from genesis.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import torch
+
+# Of one list of a job (base/message_limits.h of the daemon).
+_MAX_ITEMS = 64
+# Options whose other values are refused, for no job has them.
+_FIXED = {"amsgrad": False, "maximize": False, "dampening": 0}
+# Options that all groups share, with their name in a job file.
+_SHARED = {"eps": "epsilon", "momentum": "momentum", "nesterov": "nesterov", "betas": "betas"}
+
+
+def _kind(optimizer: "torch.optim.Optimizer") -> str:
+    import torch
+
+    kinds = {torch.optim.AdamW: "ADAMW", torch.optim.Adam: "ADAM", torch.optim.SGD: "SGD"}
+    kind = kinds.get(type(optimizer))
+    if kind is None:
+        raise InvalidArgumentError(f"optimizer is of {type(optimizer).__name__}; accepted: torch.optim.AdamW, Adam or SGD")
+    if kind == "ADAM" and optimizer.defaults.get("decoupled_weight_decay"):
+        return "ADAMW"
+    return kind
+
+
+def _number(value: Any) -> float:
+    """A learning rate may be a tensor."""
+    return float(value)
+
+
+def _or_none(value: float) -> float:
+    """In a job file 0 stands for the default, and -1 for 0."""
+    return -1.0 if value == 0 else value
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) is not None
+
+
+def patterns(names: Iterable[str], others: Iterable[str]) -> List[str]:
+    """Few patterns that match all of ``names`` and none of ``others``."""
+    others = list(others)
+    found: Dict[str, None] = {}
+    for name in names:
+        if any(_matches(pattern, name) for pattern in found):
+            continue
+        wide = ["*." + name.rpartition(".")[2], re.sub(r"\d+", "*", name)] if "." in name else []
+        found[next((each for each in wide if not any(_matches(each, other) for other in others)), name)] = None
+    return list(found)
+
+
+def _names(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer") -> List[List[str]]:
+    """Of the parameters of each group."""
+    name_of = {id(tensor): name for name, tensor in module.named_parameters() if tensor.requires_grad}
+    frozen = {id(tensor) for tensor in module.parameters() if not tensor.requires_grad}
+    groups: List[List[str]] = []
+    for number, group in enumerate(optimizer.param_groups):
+        groups.append([])
+        for tensor in group["params"]:
+            if id(tensor) in name_of:
+                groups[-1].append(name_of[id(tensor)])
+            elif id(tensor) not in frozen:
+                raise InvalidArgumentError(f"optimizer.param_groups[{number}] has a parameter of shape {tuple(tensor.shape)} that is "
+                                           "none of the module's; make the optimizer of module.parameters()")
+    left = sorted(set(name_of.values()) - {name for group in groups for name in group})
+    if left:
+        raise InvalidArgumentError(f"optimizer has {len(left)} of the module's trained parameters in no group, {left[0]} the first; "
+                                   "add them, or set requires_grad_(False) on what is not trained")
+    return groups
+
+
+def optimizer_spec(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer") -> Mapping[str, Any]:
+    """The field ``optimizer`` of a job that updates the module as ``optimizer`` would.
+
+    Groups become patterns of parameter names. What a job cannot do is refused.
+    """
+    kind = _kind(optimizer)
+    if optimizer.state:
+        raise InvalidArgumentError("optimizer has made steps, and a job begins without its state; give a new one, or continue a job "
+                                   "by start_from_checkpoint")
+    groups = [(group, names) for group, names in zip(optimizer.param_groups, _names(module, optimizer)) if names]
+    for number, (group, _) in enumerate(groups):
+        for option, only in _FIXED.items():
+            if group.get(option, only) != only:
+                raise InvalidArgumentError(f"optimizer.param_groups[{number}] has {option}={group[option]!r}; accepted: {only!r}")
+        for option in _SHARED:
+            if group.get(option) != groups[0][0].get(option):
+                raise InvalidArgumentError(f"optimizer.param_groups[{number}] has {option}={group[option]!r} and the first one "
+                                           f"{groups[0][0][option]!r}; accepted: one value for all groups")
+        for option in ("lr", "eps"):
+            if option in group and not _number(group[option]) > 0:
+                raise InvalidArgumentError(f"optimizer.param_groups[{number}] has {option}={group[option]!r}; accepted: above 0"
+                                           + ("; requires_grad_(False) keeps parameters as they are" if option == "lr" else ""))
+    # Most parameters need no pattern.
+    base, most = max(groups, key=lambda each: len(each[1]))
+    spec: Dict[str, Any] = {"kind": kind, "learning_rate": _number(base["lr"]), "weight_decay": _or_none(base["weight_decay"])}
+    for option, name in _SHARED.items():
+        if option == "betas" and option in base:
+            spec["beta1"], spec["beta2"] = map(_or_none, map(_number, base[option]))
+        elif option in base:
+            spec[name] = base[option]
+    trained = [name for _, names in groups for name in names]
+    divided: List[Dict[str, Any]] = []
+    for group, names in groups:
+        if names is most:
+            continue
+        matching = patterns(names, set(trained) - set(names))
+        divided += [{"parameters": matching[i:i + _MAX_ITEMS], "learning_rate": _number(group["lr"]),
+                     "weight_decay": _or_none(group["weight_decay"])} for i in range(0, len(matching), _MAX_ITEMS)]
+    if divided:
+        spec["parameter_groups"] = divided
+    return spec
+
+
+def schedule_spec(schedule: Mapping[int, float]) -> Mapping[str, Any]:
+    """The field ``optimizer.schedule`` of a table from steps to factors."""
+    return {"kind": "TABLE", "points": [{"step": step, "factor": schedule[step]} for step in sorted(schedule)]}

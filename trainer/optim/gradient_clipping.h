@@ -1,0 +1,33 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "trainer/optim/parameter_groups.h"
+
+namespace genesis {
+
+// torch.nn.utils.clip_grad_norm_ for each of ParameterGroups.clipped, folded with the division by
+// the loss scale into one divisor that the optimizer takes; nothing waits for the device.
+//
+// Owner: the run. Threads: immutable.
+class GradientClipping {
+ public:
+  GradientClipping(const ParameterGroups& groups, at::Device device);
+
+  // For each of ParameterGroups.optimizer what its gradients are divided by: float32, without
+  // dimensions. `norms` has those of all gradients, scaled (float32 [parameters]), `norm` the one
+  // of them together, unscaled.
+  std::vector<at::Tensor> Divisors(const at::Tensor& norms, const at::Tensor& norm,
+                                   const at::Tensor& scale) const;
+
+ private:
+  const std::vector<ClippedGroup> clipped_;
+  const size_t optimizer_groups_;
+  // int64, on the device: the parameters of each of clipped_. Undefined where it has all.
+  std::vector<at::Tensor> parameters_;
+};
+
+}  // namespace genesis
