@@ -59,6 +59,22 @@ class Attentive(nn.Module):
         return self.output(hidden).mean(1)[:, :3]
 
 
+class Sliced(nn.Module):
+    """Rows and columns of a weight and of what is computed, by indices that name each dimension; one is changed in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(6, 8, 3))
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        hidden = x[:, :, None] * self.table[:, :, 0] + x[:, :, None] * self.table[0:6, :, 1:][:, :, 1]
+        moved = hidden[:, :, :].clone()
+        moved[:, 2:, :] += hidden[:, :4, :]
+        moved[:, :, :].mul_(0.5)
+        return self.head(torch.tanh(moved[:, 0:, :].sum(1)))
+
+
 class Partial(nn.Module):
     """A frozen base, a weight that nothing uses, and a number made in forward."""
 
@@ -106,7 +122,7 @@ class Branching(nn.Module):
         return -self.layer(x)
 
 
-MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x", Scaled: "x"}
+MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x", Scaled: "x", Sliced: "x"}
 
 
 def loss_of(module, batch):
@@ -200,6 +216,15 @@ class ExportedModules(unittest.TestCase):
             for mode in FORMATS:
                 with self.subTest(net.__name__, mode=mode):
                     self.compare(net, mode)
+
+    def test_a_slice_of_all_is_no_operator(self):
+        self.job(Sliced)
+        with zipfile.ZipFile(self.path / "net.pt2") as archive:
+            nodes = json.loads(archive.read("module/models/FP32.json"))["graph_module"]["graph"]["nodes"]
+        targets = [node["target"].split(".")[3] for node in nodes if node["target"].startswith("torch.ops.aten.")]
+        # [:, :, 1:], [:, 2:, :] and [:, :4, :]; the gradient of the first and the last.
+        self.assertLessEqual(targets.count("slice_backward"), 3, targets)
+        self.assertGreater(targets.count("slice"), 0, targets)
 
     def test_accumulation_and_clipping(self):
         for net in (Attentive, Partial):

@@ -269,6 +269,7 @@ class _Step:
     def _export(self, trace, function, name: str):
         arguments = self.arguments()
         graph = trace(function, arguments, range(1, 1 + len(self.batch)))
+        _leave_out_whole_slices(graph)
         _copy_what_is_scaled(graph)
         self.constants[name] = _lift_constants(graph)
         arguments += tuple(self.constants[name])
@@ -344,6 +345,36 @@ def _trace_by_every_size(function, arguments, fields) -> torch.fx.GraphModule:
 def _has_no_gaps(tensor: torch.Tensor) -> bool:
     """False of some that have none, too: they are copied for nothing."""
     return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
+
+
+def _leave_out_whole_slices(graph: torch.fx.GraphModule) -> None:
+    """Makes ``h[:, :, i]`` the one ``select`` that eager makes of it. A trace has a slice for each ``:``, and a gradient of each, which
+    fills a tensor of the whole size with zeros and copies into it."""
+    def is_whole(start, end, step, size):
+        # As an int: a size that depends on the batch is not looked at.
+        return start in (None, 0) and step == 1 and (end is None or (isinstance(end, int) and (
+            end >= 2**63 - 1 or (isinstance(size, int) and end >= size))))
+
+    def is_changed(node):
+        return any(isinstance(user.target, torch._ops.OpOverload) and user.target._schema.is_mutable and user.args[0] is node
+                   for user in node.users)
+
+    for node in list(graph.graph.nodes):
+        if node.target is torch.ops.aten.slice.Tensor:
+            whole, dim, start, end, step = (*node.args, *(0, None, None, 1)[len(node.args) - 1:])
+            size = whole.meta["val"].shape[dim]
+        elif node.target is torch.ops.aten.slice_backward.default:
+            whole, sizes, dim, start, end, step = node.args
+            size = sizes[dim]
+            if is_changed(node) or is_changed(whole):
+                continue
+        else:
+            continue
+        if is_whole(start, end, step, size):
+            node.replace_all_uses_with(whole)
+            graph.graph.erase_node(node)
+    graph.graph.lint()
+    graph.recompile()
 
 
 def _copy_what_is_scaled(graph: torch.fx.GraphModule) -> None:
