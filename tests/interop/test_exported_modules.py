@@ -10,7 +10,10 @@ import tempfile
 import unittest
 import zipfile
 
+import compiled_job
+import exported
 import numpy
+import step
 import torch
 import twin
 from torch import nn
@@ -73,6 +76,39 @@ class Sliced(nn.Module):
         moved[:, 2:, :] += hidden[:, :4, :]
         moved[:, :, :].mul_(0.5)
         return self.head(torch.tanh(moved[:, 0:, :].sum(1)))
+
+
+class Compilable(nn.Module):
+    """Has all that a compiled step must take along: batch norm, dropout, tied, frozen, unused, constant and passing tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.Sequential(nn.Linear(6, 16, bias=False), nn.BatchNorm1d(16), nn.SiLU())
+        self.mix, self.mix_again = nn.Linear(16, 16, bias=False), nn.Linear(16, 16, bias=False)
+        self.mix_again.weight = self.mix.weight
+        self.base = nn.Linear(6, 16)
+        self.base.requires_grad_(False)
+        self.never = nn.Linear(8, 8)
+        self.register_buffer("shift", torch.randn(16), persistent=False)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x):
+        hidden = self.norm(x) + self.base(x) * torch.tensor([0.5, 2.0] * 8) + self.shift
+        hidden = self.mix_again(torch.relu(self.mix(hidden)))
+        return self.head(nn.functional.dropout(hidden, 0.2, self.training))
+
+
+class Forgetful(nn.Module):
+    """Changes a buffer that no checkpoint has."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(6, 3)
+        self.register_buffer("calls", torch.zeros(()), persistent=False)
+
+    def forward(self, x):
+        self.calls.add_(1)
+        return self.head(x) * (1 + 0.01 * self.calls)
 
 
 class Partial(nn.Module):
@@ -269,6 +305,48 @@ class ExportedModules(unittest.TestCase):
         for mode in ("MIXED_FP16", "AUTO"):
             records, _, _ = self.train(self.job(Normed, mode)[0], *(["--emulate-fp16"] if mode != "AUTO" else []))
             self.assertEqual(len(records), STEPS, mode)
+
+    # Compiled steps.
+
+    def test_a_compiled_step_trains_as_the_graph_does(self):
+        packages = self.path / "packages"
+        job, module = self.job(Compilable, "MIXED_BF16", checkpoint={"every_steps": 10, "keep_last": 10})
+        made = compiled_job.compile_job(job, packages)
+        self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
+        self.assertEqual(len(list(packages.glob("*.pt2"))), 2, made.stdout)
+        for mode in FORMATS:
+            with self.subTest(mode):
+                job, module = self.job(Compilable, mode, checkpoint={"every_steps": 10, "keep_last": 10})
+                plain, last, _ = self.train(job)
+                with tempfile.TemporaryDirectory() as folder:
+                    compiled, output = twin.run_worker(job, folder, "--compiled-dir", packages, environment=GATE)
+                    self.assertTrue(compiled_job.steps_of(output)[0].startswith("compiled"), output)
+                    first = min(pathlib.Path(folder).glob("*.pt"))
+                    with tempfile.TemporaryDirectory() as other:
+                        rest, _ = twin.run_worker(job, other, "--compiled-dir", packages, "--resume", first, environment=GATE)
+                    state = torch.load(twin.newest_checkpoint(folder))["model_state_dict"]
+                self.assertEqual(rest, compiled[10:])
+                self.assertNotEqual([each["loss"] for each in compiled], [each["loss"] for each in plain])
+                self.assertLess(compiled_job.worst(compiled, plain), 1e-4 if mode == "FP32" else 3e-2)
+                for name, value in last["model_state_dict"].items():
+                    torch.testing.assert_close(state[name], value, rtol=1e-2, atol=5e-3, msg=name)
+                self.assertEqual(state["norm.1.num_batches_tracked"], STEPS)
+                for name in ("base.weight", "never.weight"):
+                    self.assertTrue(torch.equal(state[name], module.state_dict()[name]), name)
+
+    def test_what_cannot_be_compiled_says_why(self):
+        made = compiled_job.compile_job(self.job(Forgetful)[0], self.path / "packages")
+        self.assertEqual(made.returncode, 1, made.stdout)
+        self.assertIn("FP32: nothing was installed: forward changes calls, which state_dict() leaves out", made.stderr)
+        self.assertEqual(list((self.path / "packages").iterdir()), [])
+
+    def test_a_size_that_is_a_program_is_refused(self):
+        sizes = ["Symbol('s9', positive=True, integer=True)", "Mul(Integer(12), Symbol('s9', positive=True, integer=True))"]
+        exported.check_expressions([{"sizes": [{"as_expr": {"expr_str": each}} for each in sizes]}])
+        for text in ("exit()", "Symbol('s9').__class__", "Integer(1)\nexit()", "Symbol('s9'); 1", "Symbol('s' + 'exit()')", "Mul(x for x in [1])",
+                     "Symbol('exit')", 7):
+            with self.subTest(text), self.assertRaisesRegex(step.StepError, "sums and products"):
+                exported.check_expressions({"a": [{"expr_str": text}]})
 
     # What cannot be trained.
 

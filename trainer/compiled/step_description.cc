@@ -95,8 +95,8 @@ absl::Status CheckCompilable(const JobSpec& spec, const Model& model, const Data
   if (model.parameters().front().second.is_cuda()) {
     return absl::UnimplementedError("steps are compiled for CPUs");
   }
-  if (spec.model().has_exported()) {
-    return absl::UnimplementedError("a step of model.exported is a graph of its own");
+  if (!model.supports(mode)) {
+    return absl::UnimplementedError("the exported module has no graph of this precision");
   }
   if (spec.model().has_torchscript() && FormatOf(mode).weights != at::kFloat &&
       !model.buffers().empty()) {
@@ -128,6 +128,7 @@ ModelSpec WithoutPaths(ModelSpec model, const Dataset& dataset) {
     const std::vector<std::string> inputs = ForwardInputs(scripted, dataset);
     scripted.mutable_inputs()->Assign(inputs.begin(), inputs.end());
   }
+  if (model.has_exported()) model.mutable_exported()->clear_path();
   return model;
 }
 
@@ -158,6 +159,10 @@ absl::StatusOr<StepDescription> DescribeStep(const JobSpec& spec, const Model& m
     // code.
     items.push_back(
         absl::StrCat("\"module\": \"", Sha256HexOfFile(spec.model().torchscript().path()), "\""));
+  }
+  if (spec.model().has_exported()) {
+    items.push_back(
+        absl::StrCat("\"module\": \"", Sha256HexOfFile(spec.model().exported().path()), "\""));
   }
   StepDescription description;
   description.text = absl::StrCat("{\n", absl::StrJoin(items, ",\n"), "\n}\n");

@@ -40,6 +40,9 @@ absl::StatusOr<std::string> DescribeSteps(const training::v1::StartJob& start) {
     if (start.spec().model().has_torchscript()) {
       fields["module"].set_string_value(start.spec().model().torchscript().path());
     }
+    if (start.spec().model().has_exported()) {
+      fields["exported"].set_string_value(start.spec().model().exported().path());
+    }
   }
   std::string text;
   const auto status = google::protobuf::util::MessageToJsonString(result, &text);

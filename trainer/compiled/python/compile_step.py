@@ -61,6 +61,9 @@ def import_torch(wanted):
 
 def make_twin(entry, description):
     """The model of the step in Python."""
+    if "exported" in entry:
+        import exported
+        return exported.ExportedTwin(entry["exported"], description)
     if "module" in entry:
         import scripted
         return scripted.ScriptedTwin(entry["module"], description)
@@ -84,10 +87,10 @@ def compile_one(entry, folder):
     description = json.loads(entry["text"])
     twin = make_twin(entry, description)
     steps.check_twin(twin, description)
-    step = steps.make_step(twin, description)
+    step = twin.make_step(description)
     inputs = steps.example_inputs(twin, description)
     single = {**description, "mode": "FP32"}
-    reference = steps.run(steps.make_step(twin, single), [
+    reference = steps.run(twin.make_step(single), [
         t.float() if t.is_floating_point() else t for t in inputs], description)
     with package.Workplace(folder) as workplace:
         made = workplace / f"{entry['key']}.pt2"

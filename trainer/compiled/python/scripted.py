@@ -6,14 +6,14 @@ import functools
 
 import torch
 
-from step import StepError
+from step import LossTwin, StepError
 
 LOSSES = {"SCRIPTED_LOSS_MSE": torch.nn.functional.mse_loss,
           "SCRIPTED_LOSS_CROSS_ENTROPY": torch.nn.functional.cross_entropy,
           "SCRIPTED_LOSS_HUBER": torch.nn.functional.huber_loss}
 
 
-class ScriptedTwin:
+class ScriptedTwin(LossTwin):
     """The module of a step description, loaded from `path`."""
 
     def __init__(self, path, description):

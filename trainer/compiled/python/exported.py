@@ -1,0 +1,93 @@
+"""A user's module that genesis.export wrote: its step as a function of parameters, buffers and batch, as
+trainer/models/exported_model.cc calls it."""
+
+import json
+import re
+import zipfile
+
+import torch
+
+from step import StepError, laid_out
+
+# Of the expressions of sizes in a graph, which torch hands to sympy, and sympy evaluates as Python.
+WORDS = {"Symbol", "Integer", "Mul", "Add", "Pow", "Rational", "Mod", "FloorDiv", "CeilDiv", "CleanDiv", "Max", "Min", "ModularIndexing",
+         "PythonMod", "positive", "integer", "nonnegative", "negative", "nonzero", "True", "False", "true", "false"}
+SYMBOL = re.compile(r"'[suz]+\d+'")
+
+
+class ExportedTwin:
+    """The module of a step description, read from `path`. The worker has checked the file: its records, its operators and
+    its sizes (genesis-worker --describe-step)."""
+
+    def __init__(self, path, description):
+        self.path = path
+        with zipfile.ZipFile(path) as archive:
+            self.manifest = json.loads(archive.read("module/extra/genesis.json"))
+            self.tensors = {
+                entry["name"]: torch.frombuffer(bytearray(archive.read(f"module/extra/tensors/{number}")) or bytearray(8),
+                                                dtype=getattr(torch, entry["type"]))[:self._size(entry)].reshape(entry["shape"])
+                for number, entry in enumerate(self.manifest["tensors"])}
+        self.roles = {entry["name"]: entry["role"] for entry in self.manifest["tensors"]}
+        lost = [name for name in self.manifest["changed"] if self.roles[name] == "passing"]
+        if lost:
+            raise StepError(f"forward changes {', '.join(sorted(lost))}, which state_dict() leaves out; a compiled step keeps nothing "
+                            "but parameters and buffers of a checkpoint: register the buffer with persistent=True")
+
+    @staticmethod
+    def _size(entry):
+        return torch.Size(entry["shape"]).numel()
+
+    def _named(self, role):
+        return [(name, tensor) for name, tensor in self.tensors.items() if self.roles[name] == role]
+
+    def named_parameters(self):
+        return self._named("trained")
+
+    def named_buffers(self):
+        return self._named("kept")
+
+    def _graph(self, precision):
+        from torch._export.serde.serialize import SerializedArtifact, deserialize
+
+        if precision not in self.manifest["precisions"]:
+            raise StepError(f"{self.path} has no graph of {precision}, with which what is compiled is compared; export the module for it too")
+        with zipfile.ZipFile(self.path) as archive:
+            graph = archive.read(f"module/models/{precision}.json")
+        check_expressions(json.loads(graph))
+        program = deserialize(SerializedArtifact(exported_program=graph, state_dict=b"", constants=b"", example_inputs=b""))
+        return program.module(check_guards=False)
+
+    def make_step(self, description):
+        """See step.py; gradients are outputs of the graph, and so is what a step changes."""
+        graph = self._graph(description["mode"])
+        parameters, buffers, fields = ([entry["name"] for entry in description[what]] for what in ("parameters", "buffers", "fields"))
+        given = [name for name, role in self.roles.items() if role != "constant"]
+        constants = [self.tensors[name] for name in self.manifest["constants"].get(description["mode"], [])]
+        gradients, changed = self.manifest["gradients"], self.manifest["changed"]
+
+        def step(scale, *tensors):
+            named = dict(zip([*parameters, *buffers], tensors))
+            batch = dict(zip(fields, tensors[len(named):]))
+            loss, *outputs = graph(scale, *(batch[field["name"]] for field in self.manifest["fields"]),
+                                   *(named[name] if name in named else self.tensors[name] for name in given), *constants)
+            made = dict(zip(gradients, outputs))
+            for name, value in zip(changed, outputs[len(gradients):]):
+                named[name].copy_(value)
+            return (loss.float().reshape(()), *[laid_out(made[name].float(), named[name]) if name in made else named[name].new_empty(0)
+                                                for name in parameters])
+
+        return step
+
+
+def check_expressions(value):
+    """Raises StepError for an expression of sizes that is more than that."""
+    if isinstance(value, dict):
+        text = value.get("expr_str", "")
+        words = re.findall(r"[^\W\d]\w*", SYMBOL.sub("", text)) if isinstance(text, str) else ["?"]
+        if not set(words) <= WORDS or re.search(r"[^\w\s(),='.*/+-]", str(text)):
+            raise StepError(f"a graph has the size {str(text)[:200]!r}; accepted: sums and products of whole numbers and sizes")
+        value = value.values()
+    elif not isinstance(value, list):
+        return
+    for each in value:
+        check_expressions(each)
