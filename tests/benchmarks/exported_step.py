@@ -1,4 +1,5 @@
-"""Exported modules in genesis-worker beside the same modules in Python: torch eager with torch.amp, and torch.compile.
+"""Exported modules in genesis-worker, as graphs and with compiled steps, beside the same modules in Python: torch eager with
+torch.amp, and torch.compile.
 
   tests/benchmarks/run exported-step [--out DIR] [--blocks N] [--seconds S] [--only TEXT] [--mode MODE]...
                                      [--document docs/exported_modules.md]
@@ -13,6 +14,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+import re
 import resource
 import statistics
 import subprocess
@@ -31,7 +33,9 @@ import sides
 import spread
 
 SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
-OURS, EAGER, COMPILED = "genesis-worker", "torch eager", "torch.compile"
+OURS, OURS_COMPILED, EAGER, COMPILED = "genesis-worker", "ours, compiled", "torch eager", "torch.compile"
+# Each peer beside the way of ours that does what it does.
+BESIDE = {EAGER: OURS, COMPILED: OURS_COMPILED}
 MODES = ("FP32", "MIXED_BF16")
 BATCH, SEED = 32, 3
 # So low that the few examples are not learnt by heart, where losses near 0 would show rounding alone.
@@ -139,24 +143,35 @@ class Comparison:
     def __init__(self, made, mode, folder, options):
         self.made, self.mode, self.folder, self.options = made, mode, folder, options
         self.core = min(os.sched_getaffinity(0))
-        self.seconds = {side: [] for side in (OURS, EAGER, COMPILED)}
+        self.seconds = {side: [] for side in (OURS, OURS_COMPILED, EAGER, COMPILED)}
         self.peak = {}
         self.deviation = 0.0
 
-    def _ours(self, steps):
-        run = sides.WorkerRun(self.folder / "worker", {
-            "model": {"exported": {"path": str(self.folder / "module.pt2")}},
-            "dataset": {"arrays": {"path": str(self.folder / "rows.npz")}},
-            "training": {"max_steps": steps, "batch_size": BATCH, "seed": SEED, "max_grad_norm": -1},
-            "optimizer": {"learning_rate": LEARNING_RATE},
-            "precision": {"mode": self.mode, "watchdog": {rule: {"action": "OFF"} for rule in ("divergence", "slowdown")}}},
-            [self.core])
+    def _job(self, steps):
+        return {"model": {"exported": {"path": str(self.folder / "module.pt2")}},
+                "dataset": {"arrays": {"path": str(self.folder / "rows.npz")}},
+                "training": {"max_steps": steps, "batch_size": BATCH, "seed": SEED, "max_grad_norm": -1},
+                "optimizer": {"learning_rate": LEARNING_RATE},
+                "precision": {"mode": self.mode, "watchdog": {rule: {"action": "OFF"} for rule in ("divergence", "slowdown")}}}
+
+    def _compile(self):
+        job = self.folder / "compile.json"
+        job.write_text(json.dumps(self._job(1)))
+        sides.compile_step(job, self.folder / "compiled")
+
+    def _ours(self, side, steps):
+        flags = ["--compiled-dir", self.folder / "compiled"] if side == OURS_COMPILED else []
+        run = sides.WorkerRun(self.folder / "worker", self._job(steps), [self.core], *flags)
+        if ("\nstep: compiled" in run.output) != (side == OURS_COMPILED) or run.modes != {self.mode}:
+            raise sides.Refused(f"genesis-worker ran in {run.modes}, and its log has {re.findall('^step: .*', run.output, re.MULTILINE)}")
         return {"losses": run.losses, "seconds": run.per_step(peers.warm_up_of(steps))[0], "steps": 1, "peak_bytes": run.peak_bytes}
 
     def run(self):
         started = {side: Python(side, self.made, self.mode, self.core, self.folder) for side in (EAGER, COMPILED)}
-        ways = {OURS: self._ours, **{side: process.ask for side, process in started.items()}}
+        ways = {**{side: functools.partial(self._ours, side) for side in (OURS, OURS_COMPILED)},
+                **{side: process.ask for side, process in started.items()}}
         try:
+            self._compile()
             started[COMPILED].ask(4)
             self.steps = peers.steps_that_fill(
                 self.options.seconds, lambda steps, warm_up: {"seconds": 0.0, **started[EAGER].ask(max(steps, 8))})
@@ -176,27 +191,30 @@ class Comparison:
     def figures(self):
         return {"steps_per_block": self.steps, "most_loss_difference": self.deviation,
                 **{f"{side} ms_per_step": spread.summary([1e3 * each for each in values]) for side, values in self.seconds.items()},
-                **{f"over {side}": spread.median_interval([a / b for a, b in zip(self.seconds[side], self.seconds[OURS])])
-                   for side in (EAGER, COMPILED)},
+                **{f"over {side}": spread.median_interval([a / b for a, b in zip(self.seconds[side], self.seconds[ours])])
+                   for side, ours in BESIDE.items()},
                 **{f"{side} peak_mib": value / 2**20 for side, value in self.peak.items()}}
 
 
 def table(rows, facts):
-    lines = [f"Time of a step over that of genesis-worker (above 1: genesis-worker is faster), one thread, batches of {BATCH}, median of "
-             f"the blocks and its 95 % interval ({facts['date']}, {facts['processor']}).", "",
-             "| module | mode | genesis-worker | torch eager | torch.compile | memory |", "| --- | --- | ---: | ---: | ---: | ---: |"]
+    lines = ["Times of a step; torch eager over the graph, and torch.compile over the compiled step (above 1: genesis-worker is faster), "
+             f"with the 95 % interval of the median of the blocks; one thread, batches of {BATCH} ({facts['date']}, {facts['processor']}). "
+             "Memory is the peak of genesis-worker with the graph, of that of the eager process.", "",
+             "| module | mode | graph | torch eager | compiled | torch.compile | memory |",
+             "| --- | --- | ---: | ---: | ---: | ---: | ---: |"]
     for row in rows:
         if "refused" in row:
-            lines.append(f"| {row['module']} | {row['mode']} | refused: {row['refused'].replace('|', '/')[:160]} | | | |")
+            lines.append(f"| {row['module']} | {row['mode']} | refused: {row['refused'].replace('|', '/')[:160]} | | | | |")
             continue
         lines.append(f"| {row['module']} | {row['mode']} | {row[f'{OURS} ms_per_step']['median']:.1f} ms | "
-                     f"{peers.interval(row[f'over {EAGER}'], 2)} | {peers.interval(row[f'over {COMPILED}'], 2)} | "
+                     f"{peers.interval(row[f'over {EAGER}'], 2)} | {row[f'{OURS_COMPILED} ms_per_step']['median']:.1f} ms | "
+                     f"{peers.interval(row[f'over {COMPILED}'], 2)} | "
                      f"{row[f'{OURS} peak_mib']:.0f} of {row[f'{EAGER} peak_mib']:.0f} MiB |")
     for mode in MODES:
         measured = [row for row in rows if row["mode"] == mode and "refused" not in row]
         if measured:
-            medians = [f"{statistics.median(row[f'over {side}']['median'] for row in measured):.2f}" for side in (EAGER, COMPILED)]
-            lines.append(f"| median of {len(measured)} | {mode} | | {medians[0]} | {medians[1]} | |")
+            medians = [f"{statistics.median(row[f'over {side}']['median'] for row in measured):.2f}" for side in BESIDE]
+            lines.append(f"| median of {len(measured)} | {mode} | | {medians[0]} | | {medians[1]} | |")
     return "\n".join(lines)
 
 
