@@ -98,8 +98,9 @@ void CheckSchedulePoints(const training::v1::ScheduleSpec& schedule, Faults& fau
   for (int i = 0; i < schedule.points_size(); ++i) {
     const std::string path = absl::StrCat("optimizer.schedule.points[", i, "]");
     CheckRanges(path, schedule.points(i), faults);
-    const int64_t before = i == 0 ? -1 : schedule.points(i - 1).step();
-    if (i > 0 && schedule.points(i).step() <= before) {
+    if (i == 0) continue;
+    const int64_t before = schedule.points(i - 1).step();
+    if (schedule.points(i).step() <= before) {
       faults.Add(path + ".step", absl::StrCat(schedule.points(i).step()),
                  absl::StrCat("more than ", before, ", the step of the point before"));
     }

@@ -75,6 +75,22 @@ def loop(module, arrays, loss, mode):
     return losses
 
 
+def difference(ours, theirs):
+    """Relative to theirs, which is 0 where a module has learnt its few examples by heart."""
+    if ours == theirs:
+        return 0.0
+    return abs(ours - theirs) / abs(theirs) if theirs else float("inf")
+
+
+def prepare(folder):
+    """Lets this Python import the package as it is committed here; the versions of what modules are made with."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    subprocess.run([SOURCE / "deploy" / "wheel.sh", "--output", folder, "--install", f"{folder}/python"], check=True,
+                   stdout=subprocess.DEVNULL)
+    sys.path.insert(0, f"{folder}/python")
+    return {name: __import__(name).__version__ for name in ("torch", "transformers", "torchvision", "timm")}
+
+
 def go_through(make):
     """The figures of one module; an exception says where it stops."""
     import genesis
@@ -99,8 +115,7 @@ def go_through(make):
                     rule: {"action": "OFF"} for rule in ("divergence", "slowdown")}}}))
             ours = train(job, folder / mode)
             theirs = loop(module, arrays, loss, mode)
-            # A module that has learnt its few examples by heart may reach 0.
-            row[mode] = max(abs(a - b) / max(abs(b), 1e-7) for a, b in zip(ours, theirs, strict=True))
+            row[mode] = max(difference(a, b) for a, b in zip(ours, theirs, strict=True))
             half, whole = sorted((folder / mode).glob("*.pt"))
             row[f"{mode} resumes to the bit"] = train(job, folder / f"{mode} rest", "--resume", str(half)) == ours[STEPS // 2:]
             copy.deepcopy(module).load_state_dict(torch.load(whole)["model_state_dict"])
@@ -157,14 +172,10 @@ def run(words):
     parser.add_argument("--only", default="", help="modules whose name contains this")
     parser.add_argument("--document", type=pathlib.Path, help="page to put the table into")
     options = parser.parse_args(words)
-    os.environ["HF_HUB_OFFLINE"] = "1"
     with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
-        subprocess.run([SOURCE / "deploy" / "wheel.sh", "--output", folder, "--install", f"{folder}/python"], check=True,
-                       stdout=subprocess.DEVNULL)
-        sys.path.insert(0, f"{folder}/python")
+        versions = prepare(folder)
         import architectures
 
-        versions = {name: __import__(name).__version__ for name in ("torch", "transformers", "torchvision", "timm")}
         found = report.Report("conformance", "Exported modules beside Python's own loop",
                               machine.facts(date=time.strftime("%Y-%m-%d"), **versions),
                               {"steps": STEPS, "batch size": BATCH, "tolerance": TOLERANCE})

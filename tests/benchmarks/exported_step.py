@@ -17,8 +17,6 @@ import pathlib
 import re
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -26,13 +24,13 @@ import warnings
 import numpy
 import torch
 
+import conformance
 import machine
 import peers
 import report
 import sides
 import spread
 
-SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
 OURS, OURS_COMPILED, EAGER, COMPILED = "genesis-worker", "ours, compiled", "torch eager", "torch.compile"
 # Each peer beside the way of ours that does what it does.
 BESIDE = {EAGER: OURS, COMPILED: OURS_COMPILED}
@@ -111,8 +109,6 @@ class Python:
 
     @staticmethod
     def _train(module, arrays, call, mode, start, steps):
-        import conformance
-
         module.load_state_dict(start)
         module.train()
         optimizer = torch.optim.AdamW([each for each in module.parameters() if each.requires_grad], lr=LEARNING_RATE, weight_decay=0.01,
@@ -226,15 +222,11 @@ def run(words):
     parser.add_argument("--mode", action="append", choices=MODES, help="default: all")
     parser.add_argument("--document", type=pathlib.Path, help="page to put the table into")
     options = parser.parse_args(words)
-    os.environ["HF_HUB_OFFLINE"] = "1"
     with tempfile.TemporaryDirectory(prefix="genesis-") as name:
         folder = pathlib.Path(name)
-        subprocess.run([SOURCE / "deploy" / "wheel.sh", "--output", folder, "--install", folder / "python"], check=True,
-                       stdout=subprocess.DEVNULL)
-        sys.path.insert(0, str(folder / "python"))
+        versions = conformance.prepare(folder)
         import genesis
 
-        versions = {each: __import__(each).__version__ for each in ("torch", "transformers", "torchvision", "timm")}
         found = report.Report("exported-step", "Exported modules beside Python", machine.facts(date=time.strftime("%Y-%m-%d"), **versions),
                               {"batch size": BATCH, "blocks": options.blocks, "seconds_per_block": options.seconds, "threads": 1})
         for module_name, make in modules().items():

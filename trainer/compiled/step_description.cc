@@ -154,15 +154,12 @@ absl::StatusOr<StepDescription> DescribeStep(const JobSpec& spec, const Model& m
       List("parameters", Lines(parameters, FormatOf(mode).weights)),
       List("buffers", Lines(model.buffers(), at::kFloat)),
       List("fields", FieldLines(dataset, model, batch_size))};
-  if (spec.model().has_torchscript()) {
+  const std::string& module = spec.model().has_exported() ? spec.model().exported().path()
+                                                          : spec.model().torchscript().path();
+  if (!module.empty()) {
     // The whole file: also what the module keeps besides parameters and buffers is part of the
     // code.
-    items.push_back(
-        absl::StrCat("\"module\": \"", Sha256HexOfFile(spec.model().torchscript().path()), "\""));
-  }
-  if (spec.model().has_exported()) {
-    items.push_back(
-        absl::StrCat("\"module\": \"", Sha256HexOfFile(spec.model().exported().path()), "\""));
+    items.push_back(absl::StrCat("\"module\": \"", Sha256HexOfFile(module), "\""));
   }
   StepDescription description;
   description.text = absl::StrCat("{\n", absl::StrJoin(items, ",\n"), "\n}\n");

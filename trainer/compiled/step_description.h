@@ -16,7 +16,7 @@ namespace genesis {
 struct StepDescription {
   // JSON with one thing per line, in a fixed order: format, torch, device, processor, mode, model,
   // batch_size, parameters, buffers and fields, the last three each with name, type, shape and
-  // strides; of a torchscript model also the SHA-256 of its file. No weight, no data and no path is
+  // strides; of a user's module also the SHA-256 of its file. No weight, no data and no path is
   // in it.
   std::string text;
   // SHA-256 of the text.

@@ -6,9 +6,6 @@
 namespace genesis {
 namespace {
 
-// In an OptimizerSpec 0 means "the default", so that -1 asks for 0.
-double MinusOneIsZero(double value) { return value == -1 ? 0.0 : value; }
-
 at::Tensor ZeroStep(const at::Tensor& master) {
   return at::zeros({}, master.options().dtype(at::kFloat));
 }

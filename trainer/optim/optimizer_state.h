@@ -11,6 +11,9 @@
 
 namespace genesis {
 
+// In an OptimizerSpec 0 means "the default", so that -1 asks for 0.
+inline double MinusOneIsZero(double value) { return value == -1 ? 0.0 : value; }
+
 // Parameters that share their settings; an entry of torch's param_groups.
 struct OptimizerGroup {
   double learning_rate = 1e-3;            // Without the schedule: "initial_lr" in Python.

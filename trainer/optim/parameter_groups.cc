@@ -18,9 +18,6 @@ using training::v1::ParameterGroupSpec;
 
 constexpr size_t kNamesListed = 5;
 
-// -1 asks for none, for 0 means "the default".
-double WeightDecay(double value) { return value == -1 ? 0.0 : value; }
-
 // A shell's * and ?, in time of at most the product of the lengths.
 bool Matches(std::string_view pattern, std::string_view name) {
   size_t p = 0;
@@ -44,14 +41,15 @@ bool Matches(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
-// The number of the first group with a pattern for it; that of groups where there is none.
+// The number of the first group with a pattern for it, from 1; 0 where there is none.
 int GroupOf(const std::string& name, const OptimizerSpec& spec) {
   const auto matches = [&](const ParameterGroupSpec& group) {
     return absl::c_any_of(group.parameters(),
                           [&](const std::string& pattern) { return Matches(pattern, name); });
   };
   const auto found = absl::c_find_if(spec.parameter_groups(), matches);
-  return static_cast<int>(found - spec.parameter_groups().begin());
+  if (found == spec.parameter_groups().end()) return 0;
+  return 1 + static_cast<int>(found - spec.parameter_groups().begin());
 }
 
 std::optional<double> MaxNorm(double given) {
@@ -74,8 +72,8 @@ absl::StatusOr<ParameterGroups> GroupParameters(
     const training::v1::JobSpec& spec,
     const std::vector<std::pair<std::string, at::Tensor>>& parameters) {
   const OptimizerSpec& optimizer = spec.optimizer();
-  const int rest = optimizer.parameter_groups_size();
-  std::vector<std::vector<int64_t>> members(static_cast<size_t>(rest) + 1);
+  const int count = optimizer.parameter_groups_size();
+  std::vector<std::vector<int64_t>> members(static_cast<size_t>(count) + 1);
   for (size_t i = 0; i < parameters.size(); ++i) {
     const int group = GroupOf(parameters[i].first, optimizer);
     members[static_cast<size_t>(group)].push_back(static_cast<int64_t>(i));
@@ -84,19 +82,18 @@ absl::StatusOr<ParameterGroups> GroupParameters(
   ParameterGroups groups;
   groups.clipped.push_back(
       {.max_norm = MaxNorm(spec.training().max_grad_norm()), .optimizer_groups = {}});
-  // Parameters in no group come first.
-  for (int each = -1; each < rest; ++each) {
+  for (int each = 0; each <= count; ++each) {
     const ParameterGroupSpec own =
-        each < 0 ? ParameterGroupSpec() : optimizer.parameter_groups(each);
-    const std::vector<int64_t>& all = members[static_cast<size_t>(each < 0 ? rest : each)];
-    if (each >= 0 && all.empty()) {
+        each == 0 ? ParameterGroupSpec() : optimizer.parameter_groups(each - 1);
+    const std::vector<int64_t>& all = members[static_cast<size_t>(each)];
+    if (each > 0 && all.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "optimizer.parameter_groups[", each, "].parameters: ",
+          "optimizer.parameter_groups[", each - 1, "].parameters: ",
           absl::StrJoin(own.parameters(), ", ",
                         [](std::string* out, const std::string& one) {
                           absl::StrAppend(out, QuoteValue(one));
                         }),
-          rest > 1 ? " match no parameter that is in no group before" : " match no parameter",
+          count > 1 ? " match no parameter that is in no group before" : " match no parameter",
           "; those that are trained: ", FirstNames(parameters)));
     }
     size_t clipped = 0;
@@ -115,7 +112,7 @@ absl::StatusOr<ParameterGroups> GroupParameters(
                                   .parameters = std::move(numbers)});
     };
     if (own.weight_decay() != 0) {
-      add(WeightDecay(own.weight_decay()), all);
+      add(MinusOneIsZero(own.weight_decay()), all);
       continue;
     }
     std::vector<int64_t> matrices;
@@ -125,7 +122,7 @@ absl::StatusOr<ParameterGroups> GroupParameters(
                           parameters[static_cast<size_t>(number)].second.dim() < 2;
       (vector ? vectors : matrices).push_back(number);
     }
-    add(WeightDecay(optimizer.weight_decay()), std::move(matrices));
+    add(MinusOneIsZero(optimizer.weight_decay()), std::move(matrices));
     add(0.0, std::move(vectors));
   }
   return groups;

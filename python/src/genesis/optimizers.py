@@ -30,11 +30,6 @@ def _kind(optimizer: "torch.optim.Optimizer") -> str:
     return kind
 
 
-def _number(value: Any) -> float:
-    """A learning rate may be a tensor."""
-    return float(value)
-
-
 def _or_none(value: float) -> float:
     """In a job file 0 stands for the default, and -1 for 0."""
     return -1.0 if value == 0 else value
@@ -95,15 +90,16 @@ def optimizer_spec(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer"
                 raise InvalidArgumentError(f"optimizer.param_groups[{number}] has {option}={group[option]!r} and the first one "
                                            f"{groups[0][0][option]!r}; accepted: one value for all groups")
         for option in ("lr", "eps"):
-            if option in group and not _number(group[option]) > 0:
+            if option in group and not float(group[option]) > 0:
                 raise InvalidArgumentError(f"optimizer.param_groups[{number}] has {option}={group[option]!r}; accepted: above 0"
                                            + ("; requires_grad_(False) keeps parameters as they are" if option == "lr" else ""))
     # Most parameters need no pattern.
     base, most = max(groups, key=lambda each: len(each[1]))
-    spec: Dict[str, Any] = {"kind": kind, "learning_rate": _number(base["lr"]), "weight_decay": _or_none(base["weight_decay"])}
+    # As float: a learning rate may be a tensor.
+    spec: Dict[str, Any] = {"kind": kind, "learning_rate": float(base["lr"]), "weight_decay": _or_none(base["weight_decay"])}
     for option, name in _SHARED.items():
         if option == "betas" and option in base:
-            spec["beta1"], spec["beta2"] = map(_or_none, map(_number, base[option]))
+            spec["beta1"], spec["beta2"] = map(_or_none, map(float, base[option]))
         elif option in base:
             spec[name] = base[option]
     trained = [name for _, names in groups for name in names]
@@ -112,7 +108,7 @@ def optimizer_spec(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer"
         if names is most:
             continue
         matching = patterns(names, set(trained) - set(names))
-        divided += [{"parameters": matching[i:i + _MAX_ITEMS], "learning_rate": _number(group["lr"]),
+        divided += [{"parameters": matching[i:i + _MAX_ITEMS], "learning_rate": float(group["lr"]),
                      "weight_decay": _or_none(group["weight_decay"])} for i in range(0, len(matching), _MAX_ITEMS)]
     if divided:
         spec["parameter_groups"] = divided

@@ -1,6 +1,7 @@
 """A user's module that genesis.export wrote: its step as a function of parameters, buffers and batch, as
 trainer/models/exported_model.cc calls it."""
 
+import functools
 import json
 import re
 import zipfile
@@ -23,6 +24,7 @@ class ExportedTwin:
         self.path = path
         with zipfile.ZipFile(path) as archive:
             self.manifest = json.loads(archive.read("module/extra/genesis.json"))
+            # An empty buffer is refused, also for a tensor without elements.
             self.tensors = {
                 entry["name"]: torch.frombuffer(bytearray(archive.read(f"module/extra/tensors/{number}")) or bytearray(8),
                                                 dtype=getattr(torch, entry["type"]))[:self._size(entry)].reshape(entry["shape"])
@@ -46,6 +48,7 @@ class ExportedTwin:
     def named_buffers(self):
         return self._named("kept")
 
+    @functools.cache  # FP32 is compiled, and what the others are compared with.
     def _graph(self, precision):
         from torch._export.serde.serialize import SerializedArtifact, deserialize
 
