@@ -6,6 +6,8 @@ import re
 import subprocess
 import unittest
 
+import errors_page
+
 SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
 BIN = pathlib.Path(os.environ["GENESIS_BIN"])
 BUF = os.environ["GENESIS_BUF"]
@@ -86,6 +88,13 @@ class House(unittest.TestCase):
 
     def expect_none(self, faults: list[str], rule: str) -> None:
         self.assertEqual(faults, [], f"\n{rule}:\n  " + "\n  ".join(faults))
+
+    def test_errors_are_declared_by_the_folder_that_reports_them(self):
+        self.expect_none(errors_page.unsaid(), "an errors.md declares texts that its folder says")
+        self.assertEqual(
+            (SOURCE / "docs" / "errors.md").read_text(), errors_page.page(),
+            "print it again: python3 tests/house/errors_page.py > docs/errors.md",
+        )
 
     def test_every_folder_is_on_the_page(self):
         self.expect_none(
