@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/errno_status.h"
 #include "base/text.h"
 
 namespace genesis {
@@ -21,33 +22,17 @@ FileHandle::~FileHandle() {
 
 absl::Status FileFault(const std::string& path, int error) {
   const std::string told = OneLine(path, kMaxLineBytes);
-  const std::string message = absl::StrCat(told, ": ", strerror(error));
   switch (error) {
-    case ENOENT:
-    case ENOTDIR:
-      return absl::NotFoundError(message);
     case EXDEV:
     case ELOOP:
       return absl::NotFoundError(
           absl::StrCat(told, ": leads out of its folder or by a link; accepted: a file below it"));
     case ENAMETOOLONG:
-      return absl::InvalidArgumentError(absl::StrCat(message, "; accepted: at most ", NAME_MAX,
-                                                     " bytes between two slashes, ", PATH_MAX - 1,
-                                                     " in all"));
-    case EACCES:
-    case EPERM:
-      return absl::PermissionDeniedError(message);
-    case EEXIST:
-    case ENOTEMPTY:
-      return absl::AlreadyExistsError(message);
-    case ENOSPC:
-    case EDQUOT:
-    case EMFILE:
-    case ENFILE:
-    case EFBIG:
-      return absl::ResourceExhaustedError(message);
+      return absl::InvalidArgumentError(
+          absl::StrCat(told, ": ", strerror(error), "; accepted: at most ", NAME_MAX,
+                       " bytes between two slashes, ", PATH_MAX - 1, " in all"));
     default:
-      return absl::UnknownError(message);
+      return ErrnoStatus(told, error);
   }
 }
 

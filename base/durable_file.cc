@@ -11,45 +11,37 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/errno_status.h"
 
 namespace genesis {
 namespace {
 
 constexpr uint64_t kSyncPiece = uint64_t{8} << 20;
 
-absl::Status IoError(const std::string& path, const std::string& what, int error) {
-  const std::string message = absl::StrCat(path, ": ", what, ": ", std::strerror(error));
-  if (error == ENOSPC || error == EDQUOT) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(message, "; free space there or lower checkpoint.keep_last"));
-  }
-  if (error == EFBIG) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(message, "; raise the limit on the size of files (ulimit -f) there"));
-  }
-  if (error == EACCES || error == EROFS) return absl::PermissionDeniedError(message);
-  return absl::UnknownError(message);
-}
-
 }  // namespace
 
-absl::StatusOr<DurableFile> DurableFile::Create(const std::string& path) {
+absl::StatusOr<DurableFile> DurableFile::Create(const std::string& path,
+                                                const std::string& full_cure) {
   static std::atomic<int> serial{0};
   const std::filesystem::path target(path);
   const std::string name =
       absl::StrCat(".", target.filename().string(), ".tmp-", getpid(), "-", serial.fetch_add(1));
   const std::string temporary = (target.parent_path() / name).string();
   const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (fd < 0) return IoError(temporary, "cannot be created", errno);
-  return DurableFile(path, temporary, fd);
+  if (fd < 0) return ErrnoStatus(absl::StrCat(temporary, ": cannot be created"), errno, full_cure);
+  return DurableFile(path, temporary, full_cure, fd);
 }
 
-DurableFile::DurableFile(std::string path, std::string temporary, int fd)
-    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {}
+DurableFile::DurableFile(std::string path, std::string temporary, std::string full_cure, int fd)
+    : path_(std::move(path)),
+      temporary_(std::move(temporary)),
+      full_cure_(std::move(full_cure)),
+      fd_(fd) {}
 
 DurableFile::DurableFile(DurableFile&& other) noexcept
     : path_(std::move(other.path_)),
       temporary_(std::exchange(other.temporary_, "")),
+      full_cure_(std::move(other.full_cure_)),
       fd_(std::exchange(other.fd_, -1)),
       size_(other.size_),
       begun_(other.begun_),
@@ -62,7 +54,8 @@ DurableFile::~DurableFile() {
 
 void DurableFile::Fail(const char* what) {
   if (status_.ok()) {
-    status_ = IoError(path_, absl::StrCat(what, " failed after ", size_, " bytes"), errno);
+    status_ = ErrnoStatus(absl::StrCat(path_, ": ", what, " failed after ", size_, " bytes"), errno,
+                          full_cure_);
   }
 }
 
@@ -95,6 +88,13 @@ absl::Status DurableFile::Commit() {
   if (fd < 0 || fsync(fd) != 0) Fail("syncing the folder");
   if (fd >= 0) close(fd);
   return status_;
+}
+
+absl::Status WriteDurably(const std::string& path, const std::string& bytes) {
+  absl::StatusOr<DurableFile> file = DurableFile::Create(path);
+  if (!file.ok()) return file.status();
+  file->Write(bytes.data(), bytes.size());
+  return file->Commit();
 }
 
 }  // namespace genesis

@@ -15,7 +15,9 @@ namespace genesis {
 // RESOURCE_EXHAUSTED when the disk is full.
 class DurableFile {
  public:
-  static absl::StatusOr<DurableFile> Create(const std::string& path);
+  // `full_cure`: see ErrnoStatus.
+  static absl::StatusOr<DurableFile> Create(const std::string& path,
+                                            const std::string& full_cure = "free space there");
   DurableFile(DurableFile&& other) noexcept;
   DurableFile& operator=(DurableFile&&) = delete;
   ~DurableFile();
@@ -31,15 +33,19 @@ class DurableFile {
   const absl::Status& status() const { return status_; }
 
  private:
-  DurableFile(std::string path, std::string temporary, int fd);
+  DurableFile(std::string path, std::string temporary, std::string full_cure, int fd);
   void Fail(const char* what);
 
   std::string path_;
   std::string temporary_;
+  std::string full_cure_;
   int fd_ = -1;
   uint64_t size_ = 0;
   uint64_t begun_ = 0;  // That the disk was asked to write.
   absl::Status status_;
 };
+
+// Makes `bytes` the whole content of a file, durably.
+absl::Status WriteDurably(const std::string& path, const std::string& bytes);
 
 }  // namespace genesis

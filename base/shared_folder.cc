@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "base/durable_file.h"
 
 namespace genesis {
 namespace {
@@ -35,13 +36,10 @@ absl::StatusOr<std::string> EnsureFolderId(const std::string& folder) {
   const std::string path = PathOfId(folder);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  std::ofstream file(path + ".new");
-  file << id << "\n";
-  file.close();
-  if (file.good()) std::filesystem::rename(path + ".new", path, error);
-  if (file.good() && !error) return id;
+  const absl::Status written = WriteDurably(path, id + "\n");
+  if (written.ok()) return id;
   return absl::UnavailableError(
-      absl::StrCat("cannot write ", path,
+      absl::StrCat("cannot write ", written.message(),
                    ", by which workers of other hosts know the folder; mend its permissions"));
 }
 

@@ -29,7 +29,7 @@ DEBIAN_PACKAGES=(
   # To build.
   ca-certificates ccache cmake curl g++ libabsl-dev libboost-dev libdeflate-dev libfmt-dev
   libgmock-dev libgrpc++-dev libgtest-dev libprotobuf-dev libspdlog-dev libsqlite3-dev libssl-dev libyaml-cpp-dev
-  ninja-build pkg-config prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
+  ninja-build nlohmann-json3-dev pkg-config prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
   # To install the wheels.
   python3 python3-venv
   # What operators type, for the tests that type it.

@@ -7,34 +7,18 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/errno_status.h"
 
 namespace genesis {
-namespace {
-
-absl::Status FromErrno(const std::string& path, const char* what, int error) {
-  const std::string message = absl::StrCat(path, ": ", what, ": ", std::strerror(error));
-  if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(message);
-  if (error == EACCES || error == EPERM || error == EROFS) {
-    return absl::PermissionDeniedError(message);
-  }
-  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
-    return absl::ResourceExhaustedError(absl::StrCat(message, "; free space there"));
-  }
-  return absl::UnknownError(message);
-}
-
-}  // namespace
-
 ReplayFile::~ReplayFile() {
   if (fd_ >= 0) close(fd_);
 }
 
 absl::StatusOr<ReplayFile> ReplayFile::OpenToRead(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-  if (fd < 0) return FromErrno(path, "cannot be opened", errno);
+  if (fd < 0) return ErrnoStatus(absl::StrCat(path, ": cannot be opened"), errno);
   ReplayFile file(path, fd);
   struct stat info {};
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -45,11 +29,13 @@ absl::StatusOr<ReplayFile> ReplayFile::OpenToRead(const std::string& path) {
 
 absl::StatusOr<ReplayFile> ReplayFile::OpenToWrite(const std::string& path, int flags) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | flags, 0644);
-  if (fd < 0) return FromErrno(path, "cannot be opened to write", errno);
+  if (fd < 0) return ErrnoStatus(absl::StrCat(path, ": cannot be opened to write"), errno);
   return ReplayFile(path, fd);
 }
 
-absl::Status ReplayFile::Fault(const char* what) const { return FromErrno(path_, what, errno); }
+absl::Status ReplayFile::Fault(const char* what) const {
+  return ErrnoStatus(absl::StrCat(path_, ": ", what), errno);
+}
 
 absl::Status ReplayFile::Read(uint64_t offset, uint64_t size, void* out) const {
   char* at = static_cast<char*>(out);
@@ -99,29 +85,12 @@ bool ReplayFile::TryLock() const { return flock(fd_, LOCK_EX | LOCK_NB) == 0; }
 
 absl::Status SyncFolder(const std::string& folder) {
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return FromErrno(folder, "cannot be opened", errno);
+  if (fd < 0) return ErrnoStatus(absl::StrCat(folder, ": cannot be opened"), errno);
   const int result = fsync(fd);
   const int error = errno;
   close(fd);
-  return result == 0 ? absl::OkStatus() : FromErrno(folder, "syncing failed", error);
-}
-
-absl::Status WriteWhole(const std::string& folder, const std::string& name,
-                        const std::string& bytes) {
-  const std::string path = absl::StrCat(folder, "/", name);
-  const std::string temporary = absl::StrCat(path, ".tmp");
-  absl::StatusOr<ReplayFile> file = ReplayFile::OpenToWrite(temporary, O_TRUNC);
-  if (!file.ok()) return file.status();
-  absl::Status status = file->Write(0, bytes.data(), bytes.size());
-  if (status.ok()) status = file->Sync();
-  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
-    status = FromErrno(path, "renaming failed", errno);
-  }
-  if (!status.ok()) {
-    unlink(temporary.c_str());
-    return status;
-  }
-  return SyncFolder(folder);
+  return result == 0 ? absl::OkStatus()
+                     : ErrnoStatus(absl::StrCat(folder, ": syncing failed"), error);
 }
 
 }  // namespace genesis

@@ -49,8 +49,4 @@ class ReplayFile {
 // Makes the names in a folder durable.
 absl::Status SyncFolder(const std::string& folder);
 
-// A file that appears under its name only whole and durable.
-absl::Status WriteWhole(const std::string& folder, const std::string& name,
-                        const std::string& bytes);
-
 }  // namespace genesis

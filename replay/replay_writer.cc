@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/crc32c.h"
+#include "base/durable_file.h"
 #include "replay/segment_index.h"
 #include "replay/segment_scan.h"
 
@@ -227,7 +228,8 @@ absl::Status ReplayWriter::BeginSegment() {
     const Segment& done = segments_.back();
     WriteSegmentIndex(folder_, done.first, done.size, done.records).IgnoreError();
   }
-  absl::Status status = WriteWhole(folder_, SegmentName(next_), EncodeSegmentHeader(header));
+  absl::Status status =
+      WriteDurably(absl::StrCat(folder_, "/", SegmentName(next_)), EncodeSegmentHeader(header));
   if (!status.ok()) return status;
   absl::StatusOr<ReplayFile> file = ReplayFile::OpenToWrite(PathOf(next_), 0);
   if (!file.ok()) return file.status();

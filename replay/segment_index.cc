@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/crc32c.h"
+#include "base/durable_file.h"
 #include "replay/file.h"
 
 namespace genesis {
@@ -81,7 +82,7 @@ absl::Status WriteSegmentIndex(const std::string& folder, uint64_t first, uint64
     bytes += record.id;
   }
   PutIndexed(bytes, Crc32c(0, bytes.data(), bytes.size()));
-  return WriteWhole(folder, SegmentIndexName(first), bytes);
+  return WriteDurably(absl::StrCat(folder, "/", SegmentIndexName(first)), bytes);
 }
 
 std::optional<std::vector<RecordEntry>> ReadSegmentIndex(const std::string& folder, uint64_t first,

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/durable_file.h"
 #include "base/processors.h"
 #include "base/shared_folder.h"
 #include "base/steady_time.h"
@@ -72,11 +72,11 @@ std::optional<StartFailure> Daemon::OpenData() {
         dir.status());
   }
   data_dir_ = *std::move(dir);
-  const absl::Status logging = InitLogging(settings_.log_file, settings_.log_level);
+  const absl::Status logging = InitLogging(settings_.log.file, settings_.log.level);
   if (!logging.ok()) return StartFailure(ExitCode::kStoreFailure, logging);
   LogGate();
   for (const std::string& each : {settings_.data_dir + "/run", settings_.data_dir + "/log/workers",
-                                  settings_.datasets_root, settings_.checkpoints_dir}) {
+                                  settings_.datasets.root, settings_.checkpoints.dir}) {
     std::error_code error;
     std::filesystem::create_directories(each, error);
     if (error) {
@@ -86,7 +86,7 @@ std::optional<StartFailure> Daemon::OpenData() {
   }
   absl::StatusOr<std::unique_ptr<JobStore>> store = JobStore::Open(
       settings_.data_dir,
-      {settings_.store_check_full ? Database::Check::kFull : Database::Check::kQuick});
+      {settings_.store.full_check ? Database::Check::kFull : Database::Check::kQuick});
   if (!store.ok()) return StartFailure(ExitCode::kStoreFailure, store.status());
   store_ = *std::move(store);
   return std::nullopt;
@@ -144,52 +144,36 @@ HttpHandlers Daemon::MakeHttpHandlers() {
 
 std::optional<StartFailure> Daemon::StartHttp() {
   absl::StatusOr<std::unique_ptr<HttpServer>> http = HttpServer::Start(
-      settings_.http_listen, MakeHttpHandlers(), {}, tls_ ? MakeHttpTls(tls_.get()) : nullptr);
+      settings_.http.listen, MakeHttpHandlers(), {}, tls_ ? MakeHttpTls(tls_.get()) : nullptr);
   if (!http.ok()) return StartFailure(ExitCode::kAddressInUse, http.status());
   http_ = *std::move(http);
-  http_address_ = WithPort(settings_.http_listen, http_->port());
+  http_address_ = WithPort(settings_.http.listen, http_->port());
   return std::nullopt;
 }
 
 std::optional<StartFailure> Daemon::StartJobs() {
   const std::string socket = settings_.data_dir + "/run/worker.sock";
-  WorkerPool::Options workers;
-  workers.program = settings_.worker_program;
-  workers.address = "unix:" + socket;
-  workers.log_dir = settings_.data_dir + "/log/workers";
-  workers.devices.names = FindDevices(settings_.worker_devices);
-  workers.devices.slots = settings_.worker_slots;
-  workers.devices.quarantine_failures = settings_.quarantine_failures;
-  workers.devices.quarantine = absl::Seconds(settings_.quarantine_s);
-  workers.spares = settings_.worker_spares;
-  workers.threads = std::max(1, UsableProcessors() / settings_.worker_slots);
-  workers.start_timeout = absl::Seconds(settings_.worker_start_timeout_s);
-  workers.reattach_timeout = absl::Seconds(settings_.worker_reattach_timeout_s);
-  workers.hang = {absl::Seconds(settings_.hang_setup_s), absl::Seconds(settings_.hang_step_s),
-                  absl::Seconds(settings_.hang_evaluation_s),
-                  absl::Seconds(settings_.hang_checkpoint_s)};
-  if (settings_.remote_workers) {
-    const absl::StatusOr<std::string> id = EnsureFolderId(settings_.checkpoints_dir);
+  WorkerPool::Options pool;
+  pool.workers = settings_.workers;
+  pool.workers.devices = FindDevices(settings_.workers.devices);
+  pool.hang = settings_.hang;
+  pool.address = "unix:" + socket;
+  pool.log_dir = settings_.data_dir + "/log/workers";
+  pool.threads = std::max(1, UsableProcessors() / settings_.workers.slots);
+  if (settings_.workers.remote) {
+    const absl::StatusOr<std::string> id = EnsureFolderId(settings_.checkpoints.dir);
     if (!id.ok()) return StartFailure(ExitCode::kStoreFailure, id.status());
-    workers.remote.emplace();
-    workers.remote->set_path(settings_.checkpoints_dir);
-    workers.remote->set_id(*id);
+    pool.remote.emplace();
+    pool.remote->set_path(settings_.checkpoints.dir);
+    pool.remote->set_id(*id);
   }
-  CreateTelemetry(workers.devices.names);
-  pool_ = std::make_unique<WorkerPool>(std::move(workers));
+  CreateTelemetry(pool.workers.devices);
+  pool_ = std::make_unique<WorkerPool>(std::move(pool));
   jobs_ = std::make_unique<JobManager>(
-      JobManager::Options{settings_.datasets_root,
-                          settings_.checkpoints_dir,
-                          settings_.compiled_dir(),
-                          settings_.cuda_graphs,
-                          settings_.queue_max_jobs,
-                          settings_.preemption,
-                          settings_.gate,
-                          settings_.cpu_fallback,
-                          settings_.failure_watch,
-                          settings_.rehearsals_allowed,
-                          settings_.loss_scale,
-                          {settings_.retention_jobs, settings_.retention_days},
+      JobManager::Options{settings_.datasets.root, settings_.checkpoints.dir,
+                          settings_.compiled_dir(), settings_.workers.cuda_graphs, settings_.queue,
+                          settings_.scheduler, settings_.gate, settings_.precision,
+                          settings_.rehearsals, settings_.retention,
                           [this](const training::v1::HistoryRow& row) { recorder_->Note(row); }},
       store_.get(), pool_.get(), &metrics_);
   const absl::Status recovered = jobs_->Recover();
@@ -207,13 +191,13 @@ std::optional<StartFailure> Daemon::StartJobs() {
 }
 
 std::optional<StartFailure> Daemon::StartTrainingService() {
-  datasets_ = std::make_unique<ReplayStore>(settings_.datasets_root);
+  datasets_ = std::make_unique<ReplayStore>(settings_.datasets.root);
   uploads_ =
-      std::make_unique<UploadStore>(settings_.datasets_root, settings_.datasets_max_uploads_bytes);
+      std::make_unique<UploadStore>(settings_.datasets.root, settings_.datasets.max_uploads_bytes);
   CheckpointFiles::Options files;
-  files.dir = settings_.checkpoints_dir;
-  files.verifier = settings_.worker_program;
-  files.max_import_bytes = settings_.checkpoints_max_import_bytes;
+  files.dir = settings_.checkpoints.dir;
+  files.verifier = settings_.workers.program;
+  files.max_import_bytes = settings_.checkpoints.max_import_bytes;
   files_ = std::make_unique<CheckpointFiles>(std::move(files));
   backup_ = std::make_unique<StoreBackup>(settings_.data_dir);
   gate_ = std::make_unique<ApiGate>(authenticator_.get(), audit_.get(), &metrics_);
@@ -241,19 +225,17 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
        .refused = [this](const std::string& reason) { metrics_.ConnectionRefused(reason); }});
   if (!listener.ok()) return StartFailure(ExitCode::kAddressInUse, listener.status());
   training_listener_ = *std::move(listener);
-  grpc_address_ = WithPort(settings_.grpc_listen, training_listener_->port());
+  grpc_address_ = WithPort(settings_.grpc.listen, training_listener_->port());
   return std::nullopt;
 }
 
 // For scripts that let the daemon pick its ports: <data_dir>/run/endpoints, written last.
 std::string Daemon::WriteEndpoints() const {
   const std::string path = settings_.data_dir + "/run/endpoints";
-  std::ofstream file(path + ".new");
-  file << "grpc: " << grpc_address_ << "\nhttp: " << http_address_ << "\npid: " << getpid() << "\n";
-  file.close();
-  std::error_code error;
-  if (file.good()) std::filesystem::rename(path + ".new", path, error);
-  return file.good() && !error ? "" : absl::StrCat("cannot write ", path);
+  const absl::Status written = WriteDurably(
+      path,
+      absl::StrCat("grpc: ", grpc_address_, "\nhttp: ", http_address_, "\npid: ", getpid(), "\n"));
+  return written.ok() ? "" : absl::StrCat("cannot write ", written.message());
 }
 
 Readiness Daemon::CheckReadiness() const {
@@ -329,7 +311,7 @@ void Daemon::Tend() {
 }
 
 bool Daemon::Drain() {
-  const absl::Duration timeout = absl::Seconds(config_.settings().drain_timeout_s);
+  const absl::Duration timeout = absl::Seconds(config_.settings().drain.timeout_seconds);
   spdlog::info("draining: no new jobs; running ones are checkpointed within {} s",
                absl::ToInt64Seconds(timeout));
   notifier_.Stopping(timeout + 3 * kStopGrace);

@@ -30,8 +30,8 @@ absl::Status CheckSameKind(const Settings& start, const Settings& next) {
   const auto changed = [](const std::string& before, const std::string& after) {
     return before.empty() != after.empty();
   };
-  if (!changed(start.tls_certificate_file, next.tls_certificate_file) &&
-      !changed(start.tls_client_ca_file, next.tls_client_ca_file)) {
+  if (!changed(start.tls.certificate_file, next.tls.certificate_file) &&
+      !changed(start.tls.client_ca_file, next.tls.client_ca_file)) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
@@ -43,7 +43,7 @@ absl::Status CheckSameKind(const Settings& start, const Settings& next) {
 
 std::optional<StartFailure> Daemon::OpenSecurity() {
   for (const std::string& note : InsecureNotes(settings_)) spdlog::warn("{}", note);
-  if (!settings_.tls_certificate_file.empty()) {
+  if (!settings_.tls.certificate_file.empty()) {
     absl::StatusOr<TlsMaterial> material = LoadTlsMaterial(settings_);
     if (!material.ok()) return StartFailure(ExitCode::kUsage, material.status());
     TellCertificate(*material, metrics_);
@@ -53,9 +53,9 @@ std::optional<StartFailure> Daemon::OpenSecurity() {
   if (!rules.ok()) return StartFailure(ExitCode::kUsage, rules.status());
   authenticator_ = std::make_unique<TokenAuthenticator>(*std::move(rules));
   // A program that makes its settings itself may want none.
-  if (settings_.audit_file.empty()) return std::nullopt;
+  if (settings_.audit.file.empty()) return std::nullopt;
   absl::StatusOr<std::unique_ptr<AuditLog>> audit =
-      AuditLog::Open(settings_.audit_file, &absl::Now, [this] { metrics_.AuditLineLost(); });
+      AuditLog::Open(settings_.audit.file, &absl::Now, [this] { metrics_.AuditLineLost(); });
   if (!audit.ok()) return StartFailure(ExitCode::kStoreFailure, audit.status());
   audit_ = *std::move(audit);
   return std::nullopt;
@@ -82,7 +82,8 @@ void Daemon::AddReloadableParts() {
     };
   });
   config_.AddPart([this](const Settings& next) -> absl::StatusOr<Commit> {
-    return [this, level = next.log_level, queue = next.queue_max_jobs, watch = next.failure_watch] {
+    return [this, level = next.log.level, queue = next.queue.max_jobs,
+            watch = next.precision.failure_watch] {
       SetLogLevel(level);
       jobs_->admission().SetQueueLimit(queue);
       jobs_->SetFailureWatch(watch);

@@ -67,8 +67,8 @@ ExitCode RunCompile(const Arguments& arguments, Session& session) {
       arguments.Has("compiled-dir") ? arguments.Value("compiled-dir") : settings.compiled_dir();
   session.out << std::flush;
   const int error =
-      Become({python, script.string(), "--worker", settings.worker_program, "--into", into,
-              "--datasets-root", settings.datasets_root, "--", arguments.operands.front()});
+      Become({python, script.string(), "--worker", settings.workers.program, "--into", into,
+              "--datasets-root", settings.datasets.root, "--", arguments.operands.front()});
   return ReportUsage(
       absl::StrCat("compile: Python ", QuoteValue(python), " cannot be started: ", strerror(error),
                    "; name one that has torch with --python or GENESIS_PYTHON"),

@@ -79,8 +79,8 @@ Finding CheckPort(const std::string& protocol, const std::string& key, const std
 }  // namespace
 
 Findings CheckPorts(const Settings& settings) {
-  return {CheckPort("grpc", "grpc.listen", settings.grpc_listen, settings.data_dir),
-          CheckPort("http", "http.listen", settings.http_listen, settings.data_dir)};
+  return {CheckPort("grpc", "grpc.listen", settings.grpc.listen, settings.data_dir),
+          CheckPort("http", "http.listen", settings.http.listen, settings.data_dir)};
 }
 
 }  // namespace genesis::cli

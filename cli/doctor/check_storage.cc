@@ -93,12 +93,12 @@ void CheckFolder(const std::string& key, const std::string& folder, Findings& fi
 Findings CheckStorage(const Settings& settings) {
   Findings findings;
   CheckFolder("data_dir", settings.data_dir, findings);
-  CheckFolder("checkpoints.dir", settings.checkpoints_dir, findings);
-  CheckFolder("datasets.root", settings.datasets_root, findings);
-  const fs::path log = fs::path(settings.log_file).parent_path();
+  CheckFolder("checkpoints.dir", settings.checkpoints.dir, findings);
+  CheckFolder("datasets.root", settings.datasets.root, findings);
+  const fs::path log = fs::path(settings.log.file).parent_path();
   if (access(Nearest(log).c_str(), W_OK | X_OK) != 0) {
     findings.push_back(Problem(
-        kStorage, absl::StrCat("log.file ", settings.log_file, ": no right to write to its folder"),
+        kStorage, absl::StrCat("log.file ", settings.log.file, ": no right to write to its folder"),
         "chown the folder to the user of genesisd"));
   }
   return findings;

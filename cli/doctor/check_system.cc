@@ -70,7 +70,7 @@ Finding CheckClock(const Host& host) {
 }  // namespace
 
 Findings CheckSystem(const Settings& settings, const Host& host) {
-  return {CheckFiles(settings.grpc_max_connections), CheckMemory(host), CheckClock(host)};
+  return {CheckFiles(settings.grpc.max_connections), CheckMemory(host), CheckClock(host)};
 }
 
 }  // namespace genesis::cli

@@ -56,7 +56,7 @@ Outcome Run(const std::string& program, const char* argument) {
 }  // namespace
 
 Findings CheckWorker(const Settings& settings) {
-  const std::string& program = settings.worker_program;
+  const std::string& program = settings.workers.program;
   Outcome outcome = Run(program, "--describe-device");
   absl::StripAsciiWhitespace(&outcome.output);
   if (outcome.status == 0) {

@@ -1,15 +1,14 @@
 #include "config/job/job_paths.h"
 
+#include "config/job/model_kinds.h"
+
 namespace genesis {
 
 std::vector<JobPath> PathsOf(training::v1::JobSpec& spec) {
   std::vector<JobPath> paths;
   training::v1::ModelSpec& model = *spec.mutable_model();
-  if (model.has_exported()) {
-    paths.push_back({"model.exported.path", model.mutable_exported()->mutable_path()});
-  }
-  if (model.has_torchscript()) {
-    paths.push_back({"model.torchscript.path", model.mutable_torchscript()->mutable_path()});
+  if (const ModelKind* const kind = FindKind(model); kind != nullptr && kind->path != nullptr) {
+    paths.push_back({"model." + kind->name() + ".path", kind->path(model)});
   }
   if (!model.initial_weights().empty()) {
     paths.push_back({"model.initial_weights", model.mutable_initial_weights()});

@@ -9,7 +9,7 @@ namespace genesis {
 
 // A field of a job specification that names something beneath the dataset root.
 struct JobPath {
-  const char* field;  // "dataset.trajectories.path"
+  std::string field;  // "dataset.trajectories.path"
   std::string* path;
   bool folder = false;  // Names a folder, not a file.
 };

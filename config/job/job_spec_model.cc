@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "config/job/field_rules.h"
 #include "config/job/job_sections.h"
+#include "config/job/model_kinds.h"
 
 namespace genesis {
 
@@ -56,44 +57,14 @@ std::string DatasetKind(const DatasetSpec& dataset) {
   return "";
 }
 
-struct Kind {
-  const char* name;
-  std::vector<std::string> datasets;  // Those it can be trained on.
-};
-
-// No tokens: nothing says how long an example would be.
-std::vector<std::string> AnyExamples() {
-  return {"dataset.arrays", "dataset.trajectories", "dataset.replay",
-          "dataset.synthetic.trajectories", "dataset.synthetic.maps"};
-}
-
-Kind KindOf(const ModelSpec& model) {
-  switch (model.kind_case()) {
-    case ModelSpec::kWorldModel:
-      return {"model.world_model",
-              {"dataset.trajectories", "dataset.replay", "dataset.synthetic.trajectories"}};
-    case ModelSpec::kTransformer:
-      return {"model.transformer", {"dataset.tokens", "dataset.synthetic.tokens"}};
-    case ModelSpec::kRadioUnet:
-      return {"model.radio_unet", {"dataset.arrays", "dataset.synthetic.maps"}};
-    case ModelSpec::kTorchscript:
-      return {"model.torchscript", AnyExamples()};
-    case ModelSpec::kExported:
-      return {"model.exported", AnyExamples()};
-    case ModelSpec::KIND_NOT_SET:
-      break;
-  }
-  return {"model", {}};
-}
-
 void CheckDatasetFits(const JobSpec& spec, Faults& faults) {
-  const Kind kind = KindOf(spec.model());
+  const ModelKind& kind = *FindKind(spec.model());
   const std::string dataset = DatasetKind(spec.dataset());
   if (dataset.empty()) return;
   for (const std::string& fitting : kind.datasets) {
     if (dataset == fitting) return;
   }
-  faults.Add(kind.name, "",
+  faults.Add("model." + kind.name(), "",
              absl::StrCat("conflicts with ", dataset, "; it is trained on ",
                           absl::StrJoin(kind.datasets, " or ")));
 }
@@ -224,40 +195,55 @@ void CheckExported(const JobSpec& spec, Faults& faults) {
   }
 }
 
+// No tokens: nothing says how long an example would be.
+std::vector<std::string> AnyExamples() {
+  return {"dataset.arrays", "dataset.trajectories", "dataset.replay",
+          "dataset.synthetic.trajectories", "dataset.synthetic.maps"};
+}
+
 }  // namespace
 
+const std::vector<ModelKind>& ModelKinds() {
+  static const auto& kinds = *new std::vector<ModelKind>{
+      {.kind = ModelSpec::kWorldModel,
+       .datasets = {"dataset.trajectories", "dataset.replay", "dataset.synthetic.trajectories"},
+       .fill = [](ModelSpec& model) { FillDefaults(*model.mutable_world_model()); },
+       .check =
+           [](const JobSpec& spec, Faults& faults) {
+             CheckRanges("model.world_model", spec.model().world_model(), faults);
+           }},
+      {.kind = ModelSpec::kTransformer,
+       .datasets = {"dataset.tokens", "dataset.synthetic.tokens"},
+       .fill = [](ModelSpec& model) { FillDefaults(*model.mutable_transformer()); },
+       .check = &CheckTransformer},
+      {.kind = ModelSpec::kRadioUnet,
+       .datasets = {"dataset.arrays", "dataset.synthetic.maps"},
+       .fill = [](ModelSpec& model) { FillRadioUnet(*model.mutable_radio_unet()); },
+       .check = [](const JobSpec& spec,
+                   Faults& faults) { CheckRadioUnet(spec.model().radio_unet(), faults); },
+       .array = "image"},
+      {.kind = ModelSpec::kTorchscript,
+       .datasets = AnyExamples(),
+       .fill = [](ModelSpec& model) { FillTorchScript(*model.mutable_torchscript()); },
+       .check = &CheckTorchScript,
+       .path = [](ModelSpec& model) { return model.mutable_torchscript()->mutable_path(); }},
+      {.kind = ModelSpec::kExported,
+       .datasets = AnyExamples(),
+       .fill = [](ModelSpec&) {},
+       .check = &CheckExported,
+       .path = [](ModelSpec& model) { return model.mutable_exported()->mutable_path(); }},
+  };
+  return kinds;
+}
+
 void FillModel(JobSpec& spec) {
-  if (!spec.has_model()) return;
-  ModelSpec& model = *spec.mutable_model();
-  if (model.has_world_model()) FillDefaults(*model.mutable_world_model());
-  if (model.has_transformer()) FillDefaults(*model.mutable_transformer());
-  if (model.has_radio_unet()) FillRadioUnet(*model.mutable_radio_unet());
-  if (model.has_torchscript()) FillTorchScript(*model.mutable_torchscript());
+  if (const ModelKind* const kind = FindKind(spec.model())) kind->fill(*spec.mutable_model());
 }
 
 void CheckModel(const JobSpec& spec, Faults& faults) {
-  switch (spec.model().kind_case()) {
-    case ModelSpec::kWorldModel:
-      CheckRanges("model.world_model", spec.model().world_model(), faults);
-      break;
-    case ModelSpec::kTransformer:
-      CheckTransformer(spec, faults);
-      break;
-    case ModelSpec::kRadioUnet:
-      CheckRadioUnet(spec.model().radio_unet(), faults);
-      break;
-    case ModelSpec::kTorchscript:
-      CheckTorchScript(spec, faults);
-      break;
-    case ModelSpec::kExported:
-      CheckExported(spec, faults);
-      break;
-    case ModelSpec::KIND_NOT_SET:
-      faults.Add("model", "",
-                 "required; give it one kind of model: world_model, transformer, radio_unet, "
-                 "torchscript or exported");
-      return;
-  }
+  const ModelKind* const kind = FindKind(spec.model());
+  if (kind == nullptr) return faults.Add("model", "", "required; " + ModelKindsText());
+  kind->check(spec, faults);
   CheckDatasetFits(spec, faults);
   if (!spec.model().initial_weights().empty()) {
     faults.CheckPath("model.initial_weights", spec.model().initial_weights(),

@@ -1,22 +1,91 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/json.h"
+#include "base/scalars.h"
 
 namespace genesis {
 
-// Readers of setting values that several rows of the table share. Each stores what was typed and
-// returns "", or what is accepted when it is not.
+// A kind of value that a setting may have: what is accepted, said to people and to programs, and
+// how it is read and printed.
+template <typename T>
+struct ValueKind {
+  std::string range;  // "1 to 256"
+  Json schema;        // {"type": "integer", "minimum": 1, "maximum": 256}
+  // Stores `text`. Returns "", or what is accepted when it is not.
+  std::function<std::string(const std::string& text, T& value)> read;
+  // As it would be typed.
+  std::function<std::string(const T& value)> print;
+};
 
+// Both ends are accepted.
+struct NumberRange {
+  int64_t least;
+  int64_t most = INT64_MAX;  // That is no bound.
+};
+
+// Words that are accepted, each with its value.
+template <typename T>
+using Words = std::vector<std::pair<std::string, T>>;
+
+ValueKind<bool> TrueOrFalse();
 // "host:port"; who may listen where is decided when all settings are known.
-std::string SetAddress(const std::string& text, std::string& address);
-// Empty is accepted only where it means something: a default worked out, or none.
-std::string SetPath(const std::string& text, bool may_be_empty, std::string& path);
-std::string SetInt(const std::string& text, int min, int max, int& number);
-std::string SetBool(const std::string& text, bool& value);
-std::string SetWord(const std::string& text, const std::vector<std::string>& words,
-                    std::string& word);
-// Permission bits of a file, in octal, such as 0600.
-std::string SetMode(const std::string& text, int& mode);
+ValueKind<std::string> Address();
+ValueKind<std::string> RequiredPath();
+// Empty means a default that is worked out, or none. `range` says more than "a path".
+ValueKind<std::string> OptionalPath(const std::string& range);
+// Permission bits of a socket, in octal, such as 0600.
+ValueKind<int> SocketMode();
+// A number for which `accepts`; `range` and `bounds` (members of a JSON Schema) say the same.
+ValueKind<double> RealNumber(const std::string& range, const Json& bounds, bool (*accepts)(double));
+
+std::string RangeText(const NumberRange& range);  // "1 to 256", "a whole number >= 1"
+Json RangeSchema(const NumberRange& range);
+std::string WordsText(const std::vector<std::string>& words);  // "viewer, submitter or admin"
+Json WordsSchema(const std::vector<std::string>& words);
+
+template <typename T>
+ValueKind<T> WholeNumber(const NumberRange& range) {
+  return {RangeText(range), RangeSchema(range),
+          [range](const std::string& text, T& value) -> std::string {
+            const std::optional<int64_t> number = ParseInt64(text);
+            if (!number.has_value() || *number < range.least || *number > range.most) {
+              return RangeText(range);
+            }
+            value = static_cast<T>(*number);
+            return "";
+          },
+          [](const T& value) { return absl::StrCat(value); }};
+}
+
+template <typename T>
+ValueKind<T> OneOf(const Words<T>& words) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : words) names.push_back(name);
+  return {WordsText(names), WordsSchema(names),
+          [words, names](const std::string& text, T& value) -> std::string {
+            for (const auto& [name, meaning] : words) {
+              if (text != name) continue;
+              value = meaning;
+              return "";
+            }
+            return WordsText(names);
+          },
+          [words](const T& value) -> std::string {
+            for (const auto& [name, meaning] : words) {
+              if (value == meaning) return name;
+            }
+            return "";
+          }};
+}
+
+// Words that are kept as they are written.
+ValueKind<std::string> OneOfWords(const std::vector<std::string>& words);
 
 }  // namespace genesis

@@ -40,11 +40,12 @@ class Resolver {
   void Run(const Environment& environment) {
     // The gate decides what an unreadable FP16_* number means, so its setting comes first.
     Resolve(*FindByKey(kReducedPrecision));
-    loaded_.settings.gate = ReadPrecisionGate(environment, loaded_.settings.reduced_precision);
+    loaded_.settings.gate =
+        ReadPrecisionGate(environment, loaded_.settings.precision.reduced_precision);
     loaded_.settings.gate.errors.insert(loaded_.settings.gate.errors.end(), gate_errors_.begin(),
                                         gate_errors_.end());
     for (const SettingRow& row : SettingsTable()) {
-      if (std::string(row.key) != kReducedPrecision) Resolve(row);
+      if (row.key != kReducedPrecision) Resolve(row);
     }
   }
 
@@ -64,14 +65,13 @@ class Resolver {
  private:
   void Resolve(const SettingRow& row) {
     Settings& settings = loaded_.settings;
-    if (!row.derived) row.set(row.fallback, settings);
     sources_[row.key] = "default";
     for (const GivenValue& given : values_[row.key]) {
       const std::string before = row.get(settings);
       const std::string accepted = row.set(given.text, settings);
       if (!accepted.empty()) {
         Report(row, given, accepted);
-      } else if (row.key != std::string(kReducedPrecision) || row.get(settings) != before) {
+      } else if (row.key != kReducedPrecision || row.get(settings) != before) {
         // A later "true" does not undo a "false", so the "false" stays the source.
         sources_[row.key] = given.source;
       }
@@ -81,9 +81,9 @@ class Resolver {
   void Report(const SettingRow& row, const GivenValue& given, const std::string& accepted) {
     const FieldError fault = FaultOf(given, accepted);
     Settings& settings = loaded_.settings;
-    if (row.key == std::string(kReducedPrecision)) {
+    if (row.key == kReducedPrecision) {
       // Like ENABLE_FP16_TRAINING: a slip during a rollback gives FP32, not an outage.
-      settings.reduced_precision = false;
+      settings.precision.reduced_precision = false;
       sources_[row.key] = given.source;
       gate_errors_.push_back(fault.ToString() + "; reduced precision is disabled");
     } else if (absl::StartsWith(given.name, "FP16_") && !settings.gate.enabled) {
@@ -107,14 +107,14 @@ void CompletePaths(const std::string& program_dir, Settings& settings) {
   const auto complete = [](std::string& path, const std::string& fallback) {
     path = Absolute(path.empty() ? fallback : path);
   };
-  complete(settings.datasets_root, settings.data_dir + "/datasets");
-  complete(settings.checkpoints_dir, settings.data_dir + "/checkpoints");
-  complete(settings.log_file, settings.data_dir + "/log/orchestrator.log");
-  complete(settings.worker_program, program_dir + "/genesis-worker");
-  complete(settings.audit_file, settings.data_dir + "/log/audit.log");
+  complete(settings.datasets.root, settings.data_dir + "/datasets");
+  complete(settings.checkpoints.dir, settings.data_dir + "/checkpoints");
+  complete(settings.log.file, settings.data_dir + "/log/orchestrator.log");
+  complete(settings.workers.program, program_dir + "/genesis-worker");
+  complete(settings.audit.file, settings.data_dir + "/log/audit.log");
   for (std::string* path :
-       {&settings.grpc_unix_socket, &settings.tls_certificate_file, &settings.tls_key_file,
-        &settings.tls_client_ca_file, &settings.auth_tokens_file}) {
+       {&settings.grpc.unix_socket, &settings.tls.certificate_file, &settings.tls.key_file,
+        &settings.tls.client_ca_file, &settings.auth.tokens_file}) {
     if (!path->empty()) *path = Absolute(*path);
   }
 }

@@ -13,63 +13,134 @@
 
 namespace genesis {
 
-// Every setting of genesisd, resolved. One table in settings_table.cc declares key, environment
-// name, flag, default, unit, range and help; --help, --check-config and docs/reference.md are
-// printed from it. Precedence: flag > environment > YAML > default.
-struct Settings {
-  std::string config_file;           // --config; empty for none.
-  std::string data_dir;              // data_dir, default "genesis-data". Made absolute.
-  std::string grpc_listen;           // grpc.listen, default "127.0.0.1:50051". Port 0 picks one.
-  std::string http_listen;           // http.listen, default "127.0.0.1:8080".
-  std::string grpc_unix_socket;      // grpc.unix_socket; empty for none.
-  int grpc_unix_socket_mode = 0600;  // grpc.unix_socket_mode.
-  int grpc_max_connections = 4096;   // grpc.max_connections.
-  int grpc_max_message_bytes = 4194304;       // grpc.max_message_bytes.
-  int grpc_keepalive_s = 60;                  // grpc.keepalive_seconds.
-  std::string tls_certificate_file;           // tls.certificate_file; empty for no TLS.
-  std::string tls_key_file;                   // tls.key_file.
-  std::string tls_client_ca_file;             // tls.client_ca_file; empty for no mTLS.
-  std::string tls_client_role = "submitter";  // tls.client_role: viewer, submitter or admin.
-  std::string auth_tokens_file;               // auth.tokens_file; empty for no tokens.
-  std::string audit_file;                     // audit.file, default <data_dir>/log/audit.log.
-  bool insecure = false;                      // --insecure: an address may be open to everybody.
-  std::string datasets_root;                  // datasets.root, default <data_dir>/datasets.
-  std::string checkpoints_dir;                // checkpoints.dir, default <data_dir>/checkpoints.
-  // datasets.max_uploads_bytes.
-  int64_t datasets_max_uploads_bytes = int64_t{256} << 30;
-  // checkpoints.max_import_bytes.
-  int64_t checkpoints_max_import_bytes = int64_t{64} << 30;
-  std::string log_file;        // log.file, default <data_dir>/log/orchestrator.log.
-  std::string log_level;       // log.level: debug, info, warning or error. Default info.
-  std::string deployment;      // deployment (GENESIS_DEPLOYMENT): stable or canary.
-  std::string worker_program;  // workers.program, default genesis-worker beside genesisd.
-  int worker_slots = 1;        // workers.slots: jobs at once on each device. Default 1.
-  int worker_spares = 1;       // workers.spares: warm workers beyond the running ones. Default 1.
-  int worker_start_timeout_s = 120;                    // workers.start_timeout_seconds
-  std::vector<std::string> worker_devices = {"auto"};  // workers.devices.
-  bool remote_workers = false;                         // workers.remote.
-  bool cuda_graphs = false;                            // workers.cuda_graphs.
-  int worker_reattach_timeout_s = 30;                  // workers.reattach_timeout_seconds.
-  int quarantine_failures = 3;                         // workers.quarantine_failures.
-  int quarantine_s = 600;                              // workers.quarantine_seconds.
-  int hang_setup_s = 1800;                             // hang.setup_seconds.
-  int hang_step_s = 600;                               // hang.step_seconds.
-  int hang_evaluation_s = 1800;                        // hang.evaluation_seconds.
-  int hang_checkpoint_s = 1800;                        // hang.checkpoint_seconds.
-  bool preemption = true;                              // scheduler.preemption.
-  int queue_max_jobs = 1000;      // queue.max_jobs: jobs QUEUED at once before RESOURCE_EXHAUSTED.
-  int drain_timeout_s = 20;       // drain.timeout_seconds: for running jobs to checkpoint.
-  int retention_jobs = 10000;     // retention.jobs: ended jobs that are kept.
-  int retention_days = 0;         // retention.days: for how long; 0 for no limit.
-  bool store_check_full = false;  // store.check: full rather than quick.
-  int history_interval_s = 30;    // history.interval_seconds.
-  int history_days = 30;          // history.retention_days.
-  CpuFallback cpu_fallback = CpuFallback::kBf16;  // precision.cpu_fallback.
-  // precision.failure_watch.
+// The structs below have the names of the YAML file: `workers.slots` is `Settings::workers.slots`.
+// Each member begins with its default. Names, ranges and meanings are declared by the rows of
+// SettingsTable(), from which --help, --check-config and docs/reference.md are printed.
+
+struct GrpcSettings {
+  std::string listen = "127.0.0.1:50051";  // Port 0 picks one.
+  std::string unix_socket;                 // Empty for none.
+  int unix_socket_mode = 0600;
+  int max_connections = 4096;
+  int max_message_bytes = 4194304;
+  int keepalive_seconds = 60;
+};
+
+struct HttpSettings {
+  std::string listen = "127.0.0.1:8080";
+};
+
+struct TlsSettings {
+  std::string certificate_file;  // Empty for no TLS.
+  std::string key_file;
+  std::string client_ca_file;  // Empty for no client certificates.
+  std::string client_role = "submitter";
+};
+
+struct AuthSettings {
+  std::string tokens_file;  // Empty for no tokens.
+};
+
+struct AuditSettings {
+  std::string file;
+};
+
+struct DatasetSettings {
+  std::string root;
+  int64_t max_uploads_bytes = int64_t{256} << 30;
+};
+
+struct CheckpointSettings {
+  std::string dir;
+  int64_t max_import_bytes = int64_t{64} << 30;
+};
+
+struct LogSettings {
+  std::string file;
+  std::string level = "info";
+};
+
+struct WorkerSettings {
+  std::string program;
+  int slots = 1;   // Of each device.
+  int spares = 1;  // Beyond the running ones.
+  int start_timeout_seconds = 120;
+  std::vector<std::string> devices = {"auto"};
+  bool remote = false;
+  bool cuda_graphs = false;
+  int reattach_timeout_seconds = 30;
+  int quarantine_failures = 3;
+  int quarantine_seconds = 600;
+};
+
+struct HangSettings {
+  int setup_seconds = 1800;
+  int step_seconds = 600;
+  int evaluation_seconds = 1800;
+  int checkpoint_seconds = 1800;
+};
+
+struct SchedulerSettings {
+  bool preemption = true;
+};
+
+struct QueueSettings {
+  int max_jobs = 1000;
+};
+
+struct DrainSettings {
+  int timeout_seconds = 20;
+};
+
+struct RetentionSettings {
+  int jobs = 10000;
+  int days = 0;  // 0 for no limit.
+};
+
+struct HistorySettings {
+  int interval_seconds = 30;
+  int retention_days = 30;
+};
+
+struct StoreSettings {
+  bool full_check = false;  // store.check: full rather than quick.
+};
+
+struct PrecisionSettings {
+  bool reduced_precision = true;  // A false in any source wins.
+  CpuFallback cpu_fallback = CpuFallback::kBf16;
   FailureWatchAction failure_watch = FailureWatchAction::kEnforce;
-  bool rehearsals_allowed = false;  // rehearsals.allowed.
-  bool reduced_precision = true;    // precision.reduced_precision; a false in any source wins.
-  LossScaleSettings loss_scale;     // precision.loss_scale ... (FP16_LOSS_SCALE ...).
+  LossScaleSettings loss_scale;  // precision.loss_scale, growth_factor, ... (FP16_*).
+};
+
+struct RehearsalSettings {
+  bool allowed = false;
+};
+
+// Every setting of genesisd, resolved: flag > environment > YAML > default. Paths are absolute.
+struct Settings {
+  std::string config_file;  // --config; empty for none.
+  bool insecure = false;    // --insecure: an address may be open to everybody.
+  std::string data_dir = "genesis-data";
+  std::string deployment = "stable";
+  DatasetSettings datasets;
+  CheckpointSettings checkpoints;
+  LogSettings log;
+  GrpcSettings grpc;
+  HttpSettings http;
+  TlsSettings tls;
+  AuthSettings auth;
+  AuditSettings audit;
+  WorkerSettings workers;
+  HangSettings hang;
+  SchedulerSettings scheduler;
+  QueueSettings queue;
+  DrainSettings drain;
+  RetentionSettings retention;
+  HistorySettings history;
+  StoreSettings store;
+  PrecisionSettings precision;
+  RehearsalSettings rehearsals;
   PrecisionGate gate;  // precision.reduced_precision, ENABLE_FP16_TRAINING, FEATURE_FLAGS.
 
   // Folder of compiled steps; made by genesisctl compile, read by workers.

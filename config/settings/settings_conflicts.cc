@@ -23,14 +23,14 @@ bool IsOpenToOthers(const std::string& address) {
   return parsed.has_value() && !IsLoopback(parsed->host);
 }
 
-bool HasTls(const Settings& settings) { return !settings.tls_certificate_file.empty(); }
+bool HasTls(const Settings& settings) { return !settings.tls.certificate_file.empty(); }
 
 bool AsksWhoCalls(const Settings& settings) {
-  return !settings.auth_tokens_file.empty() || !settings.tls_client_ca_file.empty();
+  return !settings.auth.tokens_file.empty() || !settings.tls.client_ca_file.empty();
 }
 
 std::vector<Listener> Listeners(const Settings& settings) {
-  return {{"grpc.listen", settings.grpc_listen}, {"http.listen", settings.http_listen}};
+  return {{"grpc.listen", settings.grpc.listen}, {"http.listen", settings.http.listen}};
 }
 
 void Add(const char* key, std::string value, std::string accepted,
@@ -43,16 +43,16 @@ void Add(const char* key, std::string value, std::string accepted,
 }
 
 void CheckPorts(const Settings& settings, std::vector<FieldError>& errors) {
-  const std::optional<HostPort> grpc = ParseHostPort(settings.grpc_listen);
-  const std::optional<HostPort> http = ParseHostPort(settings.http_listen);
+  const std::optional<HostPort> grpc = ParseHostPort(settings.grpc.listen);
+  const std::optional<HostPort> http = ParseHostPort(settings.http.listen);
   if (!grpc.has_value() || !http.has_value() || grpc->port == 0) return;
   if (grpc->port != http->port || grpc->host != http->host) return;
   Add("http.listen", "",
-      absl::StrCat(settings.http_listen, " is also grpc.listen; give each its own port"), errors);
+      absl::StrCat(settings.http.listen, " is also grpc.listen; give each its own port"), errors);
 }
 
 void CheckTls(const Settings& settings, std::vector<FieldError>& errors) {
-  const bool has_key = !settings.tls_key_file.empty();
+  const bool has_key = !settings.tls.key_file.empty();
   if (HasTls(settings) && !has_key) {
     Add("tls.key_file", "", "required with tls.certificate_file; give the file of its key", errors);
   }
@@ -61,7 +61,7 @@ void CheckTls(const Settings& settings, std::vector<FieldError>& errors) {
         "required with tls.key_file; give the file of the certificate that the key belongs to",
         errors);
   }
-  if (!settings.tls_client_ca_file.empty() && !HasTls(settings)) {
+  if (!settings.tls.client_ca_file.empty() && !HasTls(settings)) {
     Add("tls.certificate_file", "",
         "required with tls.client_ca_file, for only TLS carries the certificates of clients; give "
         "this daemon's own",
@@ -70,12 +70,12 @@ void CheckTls(const Settings& settings, std::vector<FieldError>& errors) {
 }
 
 void CheckWorkers(const Settings& settings, std::vector<FieldError>& errors) {
-  if (!settings.remote_workers) {
-    if (settings.worker_devices.front() != "none") return;
+  if (!settings.workers.remote) {
+    if (settings.workers.devices.front() != "none") return;
     Add("workers.devices", "none",
         "none only with workers.remote: true, for no job could run otherwise", errors);
-  } else if (RemotePatienceSeconds(settings.worker_reattach_timeout_s) < 1) {
-    Add("workers.reattach_timeout_seconds", absl::StrCat(settings.worker_reattach_timeout_s),
+  } else if (RemotePatienceSeconds(settings.workers.reattach_timeout_seconds) < 1) {
+    Add("workers.reattach_timeout_seconds", absl::StrCat(settings.workers.reattach_timeout_seconds),
         absl::StrCat("above ", kSilenceSeconds,
                      " with workers.remote, for so long a worker of another host may not notice "
                      "that it has lost the daemon"),

@@ -6,11 +6,17 @@
 
 namespace genesis {
 
-// Parts of SettingsTable() that stand in files of their own. Who may call, over what.
+// The parts of SettingsTable(), each in a file of its name.
+
+// settings_files.cc: where things lie.
+std::vector<SettingRow> FileRows();
+// settings_listeners.cc: who may call, over what.
 std::vector<SettingRow> ListenerRows();
-// Workers, devices, the order of jobs.
+// settings_workers.cc: workers, devices, the order of jobs.
 std::vector<SettingRow> WorkerRows();
-// A setting's row: the member that keeps it, and how it is checked.
+// settings_store.cc: how long things are kept.
 std::vector<SettingRow> StoreRows();
+// settings_precision.cc: reduced precision.
+std::vector<SettingRow> PrecisionRows();
 
 }  // namespace genesis

@@ -139,8 +139,7 @@ class FileReader {
     std::string keys;
     for (const SettingRow& row : SettingsTable()) {
       if (!absl::StartsWith(row.key, group + ".")) continue;
-      absl::StrAppend(&keys, keys.empty() ? "" : ", ",
-                      std::string(row.key).substr(group.size() + 1));
+      absl::StrAppend(&keys, keys.empty() ? "" : ", ", row.key.substr(group.size() + 1));
     }
     return keys;
   }

@@ -1,26 +1,30 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "config/settings/settings.h"
 
 namespace genesis {
 
-// One setting of genesisd: the only place where its names, default, range and meaning are written.
+// A setting of genesisd: the only place where its names, range and meaning are declared. See
+// SettingGroup, which makes it from a member of a struct of settings.h.
 struct SettingRow {
-  const char* key;          // In YAML, dots are levels: "grpc.listen".
-  const char* environment;  // "GENESIS_GRPC_LISTEN".
+  std::string key;          // In YAML, dots are levels: "grpc.listen".
+  std::string environment;  // "GENESIS_GRPC_LISTEN".
   // As it would be typed; or "<data_dir>/datasets", worked out once data_dir is known (`derived`).
-  const char* fallback;
-  bool derived;
-  const char* unit;   // "host:port", "seconds"; "" for none.
-  const char* range;  // What is accepted.
-  const char* help;
+  std::string fallback;
+  bool derived = false;
+  std::string unit;   // "host:port", "seconds"; "" for none.
+  std::string range;  // What is accepted.
+  Json schema;        // The same as JSON Schema.
+  std::string help;
   // Stores `text`. Returns "", or what is accepted when it is not.
-  std::string (*set)(const std::string& text, Settings& settings);
+  std::function<std::string(const std::string& text, Settings& settings)> set;
   // The value in use, as it would be typed.
-  std::string (*get)(const Settings& settings);
+  std::function<std::string(const Settings& settings)> get;
   // A reload changes it while the daemon runs; any other needs a restart.
   bool reloadable = false;
 };

@@ -24,7 +24,7 @@ std::string SettingsHelp() {
       "\n"
       "Settings (flag, environment variable, YAML key):\n";
   for (const SettingRow& row : SettingsTable()) {
-    const std::string unit = row.unit[0] == '\0' ? "VALUE" : absl::AsciiStrToUpper(row.unit);
+    const std::string unit = row.unit.empty() ? "VALUE" : absl::AsciiStrToUpper(row.unit);
     absl::StrAppend(&text, "  ", FlagOf(row), "=", unit, ", ", row.environment, ", ", row.key,
                     "\n      ", row.help, "\n      Accepted: ", row.range,
                     ". Default: ", row.fallback, "\n");

@@ -54,8 +54,8 @@ absl::Status CheckReloadable(const std::vector<SettingValue>& changes) {
 // The look of the files that settings name from outside, without reading them.
 std::string LookOf(const Settings& settings) {
   std::string look;
-  for (const std::string& path : {settings.tls_certificate_file, settings.tls_key_file,
-                                  settings.tls_client_ca_file, settings.auth_tokens_file}) {
+  for (const std::string& path : {settings.tls.certificate_file, settings.tls.key_file,
+                                  settings.tls.client_ca_file, settings.auth.tokens_file}) {
     struct stat info = {};
     if (path.empty() || stat(path.c_str(), &info) != 0) {
       look += "-;";

@@ -60,33 +60,33 @@ absl::Status NoCertificate(const std::string& key, const std::string& path) {
 absl::StatusOr<TlsMaterial> LoadTlsMaterial(const Settings& settings) {
   TlsMaterial material;
   absl::StatusOr<std::string> chain =
-      ReadSettingFile("tls.certificate_file", settings.tls_certificate_file);
+      ReadSettingFile("tls.certificate_file", settings.tls.certificate_file);
   if (!chain.ok()) return chain.status();
   const Certificate certificate = FirstCertificate(*chain);
   if (certificate == nullptr) {
-    return NoCertificate("tls.certificate_file", settings.tls_certificate_file);
+    return NoCertificate("tls.certificate_file", settings.tls.certificate_file);
   }
-  absl::StatusOr<std::string> key_text = ReadSecretFile("tls.key_file", settings.tls_key_file);
+  absl::StatusOr<std::string> key_text = ReadSecretFile("tls.key_file", settings.tls.key_file);
   if (!key_text.ok()) return key_text.status();
   const Key key = PrivateKey(*key_text);
   if (key == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("tls.key_file: ", settings.tls_key_file,
+        absl::StrCat("tls.key_file: ", settings.tls.key_file,
                      ": holds no private key in PEM; accepted: a key without a password"));
   }
   const bool belongs = X509_check_private_key(certificate.get(), key.get()) == 1;
   ERR_clear_error();
   if (!belongs) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "tls.key_file: ", settings.tls_key_file, ": not the key of the certificate in ",
-        settings.tls_certificate_file, "; give the two that were made together"));
+        "tls.key_file: ", settings.tls.key_file, ": not the key of the certificate in ",
+        settings.tls.certificate_file, "; give the two that were made together"));
   }
-  if (!settings.tls_client_ca_file.empty()) {
+  if (!settings.tls.client_ca_file.empty()) {
     absl::StatusOr<std::string> ca =
-        ReadSettingFile("tls.client_ca_file", settings.tls_client_ca_file);
+        ReadSettingFile("tls.client_ca_file", settings.tls.client_ca_file);
     if (!ca.ok()) return ca.status();
     if (FirstCertificate(*ca) == nullptr) {
-      return NoCertificate("tls.client_ca_file", settings.tls_client_ca_file);
+      return NoCertificate("tls.client_ca_file", settings.tls.client_ca_file);
     }
     material.client_ca = *std::move(ca);
   }

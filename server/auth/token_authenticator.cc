@@ -83,10 +83,10 @@ void TokenAuthenticator::Replace(Rules rules) {
 
 absl::StatusOr<Rules> LoadRules(const Settings& settings) {
   Rules rules;
-  rules.certificates = !settings.tls_client_ca_file.empty();
-  rules.certificate_role = RoleOf(settings.tls_client_role).value_or(Role::kViewer);
-  if (settings.auth_tokens_file.empty()) return rules;
-  absl::StatusOr<TokenFile> file = LoadTokenFile(settings.auth_tokens_file);
+  rules.certificates = !settings.tls.client_ca_file.empty();
+  rules.certificate_role = RoleOf(settings.tls.client_role).value_or(Role::kViewer);
+  if (settings.auth.tokens_file.empty()) return rules;
+  absl::StatusOr<TokenFile> file = LoadTokenFile(settings.auth.tokens_file);
   if (!file.ok()) return file.status();
   rules.file = *std::move(file);
   return rules;

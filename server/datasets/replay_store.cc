@@ -9,6 +9,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/durable_file.h"
 #include "base/field_error.h"
 #include "replay/file.h"
 #include "server/datasets/dataset_folder.h"
@@ -169,7 +170,8 @@ absl::Status ReplayStore::Open(const AppendTarget& target, Buffer& buffer) {
       ReplayWriter::Open(folder, {.layout = target.layout, .capacity = capacity});
   if (!writer.ok()) return writer.status();
   if (*kept != capacity) {
-    absl::Status status = WriteWhole(folder, kCapacityFile, absl::StrCat(capacity));
+    absl::Status status =
+        WriteDurably(absl::StrCat(folder, "/", kCapacityFile), absl::StrCat(capacity));
     if (!status.ok()) return status;
   }
   if (!(*writer)->repaired().empty()) spdlog::warn("{}", (*writer)->repaired());

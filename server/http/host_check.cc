@@ -42,9 +42,9 @@ bool IsAddress(const std::string& host) {
 }  // namespace
 
 HostCheck::HostCheck(const Settings& settings)
-    : any_(!settings.tls_certificate_file.empty() || !settings.auth_tokens_file.empty() ||
-           !IsLoopback(HostOf(settings.http_listen))),
-      listen_(HostOf(settings.http_listen)),
+    : any_(!settings.tls.certificate_file.empty() || !settings.auth.tokens_file.empty() ||
+           !IsLoopback(HostOf(settings.http.listen))),
+      listen_(HostOf(settings.http.listen)),
       machine_(MachineName()) {}
 
 absl::Status HostCheck::Check(const HttpRequest& request) const {

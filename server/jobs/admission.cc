@@ -93,7 +93,7 @@ absl::Status Admission::CheckSpec(const Submission& submission) const {
   const JobSpec& spec = submission.request.spec();
   const std::vector<FieldError> errors = ValidateJobSpec(spec);
   if (!errors.empty()) return ToStatus(errors);
-  if (spec.rehearsals_size() > 0 && !options_.rehearsals_allowed) {
+  if (spec.rehearsals_size() > 0 && !options_.rehearsals.allowed) {
     return ToStatus({{"rehearsals", "",
                       "this daemon makes no faults on purpose; set rehearsals.allowed to true "
                       "(GENESIS_REHEARSALS_ALLOWED) where that is wanted, or remove rehearsals"}});
@@ -118,7 +118,7 @@ absl::StatusOr<Job> Admission::NewJob(const Submission& submission) const {
   if (!checked.ok()) return checked;
   Job job;
   job.set_id(request.job_id().empty() ? NewJobId() : request.job_id());
-  *job.mutable_spec() = WithDefaults(request.spec(), options_.loss_scale);
+  *job.mutable_spec() = WithDefaults(request.spec(), options_.precision.loss_scale);
   job.set_state(training::v1::JOB_STATE_QUEUED);
   job.set_state_reason("accepted");
   *job.mutable_create_time() = ToTimestamp(clock_.Now());
@@ -140,7 +140,7 @@ absl::StatusOr<Job> Admission::Accept(const Submission& submission) {
           "request_id ", QuoteValue(request.request_id()), " is that of job \"", existing->id(),
           "\", and job_id is \"", request.job_id(), "\"; choose another request_id"));
     }
-    const JobSpec spec = WithDefaults(request.spec(), options_.loss_scale);
+    const JobSpec spec = WithDefaults(request.spec(), options_.precision.loss_scale);
     if (MessageDifferencer::Equals(spec, existing->spec())) return *existing;
     return absl::AlreadyExistsError(absl::StrCat(
         "job \"", existing->id(), "\" exists with another specification; choose another ",

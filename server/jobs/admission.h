@@ -33,7 +33,7 @@ class Admission {
         dispatcher_(*dispatcher),
         workers_(workers),
         metrics_(metrics),
-        queue_limit_(options.queue_max_jobs) {}
+        queue_limit_(options.queue.max_jobs) {}
 
   void Train(const training::v1::TrainRequest& request, const Caller& caller,
              const Callback<training::v1::Job>& callback);

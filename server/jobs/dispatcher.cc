@@ -125,14 +125,15 @@ void Dispatcher::Assign(const std::string& job_id, const WorkerLease& lease) {
   job->clear_retry_time();
   *job->mutable_worker() = lease.worker;
   if (!job->has_start_time()) *job->mutable_start_time() = ToTimestamp(clock_.Now());
-  *job->mutable_precision() = ComputeEffectivePrecision(
-      job->spec().precision().mode(), precision_.gate(), options_.cpu_fallback, lease.device);
+  *job->mutable_precision() =
+      ComputeEffectivePrecision(job->spec().precision().mode(), precision_.gate(),
+                                options_.precision.cpu_fallback, lease.device);
   table_.Count([this, job_id] {
     retries_.erase(job_id);
     attempt_starts_[job_id] = clock_.Steady();
   });
-  const std::vector<training::v1::PrecisionMode> allowed =
-      AllowedModes(job->spec().precision(), precision_.gate(), options_.cpu_fallback, lease.device);
+  const std::vector<training::v1::PrecisionMode> allowed = AllowedModes(
+      job->spec().precision(), precision_.gate(), options_.precision.cpu_fallback, lease.device);
 
   training::v1::StartJob start;
   start.set_job_id(job_id);
@@ -167,7 +168,7 @@ void Dispatcher::Assign(const std::string& job_id, const WorkerLease& lease) {
 
 // One at a time: what the first one frees may be enough.
 void Dispatcher::PreemptFor(const Job& waiting) {
-  if (!options_.preemption || workers_->counts().busy < workers_->slots()) return;
+  if (!options_.scheduler.preemption || workers_->counts().busy < workers_->slots()) return;
   std::vector<HoldingJob> holding;
   for (HoldingJob& job : HoldingJobs()) {
     if (stops_.Find(job.id) != nullptr || !IsTraining(table_.Find(job.id)->state())) return;

@@ -7,7 +7,7 @@
 namespace genesis {
 
 JobLedger::JobLedger(JobStore* store, Metrics* metrics, const Clock& clock,
-                     const Retention& retention, std::function<void()> on_tick)
+                     const RetentionSettings& retention, std::function<void()> on_tick)
     : clock_(clock),
       metrics_(metrics),
       table_(store, &hub_, clock),

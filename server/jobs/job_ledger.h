@@ -4,10 +4,10 @@
 #include <string>
 
 #include "base/clock.h"
+#include "config/settings/settings.h"
 #include "metrics/metrics.h"
 #include "server/jobs/event_hub.h"
 #include "server/jobs/job_table.h"
-#include "server/jobs/retention.h"
 #include "server/jobs/writer.h"
 
 namespace genesis {
@@ -19,8 +19,8 @@ namespace genesis {
 class JobLedger {
  public:
   // `on_tick`: see Writer.
-  JobLedger(JobStore* store, Metrics* metrics, const Clock& clock, const Retention& retention,
-            std::function<void()> on_tick);
+  JobLedger(JobStore* store, Metrics* metrics, const Clock& clock,
+            const RetentionSettings& retention, std::function<void()> on_tick);
 
   JobTable& table() { return table_; }
   Writer& writer() { return writer_; }

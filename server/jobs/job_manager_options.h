@@ -3,12 +3,9 @@
 #include <functional>
 #include <string>
 
-#include "config/job/job_spec.h"
 #include "config/precision/gate.h"
-#include "config/precision/precision.h"
+#include "config/settings/settings.h"
 #include "genesis/training/v1/operations.pb.h"
-#include "server/jobs/failure_watch.h"
-#include "server/jobs/retention.h"
 
 namespace genesis {
 
@@ -17,15 +14,13 @@ struct JobManagerOptions {
   std::string datasets_root;
   std::string checkpoints_dir;
   std::string compiled_dir = {};  // Of compiled steps; need not exist.
-  bool cuda_graphs = false;
-  int queue_max_jobs = 1000;
-  bool preemption = true;
+  bool cuda_graphs = WorkerSettings().cuda_graphs;
+  QueueSettings queue;
+  SchedulerSettings scheduler;
   PrecisionGate gate;
-  CpuFallback cpu_fallback = CpuFallback::kBf16;
-  FailureWatchAction failure_watch = FailureWatchAction::kEnforce;
-  bool rehearsals_allowed = false;
-  LossScaleSettings loss_scale;
-  Retention retention;
+  PrecisionSettings precision;
+  RehearsalSettings rehearsals;
+  RetentionSettings retention;
   // Told how each job ended, on the writer thread; must not block.
   std::function<void(const training::v1::HistoryRow&)> on_history =
       [](const training::v1::HistoryRow&) {};

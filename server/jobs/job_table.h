@@ -14,11 +14,11 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "config/settings/settings.h"
 #include "genesis/training/v1/event.pb.h"
 #include "genesis/training/v1/job.pb.h"
 #include "server/jobs/event_hub.h"
 #include "server/jobs/job_view.h"
-#include "server/jobs/retention.h"
 #include "server/store/job_store.h"
 
 namespace genesis {
@@ -36,7 +36,7 @@ class JobTable {
       : store_(store), hub_(hub), clock_(clock), view_(&store->readers()) {}
 
   // Before any other call. `on_forgotten` is told the last state of each job that is removed.
-  void SetRetention(Retention retention) { retention_ = retention; }
+  void SetRetention(RetentionSettings retention) { retention_ = retention; }
   void OnForgotten(std::function<void(training::v1::JobState)> on_forgotten) {
     on_forgotten_ = std::move(on_forgotten);
   }
@@ -145,7 +145,7 @@ class JobTable {
   EventHub* const hub_;
   const Clock& clock_;
   JobView view_;
-  Retention retention_;
+  RetentionSettings retention_;
   std::function<void(training::v1::JobState)> on_forgotten_ = [](training::v1::JobState) {};
 
   // Find fills these from the store.

@@ -33,7 +33,7 @@ class PrecisionControl {
         stops_(*stops),
         workers_(workers),
         metrics_(metrics),
-        failure_watch_(options.failure_watch) {}
+        failure_watch_(options.precision.failure_watch) {}
 
   // The policy that the store has. Before any other call.
   void Load();

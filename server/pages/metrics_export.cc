@@ -3,13 +3,12 @@
 #include <google/protobuf/util/time_util.h>
 #include <prometheus/metric_family.h>
 
-#include <cmath>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/json.h"
 #include "base/sql_time.h"
 #include "base/timestamp.h"
 #include "config/job/job_names.h"
@@ -17,7 +16,6 @@
 #include "metrics/catalogue.h"
 #include "server/base/guard.h"
 #include "server/rest/api_error.h"
-#include "server/rest/json_writer.h"
 
 namespace genesis {
 namespace {
@@ -32,104 +30,74 @@ constexpr absl::Duration kHistory = absl::Hours(24);
 constexpr int64_t kMaxRows = 20000;
 constexpr int kMaxUnderWay = 4;
 
-// JSON has no NaN and no infinity.
-std::string Number(double value) {
-  return std::isfinite(value) ? absl::StrFormat("%.17g", value) : "null";
-}
-
-std::string Boolean(bool value) { return value ? "true" : "false"; }
-
-void PutMeasured(const char* key, bool measured, double value, JsonWriter& json) {
-  json.PutRaw(key, measured ? Number(value) : "null");
-}
-
-void WriteSeries(const prometheus::ClientMetric& series, prometheus::MetricType type,
-                 JsonWriter& json) {
-  json.Begin('{').Begin("labels", '{');
-  for (const auto& label : series.label) json.Put(label.name, label.value);
-  json.End();
+Json SeriesJson(const prometheus::ClientMetric& series, prometheus::MetricType type) {
+  Json json = {{"labels", Json::object()}};
+  for (const auto& label : series.label) json["labels"][label.name] = label.value;
   if (type != prometheus::MetricType::Histogram) {
     const bool counter = type == prometheus::MetricType::Counter;
-    json.PutRaw("value", Number(counter ? series.counter.value : series.gauge.value)).End();
-    return;
+    json["value"] = counter ? series.counter.value : series.gauge.value;
+    return json;
   }
   const auto& histogram = series.histogram;
-  json.PutRaw("count", absl::StrCat(histogram.sample_count));
-  json.PutRaw("sum", Number(histogram.sample_sum)).Begin("buckets", '[');
+  json["count"] = histogram.sample_count;
+  json["sum"] = histogram.sample_sum;
+  json["buckets"] = Json::array();
   for (const auto& bucket : histogram.bucket) {
-    json.Begin('{')
-        .PutRaw("le", Number(bucket.upper_bound))
-        .PutRaw("count", absl::StrCat(bucket.cumulative_count))
-        .End();
+    json["buckets"].push_back({{"le", bucket.upper_bound}, {"count", bucket.cumulative_count}});
   }
-  json.End().End();
+  return json;
 }
 
-void WriteMetrics(const std::vector<prometheus::MetricFamily>& families, JsonWriter& json) {
-  json.Begin("metrics", '[');
+Json MetricsJson(const std::vector<prometheus::MetricFamily>& families) {
+  Json metrics = Json::array();
   for (const prometheus::MetricFamily& family : families) {
     const MetricInfo* info = FindMetric(family.name);
-    json.Begin('{').Put("name", family.name);
-    json.Put("kind", KindName(info->kind)).Put("unit", info->unit).Begin("series", '[');
-    for (const auto& series : family.metric) WriteSeries(series, family.type, json);
-    json.End().End();
+    Json series = Json::array();
+    for (const auto& each : family.metric) series.push_back(SeriesJson(each, family.type));
+    metrics.push_back({{"name", family.name},
+                       {"kind", KindName(info->kind)},
+                       {"unit", info->unit},
+                       {"series", std::move(series)}});
   }
-  json.End();
+  return metrics;
 }
 
-void WriteRow(const HistoryRow& row, JsonWriter& json) {
-  json.Begin('{');
-  json.Put("timestamp", FormatSqlTime(FromTimestamp(row.time())));
-  json.Put("job_id", row.job_id()).PutRaw("step", absl::StrCat(row.step()));
-  if (row.mode() == training::v1::PRECISION_MODE_UNSPECIFIED) {
-    json.PutRaw("mode", "null");
-  } else {
-    json.Put("mode", PrecisionName(row.mode()));
-  }
-  PutMeasured("loss", row.has_loss(), row.loss(), json);
-  PutMeasured("baseline_loss", row.has_baseline_loss(), row.baseline_loss(), json);
-  PutMeasured("loss_scale", row.has_loss_scale(), row.loss_scale(), json);
-  json.PutRaw("training_steps", absl::StrCat(row.training_steps()));
-  json.PutRaw("fp16_steps", absl::StrCat(row.fp16_steps()));
-  json.PutRaw("overflow_steps", absl::StrCat(row.overflow_steps()));
-  PutMeasured("overflow_rate", row.has_overflow_rate(), row.overflow_rate(), json);
-  json.PutRaw("fp16_enabled", Boolean(row.fp16_enabled()));
-  json.PutRaw("memory_allocated_bytes", row.has_memory_allocated_bytes()
-                                            ? absl::StrCat(row.memory_allocated_bytes())
-                                            : "null");
-  PutMeasured("samples_per_second", row.has_samples_per_second(), row.samples_per_second(), json);
-  json.Put("state", JobStateName(row.state()));
-  PutMeasured("divergence_ratio", row.has_divergence_ratio(), row.divergence_ratio(), json);
-  PutMeasured("held_out_loss", row.has_held_out_loss(), row.held_out_loss(), json);
-  json.End();
+Json HistoryRecordJson(const HistoryRow& row) {
+  const bool has_mode = row.mode() != training::v1::PRECISION_MODE_UNSPECIFIED;
+  return {{"timestamp", FormatSqlTime(FromTimestamp(row.time()))},
+          {"job_id", row.job_id()},
+          {"step", row.step()},
+          {"mode", Measured(has_mode, PrecisionName(row.mode()))},
+          {"loss", Measured(row.has_loss(), row.loss())},
+          {"baseline_loss", Measured(row.has_baseline_loss(), row.baseline_loss())},
+          {"loss_scale", Measured(row.has_loss_scale(), row.loss_scale())},
+          {"training_steps", row.training_steps()},
+          {"fp16_steps", row.fp16_steps()},
+          {"overflow_steps", row.overflow_steps()},
+          {"overflow_rate", Measured(row.has_overflow_rate(), row.overflow_rate())},
+          {"fp16_enabled", row.fp16_enabled()},
+          {"memory_allocated_bytes",
+           Measured(row.has_memory_allocated_bytes(), row.memory_allocated_bytes())},
+          {"samples_per_second", Measured(row.has_samples_per_second(), row.samples_per_second())},
+          {"state", JobStateName(row.state())},
+          {"divergence_ratio", Measured(row.has_divergence_ratio(), row.divergence_ratio())},
+          {"held_out_loss", Measured(row.has_held_out_loss(), row.held_out_loss())}};
 }
 
-void WriteTime(const char* key, bool is_set, const google::protobuf::Timestamp& time,
-               JsonWriter& json) {
-  json.PutRaw(key, is_set ? QuoteJson(TimeUtil::ToString(time)) : "null");
-}
-
-void WriteJob(const Job& job, JsonWriter& json) {
-  json.Begin('{').Put("id", job.id()).Put("owner", job.owner());
-  json.Put("state", JobStateName(job.state())).Put("state_reason", job.state_reason());
-  WriteTime("create_time", job.has_create_time(), job.create_time(), json);
-  WriteTime("start_time", job.has_start_time(), job.start_time(), json);
-  WriteTime("end_time", job.has_end_time(), job.end_time(), json);
-  json.PutRaw("step", absl::StrCat(job.progress().step()));
-  json.PutRaw("total_steps", absl::StrCat(job.progress().total_steps()));
-  PutMeasured("loss", job.progress().step() > 0, job.progress().loss(), json);
-  json.PutRaw("restarts", absl::StrCat(job.restarts()));
-  if (job.has_precision()) {
-    json.Put("precision", PrecisionName(job.precision().mode()));
-  } else {
-    json.PutRaw("precision", "null");
-  }
-  if (job.has_failure()) {
-    json.Put("failure_cause", FailureCauseName(job.failure().cause()));
-  } else {
-    json.PutRaw("failure_cause", "null");
-  }
-  json.End();
+Json JobRecordJson(const Job& job) {
+  return {{"id", job.id()},
+          {"owner", job.owner()},
+          {"state", JobStateName(job.state())},
+          {"state_reason", job.state_reason()},
+          {"create_time", Measured(job.has_create_time(), TimeUtil::ToString(job.create_time()))},
+          {"start_time", Measured(job.has_start_time(), TimeUtil::ToString(job.start_time()))},
+          {"end_time", Measured(job.has_end_time(), TimeUtil::ToString(job.end_time()))},
+          {"step", job.progress().step()},
+          {"total_steps", job.progress().total_steps()},
+          {"loss", Measured(job.progress().step() > 0, job.progress().loss())},
+          {"restarts", job.restarts()},
+          {"precision", Measured(job.has_precision(), PrecisionName(job.precision().mode()))},
+          {"failure_cause", Measured(job.has_failure(), FailureCauseName(job.failure().cause()))}};
 }
 
 }  // namespace
@@ -161,28 +129,32 @@ void MetricsExport::Handle(const HttpRequest& request, const Respond& respond) {
 
 std::string MetricsExport::MakeDocument() const {
   const training::v1::GetServerInfoResponse info = parts_.info();
-  JsonWriter json;
-  json.Begin('{').PutRaw("schema_version", absl::StrCat(kSchemaVersion));
-  json.Put("generated_at", TimeUtil::ToString(TimestampNow()));
-  json.Begin("server", '{').Put("version", info.version()).Put("deployment", info.deployment());
-  json.Put("start_time", TimeUtil::ToString(info.start_time())).Put("data_dir", info.data_dir());
-  json.PutRaw("fp16_enabled_runtime", Boolean(parts_.fp16_enabled_runtime()));
-  json.PutRaw("fp16_allowed", Boolean(info.reduced_precision_enabled()));
-  json.Put("fp16_reason", info.reduced_precision_reason()).End();
-  WriteMetrics(parts_.metrics->Collect(), json);
-  json.Begin("recent_jobs", '[');
-  for (const Job& job : parts_.recent_jobs()) WriteJob(job, json);
-  json.End();
+  Json jobs = Json::array();
+  for (const Job& job : parts_.recent_jobs()) jobs.push_back(JobRecordJson(job));
   const auto rows = parts_.history->ReadNewest(absl::Now() - kHistory, kMaxRows + 1);
   const bool truncated = rows.ok() && static_cast<int64_t>(rows->size()) > kMaxRows;
-  json.PutRaw("history_truncated", Boolean(truncated));
-  json.PutRaw("history_error", rows.ok() ? "null" : QuoteJson(rows.status().message()));
-  json.Begin("history", '[');
+  Json history = Json::array();
   if (rows.ok()) {
-    for (size_t i = truncated ? 1 : 0; i < rows->size(); ++i) WriteRow((*rows)[i].row, json);
+    for (size_t i = truncated ? 1 : 0; i < rows->size(); ++i) {
+      history.push_back(HistoryRecordJson((*rows)[i].row));
+    }
   }
-  json.End().End();
-  return json.Take();
+  const Json error = rows.ok() ? Json() : Json(std::string(rows.status().message()));
+  return PrintJson({{"schema_version", kSchemaVersion},
+                    {"generated_at", TimeUtil::ToString(TimestampNow())},
+                    {"server",
+                     {{"version", info.version()},
+                      {"deployment", info.deployment()},
+                      {"start_time", TimeUtil::ToString(info.start_time())},
+                      {"data_dir", info.data_dir()},
+                      {"fp16_enabled_runtime", parts_.fp16_enabled_runtime()},
+                      {"fp16_allowed", info.reduced_precision_enabled()},
+                      {"fp16_reason", info.reduced_precision_reason()}}},
+                    {"metrics", MetricsJson(parts_.metrics->Collect())},
+                    {"recent_jobs", std::move(jobs)},
+                    {"history_truncated", truncated},
+                    {"history_error", error},
+                    {"history", std::move(history)}});
 }
 
 }  // namespace genesis

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/json.h"
 #include "config/job/job_names.h"
 #include "config/precision/precision.h"
 #include "server/http/accept.h"
-#include "server/rest/json.h"
 
 namespace genesis {
 namespace {
@@ -28,68 +28,45 @@ struct Route {
   HttpResponse (*callback)(const RouteSources& sources, const HttpRequest& request);
 };
 
-JsonObject ReadinessJson(const Readiness& readiness) {
-  return JsonObject()
-      .Set("ready", readiness.ready)
-      .Set("reasons", readiness.reasons)
-      .Set("notes", readiness.notes);
+Json ReadinessJson(const Readiness& readiness) {
+  return {{"ready", readiness.ready}, {"reasons", readiness.reasons}, {"notes", readiness.notes}};
 }
 
-JsonObject JobJson(const Job& job) {
-  JsonObject json;
-  json.Set("id", job.id())
-      .Set("state", JobStateName(job.state()))
-      .Set("state_reason", job.state_reason())
-      .Set("step", job.progress().step())
-      .Set("total_steps", job.progress().total_steps());
-  // Before they are known they are null: 0 would be the best loss there is.
-  if (job.progress().step() > 0) {
-    json.Set("loss", job.progress().loss());
-  } else {
-    json.SetNull("loss");
-  }
-  if (job.has_precision()) {
-    json.Set("precision", JsonObject()
-                              .Set("effective", PrecisionName(job.precision().mode()))
-                              .Set("requested", PrecisionName(job.precision().requested()))
-                              .Set("reason", job.precision().reason())
-                              .Set("device", job.precision().device()));
-  } else {
-    json.SetNull("precision");
-  }
-  return json;
+Json PrecisionJson(const training::v1::EffectivePrecision& precision) {
+  return {{"effective", PrecisionName(precision.mode())},
+          {"requested", PrecisionName(precision.requested())},
+          {"reason", precision.reason()},
+          {"device", precision.device()}};
 }
 
-// Null where nothing was measured.
-void SetMeasured(const char* name, bool measured, double value, JsonObject& json) {
-  if (measured) {
-    json.Set(name, value);
-  } else {
-    json.SetNull(name);
-  }
+// A value that is not known yet is null.
+Json JobJson(const Job& job) {
+  return {{"id", job.id()},
+          {"state", JobStateName(job.state())},
+          {"state_reason", job.state_reason()},
+          {"step", job.progress().step()},
+          {"total_steps", job.progress().total_steps()},
+          {"loss", Measured(job.progress().step() > 0, job.progress().loss())},
+          {"precision", job.has_precision() ? PrecisionJson(job.precision()) : Json()}};
 }
 
-JsonObject HistoryJson(const training::v1::HistoryRow& row) {
-  JsonObject json;
-  json.Set("job_id", row.job_id())
-      .Set("timestamp", google::protobuf::util::TimeUtil::ToString(row.time()))
-      .Set("step", row.step())
-      .Set("mode", PrecisionName(row.mode()))
-      .Set("skipped_steps", row.overflow_steps());
-  SetMeasured("loss", row.has_loss(), row.loss(), json);
-  SetMeasured("held_out_loss", row.has_held_out_loss(), row.held_out_loss(), json);
-  SetMeasured("divergence_ratio", row.has_divergence_ratio(), row.divergence_ratio(), json);
-  SetMeasured("loss_scale", row.has_loss_scale(), row.loss_scale(), json);
-  SetMeasured("samples_per_second", row.has_samples_per_second(), row.samples_per_second(), json);
-  return json;
+Json HistoryJson(const training::v1::HistoryRow& row) {
+  return {{"job_id", row.job_id()},
+          {"timestamp", google::protobuf::util::TimeUtil::ToString(row.time())},
+          {"step", row.step()},
+          {"mode", PrecisionName(row.mode())},
+          {"skipped_steps", row.overflow_steps()},
+          {"loss", Measured(row.has_loss(), row.loss())},
+          {"held_out_loss", Measured(row.has_held_out_loss(), row.held_out_loss())},
+          {"divergence_ratio", Measured(row.has_divergence_ratio(), row.divergence_ratio())},
+          {"loss_scale", Measured(row.has_loss_scale(), row.loss_scale())},
+          {"samples_per_second", Measured(row.has_samples_per_second(), row.samples_per_second())}};
 }
 
-JsonObject JobsByStateJson(const StatsResponse& stats) {
-  JsonObject json;
+Json JobsByStateJson(const StatsResponse& stats) {
   const std::map<std::string, int64_t> states(stats.jobs_by_state().begin(),
                                               stats.jobs_by_state().end());
-  for (const auto& [state, jobs] : states) json.Set(state, jobs);
-  return json;
+  return states;
 }
 
 HttpResponse Metrics(const RouteSources& sources, const HttpRequest& request) {
@@ -113,49 +90,47 @@ HttpResponse Ready(const RouteSources& sources, const HttpRequest&) {
   const Readiness readiness = sources.readiness();
   return {.status = readiness.ready ? 200 : 503,
           .content_type = kJson,
-          .body = ReadinessJson(readiness).Print()};
+          .body = PrintJson(ReadinessJson(readiness))};
 }
 
 HttpResponse Status(const RouteSources& sources, const HttpRequest&) {
   const GetServerInfoResponse info = sources.info();
-  JsonObject server;
-  server.Set("version", info.version())
-      .Set("start_time", google::protobuf::util::TimeUtil::ToString(info.start_time()))
-      .Set("data_dir", info.data_dir())
-      .Set("deployment", info.deployment());
-  std::vector<JsonObject> jobs;
+  Json jobs = Json::array();
   for (const Job& job : sources.recent_jobs()) jobs.push_back(JobJson(job));
-  JsonObject page;
-  page.Set("server", server)
-      .Set("fp16_enabled_runtime", sources.stats().fp16_enabled_runtime())
-      .Set("fp16_allowed", info.reduced_precision_enabled())
-      .Set("fp16_reason", info.reduced_precision_reason())
-      .Set("readiness", ReadinessJson(sources.readiness()))
-      .Set("jobs_by_state", JobsByStateJson(sources.stats()))
-      .Set("recent_jobs", jobs);
-  return {.content_type = kJson, .body = page.Print()};
+  const Json page = {
+      {"server",
+       {{"version", info.version()},
+        {"start_time", google::protobuf::util::TimeUtil::ToString(info.start_time())},
+        {"data_dir", info.data_dir()},
+        {"deployment", info.deployment()}}},
+      {"fp16_enabled_runtime", sources.stats().fp16_enabled_runtime()},
+      {"fp16_allowed", info.reduced_precision_enabled()},
+      {"fp16_reason", info.reduced_precision_reason()},
+      {"readiness", ReadinessJson(sources.readiness())},
+      {"jobs_by_state", JobsByStateJson(sources.stats())},
+      {"recent_jobs", jobs}};
+  return {.content_type = kJson, .body = PrintJson(page)};
 }
 
 HttpResponse Stats(const RouteSources& sources, const HttpRequest&) {
   const StatsResponse stats = sources.stats();
-  std::vector<JsonObject> history;
+  Json history = Json::array();
   for (const training::v1::HistoryRow& row : sources.history()) {
     if (row.step() > 0) history.push_back(HistoryJson(row));
   }
-  JsonObject fp16;
-  fp16.Set("fp16_enabled_runtime", stats.fp16_enabled_runtime())
-      .Set("overflow_rate", stats.overflow_rate())
-      .Set("training_steps", stats.training_steps());
-  SetMeasured("current_scale", stats.has_current_scale(), stats.current_scale(), fp16);
-  JsonObject page;
-  page.Set("_fp16_stats", fp16)
-      .Set("training_history", history)
-      .Set("samples", stats.samples())
-      .Set("jobs_by_state", JobsByStateJson(stats))
-      .Set("busy_workers", int64_t{stats.busy_workers()})
-      .Set("warm_workers", int64_t{stats.warm_workers()})
-      .Set("slots", int64_t{stats.slots()});
-  return {.content_type = kJson, .body = page.Print()};
+  const Json page = {
+      {"_fp16_stats",
+       {{"fp16_enabled_runtime", stats.fp16_enabled_runtime()},
+        {"overflow_rate", stats.overflow_rate()},
+        {"training_steps", stats.training_steps()},
+        {"current_scale", Measured(stats.has_current_scale(), stats.current_scale())}}},
+      {"training_history", history},
+      {"samples", stats.samples()},
+      {"jobs_by_state", JobsByStateJson(stats)},
+      {"busy_workers", stats.busy_workers()},
+      {"warm_workers", stats.warm_workers()},
+      {"slots", stats.slots()}};
+  return {.content_type = kJson, .body = PrintJson(page)};
 }
 
 HttpResponse Index(const RouteSources& sources, const HttpRequest& request);

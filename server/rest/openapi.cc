@@ -13,10 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "base/json.h"
 #include "base/version.h"
 #include "config/settings/role.h"
 #include "server/api/method_table.h"
-#include "server/rest/json_writer.h"
 #include "server/rest/openapi_schema.h"
 #include "spdlog/spdlog.h"
 
@@ -63,145 +63,119 @@ std::set<std::string> FieldsOfPath(const std::string& path) {
 
 class OpenApi {
  public:
-  std::string Write() {
-    out_.Begin('{').Put("openapi", "3.1.0");
-    out_.Begin("info", '{')
-        .Put("title", "Genesis trainer")
-        .Put("version", kVersion)
-        .Put("description",
-             "The methods of TrainingService as HTTP with JSON: protobuf's JSON, with the names of "
-             "the proto. 64-bit numbers are strings in answers; requests may use either.")
-        .End();
-    out_.Begin("security", '[').Begin('{').Begin("token", '[').End().End().Begin('{').End().End();
-    WritePaths();
-    WriteComponents();
-    return out_.End().Take();
+  Json Make() {
+    Json paths = Paths();
+    return {{"openapi", "3.1.0"},
+            {"info",
+             {{"title", "Genesis trainer"},
+              {"version", kVersion},
+              {"description",
+               "The methods of TrainingService as HTTP with JSON: protobuf's JSON, with the names "
+               "of the proto. 64-bit numbers are strings in answers; requests may use either."}}},
+            {"security", Json::array({Json{{"token", Json::array()}}, Json::object()})},
+            {"paths", std::move(paths)},
+            {"components",
+             {{"securitySchemes", {{"token", {{"type", "http"}, {"scheme", "bearer"}}}}},
+              {"schemas", Schemas()}}}};
   }
 
  private:
-  void WritePaths() {
-    std::map<std::string, std::vector<const MethodRow*>> paths;
-    for (const MethodRow& row : MethodTable()) paths[row.path].push_back(&row);
-    out_.Begin("paths", '{');
-    for (const auto& [path, rows] : paths) {
-      out_.Begin(path, '{');
-      for (const MethodRow* row : rows) WriteOperation(*row);
-      out_.End();
+  Json Paths() {
+    std::map<std::string, std::vector<const MethodRow*>> rows_of;
+    for (const MethodRow& row : MethodTable()) rows_of[row.path].push_back(&row);
+    Json paths;
+    for (const auto& [path, rows] : rows_of) {
+      for (const MethodRow* row : rows) {
+        paths[path][absl::AsciiStrToLower(row->verb)] = Operation(*row);
+      }
     }
-    out_.End();
+    return paths;
   }
 
-  void WriteOperation(const MethodRow& row) {
+  Json Operation(const MethodRow& row) {
     const MethodDescriptor& method = *FindInPool(row.name);
-    out_.Begin(absl::AsciiStrToLower(row.verb), '{')
-        .Put("operationId", row.name)
-        .Put("description", CommentOf(method))
-        .Put("x-role", RoleName(row.role));
-    WriteParameters(row, *method.input_type());
-    WriteRequestBody(row, method);
-    WriteResponses(method);
-    out_.End();
+    Json operation = {{"operationId", row.name},
+                      {"description", CommentOf(method)},
+                      {"x-role", RoleName(row.role)},
+                      {"parameters", Parameters(row, *method.input_type())}};
+    const std::string verb = row.verb;
+    if (verb != "GET" && verb != "DELETE") operation["requestBody"] = RequestBody(method);
+    operation["responses"] = Responses(method);
+    return operation;
   }
 
-  void WriteParameters(const MethodRow& row, const Descriptor& request) {
+  Json Parameters(const MethodRow& row, const Descriptor& request) {
     const std::set<std::string> in_path = FieldsOfPath(row.path);
     const std::string verb = row.verb;
     const bool upload = CarriesFile(request);
     const bool query = verb == "GET" || verb == "DELETE" || upload;
-    out_.Begin("parameters", '[');
+    Json parameters = Json::array();
     for (int i = 0; i < request.field_count(); ++i) {
       const FieldDescriptor& field = *request.field(i);
       const bool is_path = in_path.contains(field.name());
       if (!is_path && (!query || field.name() == "content")) continue;
-      out_.Begin('{')
-          .Put("name", field.name())
-          .Put("in", is_path ? "path" : "query")
-          .PutRaw("required", is_path ? "true" : "false")
-          .Put("description", CommentOf(field));
+      Json parameter = {{"name", field.name()},
+                        {"in", is_path ? "path" : "query"},
+                        {"required", is_path},
+                        {"description", CommentOf(field)}};
       // "labels.team=a": a parameter for each key.
-      if (field.is_map()) out_.Put("style", "deepObject");
-      schemas_.WriteFieldSchema("schema", field, out_);
-      out_.End();
+      if (field.is_map()) parameter["style"] = "deepObject";
+      parameter["schema"] = schemas_.FieldSchema(field);
+      parameters.push_back(std::move(parameter));
     }
-    out_.End();
+    return parameters;
   }
 
-  void WriteRequestBody(const MethodRow& row, const MethodDescriptor& method) {
-    const std::string verb = row.verb;
-    if (verb == "GET" || verb == "DELETE") return;
-    const bool file = CarriesFile(*method.input_type());
-    out_.Begin("requestBody", '{').Begin("content", '{');
-    out_.Begin(file ? kOctets : method.client_streaming() ? kLines : "application/json", '{');
-    if (!file) schemas_.WriteReference("schema", *method.input_type(), out_);
-    out_.End().End().End();
+  Json RequestBody(const MethodDescriptor& method) {
+    if (CarriesFile(*method.input_type())) return {{"content", {{kOctets, Json::object()}}}};
+    const char* type = method.client_streaming() ? kLines : "application/json";
+    return {{"content", {{type, {{"schema", schemas_.Reference(*method.input_type())}}}}}};
   }
 
-  void WriteResponses(const MethodDescriptor& method) {
-    out_.Begin("responses", '{').Begin("200", '{').Put("description", "Done.");
-    out_.Begin("content", '{');
+  Json Responses(const MethodDescriptor& method) {
+    Json content;
     if (CarriesFile(*method.output_type())) {
-      out_.Begin(kOctets, '{').End();
+      content[kOctets] = Json::object();
     } else {
       const char* type = method.server_streaming() ? kLines : "application/json";
-      out_.Begin(type, '{');
-      schemas_.WriteReference("schema", *method.output_type(), out_);
-      out_.End();
-      if (method.server_streaming()) out_.Begin("text/event-stream", '{').End();
+      content[type]["schema"] = schemas_.Reference(*method.output_type());
+      if (method.server_streaming()) content["text/event-stream"] = Json::object();
     }
-    out_.End().End();
-    out_.Begin("default", '{')
-        .Put("description", "Refused, or failed.")
-        .Begin("content", '{')
-        .Begin("application/json", '{')
-        .Begin("schema", '{')
-        .Put("$ref", "#/components/schemas/Error")
-        .End()
-        .End()
-        .End()
-        .End();
-    out_.End();
+    const Json error = {{"schema", {{"$ref", "#/components/schemas/Error"}}}};
+    return {{"200", {{"description", "Done."}, {"content", std::move(content)}}},
+            {"default",
+             {{"description", "Refused, or failed."}, {"content", {{"application/json", error}}}}}};
   }
 
-  void WriteComponents() {
-    out_.Begin("components", '{').Begin("securitySchemes", '{');
-    out_.Begin("token", '{').Put("type", "http").Put("scheme", "bearer").End().End();
-    out_.Begin("schemas", '{');
-    WriteErrorSchema();
-    schemas_.WriteAll(out_);
-    out_.End().End();
+  Json Schemas() const {
+    Json schemas = {{"Error", {{"type", "object"}, {"properties", {{"error", ErrorSchema()}}}}}};
+    schemas_.AddAll(schemas);
+    return schemas;
   }
 
-  void WriteErrorSchema() {
-    out_.Begin("Error", '{').Put("type", "object").Begin("properties", '{');
-    out_.Begin("error", '{').Put("type", "object").Begin("properties", '{');
-    out_.Begin("code", '{').Put("type", "integer").Put("description", "The HTTP status.").End();
-    out_.Begin("status", '{')
-        .Put("type", "string")
-        .Put("description", "The gRPC code, such as NOT_FOUND.")
-        .End();
-    out_.Begin("message", '{')
-        .Put("type", "string")
-        .Put("description", "What was tried, what is accepted, how to fix it.")
-        .End();
-    out_.Begin("details", '{')
-        .Put("type", "array")
-        .Put("description",
-             "google.rpc.BadRequest with every fault of a field, where there are any.")
-        .Begin("items", '{')
-        .Put("type", "object")
-        .End()
-        .End();
-    out_.End().End().End().End();
+  static Json ErrorSchema() {
+    return {
+        {"type", "object"},
+        {"properties",
+         {{"code", {{"type", "integer"}, {"description", "The HTTP status."}}},
+          {"status", {{"type", "string"}, {"description", "The gRPC code, such as NOT_FOUND."}}},
+          {"message",
+           {{"type", "string"},
+            {"description", "What was tried, what is accepted, how to fix it."}}},
+          {"details",
+           {{"type", "array"},
+            {"description",
+             "google.rpc.BadRequest with every fault of a field, where there are any."},
+            {"items", {{"type", "object"}}}}}}}};
   }
 
-  JsonWriter out_;
   OpenApiSchemas schemas_;
 };
 
 }  // namespace
 
 const std::string& OpenApiText() {
-  static const auto& text = *new std::string(OpenApi().Write());
+  static const auto& text = *new std::string(PrintJson(OpenApi().Make()));
   return text;
 }
 

@@ -18,14 +18,25 @@ std::string NameOf(const Type& type) {
   return type.full_name().substr(type.file()->package().size() + 1);
 }
 
-void WriteScalar(const char* type, const char* format, JsonWriter& out) {
-  out.Put("type", type);
-  if (format[0] != '\0') out.Put("format", format);
+Json Scalar(const char* type, const char* format = "") {
+  Json schema = {{"type", type}};
+  if (format[0] != '\0') schema["format"] = format;
+  return schema;
 }
 
 // Timestamps and masks are written as text.
-void WriteWellKnown(const Descriptor& type, JsonWriter& out) {
-  WriteScalar("string", type.name() == "Timestamp" ? "date-time" : "", out);
+Json WellKnown(const Descriptor& type) {
+  return Scalar("string", type.name() == "Timestamp" ? "date-time" : "");
+}
+
+Json EnumSchema(const EnumDescriptor& type) {
+  std::string text = CommentOf(type);
+  Json names = Json::array();
+  for (int i = 0; i < type.value_count(); ++i) {
+    absl::StrAppend(&text, " ", type.value(i)->name(), ": ", CommentOf(*type.value(i)));
+    names.push_back(type.value(i)->name());
+  }
+  return {{"type", "string"}, {"description", text}, {"enum", std::move(names)}};
 }
 
 bool IsWellKnown(const Descriptor& type) { return type.file()->package() == "google.protobuf"; }
@@ -46,88 +57,72 @@ void OpenApiSchemas::Collect(const Descriptor& type) {
   }
 }
 
-void OpenApiSchemas::WriteReference(absl::string_view key, const Descriptor& type,
-                                    JsonWriter& out) {
+Json OpenApiSchemas::Reference(const Descriptor& type) {
   Collect(type);
-  out.Begin(key, '{').Put("$ref", absl::StrCat(kPrefix, NameOf(type))).End();
+  return {{"$ref", kPrefix + NameOf(type)}};
 }
 
-void OpenApiSchemas::WriteItem(const FieldDescriptor& field, JsonWriter& out) {
+Json OpenApiSchemas::Item(const FieldDescriptor& field) {
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
-      return WriteScalar("integer", "int32", out);
+      return Scalar("integer", "int32");
     case FieldDescriptor::CPPTYPE_UINT32:
-      return WriteScalar("integer", "uint32", out);
+      return Scalar("integer", "uint32");
     case FieldDescriptor::CPPTYPE_INT64:
-      return WriteScalar("string", "int64", out);
+      return Scalar("string", "int64");
     case FieldDescriptor::CPPTYPE_UINT64:
-      return WriteScalar("string", "uint64", out);
+      return Scalar("string", "uint64");
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      return WriteScalar("number", "double", out);
+      return Scalar("number", "double");
     case FieldDescriptor::CPPTYPE_FLOAT:
-      return WriteScalar("number", "float", out);
+      return Scalar("number", "float");
     case FieldDescriptor::CPPTYPE_BOOL:
-      return WriteScalar("boolean", "", out);
+      return Scalar("boolean");
     case FieldDescriptor::CPPTYPE_STRING:
-      return WriteScalar("string", field.type() == FieldDescriptor::TYPE_BYTES ? "byte" : "", out);
+      return Scalar("string", field.type() == FieldDescriptor::TYPE_BYTES ? "byte" : "");
     case FieldDescriptor::CPPTYPE_ENUM:
       enums_.emplace(NameOf(*field.enum_type()), field.enum_type());
-      out.Put("$ref", absl::StrCat(kPrefix, NameOf(*field.enum_type())));
-      return;
+      return {{"$ref", kPrefix + NameOf(*field.enum_type())}};
     case FieldDescriptor::CPPTYPE_MESSAGE:
-      if (IsWellKnown(*field.message_type())) return WriteWellKnown(*field.message_type(), out);
-      Collect(*field.message_type());
-      out.Put("$ref", absl::StrCat(kPrefix, NameOf(*field.message_type())));
-      return;
+      break;
   }
+  const Descriptor& type = *field.message_type();
+  return IsWellKnown(type) ? WellKnown(type) : Reference(type);
 }
 
-void OpenApiSchemas::WriteFieldSchema(absl::string_view key, const FieldDescriptor& field,
-                                      JsonWriter& out) {
-  out.Begin(key, '{');
+Json OpenApiSchemas::FieldSchema(const FieldDescriptor& field) {
+  Json schema;
   if (field.is_map()) {
-    out.Put("type", "object").Begin("additionalProperties", '{');
-    WriteItem(*field.message_type()->map_value(), out);
-    out.End();
+    schema = {{"type", "object"},
+              {"additionalProperties", Item(*field.message_type()->map_value())}};
   } else if (field.is_repeated()) {
-    out.Put("type", "array").Begin("items", '{');
-    WriteItem(field, out);
-    out.End();
+    schema = {{"type", "array"}, {"items", Item(field)}};
   } else {
-    WriteItem(field, out);
+    schema = Item(field);
   }
   const std::string comment = CommentOf(field);
   const std::string rule = RuleText(field);
   const std::string text = absl::StrCat(comment, comment.empty() || rule.empty() ? "" : " ", rule);
-  if (!text.empty()) out.Put("description", text);
-  out.End();
+  if (!text.empty()) schema["description"] = text;
+  return schema;
 }
 
-void OpenApiSchemas::WriteMessage(const Descriptor& type, JsonWriter& out) {
-  out.Begin(NameOf(type), '{').Put("type", "object");
+Json OpenApiSchemas::MessageSchema(const Descriptor& type) const {
+  Json schema = {{"type", "object"}};
   const std::string comment = CommentOf(type);
-  if (!comment.empty()) out.Put("description", comment);
-  out.Begin("properties", '{');
+  if (!comment.empty()) schema["description"] = comment;
+  // All that it refers to is collected already.
+  OpenApiSchemas known = *this;
+  Json& properties = schema["properties"] = Json::object();
   for (int i = 0; i < type.field_count(); ++i) {
-    WriteFieldSchema(type.field(i)->name(), *type.field(i), out);
+    properties[type.field(i)->name()] = known.FieldSchema(*type.field(i));
   }
-  out.End().End();
+  return schema;
 }
 
-void OpenApiSchemas::WriteEnum(const EnumDescriptor& type, JsonWriter& out) {
-  out.Begin(NameOf(type), '{').Put("type", "string");
-  std::string text = CommentOf(type);
-  for (int i = 0; i < type.value_count(); ++i) {
-    absl::StrAppend(&text, " ", type.value(i)->name(), ": ", CommentOf(*type.value(i)));
-  }
-  out.Put("description", text).Begin("enum", '[');
-  for (int i = 0; i < type.value_count(); ++i) out.Add(type.value(i)->name());
-  out.End().End();
-}
-
-void OpenApiSchemas::WriteAll(JsonWriter& out) {
-  for (const auto& [name, type] : messages_) WriteMessage(*type, out);
-  for (const auto& [name, type] : enums_) WriteEnum(*type, out);
+void OpenApiSchemas::AddAll(Json& schemas) const {
+  for (const auto& [name, type] : messages_) schemas[name] = MessageSchema(*type);
+  for (const auto& [name, type] : enums_) schemas[name] = EnumSchema(*type);
 }
 
 }  // namespace genesis

@@ -7,8 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/string_view.h"
-#include "server/rest/json_writer.h"
+#include "base/json.h"
 
 namespace genesis {
 
@@ -25,21 +24,18 @@ std::string CommentOf(const Thing& thing) {
 }
 
 // JSON Schema of messages as protobuf writes them in JSON. Remembers what is referred to, so that
-// it can be written at the end.
+// it can be added at the end.
 class OpenApiSchemas {
  public:
-  // `key`: {"$ref": ...}.
-  void WriteReference(absl::string_view key, const google::protobuf::Descriptor& type,
-                      JsonWriter& out);
-  void WriteFieldSchema(absl::string_view key, const google::protobuf::FieldDescriptor& field,
-                        JsonWriter& out);
+  // {"$ref": ...}
+  Json Reference(const google::protobuf::Descriptor& type);
+  Json FieldSchema(const google::protobuf::FieldDescriptor& field);
   // Everything that was referred to, and what that refers to, by name.
-  void WriteAll(JsonWriter& out);
+  void AddAll(Json& schemas) const;
 
  private:
-  void WriteItem(const google::protobuf::FieldDescriptor& field, JsonWriter& out);
-  void WriteMessage(const google::protobuf::Descriptor& type, JsonWriter& out);
-  static void WriteEnum(const google::protobuf::EnumDescriptor& type, JsonWriter& out);
+  Json Item(const google::protobuf::FieldDescriptor& field);
+  Json MessageSchema(const google::protobuf::Descriptor& type) const;
 
   void Collect(const google::protobuf::Descriptor& type);
 

@@ -26,9 +26,9 @@ int Milliseconds(absl::Duration duration) {
 }
 
 void SetLimits(const Settings& settings, grpc::ServerBuilder& builder) {
-  builder.SetMaxReceiveMessageSize(settings.grpc_max_message_bytes);
+  builder.SetMaxReceiveMessageSize(settings.grpc.max_message_bytes);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
-                             Milliseconds(absl::Seconds(settings.grpc_keepalive_s)));
+                             Milliseconds(absl::Seconds(settings.grpc.keepalive_seconds)));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(kKeepaliveTimeout));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
@@ -43,10 +43,10 @@ void SetLimits(const Settings& settings, grpc::ServerBuilder& builder) {
 
 absl::StatusOr<std::unique_ptr<TrainingListener>> TrainingListener::Start(const Options& options) {
   const Settings& settings = *options.settings;
-  absl::StatusOr<ListenSockets> tcp = ListenSockets::Tcp(settings.grpc_listen);
+  absl::StatusOr<ListenSockets> tcp = ListenSockets::Tcp(settings.grpc.listen);
   if (!tcp.ok()) return tcp.status();
   std::unique_ptr<TrainingListener> listener(
-      new TrainingListener(settings.grpc_max_connections, options.refused));
+      new TrainingListener(settings.grpc.max_connections, options.refused));
   listener->port_ = tcp->port();
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
@@ -57,17 +57,17 @@ absl::StatusOr<std::unique_ptr<TrainingListener>> TrainingListener::Start(const 
       options.tls == nullptr
           ? grpc::InsecureServerCredentials()
           : ReloadingTls(options.tls,
-                         /*client_certificates=*/!settings.tls_client_ca_file.empty()));
-  if (!settings.grpc_unix_socket.empty()) {
+                         /*client_certificates=*/!settings.tls.client_ca_file.empty()));
+  if (!settings.grpc.unix_socket.empty()) {
     absl::StatusOr<ListenSockets> local = ListenSockets::Unix(
-        settings.grpc_unix_socket, static_cast<mode_t>(settings.grpc_unix_socket_mode));
+        settings.grpc.unix_socket, static_cast<mode_t>(settings.grpc.unix_socket_mode));
     if (!local.ok()) return local.status();
     listener->AddSockets(builder, *std::move(local), grpc::InsecureServerCredentials());
   }
   listener->server_ = builder.BuildAndStart();
   if (listener->server_ == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "gRPC could not start a server for ", settings.grpc_listen, "; its log line says why"));
+        "gRPC could not start a server for ", settings.grpc.listen, "; its log line says why"));
   }
   listener->acceptor_.Start();
   return listener;

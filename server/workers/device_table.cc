@@ -7,11 +7,11 @@
 
 namespace genesis {
 
-DeviceTable::DeviceTable(const Options& options) : options_(options) {
-  for (const std::string& name : options.names) {
+DeviceTable::DeviceTable(const WorkerSettings& settings) : settings_(settings) {
+  for (const std::string& name : settings.devices) {
     Device& device = devices_.emplace_back();
     device.name = name;
-    device.slots = options.slots;
+    device.slots = settings.slots;
   }
 }
 
@@ -70,8 +70,8 @@ bool DeviceTable::HasRoom(const Device& device, int64_t memory_bytes, absl::Time
 bool DeviceTable::NoteFailure(Device& device, const std::string& message, absl::Time now) {
   ++device.failures;
   device.failure = message;
-  if (device.failures < options_.quarantine_failures) return false;
-  device.quarantined_until = now + options_.quarantine;
+  if (device.failures < settings_.quarantine_failures) return false;
+  device.quarantined_until = now + absl::Seconds(settings_.quarantine_seconds);
   return true;
 }
 

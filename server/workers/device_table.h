@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "config/settings/settings.h"
 #include "genesis/training/v1/operations.pb.h"
 
 namespace genesis {
@@ -12,9 +13,9 @@ namespace genesis {
 // The devices of this machine, and those of other hosts while workers of theirs are here: their
 // slots, their memory, and those that fail too often.
 //
-// A device that fails `quarantine_failures` jobs in a row with a device error gets no more jobs for
-// `quarantine`; then it is tried again, and the next failure quarantines it anew. A job that ends
-// well in between clears it.
+// A device that fails workers.quarantine_failures jobs in a row with a device error gets no more
+// jobs for workers.quarantine_seconds; then it is tried again, and the next failure quarantines it
+// anew. A job that ends well in between clears it.
 //
 // Owner: WorkerTable.
 class DeviceTable {
@@ -30,14 +31,8 @@ class DeviceTable {
     std::string failure;
     absl::Time quarantined_until = absl::InfinitePast();
   };
-  struct Options {
-    std::vector<std::string> names = {"cpu"};
-    int slots = 1;  // Of each device.
-    int quarantine_failures = 3;
-    absl::Duration quarantine = absl::Minutes(10);
-  };
-
-  explicit DeviceTable(const Options& options);
+  // `settings.devices` are those of this machine, by name.
+  explicit DeviceTable(const WorkerSettings& settings);
 
   std::vector<Device>& devices() { return devices_; }
   const std::vector<Device>& devices() const { return devices_; }
@@ -69,7 +64,7 @@ class DeviceTable {
   std::string Problem(absl::Time now) const;
 
  private:
-  const Options options_;
+  const WorkerSettings settings_;
   std::vector<Device> devices_;
 };
 

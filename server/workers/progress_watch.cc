@@ -14,19 +14,20 @@ using training::v1::Section;
 constexpr absl::Duration kReturnPatience = absl::Seconds(10);
 
 struct SectionRow {
-  absl::Duration SectionTimeouts::*timeout;
+  int HangSettings::*seconds;
   const char* doing;
   const char* setting;
 };
 
 const SectionRow& RowOf(Section section) {
-  static constexpr SectionRow kSetup = {&SectionTimeouts::setup, "preparing the job",
+  static constexpr SectionRow kSetup = {&HangSettings::setup_seconds, "preparing the job",
                                         "hang.setup_seconds"};
-  static constexpr SectionRow kStep = {&SectionTimeouts::step, "making steps", "hang.step_seconds"};
-  static constexpr SectionRow kEvaluation = {&SectionTimeouts::evaluation, "evaluating",
+  static constexpr SectionRow kStep = {&HangSettings::step_seconds, "making steps",
+                                       "hang.step_seconds"};
+  static constexpr SectionRow kEvaluation = {&HangSettings::evaluation_seconds, "evaluating",
                                              "hang.evaluation_seconds"};
-  static constexpr SectionRow kCheckpoint = {&SectionTimeouts::checkpoint, "writing a checkpoint",
-                                             "hang.checkpoint_seconds"};
+  static constexpr SectionRow kCheckpoint = {&HangSettings::checkpoint_seconds,
+                                             "writing a checkpoint", "hang.checkpoint_seconds"};
   switch (section) {
     case training::v1::SECTION_STEP:
       return kStep;
@@ -72,16 +73,17 @@ void ProgressWatch::OnEvent(const AttachRequest& event, absl::Time now) {
   patience_ = absl::InfinitePast();
 }
 
-absl::Time ProgressWatch::Deadline(const SectionTimeouts& timeouts) const {
+absl::Time ProgressWatch::Deadline(const HangSettings& timeouts) const {
   // One that came back and went again without progress is not waited for a second time.
   const bool came_and_went = patience_ != absl::InfinitePast();
   if (!watching_ && !came_and_went) return absl::InfiniteFuture();
-  return std::max(progress_ + timeouts.*RowOf(section_).timeout, patience_);
+  return std::max(progress_ + absl::Seconds(timeouts.*RowOf(section_).seconds), patience_);
 }
 
-std::string ProgressWatch::Describe(const SectionTimeouts& timeouts) const {
+std::string ProgressWatch::Describe(const HangSettings& timeouts) const {
   const SectionRow& row = RowOf(section_);
-  return absl::StrCat("no progress for ", absl::FormatDuration(timeouts.*row.timeout), " while ",
+  return absl::StrCat("no progress for ",
+                      absl::FormatDuration(absl::Seconds(timeouts.*row.seconds)), " while ",
                       row.doing, " (", row.setting, ")");
 }
 

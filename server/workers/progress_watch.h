@@ -4,17 +4,10 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "config/settings/settings.h"
 #include "genesis/training/v1/worker_service.pb.h"
 
 namespace genesis {
-
-// How long a worker may make no progress, by what it is at.
-struct SectionTimeouts {
-  absl::Duration setup = absl::Minutes(30);
-  absl::Duration step = absl::Minutes(10);
-  absl::Duration evaluation = absl::Minutes(30);
-  absl::Duration checkpoint = absl::Minutes(30);
-};
 
 // Decides that a worker hangs: by progress, not by liveness, for a worker in a deadlock is alive.
 // Steps are progress in the section of steps; in the others every event is. The clock begins anew
@@ -38,9 +31,9 @@ class ProgressWatch {
   }
 
   // When it counts as hung if no progress comes.
-  absl::Time Deadline(const SectionTimeouts& timeouts) const;
+  absl::Time Deadline(const HangSettings& timeouts) const;
   // "no progress for 10m while making steps; accepted: hang.step_seconds"
-  std::string Describe(const SectionTimeouts& timeouts) const;
+  std::string Describe(const HangSettings& timeouts) const;
 
  private:
   bool watching_ = false;

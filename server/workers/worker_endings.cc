@@ -29,7 +29,7 @@ void SignalWorker(const std::string& id, Worker& worker, int signal, WorkerActio
   if (worker.link) actions.emplace_back(CloseStream{worker.link});
 }
 
-void EndIfHung(const std::string& id, Worker& worker, const SectionTimeouts& hang, absl::Time now,
+void EndIfHung(const std::string& id, Worker& worker, const HangSettings& hang, absl::Time now,
                WorkerActions& actions) {
   if (now < worker.progress.Deadline(hang)) return;
   worker.end_reason = worker.progress.Describe(hang);

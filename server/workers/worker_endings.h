@@ -14,7 +14,7 @@ namespace genesis {
 void SignalWorker(const std::string& id, Worker& worker, int signal, WorkerActions& actions);
 
 // Makes a worker due that makes no progress.
-void EndIfHung(const std::string& id, Worker& worker, const SectionTimeouts& hang, absl::Time now,
+void EndIfHung(const std::string& id, Worker& worker, const HangSettings& hang, absl::Time now,
                WorkerActions& actions);
 
 // Sends the next signal to a worker that is due, or is not back in time. `quietly`: not logged, for

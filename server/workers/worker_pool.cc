@@ -45,7 +45,7 @@ bool WorkerPool::Adopt(const training::v1::WorkerProcessRef& ref, const std::str
   if (!remote) {
     absl::StatusOr<WorkerProcess> found = WorkerProcess::Adopt(ref.pid(), ref.start_ticks());
     if (!found.ok()) return false;
-    const std::vector<std::string>& names = options_.devices.names;
+    const std::vector<std::string>& names = options_.workers.devices;
     if (std::find(names.begin(), names.end(), ref.device()) == names.end()) {
       found->Signal(SIGTERM);
       return false;

@@ -37,7 +37,6 @@ namespace genesis {
 class WorkerPool final : public Workers {
  public:
   struct Options : WorkerTable::Options {
-    std::string program;
     std::string address;  // "unix:/..." of WorkerService.
     std::string log_dir;  // See WorkerLogs.
     int threads = 1;      // For arithmetic, per worker: the slots share the cores.

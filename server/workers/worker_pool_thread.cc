@@ -64,7 +64,7 @@ void WorkerPool::SpawnMissing() {
 
 bool WorkerPool::Spawn(const SpawnWorker& spawn) {
   absl::StatusOr<WorkerProcess> spawned =
-      WorkerProcess::Spawn(options_.program,
+      WorkerProcess::Spawn(options_.workers.program,
                            {"--daemon", options_.address, "--worker-id", spawn.worker_id,
                             "--threads", absl::StrCat(options_.threads), "--device", spawn.device},
                            logs_.PathOf(spawn.worker_id));

@@ -29,7 +29,7 @@ WorkerTable::WorkerTable(Options options, std::string id_prefix, const Clock& cl
     : options_(std::move(options)),
       id_prefix_(std::move(id_prefix)),
       clock_(clock),
-      devices_(options_.devices) {}
+      devices_(options_.workers) {}
 
 void WorkerTable::Move(const std::string& id, Worker& worker, WorkerPhase to) {
   if (!IsLegalMove(worker.phase, to)) {
@@ -83,7 +83,7 @@ void WorkerTable::Adopt(const training::v1::WorkerProcessRef& ref, const std::st
   worker.claim = claim;
   worker.memory_bytes = memory_bytes;
   worker.acknowledged = acknowledged;
-  worker.back_by = clock_.Steady() + options_.reattach_timeout;
+  worker.back_by = clock_.Steady() + absl::Seconds(options_.workers.reattach_timeout_seconds);
   worker.absence = "it did not attach again after the daemon was restarted";
   devices_.Take(worker.device_name, memory_bytes);
 }
@@ -156,9 +156,8 @@ WorkerActions WorkerTable::Begin(const std::string& worker_id,
   SendCommand send{worker->link, {}};
   *send.command.mutable_start_job() = start;
   send.command.mutable_start_job()->set_patience_seconds(
-      worker->remote
-          ? RemotePatienceSeconds(static_cast<int>(absl::ToInt64Seconds(options_.reattach_timeout)))
-          : kLocalPatienceSeconds);
+      worker->remote ? RemotePatienceSeconds(options_.workers.reattach_timeout_seconds)
+                     : kLocalPatienceSeconds);
   actions.emplace_back(std::move(send));
   return actions;
 }
@@ -308,7 +307,8 @@ void WorkerTable::OnDetached(const std::string& worker_id, const WorkerLink* lin
   const bool holds = HoldsJob(worker->phase);
   // Nobody here sees the end of its process.
   if (!holds && worker->remote) worker->exit = ProcessExit{.known = false};
-  worker->back_by = clock_.Steady() + (holds ? options_.reattach_timeout : kIdleExit);
+  worker->back_by = clock_.Steady() +
+                    (holds ? absl::Seconds(options_.workers.reattach_timeout_seconds) : kIdleExit);
   worker->absence = holds ? "its stream broke and it did not attach again"
                           : "it closed its stream and did not exit";
   if (holds) Move(worker_id, *worker, WorkerPhase::kAbsent);

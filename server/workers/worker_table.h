@@ -36,20 +36,17 @@ namespace genesis {
 class WorkerTable {
  public:
   struct Options {
-    DeviceTable::Options devices;
-    int spares = 1;  // Per device.
-    absl::Duration start_timeout = absl::Seconds(120);
-    absl::Duration reattach_timeout = absl::Seconds(30);
+    WorkerSettings workers;  // `devices` are those of this machine, by name.
+    HangSettings hang;
     // Where workers of other hosts may attach: the checkpoint folder that they must see.
     std::optional<training::v1::SharedFolder> remote;
-    SectionTimeouts hang;
   };
 
   // `id_prefix` begins the ids of the workers that are started.
   WorkerTable(Options options, std::string id_prefix, const Clock& clock);
 
   // A worker that holds a job since before the daemon was restarted, on a device of this machine or
-  // on another host. It has reattach_timeout to dial.
+  // on another host. It has workers.reattach_timeout_seconds to dial.
   void Adopt(const training::v1::WorkerProcessRef& ref, const std::string& job_id, int64_t claim,
              int64_t acknowledged, int64_t memory_bytes);
   // Every worker is to end: SIGTERM now, SIGKILL after `grace`.

@@ -13,7 +13,9 @@ WorkerActions WorkerTable::Tend() {
   const absl::Time now = clock_.Steady();
   for (auto& [id, worker] : workers_) {
     if (!worker.exit) EndIfHung(id, worker, options_.hang, now, actions);
-    if (!worker.exit) EndIfOverdue(id, worker, options_.start_timeout, now, stopping_, actions);
+    if (!worker.exit)
+      EndIfOverdue(id, worker, absl::Seconds(options_.workers.start_timeout_seconds), now,
+                   stopping_, actions);
   }
   RemoveGone(actions);
   return actions;
@@ -45,13 +47,14 @@ std::optional<SpawnWorker> WorkerTable::NextSpawn() {
       return entry.second.device_name == device.name && IsSpare(entry.second);
     });
     const int free_slot = device.busy < device.slots ? 1 : 0;
-    if (spares >= std::max(options_.spares, free_slot)) continue;
+    if (spares >= std::max(options_.workers.spares, free_slot)) continue;
     std::string id;
     // A worker of an earlier daemon with the same process number may be here still.
     do {
       id = absl::StrCat(id_prefix_, next_id_++);
     } while (workers_.contains(id));
-    Add(id, device.name, /*remote=*/false).end_at = now + options_.start_timeout;
+    Add(id, device.name, /*remote=*/false).end_at =
+        now + absl::Seconds(options_.workers.start_timeout_seconds);
     return SpawnWorker{id, device.name};
   }
   return std::nullopt;

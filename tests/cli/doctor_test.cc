@@ -136,8 +136,8 @@ class DoctorWorkerTest : public testing::Test {
   Findings CheckScript(const std::string& script) {
     folder_.Write("worker", "#!/bin/sh\n" + script);
     Settings settings;
-    settings.worker_program = folder_.path() + "/worker";
-    chmod(settings.worker_program.c_str(), 0700);
+    settings.workers.program = folder_.path() + "/worker";
+    chmod(settings.workers.program.c_str(), 0700);
     return CheckWorker(settings);
   }
   TempDir folder_;
@@ -156,7 +156,7 @@ TEST_F(DoctorWorkerTest, ShowsWhyItDoesNotStart) {
 
 TEST_F(DoctorWorkerTest, SaysThatThereIsNone) {
   Settings settings;
-  settings.worker_program = folder_.path() + "/none";
+  settings.workers.program = folder_.path() + "/none";
   EXPECT_THAT(CheckWorker(settings), ElementsAre(IsProblem("No such file")));
 }
 
@@ -195,8 +195,8 @@ class DoctorPortsTest : public testing::Test {
     EXPECT_EQ(listen(fd_, 1), 0);
     EXPECT_EQ(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size), 0);
     settings_.data_dir = folder_.path();
-    settings_.grpc_listen = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
-    settings_.http_listen = "127.0.0.1:0";
+    settings_.grpc.listen = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+    settings_.http.listen = "127.0.0.1:0";
   }
   ~DoctorPortsTest() override { close(fd_); }
 
@@ -212,14 +212,14 @@ TEST_F(DoctorPortsTest, FindsAPortThatIsTaken) {
 }
 
 TEST_F(DoctorPortsTest, KnowsTheDaemonThatHoldsIt) {
-  folder_.Write("run/endpoints", absl::StrCat("grpc: ", settings_.grpc_listen,
+  folder_.Write("run/endpoints", absl::StrCat("grpc: ", settings_.grpc.listen,
                                               "\nhttp: 127.0.0.1:1\npid: ", getpid(), "\n"));
   EXPECT_THAT(CheckPorts(settings_)[0],
               IsGood(absl::StrCat("held by genesisd, process ", getpid())));
 }
 
 TEST_F(DoctorPortsTest, FindsAnAddressOfAnotherMachine) {
-  settings_.http_listen = "192.0.2.1:8080";
+  settings_.http.listen = "192.0.2.1:8080";
   EXPECT_THAT(CheckPorts(settings_)[1], IsProblem("cannot be listened on"));
 }
 
@@ -237,7 +237,7 @@ class DoctorSystemTest : public testing::Test {
 };
 
 TEST_F(DoctorSystemTest, IsContentWithASoundMachine) {
-  settings_.grpc_max_connections = 1;
+  settings_.grpc.max_connections = 1;
   machine_.Write("proc/meminfo", "MemTotal:       16384000 kB\nMemFree: 1 kB\n");
   EXPECT_THAT(Check(),
               ElementsAre(IsGood("open files"), IsGood("15.6 GiB"), IsGood("synchronised")));
@@ -247,7 +247,7 @@ TEST_F(DoctorSystemTest, KnowsTheLimitOfTheControlGroup) {
   machine_.Write("proc/meminfo", "MemTotal:       16384000 kB\n");
   machine_.Write("sys/fs/cgroup/memory.max", "1073741824\n");
   synchronised_ = false;
-  settings_.grpc_max_connections = 1 << 30;
+  settings_.grpc.max_connections = 1 << 30;
   const Findings findings = Check();
   EXPECT_THAT(findings,
               ElementsAre(IsNote("open files"), IsProblem("1.0 GiB"), IsNote("synchronised")));

@@ -6,6 +6,7 @@
 #include "base/yaml_document.h"
 #include "config/job/job_file.h"
 #include "config/job/job_spec.h"
+#include "config/job/model_kinds.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
@@ -116,6 +117,15 @@ TEST(ModelDefaultsTest, ChangeNothingTheSecondTime) {
     EXPECT_TRUE(MessageDifferencer::Equals(WithDefaults(once, {}), once));
   }
   EXPECT_FALSE(WithDefaults(Job(), {}).has_model());
+}
+
+TEST(ModelKindsTest, HasARowForEachFieldOfTheProto) {
+  const auto& oneof = *training::v1::ModelSpec::descriptor()->FindOneofByName("kind");
+  std::vector<std::string> fields;
+  for (int i = 0; i < oneof.field_count(); ++i) fields.push_back(oneof.field(i)->name());
+  std::vector<std::string> rows;
+  for (const ModelKind& kind : ModelKinds()) rows.push_back(kind.name());
+  EXPECT_THAT(rows, testing::UnorderedElementsAreArray(fields));
 }
 
 TEST(ModelValidationTest, AcceptsTheSmallestOfEachKind) {

@@ -82,8 +82,8 @@ TEST(TlsSettingsTest, NeedBothHalves) {
 }
 
 TEST(UnixSocketModeTest, IsOctalAndTheOwners) {
-  EXPECT_EQ(LoadSecure({"--grpc-unix-socket-mode=0660"}).settings.grpc_unix_socket_mode, 0660);
-  EXPECT_EQ(LoadSecure({}).settings.grpc_unix_socket_mode, 0600);
+  EXPECT_EQ(LoadSecure({"--grpc-unix-socket-mode=0660"}).settings.grpc.unix_socket_mode, 0660);
+  EXPECT_EQ(LoadSecure({}).settings.grpc.unix_socket_mode, 0600);
   for (const char* bad : {"0777", "60", "0060", "rw", "", "0668", "-0600"}) {
     EXPECT_THAT(SecurityErrors(LoadSecure({std::string("--grpc-unix-socket-mode=") + bad})),
                 ElementsAre(HasSubstr("accepted: 0600 to 0666 in octal, such as 0660")))
@@ -94,8 +94,8 @@ TEST(UnixSocketModeTest, IsOctalAndTheOwners) {
 TEST(ReloadTest, ReadsTheSameSourcesAgain) {
   const LoadedSettings first = LoadSecure({"--queue-max-jobs=7"}, {{"GENESIS_LOG_LEVEL", "debug"}});
   const LoadedSettings second = first.again();
-  EXPECT_EQ(second.settings.queue_max_jobs, 7);
-  EXPECT_EQ(second.settings.log_level, "debug");
+  EXPECT_EQ(second.settings.queue.max_jobs, 7);
+  EXPECT_EQ(second.settings.log.level, "debug");
 }
 
 }  // namespace

@@ -85,9 +85,9 @@ TEST(SettingsTableTest, KeepsEveryNameAndDefault) {
   for (const FrozenRow& frozen : kFrozen) {
     const SettingRow* row = FindByKey(frozen.key);
     ASSERT_NE(row, nullptr) << frozen.key;
-    EXPECT_STREQ(row->environment, frozen.environment) << row->key;
+    EXPECT_EQ(row->environment, frozen.environment) << row->key;
     EXPECT_EQ(FlagOf(*row), frozen.flag);
-    EXPECT_STREQ(row->fallback, frozen.fallback) << row->key;
+    EXPECT_EQ(row->fallback, frozen.fallback) << row->key;
   }
   ASSERT_EQ(GateVariables().size(), 2u);
   EXPECT_STREQ(GateVariables()[0].name, "ENABLE_FP16_TRAINING");

@@ -66,24 +66,24 @@ TEST(SettingsDefaultsTest, AreThoseOfTheTable) {
   const Settings& s = loaded.settings;
   EXPECT_EQ(s.config_file, "");
   EXPECT_EQ(s.data_dir, data);
-  EXPECT_EQ(s.grpc_listen, "127.0.0.1:50051");
-  EXPECT_EQ(s.http_listen, "127.0.0.1:8080");
-  EXPECT_EQ(s.datasets_root, data + "/datasets");
-  EXPECT_EQ(s.checkpoints_dir, data + "/checkpoints");
-  EXPECT_EQ(s.log_file, data + "/log/orchestrator.log");
-  EXPECT_EQ(s.log_level, "info");
+  EXPECT_EQ(s.grpc.listen, "127.0.0.1:50051");
+  EXPECT_EQ(s.http.listen, "127.0.0.1:8080");
+  EXPECT_EQ(s.datasets.root, data + "/datasets");
+  EXPECT_EQ(s.checkpoints.dir, data + "/checkpoints");
+  EXPECT_EQ(s.log.file, data + "/log/orchestrator.log");
+  EXPECT_EQ(s.log.level, "info");
   EXPECT_EQ(s.deployment, "stable");
-  EXPECT_EQ(s.worker_program, "/opt/genesis/bin/genesis-worker");
-  EXPECT_EQ(s.worker_slots, 1);
-  EXPECT_EQ(s.worker_spares, 1);
-  EXPECT_EQ(s.worker_start_timeout_s, 120);
-  EXPECT_EQ(s.queue_max_jobs, 1000);
-  EXPECT_EQ(s.drain_timeout_s, 20);
-  EXPECT_EQ(s.cpu_fallback, CpuFallback::kBf16);
-  EXPECT_EQ(s.loss_scale.initial, 65536.0);
-  EXPECT_EQ(s.loss_scale.growth_factor, 2.0);
-  EXPECT_EQ(s.loss_scale.backoff_factor, 0.5);
-  EXPECT_EQ(s.loss_scale.growth_interval, 2000);
+  EXPECT_EQ(s.workers.program, "/opt/genesis/bin/genesis-worker");
+  EXPECT_EQ(s.workers.slots, 1);
+  EXPECT_EQ(s.workers.spares, 1);
+  EXPECT_EQ(s.workers.start_timeout_seconds, 120);
+  EXPECT_EQ(s.queue.max_jobs, 1000);
+  EXPECT_EQ(s.drain.timeout_seconds, 20);
+  EXPECT_EQ(s.precision.cpu_fallback, CpuFallback::kBf16);
+  EXPECT_EQ(s.precision.loss_scale.initial, 65536.0);
+  EXPECT_EQ(s.precision.loss_scale.growth_factor, 2.0);
+  EXPECT_EQ(s.precision.loss_scale.backoff_factor, 0.5);
+  EXPECT_EQ(s.precision.loss_scale.growth_interval, 2000);
   EXPECT_FALSE(s.gate.enabled);
   for (const EffectiveSetting& setting : loaded.effective) EXPECT_EQ(setting.source, "default");
   EXPECT_EQ(loaded.effective.size(), SettingsTable().size() + 1);
@@ -192,9 +192,9 @@ TEST_F(SettingsTest, PreferFlagOverEnvironmentOverFile) {
       LoadFile(yaml, {"--workers-slots=4"},
                {{"GENESIS_WORKERS_SLOTS", "3"}, {"GENESIS_WORKERS_SPARES", "3"}});
   EXPECT_THAT(Errors(loaded), IsEmpty());
-  EXPECT_EQ(loaded.settings.worker_slots, 4);
-  EXPECT_EQ(loaded.settings.worker_spares, 3);
-  EXPECT_EQ(loaded.settings.queue_max_jobs, 2);
+  EXPECT_EQ(loaded.settings.workers.slots, 4);
+  EXPECT_EQ(loaded.settings.workers.spares, 3);
+  EXPECT_EQ(loaded.settings.queue.max_jobs, 2);
   EXPECT_EQ(SourceOf(loaded, "workers.slots"), "flag --workers-slots");
   EXPECT_EQ(SourceOf(loaded, "workers.spares"), "environment GENESIS_WORKERS_SPARES");
   EXPECT_EQ(SourceOf(loaded, "queue.max_jobs"), "file " + file_ + ":2");
@@ -216,7 +216,7 @@ TEST_F(SettingsTest, MayComeFromAFileWithCommentsOnly) {
 }
 
 TEST(SettingsFlagsTest, TakeTheLastOfSeveral) {
-  EXPECT_EQ(Load({"--workers-slots=2", "--workers-slots=3"}).settings.worker_slots, 3);
+  EXPECT_EQ(Load({"--workers-slots=2", "--workers-slots=3"}).settings.workers.slots, 3);
 }
 
 TEST(SettingsFlagsTest, AskForHelpVersionAndCheck) {
@@ -353,9 +353,9 @@ TEST(SettingsPathsTest, FollowTheDataFolderAndAreAbsolute) {
   const Settings s = Load({"--data-dir=x/../y/", "--log-file="}).settings;
   const std::string data = (std::filesystem::current_path() / "y").string();
   EXPECT_EQ(s.data_dir, data);
-  EXPECT_EQ(s.datasets_root, data + "/datasets");
-  EXPECT_EQ(s.log_file, data + "/log/orchestrator.log");
-  EXPECT_EQ(Load({"--checkpoints-dir=c"}).settings.checkpoints_dir,
+  EXPECT_EQ(s.datasets.root, data + "/datasets");
+  EXPECT_EQ(s.log.file, data + "/log/orchestrator.log");
+  EXPECT_EQ(Load({"--checkpoints-dir=c"}).settings.checkpoints.dir,
             (std::filesystem::current_path() / "c").string());
 }
 
@@ -401,7 +401,7 @@ TEST(LossScaleVariablesTest, AreAWarningWhenUnreadableWhileTheGateIsClosed) {
   EXPECT_THAT(loaded.warnings,
               ElementsAre("FP16_LOSS_SCALE is \"big\"; accepted: a float > 0; ignored while "
                           "reduced precision is disabled: precision.loss_scale is 65536"));
-  EXPECT_EQ(loaded.settings.loss_scale.initial, 65536.0);
+  EXPECT_EQ(loaded.settings.precision.loss_scale.initial, 65536.0);
   EXPECT_EQ(SourceOf(loaded, "precision.loss_scale"), "default");
 }
 

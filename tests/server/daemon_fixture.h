@@ -27,14 +27,14 @@ inline LoadedSettings MakeSettings(const std::string& dir) {
   LoadedSettings loaded;
   Settings& settings = loaded.settings;
   settings.data_dir = dir;
-  settings.grpc_listen = "127.0.0.1:0";
-  settings.http_listen = "127.0.0.1:0";
-  settings.datasets_root = dir + "/datasets";
-  settings.checkpoints_dir = dir + "/checkpoints";
-  settings.log_file = dir + "/log/orchestrator.log";
-  settings.log_level = "debug";
+  settings.grpc.listen = "127.0.0.1:0";
+  settings.http.listen = "127.0.0.1:0";
+  settings.datasets.root = dir + "/datasets";
+  settings.checkpoints.dir = dir + "/checkpoints";
+  settings.log.file = dir + "/log/orchestrator.log";
+  settings.log.level = "debug";
   settings.deployment = "stable";
-  settings.worker_program = GENESIS_FAKE_WORKER;
+  settings.workers.program = GENESIS_FAKE_WORKER;
   settings.gate = {false, "disabled by ENABLE_FP16_TRAINING (unset)", {}};
   return loaded;
 }

@@ -140,7 +140,7 @@ TEST_F(DaemonTest, QueuedJobsWaitTheirTurnAndCanBeCancelledThere) {
 TEST_F(DaemonTest, AsManyJobsRunAtOnceAsThereAreSlots) {
   daemon_.reset();
   LoadedSettings loaded = MakeSettings(temp_.path());
-  loaded.settings.worker_slots = 2;
+  loaded.settings.workers.slots = 2;
   StartDaemon(std::move(loaded));
   for (const char* id : {"hold-1", "hold-2", "hold-3"}) ASSERT_TRUE(Train(id).ok());
   WatchUntilRunning("hold-1");
@@ -154,7 +154,7 @@ TEST_F(DaemonTest, AsManyJobsRunAtOnceAsThereAreSlots) {
 TEST_F(DaemonTest, AFullQueueRefusesWithTheLimit) {
   daemon_.reset();
   LoadedSettings loaded = MakeSettings(temp_.path());
-  loaded.settings.queue_max_jobs = 1;
+  loaded.settings.queue.max_jobs = 1;
   StartDaemon(std::move(loaded));
   ASSERT_TRUE(Train("hold-first").ok());
   WatchUntilRunning("hold-first");
@@ -257,7 +257,7 @@ TEST_F(DaemonTest, ASecondDaemonOnTheSameFolderIsRefused) {
 TEST_F(DaemonTest, APortInUseIsNamed) {
   TempDir other;
   LoadedSettings loaded = MakeSettings(other.path());
-  loaded.settings.grpc_listen = daemon_->grpc_address();
+  loaded.settings.grpc.listen = daemon_->grpc_address();
   Daemon second(std::move(loaded));
   const auto failure = second.Start();
   ASSERT_TRUE(failure);
@@ -271,7 +271,7 @@ TEST_F(DaemonTest, APortInUseIsNamed) {
 TEST_F(DaemonTest, AWorkerProgramThatCannotStartIsAReadinessReason) {
   daemon_.reset();
   LoadedSettings loaded = MakeSettings(temp_.path());
-  loaded.settings.worker_program = "/nonexistent/genesis-worker";
+  loaded.settings.workers.program = "/nonexistent/genesis-worker";
   StartDaemon(std::move(loaded));
   GetServerInfoResponse info;
   do {

@@ -177,7 +177,7 @@ TEST(Framing, FindsTheEndOfAHeadAndOfABadOneAtOnce) {
 
 TEST(HostCheck, KeepsOtherNamesFromADaemonThatAsksNobody) {
   Settings settings;
-  settings.http_listen = "127.0.0.1:8080";
+  settings.http.listen = "127.0.0.1:8080";
   const auto check = [&](const std::string& host) {
     HttpRequest request;
     if (!host.empty()) request.headers["host"] = host;
@@ -191,8 +191,8 @@ TEST(HostCheck, KeepsOtherNamesFromADaemonThatAsksNobody) {
                            "localhost.evil.example", "127.1", "[evil]"}) {
     EXPECT_FALSE(check(host)) << host;
   }
-  settings.http_listen = "box.local:8080";
-  settings.auth_tokens_file = "/tokens";
+  settings.http.listen = "box.local:8080";
+  settings.auth.tokens_file = "/tokens";
   EXPECT_TRUE(check("train.example.org")) << "a caller without a token gets nothing anyway";
 }
 

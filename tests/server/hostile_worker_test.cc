@@ -32,7 +32,7 @@ class HostileWorkerTest : public DaemonTest {
 
 TEST_F(HostileWorkerTest, AReportThatCannotBeReadDoesNotKeepItsJobForEver) {
   LoadedSettings loaded = MakeSettings(temp_.path());
-  loaded.settings.hang_setup_s = 2;
+  loaded.settings.hang.setup_seconds = 2;
   daemon_.reset();
   StartDaemon(std::move(loaded));
   JobSpec spec = MakeSpec();
@@ -56,7 +56,7 @@ TEST_F(HostileWorkerTest, AReportThatCannotBeReadStopsNoCancel) {
 
 TEST_F(HostileWorkerTest, ComingAndGoingIsNoProgress) {
   LoadedSettings loaded = MakeSettings(temp_.path());
-  loaded.settings.hang_step_s = 2;
+  loaded.settings.hang.step_seconds = 2;
   daemon_.reset();
   StartDaemon(std::move(loaded));
   JobSpec spec = MakeSpec();

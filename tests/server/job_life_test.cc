@@ -88,7 +88,7 @@ TEST_F(JobLifeTest, AJobWithTheIdOfADeletedOneDoesNotTakeItsCheckpoints) {
 
 TEST_F(JobLifeTest, ResumingGoesThroughTheQueuesBoundToo) {
   LoadedSettings loaded = MakeSettings(temp_.path());
-  loaded.settings.queue_max_jobs = 1;
+  loaded.settings.queue.max_jobs = 1;
   daemon_.reset();
   StartDaemon(std::move(loaded));
   ASSERT_TRUE(Train("hold-1").ok());
@@ -236,7 +236,7 @@ TEST_F(JobLifeTest, AJobDoesNotStartAfterItsDeadlineAlthoughASlotIsFree) {
 TEST_F(JobLifeTest, AWorkerThatHangsIsEndedAndTheJobGoesOn) {
   daemon_.reset();
   LoadedSettings loaded = MakeSettings(temp_.path());
-  loaded.settings.hang_step_s = 1;
+  loaded.settings.hang.step_seconds = 1;
   StartDaemon(std::move(loaded));
   ASSERT_TRUE(Train("hang-1").ok());
   const Job job = WatchToEnd("hang-1");
@@ -248,7 +248,7 @@ TEST_F(JobLifeTest, AWorkerThatHangsIsEndedAndTheJobGoesOn) {
 TEST_F(JobLifeTest, AJobThatHangsTooOftenFailsWithHang) {
   daemon_.reset();
   LoadedSettings loaded = MakeSettings(temp_.path());
-  loaded.settings.hang_step_s = 1;
+  loaded.settings.hang.step_seconds = 1;
   StartDaemon(std::move(loaded));
   JobSpec spec = MakeSpec();
   spec.set_max_restarts(0);
@@ -274,7 +274,7 @@ TEST_F(JobLifeTest, OutOfMemoryIsTriedOnceWithHalfTheMicroBatchWhereTheJobAllows
 TEST_F(JobLifeTest, ADeviceThatKeepsFailingIsQuarantinedAndReadinessSaysSo) {
   daemon_.reset();
   LoadedSettings loaded = MakeSettings(temp_.path());
-  loaded.settings.quarantine_failures = 2;
+  loaded.settings.workers.quarantine_failures = 2;
   StartDaemon(std::move(loaded));
   ASSERT_TRUE(Train("device-1").ok());
   const Job job = WatchToEnd("device-1");
@@ -296,8 +296,8 @@ TEST_F(JobLifeTest, ADeviceThatKeepsFailingIsQuarantinedAndReadinessSaysSo) {
 TEST_F(JobLifeTest, AQuarantineEndsByItself) {
   daemon_.reset();
   LoadedSettings loaded = MakeSettings(temp_.path());
-  loaded.settings.quarantine_failures = 1;
-  loaded.settings.quarantine_s = 1;
+  loaded.settings.workers.quarantine_failures = 1;
+  loaded.settings.workers.quarantine_seconds = 1;
   StartDaemon(std::move(loaded));
   JobSpec spec = MakeSpec();
   spec.set_max_restarts(0);
@@ -331,7 +331,7 @@ TEST_F(JobLifeTest, ADrainedWorkerGivesItsJobToAnother) {
 TEST_F(JobLifeTest, AJobThatNeedsMoreMemoryThanIsFreeLetsASmallerOnePass) {
   daemon_.reset();
   LoadedSettings loaded = MakeSettings(temp_.path());
-  loaded.settings.worker_slots = 2;
+  loaded.settings.workers.slots = 2;
   StartDaemon(std::move(loaded));
   JobSpec large = MakeSpec();
   large.mutable_scheduling()->set_memory_bytes(int64_t{6} << 30);

@@ -286,7 +286,7 @@ TEST_F(WatchTest, ForgottenJobsLeaveTheirCheckpointsAndTheCounts) {
   WatchToEnd("ok-1");
   daemon_.reset();
   LoadedSettings loaded = MakeSettings(temp_.path());
-  loaded.settings.retention_jobs = 0;
+  loaded.settings.retention.jobs = 0;
   StartDaemon(std::move(loaded));
   ASSERT_TRUE(Train("ok-2").ok());
   WatchToEnd("ok-2");

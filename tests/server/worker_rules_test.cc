@@ -16,8 +16,16 @@ using training::v1::AttachRequest;
 
 const absl::Time kRulesNow = absl::FromUnixSeconds(1'000'000);
 
+WorkerSettings Devices(std::vector<std::string> names, int slots, int quarantine_failures) {
+  WorkerSettings settings;
+  settings.devices = std::move(names);
+  settings.slots = slots;
+  settings.quarantine_failures = quarantine_failures;
+  return settings;
+}
+
 TEST(DeviceTableTest, GivesRoomBySlotsAndByMemory) {
-  DeviceTable table({{"cuda:0", "cuda:1"}, /*slots=*/2, 3, absl::Minutes(10)});
+  DeviceTable table(Devices({"cuda:0", "cuda:1"}, /*slots=*/2, /*quarantine_failures=*/3));
   EXPECT_EQ(table.slots(), 4);
   DeviceTable::Device& device = table.Get("cuda:1");
   EXPECT_TRUE(table.HasRoom(device, 1000, kRulesNow)) << "its memory is not known yet";
@@ -32,7 +40,7 @@ TEST(DeviceTableTest, GivesRoomBySlotsAndByMemory) {
 }
 
 TEST(DeviceTableTest, QuarantinesAfterFailuresInARowAndTriesAgain) {
-  DeviceTable table({{"cuda:0"}, 1, /*quarantine_failures=*/2, absl::Minutes(10)});
+  DeviceTable table(Devices({"cuda:0"}, /*slots=*/1, /*quarantine_failures=*/2));
   DeviceTable::Device& device = table.Get("cuda:0");
   EXPECT_FALSE(table.NoteFailure(device, "first", kRulesNow));
   table.NoteSuccess(device);
@@ -48,8 +56,7 @@ TEST(DeviceTableTest, QuarantinesAfterFailuresInARowAndTriesAgain) {
 }
 
 TEST(ProgressWatchTest, CountsFromTheLastProgressOfTheSection) {
-  const SectionTimeouts timeouts{absl::Seconds(100), absl::Seconds(10), absl::Seconds(50),
-                                 absl::Seconds(60)};
+  const HangSettings timeouts{100, 10, 50, 60};
   ProgressWatch watch;
   EXPECT_EQ(watch.Deadline(timeouts), absl::InfiniteFuture()) << "there is no job";
   watch.Begin(kRulesNow);
@@ -75,8 +82,7 @@ TEST(ProgressWatchTest, CountsFromTheLastProgressOfTheSection) {
 }
 
 TEST(ProgressWatchTest, RunsOnWhileAWorkerComesAndGoes) {
-  const SectionTimeouts timeouts{absl::Seconds(100), absl::Seconds(60), absl::Seconds(50),
-                                 absl::Seconds(60)};
+  const HangSettings timeouts{100, 60, 50, 60};
   ProgressWatch watch;
   watch.Begin(kRulesNow);
   AttachRequest event;
@@ -101,8 +107,7 @@ TEST(ProgressWatchTest, RunsOnWhileAWorkerComesAndGoes) {
 }
 
 TEST(ProgressWatchTest, GivesAWorkerThatWasLongAwayTimeToTellWhatItDid) {
-  const SectionTimeouts timeouts{absl::Seconds(1), absl::Seconds(1), absl::Seconds(1),
-                                 absl::Seconds(1)};
+  const HangSettings timeouts{1, 1, 1, 1};
   ProgressWatch watch;
   watch.Begin(kRulesNow);
   watch.Pause();
@@ -114,7 +119,7 @@ TEST(ProgressWatchTest, GivesAWorkerThatWasLongAwayTimeToTellWhatItDid) {
 }
 
 TEST(DeviceTableTest, KnowsDevicesOfOtherHostsWhileTheirWorkersAreHere) {
-  DeviceTable table({{"cpu"}, 1, /*quarantine_failures=*/2, absl::Minutes(10)});
+  DeviceTable table(Devices({"cpu"}, /*slots=*/1, /*quarantine_failures=*/2));
   table.Join("gpu-7/cuda:0");
   table.Join("gpu-7/cuda:0");
   EXPECT_EQ(table.slots(), 3) << "each worker is a slot";

@@ -35,10 +35,16 @@ class UnusedLink final : public WorkerLink {
 
 inline WorkerTable::Options TableOptions() {
   WorkerTable::Options options;
-  options.devices = {{"cuda:0"}, /*slots=*/2, /*quarantine_failures=*/2, absl::Minutes(7)};
-  options.start_timeout = absl::Seconds(40);
-  options.reattach_timeout = absl::Seconds(26);
-  options.hang = {absl::Minutes(3), absl::Minutes(1), absl::Minutes(4), absl::Minutes(5)};
+  options.workers.devices = {"cuda:0"};
+  options.workers.slots = 2;
+  options.workers.quarantine_failures = 2;
+  options.workers.quarantine_seconds = 420;
+  options.workers.start_timeout_seconds = 40;
+  options.workers.reattach_timeout_seconds = 26;
+  options.hang = {.setup_seconds = 180,
+                  .step_seconds = 60,
+                  .evaluation_seconds = 240,
+                  .checkpoint_seconds = 300};
   options.remote.emplace();
   options.remote->set_path("/shared/checkpoints");
   options.remote->set_id("folder-1");

@@ -95,8 +95,8 @@ TEST_F(WorkerTableTest, KeepsASpareForEachFreeSlot) {
   ASSERT_TRUE(Attach("w9-3").ok());
   EXPECT_EQ(Reserved(), "none was free");
   WorkerTable::Options options = TableOptions();
-  options.spares = 0;
-  options.devices.slots = 1;
+  options.workers.spares = 0;
+  options.workers.slots = 1;
   Open(std::move(options));
   Busy("alone");
   EXPECT_EQ(table_->NextSpawn(), std::nullopt);

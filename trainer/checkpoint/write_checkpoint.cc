@@ -73,7 +73,8 @@ absl::StatusOr<int64_t> WriteCheckpoint(const TrainingState& state, const std::s
                                         const CheckpointMeta& meta) {
   state.Complete();
   const PickledTree tree = PickleTree(ToTree(state));
-  absl::StatusOr<DurableFile> file = DurableFile::Create(path);
+  absl::StatusOr<DurableFile> file =
+      DurableFile::Create(path, "free space there or lower checkpoint.keep_last");
   if (!file.ok()) return file.status();
   // After an error the file takes no more, and says so below.
   ZipWriter zip([&](const void* data, uint64_t size) { file->Write(data, size); });

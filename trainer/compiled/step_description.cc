@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/sha256.h"
+#include "config/job/model_kinds.h"
 #include "config/precision/precision.h"
 #include "trainer/checkpoint/element_scalar.h"
 #include "trainer/models/scripted_module.h"
@@ -98,16 +99,7 @@ absl::Status CheckCompilable(const JobSpec& spec, const Model& model, const Data
   if (!model.supports(mode)) {
     return absl::UnimplementedError("the exported module has no graph of this precision");
   }
-  if (spec.model().has_torchscript() && FormatOf(mode).weights != at::kFloat &&
-      !model.buffers().empty()) {
-    return absl::UnimplementedError(
-        "in pure FP16 and BF16 the buffers of a torchscript model change their format");
-  }
-  if (spec.model().torchscript().loss() == training::v1::SCRIPTED_LOSS_MODULE &&
-      FormatOf(mode).weights != at::kFloat && spec.model().has_torchscript()) {
-    return absl::UnimplementedError(
-        "in pure FP16 and BF16 a torchscript model with loss MODULE takes some fields in float32");
-  }
+  if (absl::Status status = model.CheckCompilable(mode); !status.ok()) return status;
   if (spec.dataset().sampling().kind() == training::v1::SAMPLING_KIND_PRIORITIZED) {
     return absl::UnimplementedError(
         "prioritized sampling needs the loss of each example, which a compiled step does not give");
@@ -122,13 +114,12 @@ absl::Status CheckCompilable(const JobSpec& spec, const Model& model, const Data
 // The part of a job that the loss is computed by, without where weights and data come from.
 ModelSpec WithoutPaths(ModelSpec model, const Dataset& dataset) {
   model.clear_initial_weights();
+  if (const ModelKind& kind = *FindKind(model); kind.path != nullptr) kind.path(model)->clear();
   if (model.has_torchscript()) {
     TorchScriptSpec& scripted = *model.mutable_torchscript();
-    scripted.clear_path();
     const std::vector<std::string> inputs = ForwardInputs(scripted, dataset);
     scripted.mutable_inputs()->Assign(inputs.begin(), inputs.end());
   }
-  if (model.has_exported()) model.mutable_exported()->clear_path();
   return model;
 }
 
@@ -154,8 +145,7 @@ absl::StatusOr<StepDescription> DescribeStep(const JobSpec& spec, const Model& m
       List("parameters", Lines(parameters, FormatOf(mode).weights)),
       List("buffers", Lines(model.buffers(), at::kFloat)),
       List("fields", FieldLines(dataset, model, batch_size))};
-  const std::string& module = spec.model().has_exported() ? spec.model().exported().path()
-                                                          : spec.model().torchscript().path();
+  const std::string module = ModuleFile(spec.model());
   if (!module.empty()) {
     // The whole file: also what the module keeps besides parameters and buffers is part of the
     // code.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "config/job/model_kinds.h"
 #include "trainer/data/array_dataset.h"
 #include "trainer/data/array_transitions.h"
 #include "trainer/data/dataset.h"
@@ -77,7 +78,7 @@ OpenedDataset OpenKind(const JobSpec& spec, int64_t limit) {
     case DatasetSpec::kTokens:
       return OpenTokens(data.tokens(), spec.model().transformer(), limit);
     case DatasetSpec::kArrays:
-      return OpenArrays(data.arrays(), spec.model().has_radio_unet() ? "image" : "input", limit);
+      return OpenArrays(data.arrays(), FindKind(spec.model())->array, limit);
     case DatasetSpec::kSynthetic:
       return OpenSynthetic(spec, limit);
     case DatasetSpec::kReplay:

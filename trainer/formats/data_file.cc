@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/errno_status.h"
 #include "base/text.h"
 
 namespace genesis {
@@ -24,10 +25,7 @@ absl::StatusOr<std::shared_ptr<const DataFile>> DataFile::Open(const std::string
       return absl::InvalidArgumentError(
           absl::StrCat(path, ": is a link; accepted: a regular file"));
     }
-    const std::string message = absl::StrCat(path, ": cannot be opened: ", std::strerror(error));
-    if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(message);
-    if (error == EACCES) return absl::PermissionDeniedError(message);
-    return absl::UnknownError(message);
+    return ErrnoStatus(absl::StrCat(path, ": cannot be opened"), error);
   }
   std::shared_ptr<DataFile> file(new DataFile(path, fd));
   if (fstat(fd, &file->opened_) != 0 || !S_ISREG(file->opened_.st_mode)) {

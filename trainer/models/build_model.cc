@@ -1,3 +1,8 @@
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "config/job/model_kinds.h"
 #include "trainer/models/exported_model.h"
 #include "trainer/models/latent_world_model.h"
 #include "trainer/models/model.h"
@@ -6,26 +11,35 @@
 #include "trainer/models/transformer.h"
 
 namespace genesis {
+namespace {
+
+using training::v1::ModelSpec;
+
+struct Builder {
+  ModelSpec::KindCase kind;
+  absl::StatusOr<std::unique_ptr<Model>> (*build)(const training::v1::JobSpec& spec,
+                                                  const Dataset& dataset);
+};
+
+// One for each of ModelKinds(). The Python twin of a model of ours is in
+// trainer/compiled/python/twins.
+constexpr Builder kBuilders[] = {
+    {ModelSpec::kWorldModel, &LatentWorldModel::Build},
+    {ModelSpec::kTransformer, &Transformer::Build},
+    {ModelSpec::kRadioUnet, &BuildRadioUnet},
+    {ModelSpec::kTorchscript, &ScriptedModel::Build},
+    {ModelSpec::kExported, &ExportedModel::Build},
+};
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> BuildModel(const training::v1::JobSpec& spec,
                                                   const Dataset& dataset) {
-  switch (spec.model().kind_case()) {
-    case training::v1::ModelSpec::kWorldModel:
-      return LatentWorldModel::Build(spec, dataset);
-    case training::v1::ModelSpec::kTransformer:
-      return Transformer::Build(spec, dataset);
-    case training::v1::ModelSpec::kRadioUnet:
-      return BuildRadioUnet(spec, dataset);
-    case training::v1::ModelSpec::kTorchscript:
-      return ScriptedModel::Build(spec, dataset);
-    case training::v1::ModelSpec::kExported:
-      return ExportedModel::Build(spec, dataset);
-    case training::v1::ModelSpec::KIND_NOT_SET:
-      break;
-  }
-  return absl::InvalidArgumentError(
-      "model: required; give it one kind of model: world_model, transformer, radio_unet, "
-      "torchscript or exported");
+  const ModelSpec::KindCase kind = spec.model().kind_case();
+  const auto* const found = std::find_if(std::begin(kBuilders), std::end(kBuilders),
+                                         [&](const Builder& row) { return row.kind == kind; });
+  if (found != std::end(kBuilders)) return found->build(spec, dataset);
+  return absl::InvalidArgumentError(absl::StrCat("model: required; ", ModelKindsText()));
 }
 
 }  // namespace genesis

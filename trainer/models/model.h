@@ -36,8 +36,8 @@ struct MetricSum {
   torch::Tensor sum;  // float64, no dimensions, on the device.
 };
 
-// A model: parameters, and a loss of a batch. A kind of model is one file that implements
-// this and one line in BuildModel.
+// A model: parameters, and a loss of a batch. A kind of model is a class that implements this, a
+// row of ModelKinds() and a row of BuildModel.
 //
 // Precision is not the model's business, with two exceptions. It casts floating-point inputs of its
 // first layer to InputType(), because pure FP16 and BF16 convert the parameters in place; and it
@@ -101,6 +101,15 @@ class Model {
   // Figures of the model's kind on held-out examples, "loss" first, without gradients and in the
   // format of the parameters. Deterministic: draws from no shared generator.
   virtual std::vector<MetricSum> Evaluate(const Batch& batch) = 0;
+
+  // Adds metrics that follow from the means over all held-out examples.
+  virtual void AddDerivedMetrics(training::v1::Evaluation&) const {}
+
+  // Why a step compiled from the model's source would be another step in `mode` than Loss makes; OK
+  // where it would not.
+  virtual absl::Status CheckCompilable(training::v1::PrecisionMode) const {
+    return absl::OkStatus();
+  }
 
   // Whether Loss gives a device the same operations for all batches of the same shapes.
   virtual bool repeats_itself() const { return true; }

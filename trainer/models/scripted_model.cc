@@ -16,6 +16,7 @@
 #include "trainer/models/scripted_evaluation.h"
 #include "trainer/models/scripted_module.h"
 #include "trainer/precision/autocast_guard.h"
+#include "trainer/precision/format.h"
 
 namespace genesis {
 namespace {
@@ -92,6 +93,19 @@ ScriptedModel::ScriptedModel(torch::jit::Module module, TorchScriptSpec spec,
       tied_.emplace_back(entry.name, same->first);
     }
   }
+}
+
+absl::Status ScriptedModel::CheckCompilable(training::v1::PrecisionMode mode) const {
+  if (FormatOf(mode).weights == at::kFloat) return absl::OkStatus();
+  if (!buffers().empty()) {
+    return absl::UnimplementedError(
+        "in pure FP16 and BF16 the buffers of a torchscript model change their format");
+  }
+  if (spec_.loss() == training::v1::SCRIPTED_LOSS_MODULE) {
+    return absl::UnimplementedError(
+        "in pure FP16 and BF16 a torchscript model with loss MODULE takes some fields in float32");
+  }
+  return absl::OkStatus();
 }
 
 NamedTensors ScriptedModel::buffers() const {

@@ -42,6 +42,7 @@ class ScriptedModel : public Model {
   torch::Tensor ExampleLosses() const override { return example_losses_; }
   // In eval mode.
   std::vector<MetricSum> Evaluate(const Batch& batch) override;
+  absl::Status CheckCompilable(training::v1::PrecisionMode mode) const override;
   // A user's module may decide anything anew in each call.
   bool repeats_itself() const override { return false; }
   int64_t OperationsPerExample() const override { return operations_; }

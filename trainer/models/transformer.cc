@@ -159,6 +159,10 @@ torch::Tensor Transformer::Loss(const Batch& batch, std::optional<torch::ScalarT
   return MeanLoss(TokenLosses(logits, tokens.slice(1, 1)).mean(1), batch);
 }
 
+void Transformer::AddDerivedMetrics(training::v1::Evaluation& evaluation) const {
+  (*evaluation.mutable_metrics())["perplexity"] = std::exp(evaluation.loss());
+}
+
 std::vector<MetricSum> Transformer::Evaluate(const Batch& batch) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor& tokens = batch.at("tokens");

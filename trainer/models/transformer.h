@@ -31,6 +31,8 @@ class Transformer : public ModuleModel {
   // Mean cross-entropy of the next tokens.
   torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
   std::vector<MetricSum> Evaluate(const Batch& batch) override;
+  // Perplexity.
+  void AddDerivedMetrics(training::v1::Evaluation& evaluation) const override;
   int64_t OperationsPerExample() const override;
 
  private:

@@ -1,7 +1,6 @@
 #include "trainer/run/evaluator.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -61,9 +60,7 @@ training::v1::Evaluation Evaluator::Figures(int64_t step) {
       (*evaluation.mutable_metrics())[name] = mean;
     }
   }
-  if (spec_.model().has_transformer()) {
-    (*evaluation.mutable_metrics())["perplexity"] = std::exp(evaluation.loss());
-  }
+  session_.model().AddDerivedMetrics(evaluation);
   return evaluation;
 }
 

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "config/settings/setting_values.h"
+#include "config/settings/settings_table.h"
+
+namespace genesis {
+
+// The rows of the settings that one struct of settings.h holds. Each method declares a row from a
+// member of the struct: its default is what the member begins with, its key is "<group>.<name>",
+// its environment variable "GENESIS_<GROUP>_<NAME>"; reader, range and JSON Schema follow from the
+// kind of its value.
+//
+// `Access` returns the struct within a Settings: [](auto& s) -> auto& { return s.grpc; }
+template <typename Access>
+class SettingGroup {
+ public:
+  using Struct = std::remove_cvref_t<std::invoke_result_t<Access, Settings&>>;
+
+  // An empty name is for the settings at the top.
+  SettingGroup(std::string name, Access access) : name_(std::move(name)), access_(access) {}
+
+  template <typename T>
+  SettingGroup& Add(const char* name, T Struct::*member, const ValueKind<T>& kind, const char* unit,
+                    const char* help) {
+    SettingRow row;
+    row.key = name_.empty() ? name : absl::StrCat(name_, ".", name);
+    row.environment =
+        absl::StrCat("GENESIS_", absl::AsciiStrToUpper(absl::StrReplaceAll(row.key, {{".", "_"}})));
+    row.unit = unit;
+    row.range = kind.range;
+    row.schema = kind.schema;
+    row.help = help;
+    row.set = [access = access_, member, read = kind.read](const std::string& text,
+                                                           Settings& settings) {
+      return read(text, access(settings).*member);
+    };
+    row.get = [access = access_, member, print = kind.print](const Settings& settings) {
+      return print(access(settings).*member);
+    };
+    row.fallback = row.get(Settings());
+    rows_.push_back(std::move(row));
+    return *this;
+  }
+  template <typename T>
+  SettingGroup& Number(const char* name, T Struct::*member, const NumberRange& range,
+                       const char* unit, const char* help) {
+    return Add(name, member, WholeNumber<T>(range), unit, help);
+  }
+  SettingGroup& Flag(const char* name, bool Struct::*member, const char* help) {
+    return Add(name, member, TrueOrFalse(), "", help);
+  }
+  // A number for which `accepts`; `range` and `bounds` say the same. Its default is written as
+  // Python writes a float: 65536.0.
+  SettingGroup& Real(const char* name, double Struct::*member, const char* range,
+                     const Json& bounds, bool (*accepts)(double), const char* help) {
+    Add(name, member, RealNumber(range, bounds, accepts), "", help);
+    std::string& fallback = rows_.back().fallback;
+    if (fallback.find_first_not_of("0123456789") == std::string::npos) fallback += ".0";
+    return *this;
+  }
+  // `fallback` says in words what an empty path stands for.
+  SettingGroup& Path(const char* name, std::string Struct::*member, const char* fallback,
+                     const char* help, const char* range = "a path") {
+    Add(name, member, OptionalPath(range), "path", help);
+    rows_.back().fallback = fallback;
+    rows_.back().derived = true;
+    return *this;
+  }
+
+  // A reload changes the newest row.
+  SettingGroup& Reloadable() {
+    rows_.back().reloadable = true;
+    return *this;
+  }
+  // Another environment variable for the newest row than that of its key.
+  SettingGroup& Environment(const char* variable) {
+    rows_.back().environment = variable;
+    return *this;
+  }
+
+  const std::vector<SettingRow>& rows() const { return rows_; }
+
+ private:
+  const std::string name_;
+  const Access access_;
+  std::vector<SettingRow> rows_;
+};
+
+// Adds the rows of each group.
+template <typename... Groups>
+std::vector<SettingRow> RowsOf(const Groups&... groups) {
+  std::vector<SettingRow> rows;
+  (rows.insert(rows.end(), groups.rows().begin(), groups.rows().end()), ...);
+  return rows;
+}
+
+}  // namespace genesis

@@ -1,0 +1,33 @@
+// Each kind of model of a job file has a builder.
+#include "config/job/job_spec.h"
+#include "config/job/model_kinds.h"
+#include "gtest/gtest.h"
+#include "tests/trainer/memory_dataset.h"
+#include "trainer/models/model.h"
+
+namespace genesis {
+namespace {
+
+TEST(BuildModelTest, HasABuilderForEachKind) {
+  const MemoryDataset dataset({{"input", torch::zeros({4, 2})}});
+  for (const ModelKind& kind : ModelKinds()) {
+    training::v1::JobSpec spec;
+    const auto* field = training::v1::ModelSpec::descriptor()->FindFieldByName(kind.name());
+    training::v1::ModelSpec::GetReflection()->MutableMessage(spec.mutable_model(), field);
+    const absl::Status status =
+        BuildModel(WithDefaults(spec, LossScaleSettings()), dataset).status();
+    // The data are not what it wants; what counts is that it is asked.
+    EXPECT_EQ(status.message().find("give it one kind of model"), std::string::npos)
+        << kind.name() << ": " << status;
+  }
+}
+
+TEST(BuildModelTest, NamesTheKindsWhereNoneIsGiven) {
+  const MemoryDataset dataset({{"input", torch::zeros({4, 2})}});
+  EXPECT_EQ(BuildModel({}, dataset).status().message(),
+            "model: required; give it one kind of model: world_model, transformer, radio_unet, "
+            "torchscript or exported");
+}
+
+}  // namespace
+}  // namespace genesis
