@@ -35,8 +35,9 @@ DEBIAN_PACKAGES=(
   # What operators type, for the tests that type it.
   sqlite3
 )
-# debootstrap for Debian 12 in a folder, systemd for systemd-analyze, valgrind to count instructions.
-TEST_PACKAGES=(debootstrap dpkg-dev iproute2 man-db shellcheck systemd valgrind)
+# debootstrap for Debian 12 in a folder, systemd for systemd-analyze, valgrind to count instructions,
+# Slurm and Open MPI to start ranks.
+TEST_PACKAGES=(debootstrap dpkg-dev iproute2 man-db munge openmpi-bin shellcheck slurm-wlm systemd valgrind)
 # A small Debian 12 with what genesis-trainer depends on, in which tests install and start the package.
 TREE_PACKAGES=(bash-completion ca-certificates curl dbus libabsl20220623 libdeflate0 libfmt9
   libgomp1 libgrpc++1.51 libprometheus-cpp-core1.0 libprotobuf32 libspdlog1.10 libsqlite3-0 libssl3

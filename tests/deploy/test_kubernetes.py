@@ -70,6 +70,46 @@ class Manifests(unittest.TestCase):
                     said = done.stdout + done.stderr
                     self.assertEqual(said.count(" passed for resource "), len(objects), said)
 
+    def test_ranks_are_valid_confined_and_as_many_as_they_say(self):
+        objects = build(KUBERNETES / "ranks")
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            yaml.safe_dump_all(objects, file)
+            for version in VERSIONS:
+                done = run(TOOLS / "kubernetes-validate", "--strict", "-k", version, file.name)
+                said = done.stdout + done.stderr
+                self.assertEqual(said.count(" passed for resource "), len(objects), said)
+        job = of_kind(objects, "Job")["genesis-ranks"]["spec"]
+        pod = job["template"]["spec"]
+        container = pod["containers"][0]
+        variables = {each["name"]: each.get("value") for each in container["env"]}
+        self.assertEqual(job["completionMode"], "Indexed")
+        self.assertEqual({job["completions"], job["parallelism"]}, {int(variables["WORLD_SIZE"])})
+        self.assertEqual(container["securityContext"]["capabilities"], {"drop": ["ALL"]})
+        # Rank 0 is found: a headless Service of the pods' subdomain that does not wait for readiness.
+        rank, service = variables["MASTER_ADDR"].split(".")
+        self.assertEqual((rank, service), ("genesis-ranks-0", pod["subdomain"]))
+        serves = of_kind(objects, "Service")[service]["spec"]
+        self.assertEqual(serves["clusterIP"], "None")
+        self.assertTrue(serves["publishNotReadyAddresses"])
+        labels = job["template"]["metadata"]["labels"]
+        self.assertTrue(selected(serves["selector"], labels))
+        self.assertEqual([port["port"] for port in serves["ports"]], [int(variables["MASTER_PORT"])])
+        policy = of_kind(objects, "NetworkPolicy")["genesis-ranks"]["spec"]
+        self.assertTrue(selected(policy["podSelector"]["matchLabels"], labels))
+        claims = {volume["persistentVolumeClaim"]["claimName"] for volume in pod["volumes"]
+                  if "persistentVolumeClaim" in volume}
+        self.assertLessEqual(claims, set(of_kind(self.built["overlays/remote-workers"], "PersistentVolumeClaim")))
+
+    def test_the_job_file_of_the_ranks_is_read(self):
+        config = next(iter(of_kind(build(KUBERNETES / "ranks"), "ConfigMap").values()))
+        with tempfile.TemporaryDirectory() as folder:
+            job = pathlib.Path(folder, "job.yaml")
+            job.write_text(config["data"]["job.yaml"])
+            done = run(harness.BIN / "genesis-worker", "--spec", job, check=False)
+        # Read without a fault; its data are in the cluster.
+        self.assertNotEqual(done.returncode, 2, done.stderr)
+        self.assertIn("/data/datasets/pendulum.npz", done.stderr)
+
     def test_a_misspelt_field_is_found(self):
         wrong = json.loads(json.dumps(self.built["base"]).replace("failureThreshold",
                                                                   "failureTreshold"))

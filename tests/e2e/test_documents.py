@@ -25,7 +25,7 @@ genesisctl train -f examples/pendulum.yaml --job-id run-1 && genesisctl watch ru
 """
 # What a block may want that is not here: a GPU, a daemon installed as a service, one beyond loopback, other hosts with a
 # Prometheus; or what has a test of its own: the bundle, a compiler for steps, a build, all tests.
-NEEDS = {"gpu", "service", "tls", "fleet", "bundle", "torch", "build", "hours"}
+NEEDS = {"gpu", "service", "tls", "fleet", "bundle", "torch", "build", "hours", "hosts", "slurm", "cluster"}
 BLOCK = re.compile(r"^```sh(?: needs-([a-z]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PLAIN = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(?:\./|bin/|tests/|deploy/|genesis(?:d|ctl|-worker|-rollback)\b|apt-get |cmake |curl |echo |kubectl |"

@@ -9,15 +9,45 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/field_error.h"
+#include "trainer/distributed/slurm_lists.h"
 
 namespace genesis {
 namespace {
+
+constexpr int kMaxRanks = 65536;
+// Ports that a Slurm job takes by its number, so that two jobs on a host do not meet.
+constexpr int64_t kFirstJobPort = 20000;
+constexpr int64_t kJobPorts = 10000;
+
+// A launcher of ranks: the variables that say which rank a process is.
+struct Launcher {
+  const char* size;
+  const char* rank;
+  const char* local_rank;
+  const char* local_size;
+  const char* advice;  // How its ranks get the rest.
+  bool slurm = false;  // Has lists of hosts and tasks instead of local_size, and a number a job.
+};
+
+// In the order in which they are looked for: the one that started the process itself comes before
+// those that may have started the launcher.
+constexpr Launcher kLaunchers[] = {
+    {"WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "torchrun sets them all"},
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE", "mpirun hands on what -x MASTER_ADDR=<host> names"},
+    {"PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
+     "mpiexec hands on what -genv MASTER_ADDR <host> names"},
+    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE",
+     "srun hands on the variables of the shell that calls it", /*slurm=*/true},
+};
 
 // Reads variables and keeps what is wrong with them.
 class Variables {
  public:
   explicit Variables(const Environment& environment) : environment_(environment) {}
 
+  bool Has(const std::string& name) const { return environment_(name).has_value(); }
   std::string Text(const std::string& name) const { return environment_(name).value_or(""); }
 
   // `fallback` where the variable is not set; without one it has to be.
@@ -26,7 +56,8 @@ class Variables {
     if (!text && fallback) return *fallback;
     int value = 0;
     if (text && absl::SimpleAtoi(*text, &value) && value >= least && value <= most) return value;
-    faults_.push_back(absl::StrCat(name, text ? absl::StrCat(" is \"", *text, "\"") : " is not set",
+    faults_.push_back(absl::StrCat(name,
+                                   text ? absl::StrCat(" is ", QuoteValue(*text)) : " is not set",
                                    "; accepted: ", least, " to ", most));
     return least;
   }
@@ -44,17 +75,18 @@ class Variables {
     // A launcher that binds gives each rank its own.
     if (gpus.size() == 1) return gpus.front();
     if (static_cast<size_t>(local_rank) < gpus.size()) return gpus[static_cast<size_t>(local_rank)];
-    faults_.push_back(absl::StrCat("CUDA_VISIBLE_DEVICES is \"", visible, "\" and LOCAL_RANK is ",
-                                   local_rank, "; accepted: a GPU for each rank of the host"));
+    faults_.push_back(absl::StrCat("CUDA_VISIBLE_DEVICES is ", QuoteValue(visible),
+                                   " and LOCAL_RANK is ", local_rank,
+                                   "; accepted: a GPU for each rank of the host"));
     return "";
   }
 
-  absl::Status status(int size) const {
+  absl::Status status(const Launcher& launcher, int size) const {
     if (faults_.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("WORLD_SIZE is ", size, ", so this is one of several ranks, but ",
-                     absl::StrJoin(faults_, "; "),
-                     ". torchrun sets them all; to train alone, unset WORLD_SIZE"));
+        absl::StrCat(launcher.size, " is ", size, ", so this is one of several ranks, but ",
+                     absl::StrJoin(faults_, "; "), ". ", launcher.advice,
+                     "; to train alone, unset ", launcher.size));
   }
 
  private:
@@ -62,31 +94,58 @@ class Variables {
   std::vector<std::string> faults_;
 };
 
-constexpr int kMaxRanks = 65536;
+const Launcher* FindLauncher(const Variables& variables) {
+  for (const Launcher& launcher : kLaunchers) {
+    if (variables.Has(launcher.size)) return &launcher;
+  }
+  return nullptr;
+}
+
+// Where rank 0 serves the store, as far as the launcher knows it.
+void FindStore(const Launcher& launcher, Variables& variables, RankPlace& place) {
+  const int most = std::numeric_limits<uint16_t>::max();
+  int64_t job = 0;
+  if (launcher.slurm && absl::SimpleAtoi(variables.Text("SLURM_JOB_ID"), &job)) {
+    const int port = static_cast<int>(kFirstJobPort + job % kJobPorts);
+    place.port = static_cast<uint16_t>(variables.Number("MASTER_PORT", 1, most, port));
+    place.address = variables.Text("MASTER_ADDR");
+    if (place.address.empty()) place.address = FirstHost(variables.Text("SLURM_STEP_NODELIST"));
+    place.attempt = absl::StrCat(
+        "slurm-", job, "-", variables.Text("SLURM_STEP_ID"), "/",
+        variables.Has("SLURM_RESTART_COUNT") ? variables.Text("SLURM_RESTART_COUNT") : "0");
+    if (!place.address.empty()) return;
+  }
+  place.address = variables.Needed("MASTER_ADDR", "the host where rank 0 runs");
+  place.port = static_cast<uint16_t>(variables.Number("MASTER_PORT", 1, most, std::nullopt));
+  place.agent_store = variables.Text("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  place.attempt = absl::StrCat(variables.Text("TORCHELASTIC_RUN_ID"), "/",
+                               variables.Text("TORCHELASTIC_RESTART_COUNT"));
+}
 
 }  // namespace
 
 absl::StatusOr<RankPlace> ReadRankPlace(const Environment& environment) {
   RankPlace place;
-  const std::optional<std::string> size = environment("WORLD_SIZE");
-  if (!size) return place;
-  if (!absl::SimpleAtoi(*size, &place.size) || place.size < 1 || place.size > kMaxRanks) {
-    return absl::InvalidArgumentError(absl::StrCat("WORLD_SIZE is \"", *size, "\"; accepted: 1 to ",
-                                                   kMaxRanks, ", or not set to train alone"));
+  Variables variables(environment);
+  const Launcher* const launcher = FindLauncher(variables);
+  if (launcher == nullptr) return place;
+  place.size_variable = launcher->size;
+  const std::string size = variables.Text(launcher->size);
+  if (!absl::SimpleAtoi(size, &place.size) || place.size < 1 || place.size > kMaxRanks) {
+    return absl::InvalidArgumentError(absl::StrCat(launcher->size, " is ", QuoteValue(size),
+                                                   "; accepted: 1 to ", kMaxRanks,
+                                                   ", or not set to train alone"));
   }
   if (place.size == 1) return place;
-  Variables variables(environment);
-  place.rank = variables.Number("RANK", 0, place.size - 1, std::nullopt);
-  place.local_size = variables.Number("LOCAL_WORLD_SIZE", 1, place.size, 1);
-  place.local_rank = variables.Number("LOCAL_RANK", 0, place.size - 1, 0);
+  place.rank = variables.Number(launcher->rank, 0, place.size - 1, std::nullopt);
+  place.local_rank = variables.Number(launcher->local_rank, 0, place.size - 1, 0);
+  place.local_size = launcher->slurm
+                         ? TasksOfNode(variables.Text(launcher->local_size),
+                                       variables.Number("SLURM_NODEID", 0, kMaxRanks, 0))
+                         : variables.Number(launcher->local_size, 1, place.size, 1);
   place.gpu = variables.Gpu(place.local_rank);
-  place.address = variables.Needed("MASTER_ADDR", "the host where rank 0 runs");
-  place.port = static_cast<uint16_t>(
-      variables.Number("MASTER_PORT", 1, std::numeric_limits<uint16_t>::max(), std::nullopt));
-  place.agent_store = variables.Text("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  place.attempt = absl::StrCat(variables.Text("TORCHELASTIC_RUN_ID"), "/",
-                               variables.Text("TORCHELASTIC_RESTART_COUNT"));
-  if (absl::Status status = variables.status(place.size); !status.ok()) return status;
+  FindStore(*launcher, variables, place);
+  if (absl::Status status = variables.status(*launcher, place.size); !status.ok()) return status;
   return place;
 }
 

@@ -9,7 +9,9 @@
 namespace genesis {
 
 // Which of the processes ("ranks") that train one job together this one is, in the variables that
-// torchrun gives each of them (torch.distributed.run, "Environment Variables").
+// its launcher sets: torchrun (torch.distributed.run, "Environment Variables"), Open MPI's mpirun,
+// mpiexec of MPICH and Intel MPI, or Slurm's srun. The first of them that is there counts, so that
+// torchrun may be started by srun.
 struct RankPlace {
   int rank = 0;         // RANK, 0 to size - 1.
   int size = 1;         // WORLD_SIZE; 1: the process is alone.
@@ -20,8 +22,9 @@ struct RankPlace {
   uint16_t port = 0;    // MASTER_PORT
   bool agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE: torchrun serves it, else rank 0 does.
   // The prefix that tells the stores of one attempt from those of another: TORCHELASTIC_RUN_ID and
-  // TORCHELASTIC_RESTART_COUNT.
+  // TORCHELASTIC_RESTART_COUNT, or of Slurm job, step and restart.
   std::string attempt;
+  std::string size_variable = "WORLD_SIZE";  // The name of the launcher's, for messages.
 };
 
 // INVALID_ARGUMENT names each variable that is missing or cannot be, with what is accepted.

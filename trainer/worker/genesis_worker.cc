@@ -45,7 +45,8 @@ With --spec:
   --cuda-graphs          on CUDA, capture a step once and replay it, where it can be
   --emulate-fp16         run FP16 modes on a CPU, 20 to 140 times slower than FP32, to rehearse
 
-  Started by torchrun --no-python, several train one job that has training.use_ddp: true.
+  Started by torchrun --no-python, srun, mpirun or mpiexec, several train one job that has
+  training.use_ddp: true.
 
 With --describe-step:
   --datasets-root DIR    where the data of the job is looked for too
@@ -162,8 +163,8 @@ int main(int argc, char** argv) {
   genesis::BlockTerminationSignals();
   // A file at its limit (RLIMIT_FSIZE) is an error of write, like a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
-  // Gloo writes to a rank that has ended without MSG_NOSIGNAL, and whoever reads the output may leave:
-  // both are errors of write, told or passed over, and end no job.
+  // Gloo writes to a rank that has ended without MSG_NOSIGNAL, and whoever reads the output may
+  // leave: both are errors of write, told or passed over, and end no job.
   std::signal(SIGPIPE, SIG_IGN);
   Flags flags;
   const std::string fault = ParseFlags({argv + 1, argv + argc}, flags);

@@ -163,7 +163,7 @@ absl::StatusOr<StartJob> Prepare(const LocalRunOptions& options,
 std::string RankFault(const JobSpec& spec, const RankPlace& place) {
   if (place.size == 1 || spec.training().use_ddp()) return "";
   return absl::StrCat(
-      "WORLD_SIZE is ", place.size,
+      place.size_variable, " is ", place.size,
       " and training.use_ddp is false: each rank would train the whole job and write "
       "the same checkpoints; set training.use_ddp to true, or start one process");
 }
