@@ -24,6 +24,10 @@ void CheckDataset(const training::v1::JobSpec& spec, Faults& faults);
 void FillTraining(training::v1::JobSpec& spec);
 void CheckTraining(const training::v1::JobSpec& spec, Faults& faults);
 
+// After FillTraining, whose use_ddp asks for several ranks.
+void FillDistributed(training::v1::JobSpec& spec);
+void CheckDistributed(const training::v1::JobSpec& spec, Faults& faults);
+
 // precision and rehearsals.
 void FillPrecision(training::v1::JobSpec& spec, const LossScaleSettings& loss_scale);
 void CheckPrecision(const training::v1::JobSpec& spec, Faults& faults);

@@ -16,6 +16,7 @@ JobSpec WithDefaults(JobSpec spec, const LossScaleSettings& loss_scale) {
   FillModel(spec);
   FillDataset(spec);
   FillTraining(spec);
+  FillDistributed(spec);
   FillPrecision(spec, loss_scale);
   FillScheduling(spec);
   FillDefaults(spec);
@@ -30,6 +31,7 @@ std::vector<FieldError> ValidateJobSpec(const JobSpec& spec) {
   CheckModel(spec, faults);
   CheckDataset(spec, faults);
   CheckTraining(spec, faults);
+  CheckDistributed(spec, faults);
   CheckPrecision(spec, faults);
   CheckScheduling(spec, faults);
   CheckRanges("", spec, faults);

@@ -1,5 +1,6 @@
-"""A rank of PyTorch's own data-parallel loop, for torchrun: ddp_loop.py OUT STEPS BATCH_SIZE SEED. Rank 0 writes the mean
-loss of each step to OUT as JSON. The examples of a step are those that genesis-worker's ranks take."""
+"""A rank of PyTorch's own data-parallel loop, for torchrun: ddp_loop.py OUT STEPS BATCH_SIZE SEED HOOK. Rank 0 writes the mean
+loss of each step to OUT as JSON. The examples of a step are those that genesis-worker's ranks take. HOOK is none, or one of
+torch.distributed's default hooks for gradients on their way."""
 
 import json
 import os
@@ -8,6 +9,7 @@ import sys
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import twin
@@ -24,7 +26,7 @@ class Loss(torch.nn.Module):
         return self.model.loss(self.dataset, rows)
 
 
-def main(out, steps, batch_size, seed):
+def main(out, hook, steps, batch_size, seed):
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -33,6 +35,8 @@ def main(out, steps, batch_size, seed):
     model = twin.WorldModel(dataset.observation.shape[1], dataset.action.shape[1], 32, 16)
     model.take_statistics(dataset)
     parallel = DistributedDataParallel(Loss(model, dataset))
+    if hook != "none":
+        parallel.register_comm_hook(None, getattr(default_hooks, hook))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     rows = twin.batches(dataset.training_size, batch_size * size, seed)
     losses = []
@@ -53,4 +57,4 @@ def main(out, steps, batch_size, seed):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    main(sys.argv[1], sys.argv[5], *map(int, sys.argv[2:5]))

@@ -4,13 +4,14 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <cmath>
+#include <chrono>
 #include <functional>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
+#include "tests/trainer/threaded_ranks.h"
 #include "trainer/guard/non_finite_diagnosis.h"
 #include "trainer/runtime/run_failure.h"
 
@@ -19,73 +20,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-RankPlace Place(int rank, int size) {
-  RankPlace place;
-  place.rank = rank;
-  place.size = size;
-  return place;
-}
-
-// Each rank is a thread here; the store is theirs alone.
-void WithRanks(int size, const std::function<void(RankGroup&)>& work) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      RankGroup ranks(Place(rank, size), store);
-      work(ranks);
-      ranks.Await();  // Nobody leaves while another is at it.
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
-
-TEST(RankGroupTest, MakesMeansOfGradientsAndLoss) {
-  WithRanks(3, [](RankGroup& ranks) {
-    const float own = static_cast<float>(ranks.rank());
-    // Any layout, as those of convolutions in channels_last.
-    std::vector<torch::Tensor> gradients = {
-        torch::full({2, 3, 4, 5}, own).contiguous(torch::MemoryFormat::ChannelsLast),
-        torch::full({7}, 3 * own), torch::full({}, 6 * own)};
-    for (int step = 0; step < 2; ++step) {
-      const torch::Tensor loss = ranks.Average(gradients, torch::full({}, own + 1));
-      EXPECT_EQ(loss.item<float>(), 2);
-      EXPECT_EQ(loss.dim(), 0);
-      EXPECT_TRUE(gradients[0].eq(1).all().item<bool>());
-      EXPECT_TRUE(gradients[1].eq(3).all().item<bool>());
-      EXPECT_EQ(gradients[2].item<float>(), 6);
-      EXPECT_TRUE(gradients[0].is_contiguous(torch::MemoryFormat::ChannelsLast));
-    }
-  });
-}
-
-TEST(RankGroupTest, AnInfinityOfOneRankIsEverybodys) {
-  WithRanks(2, [](RankGroup& ranks) {
-    const std::vector<torch::Tensor> gradients = {torch::ones({3})};
-    if (ranks.rank() == 1) gradients[0][2] = INFINITY;
-    const torch::Tensor loss = ranks.Average(gradients, torch::ones({}));
-    EXPECT_EQ(loss.item<float>(), 1);
-    EXPECT_EQ(gradients[0][1].item<float>(), 1);
-    EXPECT_TRUE(std::isinf(gradients[0][2].item<float>()));
-  });
-}
-
-TEST(RankGroupTest, AFlagOfOneRankIsSeenByAll) {
-  WithRanks(2, [](RankGroup& ranks) {
-    ranks.SetFlags({.stop = ranks.rank() == 1, .seconds = ranks.rank() + 1.0});
-    EXPECT_FALSE(ranks.agreed().stop);
-    ranks.Average({torch::ones({2})}, torch::ones({}));
-    EXPECT_TRUE(ranks.agreed().stop);
-    EXPECT_FALSE(ranks.agreed().checkpoint);
-    EXPECT_FALSE(ranks.agreed().time_is_up);
-    EXPECT_EQ(ranks.agreed().seconds, 1.5);
-    ranks.SetFlags({.checkpoint = ranks.rank() == 0});
-    ranks.Average({torch::ones({2})}, torch::ones({}));
-    EXPECT_FALSE(ranks.agreed().stop);
-    EXPECT_TRUE(ranks.agreed().checkpoint);
-  });
-}
 
 TEST(RankGroupTest, TellsWhatTheFirstAndWhatEachGave) {
   WithRanks(2, [](RankGroup& ranks) {
@@ -132,25 +66,50 @@ TEST(RankGroupTest, WhatOneRankFoundIsWhatAllGoBy) {
   });
 }
 
+std::string FailureOf(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const RunFailure& failure) {
+    EXPECT_EQ(failure.cause, training::v1::FAILURE_CAUSE_WORKER_EXIT);
+    return failure.message;
+  }
+  return "";
+}
+
 TEST(RankGroupTest, ARankThatEndsIsAFailureOfTheOthers) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::thread other([&] {
-    RankGroup ranks(Place(1, 2), store);
-    ranks.Average({torch::ones({2})}, torch::ones({}));
+    RankGroup ranks(PlaceOf(1, 2), store);
+    ranks.Await();
   });
-  RankGroup ranks(Place(0, 2), store);
-  ranks.Average({torch::ones({2})}, torch::ones({}));
+  RankGroup ranks(PlaceOf(0, 2), store);
+  ranks.Await();
   other.join();
-  try {
-    ranks.Average({torch::ones({2})}, torch::ones({}));
-    FAIL() << "a sum of one rank";
-  } catch (const RunFailure& failure) {
-    EXPECT_EQ(failure.cause, training::v1::FAILURE_CAUSE_WORKER_EXIT);
-    EXPECT_THAT(
-        failure.message,
-        HasSubstr("rank 0 of 2 cannot add up gradients: another rank has ended or cannot be "
-                  "reached; the log of the rank that ended first says why ("));
-  }
+  EXPECT_THAT(FailureOf([&] { ranks.Await(); }),
+              HasSubstr("rank 0 of 2 cannot wait for the others: rank 1 does not answer: killed, "
+                        "stopped or cut off; the log there says why ("));
+}
+
+TEST(RankGroupTest, ARankThatFailsSaysWhyToTheOthers) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::thread other([&] {
+    RankGroup ranks(PlaceOf(1, 2), store);
+    ranks.Await();
+    ranks.TellFailure("data.npz: row 7\nis NaN");
+  });
+  RankGroup ranks(PlaceOf(0, 2), store);
+  ranks.Await();
+  other.join();
+  EXPECT_THAT(FailureOf([&] { ranks.Await(); }),
+              HasSubstr("cannot wait for the others: rank 1 failed: data.npz: row 7\\nis NaN ("));
+}
+
+TEST(RankGroupTest, ARankThatNeverComesIsNamed) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const RankOptions options{.timeout = std::chrono::milliseconds(1500)};
+  EXPECT_THAT(FailureOf([&] { RankGroup(PlaceOf(0, 2), store, options); }),
+              HasSubstr("rank 0 of 2 cannot join the others: rank 1 never came; start as many as "
+                        "WORLD_SIZE says ("));
 }
 
 }  // namespace

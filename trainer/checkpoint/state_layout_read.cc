@@ -50,6 +50,9 @@ class LayoutReader {
     position.reduced_precision_steps = own_.At("reduced_precision_steps").Integer(0);
     position.sampler.epoch = own_.At("epoch").Integer(0);
     position.sampler.batch = own_.At("batch_in_epoch").Integer(0);
+    if (own_.Has("batch_examples")) {
+      position.batch_examples = own_.At("batch_examples").Integer(1);
+    }
     const std::string seed = own_.At("seed").Text();
     if (root_.status().ok() && !absl::SimpleAtoi(seed, &position.seed)) {
       own_.At("seed").Fault("is no number from 0 to 2^64 - 1");

@@ -99,6 +99,7 @@ void AddPosition(const RunPosition& position, ValueDict& dict) {
   dict.Add("seconds", position.seconds);
   dict.Add("epoch", position.sampler.epoch);
   dict.Add("batch_in_epoch", position.sampler.batch);
+  if (position.batch_examples > 0) dict.Add("batch_examples", position.batch_examples);
   // As text: a seed has 64 bits without sign.
   dict.Add("seed", std::to_string(position.seed));
   dict.Add("loss", position.loss);

@@ -32,6 +32,8 @@ struct RunPosition {
   uint64_t seed = 0;
   double loss = 0;
   training::v1::PrecisionMode mode = training::v1::PRECISION_MODE_FP32;
+  // Examples of a batch that `sampler` counts, over all ranks; 0 where the file does not say.
+  int64_t batch_examples = 0;
 };
 
 // Where held-out evaluation stands.

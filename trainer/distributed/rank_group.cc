@@ -1,9 +1,14 @@
 #include "trainer/distributed/rank_group.h"
 
-#include <chrono>
+#include <map>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "trainer/distributed/missing_ranks.h"
+#include "trainer/distributed/shared_memory_transport.h"
 #include "trainer/runtime/run_failure.h"
 
 // As LibTorch was built; its CMake package would say so.
@@ -20,34 +25,52 @@ namespace {
 static_assert(sizeof(c10d::ProcessGroupGloo) == 488);
 #endif
 
-// As c10d's own for Gloo. Longer than a rank may take between two exchanges: loading its data,
-// evaluating.
-constexpr std::chrono::minutes kPatience{30};
-constexpr int64_t kControlFlags = 4;
+// Elements of a broadcast that tensors are put together for.
+constexpr int64_t kMaxMessage = int64_t{4} << 20;
 
-c10::intrusive_ptr<c10d::Store> ConnectStore(const RankPlace& place) {
-  c10d::TCPStoreOptions options;
-  options.port = place.port;
-  options.isServer = place.rank == 0 && !place.agent_store;
-  options.waitWorkers = false;
-  options.timeout = kPatience;
-  return c10::make_intrusive<c10d::TCPStore>(place.address, options);
+c10::intrusive_ptr<c10d::Store> ConnectStore(const RankPlace& place, const RankOptions& options) {
+  c10d::TCPStoreOptions store;
+  store.port = place.port;
+  store.isServer = place.rank == 0 && !place.agent_store;
+  store.waitWorkers = false;
+  store.timeout = options.timeout;
+  return c10::make_intrusive<c10d::TCPStore>(place.address, store);
 }
 
-// An exception of c10d or Gloo means that the group is no more.
-template <typename Work>
-auto Together(const RankPlace& place, const char* what, const Work& work) {
+[[noreturn]] void FailAs(const RankPlace& place, const char* task, const std::string& why) {
+  throw RunFailure{
+      training::v1::FAILURE_CAUSE_WORKER_EXIT,
+      absl::StrCat("rank ", place.rank, " of ", place.size, " cannot ", task, ": ", why)};
+}
+
+c10::intrusive_ptr<c10d::Store> Connect(const RankPlace& place, const RankOptions& options) {
   try {
-    return work();
+    return ConnectStore(place, options);
   } catch (const std::exception& error) {
-    throw RunFailure{
-        training::v1::FAILURE_CAUSE_WORKER_EXIT,
-        absl::StrCat(
-            "rank ", place.rank, " of ", place.size, " cannot ", what,
-            ": another rank has ended or cannot be reached; the log of the rank that ended "
-            "first says why (",
-            ExplainException(error).message, ")")};
+    FailAs(place, "find the others",
+           absl::StrCat("the ranks' store at ", place.address, ":", place.port,
+                        " cannot be reached; rank 0 or torchrun serves it (",
+                        ExplainException(error).message, ")"));
   }
+}
+
+std::string AddressText(const SharedMemory::Address& address, const SharedMemory::Size& size) {
+  return absl::StrCat(address.process, " ", address.descriptor, " ", address.cookie, " ",
+                      size.bytes);
+}
+
+absl::StatusOr<SharedMemory::Address> ReadAddress(const std::string& text,
+                                                  const SharedMemory::Size& size) {
+  const std::vector<std::string> words = absl::StrSplit(text, ' ');
+  SharedMemory::Address address;
+  uint64_t bytes = 0;
+  if (words.size() != 4 || !absl::SimpleAtoi(words[0], &address.process) ||
+      !absl::SimpleAtoi(words[1], &address.descriptor) ||
+      !absl::SimpleAtoi(words[2], &address.cookie) || !absl::SimpleAtoi(words[3], &bytes)) {
+    return absl::UnavailableError(text);  // Why rank 0 has none.
+  }
+  if (bytes != size.bytes) return absl::UnavailableError("rank 0 has other buckets");
+  return address;
 }
 
 }  // namespace
@@ -57,71 +80,174 @@ struct RankGroup::Connection {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo;
 };
 
-RankGroup::RankGroup(const RankPlace& place)
-    : RankGroup(place, Together(place, "find the others", [&] { return ConnectStore(place); })) {}
+// Each bucket is one all-reduce, which threads of Gloo's make over TCP.
+class RankGroup::GlooTransport : public BucketTransport {
+ public:
+  GlooTransport(RankGroup& ranks, const std::vector<BucketSize>& sizes)
+      : ranks_(ranks), works_(sizes.size()) {
+    for (const BucketSize& size : sizes) {
+      buffers_.push_back(at::zeros({size.elements}, at::dtype(size.type)));
+    }
+  }
+  // A sum under way writes to its buffer.
+  ~GlooTransport() override {
+    for (const auto& work : works_) {
+      try {
+        if (work != nullptr) work->wait();
+      } catch (const std::exception&) {
+        continue;  // The failure of the rank was thrown by whoever awaited it.
+      }
+    }
+  }
 
-RankGroup::RankGroup(const RankPlace& place, const c10::intrusive_ptr<c10d::Store>& store)
-    : place_(place), connection_(std::make_unique<Connection>()) {
-  Together(place_, "join the others", [&] {
-    connection_->store =
-        c10::make_intrusive<c10d::PrefixStore>(absl::StrCat("genesis/", place_.attempt), store);
+  const at::Tensor& buffer(size_t bucket) const override { return buffers_[bucket]; }
+  void Begin(size_t bucket) override {
+    ranks_.Together("add up gradients", [&] {
+      std::vector<at::Tensor> sums = {buffers_[bucket]};
+      works_[bucket] = ranks_.connection_->gloo->allreduce(sums);
+    });
+  }
+  void Await(size_t bucket) override {
+    const auto work = std::exchange(works_[bucket], nullptr);
+    ranks_.Together("add up gradients", [&] { work->wait(); });
+  }
+
+ private:
+  RankGroup& ranks_;
+  std::vector<at::Tensor> buffers_;
+  std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+};
+
+RankGroup::RankGroup(const RankPlace& place, const RankOptions& options)
+    : RankGroup(place, Connect(place, options), options) {}
+
+RankGroup::RankGroup(const RankPlace& place, const c10::intrusive_ptr<c10d::Store>& store,
+                     const RankOptions& options)
+    : place_(place), options_(options), connection_(std::make_unique<Connection>()) {
+  connection_->store =
+      c10::make_intrusive<c10d::PrefixStore>(absl::StrCat("genesis/", place_.attempt), store);
+  Together("join the others", [&] {
+    connection_->store->setTimeout(options_.timeout);
+    TellPresence(*connection_->store, place_.rank);
     connection_->gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
         connection_->store, place_.rank, place_.size,
-        c10d::ProcessGroupGloo::Options::create_default(kPatience));
+        c10d::ProcessGroupGloo::Options::create_default(options_.timeout));
   });
 }
 
 RankGroup::~RankGroup() = default;
 
-at::Tensor RankGroup::Average(const std::vector<at::Tensor>& gradients, const at::Tensor& loss) {
-  const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> parts;
-  int64_t count = 1;
-  for (const at::Tensor& gradient : gradients) {
-    parts.push_back(gradient.reshape(-1));
-    count += gradient.numel();
+// An exception of c10d or Gloo means that the group is no more.
+template <typename Work>
+std::invoke_result_t<Work> RankGroup::Together(const char* task, const Work& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    Fail(task, error);
   }
-  parts.push_back(loss.detach().to(at::kFloat).reshape(1));
-  if (!buffer_.defined()) buffer_ = at::empty({count + kControlFlags}, at::kFloat);
-  at::Tensor metrics = buffer_.narrow(0, 0, count);
-  if (loss.is_cpu()) {
-    at::cat_out(metrics, parts);
-  } else {
-    metrics.copy_(at::cat(parts));
-  }
-  float* const flags = buffer_.mutable_data_ptr<float>() + count;
-  flags[0] = mine_.stop ? 1 : 0;
-  flags[1] = mine_.checkpoint ? 1 : 0;
-  flags[2] = mine_.time_is_up ? 1 : 0;
-  flags[3] = static_cast<float>(mine_.seconds);
-
-  Together(place_, "add up gradients", [&] {
-    std::vector<at::Tensor> sums = {buffer_};
-    connection_->gloo->allreduce(sums)->wait();
-  });
-
-  agreed_ = {.stop = flags[0] > 0,
-             .checkpoint = flags[1] > 0,
-             .time_is_up = flags[2] > 0,
-             .seconds = flags[3] / place_.size};
-  metrics.div_(place_.size);
-  const at::Tensor means = metrics.to(loss.device());
-  int64_t begin = 0;
-  for (const at::Tensor& gradient : gradients) {
-    gradient.copy_(means.narrow(0, begin, gradient.numel()).view(gradient.sizes()));
-    begin += gradient.numel();
-  }
-  return means.select(0, begin).clone();
 }
 
-void RankGroup::CopyFromFirst(const std::vector<at::Tensor>& tensors) {
+void RankGroup::Fail(const char* task, const std::exception& error) {
+  const std::string missing = FindMissingRanks(connection_->store, place_.rank, place_.size);
+  FailAs(place_, task, absl::StrCat(missing, " (", ExplainException(error).message, ")"));
+}
+
+void RankGroup::Fail(const char* task, int rank, const std::string& fault) {
+  const std::string words = FindMissingRanks(connection_->store, place_.rank, place_.size);
+  if (absl::StrContains(words, " failed: ")) FailAs(place_, task, words);
+  FailAs(place_, task, absl::StrCat("rank ", rank, " ", fault, "; its log says why"));
+}
+
+void RankGroup::TellFailure(const std::string& message) {
+  try {
+    TellEnd(*connection_->store, place_.rank, message);
+  } catch (const std::exception&) {
+    return;  // The others see the rank end all the same.
+  }
+}
+
+std::unique_ptr<BucketTransport> RankGroup::MakeTransport(const std::vector<BucketSize>& buckets,
+                                                          std::string* text) {
+  std::string why_not;
+  std::unique_ptr<BucketTransport> transport = ShareMemory(buckets, &why_not);
+  if (transport != nullptr) {
+    *text = "shared memory";
+    return transport;
+  }
+  *text = absl::StrCat("Gloo, because ", why_not);
+  return std::make_unique<GlooTransport>(*this, buckets);
+}
+
+// Three exchanges, whoever says no and when: all ranks come to the same.
+std::unique_ptr<BucketTransport> RankGroup::ShareMemory(const std::vector<BucketSize>& buckets,
+                                                        std::string* why_not) {
+  const auto first_fault = [&](const std::string& own) {
+    for (const std::string& fault : FromAll(own)) {
+      if (!fault.empty()) return fault;
+    }
+    return std::string();
+  };
+  *why_not = first_fault(options_.shared_memory ? "" : "GENESIS_SHARED_MEMORY is false");
+  if (!why_not->empty()) return nullptr;
+  const SharedMemory::Size size = SharedMemoryTransport::SizeOf(buckets, place_.size);
+  absl::StatusOr<std::unique_ptr<SharedMemory>> memory = absl::UnavailableError("");
+  std::string told;
+  if (first()) {
+    memory = SharedMemory::Create(size, place_.rank);
+    told = memory.ok() ? AddressText((*memory)->address(), size)
+                       : std::string(memory.status().message());
+  }
+  const absl::StatusOr<SharedMemory::Address> address = ReadAddress(FromFirst(told), size);
+  if (!first()) {
+    memory = address.ok() ? SharedMemory::Open(*address, size, place_.rank)
+                          : absl::StatusOr<std::unique_ptr<SharedMemory>>(address.status());
+  }
+  *why_not = first_fault(memory.ok() ? ""
+                                     : absl::StrCat("rank ", place_.rank, " has none (",
+                                                    memory.status().message(), ")"));
+  if (!why_not->empty()) return nullptr;
+  return std::make_unique<SharedMemoryTransport>(*this, *std::move(memory), buckets);
+}
+
+void RankGroup::CopyFrom(int rank, const std::vector<at::Tensor>& tensors) {
   const at::NoGradGuard no_grad;
-  Together(place_, "take the weights of rank 0", [&] {
-    for (const at::Tensor& tensor : tensors) {
-      if (tensor.numel() == 0) continue;
-      std::vector<at::Tensor> sent = {tensor.detach().cpu().contiguous()};
-      connection_->gloo->broadcast(sent)->wait();
-      if (!first()) tensor.copy_(sent.front());
+  std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.numel() > 0) by_type[tensor.scalar_type()].push_back(tensor);
+  }
+  c10d::BroadcastOptions options;
+  options.rootRank = rank;
+  Together("take the weights of another rank", [&] {
+    for (const auto& [type, group] : by_type) {
+      // One message for many: each costs a tenth of a millisecond.
+      for (auto begin = group.begin(); begin != group.end();) {
+        std::vector<at::Tensor> flat;
+        const auto first = begin;
+        for (int64_t size = 0; begin != group.end() && size < kMaxMessage; ++begin) {
+          flat.push_back(begin->detach().reshape(-1).cpu());
+          size += begin->numel();
+        }
+        std::vector<at::Tensor> sent = {at::cat(flat)};
+        connection_->gloo->broadcast(sent, options)->wait();
+        if (place_.rank == rank) continue;
+        int64_t offset = 0;
+        for (auto tensor = first; tensor != begin; offset += tensor->numel(), ++tensor) {
+          tensor->copy_(sent.front().narrow(0, offset, tensor->numel()).view(tensor->sizes()));
+        }
+      }
+    }
+  });
+}
+
+void RankGroup::SendToFirst(int rank, const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  Together("send to rank 0", [&] {
+    std::vector<at::Tensor> sent = {tensor.detach().cpu().contiguous()};
+    if (place_.rank == rank) {
+      connection_->gloo->send(sent, /*dstRank=*/0, /*tag=*/0)->wait();
+    } else {
+      connection_->gloo->recv(sent, rank, /*tag=*/0)->wait();
+      tensor.copy_(sent.front());
     }
   });
 }
@@ -130,7 +256,7 @@ std::string RankGroup::NextKey() { return absl::StrCat("exchange/", ++exchanges_
 
 std::string RankGroup::FromFirst(const std::string& own) {
   const std::string key = NextKey();
-  return Together(place_, "ask rank 0", [&] {
+  return Together("ask rank 0", [&] {
     if (first()) {
       connection_->store->set(key, own);
       return own;
@@ -141,7 +267,7 @@ std::string RankGroup::FromFirst(const std::string& own) {
 
 std::vector<std::string> RankGroup::FromAll(const std::string& own) {
   const std::string key = NextKey();
-  return Together(place_, "ask the others", [&] {
+  return Together("ask the others", [&] {
     connection_->store->set(absl::StrCat(key, "/", place_.rank), own);
     std::vector<std::string> all;
     for (int rank = 0; rank < place_.size; ++rank) {
@@ -152,7 +278,7 @@ std::vector<std::string> RankGroup::FromAll(const std::string& own) {
 }
 
 void RankGroup::Await() {
-  Together(place_, "wait for the others", [&] { connection_->gloo->barrier()->wait(); });
+  Together("wait for the others", [&] { connection_->gloo->barrier()->wait(); });
 }
 
 }  // namespace genesis

@@ -3,11 +3,16 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <chrono>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "trainer/distributed/bucket_transport.h"
 #include "trainer/distributed/rank_place.h"
 
 namespace genesis {
@@ -20,20 +25,29 @@ struct ControlFlags {
   double seconds = 0;       // Of the step before; the mean over the ranks once it is heard.
 };
 
+struct RankOptions {
+  // How long a rank may be silent between two exchanges: while it loads its data, or evaluates.
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);  // As c10d's own for Gloo.
+  // Whether ranks that share a host add up gradients in memory that they share.
+  bool shared_memory = true;
+};
+
 // The ranks that train one job together, each on examples of its own, with the same weights
 // (data-parallel training, as torch.nn.parallel.DistributedDataParallel). Ranks that decide alike
 // make the same steps, so whatever a decision rests on is a figure of the group: gradients, loss
-// and wishes travel in one all-reduce a step, the rest is told by rank 0. Made of c10d's
-// ProcessGroupGloo and its store; what is on a GPU travels through host memory.
+// and wishes travel in one all-reduce a step (GradientReducer), the rest is told by rank 0. Made of
+// c10d's ProcessGroupGloo and its store; what is on a GPU travels through host memory.
 //
-// Every method is called by all ranks, in the same order. Owner: the run's caller. Threads: one.
-// Failure: RunFailure (FAILURE_CAUSE_WORKER_EXIT) when a rank ends, or is silent for half an hour.
+// Every method but those that say otherwise is called by all ranks, in the same order. Owner: the
+// run's caller. Threads: one. Failure: RunFailure (FAILURE_CAUSE_WORKER_EXIT) when a rank ends, or
+// is silent for longer than options().timeout; it names the rank where that can be known.
 class RankGroup {
  public:
   // Waits until all are there. Requires place.size > 1.
-  explicit RankGroup(const RankPlace& place);
+  explicit RankGroup(const RankPlace& place, const RankOptions& options = {});
   // By a store that the ranks share already.
-  RankGroup(const RankPlace& place, const c10::intrusive_ptr<c10d::Store>& store);
+  RankGroup(const RankPlace& place, const c10::intrusive_ptr<c10d::Store>& store,
+            const RankOptions& options = {});
   ~RankGroup();
   RankGroup(const RankGroup&) = delete;
   RankGroup& operator=(const RankGroup&) = delete;
@@ -42,18 +56,24 @@ class RankGroup {
   int size() const { return place_.size; }
   // The one that writes checkpoints and tells of the job.
   bool first() const { return place_.rank == 0; }
+  const RankOptions& options() const { return options_; }
 
-  // Takes effect with the next Average.
-  void SetFlags(const ControlFlags& flags) { mine_ = flags; }
-  // Agreed by all ranks at the last Average.
+  // Takes effect with the next step's gradients.
+  void SetFlags(const ControlFlags& flags) { own_flags_ = flags; }
+  const ControlFlags& own_flags() const { return own_flags_; }
+  // Agreed by all ranks with the gradients of the last step.
   const ControlFlags& agreed() const { return agreed_; }
+  void Agree(const ControlFlags& flags) { agreed_ = flags; }
 
-  // Makes the gradients (float32) the means over the ranks, in place, and returns that of the loss.
-  // Sync: waits for the device.
-  at::Tensor Average(const std::vector<at::Tensor>& gradients, const at::Tensor& loss);
+  // The fastest that these ranks have. `*text` says for people which it is, and why.
+  std::unique_ptr<BucketTransport> MakeTransport(const std::vector<BucketSize>& buckets,
+                                                 std::string* text);
 
   // Makes the tensors those of rank 0, in place.
-  void CopyFromFirst(const std::vector<at::Tensor>& tensors);
+  void CopyFromFirst(const std::vector<at::Tensor>& tensors) { CopyFrom(0, tensors); }
+  void CopyFrom(int rank, const std::vector<at::Tensor>& tensors);
+  // Makes the tensor of rank 0 that of `rank`, in place; called by these two alone.
+  void SendToFirst(int rank, const at::Tensor& tensor);
   // Returns what rank 0 gave.
   std::string FromFirst(const std::string& own);
   // Returns what each rank gave, by rank.
@@ -61,16 +81,29 @@ class RankGroup {
   // Until all ranks are here.
   void Await();
 
+  // Leaves word for the others why this rank ends before the job does. Never throws; for any rank
+  // at any time.
+  void TellFailure(const std::string& message);
+  // Throws the failure that `error` of c10d or Gloo in the course of `task` means.
+  [[noreturn]] void Fail(const char* task, const std::exception& error);
+  // Throws the failure of a rank that is known: "has ended".
+  [[noreturn]] void Fail(const char* task, int rank, const std::string& fault);
+
  private:
   struct Connection;
+  class GlooTransport;
 
+  std::unique_ptr<BucketTransport> ShareMemory(const std::vector<BucketSize>& buckets,
+                                               std::string* why_not);
+  template <typename Work>
+  std::invoke_result_t<Work> Together(const char* task, const Work& work);
   std::string NextKey();
 
   const RankPlace place_;
+  const RankOptions options_;
   std::unique_ptr<Connection> connection_;
-  ControlFlags mine_;
+  ControlFlags own_flags_;
   ControlFlags agreed_;
-  at::Tensor buffer_;      // float32 on the CPU: gradients, loss, wishes.
   int64_t exchanges_ = 0;  // Through the store; each has a key of its own.
 };
 

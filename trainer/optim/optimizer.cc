@@ -27,8 +27,8 @@ at::Tensor Memory(const at::Tensor& gradient, const at::Tensor& master) {
 }  // namespace
 
 Optimizer::Optimizer(std::vector<at::Tensor> masters, const training::v1::OptimizerSpec& spec,
-                     const std::vector<OptimizerGroup>& groups)
-    : masters_(std::move(masters)) {
+                     const std::vector<OptimizerGroup>& groups, std::vector<bool> owned)
+    : masters_(std::move(masters)), owned_(std::move(owned)) {
   settings_.kind = spec.kind();
   settings_.beta1 = MinusOneIsZero(spec.beta1());
   settings_.beta2 = MinusOneIsZero(spec.beta2());
@@ -43,8 +43,10 @@ void Optimizer::AddGroup(const OptimizerGroup& given) {
   Group group;
   group.learning_rate = given.learning_rate;
   group.weight_decay = given.weight_decay;
-  group.numbers = given.parameters;
-  for (const int64_t number : group.numbers) {
+  group.parameters = given.parameters;
+  for (const int64_t number : group.parameters) {
+    if (!owned_.empty() && !owned_[static_cast<size_t>(number)]) continue;
+    group.numbers.push_back(number);
     const at::Tensor& master = masters_[static_cast<size_t>(number)];
     group.masters.push_back(Memory(master));
     const auto zeros = [&] { return at::zeros_like(group.masters.back()); };
@@ -146,7 +148,7 @@ OptimizerState Optimizer::state(double rate_factor) const {
     state.groups.push_back({.learning_rate = group.learning_rate,
                             .scheduled_learning_rate = group.learning_rate * rate_factor,
                             .weight_decay = group.weight_decay,
-                            .parameters = group.numbers});
+                            .parameters = group.parameters});
     for (size_t i = 0; i < group.numbers.size(); ++i) {
       const auto number = static_cast<size_t>(group.numbers[i]);
       const at::Tensor& master = masters_[number];
@@ -164,6 +166,17 @@ OptimizerState Optimizer::state(double rate_factor) const {
     }
   }
   return state;
+}
+
+Optimizer::Entry Optimizer::NewEntry(size_t parameter) const {
+  const at::Tensor& master = masters_[parameter];
+  if (!is_sgd()) {
+    return {{"step", ZeroStep(master)},
+            {"exp_avg", at::zeros_like(master)},
+            {"exp_avg_sq", at::zeros_like(master)}};
+  }
+  if (has_momentum()) return {{"momentum_buffer", at::zeros_like(master)}};
+  return {};
 }
 
 void Optimizer::LoadState(const OptimizerState& state) {

@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -22,10 +25,13 @@ class Optimizer {
   // dimensions on the device where only the device knows it.
   using RateFactor = std::variant<double, at::Tensor>;
 
+  using Entry = std::vector<std::pair<std::string, at::Tensor>>;
+
   // `masters` are float32, dense in memory in any order, and updated in place. `spec` has every
-  // default filled in. Each parameter belongs to one of `groups` (GroupParameters).
+  // default filled in. Each parameter belongs to one of `groups` (GroupParameters). Only those that
+  // are `owned` have state and are updated; all where it is empty.
   Optimizer(std::vector<at::Tensor> masters, const training::v1::OptimizerSpec& spec,
-            const std::vector<OptimizerGroup>& groups);
+            const std::vector<OptimizerGroup>& groups, std::vector<bool> owned = {});
 
   // One update from one gradient per parameter; as torch's optimizers do, it leaves a parameter
   // whose gradient is undefined as it is, with its state and without weight decay. Gradients of a
@@ -36,9 +42,12 @@ class Optimizer {
             const std::vector<at::Tensor>& grad_scales, const at::Tensor& found_inf);
 
   const std::vector<at::Tensor>& masters() const { return masters_; }
-  // Shares memory with the optimizer. `rate_factor` is that of the next step.
+  // Shares memory with the optimizer; parameters that it does not own have no entry. `rate_factor`
+  // is that of the next step.
   OptimizerState state(double rate_factor = 1) const;
-  // Copies the values in. Requires the same kind, and entries of the same shapes.
+  // Zeros in the shape of a parameter's entry.
+  Entry NewEntry(size_t parameter) const;
+  // Copies the values in of what it owns. Requires the same kind, and entries of the same shapes.
   void LoadState(const OptimizerState& state);
 
  private:
@@ -46,7 +55,8 @@ class Optimizer {
   struct Group {
     double learning_rate = 0;
     double weight_decay = 0;
-    std::vector<int64_t> numbers;
+    std::vector<int64_t> parameters;  // All of the group.
+    std::vector<int64_t> numbers;     // Those that are owned; the lists go along with it.
     // All but steps are views of the memory in its order. SGD: first is the momentum.
     std::vector<at::Tensor> masters, steps, first, second;
   };
@@ -67,6 +77,7 @@ class Optimizer {
 
   OptimizerState settings_;  // Without tensors.
   std::vector<at::Tensor> masters_;
+  const std::vector<bool> owned_;
   std::vector<Group> groups_;
 };
 

@@ -30,9 +30,9 @@ class Schedule {
   bool constant() const;
 
  private:
-  const training::v1::ScheduleSpec spec_;
-  const double learning_rate_;
-  const int64_t total_steps_;
+  training::v1::ScheduleSpec spec_;
+  double learning_rate_;
+  int64_t total_steps_;
 };
 
 }  // namespace genesis

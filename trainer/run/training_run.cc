@@ -174,6 +174,7 @@ class Run {
     }
     observer_.OnLog("precision: " + effective_.reason());
     observer_.OnLog("step: " + effective_.execution());
+    if (ranks_ != nullptr) observer_.OnLog("gradients: " + session_->exchange());
   }
 
   void StartReports() {
@@ -213,6 +214,7 @@ class Run {
       if (guard_->WantsGoodState(step_)) KeepGoodState();
       MakeStep(first);
       first = false;
+      session_->CheckWeights(step_);
       if (guard_->WantsTimes()) CompareSpeed();
       if (pending_) ChangePrecision();
       if (evaluate_every > 0 && step_ % evaluate_every == 0 && step_ != evaluated_step_) {

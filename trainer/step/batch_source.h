@@ -51,6 +51,8 @@ class BatchSource {
   Batch Fetch(std::vector<int64_t> examples) const;
 
   int64_t batch_size() const { return batch_size_; }
+  // Examples of a batch of the order, which several processes share.
+  int64_t batch_examples() const { return batch_size_ * share_.count; }
   int64_t batches_per_epoch() const { return batches_per_epoch_; }
   // The place of the batch that Next gives next.
   const SamplerPosition& position() const { return position_; }

@@ -25,6 +25,10 @@ TrainStep::TrainStep(const StepParts& parts, const TrainStepOptions& options)
       one_(torch::ones({}, parts.optimizer.masters().front().options())),
       last_found_inf_(torch::zeros_like(one_)),
       rates_(torch::zeros({2}, one_.options())) {
+  if (parts.reducer != nullptr) {
+    exchange_.emplace(parts.model, parts.weights, *parts.reducer,
+                      /*overlaps=*/parts.faults.empty());
+  }
   const bool cuda = one_.is_cuda();
   const auto pinned = torch::TensorOptions(torch::kFloat).pinned_memory(cuda);
   for (Slot& slot : slots_) {
@@ -106,17 +110,8 @@ StepResults TrainStep::Make(int64_t step, const NextBatch& next) {
   const torch::Tensor scale = scaler_ != nullptr ? scaler_->scale().clone() : one_;
 
   torch::Tensor loss = AccumulateGradients(step, next);
-  if (parts_.ranks != nullptr) {
-    RECORD_USER_SCOPE("average");
-    std::vector<torch::Tensor> averaged = parts_.weights.gradients();
-    // A parameter is left alone only where no rank has a gradient of it.
-    torch::Tensor arrived = parts_.weights.arrived();
-    if (!parts_.model.repeats_itself()) averaged.push_back(arrived.to(loss.device()));
-    const torch::Tensor mean = parts_.ranks->Average(averaged, loss);
-    // Sync: of jobs of several ranks, which wait for each other here.
-    if (!parts_.model.repeats_itself()) arrived.copy_(averaged.back());
-    loss = mean;
-  }
+  // Sync: of jobs of several ranks, which wait for each other here.
+  if (exchange_) loss = exchange_->Finish(loss);
 
   RECORD_USER_SCOPE("update");
   const torch::NoGradGuard no_grad;
@@ -131,6 +126,7 @@ StepResults TrainStep::Make(int64_t step, const NextBatch& next) {
 
   AwaitCopy();
   parts_.optimizer.Step(parts_.weights.ArrivedGradients(), RateFactor(), divisors, found_inf);
+  if (parts_.shards != nullptr) parts_.shards->ShareWeights();
   if (format_.reduced()) parts_.faults.SpoilWeights(step, parts_.weights.masters());
   parts_.weights.Publish();
   if (parts_.average != nullptr) parts_.average->Update(found_inf);
@@ -144,6 +140,7 @@ StepResults TrainStep::Make(int64_t step, const NextBatch& next) {
 
 torch::Tensor TrainStep::AccumulateGradients(int64_t step, const NextBatch& next) {
   parts_.weights.BeginStep();
+  if (exchange_ && scaler_ != nullptr) exchange_->NoteScale(scaler_->scale());
   const int64_t micro_batches = options_.gradient_accumulation_steps;
   LossAndGradients::Share share{.micro_batches = micro_batches,
                                 .scale = scaler_ != nullptr ? scaler_->scale() : torch::Tensor()};
@@ -151,8 +148,10 @@ torch::Tensor TrainStep::AccumulateGradients(int64_t step, const NextBatch& next
   for (int64_t i = 0; i < micro_batches; ++i) {
     const Drawn drawn = next(i);
     share.factor = format_.reduced() ? parts_.faults.LossFactor(step, i) : 1;
-    const torch::Tensor loss = loss_and_gradients_.Add(drawn.batch, share, drawn.unusual);
-    parts_.weights.Accumulate();
+    const auto pass = [&] { return loss_and_gradients_.Add(drawn.batch, share, drawn.unusual); };
+    const bool exchanged = exchange_ && i + 1 == micro_batches;
+    const torch::Tensor loss = exchanged ? exchange_->RunLast(pass) : pass();
+    if (!exchanged) parts_.weights.Accumulate();
     if (parts_.source.prioritized()) {
       parts_.source.Reprioritize(drawn.batch.examples, parts_.model.ExampleLosses());
     }

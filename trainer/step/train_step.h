@@ -14,6 +14,8 @@
 #include "c10/core/Event.h"
 #include "trainer/accel/step_graph.h"
 #include "trainer/checkpoint/state_copy.h"
+#include "trainer/distributed/gradient_reducer.h"
+#include "trainer/distributed/optimizer_shards.h"
 #include "trainer/distributed/rank_group.h"
 #include "trainer/models/model.h"
 #include "trainer/optim/gradient_clipping.h"
@@ -26,6 +28,7 @@
 #include "trainer/step/batch_source.h"
 #include "trainer/step/captured_step.h"
 #include "trainer/step/fault_injection.h"
+#include "trainer/step/gradient_exchange.h"
 #include "trainer/step/loss_and_gradients.h"
 
 namespace genesis {
@@ -40,7 +43,10 @@ struct StepParts {
   WeightAverage* average = nullptr;  // Null where the job keeps none.
   const Schedule& schedule;
   const FaultInjection& faults;
-  RankGroup* ranks = nullptr;  // Null where the job is trained by this process alone.
+  // Null where the job is trained by this process alone.
+  RankGroup* ranks = nullptr;
+  GradientReducer* reducer = nullptr;
+  OptimizerShards* shards = nullptr;  // Null also where each rank has the whole optimizer.
 };
 
 struct TrainStepOptions {
@@ -151,9 +157,10 @@ class TrainStep {
   StepFormat format_;
   GradScaler* scaler_ = nullptr;
   LossAndGradients loss_and_gradients_;
-  const torch::Tensor one_;             // The scale of modes that have none.
-  const torch::Tensor last_found_inf_;  // Of the newest step, on the device.
-  const torch::Tensor rates_;           // Those of the newest step, on the device.
+  std::optional<GradientExchange> exchange_;  // Of several ranks.
+  const torch::Tensor one_;                   // The scale of modes that have none.
+  const torch::Tensor last_found_inf_;        // Of the newest step, on the device.
+  const torch::Tensor rates_;                 // Those of the newest step, on the device.
   int64_t applied_ = 0;
   std::array<Slot, 2> slots_;
   int next_slot_ = 0;

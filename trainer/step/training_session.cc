@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "trainer/checkpoint/weights.h"
+#include "trainer/distributed/weight_check.h"
 #include "trainer/runtime/run_failure.h"
 
 namespace genesis {
@@ -112,6 +113,12 @@ BatchShare ShareOf(const RankGroup* ranks) {
                           : BatchShare{};
 }
 
+std::unique_ptr<OptimizerShards> ShardsOf(RankGroup* ranks, const JobSpec& spec,
+                                          const std::vector<at::Tensor>& masters) {
+  if (ranks == nullptr || !spec.distributed().shard_optimizer_state()) return nullptr;
+  return std::make_unique<OptimizerShards>(*ranks, masters);
+}
+
 std::vector<at::Tensor> Tensors(const NamedTensors& named) {
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : named) tensors.push_back(tensor);
@@ -135,10 +142,15 @@ TrainingSession::TrainingSession(const training::v1::StartJob& start, const Data
       weights_(std::make_unique<MasterWeights>(Tensors(model_->parameters()))),
       groups_(Groups(spec_, *model_)),
       clipping_(groups_, device_),
-      optimizer_(
-          std::make_unique<Optimizer>(weights_->masters(), spec_.optimizer(), groups_.optimizer)) {
+      shards_(ShardsOf(ranks, spec_, weights_->masters())),
+      optimizer_(std::make_unique<Optimizer>(weights_->masters(), spec_.optimizer(),
+                                             groups_.optimizer,
+                                             shards_ ? shards_->owned() : std::vector<bool>())) {
   const double decay = spec_.training().ema_decay();
   if (decay > 0) average_.emplace(weights_->masters(), decay);
+  if (ranks_ != nullptr) {
+    reducer_ = std::make_unique<GradientReducer>(*ranks_, weights_->masters(), spec_.distributed());
+  }
   step_ = std::make_unique<TrainStep>(Parts(), StepOptions(spec_.training(), std::move(graphs)));
 }
 
@@ -151,7 +163,9 @@ StepParts TrainingSession::Parts() {
           .average = average_ ? &*average_ : nullptr,
           .schedule = schedule_,
           .faults = faults_,
-          .ranks = ranks_};
+          .ranks = ranks_,
+          .reducer = reducer_.get(),
+          .shards = shards_.get()};
 }
 
 int64_t TrainingSession::OperationsPerPass() const {
@@ -185,6 +199,22 @@ void TrainingSession::FollowFirstRank() {
   weights_->Publish();
 }
 
+void TrainingSession::CheckWeights(int64_t step) {
+  const int64_t every = spec_.distributed().weight_check_every_steps();
+  if (ranks_ == nullptr || every == 0 || step % every != 0) return;
+  NamedTensors weights = model_->parameters();
+  for (size_t i = 0; i < weights.size(); ++i) weights[i].second = weights_->masters()[i];
+  RequireSameWeights(*ranks_, step, weights);
+}
+
+// Rank 0 has it all then, and writes it; another rank has its own part, which is all that it loads.
+void TrainingSession::GatherOptimizer(OptimizerState& state) {
+  for (size_t i = 0; ranks_->first() && i < state.parameters.size(); ++i) {
+    if (!shards_->owns(i)) state.parameters[i] = optimizer_->NewEntry(i);
+  }
+  shards_->GatherOnFirst(state.parameters);
+}
+
 TrainingState TrainingSession::TakeState(RunPosition position) {
   TrainingState state = BeginState(std::move(position));
   state.Complete();
@@ -196,7 +226,9 @@ TrainingState TrainingSession::BeginState(RunPosition position) {
   position.seed = spec_.training().seed();
   position.mode = mode_;
   position.applied_steps = step_->applied();
+  position.batch_examples = source_->batch_examples();
   step_->AwaitCopy();
+  if (reducer_) reducer_->DropResiduals();
   TrainingState state;
   const auto copy = std::make_shared<StateCopy>();
   const NamedTensors parameters = model_->parameters();
@@ -214,6 +246,7 @@ TrainingState TrainingSession::BeginState(RunPosition position) {
   state.attributes = model_->attributes();
   state.tied = model_->tied();
   state.optimizer = optimizer_->state(schedule_.Factor(step_->applied()));
+  if (shards_) GatherOptimizer(state.optimizer);
   for (auto& entry : state.optimizer.parameters) {
     for (auto& [name, tensor] : entry) tensor = copy->Add(tensor);
   }
@@ -268,6 +301,7 @@ absl::Status TrainingSession::CheckFits(const TrainingState& state) const {
   for (size_t i = 0; i < parameters; ++i) {
     const auto& saved_entry = state.optimizer.parameters[i];
     const auto& own_entry = optimizer.parameters[i];
+    if (shards_ && !shards_->owns(i)) continue;
     bool fits = saved_entry.size() == own_entry.size();
     for (size_t j = 0; fits && j < own_entry.size(); ++j) {
       fits = saved_entry[j].first == own_entry[j].first &&
@@ -285,10 +319,30 @@ absl::Status TrainingSession::CheckFits(const TrainingState& state) const {
   return absl::OkStatus();
 }
 
+void TrainingSession::TakePlace(const RunPosition& position) {
+  SamplerPosition sampler = position.sampler;
+  const int64_t before = position.batch_examples;
+  const int64_t now = source_->batch_examples();
+  const bool resized = before > 0 && before != now;
+  // As many examples of the pass are done; a batch that was begun is made again.
+  if (resized) sampler.batch = sampler.batch * before / now;
+  // The place is of another dataset or batch size: begin the next pass.
+  if (sampler.batch >= source_->batches_per_epoch()) sampler = {sampler.epoch + 1, 0};
+  source_->Seek(sampler);
+  if (!resized || spec_.training().max_steps() > 0) return;
+  // The passes that are left, in steps of another size.
+  const int64_t batches =
+      (spec_.training().epochs() - sampler.epoch) * source_->batches_per_epoch() - sampler.batch;
+  const int64_t left = batches / spec_.training().gradient_accumulation_steps();
+  total_steps_ = std::max<int64_t>(1, position.step + std::max<int64_t>(0, left));
+  schedule_ = Schedule(spec_.optimizer(), total_steps_);
+}
+
 absl::Status TrainingSession::PutState(const TrainingState& state, PrecisionMode mode) {
   if (absl::Status status = CheckFits(state); !status.ok()) return status;
   state.Complete();
   step_->AwaitCopy();
+  if (reducer_) reducer_->DropResiduals();
   const torch::NoGradGuard no_grad;
   const std::map<std::string, at::Tensor> saved(state.model.begin(), state.model.end());
   const NamedTensors parameters = model_->parameters();
@@ -316,10 +370,7 @@ absl::Status TrainingSession::PutState(const TrainingState& state, PrecisionMode
     at::Generator generator = at::globalContext().defaultGenerator(device_);
     if (device_rng.sizes() == generator.get_state().sizes()) generator.set_state(device_rng);
   }
-  SamplerPosition sampler = state.position.sampler;
-  // The place is of another dataset or batch size: begin the next pass.
-  if (sampler.batch >= source_->batches_per_epoch()) sampler = {sampler.epoch + 1, 0};
-  source_->Seek(sampler);
+  TakePlace(state.position);
   if (source_->prioritized() && state.priorities.defined() &&
       state.priorities.numel() == source_->priorities().numel()) {
     source_->RestorePriorities(state.priorities);

@@ -13,6 +13,8 @@
 #include "trainer/checkpoint/training_state.h"
 #include "trainer/compiled/compiled_steps.h"
 #include "trainer/data/dataset.h"
+#include "trainer/distributed/gradient_reducer.h"
+#include "trainer/distributed/optimizer_shards.h"
 #include "trainer/distributed/rank_group.h"
 #include "trainer/models/model.h"
 #include "trainer/optim/gradient_clipping.h"
@@ -66,6 +68,9 @@ class TrainingSession {
   // ..." or "captured ...".
   std::string execution();
 
+  // How gradients are exchanged, for people; empty where one process trains.
+  std::string exchange() const { return reducer_ ? reducer_->description() : ""; }
+
   // The lower bound of the loss scale; 0 where there is no scale or no bound.
   double lowest_loss_scale() const { return scaler_ ? scaler_->options().min_scale : 0; }
 
@@ -77,6 +82,10 @@ class TrainingSession {
   // Makes weights and buffers those of rank 0. Requires several ranks, and that every step has been
   // read.
   void FollowFirstRank();
+
+  // After each step: fails where it is time to compare the weights of several ranks
+  // (distributed.weight_check_every_steps) and they are not the same.
+  void CheckWeights(int64_t step);
 
   // With the FP32 weights in the model while it lives; for evaluation.
   class Fp32Weights {
@@ -108,7 +117,9 @@ class TrainingSession {
   absl::Status PutState(const TrainingState& state, training::v1::PrecisionMode mode);
 
  private:
+  void GatherOptimizer(OptimizerState& state);
   absl::Status CheckFits(const TrainingState& state) const;
+  void TakePlace(const RunPosition& position);
 
   const at::Device device_;
   RankGroup* const ranks_;
@@ -117,15 +128,17 @@ class TrainingSession {
   std::unique_ptr<Model> model_;
   std::unique_ptr<BatchSource> source_;
   CompiledSteps compiled_;
-  const int64_t total_steps_;
-  const Schedule schedule_;
+  int64_t total_steps_;
+  Schedule schedule_;
   const FaultInjection faults_;
   std::unique_ptr<MasterWeights> weights_;
   const ParameterGroups groups_;
   const GradientClipping clipping_;
+  std::unique_ptr<OptimizerShards> shards_;  // Of ranks that share out the optimizer's state.
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<WeightAverage> average_;
   std::optional<GradScaler> scaler_;
+  std::unique_ptr<GradientReducer> reducer_;  // Of several ranks.
   std::unique_ptr<TrainStep> step_;
   training::v1::PrecisionMode mode_ = training::v1::PRECISION_MODE_FP32;
 };

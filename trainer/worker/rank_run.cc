@@ -1,7 +1,16 @@
 #include "trainer/worker/rank_run.h"
 
-#include <string>
+#include <torch/version.h>
 
+#include <chrono>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "google/protobuf/util/message_differencer.h"
 #include "trainer/distributed/rank_group.h"
 #include "trainer/runtime/run_failure.h"
 
@@ -15,33 +24,93 @@ bool IsFp32(const StartJob& start) {
   return start.precision().mode() == training::v1::PRECISION_MODE_FP32;
 }
 
+// Programs of two versions may exchange other things, or round otherwise.
+void RequireOneVersion(RankGroup& ranks) {
+  const std::string own =
+      absl::StrCat("genesis-worker ", kVersion, " with LibTorch ", TORCH_VERSION);
+  const std::vector<std::string> all = ranks.FromAll(own);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all.front()) continue;
+    throw RunFailure{
+        training::v1::FAILURE_CAUSE_CONFIG,
+        absl::StrCat("rank ", rank, " is ", OneLine(all[rank], kMaxNameBytes), " and rank 0 is ",
+                     OneLine(all.front(), kMaxNameBytes), "; all ranks need the same version")};
+  }
+}
+
+// The first field that differs: "training.batch_size: 32 -> 64".
+std::string Difference(const StartJob& first, const StartJob& other) {
+  std::string text;
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.ReportDifferencesToString(&text);
+  differencer.Compare(first.spec(), other.spec());
+  return OneLine(text.substr(0, text.find('\n')), kMaxMessageBytes);
+}
+
 // One job for all ranks: as rank 0 was given it, or a rank on a host that allows no reduced
 // precision, for any no wins. Where to resume from is what rank 0 sees: another may see a file
 // later.
 StartJob Common(RankGroup& ranks, const StartJob& own) {
   StartJob common;
   StartJob first;
+  int rank = 0;
   for (const std::string& text : ranks.FromAll(own.SerializeAsString())) {
     StartJob told;
     told.ParseFromString(text);
     if (!common.has_spec()) common = first = told;
+    if (const std::string difference = Difference(first, told); !difference.empty()) {
+      throw RunFailure{training::v1::FAILURE_CAUSE_CONFIG,
+                       absl::StrCat("rank ", rank, " was given another job than rank 0 (",
+                                    difference, "); give all ranks the same job file")};
+    }
     if (IsFp32(told) && !IsFp32(common)) common = told;
+    ++rank;
   }
   *common.mutable_resume_from() = first.resume_from();
   return common;
 }
 
+Finished RunWith(RankGroup& ranks, const StartJob& start, const training::v1::DeviceInfo& device,
+                 RunControl& control, RunObserver& observer) {
+  try {
+    RequireOneVersion(ranks);
+    StartJob job = Common(ranks, start);
+    // One file of it is enough.
+    if (!ranks.first()) job.mutable_spec()->clear_trace();
+    return RunTraining(job, device, control, observer, &ranks);
+  } catch (const RunFailure& failure) {
+    return FailedRun(failure);
+  }
+}
+
 }  // namespace
+
+RankOptions RankOptionsOf(const training::v1::JobSpec& spec, const Environment& environment) {
+  RankOptions options;
+  const double seconds = spec.distributed().timeout_seconds();
+  if (seconds > 0) options.timeout = std::chrono::milliseconds(std::llround(1000 * seconds));
+  constexpr char kName[] = "GENESIS_SHARED_MEMORY";
+  const std::string shared = environment(kName).value_or("true");
+  if (shared != "true" && shared != "false") {
+    throw RunFailure{training::v1::FAILURE_CAUSE_CONFIG,
+                     absl::StrCat(kName, " is \"", OneLine(shared, kMaxNameBytes),
+                                  "\"; accepted: exactly true or false")};
+  }
+  options.shared_memory = shared == "true";
+  return options;
+}
 
 Finished RunRank(const StartJob& start, const RankPlace& place,
                  const training::v1::DeviceInfo& device, RunControl& control,
                  RunObserver& observer) {
   try {
-    RankGroup ranks(place);
-    StartJob job = Common(ranks, start);
-    // One file of it is enough.
-    if (!ranks.first()) job.mutable_spec()->clear_trace();
-    return RunTraining(job, device, control, observer, &ranks);
+    RankGroup ranks(place, RankOptionsOf(start.spec(), ProcessEnvironment));
+    const Finished finished = RunWith(ranks, start, device, control, observer);
+    // While the others are still waiting for this one.
+    const bool own_fault = finished.outcome() == Finished::OUTCOME_FAILED &&
+                           finished.failure().cause() != training::v1::FAILURE_CAUSE_WORKER_EXIT;
+    if (own_fault) ranks.TellFailure(finished.failure().message());
+    return finished;
   } catch (const RunFailure& failure) {
     return FailedRun(failure);
   }

@@ -1,0 +1,303 @@
+#include "trainer/distributed/gradient_reducer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <latch>
+#include <memory>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <vector>
+
+#include "tests/trainer/threaded_ranks.h"
+#include "trainer/runtime/run_failure.h"
+
+namespace genesis {
+namespace {
+
+using ::testing::HasSubstr;
+using training::v1::DistributedSpec;
+
+// Through shared memory, and through Gloo.
+class GradientReducerTest : public ::testing::TestWithParam<bool> {
+ protected:
+  RankOptions Options() const {
+    RankOptions options;
+    options.shared_memory = GetParam();
+    return options;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Ways, GradientReducerTest, ::testing::Bool());
+
+// Enough for three buckets: DistributedDataParallel's sizes are 1 and 25 MiB.
+std::vector<torch::Tensor> LargeMasters() {
+  return {torch::zeros({500, 500}),
+          torch::zeros({3, 5}),
+          torch::zeros({2600, 2600}),
+          torch::zeros({2, 3, 4, 5}).contiguous(torch::MemoryFormat::ChannelsLast),
+          torch::zeros({600, 600}),
+          torch::zeros({}),
+          torch::zeros({7})};
+}
+
+// One step in which each rank has `gradients`, ready from the last to the first.
+torch::Tensor Exchange(GradientReducer& reducer, const std::vector<torch::Tensor>& gradients,
+                       const torch::Tensor& loss, torch::Tensor arrived = {}) {
+  for (size_t i = gradients.size(); i-- > 0;) {
+    torch::Tensor memory = reducer.memory()[i];
+    at::mul_out(memory, gradients[i], reducer.share());
+    reducer.MarkReady(i);
+  }
+  if (!arrived.defined()) arrived = torch::ones({static_cast<int64_t>(gradients.size())});
+  return reducer.Finish(loss, arrived);
+}
+
+TEST_P(GradientReducerTest, MakesMeansOfGradientsAndLoss) {
+  for (const int size : {2, 3, 5}) {
+    WithRanks(size, Options(), [size](RankGroup& ranks) {
+      const std::vector<torch::Tensor> masters = LargeMasters();
+      GradientReducer reducer(ranks, masters, DistributedSpec());
+      EXPECT_THAT(reducer.description(), HasSubstr("3 buckets, 28.1 MiB, by "));
+      EXPECT_THAT(reducer.description(), HasSubstr(GetParam() ? "shared memory" : "Gloo"));
+      for (int step = 0; step < 3; ++step) {
+        std::vector<torch::Tensor> own, wanted;
+        for (size_t i = 0; i < masters.size(); ++i) {
+          // The same numbers in every rank, then scaled by each.
+          torch::Generator random = at::make_generator<at::CPUGeneratorImpl>(10 * step + i);
+          const torch::Tensor base = torch::empty_like(masters[i]).normal_(0, 1, random);
+          own.push_back(base * (ranks.rank() + 1));
+          wanted.push_back(base * ((size + 1) / 2.0));
+        }
+        const torch::Tensor loss = Exchange(reducer, own, torch::full({}, ranks.rank() + 1.0));
+        EXPECT_FLOAT_EQ(loss.item<float>(), (size + 1) / 2.0F);
+        EXPECT_EQ(loss.dim(), 0);
+        for (size_t i = 0; i < masters.size(); ++i) {
+          const torch::Tensor& mean = reducer.memory()[i];
+          EXPECT_TRUE(torch::allclose(mean, wanted[i], 1e-5, 1e-6)) << "gradient " << i;
+          EXPECT_EQ(mean.strides(), masters[i].strides());
+        }
+      }
+    });
+  }
+}
+
+TEST_P(GradientReducerTest, AllRanksGetTheSameBits) {
+  const auto sums = std::make_shared<std::vector<torch::Tensor>>(3);
+  WithRanks(3, Options(), [&](RankGroup& ranks) {
+    GradientReducer reducer(ranks, {torch::zeros({1000, 37})}, DistributedSpec());
+    torch::Generator random = at::make_generator<at::CPUGeneratorImpl>(ranks.rank());
+    Exchange(reducer, {torch::empty({1000, 37}).normal_(0, 1, random)}, torch::zeros({}));
+    (*sums)[static_cast<size_t>(ranks.rank())] = reducer.memory().front().clone();
+  });
+  EXPECT_TRUE(torch::equal((*sums)[0], (*sums)[1]));
+  EXPECT_TRUE(torch::equal((*sums)[0], (*sums)[2]));
+  EXPECT_GT((*sums)[0].abs().max().item<float>(), 0);
+}
+
+TEST_P(GradientReducerTest, GradientsMayBeReadyInAnyOrder) {
+  WithRanks(2, Options(), [](RankGroup& ranks) {
+    const std::vector<torch::Tensor> masters = LargeMasters();
+    GradientReducer reducer(ranks, masters, DistributedSpec());
+    const std::vector<size_t> order = ranks.first() ? std::vector<size_t>{3, 0, 6, 1, 5, 2, 4}
+                                                    : std::vector<size_t>{6, 5, 4, 3, 2, 1, 0};
+    for (const size_t i : order) {
+      reducer.memory()[i].fill_(ranks.rank() + 1.0 + static_cast<double>(i));
+      reducer.MarkReady(i);
+    }
+    reducer.Finish(torch::zeros({}), torch::ones({7}));
+    for (size_t i = 0; i < masters.size(); ++i) {
+      EXPECT_TRUE(reducer.memory()[i].eq(3.0 + 2.0 * static_cast<double>(i)).all().item<bool>());
+    }
+  });
+}
+
+TEST_P(GradientReducerTest, AnInfinityOfOneRankIsEverybodys) {
+  WithRanks(2, Options(), [](RankGroup& ranks) {
+    GradientReducer reducer(ranks, {torch::zeros({3})}, DistributedSpec());
+    torch::Tensor own = torch::ones({3});
+    if (ranks.rank() == 1) own[2] = INFINITY;
+    EXPECT_EQ(Exchange(reducer, {own}, torch::ones({})).item<float>(), 1);
+    EXPECT_EQ(reducer.memory().front()[1].item<float>(), 1);
+    EXPECT_TRUE(std::isinf(reducer.memory().front()[2].item<float>()));
+  });
+}
+
+TEST_P(GradientReducerTest, AGradientOfOneRankHasArrivedForAll) {
+  WithRanks(2, Options(), [](RankGroup& ranks) {
+    GradientReducer reducer(ranks, {torch::zeros({2}), torch::zeros({2})}, DistributedSpec());
+    const torch::Tensor arrived = torch::tensor({ranks.first() ? 1.0F : 0.0F, 0.0F});
+    Exchange(reducer, {torch::full({2}, ranks.first() ? 4.0 : 0.0), torch::zeros({2})},
+             torch::ones({}), arrived);
+    EXPECT_GT(arrived[0].item<float>(), 0);
+    EXPECT_EQ(arrived[1].item<float>(), 0);
+    EXPECT_EQ(reducer.memory().front()[0].item<float>(), 2);
+  });
+}
+
+TEST_P(GradientReducerTest, AFlagOfOneRankIsSeenByAll) {
+  WithRanks(2, Options(), [](RankGroup& ranks) {
+    GradientReducer reducer(ranks, {torch::zeros({2})}, DistributedSpec());
+    ranks.SetFlags({.stop = ranks.rank() == 1, .seconds = ranks.rank() + 1.0});
+    EXPECT_FALSE(ranks.agreed().stop);
+    Exchange(reducer, {torch::ones({2})}, torch::ones({}));
+    EXPECT_TRUE(ranks.agreed().stop);
+    EXPECT_FALSE(ranks.agreed().checkpoint);
+    EXPECT_FALSE(ranks.agreed().time_is_up);
+    EXPECT_EQ(ranks.agreed().seconds, 1.5);
+    ranks.SetFlags({.checkpoint = ranks.rank() == 0});
+    Exchange(reducer, {torch::ones({2})}, torch::ones({}));
+    EXPECT_FALSE(ranks.agreed().stop);
+    EXPECT_TRUE(ranks.agreed().checkpoint);
+  });
+}
+
+DistributedSpec Compressed(training::v1::GradientCompression kind, bool feedback) {
+  DistributedSpec spec;
+  spec.set_gradient_compression(kind);
+  spec.set_use_error_feedback(feedback);
+  return spec;
+}
+
+TEST_P(GradientReducerTest, CompressionRoundsAsPyTorchsHooks) {
+  for (const auto kind :
+       {training::v1::GRADIENT_COMPRESSION_FP16, training::v1::GRADIENT_COMPRESSION_BF16}) {
+    const auto type = kind == training::v1::GRADIENT_COMPRESSION_FP16 ? at::kHalf : at::kBFloat16;
+    WithRanks(2, Options(), [&](RankGroup& ranks) {
+      GradientReducer reducer(ranks, {torch::zeros({1000})}, Compressed(kind, false));
+      EXPECT_THAT(reducer.description(), HasSubstr("MiB compressed, by "));
+      torch::Generator random = at::make_generator<at::CPUGeneratorImpl>(5);
+      const torch::Tensor a = torch::empty({1000}).normal_(0, 1, random);
+      const torch::Tensor b = torch::empty({1000}).normal_(0, 1, random);
+      Exchange(reducer, {ranks.first() ? a : b}, torch::full({}, 0.1 + ranks.rank()));
+      // fp16_compress_hook: to 16 bits, divided by the ranks, added up in 16 bits.
+      const torch::Tensor wanted = (a / 2).to(type) + (b / 2).to(type);
+      EXPECT_TRUE(torch::equal(reducer.memory().front(), wanted.to(torch::kFloat)));
+    });
+  }
+}
+
+TEST_P(GradientReducerTest, ErrorFeedbackKeepsTheSumOverStepsRight) {
+  WithRanks(2, Options(), [](RankGroup& ranks) {
+    // 1 + 2^-10 is 1 in BF16: without feedback the rest is lost in every step.
+    const torch::Tensor own = torch::full({8}, 2 + std::ldexp(1.0, -9));
+    for (const bool feedback : {false, true}) {
+      GradientReducer reducer(ranks, {torch::zeros({8})},
+                              Compressed(training::v1::GRADIENT_COMPRESSION_BF16, feedback));
+      torch::Tensor total = torch::zeros({8});
+      for (int step = 0; step < 64; ++step) {
+        Exchange(reducer, {own}, torch::zeros({}));
+        total += reducer.memory().front();
+      }
+      const float error = (total - 64 * own).abs().max().item<float>();
+      if (feedback) {
+        EXPECT_LT(error, 0.02);
+      } else {
+        EXPECT_NEAR(error, 0.125, 1e-3);
+      }
+    }
+  });
+}
+
+TEST_P(GradientReducerTest, ErrorFeedbackForgetsAnOverflow) {
+  WithRanks(2, Options(), [](RankGroup& ranks) {
+    GradientReducer reducer(ranks, {torch::zeros({4})},
+                            Compressed(training::v1::GRADIENT_COMPRESSION_FP16, true));
+    Exchange(reducer, {torch::full({4}, 1e6)}, torch::zeros({}));
+    EXPECT_TRUE(reducer.memory().front().isinf().all().item<bool>());
+    Exchange(reducer, {torch::ones({4})}, torch::zeros({}));
+    EXPECT_TRUE(reducer.memory().front().eq(1).all().item<bool>());
+  });
+}
+
+std::string FailureOf(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const RunFailure& failure) {
+    EXPECT_EQ(failure.cause, training::v1::FAILURE_CAUSE_WORKER_EXIT);
+    return failure.message;
+  }
+  return "";
+}
+
+TEST_P(GradientReducerTest, ARankThatEndsIsAFailureOfTheOthers) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto step = [](GradientReducer& reducer) {
+    Exchange(reducer, {torch::ones({2})}, torch::ones({}));
+  };
+  std::thread other([&] {
+    RankGroup ranks(PlaceOf(1, 2), store, Options());
+    GradientReducer reducer(ranks, {torch::zeros({2})}, DistributedSpec());
+    step(reducer);
+  });
+  RankGroup ranks(PlaceOf(0, 2), store, Options());
+  GradientReducer reducer(ranks, {torch::zeros({2})}, DistributedSpec());
+  step(reducer);
+  other.join();
+  EXPECT_THAT(
+      FailureOf([&] { step(reducer); }),
+      HasSubstr(GetParam() ? "rank 0 of 2 cannot add up gradients: rank 1 has ended; its log says "
+                             "why"
+                           : "rank 0 of 2 cannot add up gradients: rank 1 does not answer"));
+}
+
+TEST_P(GradientReducerTest, ASilentRankIsNoticedAndNamed) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  RankOptions options = Options();
+  options.timeout = std::chrono::seconds(1);
+  std::latch noticed(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      RankGroup ranks(PlaceOf(rank, 3), store, options);
+      GradientReducer reducer(ranks, {torch::zeros({2})}, DistributedSpec());
+      const auto step = [&] { Exchange(reducer, {torch::ones({2})}, torch::ones({})); };
+      step();
+      if (rank == 1) {
+        noticed.wait();
+        return;
+      }
+      EXPECT_THAT(FailureOf(step), HasSubstr(GetParam() ? "rank 1 has been silent for 1 s"
+                                                        : "rank 1 does not answer"));
+      noticed.count_down();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_P(GradientReducerTest, ASlowRankIsWaitedFor) {
+  WithRanks(2, Options(), [](RankGroup& ranks) {
+    GradientReducer reducer(ranks, {torch::zeros({2})}, DistributedSpec());
+    for (int step = 0; step < 5; ++step) {
+      if (ranks.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(60));
+      Exchange(reducer, {torch::full({2}, 2.0 * ranks.rank())}, torch::ones({}));
+      EXPECT_TRUE(reducer.memory().front().eq(1).all().item<bool>());
+    }
+  });
+}
+
+TEST(GradientReducerWayTest, OneRankWithoutSharedMemoryIsGlooForAll) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto rank = [&](int number) {
+    RankOptions options;
+    options.shared_memory = number != 1;
+    RankGroup ranks(PlaceOf(number, 3), store, options);
+    GradientReducer reducer(ranks, {torch::zeros({2})}, DistributedSpec());
+    EXPECT_THAT(reducer.description(), HasSubstr("Gloo, because GENESIS_SHARED_MEMORY is false"));
+    Exchange(reducer, {torch::full({2}, 1.0 * number)}, torch::ones({}));
+    EXPECT_TRUE(reducer.memory().front().eq(1).all().item<bool>());
+    ranks.Await();
+  };
+  std::thread first(rank, 0), second(rank, 1);
+  rank(2);
+  first.join();
+  second.join();
+}
+
+}  // namespace
+}  // namespace genesis

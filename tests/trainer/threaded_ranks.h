@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdlib>
+#include <functional>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <vector>
+
+#include "trainer/distributed/rank_group.h"
+
+namespace genesis {
+
+// c10d's flight recorder, one for all groups of a process, keeps their states in a map that it does
+// not lock. Ranks are processes everywhere but here.
+inline const int kNoFlightRecorder = setenv("TORCH_FR_BUFFER_SIZE", "0", /*replace=*/1);
+
+inline RankPlace PlaceOf(int rank, int size) {
+  RankPlace place;
+  place.rank = rank;
+  place.size = size;
+  return place;
+}
+
+// Each rank is a thread here; the store is theirs alone.
+inline void WithRanks(int size, const RankOptions& options,
+                      const std::function<void(RankGroup&)>& work) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      RankGroup ranks(PlaceOf(rank, size), store, options);
+      work(ranks);
+      ranks.Await();  // Nobody leaves while another is at it.
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+inline void WithRanks(int size, const std::function<void(RankGroup&)>& work) {
+  WithRanks(size, {}, work);
+}
+
+}  // namespace genesis

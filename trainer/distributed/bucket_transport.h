@@ -1,0 +1,32 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace genesis {
+
+// A flat buffer whose sum over the ranks is made in one piece.
+struct BucketSize {
+  int64_t elements = 0;
+  at::ScalarType type = at::kFloat;
+};
+
+// All-reduce of a fixed list of buckets, again and again: each rank fills a bucket, begins it, and
+// finds the sum over the ranks in it once it was awaited. All ranks begin them in the same order,
+// and each once before it is awaited.
+//
+// Owner: a GradientReducer. Threads: one at a time. Failure: RunFailure where another rank has
+// ended, or is silent for longer than RankOptions.timeout.
+class BucketTransport {
+ public:
+  virtual ~BucketTransport() = default;
+
+  // On the CPU, contiguous; stays where it is. Free to be written between Await and Begin.
+  virtual const at::Tensor& buffer(size_t bucket) const = 0;
+  virtual void Begin(size_t bucket) = 0;
+  virtual void Await(size_t bucket) = 0;
+};
+
+}  // namespace genesis

@@ -1,0 +1,195 @@
+#include "trainer/distributed/gradient_reducer.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "c10/core/impl/VirtualGuardImpl.h"
+
+namespace genesis {
+namespace {
+
+// As torch.nn.parallel.DistributedDataParallel: a small bucket first, so that the exchange begins
+// early. Elements.
+constexpr int64_t kFirstBucket = (int64_t{1} << 20) / 4;
+constexpr int64_t kBucket = (int64_t{25} << 20) / 4;
+// Each gradient begins on a line of the cache.
+constexpr int64_t kAlignment = 16;
+// Loss, then the control flags; the counts of arrived gradients follow.
+constexpr int64_t kControl = 5;
+
+int64_t Aligned(int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
+
+at::ScalarType WireType(const training::v1::DistributedSpec& spec) {
+  switch (spec.gradient_compression()) {
+    case training::v1::GRADIENT_COMPRESSION_FP16:
+      return at::kHalf;
+    case training::v1::GRADIENT_COMPRESSION_BF16:
+      return at::kBFloat16;
+    default:
+      return at::kFloat;
+  }
+}
+
+}  // namespace
+
+GradientReducer::GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>& masters,
+                                 const training::v1::DistributedSpec& spec)
+    : ranks_(ranks),
+      share_(at::scalar_tensor(1.0 / ranks.size(), at::kFloat)),
+      on_gpu_(!masters.front().is_cpu()),
+      compressed_(WireType(spec) != at::kFloat),
+      error_feedback_(compressed_ && spec.use_error_feedback()) {
+  const at::NoGradGuard no_grad;
+  std::vector<BucketSize> sizes = PlanBuckets(masters);
+  int64_t bytes = 0;
+  for (BucketSize& size : sizes) {
+    size.type = WireType(spec);
+    bytes += size.elements * static_cast<int64_t>(c10::elementSize(size.type));
+  }
+  const int64_t control = kControl + static_cast<int64_t>(masters.size());
+  control_bucket_ = sizes.size() - 1;
+  int64_t control_begin = sizes.back().elements;
+  if (compressed_) {
+    control_bucket_ = sizes.size();
+    control_begin = 0;
+    sizes.push_back({.elements = control});
+  } else {
+    sizes.back().elements += control;
+  }
+  std::string way;
+  transport_ = ranks_.MakeTransport(sizes, &way);
+  control_ = transport_->buffer(control_bucket_).narrow(0, control_begin, control);
+  description_ = absl::StrFormat(
+      "%d %s, %.1f MiB%s, by %s", buckets_.size(), buckets_.size() == 1 ? "bucket" : "buckets",
+      static_cast<double>(bytes) / (1 << 20), compressed_ ? " compressed" : "", way);
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    if (!travels()) {
+      buckets_[i].flat = transport_->buffer(i);
+    } else {
+      buckets_[i].flat = at::zeros({sizes[i].elements}, masters.front().options());
+      if (on_gpu_) buckets_[i].sent.emplace(masters.front().device().type());
+    }
+    if (error_feedback_) buckets_[i].residual = at::zeros_like(buckets_[i].flat);
+  }
+  CutMemory(masters);
+}
+
+// Fills buckets_ with parameters.
+std::vector<BucketSize> GradientReducer::PlanBuckets(const std::vector<at::Tensor>& masters) {
+  std::vector<BucketSize> sizes;
+  bucket_of_.resize(masters.size());
+  offset_of_.resize(masters.size());
+  int64_t room = 0;
+  for (size_t i = masters.size(); i-- > 0;) {
+    const int64_t elements = Aligned(masters[i].numel());
+    if (sizes.empty() || room <= 0) {
+      room = sizes.empty() ? kFirstBucket : kBucket;
+      sizes.emplace_back();
+      buckets_.emplace_back();
+    }
+    bucket_of_[i] = sizes.size() - 1;
+    offset_of_[i] = sizes.back().elements;
+    buckets_.back().parameters.push_back(i);
+    sizes.back().elements += elements;
+    room -= elements;
+  }
+  for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters.size();
+  return sizes;
+}
+
+void GradientReducer::CutMemory(const std::vector<at::Tensor>& masters) {
+  for (size_t i = 0; i < masters.size(); ++i) {
+    const at::Tensor& flat = buckets_[bucket_of_[i]].flat;
+    memory_.push_back(flat.as_strided(masters[i].sizes(), masters[i].strides(), offset_of_[i]));
+  }
+}
+
+void GradientReducer::MarkReady(size_t parameter) {
+  const size_t number = bucket_of_[parameter];
+  Bucket& bucket = buckets_[number];
+  TORCH_CHECK(bucket.missing > 0, "gradient ", parameter, " was ready before");
+  if (--bucket.missing > 0) return;
+  Pack(number);
+  BeginReady(/*all=*/false);
+}
+
+void GradientReducer::Pack(size_t number) {
+  if (!travels()) return;
+  const at::NoGradGuard no_grad;
+  Bucket& bucket = buckets_[number];
+  const at::Tensor wire = transport_->buffer(number).narrow(0, 0, bucket.flat.numel());
+  if (bucket.residual.defined()) bucket.flat.add_(bucket.residual);
+  const at::Tensor sent = compressed_ && on_gpu_ ? bucket.flat.to(wire.scalar_type()) : bucket.flat;
+  wire.copy_(sent, /*non_blocking=*/true);
+  if (bucket.residual.defined()) {
+    const at::Tensor& rounded = on_gpu_ ? sent : wire;
+    bucket.residual.copy_(bucket.flat).sub_(rounded);
+    // An overflow is the step's, and carries nothing over.
+    bucket.residual.nan_to_num_(0, 0, 0);
+  }
+  if (bucket.sent) {
+    const c10::impl::VirtualGuardImpl device(bucket.flat.device().type());
+    bucket.sent->record(device.getStream(bucket.flat.device()));
+  }
+}
+
+void GradientReducer::BeginReady(bool all) {
+  const size_t end = all ? buckets_.size() : buckets_.size() - 1;
+  for (; next_ < end && buckets_[next_].missing == 0; ++next_) {
+    if (const auto& sent = buckets_[next_].sent) {
+      if (all) {
+        sent->synchronize();
+      } else if (!sent->query()) {
+        return;
+      }
+    }
+    transport_->Begin(next_);
+  }
+}
+
+at::Tensor GradientReducer::Finish(const at::Tensor& loss, const at::Tensor& arrived) {
+  const at::NoGradGuard no_grad;
+  const ControlFlags& own = ranks_.own_flags();
+  float* const control = control_.mutable_data_ptr<float>();
+  control[0] = loss.detach().to(at::kFloat).item<float>();
+  control[1] = own.stop ? 1 : 0;
+  control[2] = own.checkpoint ? 1 : 0;
+  control[3] = own.time_is_up ? 1 : 0;
+  control[4] = static_cast<float>(own.seconds);
+  const at::Tensor arrivals = control_.narrow(0, kControl, arrived.numel());
+  arrivals.copy_(arrived);
+
+  BeginReady(/*all=*/true);
+  TORCH_CHECK(next_ == buckets_.size(), "a gradient is not ready");
+  if (control_bucket_ == buckets_.size()) transport_->Begin(control_bucket_);
+  for (size_t i = 0; i < buckets_.size(); ++i) Unpack(i);
+  if (control_bucket_ == buckets_.size()) transport_->Await(control_bucket_);
+  next_ = 0;
+
+  ranks_.Agree({.stop = control[1] > 0,
+                .checkpoint = control[2] > 0,
+                .time_is_up = control[3] > 0,
+                .seconds = control[4] / static_cast<float>(ranks_.size())});
+  arrived.copy_(arrivals);
+  return at::full({}, control[0] / static_cast<float>(ranks_.size()),
+                  at::TensorOptions(at::kFloat).device(loss.device()));
+}
+
+void GradientReducer::Unpack(size_t number) {
+  Bucket& bucket = buckets_[number];
+  transport_->Await(number);
+  if (travels()) {
+    bucket.flat.copy_(transport_->buffer(number).narrow(0, 0, bucket.flat.numel()),
+                      /*non_blocking=*/true);
+  }
+  bucket.missing = bucket.parameters.size();
+}
+
+void GradientReducer::DropResiduals() {
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.residual.defined()) bucket.residual.zero_();
+  }
+}
+
+}  // namespace genesis

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "c10/core/Event.h"
+#include "genesis/training/v1/distributed.pb.h"
+#include "trainer/distributed/bucket_transport.h"
+#include "trainer/distributed/rank_group.h"
+
+namespace genesis {
+
+// The mean of gradients, loss and control flags over the ranks. Gradients lie in buckets in the
+// order in which a backward pass makes them, the last parameters first (Li et al., PyTorch
+// Distributed, VLDB 2020); a bucket that is complete is exchanged while the pass goes on. On a GPU
+// a bucket goes through memory of the host, in 16 bits where the job compresses gradients.
+//
+// A step: each gradient times share() is written to memory(), then named to MarkReady, in any
+// order; Finish ends it.
+//
+// Owner: the training session; the ranks outlive it. Threads: one at a time. Failure: RunFailure
+// of the ranks.
+class GradientReducer {
+ public:
+  // `masters` are the parameters in float32, on the device and dense in memory; all ranks have the
+  // same.
+  GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>& masters,
+                  const training::v1::DistributedSpec& spec);
+
+  // float32, one for each parameter, with its strides. What Finish left there is the caller's until
+  // the next step.
+  const std::vector<at::Tensor>& memory() const { return memory_; }
+  // Gradients are multiplied by it before they are added up: float32, no dimensions, on the CPU.
+  const at::Tensor& share() const { return share_; }
+  void MarkReady(size_t parameter);
+  // Once all are ready: makes memory() the means over the ranks, adds up `arrived` (float32
+  // [parameters] on the CPU), agrees on the control flags of the ranks, and returns the mean of the
+  // loss. Sync: waits for the device.
+  at::Tensor Finish(const at::Tensor& loss, const at::Tensor& arrived);
+
+  // Whether compression carries its rounding errors over to the next step.
+  bool has_residuals() const { return error_feedback_; }
+  // Drops what is carried over: at each checkpoint, so that a resumed job goes on as this one, and
+  // where the loss scale changes, which it is multiplied by.
+  void DropResiduals();
+
+  // "2 buckets, 24.1 MiB, by shared memory".
+  const std::string& description() const { return description_; }
+
+ private:
+  struct Bucket {
+    size_t missing = 0;  // Gradients not yet ready, in this step.
+    std::vector<size_t> parameters;
+    at::Tensor flat;                 // float32, on the device: what memory() is cut from.
+    at::Tensor residual;             // float32: rounding errors of the steps before.
+    std::optional<c10::Event> sent;  // From a GPU to the host.
+  };
+
+  std::vector<BucketSize> PlanBuckets(const std::vector<at::Tensor>& masters);
+  void CutMemory(const std::vector<at::Tensor>& masters);
+  bool travels() const { return compressed_ || on_gpu_; }
+  void Pack(size_t number);
+  // Begins the buckets that are complete, in their order, but for the last one: flags go with it.
+  void BeginReady(bool all);
+  void Unpack(size_t number);
+
+  RankGroup& ranks_;
+  const at::Tensor share_;
+  const bool on_gpu_;
+  const bool compressed_;
+  const bool error_feedback_;
+  std::vector<Bucket> buckets_;
+  std::vector<size_t> bucket_of_;   // Of each parameter.
+  std::vector<int64_t> offset_of_;  // Within it.
+  std::unique_ptr<BucketTransport> transport_;
+  at::Tensor control_;  // float32, on the CPU: loss, flags, arrived.
+  size_t control_bucket_ = 0;
+  std::vector<at::Tensor> memory_;
+  size_t next_ = 0;  // Bucket to begin.
+  std::string description_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,122 @@
+#include "trainer/distributed/missing_ranks.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "base/text.h"
+
+namespace genesis {
+namespace {
+
+constexpr absl::Duration kLookFor = absl::Milliseconds(700);
+constexpr std::chrono::milliseconds kLookEvery{20};
+// Enough for an error with its cure.
+constexpr size_t kMaxText = 600;
+// Names that a reader can still take in.
+constexpr size_t kMaxNamed = 16;
+
+std::string Key(const char* what, int rank) { return absl::StrCat("rank/", rank, "/", what); }
+
+struct Word {
+  bool came = false;
+  bool noticed = false;
+  std::string end;  // Its own words.
+};
+
+// Shared with a thread that may be left behind: a server that is stopped lets its callers wait.
+struct Findings {
+  absl::Mutex mutex;
+  std::vector<Word> words ABSL_GUARDED_BY(mutex);
+  bool complete ABSL_GUARDED_BY(mutex) = false;
+};
+
+bool Accounted(const Word& word) { return word.noticed || !word.end.empty(); }
+
+void Look(c10d::Store& store, int rank, int size, Findings& findings) {
+  store.set(Key("noticed", rank), "1");
+  const absl::Time deadline = absl::Now() + kLookFor;
+  bool all = false;
+  while (!all && absl::Now() < deadline) {
+    all = true;
+    for (int other = 0; other < size; ++other) {
+      Word word;
+      word.came = store.check({Key("came", other)});
+      word.noticed = other == rank || store.check({Key("noticed", other)});
+      if (store.check({Key("end", other)})) word.end = store.get_to_str(Key("end", other));
+      all = all && Accounted(word);
+      const absl::MutexLock lock(&findings.mutex);
+      findings.words[static_cast<size_t>(other)] = word;
+    }
+    if (!all) std::this_thread::sleep_for(kLookEvery);
+  }
+}
+
+std::string Names(const std::vector<int>& ranks) {
+  const size_t shown = std::min(ranks.size(), kMaxNamed);
+  const std::string names = absl::StrJoin(ranks.begin(), ranks.begin() + shown, ", ");
+  const std::string more =
+      shown < ranks.size() ? absl::StrCat(" and ", ranks.size() - shown, " more") : "";
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", names, more);
+}
+
+}  // namespace
+
+void TellPresence(c10d::Store& store, int rank) { store.set(Key("came", rank), "1"); }
+
+void TellEnd(c10d::Store& store, int rank, const std::string& why) {
+  store.set(Key("end", rank), OneLine(why, kMaxText));
+}
+
+std::string FindMissingRanks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
+  const auto findings = std::make_shared<Findings>();
+  {
+    const absl::MutexLock lock(&findings->mutex);
+    findings->words.resize(static_cast<size_t>(size));
+  }
+  std::thread looker([store, rank, size, findings] {
+    bool complete = true;
+    try {
+      Look(*store, rank, size, *findings);
+    } catch (const std::exception&) {
+      complete = false;
+    }
+    const absl::MutexLock lock(&findings->mutex);
+    findings->complete = complete;
+  });
+  looker.detach();
+  const absl::MutexLock lock(&findings->mutex);
+  findings->mutex.AwaitWithTimeout(absl::Condition(&findings->complete),
+                                   kLookFor + absl::Milliseconds(100));
+  std::vector<int> silent, absent;
+  for (int other = 0; other < size; ++other) {
+    const Word& word = findings->words[static_cast<size_t>(other)];
+    if (!word.end.empty() && other != rank) {
+      return absl::StrCat("rank ", other, " failed: ", word.end);
+    }
+    if (other == rank || Accounted(word)) continue;
+    (word.came ? silent : absent).push_back(other);
+  }
+  if (!findings->complete) {
+    return "another rank has ended or cannot be reached, and neither can the ranks' store, which "
+           "rank 0 serves where torchrun does not; the log of the rank that ended first says why";
+  }
+  if (!absent.empty())
+    return absl::StrCat(Names(absent), " never came; start as many as WORLD_SIZE says");
+  if (!silent.empty()) {
+    return absl::StrCat(Names(silent), silent.size() == 1 ? " does" : " do",
+                        " not answer: killed, stopped or cut off; the log there says why");
+  }
+  return "another rank has ended or cannot be reached; the log of the rank that ended first says "
+         "why";
+}
+
+}  // namespace genesis

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "trainer/distributed/bucket_transport.h"
+#include "trainer/distributed/rank_group.h"
+#include "trainer/distributed/shared_memory.h"
+
+namespace genesis {
+
+// The all-reduce of ranks that share a host. The buckets of all ranks lie in memory that all of
+// them map. Once all have begun a bucket, each rank adds up its part of it, in the order of the
+// ranks, and writes the sum into the buckets of all: reduce-scatter and all-gather in one pass,
+// with neither copies nor sockets. No thread of its own: a rank does its part between its own
+// layers where the others are ahead, else when it awaits the bucket. Sums are made in float32.
+class SharedMemoryTransport : public BucketTransport {
+ public:
+  // The memory has to be of SizeOf(buckets, ranks.size()).
+  SharedMemoryTransport(RankGroup& ranks, std::unique_ptr<SharedMemory> memory,
+                        const std::vector<BucketSize>& buckets);
+
+  static SharedMemory::Size SizeOf(const std::vector<BucketSize>& buckets, int ranks);
+
+  const at::Tensor& buffer(size_t bucket) const override { return buckets_[bucket].buffer; }
+  void Begin(size_t bucket) override;
+  void Await(size_t bucket) override;
+
+ private:
+  struct Bucket {
+    at::Tensor buffer;    // This rank's.
+    size_t offset = 0;    // In the region of each rank. Bytes.
+    uint32_t begun = 0;   // How often.
+    bool reduced = true;  // This rank's part, of the newest time.
+  };
+
+  size_t BegunCounter(size_t bucket) const { return bucket; }
+  size_t ReducedCounter(size_t bucket) const { return buckets_.size() + bucket; }
+  bool AllHaveBegun(size_t bucket) const;
+  void Reduce(size_t bucket);
+  void AwaitAll(size_t counter, uint32_t value);
+
+  RankGroup& ranks_;
+  const std::unique_ptr<SharedMemory> memory_;
+  std::vector<Bucket> buckets_;
+};
+
+}  // namespace genesis

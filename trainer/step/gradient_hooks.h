@@ -1,0 +1,47 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace genesis {
+
+// Calls back in a backward pass, as soon as the gradient of a parameter is complete
+// (torch.Tensor.register_post_accumulate_grad_hook); but for graphs that give all gradients at
+// once, where nothing is called.
+//
+// Owner: the train step; the parameters outlive it. Threads: one, and that of autograd while a pass
+// runs.
+class GradientHooks {
+ public:
+  using Callback = std::function<void(size_t parameter)>;
+
+  explicit GradientHooks(std::vector<torch::Tensor> parameters);
+  ~GradientHooks();
+  GradientHooks(const GradientHooks&) = delete;
+  GradientHooks& operator=(const GradientHooks&) = delete;
+
+  // While it lives, passes call back; other passes, such as those of a diagnosis, do not.
+  class Scope {
+   public:
+    Scope(GradientHooks& hooks, Callback callback) : hooks_(hooks) {
+      *hooks_.callback_ = std::move(callback);
+    }
+    ~Scope() { *hooks_.callback_ = nullptr; }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    GradientHooks& hooks_;
+  };
+
+ private:
+  class Hook;
+
+  const std::vector<torch::Tensor> parameters_;
+  const std::shared_ptr<Callback> callback_;
+};
+
+}  // namespace genesis
