@@ -26,7 +26,7 @@ import harness
 import secure
 from genesis import connection, transfer
 from genesis.crc32c import crc32c
-from genesis.optimizers import patterns
+from genesis.optimizers import matches, patterns
 
 ALLOWED = {"ENABLE_FP16_TRAINING": "true"}
 
@@ -130,6 +130,8 @@ class ThreeLines(ClientTest):
         rest = [name for name in names if name not in norms]
         self.assertEqual(patterns(norms, rest), ["layers.*.norm.weight", "*.bias"])
         self.assertEqual(patterns(["a.1.w", "a.3.w"], ["a.2.w"]), ["a.1.w", "a.3.w"])
+        self.assertTrue(matches("why?.*", "whyx.weight"))
+        self.assertFalse(matches("why?.*", "why.weight"))
 
     def test_train_watch_load(self):
         module, data = net(), classes()
@@ -196,6 +198,11 @@ class ThreeLines(ClientTest):
                 ({"x": x}, {}, "give one of the two"),
                 ({"x": x}, {"epochs": 1, "max_steps": 1}, "give one of the two"),
                 ({"x": x}, {"epochs": 1, "precision": "FP8"}, "precision is 'FP8'; accepted: FP32"),
+                ({"x": x}, {"epochs": 1, "precision": "bf16"}, "a graph keeps its weights in FP32: use MIXED_BF16"),
+                ({"x": x}, {"epochs": 1, "schedule": [(0, 1.0)]}, "schedule is [(0, 1.0)]; accepted: a dict from steps"),
+                ({"x": x}, {"epochs": 1, "schedule": {0.5: 1.0}}, "schedule is {0.5: 1.0}; accepted: a dict from steps"),
+                ({"x": x}, {"epochs": 1, "schedule": {0: float("nan")}}, "optimizer.schedule.points[0].factor is nan"),
+                ({"x": x}, {"epochs": 1, "learning_rate": float("inf")}, "optimizer.learning_rate is inf"),
                 ({}, {"epochs": 1}, "data has no example"),
                 ([], {"epochs": 1}, "data has no example"),
                 (7, {"epochs": 1}, "data is a int; accepted"),

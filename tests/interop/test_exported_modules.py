@@ -9,6 +9,7 @@ import sys
 import tempfile
 import unittest
 import zipfile
+from unittest import mock
 
 import compiled_job
 import exported
@@ -19,6 +20,7 @@ import twin
 from torch import nn
 
 import genesis
+from genesis import exporting
 
 GATE = {"ENABLE_FP16_TRAINING": "true"}
 EXAMPLES, BATCH, STEPS = 120, 12, 30
@@ -427,8 +429,12 @@ class ExportedModules(unittest.TestCase):
                 self.assertIn(message, told)
 
     def test_a_precision_without_a_graph_is_refused(self):
-        job, _ = self.job(Normed, "BF16")
-        self.assertIn("accepted: FP32, MIXED_BF16, MIXED_FP16", self.refused(job))
+        job, module = self.job(Normed, "BF16")
+        self.assertIn("accepted: FP32, MIXED_BF16, MIXED_FP16; a graph keeps its weights in FP32: use MIXED_FP16 or MIXED_BF16",
+                      self.refused(job))
+        genesis.export(module, self.batch("x"), self.path / "net.pt2", loss=loss_of, precisions=["FP32"])
+        job.write_text(json.dumps({**json.loads(job.read_text()), "precision": {"mode": "MIXED_BF16"}}))
+        self.assertIn("has no graph; accepted: FP32; or export the module for it", self.refused(job))
 
     def test_a_precision_that_nobody_named_and_the_file_has_not_is_fp32(self):
         job, module = self.job(Normed)
@@ -482,6 +488,8 @@ class ExportedModules(unittest.TestCase):
             (Normed(), self.batch("x", 1), {"loss": loss_of}, "2 or more"),
             (Normed(), {"x": [1, 2]}, {"loss": loss_of}, "is a list"),
             (Normed(), batch, {"loss": loss_of, "precisions": ["BF16"]}, "precisions is ['BF16']"),
+            (Normed(), batch, {"loss": lambda module, fields: module(fields["x"]).sum() * float("nan")}, "the loss is nan on the batch"),
+            (Normed(), batch, {}, "without loss=, Normed(**batch) must return it"),
         ]
         for module, fields, options, message in cases:
             with self.subTest(message):
@@ -501,6 +509,46 @@ class ExportedModules(unittest.TestCase):
         records, last, _ = self.train(spec)
         self.assertEqual(len(records), 90)
         self.assertEqual(set(last["model_state_dict"]), {"0.weight", "0.bias", "2.weight", "2.bias"})
+
+    def test_threads_may_export_at_once_and_after_others_have_ended(self):
+        # In a process of its own, whose main thread traces nothing before.
+        code = """
+import multiprocessing, sys, threading, torch, genesis
+def loss(module, batch):
+    return module(batch["x"]).square().mean()
+def export(name):
+    module = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.BatchNorm1d(4), torch.nn.Sigmoid())
+    genesis.export(module, {"x": torch.randn(5, 6)}, f"{sys.argv[1]}/{name}.pt2", loss=loss, precisions=["FP32"])
+def in_threads(*names):
+    threads = [threading.Thread(target=export, args=(name,)) for name in names]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+in_threads("first")
+in_threads("second", "third")
+export("main")
+child = multiprocessing.get_context("fork").Process(target=in_threads, args=("child",))
+child.start()
+child.join()
+"""
+        subprocess.run([sys.executable, "-c", code, self.path], check=True)
+        self.assertEqual({path.stem for path in self.path.glob("*.pt2")}, {"first", "second", "third", "main", "child"})
+
+    def test_a_size_that_an_operator_reads_as_a_number_does_not_tie_the_batch(self):
+        """reshape_as reads sizes in C++; the trace that has the batch as its only symbol must keep it all the same."""
+        class Like(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer, self.norm = nn.Linear(6, 6), nn.BatchNorm1d(6)
+
+            def forward(self, x):
+                rows = self.layer(x.unsqueeze(1).expand(-1, 2, -1))
+                return self.norm(rows.flatten(0, 1)).reshape_as(rows).mean(1)
+
+        ways = []
+        every_size = exporting._trace_by_every_size
+        with mock.patch.object(exporting, "_trace_by_every_size", lambda *a: ways.append(a) or every_size(*a)):
+            genesis.export(Like(), self.batch("x"), self.path / "net.pt2", loss=loss_of)
+        self.assertEqual(ways, [])
 
     def test_export_leaves_the_module_alone(self):
         torch.manual_seed(9)

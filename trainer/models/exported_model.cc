@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/field_error.h"
+#include "config/precision/mode.h"
 #include "config/precision/precision.h"
 #include "trainer/models/bad_example.h"
 #include "trainer/models/dataset_fields.h"
@@ -77,7 +78,10 @@ absl::Status CheckPrecisions(const JobSpec& spec, const ExportedFile& file) {
     }
     return absl::InvalidArgumentError(
         absl::StrCat(field, " is ", PrecisionName(mode), ", of which ", file.path,
-                     " has no graph; accepted: ", absl::StrJoin(file.precisions, ", ")));
+                     " has no graph; accepted: ", absl::StrJoin(file.precisions, ", "),
+                     TraitsOf(mode).weights == NumberFormat::kFp32
+                         ? "; or export the module for it"
+                         : "; a graph keeps its weights in FP32: use MIXED_FP16 or MIXED_BF16"));
   }
   return absl::OkStatus();
 }

@@ -88,7 +88,9 @@ class Client:
         if (epochs is None) == (max_steps is None):
             raise InvalidArgumentError(f"epochs is {epochs} and max_steps is {max_steps}; give one of the two")
         if precision.upper() not in EXPORTED_FOR:
-            raise InvalidArgumentError(f"precision is {precision!r}; accepted: {', '.join(EXPORTED_FOR)}")
+            raise InvalidArgumentError(f"precision is {precision!r}; accepted: {', '.join(EXPORTED_FOR)}"
+                                       + (f"; a graph keeps its weights in FP32: use MIXED_{precision.upper()}"
+                                          if precision.upper() in ("FP16", "BF16") else ""))
         updated = self._optimizer(module, optimizer, schedule, learning_rate)
         with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
             module_path, data_path = self._files(pathlib.Path(folder), module, data, loss, batch_size, precision.upper())

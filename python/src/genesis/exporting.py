@@ -6,15 +6,20 @@ one graph of the held-out loss, and the initial weights. docs/exported_modules.m
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import ctypes
 import io
 import json
+import os
+import threading
 import warnings
 import zipfile
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Union
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
@@ -38,6 +43,37 @@ LOSSES = {"mse": torch.nn.functional.mse_loss, "cross_entropy": torch.nn.functio
 TOLERANCE = 1e-4
 
 
+class _Tracer:
+    """The one place that traces at a time, for tracing changes what torch does in all threads.
+
+    It is the main thread or one that does not end: torch 2.11 keeps, of the first trace, what belongs to its thread, and a trace in
+    another thread crashes when that has ended.
+    """
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "genesis-export")
+
+    def run(self, function: Callable[[], Any]) -> Any:
+        with self._turn:
+            if threading.current_thread() is threading.main_thread():
+                return function()
+            return self._thread.submit(function).result()
+
+
+_tracer = _Tracer()
+
+
+def _renew_tracer() -> None:
+    global _tracer
+    _tracer = _Tracer()
+
+
+if hasattr(os, "register_at_fork"):
+    # A child process has none of its parent's threads.
+    os.register_at_fork(after_in_child=_renew_tracer)
+
+
 class ExportError(ValueError):
     """A module that cannot be exported, with what to change."""
 
@@ -59,6 +95,8 @@ def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Uni
     Returns:
         The path.
 
+    Any thread may call it; one at a time exports. The module must not be trained meanwhile.
+
     Raises:
         ExportError: the module cannot be exported; the message names the cause.
     """
@@ -71,11 +109,7 @@ def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Uni
                           f"{', '.join(each for each in AUTOCAST if each != 'FP32')}")
     _check_batch(batch)
     step = _Step(module, _distinct(module, batch), _loss_function(loss, batch))
-    step.try_eagerly()
-    programs = {name: step.training_program(name) for name in precisions}
-    programs["evaluation"] = step.evaluation_program()
-    step.check(programs["FP32"])
-    _write(path, step, programs)
+    _write(path, step, _tracer.run(lambda: step.programs(precisions)))
     return path
 
 
@@ -111,7 +145,11 @@ def _loss_function(loss: Loss, batch: Mapping[str, torch.Tensor]):
         return loss
     if loss is None:
         def own(module, fields):
-            result = module(**fields)
+            try:
+                result = module(**fields)
+            except TypeError as error:
+                raise TypeError(f"{error}; without loss=, {type(module).__name__}(**batch) must return it: give loss='cross_entropy', "
+                                f"'mse', 'huber' or a function of module and batch, or call its arguments {', '.join(fields)}") from error
             if isinstance(result, Mapping):
                 return result["loss"]
             return getattr(result, "loss", result)
@@ -157,6 +195,8 @@ class _Step:
         # Trained tensors that the loss depends on, and state that a step changes; see try_eagerly.
         self.gradients: List[str] = []
         self.changed: List[str] = []
+        # The ways that are left to try, the fastest first.
+        self.traces = (_trace_by_batch, _trace_by_batch_in_python, _trace_by_every_size)
 
     def arguments(self, batch=None):
         batch = self.batch if batch is None else batch
@@ -234,7 +274,10 @@ class _Step:
         """What is wrong with module, batch and loss shows here in their own words, with real sizes."""
         with self._kept(training=True):
             try:
-                _, gradients, state = self._step("FP32", *self.arguments())
+                loss, gradients, state = self._step("FP32", *self.arguments())
+                if not torch.isfinite(loss):
+                    raise ExportError(f"the loss is {loss.item()} on the batch; accepted: a finite number; look for NaN in the batch and "
+                                      "the weights")
                 self.gradients = [name for name, gradient in gradients.items() if gradient is not None]
                 # A clone begins at version 0, and a change in place adds to it, but for batch norm's.
                 self.changed = [name for name, tensor in state.items()
@@ -249,22 +292,30 @@ class _Step:
         with self._kept(training=True):
             return self._program(lambda *tensors: self.run(precision, *tensors), precision)
 
+    def programs(self, precisions: Sequence[str]):
+        """All graphs of the file by name."""
+        self.try_eagerly()
+        found = {name: self.training_program(name) for name in precisions}
+        found["evaluation"] = self.evaluation_program()
+        self.check(found["FP32"])
+        return found
+
     def evaluation_program(self):
         with self._kept(training=False):
             return self._program(self.evaluate, "evaluation")
 
     def _program(self, function, name: str):
-        try:
-            return self._export(_trace_by_batch, function, name)
-        except Exception:  # noqa: BLE001 - whatever it was, the other way is tried.
-            pass
-        try:
-            return self._export(_trace_by_every_size, function, name)
-        except ExportError:
-            raise
-        except Exception as error:
-            raise ExportError(f"{type(self.module).__name__} cannot be exported ({name}): {_first_line(error)}"
-                              f"{_place(error)}") from error
+        while True:
+            try:
+                return self._export(self.traces[0], function, name)
+            except Exception as error:  # noqa: BLE001 - whatever it was, the next way is tried, also for the programs that follow.
+                if len(self.traces) > 1:
+                    self.traces = self.traces[1:]
+                elif isinstance(error, ExportError):
+                    raise
+                else:
+                    raise ExportError(f"{type(self.module).__name__} cannot be exported ({name}): {_first_line(error)}"
+                                      f"{_place(error)}") from error
 
     def _export(self, trace, function, name: str):
         arguments = self.arguments()
@@ -330,10 +381,18 @@ def _trace_by_batch(function, arguments, fields) -> torch.fx.GraphModule:
         tensors.append(fakes.from_tensor(tensor, symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes)))
     with fakes:
         graph = make_fx(function, tracing_mode="real")(*tensors)
+    if any(tensors[position].shape[0].node.maybe_as_int() is not None for position in fields):
+        raise ExportError("the trace is tied to one batch size")
     held = [getattr(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr"]
     if any(isinstance(tensor, FakeTensor) for tensor in held):
         raise ExportError("a tensor that forward makes of numbers has no values in this trace")
     return graph
+
+
+def _trace_by_batch_in_python(function, arguments, fields) -> torch.fx.GraphModule:
+    """Composite operators that read a size as a number in C++ (flatten, reshape of a normalized tensor) keep it as a symbol in Python."""
+    with enable_python_dispatcher():
+        return _trace_by_batch(function, arguments, fields)
 
 
 def _trace_by_every_size(function, arguments, fields) -> torch.fx.GraphModule:
@@ -445,9 +504,14 @@ def _place(error: BaseException) -> str:
     return place
 
 
-def _bytes_of(tensor: torch.Tensor) -> bytes:
+def _bytes_of(tensor: torch.Tensor) -> Any:
+    """Its memory, uncopied. ``bytes`` of a torch storage makes a Python number of each byte, a minute for 10 MB."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return bytes(flat.view(torch.uint8).untyped_storage())[:flat.numel() * flat.element_size()] if flat.numel() else b""
+    if not flat.numel():
+        return b""
+    memory = (ctypes.c_char * (flat.numel() * flat.element_size())).from_address(flat.data_ptr())
+    memory.tensor = flat  # Kept while the memory is.
+    return memory
 
 
 def _write(path: Path, step: _Step, programs) -> None:

@@ -35,8 +35,10 @@ def _or_none(value: float) -> float:
     return -1.0 if value == 0 else value
 
 
-def _matches(pattern: str, name: str) -> bool:
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) is not None
+def matches(pattern: str, name: str) -> bool:
+    """As the worker matches them: ``*`` is any characters, ``?`` one."""
+    wild = {"*": ".*", "?": "."}
+    return re.fullmatch("".join(wild.get(each) or re.escape(each) for each in pattern), name, re.DOTALL) is not None
 
 
 def patterns(names: Iterable[str], others: Iterable[str]) -> List[str]:
@@ -44,10 +46,10 @@ def patterns(names: Iterable[str], others: Iterable[str]) -> List[str]:
     others = list(others)
     found: Dict[str, None] = {}
     for name in names:
-        if any(_matches(pattern, name) for pattern in found):
+        if any(matches(pattern, name) for pattern in found):
             continue
         wide = ["*." + name.rpartition(".")[2], re.sub(r"\d+", "*", name)] if "." in name else []
-        found[next((each for each in wide if not any(_matches(each, other) for other in others)), name)] = None
+        found[next((each for each in wide if not any(matches(each, other) for other in others)), name)] = None
     return list(found)
 
 
@@ -117,4 +119,8 @@ def optimizer_spec(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer"
 
 def schedule_spec(schedule: Mapping[int, float]) -> Mapping[str, Any]:
     """The field ``optimizer.schedule`` of a table from steps to factors."""
+    if not isinstance(schedule, Mapping) or not all(isinstance(step, int) and isinstance(factor, (int, float))
+                                                    for step, factor in schedule.items()):
+        raise InvalidArgumentError(f"schedule is {str(schedule)[:200]}; accepted: a dict from steps (whole numbers) to factors of the "
+                                   "learning rate, such as {0: 0.1, 100: 1.0}")
     return {"kind": "TABLE", "points": [{"step": step, "factor": schedule[step]} for step in sorted(schedule)]}

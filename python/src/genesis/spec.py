@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Mapping, Union
 
 from google.protobuf import json_format
@@ -19,6 +20,8 @@ def _value(field: FieldDescriptor, value: Any) -> Any:
     if field.enum_type is not None and isinstance(value, str):
         prefix = field.enum_type.values_by_number[0].name[:-len("UNSPECIFIED")]
         return value if value.startswith(prefix) else prefix + value.upper()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value).replace("inf", "Infinity").replace("nan", "NaN")  # As JSON of protobuf has them; the daemon says what is wrong.
     return value
 
 
