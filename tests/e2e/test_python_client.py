@@ -18,7 +18,10 @@ import warnings
 from unittest import mock
 
 import numpy
+import pyarrow
 import torch
+from PIL import Image
+from pyarrow import parquet
 from torch import nn
 
 import genesis
@@ -180,6 +183,31 @@ class ThreeLines(ClientTest):
             job = self.client.train(module, each, loss="cross_entropy", max_steps=5, batch_size=16).watch()
             losses.add(job.progress.loss)
         self.assertEqual(len(losses), 1, losses)
+
+    def test_data_of_other_tools(self):
+        folder, data = pathlib.Path(self.data_dir), classes(96)
+        columns = {f"c{i}": data["x"][:, i] for i in range(5)}
+        parquet.write_table(pyarrow.table({**columns, "kind": data["target"]}), folder / "rows.parquet")
+        module = net()
+        found = [self.client.train(module, each, loss="cross_entropy", max_steps=5, batch_size=16).watch().progress.loss
+                 for each in (data, genesis.from_parquet(folder / "rows.parquet", {"x": list(columns), "target": "kind"}))]
+        self.assertEqual(found[0], found[1])
+        for name in ("left", "right"):
+            (folder / "images" / name).mkdir(parents=True)
+            for number in range(20):
+                pixels = numpy.zeros((8, 8), "uint8")
+                pixels[:, :4] = 255 if name == "left" else 0
+                pixels[number % 8, number % 8] ^= 255
+                Image.fromarray(pixels).save(folder / "images" / name / f"{number}.png")
+        sides = genesis.from_images(folder / "images", mode="L")
+        job = self.client.train(nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), sides, loss="cross_entropy", epochs=60, batch_size=8,
+                                learning_rate=0.01)
+        self.assertLess(job.watch().progress.loss, 0.2)
+        (folder / "text.txt").write_text("abcabcab" * 300)
+        words = nn.Sequential(nn.Embedding(256, 16), nn.Linear(16, 256))
+        following = lambda model, batch: nn.functional.cross_entropy(model(batch["ids"][:, :-1]).flatten(0, 1), batch["ids"][:, 1:].flatten())
+        job = self.client.train(words, genesis.from_text(folder / "text.txt", 13), loss=following, epochs=30, learning_rate=0.05)
+        self.assertLess(job.watch().progress.loss, 0.8)
 
     def test_a_loss_of_ones_own_in_reduced_precision_with_more_of_the_job_file(self):
         job = self.client.train(

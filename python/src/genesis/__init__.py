@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from genesis.aio import AsyncClient, AsyncJob
 from genesis.checkpoints import Checkpoint
 from genesis.client import Client
+from genesis.converters import from_images, from_parquet, from_text, from_tokens
+from genesis.data import Chunks
 from genesis.errors import (AbortedError, AlreadyExistsError, CancelledError, DataLossError, FailedPreconditionError, GenesisError,
                             InvalidArgumentError, JobFailedError, NotFoundError, PermissionDeniedError, ResourceExhaustedError,
                             UnauthenticatedError, UnavailableError)
@@ -23,10 +25,10 @@ if TYPE_CHECKING:
     from genesis.exporting import ExportError, export
 
 __version__ = "0.1.0"
-__all__ = ["AbortedError", "AlreadyExistsError", "Appender", "AsyncClient", "AsyncJob", "CancelledError", "Checkpoint", "Client",
+__all__ = ["AbortedError", "AlreadyExistsError", "Appender", "AsyncClient", "AsyncJob", "CancelledError", "Checkpoint", "Chunks", "Client",
            "DataLossError", "Event", "ExportError", "FailedPreconditionError", "GenesisError", "InvalidArgumentError", "Job",
            "JobFailedError", "NotFoundError", "PermissionDeniedError", "ResourceExhaustedError", "UnauthenticatedError",
-           "UnavailableError", "WorldModel", "export"]
+           "UnavailableError", "WorldModel", "export", "from_images", "from_parquet", "from_text", "from_tokens"]
 
 
 def __getattr__(name: str) -> object:

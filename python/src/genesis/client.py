@@ -64,8 +64,9 @@ class Client:
 
         Args:
             module: the module, trained from the weights that it has; or the path of a file that ``genesis.export`` wrote.
-            data: a dict of arrays or tensors by field, a tuple ``(x, target)``, a torch Dataset or DataLoader, or the path of a
-                dataset file. float64 is sent as float32.
+            data: a dict of arrays or tensors by field, a tuple ``(x, target)``, a torch Dataset or DataLoader, what
+                ``genesis.from_parquet``, ``from_images``, ``from_text`` or ``from_tokens`` gives, or the path of a dataset file. float64
+                is sent as float32.
             loss: as in ``genesis.export``.
             epochs, max_steps: how long; one of the two.
             learning_rate: of AdamW, which updates all parameters where no optimizer is given.
@@ -133,19 +134,20 @@ class Client:
 
         is_file = isinstance(data, (str, pathlib.Path))
         if isinstance(module, (str, pathlib.Path)):
-            return module, data if is_file else data_of.save(data_of.as_float32(data_of.arrays_of(data)), folder / "data.npz")
-        import numpy
+            if not is_file:
+                data_of.save(data_of.chunks_of(data), folder / "data.npz")
+            return module, data if is_file else folder / "data.npz"
         import torch
         from genesis.exporting import export
 
         if is_file and pathlib.Path(data).suffix != ".npz":
-            raise InvalidArgumentError(f"data is {str(data)!r}; accepted with a module: an .npz file, or arrays; for other files "
-                                       "export the module first and give the path of the exported file")
-        arrays = dict(numpy.load(data, allow_pickle=False)) if is_file else data_of.as_float32(data_of.arrays_of(data))
-        examples = max(2, min(batch_size, len(next(iter(arrays.values())))))
-        batch = {name: torch.from_numpy(numpy.array(array[:examples])) for name, array in arrays.items()}
+            raise InvalidArgumentError(f"data is {str(data)!r}; accepted with a module: an .npz file, arrays, or genesis.from_parquet, "
+                                       "from_images, from_text or from_tokens of files; for other files export the module first and give "
+                                       "the path of the exported file")
+        first = data_of.read_first(pathlib.Path(data), batch_size) if is_file else data_of.save(data_of.chunks_of(data), folder / "data.npz")
+        batch = {name: torch.from_numpy(array[:max(2, batch_size)].copy()) for name, array in first.items()}
         exported = export(module, batch, folder / "module.pt2", loss=loss, precisions=EXPORTED_FOR[precision])
-        return exported, data if is_file else data_of.save(arrays, folder / "data.npz")
+        return exported, data if is_file else folder / "data.npz"
 
     def submit(self, spec: Spec, *, job_id: str = "", request_id: str = "", validate_only: bool = False) -> Job:
         """Submits a job as a job file describes it: a dict with the names of docs/job_file.md, or the message ``JobSpec``. Paths

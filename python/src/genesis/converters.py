@@ -1,0 +1,249 @@
+"""Data of other tools as examples for ``Client.train``: Parquet, folders of images, text and files of tokens.
+
+Each function gives ``Chunks``: nothing is read before they are sent, and no more than a chunk of them is in memory at a time.
+"""
+
+from __future__ import annotations
+
+import codecs
+import pathlib
+import random
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
+
+from genesis.data import CHUNK_EXAMPLES, Chunks
+from genesis.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import numpy
+
+    from genesis.data import Arrays
+
+__all__ = ["from_images", "from_parquet", "from_text", "from_tokens"]
+
+FilePath = Union[str, pathlib.Path]
+Columns = Union[str, Sequence[str]]
+
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+# Of text that is read at a time.
+TEXT_BYTES = 1 << 20
+# Integers of a Parquet file that torch has no type for, as the next larger one.
+WIDENED = {"uint16": "int32", "uint32": "int64"}
+
+
+def _files(paths: Union[FilePath, Sequence[FilePath]], ending: str = "") -> List[pathlib.Path]:
+    """The files of a path, of several, or of a folder, in the order of their names."""
+    found: List[pathlib.Path] = []
+    for each in [paths] if isinstance(paths, (str, pathlib.Path)) else paths:
+        path = pathlib.Path(each)
+        found += sorted(file for file in path.rglob("*" + ending) if file.is_file()) if path.is_dir() else [path]
+    if not found:
+        raise InvalidArgumentError(f"{paths} has no file *{ending}; accepted: a file, a list of files, or a folder of them")
+    return found
+
+
+def from_parquet(paths: Union[FilePath, Sequence[FilePath]], fields: Optional[Mapping[str, Columns]] = None) -> Chunks:
+    """The rows of Parquet files; needs pyarrow.
+
+    Args:
+        paths: a file, a list of files, or a folder of ``*.parquet``.
+        fields: columns of each field: ``{"x": ["height", "weight"], "target": "class"}`` gives x [N, 2] and target [N]. Default: each
+            column is a field.
+
+    Columns are of numbers, or of lists of numbers with one length. Text and nulls are refused with their row.
+    """
+    def chunks() -> Iterator[Arrays]:
+        import pyarrow
+        from pyarrow import parquet
+
+        for path in _files(paths, ".parquet"):
+            try:
+                file = parquet.ParquetFile(path)
+            except pyarrow.ArrowInvalid as error:
+                raise InvalidArgumentError(f"{path} is no Parquet file: {error}") from None
+            wanted = fields or {name: name for name in file.schema_arrow.names}
+            columns = list(dict.fromkeys(column for each in wanted.values() for column in ([each] if isinstance(each, str) else each)))
+            missing = [column for column in columns if column not in file.schema_arrow.names]
+            if missing:
+                raise InvalidArgumentError(f"{path} has no column {missing[0]!r}; it has {', '.join(file.schema_arrow.names)}")
+            row = 0
+            for batch in file.iter_batches(CHUNK_EXAMPLES, columns=columns):
+                if not batch.num_rows:
+                    continue
+                table = {name: _numbers(batch.column(name), path, name, row) for name in columns}
+                yield {field: table[each] if isinstance(each, str) else _side_by_side(table, each) for field, each in wanted.items()}
+                row += batch.num_rows
+
+    return Chunks(chunks)
+
+
+def _side_by_side(table: "Dict[str, numpy.ndarray]", columns: Sequence[str]) -> "numpy.ndarray":
+    import numpy
+
+    return numpy.stack([table[column] for column in columns], axis=1)
+
+
+def _numbers(column: Any, path: pathlib.Path, name: str, row: int) -> "numpy.ndarray":
+    """A column of a batch whose first row is number ``row`` of the file."""
+    import numpy
+    from pyarrow import compute, types
+
+    if column.null_count:
+        first = int(numpy.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        raise InvalidArgumentError(f"{path}: column {name!r} is null in row {row + first}; leave such rows out, or fill them")
+    if types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
+        lengths = compute.list_value_length(column).to_numpy(zero_copy_only=False)
+        other = numpy.flatnonzero(lengths != lengths[0])
+        if len(other):
+            raise InvalidArgumentError(f"{path}: column {name!r} is ragged: {lengths[0]} numbers in row {row}, {lengths[other[0]]} in row "
+                                       f"{row + int(other[0])}; accepted: lists of one length")
+        inner = column.flatten()
+        if inner.null_count:
+            first = int(numpy.flatnonzero(inner.is_null().to_numpy(zero_copy_only=False))[0]) // int(lengths[0])
+            raise InvalidArgumentError(f"{path}: column {name!r} has a null in row {row + first}; leave such rows out, or fill them")
+        # Of lists of lists no row could be named.
+        return (_numbers(inner, path, name, row) if not types.is_nested(inner.type) else _refuse(path, name, column.type)).reshape(
+            len(column), int(lengths[0]))
+    if not (types.is_integer(column.type) or types.is_floating(column.type) or types.is_boolean(column.type)):
+        _refuse(path, name, column.type)
+    numbers = column.to_numpy(zero_copy_only=False)
+    return numbers.astype(WIDENED.get(str(numbers.dtype), numbers.dtype))
+
+
+def _refuse(path: pathlib.Path, name: str, kind: Any) -> NoReturn:
+    raise InvalidArgumentError(f"{path}: column {name!r} is of {kind}; accepted: numbers, bool, and lists of them; leave it out by "
+                               "fields={...}, or encode it as numbers")
+
+
+def from_images(folder: FilePath, size: Optional[Tuple[int, int]] = None, mode: str = "RGB", seed: int = 0) -> Chunks:
+    """A folder with a folder of images for each class, as torchvision's ImageFolder; needs Pillow.
+
+    Gives ``x`` [N, channels, height, width], float32 from 0 to 1, and ``target`` [N], int64: the class by the order of the names of the
+    folders, which ``.classes`` lists. The order of the images is drawn from ``seed``, so that what is held out has all classes.
+
+    Args:
+        size: (height, width) that images are resized to. Default: all have one size.
+        mode: of Pillow: ``RGB``, ``L`` for grey.
+    """
+    folder = pathlib.Path(folder)
+    classes = sorted(each.name for each in folder.iterdir() if each.is_dir())
+    images = [(file, number) for number, name in enumerate(classes) for file in sorted((folder / name).rglob("*"))
+              if file.suffix.lower() in IMAGE_ENDINGS]
+    if not images:
+        raise InvalidArgumentError(f"{folder} has no images in folders of their classes; accepted: <class>/<name> with one of the endings "
+                                   f"{', '.join(IMAGE_ENDINGS)}")
+    random.Random(seed).shuffle(images)
+    # Some 16 MiB of a usual image in a chunk.
+    count = 64
+
+    def chunks() -> Iterator[Arrays]:
+        import numpy
+
+        first: Optional[Tuple[pathlib.Path, Tuple[int, int]]] = None
+        for begin in range(0, len(images), count):
+            part = images[begin:begin + count]
+            pixels = []
+            for file, _ in part:
+                pixels.append(_pixels(file, size, mode))
+                shape = pixels[-1].shape[1:]
+                first = first or (file, shape)
+                if shape != first[1]:
+                    raise InvalidArgumentError(f"{file} has {shape[0]} x {shape[1]} pixels, {first[0]} has {first[1][0]} x {first[1][1]}; give "
+                                               "size=(height, width), which all are resized to")
+            yield {"x": numpy.stack(pixels), "target": numpy.array([number for _, number in part], "int64")}
+
+    return Chunks(chunks, classes=classes)
+
+
+def _pixels(file: pathlib.Path, size: Optional[Tuple[int, int]], mode: str) -> "numpy.ndarray":
+    import numpy
+    from PIL import Image
+
+    try:
+        with Image.open(file) as image:
+            image = image.convert(mode)
+            if size is not None and image.size != (size[1], size[0]):
+                image = image.resize((size[1], size[0]), Image.BILINEAR)
+            pixels = numpy.asarray(image, "float32") / 255
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise InvalidArgumentError(f"{file} cannot be read as an image: {error}; repair or remove it") from None
+    return pixels[None] if pixels.ndim == 2 else numpy.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def _rows(pieces: "Iterator[numpy.ndarray]", length: int, field: str) -> Iterator[Arrays]:
+    """Tokens in rows of ``length``; what is left at the end is no example."""
+    import numpy
+
+    left = numpy.empty(0, "int64")
+    for piece in pieces:
+        left = numpy.concatenate([left, piece])
+        whole = len(left) // length * length
+        if whole:
+            yield {field: left[:whole].reshape(-1, length)}
+            left = left[whole:]
+
+
+def _check_length(length: int) -> None:
+    if length < 1:
+        raise InvalidArgumentError(f"length is {length}; accepted: 1 or more tokens in an example")
+
+
+def from_text(paths: Union[FilePath, Sequence[FilePath]], length: int, tokenizer: Optional[Callable[[str], Sequence[int]]] = None,
+              field: str = "ids") -> Chunks:
+    """Text files in UTF-8 as rows of tokens [N, length], int64, one file after the other.
+
+    Args:
+        paths: a file, a list of files, or a folder of ``*.txt``.
+        length: tokens in an example.
+        tokenizer: the tokens of a text, such as ``tokenizer.encode`` of transformers; it is given some lines at a time. Default: the bytes,
+            0 to 255.
+    """
+    _check_length(length)
+
+    def tokens() -> "Iterator[numpy.ndarray]":
+        import numpy
+
+        for path in _files(paths, ".txt"):
+            decoder, place = codecs.getincrementaldecoder("utf-8")(), 0
+            with open(path, "rb") as file:
+                while place < path.stat().st_size:
+                    raw = file.read(TEXT_BYTES)
+                    if tokenizer is not None:
+                        raw += file.readline(TEXT_BYTES)  # Words are seldom cut.
+                    held = len(decoder.getstate()[0])
+                    try:
+                        text = decoder.decode(raw, final=place + len(raw) >= path.stat().st_size)
+                    except UnicodeDecodeError as error:
+                        raise InvalidArgumentError(f"{path} is not UTF-8 at byte {place - held + error.start}; convert it, or give from_tokens "
+                                                   "what a tokenizer made of it") from None
+                    place += len(raw)
+                    yield numpy.frombuffer(raw, "uint8").astype("int64") if tokenizer is None else numpy.asarray(tokenizer(text), "int64")
+
+    return Chunks(lambda: _rows(tokens(), length, field))
+
+
+def from_tokens(paths: Union[FilePath, Sequence[FilePath]], length: int, dtype: str = "uint16", field: str = "ids") -> Chunks:
+    """Headerless files of little-endian tokens, as ``numpy.ndarray.tofile`` writes them, as rows of tokens [N, length], int64.
+
+    Args:
+        paths: a file, a list of files, or a folder of ``*.bin``.
+        length: tokens in an example.
+        dtype: of the files: ``uint16``, ``uint32``, ``int32``, ``int64`` or ``uint8``.
+    """
+    _check_length(length)
+    accepted = ("uint8", "uint16", "uint32", "int32", "int64")
+    if dtype not in accepted:
+        raise InvalidArgumentError(f"dtype is {dtype!r}; accepted: {', '.join(accepted)}")
+
+    def tokens() -> "Iterator[numpy.ndarray]":
+        import numpy
+
+        kind = numpy.dtype(dtype).newbyteorder("<")
+        for path in _files(paths, ".bin"):
+            size = path.stat().st_size
+            if size % kind.itemsize:
+                raise InvalidArgumentError(f"{path} has {size} bytes; accepted: whole tokens of {kind.itemsize} bytes ({dtype})")
+            with open(path, "rb") as file:
+                for piece in iter(lambda: file.read(TEXT_BYTES), b""):
+                    yield numpy.frombuffer(piece, kind).astype("int64")
+
+    return Chunks(lambda: _rows(tokens(), length, field))
