@@ -26,6 +26,8 @@ ExitCode RunDrainWorker(const Arguments& arguments, Session& session);
 ExitCode RunPrecision(const Arguments& arguments, Session& session);
 ExitCode RunCheckpoint(const Arguments& arguments, Session& session);
 ExitCode RunCheckpoints(const Arguments& arguments, Session& session);
+ExitCode RunArtifacts(const Arguments& arguments, Session& session);
+ExitCode RunArtifactDownload(const Arguments& arguments, Session& session);
 ExitCode RunCheckpointDownload(const Arguments& arguments, Session& session);
 ExitCode RunCheckpointImport(const Arguments& arguments, Session& session);
 ExitCode RunCheckpointDelete(const Arguments& arguments, Session& session);

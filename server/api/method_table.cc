@@ -32,6 +32,8 @@ const std::vector<MethodRow>& MethodTable() {
       {"DownloadCheckpoint", kViewer, false, "GET", "/v1/checkpoints/{checkpoint_id}:download"},
       {"DeleteCheckpoint", kSubmitter, true, "DELETE", "/v1/checkpoints/{checkpoint_id}"},
       {"ImportCheckpoint", kSubmitter, true, "POST", "/v1/checkpoints/{checkpoint_id}:import"},
+      {"ListArtifacts", kViewer, false, "GET", "/v1/jobs/{job_id}/artifacts"},
+      {"ReadArtifact", kViewer, false, "GET", "/v1/jobs/{job_id}/artifacts/{name}:read"},
       {"AppendTrajectories", kSubmitter, true, "POST", "/v1/datasets/{dataset}:append"},
       {"ListDatasets", kViewer, false, "GET", "/v1/datasets"},
       {"StartUpload", kSubmitter, true, "POST", "/v1/uploads"},

@@ -28,6 +28,8 @@
   METHOD(ListCheckpoints)             \
   METHOD(GetCheckpoint)               \
   METHOD(DeleteCheckpoint)            \
+  METHOD(ListArtifacts)               \
+  METHOD(ReadArtifact)                \
   METHOD(ListDatasets)                \
   METHOD(StartUpload)                 \
   METHOD(WriteUpload)                 \

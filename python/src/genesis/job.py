@@ -14,6 +14,7 @@ from genesis.connection import PASSING, Connection
 from genesis.errors import JobFailedError, NotFoundError
 from genesis.events import Event, events_of, is_final, state_name
 from genesis.training.v1 import job_pb2
+from genesis.transfer import download_artifact
 
 if TYPE_CHECKING:
     import pandas
@@ -145,6 +146,19 @@ class Job:
             token = page.next_page_token
             if not token:
                 return found
+
+    def artifacts(self) -> List[Any]:
+        """What it left besides checkpoints: its log, traces, exported weights; messages with ``name`` and ``size_bytes``."""
+        return list(self._connection.call("ListArtifacts", job_id=self.id).artifacts)
+
+    def download(self, name: str, path: Any, *, timeout: float = 600.0) -> None:
+        """Fetches an artifact into a file; what an earlier try left (``<path>.part``) is continued.
+
+        Raises:
+            FileExistsError: there is a file of that name.
+            NotFoundError: the job has no artifact ``name``.
+        """
+        download_artifact(self._connection, self.id, name, path, timeout=timeout)
 
     def pause(self) -> "Job":
         """Checkpoints the job and takes it off its worker until it is resumed."""

@@ -119,6 +119,25 @@ def download(connection: Connection, checkpoint_id: str, path: FilePath, *, time
     return record
 
 
+def download_artifact(connection: Connection, job_id: str, name: str, path: FilePath, *, timeout: float = 600.0) -> None:
+    """Fetches what a job left into a file, which has its name once it is whole."""
+    path = pathlib.Path(path)
+    if path.exists():
+        raise FileExistsError(f"{path} exists; remove it, or name another")
+    part = path.with_name(path.name + ".part")
+    offset = part.stat().st_size if part.exists() else 0
+    while True:
+        piece = connection.call("ReadArtifact", timeout=timeout, job_id=job_id, name=name, offset=offset)
+        if crc32c(piece.content) != piece.content_crc32c:
+            raise DataLossError(f"a piece of {name} was damaged on its way; repeat the call")
+        with open(part, "ab") as file:
+            file.write(piece.content)
+        offset += len(piece.content)
+        if not piece.content or offset >= piece.size_bytes:
+            break
+    os.replace(part, path)
+
+
 def import_checkpoint(connection: Connection, path: FilePath, checkpoint_id: str) -> Any:
     """Gives the daemon a checkpoint that was made elsewhere; returns its record."""
     path = pathlib.Path(path)
