@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -111,6 +112,18 @@ absl::Status WriteAt(const FileHandle& file, const std::string& path, int64_t of
   // So that the end of a large file finds little left to write.
   sync_file_range(file.fd(), offset, static_cast<off_t>(bytes.size()), SYNC_FILE_RANGE_WRITE);
   return absl::OkStatus();
+}
+
+// RESOURCE_EXHAUSTED where the disk has not `more` bytes: before the first of them is written.
+absl::Status CheckDisk(const FileHandle& folder, const std::string& path,
+                       const UploadStore::File& file, int64_t more) {
+  struct statvfs disk = {};
+  if (fstatvfs(folder.fd(), &disk) != 0) return FileFault(path, errno);
+  const uint64_t available = static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize;
+  if (static_cast<uint64_t>(more) <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat(path, ": the disk has ", available, " bytes free and file ", NameOf(file),
+                   " needs ", more, "; free some, or set datasets.root to a larger disk"));
 }
 
 Upload Received(int64_t bytes) {
@@ -227,7 +240,8 @@ absl::Status UploadStore::CheckSpace(const FileHandle& folder, const File& file,
   absl::Status status =
       ForEachFile(folder, PathOf(root_, ""),
                   [&used](const std::string&, const struct stat& info) { used += info.st_size; });
-  if (!status.ok() || used + more <= max_bytes_) return status;
+  if (!status.ok()) return status;
+  if (used + more <= max_bytes_) return CheckDisk(folder, PathOf(root_, ""), file, more);
   return absl::ResourceExhaustedError(
       absl::StrCat("uploads take ", used, " bytes and file ", NameOf(file), " needs ", more,
                    " more; accepted: ", max_bytes_,

@@ -68,7 +68,7 @@ class UploadStore {
   absl::StatusOr<FileHandle> OpenFolder() const;
   // The whole file, or NOT_FOUND.
   absl::StatusOr<training::v1::Upload> FindWhole(const FileHandle& folder, const File& file) const;
-  // RESOURCE_EXHAUSTED where `more` bytes would be too many.
+  // RESOURCE_EXHAUSTED where `more` bytes would be too many for the quota or the disk.
   absl::Status CheckSpace(const FileHandle& folder, const File& file, int64_t more) const;
   absl::StatusOr<training::v1::Upload> Continue(const FileHandle& folder, const File& file,
                                                 const FileHandle& partial, int64_t received,

@@ -328,17 +328,25 @@ class Files(ClientTest):
         return path
 
     def test_an_upload_through_killed_daemons_and_the_same_again(self):
-        path = self.write((48 << 20) + random.randrange(1000))
-        kills = 0
+        most, size = int(os.environ.get("GENESIS_UPLOAD_KILLS", "4")), int(os.environ.get("GENESIS_UPLOAD_MIB", "48"))
+        path = pathlib.Path(self.data_dir) / "rows.npz"
+        with open(path, "wb") as file:
+            for _ in range(size):
+                file.write(random.randbytes(1 << 20))
+            file.write(random.randbytes(random.randrange(1, 1000)))
+        kills, grown, before = 0, 0, self.memory("VmRSS")
 
         def seen(there, size):
-            nonlocal kills
-            if kills < 4 and there > (kills + 1) * size / 5:
+            nonlocal kills, grown, before
+            grown = max(grown, self.memory("VmHWM") - before)
+            if kills < most and there > (kills + 1) * size / (most + 1):
                 kills += 1
                 self.restart()
+                before = self.memory("VmRSS")
 
         found = self.client.upload(path, on_progress=seen)
-        self.assertEqual(kills, 4)
+        self.assertEqual(kills, most)
+        self.assertLess(grown, 32 << 10, "kB that the daemon grew by")
         stored = self.daemon.data_dir / "datasets" / found
         self.assertEqual(hashlib.sha256(stored.read_bytes()).hexdigest(), transfer.sha256_of(path))
         self.assertEqual([each.name for each in stored.parent.iterdir()], [stored.name])
@@ -355,6 +363,25 @@ class Files(ClientTest):
         self.assertLess(len(repr(sent)), 1024)
         self.client.delete_dataset(found)
         self.assertFalse(stored.exists())
+
+    def memory(self, what):
+        """Of the daemon, in kB."""
+        status = pathlib.Path(f"/proc/{self.daemon.process.pid}/status").read_text()
+        return int(next(line for line in status.splitlines() if line.startswith(f"{what}:")).split()[1])
+
+    def test_a_full_disk_refuses_an_upload_before_any_of_it_is_there(self):
+        disk = self.daemon.data_dir / "disk"
+        disk.mkdir()
+        harness.mount_disk(disk, "24m", self.addCleanup)
+        self.daemon.stop()
+        (self.daemon.data_dir / "genesisd.yaml").write_text(f"datasets: {{root: {disk}}}\n")
+        self.daemon = self.start("--config", str(self.daemon.data_dir / "genesisd.yaml"))
+        client = self.client_of(self.daemon.grpc)
+        with self.assertRaisesRegex(genesis.ResourceExhaustedError, r"the disk has \d+ bytes free and file .* needs 41943040; free some"):
+            client.upload(self.write(40 << 20))
+        self.assertEqual(list((disk / "uploads").iterdir()), [])
+        self.assertEqual(list(client.datasets()), [])
+        self.assertIn(client.upload(self.write(1 << 20)), [each.name for each in client.datasets()])
 
     def test_several_senders_of_one_file(self):
         path = self.write(9_000_001)

@@ -194,6 +194,20 @@ TEST(UploadTest, TheQuotaIsForAllFilesTogether) {
   EXPECT_TRUE(absl::IsResourceExhausted(store.Write(FileOf(third), 0, third).status()));
 }
 
+TEST(UploadTest, AFileThatTheDiskHasNoRoomForIsRefusedBeforeItIsSent) {
+  TempDir temp;
+  UploadStore store(temp.path(), std::numeric_limits<int64_t>::max());
+  const std::string bytes = RandomBytes(100);
+  UploadStore::File file = FileOf(bytes);
+  file.size_bytes = int64_t{1} << 50;
+  const absl::Status status = store.Start(file).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("bytes free and file " + file.sha256 +
+                                          ".npz needs 1125899906842624; free some"));
+  EXPECT_THAT(Names(temp.path() + "/uploads"), IsEmpty());
+  EXPECT_TRUE(Send(store, bytes).ok());
+}
+
 TEST(UploadTest, AStartRemovesWhatNobodyContinuedForAWeek) {
   TempDir temp;
   const UploadStore::File old = FileOf("old"), young = FileOf("young");
