@@ -1,6 +1,7 @@
 #include "base/sha256.h"
 
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -22,6 +23,16 @@ std::string Sha256(std::string_view bytes) {
     std::abort();
   }
   return digest;
+}
+
+std::string HmacSha256(std::string_view key, std::string_view bytes) {
+  std::string code(kDigestBytes, '\0');
+  if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+           reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+           reinterpret_cast<unsigned char*>(code.data()), nullptr) == nullptr) {
+    std::abort();
+  }
+  return code;
 }
 
 std::string Sha256Hex(std::string_view bytes) { return absl::BytesToHexString(Sha256(bytes)); }

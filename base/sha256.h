@@ -17,6 +17,9 @@ std::string Sha256Hex(std::string_view bytes);
 // Sha256Hex of the bytes of a file; of none where it cannot be read.
 std::string Sha256HexOfFile(const std::string& path);
 
+// HMAC-SHA256 (RFC 2104) of `bytes` with `key`; 32 bytes.
+std::string HmacSha256(std::string_view key, std::string_view bytes);
+
 // A SHA-256 of bytes that come in pieces.
 class Sha256Stream {
  public:

@@ -99,6 +99,7 @@ std::string JobDetails(const Job& job) {
   if (job.queue_position() > 0) {
     pairs.emplace_back("place in queue", absl::StrCat(job.queue_position()));
   }
+  if (!job.queue_reason().empty()) pairs.emplace_back("waits", Printable(job.queue_reason()));
   AddPrecision(job, pairs);
   pairs.emplace_back("model", DescribeModel(job.spec()));
   pairs.emplace_back("dataset", Printable(DescribeDataset(job.spec())));
@@ -114,6 +115,23 @@ std::string JobDetails(const Job& job) {
   if (job.has_start_time()) pairs.emplace_back("started", FormatTimestamp(job.start_time()));
   if (job.has_end_time()) pairs.emplace_back("ended", FormatTimestamp(job.end_time()));
   return FormatPairs(pairs);
+}
+
+// One line for each rank; nothing for a job of one process.
+std::string RankDetails(const Job& job) {
+  if (job.ranks().empty()) return "";
+  Table table({">RANK", "WORKER", "DEVICE", ">STEP", ">STEP TIME", ">WAITS", "NOTE"});
+  const auto milliseconds = [](double seconds) {
+    return seconds > 0 ? absl::StrFormat("%.1f ms", seconds * 1000) : "-";
+  };
+  for (const training::v1::RankStatus& rank : job.ranks()) {
+    table.AddRow({absl::StrCat(rank.rank()), Printable(rank.worker().worker_id()),
+                  Printable(rank.worker().device()),
+                  rank.step() > 0 ? absl::StrCat(rank.step()) : "-",
+                  milliseconds(rank.step_seconds()), milliseconds(rank.wait_seconds()),
+                  rank.ended() ? "ended" : (rank.straggler() ? "the others wait for it" : "")});
+  }
+  return table.ToString();
 }
 
 // The end's lines, without the state that the details have already.
@@ -162,7 +180,8 @@ ExitCode RunJob(const Arguments& arguments, Session& session) {
   const grpc::Status status = session.service.GetJob(&context, request, &response);
   if (!status.ok()) return ReportError(status, session);
   if (!PrintMessage(response.job(), session)) {
-    session.out << JobDetails(response.job()) << EndDetails(response.job());
+    session.out << JobDetails(response.job()) << RankDetails(response.job())
+                << EndDetails(response.job());
   }
   return ExitCode::kOk;
 }

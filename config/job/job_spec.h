@@ -30,6 +30,16 @@ training::v1::JobSpec WithDefaults(training::v1::JobSpec spec, const LossScaleSe
 // root checks that an absolute path lies in it. Accepts specifications with or without defaults.
 std::vector<FieldError> ValidateJobSpec(const training::v1::JobSpec& spec);
 
+// Whether several processes may train the job, each on examples of its own.
+bool IsDistributed(const training::v1::JobSpec& spec);
+
+// How many processes a daemon with `slots` starts for the job: distributed.ranks, or with
+// training.use_ddp alone one for each slot; at least 1.
+int RanksOf(const training::v1::JobSpec& spec, int slots);
+
+// The fewest of them that it may be trained by.
+int FewestRanksOf(const training::v1::JobSpec& spec, int slots);
+
 // "" when `id` is a job id (lower-case letters, digits, '-'; first a letter or digit; 1 to 63),
 // else what is wrong with it.
 std::string JobIdFault(const std::string& id);

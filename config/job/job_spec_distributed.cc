@@ -1,4 +1,7 @@
 // The section distributed: how several processes train one job.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
 #include "config/job/field_rules.h"
 #include "config/job/job_sections.h"
 
@@ -6,6 +9,21 @@ namespace genesis {
 
 using training::v1::DistributedSpec;
 using training::v1::JobSpec;
+
+bool IsDistributed(const JobSpec& spec) {
+  return spec.training().use_ddp() || spec.distributed().ranks() > 1;
+}
+
+int RanksOf(const JobSpec& spec, int slots) {
+  if (spec.distributed().ranks() > 0) return spec.distributed().ranks();
+  return spec.training().use_ddp() ? std::max(slots, 1) : 1;
+}
+
+int FewestRanksOf(const JobSpec& spec, int slots) {
+  const int ranks = RanksOf(spec, slots);
+  const int fewest = spec.distributed().min_ranks();
+  return fewest > 0 ? std::min(fewest, ranks) : ranks;
+}
 
 void FillDistributed(JobSpec& spec) {
   // A job of one process says nothing of it.
@@ -16,6 +34,16 @@ void FillDistributed(JobSpec& spec) {
 void CheckDistributed(const JobSpec& spec, Faults& faults) {
   const DistributedSpec& distributed = spec.distributed();
   CheckRanges("distributed", distributed, faults);
+  if (distributed.ranks() > 0 && distributed.min_ranks() > distributed.ranks()) {
+    faults.Add("distributed.min_ranks", absl::StrCat(distributed.min_ranks()),
+               absl::StrCat("at most distributed.ranks, ", distributed.ranks()));
+  }
+  if (distributed.min_ranks() > 0 && !IsDistributed(spec)) {
+    faults.Add("distributed.min_ranks", "",
+               absl::StrCat(distributed.min_ranks(),
+                            " needs several ranks; give distributed.ranks, or remove "
+                            "distributed.min_ranks"));
+  }
   const bool compressed =
       distributed.gradient_compression() == training::v1::GRADIENT_COMPRESSION_FP16 ||
       distributed.gradient_compression() == training::v1::GRADIENT_COMPRESSION_BF16;

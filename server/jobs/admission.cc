@@ -3,6 +3,7 @@
 #include <google/protobuf/util/message_differencer.h>
 #include <sys/random.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -98,11 +99,13 @@ absl::Status Admission::CheckSpec(const Submission& submission) const {
                       "this daemon makes no faults on purpose; set rehearsals.allowed to true "
                       "(GENESIS_REHEARSALS_ALLOWED) where that is wanted, or remove rehearsals"}});
   }
-  if (spec.training().use_ddp()) {
+  const int slots = workers_->slots();
+  if (spec.distributed().ranks() > std::max(slots, 1) && !workers_->takes_remote()) {
     return ToStatus(
-        {{"training.use_ddp", "true",
-          "false, for this daemon starts one worker for a job; several ranks are started "
-          "by torchrun and run genesis-worker --spec (docs/distributed.md)"}});
+        {{"distributed.ranks", absl::StrCat(spec.distributed().ranks()),
+          absl::StrCat("1 to ", std::max(slots, 1),
+                       ", for each rank takes a slot; raise workers.slots, or set workers.remote "
+                       "and start workers on other hosts")}});
   }
   const int64_t most = workers_->largest_device_bytes();
   if (most > 0 && spec.scheduling().memory_bytes() > most) {

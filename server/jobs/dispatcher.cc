@@ -8,8 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/timestamp.h"
 #include "config/job/job_paths.h"
+#include "config/job/job_spec.h"
 #include "config/job/workload.h"
 #include "config/precision/precision.h"
+#include "server/jobs/gang.h"
 #include "server/jobs/job_state.h"
 #include "spdlog/spdlog.h"
 
@@ -22,6 +24,9 @@ using training::v1::Job;
 // lets them.
 constexpr size_t kMaxPassing = 32;
 constexpr absl::Duration kPassingPatience = absl::Minutes(10);
+// How long a job with distributed.min_ranks waits for all its ranks before it begins with fewer,
+// and how long it goes on with these before it takes more.
+constexpr absl::Duration kAllRanksPatience = absl::Seconds(30);
 
 // Half the micro-batch and twice the accumulation, as often as the job ran out of memory.
 void Shrink(int halvings, training::v1::TrainingSpec& training) {
@@ -42,9 +47,11 @@ void Dispatcher::StartQueued() {
     metrics_->SetWorkers(workers.busy, workers.warm, workers_->slots());
     metrics_->SetQueueDepth(table_.CountIn(training::v1::JOB_STATE_QUEUED));
     if (draining_ || table_.CountIn(training::v1::JOB_STATE_QUEUED) == 0) return;
-    auto leased = std::make_shared<std::string>();
+    auto leased = std::make_shared<std::vector<std::string>>();
     writer_.Post({[this, leased] { *leased = AssignNext(); },
-                  [this, leased](const absl::Status&) { workers_->Release(*leased); }});
+                  [this, leased](const absl::Status&) {
+                    for (const std::string& id : *leased) workers_->Release(id);
+                  }});
   });
 }
 
@@ -85,7 +92,7 @@ std::vector<std::string> Dispatcher::QueueInOrder() const {
   int64_t ordinal = 0;
   for (const std::string& id : table_.IdsIn(training::v1::JOB_STATE_QUEUED)) {
     const Job& job = *table_.Find(id);
-    waiting.push_back({id, job.priority(), job.owner(), ordinal++});
+    waiting.push_back({id, job.priority(), job.owner(), ordinal++, RanksOf(job)});
   }
   return QueueOrder(waiting, HoldingJobs(), usage_, clock_.Steady());
 }
@@ -96,90 +103,191 @@ int64_t Dispatcher::MemoryOf(const training::v1::JobSpec& spec) const {
   return known == peak_memory_.end() ? 0 : known->second;
 }
 
-std::string Dispatcher::AssignNext() {
-  if (draining_) return "";
-  const absl::Time now = clock_.Steady();
-  std::vector<std::string> queue = QueueInOrder();
-  std::erase_if(queue, [&](const std::string& id) { return !MayStart(*table_.Find(id), now); });
-  if (queue.empty()) return "";
-  for (size_t i = 0; i < std::min(queue.size(), kMaxPassing); ++i) {
-    const Job& job = *table_.Find(queue[i]);
-    const std::optional<WorkerLease> lease = workers_->Reserve(MemoryOf(job.spec()));
-    if (lease) {
-      Assign(queue[i], *lease);
-      StartQueued();
-      return lease->worker.worker_id();
-    }
-    if (now - AcceptedAt(job) > kPassingPatience) break;
-  }
-  PreemptFor(*table_.Find(queue.front()));
-  return "";
+int Dispatcher::RanksOf(const Job& job) const {
+  return genesis::RanksOf(job.spec(), workers_->slots());
 }
 
-void Dispatcher::Assign(const std::string& job_id, const WorkerLease& lease) {
-  ledger_.Move(job_id, training::v1::JOB_STATE_STARTING,
-               absl::StrCat("given to worker ", lease.worker.worker_id()));
-  Job* job = table_.Edit(job_id);
-  job->set_claim(job->claim() + 1);
-  job->set_worker_sequence(0);
-  job->clear_retry_time();
-  *job->mutable_worker() = lease.worker;
-  if (!job->has_start_time()) *job->mutable_start_time() = ToTimestamp(clock_.Now());
-  *job->mutable_precision() =
-      ComputeEffectivePrecision(job->spec().precision().mode(), precision_.gate(),
-                                options_.precision.cpu_fallback, lease.device);
-  table_.Count([this, job_id] {
-    retries_.erase(job_id);
-    attempt_starts_[job_id] = clock_.Steady();
-  });
-  const std::vector<training::v1::PrecisionMode> allowed = AllowedModes(
-      job->spec().precision(), precision_.gate(), options_.precision.cpu_fallback, lease.device);
+bool Dispatcher::MayBeginWithFewer(const Job& job, absl::Time now) const {
+  if (job.spec().distributed().min_ranks() == 0) return false;
+  const auto left = left_.find(job.id());
+  return now - (left == left_.end() ? AcceptedAt(job) : left->second) >= kAllRanksPatience;
+}
 
+std::vector<WorkerLease> Dispatcher::ReserveFor(const Job& job, absl::Time now) {
+  const int64_t memory = MemoryOf(job.spec());
+  const int slots = workers_->slots();
+  const int ranks = RanksOf(job);
+  std::vector<WorkerLease> leases = workers_->ReserveGang(ranks, memory);
+  if (!leases.empty() || !MayBeginWithFewer(job, now)) return leases;
+  for (int fewer = std::min(ranks - 1, slots); fewer >= FewestRanksOf(job.spec(), slots); --fewer) {
+    leases = workers_->ReserveGang(fewer, memory);
+    if (!leases.empty()) break;
+  }
+  return leases;
+}
+
+void Dispatcher::GrowOne(absl::Time now) {
+  // Whoever waits has the free slots before a job that runs.
+  if (draining_ || table_.CountIn(training::v1::JOB_STATE_QUEUED) > 0) return;
+  const int free_slots = workers_->free_slots();
+  for (const auto& [id, start] : attempt_starts_) {
+    const Job& job = *table_.Find(id);
+    const int missing = RanksOf(job) - std::max(job.ranks_size(), 1);
+    // Not at once: a worker that comes and goes is no gain.
+    if (missing <= 0 || missing > free_slots || now - start < kAllRanksPatience ||
+        job.state() != training::v1::JOB_STATE_RUNNING || stops_.Find(id) != nullptr) {
+      continue;
+    }
+    return stops_.Stop(
+        id, {StopCause::kGrown, absl::StrCat("there are slots for all ", RanksOf(job), " ranks")});
+  }
+}
+
+std::vector<std::string> Dispatcher::AssignNext() {
+  if (draining_) return {};
+  const absl::Time now = clock_.Steady();
+  const int slots = workers_->slots();
+  std::vector<std::string> queue = QueueInOrder();
+  std::erase_if(queue, [&](const std::string& id) {
+    const Job& job = *table_.Find(id);
+    // One that waits for workers of other hosts holds up nobody.
+    return !MayStart(job, now) || FewestRanksOf(job.spec(), slots) > std::max(slots, 1);
+  });
+  if (queue.empty()) return {};
+  for (size_t i = 0; i < std::min(queue.size(), kMaxPassing); ++i) {
+    const Job& job = *table_.Find(queue[i]);
+    const std::vector<WorkerLease> leases = ReserveFor(job, now);
+    if (!leases.empty()) {
+      Assign(queue[i], leases);
+      StartQueued();
+      std::vector<std::string> ids;
+      for (const WorkerLease& lease : leases) ids.push_back(lease.worker.worker_id());
+      return ids;
+    }
+    if (i == 0 && MakeRoomFor(job)) break;
+    if (now - AcceptedAt(job) > kPassingPatience) break;
+  }
+  return {};
+}
+
+training::v1::EffectivePrecision Dispatcher::PrecisionOf(
+    const training::v1::JobSpec& spec, const std::vector<WorkerLease>& leases) const {
+  training::v1::EffectivePrecision decided;
+  for (const WorkerLease& lease : leases) {
+    training::v1::EffectivePrecision own = ComputeEffectivePrecision(
+        spec.precision().mode(), precision_.gate(), options_.precision.cpu_fallback, lease.device);
+    const bool first = &lease == &leases.front();
+    if (first || own.mode() == training::v1::PRECISION_MODE_FP32) {
+      decided = std::move(own);
+    }
+  }
+  return decided;
+}
+
+std::vector<training::v1::PrecisionMode> Dispatcher::AllowedOn(
+    const training::v1::PrecisionSpec& spec, const std::vector<WorkerLease>& leases) const {
+  std::vector<training::v1::PrecisionMode> allowed;
+  for (const WorkerLease& lease : leases) {
+    const std::vector<training::v1::PrecisionMode> own =
+        AllowedModes(spec, precision_.gate(), options_.precision.cpu_fallback, lease.device);
+    if (&lease == &leases.front()) {
+      allowed = own;
+      continue;
+    }
+    std::erase_if(allowed, [&own](training::v1::PrecisionMode mode) {
+      return std::find(own.begin(), own.end(), mode) == own.end();
+    });
+  }
+  return allowed;
+}
+
+training::v1::StartJob Dispatcher::MakeStart(const Job& job) const {
   training::v1::StartJob start;
-  start.set_job_id(job_id);
-  start.set_claim(job->claim());
-  *start.mutable_spec() = job->spec();
-  Shrink(job->batch_halvings(), *start.mutable_spec()->mutable_training());
+  start.set_job_id(job.id());
+  start.set_claim(job.claim());
+  *start.mutable_spec() = job.spec();
+  Shrink(job.batch_halvings(), *start.mutable_spec()->mutable_training());
   for (const JobPath& path : PathsOf(*start.mutable_spec())) {
     *path.path = absl::StrCat(options_.datasets_root, "/", *path.path);
   }
-  if (const auto initial = table_.FindCheckpoint(job->spec().start_from_checkpoint())) {
+  if (const auto initial = table_.FindCheckpoint(job.spec().start_from_checkpoint())) {
     start.mutable_spec()->mutable_model()->set_initial_weights(initial->path());
   }
-  *start.mutable_precision() = job->precision();
-  start.mutable_allowed_modes()->Assign(allowed.begin(), allowed.end());
-  *start.mutable_baseline() = table_.BaselineOf(WorkloadKey(job->spec()));
-  const int64_t fp32_peak = start.baseline().peak_device_bytes();
+  *start.mutable_precision() = job.precision();
+  *start.mutable_baseline() = table_.BaselineOf(WorkloadKey(job.spec()));
   start.set_checkpoint_dir(options_.checkpoints_dir);
   start.set_datasets_root(options_.datasets_root);
   start.set_compiled_dir(options_.compiled_dir);
   start.set_cuda_graphs(options_.cuda_graphs);
-  const std::vector<training::v1::Checkpoint> checkpoints = table_.CheckpointsOf(job_id);
+  const std::vector<training::v1::Checkpoint> checkpoints = table_.CheckpointsOf(job.id());
   for (auto it = checkpoints.rbegin(); it != checkpoints.rend(); ++it) {
     start.add_resume_from(it->path());
   }
-  table_.Announce([this, start, fp32_peak, worker_id = lease.worker.worker_id()] {
+  return start;
+}
+
+void Dispatcher::Assign(const std::string& job_id, const std::vector<WorkerLease>& leases) {
+  const WorkerLease& first = leases.front();
+  ledger_.Move(job_id, training::v1::JOB_STATE_STARTING,
+               absl::StrCat("given to worker ", first.worker.worker_id(),
+                            leases.size() > 1 ? absl::StrCat(" and ", leases.size() - 1,
+                                                             " more, one for each rank")
+                                              : ""));
+  Job* job = table_.Edit(job_id);
+  job->set_claim(job->claim() + 1);
+  job->set_worker_sequence(0);
+  job->clear_retry_time();
+  *job->mutable_worker() = first.worker;
+  const std::vector<training::v1::RankStatus> statuses = RankStatusesOf(leases);
+  job->mutable_ranks()->Assign(statuses.begin(), statuses.end());
+  if (!job->has_start_time()) *job->mutable_start_time() = ToTimestamp(clock_.Now());
+  *job->mutable_precision() = PrecisionOf(job->spec(), leases);
+  table_.Count([this, job_id] {
+    retries_.erase(job_id);
+    attempt_starts_[job_id] = clock_.Steady();
+  });
+  training::v1::StartJob start = MakeStart(*job);
+  const std::vector<training::v1::PrecisionMode> allowed =
+      AllowedOn(job->spec().precision(), leases);
+  start.mutable_allowed_modes()->Assign(allowed.begin(), allowed.end());
+  table_.Announce([this, start, leases]() mutable {
     spdlog::info("job {}: {}", start.job_id(), start.precision().reason());
     if (!precision_.gate().enabled) spdlog::info("FP16 training disabled - using FP32");
-    metrics_->JobBegins(start.job_id(), start.precision(), fp32_peak);
-    workers_->Begin(worker_id, start);
+    metrics_->JobBegins(start.job_id(), start.precision(), start.baseline().peak_device_bytes());
+    const std::vector<training::v1::RankAssignment> ranks = AssignRanks(leases);
+    for (size_t i = 0; i < leases.size(); ++i) {
+      if (!ranks.empty()) *start.mutable_rank() = ranks[i];
+      workers_->Begin(leases[i].worker.worker_id(), start);
+    }
   });
 }
 
-// One at a time: what the first one frees may be enough.
-void Dispatcher::PreemptFor(const Job& waiting) {
-  if (!options_.scheduler.preemption || workers_->counts().busy < workers_->slots()) return;
+// Only as many are stopped as are needed: what the first ones free may be enough.
+bool Dispatcher::MakeRoomFor(const Job& waiting) {
+  const WorkerCounts counts = workers_->counts();
+  const int ranks = MayBeginWithFewer(waiting, clock_.Steady())
+                        ? FewestRanksOf(waiting.spec(), workers_->slots())
+                        : RanksOf(waiting);
+  if (ranks > 1 && workers_->free_slots() >= ranks && counts.warm < ranks) return true;
+  int missing = ranks - (workers_->slots() - counts.busy);
+  if (missing <= 0 || !options_.scheduler.preemption) return false;
   std::vector<HoldingJob> holding;
   for (HoldingJob& job : HoldingJobs()) {
-    if (stops_.Find(job.id) != nullptr || !IsTraining(table_.Find(job.id)->state())) return;
-    holding.push_back(std::move(job));
+    if (stops_.Find(job.id) == nullptr && IsTraining(table_.Find(job.id)->state())) {
+      holding.push_back(std::move(job));
+    } else {
+      missing -= job.slots;  // It is ending.
+    }
   }
-  const std::optional<std::string> victim = ChooseVictim(waiting.priority(), holding);
-  if (!victim) return;
-  stops_.Stop(*victim,
-              {StopCause::kPreempted,
-               absl::StrCat("preempted by job ", waiting.id(), " of priority ", waiting.priority(),
-                            ", its own is ", table_.Find(*victim)->priority())});
+  if (missing <= 0) return true;
+  const std::vector<std::string> victims = ChooseVictims(waiting.priority(), missing, holding);
+  for (const std::string& victim : victims) {
+    stops_.Stop(victim, {StopCause::kPreempted,
+                         absl::StrCat("preempted by job ", waiting.id(), " of priority ",
+                                      waiting.priority(), ", its own is ",
+                                      table_.Find(victim)->priority())});
+  }
+  return !victims.empty();
 }
 
 void Dispatcher::NotePeak(Job& job, int64_t host_bytes, int64_t device_bytes) {
@@ -206,8 +314,10 @@ bool Dispatcher::OnLeftWorker(Job& job) {
   if (start == attempt_starts_.end()) return false;
   const double seconds = absl::ToDoubleSeconds(clock_.Steady() - start->second);
   job.set_worker_seconds(job.worker_seconds() + seconds);
-  table_.Count([this, job_id = job.id(), owner = job.owner(), seconds] {
-    usage_.Add(owner, seconds, clock_.Steady());
+  const int slots = std::max(job.ranks_size(), 1);
+  table_.Count([this, job_id = job.id(), owner = job.owner(), seconds, slots] {
+    usage_.Add(owner, seconds * slots, clock_.Steady());
+    left_[job_id] = clock_.Steady();
     attempt_starts_.erase(job_id);
   });
   return true;
@@ -215,6 +325,7 @@ bool Dispatcher::OnLeftWorker(Job& job) {
 
 void Dispatcher::OnEnded(const std::string& job_id) {
   accepted_.erase(job_id);
+  left_.erase(job_id);
   retries_.erase(job_id);
 }
 
@@ -229,6 +340,7 @@ void Dispatcher::OnTime() {
   const bool waits = table_.CountIn(training::v1::JOB_STATE_QUEUED) > 0 &&
                      workers_->counts().busy < workers_->slots();
   if (waits || retry || !writer_.store_status().ok()) StartQueued();
+  GrowOne(now);
 }
 
 }  // namespace genesis

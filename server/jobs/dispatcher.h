@@ -62,10 +62,26 @@ class Dispatcher {
   const OwnerUsage& usage() const { return usage_; }
 
  private:
-  // The worker it leased for the next job; empty when there is no job or no worker for one.
-  std::string AssignNext();
-  void Assign(const std::string& job_id, const WorkerLease& lease);
-  void PreemptFor(const training::v1::Job& waiting);
+  // The workers it leased for the next job; none when there is no job or too few workers for one.
+  std::vector<std::string> AssignNext();
+  void Assign(const std::string& job_id, const std::vector<WorkerLease>& leases);
+  // Makes the part of an attempt that all its workers are given alike.
+  training::v1::StartJob MakeStart(const training::v1::Job& job) const;
+  // The precision of an attempt on these workers, for any of their hosts' no wins.
+  training::v1::EffectivePrecision PrecisionOf(const training::v1::JobSpec& spec,
+                                               const std::vector<WorkerLease>& leases) const;
+  // The modes that each of the workers may change to.
+  std::vector<training::v1::PrecisionMode> AllowedOn(const training::v1::PrecisionSpec& spec,
+                                                     const std::vector<WorkerLease>& leases) const;
+  // Whether what becomes free is to be kept for the first job of the queue: workers are started for
+  // it, or jobs of lower priority are being stopped, which this does where it helps.
+  bool MakeRoomFor(const training::v1::Job& waiting);
+  int RanksOf(const training::v1::Job& job) const;
+  // Workers for all ranks of the job, or for as many as there are once it has waited long enough.
+  std::vector<WorkerLease> ReserveFor(const training::v1::Job& job, absl::Time now);
+  bool MayBeginWithFewer(const training::v1::Job& job, absl::Time now) const;
+  // Stops a job that began with fewer ranks than it wants when there are slots for all.
+  void GrowOne(absl::Time now);
   bool MayStart(const training::v1::Job& job, absl::Time now) const;
   absl::Time AcceptedAt(const training::v1::Job& job) const;
   std::vector<std::string> QueueInOrder() const;
@@ -84,6 +100,7 @@ class Dispatcher {
   OwnerUsage usage_;
   // Times of Clock::Steady, by job that has not ended.
   std::map<std::string, absl::Time> accepted_;
+  std::map<std::string, absl::Time> left_;            // Its workers, after its last attempt.
   std::map<std::string, absl::Time> retries_;         // Before it no attempt begins.
   std::map<std::string, absl::Time> attempt_starts_;  // On a worker.
   std::map<std::string, int64_t> peak_memory_;        // By workload.

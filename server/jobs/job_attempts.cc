@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/timestamp.h"
 #include "config/job/workload.h"
+#include "server/jobs/gang.h"
 #include "server/jobs/history_row.h"
 #include "server/jobs/job_errors.h"
 #include "server/jobs/job_state.h"
@@ -57,8 +58,10 @@ absl::Status NoCheckpoint(const Job& job) {
 
 void JobAttempts::Recover(const Job& job) {
   const std::string id = job.id();
-  if (job.has_worker() && workers_->Adopt(job.worker(), id, job.claim(), job.worker_sequence(),
-                                          dispatcher_.MemoryOf(job.spec()))) {
+  if (IsGang(job) && AdoptGang(job)) return;
+  if (!IsGang(job) && job.has_worker() &&
+      workers_->Adopt(job.worker(), id, /*rank=*/0, job.claim(), job.worker_sequence(),
+                      dispatcher_.MemoryOf(job.spec()))) {
     spdlog::info("job {}: its worker {} lives and keeps it", id, job.worker().worker_id());
     dispatcher_.OnAdopted(id);
     unprotected_.Adopt(job);
@@ -75,12 +78,96 @@ void JobAttempts::Recover(const Job& job) {
   }
 }
 
+bool JobAttempts::AdoptGang(const Job& job) {
+  const std::string id = job.id();
+  const int64_t memory = dispatcher_.MemoryOf(job.spec());
+  std::string missing;
+  int adopted = 0;
+  for (training::v1::RankStatus& status : *table_.Edit(id)->mutable_ranks()) {
+    const int rank = status.rank();
+    const int64_t acknowledged = rank == 0 ? job.worker_sequence() : 0;
+    if (!status.ended() &&
+        workers_->Adopt(status.worker(), id, rank, job.claim(), acknowledged, memory)) {
+      ++adopted;
+      continue;
+    }
+    status.set_ended(true);
+    if (missing.empty()) missing = DescribeRank(job, rank);
+  }
+  if (adopted == 0) return false;
+  spdlog::info("job {}: {} of its {} workers live", id, adopted, job.ranks_size());
+  dispatcher_.OnAdopted(id);
+  unprotected_.Adopt(job);
+  if (missing.empty()) return true;
+  RankEnd end;
+  end.exit.job_id = id;
+  end.exit.claim = job.claim();
+  end.exit.never_back = true;
+  end.why = absl::StrCat(missing, " did not outlive a restart of the daemon");
+  EndRank(id, end);
+  return true;
+}
+
 bool JobAttempts::IsCurrent(const std::string& job_id, int64_t claim) const {
   const Job* job = table_.Find(job_id);
   return job != nullptr && job->claim() == claim && IsOnWorker(job->state());
 }
 
-void JobAttempts::OnFinished(const Job& job, const Finished& finished) {
+void JobAttempts::OnFinished(const Job& job, int rank, const Finished& finished) {
+  if (!IsGang(job)) return EndAttempt(job, finished);
+  if (rank >= job.ranks_size() || job.ranks(rank).ended()) return;
+  const std::string id = job.id();
+  Job* const edited = table_.Edit(id);
+  edited->mutable_ranks(rank)->set_ended(true);
+  dispatcher_.NotePeak(*edited, finished.peak_memory_bytes(), finished.peak_device_bytes());
+  if (finished.outcome() == Finished::OUTCOME_FAILED) {
+    RankEnd end{.rank = rank, .finished = finished, .exit = {}, .why = {}, .follows = false};
+    end.follows = finished.failure().cause() == training::v1::FAILURE_CAUSE_WORKER_EXIT;
+    end.why = absl::StrCat(DescribeRank(job, rank), ": ", finished.failure().message());
+    *end.finished->mutable_failure()->mutable_message() = end.why;
+    EndRank(id, end);
+  } else if (rank == 0) {
+    // The others wait for its checkpoint before they end, and do nothing after.
+    EndAttempt(job, finished);
+  } else {
+    EndGang(id);
+  }
+}
+
+void JobAttempts::EndRank(const std::string& job_id, const RankEnd& end) {
+  gang_endings_.Note(job_id, end);
+  const auto level = end.follows ? spdlog::level::info : spdlog::level::warn;
+  table_.Announce([this, job_id, level, why = end.why] {
+    spdlog::log(level, "job {}: {}", job_id, why);
+    workers_->Abandon(job_id, why);
+  });
+  EndGang(job_id);
+}
+
+void JobAttempts::EndGang(const std::string& job_id) {
+  const Job& job = *table_.Find(job_id);
+  const RankEnd* const noted = gang_endings_.CauseOf(job_id);
+  if (noted == nullptr ||
+      std::any_of(job.ranks().begin(), job.ranks().end(),
+                  [](const training::v1::RankStatus& status) { return !status.ended(); })) {
+    return;
+  }
+  const RankEnd cause = *noted;
+  if (cause.follows) {
+    // Each says that another is gone, and none is: they have lost each other.
+    LoseAttempt(job,
+                cause.finished.has_value()
+                    ? cause.finished->failure()
+                    : MakeFailure(training::v1::FAILURE_CAUSE_WORKER_EXIT, cause.why),
+                /*never_back=*/false);
+  } else if (cause.finished.has_value()) {
+    EndAttempt(job, *cause.finished);
+  } else {
+    LoseAttempt(job, cause.exit);
+  }
+}
+
+void JobAttempts::EndAttempt(const Job& job, const Finished& finished) {
   const std::string id = job.id();
   Job* ended = table_.Edit(id);
   if (finished.has_progress()) *ended->mutable_progress() = finished.progress();
@@ -168,9 +255,32 @@ void JobAttempts::EndStopped(const std::string& job_id, const StopRequest& reque
 void JobAttempts::OnLost(const WorkerExit& exit) {
   dispatcher_.StartQueued();
   if (!IsCurrent(exit.job_id, exit.claim)) return;
-  const std::string& id = exit.job_id;
-  const Job& job = *table_.Find(id);
-  dispatcher_.NotePeak(*table_.Edit(id), exit.exit.peak_memory_bytes, 0);
+  const Job& job = *table_.Find(exit.job_id);
+  dispatcher_.NotePeak(*table_.Edit(exit.job_id), exit.exit.peak_memory_bytes, 0);
+  if (!IsGang(job)) return LoseAttempt(job, exit);
+  if (exit.rank >= job.ranks_size() || job.ranks(exit.rank).ended()) return;
+  table_.Edit(exit.job_id)->mutable_ranks(exit.rank)->set_ended(true);
+  RankEnd end;
+  end.rank = exit.rank;
+  end.exit = exit;
+  end.why = absl::StrCat(DescribeRank(job, exit.rank), ": ", DescribeEnd(exit));
+  end.follows = gang_endings_.CauseOf(exit.job_id) != nullptr && !exit.forced.empty();
+  EndRank(exit.job_id, end);
+}
+
+void JobAttempts::LoseAttempt(const Job& job, const WorkerExit& exit) {
+  const std::string who = IsGang(job) ? absl::StrCat(DescribeRank(job, exit.rank), ": ") : "";
+  Failure failure = MakeFailure(exit.exit.signal != 0 ? training::v1::FAILURE_CAUSE_SIGNAL
+                                                      : training::v1::FAILURE_CAUSE_WORKER_EXIT,
+                                absl::StrCat(who, DescribeEnd(exit)));
+  failure.set_exit_code(exit.exit.exit_code);
+  failure.set_signal(exit.exit.signal);
+  for (const std::string& line : exit.log_tail) failure.add_log_tail(line);
+  LoseAttempt(job, std::move(failure), exit.never_back);
+}
+
+void JobAttempts::LoseAttempt(const Job& job, Failure failure, bool never_back) {
+  const std::string id = job.id();
   const StopRequest* const request = stops_.Find(id);
   if (job.state() == training::v1::JOB_STATE_CANCELLING) {
     End(id, training::v1::JOB_STATE_CANCELLED, "cancelled by a user");
@@ -181,18 +291,13 @@ void JobAttempts::OnLost(const WorkerExit& exit) {
     Requeue(id, "its worker ended because the daemon drains");
   } else if (request != nullptr) {
     EndStopped(id, *request, "");
-  } else if (exit.never_back) {
+  } else if (never_back) {
     // Lost with the daemon, or before it had the job: no fault of the job's.
     table_.Count([this] { metrics_->WorkerRestarted("daemon_restart"); });
-    Requeue(id, "its worker did not outlive a restart of the daemon");
+    Requeue(id, IsGang(job) ? "a worker of it did not outlive a restart of the daemon"
+                            : "its worker did not outlive a restart of the daemon");
   } else {
     table_.Count([this] { metrics_->WorkerRestarted("crash"); });
-    Failure failure = MakeFailure(exit.exit.signal != 0 ? training::v1::FAILURE_CAUSE_SIGNAL
-                                                        : training::v1::FAILURE_CAUSE_WORKER_EXIT,
-                                  DescribeEnd(exit));
-    failure.set_exit_code(exit.exit.exit_code);
-    failure.set_signal(exit.exit.signal);
-    for (const std::string& line : exit.log_tail) failure.add_log_tail(line);
     RestartOrFail(id, std::move(failure));
   }
 }
@@ -259,6 +364,7 @@ void JobAttempts::LeaveWorker(const std::string& job_id) {
       [this, job_id, status = NoCheckpoint(*job)] { checkpoints_.Answer(job_id, status); });
   if (!dispatcher_.OnLeftWorker(*job)) return;
   table_.Count([this, job_id] {
+    gang_endings_.Forget(job_id);
     unprotected_.End(job_id);
     stops_.Forget(job_id);
     metrics_->JobLeaves(job_id);

@@ -9,6 +9,7 @@
 #include "metrics/metrics.h"
 #include "server/jobs/checkpoint_requests.h"
 #include "server/jobs/dispatcher.h"
+#include "server/jobs/gang_endings.h"
 #include "server/jobs/job_ledger.h"
 #include "server/jobs/job_manager_options.h"
 #include "server/jobs/job_statistics.h"
@@ -63,7 +64,7 @@ class JobAttempts {
   void OnStarted(const std::string& job_id) { unprotected_.Begin(job_id, clock_.Now()); }
   // A checkpoint with the work until `snapshot` is durable.
   void OnCheckpoint(const std::string& job_id, absl::Time snapshot);
-  void OnFinished(const training::v1::Job& job, const training::v1::Finished& finished);
+  void OnFinished(const training::v1::Job& job, int rank, const training::v1::Finished& finished);
   void OnLost(const WorkerExit& exit);
   // Stops or fails the jobs whose deadline has passed; a few times a second.
   void EndOverdue();
@@ -71,6 +72,18 @@ class JobAttempts {
   void End(const std::string& job_id, training::v1::JobState state, const std::string& reason);
 
  private:
+  // The attempt is over, as rank 0 or the only worker tells.
+  void EndAttempt(const training::v1::Job& job, const training::v1::Finished& finished);
+  // The attempt is over, for a worker is gone.
+  void LoseAttempt(const training::v1::Job& job, const WorkerExit& exit);
+  // The same, with the failure if the job's own state does not say what comes now.
+  void LoseAttempt(const training::v1::Job& job, training::v1::Failure failure, bool never_back);
+  // A rank has failed or is gone: the others are told to end, and when all have, so has the
+  // attempt.
+  void EndRank(const std::string& job_id, const RankEnd& end);
+  void EndGang(const std::string& job_id);
+  // Whether the workers live of those ranks that have not ended.
+  bool AdoptGang(const training::v1::Job& job);
   void OnFailed(const training::v1::Job& job, const training::v1::Failure& failure);
   void OnStopped(const training::v1::Job& job);
   void EndStopped(const std::string& job_id, const StopRequest& request, const std::string& at);
@@ -94,6 +107,7 @@ class JobAttempts {
   Workers* const workers_;
   Metrics* const metrics_;
   UnprotectedWork unprotected_;
+  GangEndings gang_endings_;
   std::map<std::string, int> fruitless_restarts_;  // By job, since its newest checkpoint.
 };
 

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
 #include "base/timestamp.h"
+#include "config/job/job_spec.h"
 #include "config/precision/precision.h"
 #include "server/jobs/history_row.h"
 #include "server/jobs/job_errors.h"
@@ -37,30 +38,47 @@ void PutWhatRuns(const JobView& view, bool otherwise, training::v1::StatsRespons
   stats.set_fp16_enabled_runtime(any ? reduced : otherwise);
 }
 
+// Why a job that needs several slots at one time may still wait when it is the next.
+std::string GangReason(int needed, int slots, int free_slots) {
+  if (needed > slots) {
+    return absl::StrCat("needs ", needed, " slots at one time, and there are ", slots,
+                        "; it starts when workers of other hosts bring the others");
+  }
+  return absl::StrCat("needs ", needed, " slots at one time; ", free_slots, " of ", slots,
+                      " are free");
+}
 
 }  // namespace
 
 // From snapshots, for the writer's own view is the writer's.
 std::map<std::string, JobQueries::QueuePlace> JobQueries::ReadQueue() const {
   const absl::Time now = clock_.Steady();
+  const int slots = workers_->slots();
   std::vector<WaitingJob> waiting;
   std::vector<HoldingJob> holding;
+  std::map<std::string, int> needs;  // Slots, by job.
   for (const JobView::Shown& each : ledger_.view().InMemory()) {
     const Job& job = each.snapshot->job;
     if (job.state() == training::v1::JOB_STATE_QUEUED) {
-      waiting.push_back({job.id(), job.priority(), job.owner(), each.ordinal});
+      const int needed = RanksOf(job.spec(), slots);
+      waiting.push_back({job.id(), job.priority(), job.owner(), each.ordinal, needed});
+      needs[job.id()] = needed;
     } else if (IsOnWorker(job.state())) {
       holding.push_back(Holding(job, now));
     }
   }
   const std::vector<std::string> order = QueueOrder(waiting, holding, dispatcher_.usage(), now);
+  std::vector<int> needed;
+  for (const std::string& id : order) needed.push_back(needs[id]);
   const std::vector<absl::Time> starts =
-      EstimateStarts(order.size(), workers_->slots(), holding, ExpectedDuration(), now);
+      EstimateStarts(needed, slots, holding, ExpectedDuration(), now);
+  const int free_slots = workers_->free_slots();
   std::map<std::string, QueuePlace> places;
   for (size_t i = 0; i < order.size(); ++i) {
     QueuePlace& place = places[order[i]];
     place.position = static_cast<int>(i) + 1;
     if (i < starts.size()) place.start = clock_.Now() + (starts[i] - now);
+    if (needed[i] > 1) place.reason = GangReason(needed[i], slots, free_slots);
   }
   return places;
 }
@@ -75,6 +93,7 @@ void JobQueries::PutPlace(const std::map<std::string, QueuePlace>& places, Job& 
   const auto place = places.find(job.id());
   if (place == places.end()) return;
   job.set_queue_position(place->second.position);
+  job.set_queue_reason(place->second.reason);
   if (place->second.start) *job.mutable_estimated_start_time() = ToTimestamp(*place->second.start);
 }
 

@@ -52,6 +52,7 @@ class JobQueries {
   struct QueuePlace {
     int position = 0;
     std::optional<absl::Time> start;
+    std::string reason;  // Job.queue_reason
   };
 
   std::map<std::string, QueuePlace> ReadQueue() const;

@@ -9,6 +9,7 @@
 #include "config/job/field_rules.h"
 #include "config/job/job_paths.h"
 #include "config/job/job_sections.h"
+#include "server/jobs/gang.h"
 #include "server/jobs/job_errors.h"
 #include "server/jobs/job_state.h"
 #include "spdlog/spdlog.h"
@@ -187,8 +188,8 @@ void JobRequests::DrainWorker(const std::string& worker_id,
                   const absl::StatusOr<std::string> job_id = workers_->Retire(worker_id);
                   if (job_id.ok() && stops_.Find(*job_id) == nullptr) {
                     const Job* job = table_.Find(*job_id);
-                    const bool runs = job != nullptr && job->worker().worker_id() == worker_id &&
-                                      IsTraining(job->state());
+                    const bool runs =
+                        job != nullptr && IsHeldBy(*job, worker_id) && IsTraining(job->state());
                     if (runs) {
                       stops_.Stop(*job_id, {StopCause::kRetired,
                                             absl::StrCat("worker ", worker_id, " is drained")});

@@ -16,6 +16,7 @@ enum class StopCause {
   kPolicy,     // An operator disabled reduced precision at once.
   kDeadline,   // scheduling.deadline_seconds is over.
   kHung,       // The worker makes no progress.
+  kGrown,      // There are slots for all ranks of a job that began with fewer.
 };
 
 // A stop that decides what becomes of a job when its worker has ended the attempt.
@@ -44,6 +45,9 @@ class JobStops {
   // The pool ends the worker already. Not only once it is committed: the worker's end may come in
   // the same group of changes.
   void NoteHang(const std::string& job_id, const std::string& reason) {
+    // Of several ranks the first one is told of: the others wait for it.
+    const StopRequest* const known = Find(job_id);
+    if (known != nullptr && known->cause == StopCause::kHung) return;
     stops_[job_id] = {StopCause::kHung, reason};
   }
   // The job is off its worker.

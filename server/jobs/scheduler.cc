@@ -40,8 +40,8 @@ void TakeFairly(std::map<std::string, Share>& shares, std::vector<std::string>& 
     Share& share = *std::get<Share*>(turns.top());
     turns.pop();
     order.push_back(share.jobs.front()->id);
+    share.slots += share.jobs.front()->slots;
     share.jobs.pop_front();
-    ++share.slots;
     add(share);
   }
 }
@@ -49,7 +49,8 @@ void TakeFairly(std::map<std::string, Share>& shares, std::vector<std::string>& 
 }  // namespace
 
 HoldingJob Holding(const training::v1::Job& job, absl::Time start) {
-  return {job.id(), job.priority(), job.owner(), start, Remaining(job)};
+  return {job.id(), job.priority(), job.owner(),
+          start,    Remaining(job), std::max(job.ranks_size(), 1)};
 }
 
 void OwnerUsage::Add(const std::string& owner, double seconds, absl::Time now) {
@@ -75,7 +76,7 @@ std::vector<std::string> QueueOrder(const std::vector<WaitingJob>& waiting,
   std::map<int, std::vector<const WaitingJob*>, std::greater<>> by_priority;
   for (const WaitingJob& job : waiting) by_priority[job.priority].push_back(&job);
   std::map<std::string, int> slots;
-  for (const HoldingJob& job : holding) ++slots[job.owner];
+  for (const HoldingJob& job : holding) slots[job.owner] += job.slots;
   std::vector<std::string> order;
   order.reserve(waiting.size());
   for (auto& [priority, jobs] : by_priority) {
@@ -96,34 +97,41 @@ std::vector<std::string> QueueOrder(const std::vector<WaitingJob>& waiting,
   return order;
 }
 
-std::optional<std::string> ChooseVictim(int priority, const std::vector<HoldingJob>& holding) {
-  const HoldingJob* victim = nullptr;
+std::vector<std::string> ChooseVictims(int priority, int slots, std::vector<HoldingJob> holding) {
+  std::erase_if(holding, [priority](const HoldingJob& job) { return job.priority >= priority; });
+  std::stable_sort(holding.begin(), holding.end(), [](const HoldingJob& a, const HoldingJob& b) {
+    return a.priority != b.priority ? a.priority < b.priority : a.start > b.start;
+  });
+  std::vector<std::string> victims;
   for (const HoldingJob& job : holding) {
-    if (job.priority >= priority) continue;
-    if (victim == nullptr || job.priority < victim->priority ||
-        (job.priority == victim->priority && job.start > victim->start)) {
-      victim = &job;
-    }
+    if (slots <= 0) break;
+    victims.push_back(job.id);
+    slots -= job.slots;
   }
-  if (victim == nullptr) return std::nullopt;
-  return victim->id;
+  return slots <= 0 ? victims : std::vector<std::string>();
 }
 
-std::vector<absl::Time> EstimateStarts(size_t waiting, int slots,
+std::vector<absl::Time> EstimateStarts(const std::vector<int>& waiting, int slots,
                                        const std::vector<HoldingJob>& holding,
                                        std::optional<absl::Duration> expected, absl::Time now) {
   std::priority_queue<absl::Time, std::vector<absl::Time>, std::greater<>> free;
   for (const HoldingJob& job : holding) {
     if (!job.remaining) return {};
-    free.push(now + *job.remaining);
+    for (int i = 0; i < job.slots; ++i) free.push(now + *job.remaining);
   }
   while (free.size() < static_cast<size_t>(slots)) free.push(now);
   std::vector<absl::Time> starts;
-  for (size_t i = 0; i < waiting && !free.empty(); ++i) {
-    starts.push_back(free.top());
-    free.pop();
+  for (const int needed : waiting) {
+    if (free.size() < static_cast<size_t>(needed)) break;
+    // The last of its slots to become free is the one that it waits for.
+    absl::Time start = now;
+    for (int i = 0; i < needed; ++i) {
+      start = free.top();
+      free.pop();
+    }
+    starts.push_back(start);
     // The start after a job of unknown length cannot be known.
-    if (expected) free.push(starts.back() + *expected);
+    for (int i = 0; expected && i < needed; ++i) free.push(start + *expected);
   }
   return starts;
 }

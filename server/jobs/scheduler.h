@@ -19,6 +19,7 @@ struct WaitingJob {
   int priority = 0;
   std::string owner;
   int64_t ordinal = 0;  // Order of acceptance.
+  int slots = 1;        // That it needs.
 };
 
 // A job that holds a slot.
@@ -28,6 +29,7 @@ struct HoldingJob {
   std::string owner;
   absl::Time start;
   std::optional<absl::Duration> remaining;  // Unset when it is not known.
+  int slots = 1;                            // That it holds.
 };
 
 // A job on a worker as the scheduler sees it. `start`: of the present attempt.
@@ -60,13 +62,15 @@ std::vector<std::string> QueueOrder(const std::vector<WaitingJob>& waiting,
                                     const std::vector<HoldingJob>& holding, const OwnerUsage& usage,
                                     absl::Time now);
 
-// The job that gives its slot to one of `priority`: of those with a lower priority the lowest, and
-// of these the one that began last, for it loses least. nullopt when there is none.
-std::optional<std::string> ChooseVictim(int priority, const std::vector<HoldingJob>& holding);
+// The jobs that give their slots to one of `priority` that needs `slots` more: of those with a
+// lower priority the lowest, and of these the ones that began last, for they lose least. Empty when
+// all of them have too few: none is stopped in vain.
+std::vector<std::string> ChooseVictims(int priority, int slots, std::vector<HoldingJob> holding);
 
-// When each of `order` may start at about: slots become free as the jobs in them end, and each job
-// takes `expected`. Empty when a remaining time that matters is not known.
-std::vector<absl::Time> EstimateStarts(size_t waiting, int slots,
+// When each of the waiting jobs, given by the slots that they need, may start at about: slots
+// become free as the jobs in them end, and each job takes `expected`. Empty when a remaining time
+// that matters is not known; ends with the first job that needs more than `slots`.
+std::vector<absl::Time> EstimateStarts(const std::vector<int>& waiting, int slots,
                                        const std::vector<HoldingJob>& holding,
                                        std::optional<absl::Duration> expected, absl::Time now);
 

@@ -10,6 +10,7 @@
 #include "base/field_error.h"
 #include "base/message_text.h"
 #include "config/precision/precision.h"
+#include "server/jobs/gang.h"
 #include "server/jobs/history_row.h"
 #include "server/jobs/job_state.h"
 #include "spdlog/spdlog.h"
@@ -66,11 +67,14 @@ void WorkerReports::OnCapacity() {
   writer_.Post({[this] { dispatcher_.StartQueued(); }, nullptr});
 }
 
-void WorkerReports::OnWorkerEvent(const AttachRequest& event) {
+void WorkerReports::OnWorkerEvent(const AttachRequest& event, int rank) {
   // Whatever runs there: texts of a worker are kept several times, and shown to people.
   AttachRequest bounded = event;
   BoundTexts(bounded);
-  writer_.Post({[this, bounded = std::move(bounded)] { Report(bounded); }, nullptr});
+  writer_.Post({[this, rank, bounded = std::move(bounded)] {
+                  rank == 0 ? Report(bounded) : ReportOfRank(bounded, rank);
+                },
+                nullptr});
 }
 
 void WorkerReports::OnWorkerBack(const std::string& job_id, int64_t claim) {
@@ -80,11 +84,13 @@ void WorkerReports::OnWorkerBack(const std::string& job_id, int64_t claim) {
                 nullptr});
 }
 
-void WorkerReports::OnWorkerHung(const std::string& job_id, int64_t claim,
+void WorkerReports::OnWorkerHung(const std::string& job_id, int64_t claim, int rank,
                                  const std::string& what) {
-  writer_.Post({[this, job_id, claim, what] {
+  writer_.Post({[this, job_id, claim, rank, what] {
                   if (!attempts_.IsCurrent(job_id, claim)) return;
-                  stops_.NoteHang(job_id, absl::StrCat("the worker made ", what));
+                  const Job& job = *table_.Find(job_id);
+                  const std::string who = IsGang(job) ? DescribeRank(job, rank) : "the worker";
+                  stops_.NoteHang(job_id, absl::StrCat(who, " made ", what));
                 },
                 nullptr});
 }
@@ -112,6 +118,28 @@ void WorkerReports::Report(const AttachRequest& event) {
   Dispatch(event);
 }
 
+void WorkerReports::ReportOfRank(const AttachRequest& event, int rank) {
+  const std::string& id = event.job_id();
+  // The end of the others is of no interest once rank 0 has told the job's.
+  if (!attempts_.IsCurrent(id, event.claim())) return;
+  const Job& job = *table_.Find(id);
+  switch (event.event_case()) {
+    case AttachRequest::kSteps:
+      return NoteRankSteps(event.steps(), clock_.Now(), rank, *table_.EditVolatile(id));
+    case AttachRequest::kFinished:
+      return attempts_.OnFinished(job, rank, event.finished());
+    case AttachRequest::kLogLine:
+      return OnLogLine(id, absl::StrCat("rank ", rank, ": ", event.log_line().text()));
+    default:
+      return;
+  }
+}
+
+void WorkerReports::OnLogLine(const std::string& job_id, const std::string& line) {
+  spdlog::info("job {}: {}", job_id, line);
+  table_.AddEventLazily(job_id, LogLineEvent(line));
+}
+
 void WorkerReports::Dispatch(const AttachRequest& event) {
   const Job& job = *table_.Find(event.job_id());
   switch (event.event_case()) {
@@ -128,11 +156,10 @@ void WorkerReports::Dispatch(const AttachRequest& event) {
     case AttachRequest::kEvaluated:
       return OnEvaluated(job, event.evaluated());
     case AttachRequest::kFinished:
-      return attempts_.OnFinished(job, event.finished());
+      return attempts_.OnFinished(job, /*rank=*/0, event.finished());
     case AttachRequest::kLogLine:
-      spdlog::info("job {}: {}", job.id(), event.log_line().text());
-      table_.AddEventLazily(job.id(), LogLineEvent(event.log_line().text()));
-      return;
+      return OnLogLine(job.id(), event.log_line().text());
+    case AttachRequest::kStoreRequest:
     case AttachRequest::kSectionEntered:
     case AttachRequest::kHello:
     case AttachRequest::EVENT_NOT_SET:
@@ -182,6 +209,7 @@ void WorkerReports::OnSteps(const Job& job, const training::v1::Steps& steps) {
   const bool milestone = IsMilestone(job.progress().step(), steps.progress());
   Job* running = table_.EditVolatile(job.id());
   *running->mutable_progress() = steps.progress();
+  NoteRankSteps(steps, clock_.Now(), /*rank=*/0, *running);
   if (milestone) NoteHistory(*running);
   table_.Count([this, id = job.id(), steps, mode] {
     statistics_.training.NoteSteps(id, steps, mode, clock_.Steady());

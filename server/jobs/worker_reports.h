@@ -32,9 +32,10 @@ class WorkerReports final : public WorkerEvents {
         attempts_(*attempts) {}
 
   void OnCapacity() override;
-  void OnWorkerEvent(const training::v1::AttachRequest& event) override;
+  void OnWorkerEvent(const training::v1::AttachRequest& event, int rank) override;
   void OnWorkerBack(const std::string& job_id, int64_t claim) override;
-  void OnWorkerHung(const std::string& job_id, int64_t claim, const std::string& what) override;
+  void OnWorkerHung(const std::string& job_id, int64_t claim, int rank,
+                    const std::string& what) override;
   void OnWorkerGone(const WorkerExit& exit) override;
 
  private:
@@ -42,6 +43,9 @@ class WorkerReports final : public WorkerEvents {
 
   void Report(const training::v1::AttachRequest& event);
   void Dispatch(const training::v1::AttachRequest& event);
+  // Takes in what a rank tells that does not speak for the job.
+  void ReportOfRank(const training::v1::AttachRequest& event, int rank);
+  void OnLogLine(const std::string& job_id, const std::string& line);
   void OnStarted(const Job& job, const training::v1::Started& started);
   void OnSteps(const Job& job, const training::v1::Steps& steps);
   void OnCheckpoint(const Job& job, const training::v1::CheckpointWritten& written);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "server/base/guard.h"
 #include "server/rpc/grpc_credentials.h"
@@ -24,13 +25,26 @@ const MethodRow& AttachRow() {
   return row;
 }
 
+// "10.0.0.7" of "ipv4:10.0.0.7:41234", "fd00::7" of "ipv6:%5Bfd00::7%5D:41234"; else empty.
+std::string PeerAddress(absl::string_view peer) {
+  peer = peer.substr(0, peer.rfind(':'));
+  if (absl::ConsumePrefix(&peer, "ipv4:")) return std::string(peer);
+  if (!absl::ConsumePrefix(&peer, "ipv6:")) return "";
+  for (const char* bracket : {"[", "%5B"}) absl::ConsumePrefix(&peer, bracket);
+  for (const char* bracket : {"]", "%5D"}) absl::ConsumeSuffix(&peer, bracket);
+  return std::string(peer);
+}
+
 // Reads until the worker has said all, writes commands one at a time. Finishes when the reads end
 // or when the pool closes the link; deletes itself in OnDone.
 class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, AttachResponse> {
  public:
-  // `call`: of a worker on another host.
-  AttachReactor(WorkerPool* pool, std::optional<ApiCall> call)
-      : pool_(pool), call_(std::move(call)), link_(std::make_shared<Link>(this)) {
+  // `call`: of a worker on another host; `peer`: the address it dials from.
+  AttachReactor(WorkerPool* pool, std::optional<ApiCall> call, std::string peer)
+      : pool_(pool),
+        call_(std::move(call)),
+        peer_(std::move(peer)),
+        link_(std::make_shared<Link>(this)) {
     if (call_.has_value() && !call_->admission().ok()) {
       Refuse(call_->admission());
     } else {
@@ -50,7 +64,7 @@ class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, Attach
     }
     if (worker_id_.empty()) {
       const absl::Status attached = GuardedStatus(
-          "Attach", [this] { return pool_->Attach(request_, call_.has_value(), link_); });
+          "Attach", [this] { return pool_->Attach(request_, call_.has_value(), link_, peer_); });
       if (!attached.ok()) return Refuse(attached);
       worker_id_ = request_.hello().worker_id();
       if (call_.has_value()) call_->Done(worker_id_, attached);
@@ -120,6 +134,7 @@ class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, Attach
 
   WorkerPool* const pool_;
   const std::optional<ApiCall> call_;
+  const std::string peer_;
   const std::shared_ptr<Link> link_;
   std::string worker_id_;
   AttachRequest request_;
@@ -129,8 +144,9 @@ class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, Attach
 
 grpc::ServerBidiReactor<AttachRequest, AttachResponse>* WorkerServiceImpl::Attach(
     grpc::CallbackServerContext* context) {
-  if (gate_ == nullptr) return new AttachReactor(pool_, std::nullopt);
-  return new AttachReactor(pool_, ApiCall(gate_, AttachRow(), "grpc", CredentialsOf(*context)));
+  if (gate_ == nullptr) return new AttachReactor(pool_, std::nullopt, "");
+  return new AttachReactor(pool_, ApiCall(gate_, AttachRow(), "grpc", CredentialsOf(*context)),
+                           PeerAddress(context->peer()));
 }
 
 }  // namespace genesis

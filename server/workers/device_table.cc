@@ -43,6 +43,14 @@ int DeviceTable::slots() const {
                          [](int sum, const Device& device) { return sum + device.slots; });
 }
 
+int DeviceTable::free_slots(absl::Time now) const {
+  int count = 0;
+  for (const Device& device : devices_) {
+    if (!IsQuarantined(device, now)) count += std::max(device.slots - device.busy, 0);
+  }
+  return count;
+}
+
 int64_t DeviceTable::largest_bytes() const {
   int64_t largest = 0;
   for (const Device& device : devices_) largest = std::max(largest, device.memory_bytes);

@@ -42,6 +42,8 @@ class DeviceTable {
   void Join(const std::string& name);
   void Leave(const std::string& name);
   int slots() const;
+  // Without those of devices in quarantine.
+  int free_slots(absl::Time now) const;
   // Memory of the largest device; 0 until it is known.
   int64_t largest_bytes() const;
 

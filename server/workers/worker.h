@@ -24,12 +24,16 @@ struct Worker {
   int64_t start_ticks = 0;  // 0 on another host.
   training::v1::DeviceInfo device;
   std::string device_name;
+  std::string host;                  // Where it is remote: the name of its host,
+  std::string peer;                  // and the address that it dials from.
   absl::Time start;                  // Of Clock::Now, for people.
   std::shared_ptr<WorkerLink> link;  // While its stream is open.
   bool retiring = false;             // An operator wants it to get no job after this one.
   std::optional<ProcessExit> exit;   // Its process has ended.
   std::string job_id;
   int64_t claim = 0;
+  int rank = 0;              // Among those that hold the job.
+  bool abandoned = false;    // Another of them is gone, and it is to end.
   int64_t memory_bytes = 0;  // Promised to its job.
   int64_t acknowledged = 0;
   ProgressWatch progress;

@@ -43,6 +43,7 @@ struct TellBack {
 struct TellHung {
   std::string job_id;
   int64_t claim = 0;
+  int rank = 0;
   std::string what;
 };
 

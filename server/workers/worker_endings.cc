@@ -29,6 +29,12 @@ void SignalWorker(const std::string& id, Worker& worker, int signal, WorkerActio
   if (worker.link) actions.emplace_back(CloseStream{worker.link});
 }
 
+SendCommand AbandonCommand(const Worker& worker) {
+  SendCommand stop{worker.link, {}};
+  stop.command.mutable_stop_job()->set_abandon(true);
+  return stop;
+}
+
 void EndIfHung(const std::string& id, Worker& worker, const HangSettings& hang, absl::Time now,
                WorkerActions& actions) {
   if (now < worker.progress.Deadline(hang)) return;
@@ -38,7 +44,7 @@ void EndIfHung(const std::string& id, Worker& worker, const HangSettings& hang, 
   actions.emplace_back(
       WriteLog{spdlog::level::err, absl::StrCat("worker ", id, " with job ", worker.job_id, ": ",
                                                 worker.end_reason, "; it is ended")});
-  actions.emplace_back(TellHung{worker.job_id, worker.claim, worker.end_reason});
+  actions.emplace_back(TellHung{worker.job_id, worker.claim, worker.rank, worker.end_reason});
 }
 
 void EndIfOverdue(const std::string& id, Worker& worker, absl::Duration start_timeout,
@@ -69,6 +75,7 @@ TellGone ExitOf(const std::string& id, const Worker& worker, bool expected) {
   gone.exit.worker_id = id;
   gone.exit.job_id = worker.job_id;
   gone.exit.claim = worker.claim;
+  gone.exit.rank = worker.rank;
   gone.exit.exit = *worker.exit;
   gone.exit.never_back = worker.phase == WorkerPhase::kAdopted;
   if (worker.terminated) gone.exit.forced = worker.end_reason;

@@ -13,6 +13,9 @@ namespace genesis {
 // done from here.
 void SignalWorker(const std::string& id, Worker& worker, int signal, WorkerActions& actions);
 
+// Tells a rank that its attempt is over. Requires its link.
+SendCommand AbandonCommand(const Worker& worker);
+
 // Makes a worker due that makes no progress.
 void EndIfHung(const std::string& id, Worker& worker, const HangSettings& hang, absl::Time now,
                WorkerActions& actions);

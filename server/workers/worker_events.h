@@ -13,6 +13,7 @@ struct WorkerExit {
   std::string worker_id;
   std::string job_id;  // Empty when it never had one.
   int64_t claim = 0;
+  int rank = 0;
   ProcessExit exit;
   // An earlier daemon had started it, and it did not attach to this one.
   bool never_back = false;
@@ -27,13 +28,14 @@ class WorkerEvents {
   virtual ~WorkerEvents() = default;
   // A worker became warm, or a slot became free: a queued job may start.
   virtual void OnCapacity() = 0;
-  // Events of one worker come in the order it sent them.
-  virtual void OnWorkerEvent(const training::v1::AttachRequest& event) = 0;
-  // A worker that held the job through a restart of the daemon, or through a broken stream, is
-  // back; what was asked of it meanwhile it does not know.
+  // Events of one worker come in the order it sent them. `rank`: its own among those of the job.
+  virtual void OnWorkerEvent(const training::v1::AttachRequest& event, int rank) = 0;
+  // A worker that held rank 0 of the job through a restart of the daemon, or through a broken
+  // stream, is back; what was asked of it meanwhile it does not know.
   virtual void OnWorkerBack(const std::string& job_id, int64_t claim) = 0;
-  // The worker makes no progress, says `what`; it is being ended.
-  virtual void OnWorkerHung(const std::string& job_id, int64_t claim, const std::string& what) = 0;
+  // The worker of a rank makes no progress, says `what`; it is being ended.
+  virtual void OnWorkerHung(const std::string& job_id, int64_t claim, int rank,
+                            const std::string& what) = 0;
   // After the last event of that worker.
   virtual void OnWorkerGone(const WorkerExit& exit) = 0;
 };

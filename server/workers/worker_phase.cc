@@ -13,7 +13,7 @@ const std::vector<WorkerMove>& WorkerMoves() {
       {kWarm, kLeaving, "it is retired, the daemon drains, or its stream ends"},
       {kReserved, kBusy, "it is given the job"},
       {kReserved, kAbsent, "it is given the job after its stream broke"},
-      {kReserved, kWarm, "the job could not be stored, and it is released"},
+      {kReserved, kWarm, "its gang lacks another, or the job could not be stored"},
       {kReserved, kLeaving,
        "it is released after its stream broke, it was retired or the daemon drains"},
       {kBusy, kAbsent, "its stream breaks"},

@@ -38,7 +38,7 @@ WorkerPool::~WorkerPool() {
 }
 
 bool WorkerPool::Adopt(const training::v1::WorkerProcessRef& ref, const std::string& job_id,
-                       int64_t claim, int64_t acknowledged, int64_t memory_bytes) {
+                       int rank, int64_t claim, int64_t acknowledged, int64_t memory_bytes) {
   const bool remote = ref.start_ticks() == 0;
   if (remote && !options_.remote.has_value()) return false;
   std::shared_ptr<const WorkerProcess> process;
@@ -53,7 +53,7 @@ bool WorkerPool::Adopt(const training::v1::WorkerProcessRef& ref, const std::str
     process = std::make_shared<const WorkerProcess>(*std::move(found));
   }
   absl::MutexLock lock(&mutex_);
-  table_.Adopt(ref, job_id, claim, acknowledged, memory_bytes);
+  table_.Adopt(ref, job_id, rank, claim, acknowledged, memory_bytes);
   if (process) processes_.emplace(ref.worker_id(), std::move(process));
   return true;
 }
@@ -83,9 +83,14 @@ void WorkerPool::Drain() {
   Perform(actions);
 }
 
-std::optional<WorkerPool::Lease> WorkerPool::Reserve(int64_t memory_bytes) {
-  absl::MutexLock lock(&mutex_);
-  return table_.Reserve(memory_bytes);
+std::vector<WorkerLease> WorkerPool::ReserveGang(int ranks, int64_t memory_bytes) {
+  std::vector<WorkerLease> leases;
+  {
+    absl::MutexLock lock(&mutex_);
+    leases = table_.ReserveGang(ranks, memory_bytes);
+  }
+  if (leases.empty()) Wake();  // Workers may be missing for it.
+  return leases;
 }
 
 void WorkerPool::Release(const std::string& worker_id) {
@@ -135,6 +140,16 @@ void WorkerPool::ExpectExit(const std::string& job_id, absl::Duration grace,
   Wake();
 }
 
+void WorkerPool::Abandon(const std::string& job_id, const std::string& why) {
+  WorkerActions actions;
+  {
+    absl::MutexLock lock(&mutex_);
+    actions = table_.Abandon(job_id, why);
+  }
+  Perform(actions);
+  Wake();
+}
+
 absl::StatusOr<std::string> WorkerPool::Retire(const std::string& worker_id) {
   WorkerActions actions;
   absl::StatusOr<std::string> job_id;
@@ -154,6 +169,11 @@ WorkerPool::Counts WorkerPool::counts() const {
 int WorkerPool::slots() const {
   absl::MutexLock lock(&mutex_);
   return table_.slots();
+}
+
+int WorkerPool::free_slots() const {
+  absl::MutexLock lock(&mutex_);
+  return table_.free_slots();
 }
 
 std::vector<training::v1::WorkerInfo> WorkerPool::workers() const {
@@ -192,12 +212,12 @@ std::vector<std::string> WorkerPool::notes() const {
 }
 
 absl::Status WorkerPool::Attach(const AttachRequest& request, bool remote,
-                                std::shared_ptr<WorkerLink> link) {
+                                std::shared_ptr<WorkerLink> link, const std::string& peer) {
   WorkerActions actions;
   absl::Status attached;
   {
     absl::MutexLock lock(&mutex_);
-    attached = table_.Attach(request, remote, std::move(link), actions);
+    attached = table_.Attach(request, remote, std::move(link), actions, peer);
   }
   Perform(actions);
   return attached;
@@ -205,13 +225,13 @@ absl::Status WorkerPool::Attach(const AttachRequest& request, bool remote,
 
 void WorkerPool::OnMessage(const std::string& worker_id, const AttachRequest& message) {
   WorkerActions actions;
-  bool of_its_job = false;
+  std::optional<int> rank;
   {
     absl::MutexLock lock(&mutex_);
-    of_its_job = table_.OnMessage(worker_id, message, actions);
+    rank = table_.OnMessage(worker_id, message, actions);
   }
   Perform(actions);
-  if (of_its_job) events_->OnWorkerEvent(message);
+  if (rank.has_value()) events_->OnWorkerEvent(message, *rank);
 }
 
 bool WorkerPool::HoldsJob(const std::string& worker_id) const {
@@ -251,7 +271,7 @@ void WorkerPool::Do(const TellCapacity& /*capacity*/) { events_->OnCapacity(); }
 void WorkerPool::Do(const TellBack& back) { events_->OnWorkerBack(back.job_id, back.claim); }
 
 void WorkerPool::Do(const TellHung& hung) {
-  events_->OnWorkerHung(hung.job_id, hung.claim, hung.what);
+  events_->OnWorkerHung(hung.job_id, hung.claim, hung.rank, hung.what);
 }
 
 void WorkerPool::Do(const TellGone& gone) {

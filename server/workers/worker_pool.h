@@ -41,31 +41,33 @@ class WorkerPool final : public Workers {
     std::string log_dir;  // See WorkerLogs.
     int threads = 1;      // For arithmetic, per worker: the slots share the cores.
   };
-  using Lease = WorkerLease;
   using Counts = WorkerCounts;
 
   explicit WorkerPool(Options options);
   ~WorkerPool() override;
 
   // Before Start. An adopted worker has reattach_timeout to dial.
-  bool Adopt(const training::v1::WorkerProcessRef& worker, const std::string& job_id, int64_t claim,
-             int64_t acknowledged, int64_t memory_bytes) override;
+  bool Adopt(const training::v1::WorkerProcessRef& worker, const std::string& job_id, int rank,
+             int64_t claim, int64_t acknowledged, int64_t memory_bytes) override;
   void Start(WorkerEvents* events);
   // Ends every worker (SIGTERM, SIGKILL after `grace`) and the thread. Idempotent.
   void Stop(absl::Duration grace);
   // No new workers from now on; warm ones are sent home.
   void Drain();
 
-  std::optional<Lease> Reserve(int64_t memory_bytes) override;
+  std::vector<WorkerLease> ReserveGang(int ranks, int64_t memory_bytes) override;
   void Release(const std::string& worker_id) override;
   void Begin(const std::string& worker_id, const training::v1::StartJob& start) override;
   void Send(const std::string& job_id, const training::v1::AttachResponse& command) override;
   void Acknowledge(const std::string& job_id, int64_t sequence) override;
   void ExpectExit(const std::string& job_id, absl::Duration grace, const std::string& why) override;
+  void Abandon(const std::string& job_id, const std::string& why) override;
   absl::StatusOr<std::string> Retire(const std::string& worker_id) override;
 
   Counts counts() const override;
   int slots() const override;
+  int free_slots() const override;
+  bool takes_remote() const override { return options_.remote.has_value(); }
   std::vector<training::v1::WorkerInfo> workers() const override;
   int64_t largest_device_bytes() const override;
   std::vector<training::v1::DeviceStatus> devices() const;
@@ -76,8 +78,9 @@ class WorkerPool final : public Workers {
 
   // For WorkerService. Attach refuses a worker that the pool does not await, or that comes over the
   // network (`remote`) and may not.
+  // `peer`: the address that a worker of another host dials from.
   absl::Status Attach(const training::v1::AttachRequest& hello, bool remote,
-                      std::shared_ptr<WorkerLink> link);
+                      std::shared_ptr<WorkerLink> link, const std::string& peer = "");
   void OnMessage(const std::string& worker_id, const training::v1::AttachRequest& message);
   // Whether the end of its job is still to come.
   bool HoldsJob(const std::string& worker_id) const;

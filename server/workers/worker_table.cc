@@ -54,9 +54,13 @@ Worker& WorkerTable::Add(const std::string& id, const std::string& device, bool 
 void WorkerTable::Remove(const std::string& id) {
   const auto found = workers_.find(id);
   const Worker& worker = found->second;
+  const std::string job_id = worker.job_id;
   if (HoldsSlot(worker.phase)) devices_.GiveBack(worker.device_name, worker.memory_bytes);
   if (worker.remote) devices_.Leave(worker.device_name);
   workers_.erase(found);
+  const bool held = std::any_of(workers_.begin(), workers_.end(),
+                                [&](const auto& each) { return each.second.job_id == job_id; });
+  if (!held) stores_.Remove(job_id);
 }
 
 Worker* WorkerTable::Find(const std::string& worker_id) {
@@ -66,13 +70,13 @@ Worker* WorkerTable::Find(const std::string& worker_id) {
 
 Worker* WorkerTable::FindByJob(const std::string& job_id) {
   for (auto& [id, worker] : workers_) {
-    if (HoldsSlot(worker.phase) && worker.job_id == job_id) return &worker;
+    if (HoldsSlot(worker.phase) && worker.job_id == job_id && worker.rank == 0) return &worker;
   }
   return nullptr;
 }
 
 void WorkerTable::Adopt(const training::v1::WorkerProcessRef& ref, const std::string& job_id,
-                        int64_t claim, int64_t acknowledged, int64_t memory_bytes) {
+                        int rank, int64_t claim, int64_t acknowledged, int64_t memory_bytes) {
   Worker& worker = Add(ref.worker_id(), ref.device(), /*remote=*/ref.start_ticks() == 0);
   worker.phase = WorkerPhase::kAdopted;
   worker.pid = ref.pid();
@@ -80,6 +84,7 @@ void WorkerTable::Adopt(const training::v1::WorkerProcessRef& ref, const std::st
   worker.progress.Begin(clock_.Steady());
   worker.progress.Pause();
   worker.job_id = job_id;
+  worker.rank = rank;
   worker.claim = claim;
   worker.memory_bytes = memory_bytes;
   worker.acknowledged = acknowledged;
@@ -117,21 +122,6 @@ WorkerActions WorkerTable::Drain() {
   return actions;
 }
 
-std::optional<WorkerLease> WorkerTable::Reserve(int64_t memory_bytes) {
-  if (draining_ || stopping_) return std::nullopt;
-  for (auto& [id, worker] : workers_) {
-    if (worker.phase != WorkerPhase::kWarm || worker.exit) continue;
-    // Without it the next daemon could not find the process that holds the job.
-    const bool known = worker.remote || worker.pid != 0;
-    const DeviceTable::Device& device = devices_.Get(worker.device_name);
-    if (!known || !devices_.HasRoom(device, memory_bytes, clock_.Steady())) continue;
-    worker.memory_bytes = memory_bytes;
-    Move(id, worker, WorkerPhase::kReserved);
-    return WorkerLease{RefOf(id, worker), worker.device};
-  }
-  return std::nullopt;
-}
-
 WorkerActions WorkerTable::Release(const std::string& worker_id) {
   WorkerActions actions;
   Worker* worker = Find(worker_id);
@@ -149,6 +139,7 @@ WorkerActions WorkerTable::Begin(const std::string& worker_id,
   if (worker == nullptr) return actions;
   worker->job_id = start.job_id();
   worker->claim = start.claim();
+  worker->rank = start.rank().rank();
   worker->progress.Begin(clock_.Steady());
   // Without a link the worker has just died; its end tells of the job.
   Move(worker_id, *worker, worker->link ? WorkerPhase::kBusy : WorkerPhase::kAbsent);
@@ -180,13 +171,14 @@ WorkerActions WorkerTable::Acknowledge(const std::string& job_id, int64_t sequen
 
 void WorkerTable::ExpectExit(const std::string& job_id, absl::Duration grace,
                              const std::string& why) {
-  Worker* worker = FindByJob(job_id);
-  if (worker == nullptr || worker->exit) return;
   const absl::Time end_at = clock_.Steady() + grace;
-  if (grace == absl::ZeroDuration()) worker->terminated = true;
-  if (end_at >= worker->end_at) return;
-  worker->end_at = end_at;
-  worker->end_reason = why;
+  for (auto& [id, worker] : workers_) {
+    if (!HoldsSlot(worker.phase) || worker.job_id != job_id || worker.exit) continue;
+    if (grace == absl::ZeroDuration()) worker.terminated = true;
+    if (end_at >= worker.end_at) continue;
+    worker.end_at = end_at;
+    worker.end_reason = why;
+  }
 }
 
 absl::StatusOr<std::string> WorkerTable::Retire(const std::string& worker_id,
@@ -221,6 +213,7 @@ absl::StatusOr<Worker*> WorkerTable::Welcome(const AttachRequest& request, bool 
         spdlog::level::info, absl::StrCat("worker ", hello.worker_id(), " attaches on ", device)});
     worker = &Add(hello.worker_id(), device, /*remote=*/true);
     worker->pid = hello.pid();
+    worker->host = hello.remote().name();
     return worker;
   }
   const bool awaited = worker != nullptr && remote == worker->remote && !worker->exit &&
@@ -231,7 +224,8 @@ absl::StatusOr<Worker*> WorkerTable::Welcome(const AttachRequest& request, bool 
 }
 
 absl::Status WorkerTable::Attach(const AttachRequest& request, bool remote,
-                                 std::shared_ptr<WorkerLink> link, WorkerActions& actions) {
+                                 std::shared_ptr<WorkerLink> link, WorkerActions& actions,
+                                 const std::string& peer) {
   const std::string& id = request.hello().worker_id();
   const absl::StatusOr<Worker*> welcome = Welcome(request, remote, actions);
   if (!welcome.ok()) return welcome.status();
@@ -242,6 +236,7 @@ absl::Status WorkerTable::Attach(const AttachRequest& request, bool remote,
   if (remote || worker.device.cuda()) worker.device.set_name(worker.device_name);
   devices_.Get(worker.device_name).memory_bytes = worker.device.memory_bytes();
   worker.link = std::move(link);
+  worker.peer = peer;
   worker.back_by = absl::InfiniteFuture();
   backoff_.NoteSuccess();
   if (!HoldsJob(worker.phase)) {
@@ -260,7 +255,8 @@ absl::Status WorkerTable::Attach(const AttachRequest& request, bool remote,
   SendCommand send{worker.link, {}};
   send.command.mutable_acknowledged()->set_sequence(worker.acknowledged);
   actions.emplace_back(std::move(send));
-  actions.emplace_back(TellBack{worker.job_id, worker.claim});
+  if (worker.abandoned) actions.emplace_back(AbandonCommand(worker));
+  if (worker.rank == 0) actions.emplace_back(TellBack{worker.job_id, worker.claim});
   return absl::OkStatus();
 }
 
@@ -279,23 +275,36 @@ void WorkerTable::NoteEndOfJob(const std::string& id, Worker& worker,
   }
 }
 
-bool WorkerTable::OnMessage(const std::string& worker_id, const AttachRequest& message,
-                            WorkerActions& actions) {
+std::optional<int> WorkerTable::OnMessage(const std::string& worker_id,
+                                          const AttachRequest& message, WorkerActions& actions) {
   Worker* worker = Find(worker_id);
-  if (worker == nullptr) return false;
+  if (worker == nullptr) return std::nullopt;
   if (message.job_id() != worker->job_id || message.claim() != worker->claim) {
     actions.emplace_back(
         WriteLog{spdlog::level::warn,
                  absl::StrCat("worker ", worker_id, " reports on job ", message.job_id(), " claim ",
                               message.claim(), ", but holds job ", worker->job_id, " claim ",
                               worker->claim, "; refused")});
-    return false;
+    return std::nullopt;
   }
   worker->progress.OnEvent(message, clock_.Steady());
+  if (message.has_store_request()) {
+    Send(worker->job_id,
+         stores_.Handle(worker->job_id, worker->claim, worker->rank, message.store_request()),
+         actions);
+    return std::nullopt;
+  }
   if (message.has_finished() && HoldsJob(worker->phase)) {
     NoteEndOfJob(worker_id, *worker, message.finished(), actions);
   }
-  return true;
+  // Nothing of what other ranks than the first tell has to be durable.
+  if (worker->rank > 0 && message.sequence() != 0 && worker->link) {
+    worker->acknowledged = std::max(worker->acknowledged, message.sequence());
+    SendCommand acknowledge{worker->link, {}};
+    acknowledge.command.mutable_acknowledged()->set_sequence(worker->acknowledged);
+    actions.emplace_back(std::move(acknowledge));
+  }
+  return worker->rank;
 }
 
 void WorkerTable::OnDetached(const std::string& worker_id, const WorkerLink* link) {
@@ -304,6 +313,7 @@ void WorkerTable::OnDetached(const std::string& worker_id, const WorkerLink* lin
   if (worker == nullptr || worker->link.get() != link) return;
   worker->link.reset();
   worker->progress.Pause();
+  stores_.Forget(worker->job_id, worker->rank);
   const bool holds = HoldsJob(worker->phase);
   // Nobody here sees the end of its process.
   if (!holds && worker->remote) worker->exit = ProcessExit{.known = false};

@@ -16,6 +16,7 @@
 #include "genesis/training/v1/worker_service.pb.h"
 #include "server/workers/device_table.h"
 #include "server/workers/progress_watch.h"
+#include "server/workers/rank_store.h"
 #include "server/workers/start_backoff.h"
 #include "server/workers/worker.h"
 #include "server/workers/worker_actions.h"
@@ -46,9 +47,10 @@ class WorkerTable {
   WorkerTable(Options options, std::string id_prefix, const Clock& clock);
 
   // A worker that holds a job since before the daemon was restarted, on a device of this machine or
-  // on another host. It has workers.reattach_timeout_seconds to dial.
-  void Adopt(const training::v1::WorkerProcessRef& ref, const std::string& job_id, int64_t claim,
-             int64_t acknowledged, int64_t memory_bytes);
+  // on another host. It has workers.reattach_timeout_seconds to
+  // dial.
+  void Adopt(const training::v1::WorkerProcessRef& ref, const std::string& job_id, int rank,
+             int64_t claim, int64_t acknowledged, int64_t memory_bytes);
   // Every worker is to end: SIGTERM now, SIGKILL after `grace`.
   WorkerActions Stop(absl::Duration grace);
   // No new workers from now on; warm ones are sent home.
@@ -68,20 +70,23 @@ class WorkerTable {
   WorkerActions Tend();
 
   // As in Workers.
-  std::optional<WorkerLease> Reserve(int64_t memory_bytes);
+  std::vector<WorkerLease> ReserveGang(int ranks, int64_t memory_bytes);
   WorkerActions Release(const std::string& worker_id);
   WorkerActions Begin(const std::string& worker_id, const training::v1::StartJob& start);
   WorkerActions Send(const std::string& job_id, const training::v1::AttachResponse& command);
   WorkerActions Acknowledge(const std::string& job_id, int64_t sequence);
   void ExpectExit(const std::string& job_id, absl::Duration grace, const std::string& why);
+  WorkerActions Abandon(const std::string& job_id, const std::string& why);
   absl::StatusOr<std::string> Retire(const std::string& worker_id, WorkerActions& actions);
 
-  // As in WorkerPool. The actions are to be done whatever is returned.
+  // As in WorkerPool. The actions are to be done whatever is returned. `peer`: the address that a
+  // worker of another host dials from.
   absl::Status Attach(const training::v1::AttachRequest& hello, bool remote,
-                      std::shared_ptr<WorkerLink> link, WorkerActions& actions);
-  // Whether the message is of the job that the worker holds.
-  bool OnMessage(const std::string& worker_id, const training::v1::AttachRequest& message,
-                 WorkerActions& actions);
+                      std::shared_ptr<WorkerLink> link, WorkerActions& actions,
+                      const std::string& peer = "");
+  // The rank of the worker, where its job is to hear of the message.
+  std::optional<int> OnMessage(const std::string& worker_id,
+                               const training::v1::AttachRequest& message, WorkerActions& actions);
   void OnDetached(const std::string& worker_id, const WorkerLink* link);
 
   WorkerCounts counts() const;
@@ -91,6 +96,7 @@ class WorkerTable {
   }
   std::string problem() const;
   int slots() const { return devices_.slots(); }
+  int free_slots() const { return devices_.free_slots(clock_.Steady()); }
   int64_t largest_device_bytes() const { return devices_.largest_bytes(); }
   std::set<std::string> ids() const;
   // Nullopt when there is no such worker.
@@ -103,7 +109,12 @@ class WorkerTable {
   // Takes it out of the table, with what it has of its device.
   void Remove(const std::string& id);
   Worker* Find(const std::string& worker_id);
+  // Rank 0 of the job.
   Worker* FindByJob(const std::string& job_id);
+  // Reserves the worker where its device has room.
+  bool Keep(const std::string& id, int64_t memory_bytes);
+  // Answers of the store to ranks of the job.
+  void Send(const std::string& job_id, const RankStore::Answers& answers, WorkerActions& actions);
   // The worker that says Hello; an error when it may not attach.
   absl::StatusOr<Worker*> Welcome(const training::v1::AttachRequest& request, bool remote,
                                   WorkerActions& actions);
@@ -119,6 +130,10 @@ class WorkerTable {
   DeviceTable devices_;
   std::map<std::string, Worker> workers_;
   StartBackoff backoff_;
+  RankStores stores_;
+  // How many warm workers the gang needs that found too few, and until when it is believed to.
+  int wanted_ = 0;
+  absl::Time wanted_until_ = absl::InfinitePast();
   int64_t next_id_ = 1;
   bool draining_ = false;
   bool stopping_ = false;

@@ -46,8 +46,10 @@ std::optional<SpawnWorker> WorkerTable::NextSpawn() {
     const auto spares = std::count_if(workers_.begin(), workers_.end(), [&](const auto& entry) {
       return entry.second.device_name == device.name && IsSpare(entry.second);
     });
-    const int free_slot = device.busy < device.slots ? 1 : 0;
-    if (spares >= std::max(options_.workers.spares, free_slot)) continue;
+    // One for a free slot; for a gang that waits as many as it needs.
+    const int wanted = now < wanted_until_ ? std::max(wanted_, 1) : 1;
+    const int free_slots = std::min(device.slots - device.busy, wanted);
+    if (spares >= std::max(options_.workers.spares, free_slots)) continue;
     std::string id;
     // A worker of an earlier daemon with the same process number may be here still.
     do {

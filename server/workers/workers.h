@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +15,8 @@ namespace genesis {
 struct WorkerLease {
   training::v1::WorkerProcessRef worker;
   training::v1::DeviceInfo device;
+  std::string host;  // Empty for a worker of this machine.
+  std::string peer;  // The address that a worker of another host dials from.
 };
 
 struct WorkerCounts {
@@ -25,35 +26,45 @@ struct WorkerCounts {
 };
 
 // The workers as the rules of jobs see them. WorkerPool is the implementation; tests of those rules
-// have their own.
+// have their own. One worker holds a job, or several do (a gang), each with a rank from 0.
 //
 // Thread-safe. No call blocks.
 class Workers {
  public:
   virtual ~Workers() = default;
 
-  // Takes over the worker that holds a job since before the daemon was restarted, if its process
-  // lives. `acknowledged`: Job.worker_sequence.
+  // Takes over the worker that holds a rank of a job since before the daemon was restarted, if its
+  // process lives. `acknowledged`: Job.worker_sequence.
   virtual bool Adopt(const training::v1::WorkerProcessRef& worker, const std::string& job_id,
-                     int64_t claim, int64_t acknowledged, int64_t memory_bytes) = 0;
-  // A warm worker on a device with a free slot and that much memory not yet promised to others.
-  virtual std::optional<WorkerLease> Reserve(int64_t memory_bytes) = 0;
+                     int rank, int64_t claim, int64_t acknowledged, int64_t memory_bytes) = 0;
+  // As many warm workers as the job has ranks, or none: never a part, so that two gangs cannot wait
+  // for each other. Each is on a device with a free slot and that much memory not yet promised to
+  // others. Workers of one host come one after the other, and all are of one host where one
+  // has enough. Where warm ones are missing and slots are free, they are started.
+  virtual std::vector<WorkerLease> ReserveGang(int ranks, int64_t memory_bytes) = 0;
   virtual void Release(const std::string& worker_id) = 0;
   // Gives the job to the leased worker.
   virtual void Begin(const std::string& worker_id, const training::v1::StartJob& start) = 0;
-  // To the worker that holds the job; nothing when there is none.
+  // To rank 0 of the job, which asks the others; nothing when there is none.
   virtual void Send(const std::string& job_id, const training::v1::AttachResponse& command) = 0;
-  // Events of the job up to `sequence` are durable: the worker need not keep them.
+  // Events of rank 0 up to `sequence` are durable: the worker need not keep them.
   virtual void Acknowledge(const std::string& job_id, int64_t sequence) = 0;
-  // Ends the worker that holds the job if it is still there after `grace`: SIGTERM, soon after
+  // Ends the workers that hold the job if they are still there after `grace`: SIGTERM, soon after
   // SIGKILL; with no grace at once. `why` is kept for WorkerExit.forced.
   virtual void ExpectExit(const std::string& job_id, absl::Duration grace,
                           const std::string& why) = 0;
+  // A rank of the job is gone, and the others cannot go on: they are told to end at once, and are
+  // ended by force soon after.
+  virtual void Abandon(const std::string& job_id, const std::string& why) = 0;
   // Sends a warm worker home, or marks the one that holds a job, whose id is returned. NOT_FOUND.
   virtual absl::StatusOr<std::string> Retire(const std::string& worker_id) = 0;
 
   virtual WorkerCounts counts() const = 0;
   virtual int slots() const = 0;
+  // Slots that a job can get now or when a worker for them has been started.
+  virtual int free_slots() const = 0;
+  // Whether workers of other hosts may attach, so that there may be more slots later.
+  virtual bool takes_remote() const = 0;
   virtual std::vector<training::v1::WorkerInfo> workers() const = 0;
   // Memory of the largest device; 0 until it is known.
   virtual int64_t largest_device_bytes() const = 0;

@@ -324,7 +324,8 @@ TEST(YamlToMessageTest, RefusesTwoMembersOfOneOneof) {
             "line 1:24: stop_job.checkpoint is \"maybe\"; accepted: true or false");
   EXPECT_EQ(reading.errors[1].ToString(),
             "line 2:1: start_job: conflicts with stop_job; give one of start_job, "
-            "take_checkpoint, stop_job, acknowledged, leave_reduced_precision");
+            "take_checkpoint, stop_job, acknowledged, leave_reduced_precision, "
+            "store_response");
 }
 
 TEST(NearestTest, FindsSlipsOfTheHand) {

@@ -185,9 +185,14 @@ TEST(DatasetValidationTest, RefusesPrioritizedSamplingBySeveralRanks) {
   spec.mutable_training()->set_use_ddp(true);
   EXPECT_THAT(
       DatasetFaults(spec),
-      ElementsAre("dataset.sampling.kind: PRIORITIZED conflicts with training.use_ddp true, "
-                  "for each rank would go by the losses of its own examples; give UNIFORM, or "
-                  "remove training.use_ddp"));
+      ElementsAre("dataset.sampling.kind: PRIORITIZED conflicts with training.use_ddp and "
+                  "distributed.ranks, for each rank would go by the losses of its own examples; "
+                  "give UNIFORM, or train with one process"));
+  spec.mutable_training()->clear_use_ddp();
+  spec.mutable_distributed()->set_ranks(1);
+  EXPECT_THAT(DatasetFaults(spec), testing::IsEmpty());
+  spec.mutable_distributed()->set_ranks(2);
+  EXPECT_THAT(DatasetFaults(spec), testing::SizeIs(1));
 }
 
 TEST(DatasetValidationTest, RefusesEpisodesShorterThanARollout) {

@@ -53,6 +53,37 @@ TEST(SchedulingSpecTest, NamesEveryFault) {
             "give one of the two");
 }
 
+TEST(RanksOfAJobTest, AreCheckedWithTheirMinimum) {
+  JobSpec spec = Small();
+  spec.mutable_distributed()->set_ranks(1025);
+  EXPECT_THAT(Faults(spec), ElementsAre("distributed.ranks is 1025; accepted: 1 to 1024"));
+  spec.mutable_distributed()->set_ranks(2);
+  EXPECT_THAT(Faults(spec), ElementsAre());
+  spec.mutable_distributed()->set_min_ranks(3);
+  EXPECT_THAT(Faults(spec), ElementsAre("distributed.min_ranks is 3; accepted: at most "
+                                        "distributed.ranks, 2"));
+  spec.mutable_distributed()->clear_ranks();
+  EXPECT_THAT(
+      Faults(spec),
+      ElementsAre("distributed.min_ranks: 3 needs several ranks; give distributed.ranks, or "
+                  "remove distributed.min_ranks"));
+  spec.mutable_training()->set_use_ddp(true);
+  EXPECT_THAT(Faults(spec), ElementsAre());
+}
+
+TEST(RanksOfAJobTest, SayHowManyADaemonStarts) {
+  JobSpec spec = Small();
+  EXPECT_EQ(RanksOf(spec, 4), 1);
+  spec.mutable_training()->set_use_ddp(true);
+  EXPECT_EQ(RanksOf(spec, 4), 4);
+  EXPECT_EQ(RanksOf(spec, 0), 1);
+  spec.mutable_distributed()->set_ranks(8);
+  EXPECT_EQ(RanksOf(spec, 4), 8);
+  EXPECT_EQ(FewestRanksOf(spec, 4), 8);
+  spec.mutable_distributed()->set_min_ranks(2);
+  EXPECT_EQ(FewestRanksOf(spec, 4), 2);
+}
+
 TEST(SchedulingSpecTest, IsReadFromAJobFile) {
   const absl::StatusOr<JobSpec> spec = ParseJobFile(
       "model: {world_model: {}}\n"

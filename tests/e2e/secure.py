@@ -33,12 +33,12 @@ class Authority:
         openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
                 "-keyout", self.key, "-out", self.certificate, "-days", "2", "-subj", f"/CN={name}")
 
-    def issue(self, common_name, file=None):
-        """(certificate, key) of `common_name`, good for 127.0.0.1 and localhost."""
+    def issue(self, common_name, file=None, address="127.0.0.1"):
+        """(certificate, key) of `common_name`, good for the address and localhost."""
         base = self.folder / (file or common_name)
         key, request = base.with_suffix(".key"), base.with_suffix(".csr")
         certificate, extensions = base.with_suffix(".pem"), base.with_suffix(".ext")
-        extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        extensions.write_text(f"subjectAltName=IP:{address},DNS:localhost\n")
         openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout",
                 key, "-out", request, "-subj", f"/CN={common_name}")
         openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self.key,

@@ -237,6 +237,7 @@ class ThreeLines(ClientTest):
                 ({"x": x, "y": x[:5]}, {"epochs": 1}, "different numbers of examples: {'x': 8, 'y': 5}"),
                 ({"no name": x}, {"epochs": 1}, "a field is called 'no name'"),
                 ({"x": numpy.array(["a", None], dtype=object)}, {"epochs": 1}, "field x is no array"),
+                ({"x": x}, {"epochs": 1, "ranks": 1000}, "distributed.ranks is 1000; accepted: 1 to "),
                 ({"x": x}, {"epochs": 1, "spec": {"trainig": {}}}, "no field named"),
                 ({"x": x}, {"epochs": 1, "spec": {"training": {"batch_size": -4}}}, "training.batch_size is -4")):
             with self.subTest(words), self.assertRaises(genesis.InvalidArgumentError) as caught:

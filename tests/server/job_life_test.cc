@@ -8,6 +8,7 @@ namespace genesis {
 namespace {
 
 using testing::HasSubstr;
+using testing::MatchesRegex;
 using JobLifeTest = DaemonTest;
 
 JobSpec SpecOfPriority(int priority) {
@@ -353,16 +354,16 @@ TEST_F(JobLifeTest, AJobThatNeedsMoreMemoryThanIsFreeLetsASmallerOnePass) {
       "largest device");
 }
 
-TEST_F(JobLifeTest, AJobOfSeveralRanksIsNotTheDaemons) {
+TEST_F(JobLifeTest, AJobOfMoreRanksThanSlotsIsRefused) {
   JobSpec spec = MakeSpec();
-  spec.mutable_training()->set_use_ddp(true);
+  spec.mutable_distributed()->set_ranks(1000);
   const grpc::Status refused = Train("ok-1", spec);
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(
+  EXPECT_THAT(
       refused.error_message(),
-      "training.use_ddp is true; accepted: false, for this daemon starts one worker for a job; "
-      "several ranks are started by torchrun and run genesis-worker --spec "
-      "(docs/distributed.md)");
+      MatchesRegex("distributed.ranks is 1000; accepted: 1 to [0-9]+, for each rank takes a "
+                   "slot; raise workers.slots, or set workers.remote and start workers on "
+                   "other hosts"));
 }
 
 TEST_F(JobLifeTest, TheSameRequestIdIsTheSameJob) {

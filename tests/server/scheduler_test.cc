@@ -6,6 +6,7 @@ namespace genesis {
 namespace {
 
 using testing::ElementsAre;
+using testing::IsEmpty;
 
 const absl::Time kNow = absl::FromUnixSeconds(1'000'000);
 
@@ -51,9 +52,42 @@ TEST(Scheduler, PrefersWhoUsedLessLatelyAndForgets) {
 TEST(Scheduler, TheVictimIsTheLowestAndOfTheseTheYoungest) {
   const std::vector<HoldingJob> holding = {Holding("mid", 1, "a", 1), Holding("old", 0, "a", 50),
                                            Holding("young", 0, "a", 5)};
-  EXPECT_EQ(ChooseVictim(5, holding), "young");
-  EXPECT_EQ(ChooseVictim(0, holding), std::nullopt);
-  EXPECT_EQ(ChooseVictim(1, holding), "young");
+  EXPECT_THAT(ChooseVictims(5, 1, holding), ElementsAre("young"));
+  EXPECT_THAT(ChooseVictims(0, 1, holding), IsEmpty());
+  EXPECT_THAT(ChooseVictims(1, 1, holding), ElementsAre("young"));
+}
+
+TEST(Scheduler, AGangTakesTheSlotsOfAsManyAsItNeedsOrOfNone) {
+  std::vector<HoldingJob> holding = {Holding("one", 1, "a", 1), Holding("gang", 0, "a", 50),
+                                     Holding("high", 7, "a", 5)};
+  holding[1].slots = 3;
+  EXPECT_THAT(ChooseVictims(5, 3, holding), ElementsAre("gang"));
+  EXPECT_THAT(ChooseVictims(5, 4, holding), ElementsAre("gang", "one"));
+  EXPECT_THAT(ChooseVictims(5, 5, holding), IsEmpty()) << "it would be in vain";
+}
+
+TEST(Scheduler, AGangCountsAllItsSlotsForItsOwner) {
+  OwnerUsage usage;
+  HoldingJob gang = Holding("held", 0, "a", 1);
+  gang.slots = 2;
+  const std::vector<WaitingJob> waiting = {
+      {"a1", 0, "a", 1}, {"b1", 0, "b", 2}, {"b2", 0, "b", 3}, {"b3", 0, "b", 4}};
+  EXPECT_THAT(QueueOrder(waiting, {gang}, usage, kNow), ElementsAre("b1", "b2", "a1", "b3"));
+  const std::vector<WaitingJob> gangs = {
+      {"b1", 0, "b", 1, 3}, {"b2", 0, "b", 2}, {"a1", 0, "a", 3}};
+  EXPECT_THAT(QueueOrder(gangs, {gang}, usage, kNow), ElementsAre("b1", "a1", "b2"));
+}
+
+TEST(Scheduler, AGangStartsWhenTheLastOfItsSlotsIsFree) {
+  HoldingJob first = Holding("x", 0, "a", 5);
+  first.remaining = absl::Seconds(10);
+  HoldingJob gang = Holding("y", 0, "a", 5);
+  gang.remaining = absl::Seconds(30);
+  gang.slots = 2;
+  EXPECT_THAT(
+      EstimateStarts({1, 2, 1}, 3, {first, gang}, absl::Seconds(100), kNow),
+      ElementsAre(kNow + absl::Seconds(10), kNow + absl::Seconds(30), kNow + absl::Seconds(110)));
+  EXPECT_THAT(EstimateStarts({4, 1}, 3, {first, gang}, absl::Seconds(100), kNow), IsEmpty());
 }
 
 TEST(Scheduler, EstimatesFollowTheSlotsThatBecomeFree) {
@@ -62,13 +96,14 @@ TEST(Scheduler, EstimatesFollowTheSlotsThatBecomeFree) {
   HoldingJob second = Holding("y", 0, "a", 5);
   second.remaining = absl::Seconds(30);
   EXPECT_THAT(
-      EstimateStarts(3, 2, {first, second}, absl::Seconds(100), kNow),
+      EstimateStarts({1, 1, 1}, 2, {first, second}, absl::Seconds(100), kNow),
       ElementsAre(kNow + absl::Seconds(10), kNow + absl::Seconds(30), kNow + absl::Seconds(110)));
   // The start after a job of unknown length is unknown.
-  EXPECT_THAT(EstimateStarts(3, 2, {first, second}, std::nullopt, kNow),
+  EXPECT_THAT(EstimateStarts({1, 1, 1}, 2, {first, second}, std::nullopt, kNow),
               ElementsAre(kNow + absl::Seconds(10), kNow + absl::Seconds(30)));
   second.remaining.reset();
-  EXPECT_THAT(EstimateStarts(3, 2, {first, second}, absl::Seconds(100), kNow), ElementsAre());
+  EXPECT_THAT(EstimateStarts({1, 1, 1}, 2, {first, second}, absl::Seconds(100), kNow),
+              ElementsAre());
 }
 
 TEST(Scheduler, TheFirstRestartWaitsForNothingAndLaterOnesForLonger) {

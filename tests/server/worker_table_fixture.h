@@ -140,9 +140,9 @@ class WorkerTableTest : public testing::Test {
     return id;
   }
   std::string Reserved(int64_t memory_bytes = 100) {
-    const std::optional<WorkerLease> lease = table_->Reserve(memory_bytes);
+    const std::vector<WorkerLease> leases = table_->ReserveGang(1, memory_bytes);
     Note();
-    return lease.has_value() ? lease->worker.worker_id() : "none was free";
+    return leases.empty() ? "none was free" : leases[0].worker.worker_id();
   }
   void Begin(const std::string& id, const std::string& job, int64_t claim = 1) {
     training::v1::StartJob start;
@@ -162,9 +162,9 @@ class WorkerTableTest : public testing::Test {
     message.set_job_id(job);
     message.set_claim(claim);
     WorkerActions actions;
-    const bool of_its_job = table_->OnMessage(id, message, actions);
+    const std::optional<int> rank = table_->OnMessage(id, message, actions);
     Note(std::move(actions));
-    return of_its_job;
+    return rank.has_value();
   }
   bool Finish(const std::string& id, const std::string& job, bool by_device = false) {
     training::v1::AttachRequest message;
@@ -183,7 +183,7 @@ class WorkerTableTest : public testing::Test {
     ref.set_pid(12);
     ref.set_start_ticks(34);
     ref.set_device("cuda:0");
-    table_->Adopt(ref, job, /*claim=*/1, /*acknowledged=*/6, /*memory_bytes=*/100);
+    table_->Adopt(ref, job, /*rank=*/0, /*claim=*/1, /*acknowledged=*/6, /*memory_bytes=*/100);
     Note();
   }
   absl::StatusOr<std::string> Retire(const std::string& id) {

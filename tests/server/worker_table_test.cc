@@ -104,8 +104,9 @@ TEST_F(WorkerTableTest, KeepsASpareForEachFreeSlot) {
 
 TEST_F(WorkerTableTest, ALeaseNamesTheProcessAndTheDevice) {
   Warm();
-  const std::optional<WorkerLease> lease = table_->Reserve(8000);
-  ASSERT_TRUE(lease.has_value());
+  const std::vector<WorkerLease> leases = table_->ReserveGang(1, 8000);
+  ASSERT_EQ(leases.size(), 1U);
+  const WorkerLease* const lease = &leases.front();
   EXPECT_EQ(lease->worker.worker_id(), "w9-1");
   EXPECT_EQ(lease->worker.pid(), 401);
   EXPECT_EQ(lease->worker.start_ticks(), 1101);

@@ -90,6 +90,13 @@ class DaemonLinkTest : public testing::Test {
     }
     return false;
   }
+  static bool IsStoreRequest(const AttachRequest& event) { return event.has_store_request(); }
+  void MakeRank(int rank) {
+    job_.mutable_rank()->set_rank(rank);
+    job_.mutable_rank()->set_size(2);
+    job_.mutable_rank()->set_address("127.0.0.1");
+    job_.mutable_rank()->set_secret("secret");
+  }
   void MakeJobLong() { job_.mutable_spec()->mutable_training()->set_max_steps(1'000'000); }
 
   TempDir folder_;
@@ -288,6 +295,54 @@ TEST_F(DaemonLinkTest, EndsOnSigtermWhileItWaits) {
 }
 
 TEST_F(DaemonLinkTest, FailsWhenNoDaemonIsThere) { EXPECT_EQ(RunAttached(Daemon(), {}), 1); }
+
+TEST_F(DaemonLinkTest, ARankThatWaitsForAnotherEndsWhenItsAttemptIsOver) {
+  MakeRank(1);
+  const int code = Serve([&](Stream& stream) {
+    Give(stream);
+    EXPECT_TRUE(ReadUntil(stream, IsStoreRequest));
+    AttachResponse command;
+    command.mutable_stop_job()->set_abandon(true);
+    stream.Write(command);
+    EXPECT_TRUE(ReadUntil(stream, IsFinished));
+    return grpc::Status::OK;
+  });
+  EXPECT_EQ(code, 0) << "its end was told";
+  const training::v1::Failure& failure = events_.back().finished().failure();
+  EXPECT_EQ(failure.cause(), training::v1::FAILURE_CAUSE_WORKER_EXIT);
+  EXPECT_THAT(failure.message(), testing::HasSubstr("this attempt is over"));
+}
+
+TEST_F(DaemonLinkTest, ARankTellsADaemonThatWasRestartedWhatItHadStored) {
+  MakeRank(0);
+  std::string key;
+  const auto is_set = [](const AttachRequest& event) { return event.store_request().has_set(); };
+  Serve([&](Stream& stream) {
+    if (attachments_ == 1) {
+      Give(stream);
+      EXPECT_TRUE(ReadUntil(stream, is_set));
+      key = events_.back().store_request().set().key();
+      AttachResponse answer;
+      answer.mutable_store_response()->set_id(events_.back().store_request().id());
+      stream.Write(answer);
+      // It waits for the other rank now.
+      EXPECT_TRUE(ReadUntil(
+          stream, [](const AttachRequest& event) { return event.store_request().has_get(); }));
+      return grpc::Status(grpc::StatusCode::ABORTED, "gone");
+    }
+    Acknowledge(stream, 0);
+    EXPECT_TRUE(ReadUntil(stream, is_set));
+    EXPECT_EQ(events_.back().store_request().set().key(), key);
+    EXPECT_TRUE(ReadUntil(
+        stream, [](const AttachRequest& event) { return event.store_request().has_get(); }));
+    AttachResponse command;
+    command.mutable_stop_job()->set_abandon(true);
+    stream.Write(command);
+    EXPECT_TRUE(ReadUntil(stream, IsFinished));
+    return grpc::Status::OK;
+  });
+  EXPECT_EQ(attachments_, 2);
+}
 
 }  // namespace
 }  // namespace genesis

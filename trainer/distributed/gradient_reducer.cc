@@ -1,6 +1,7 @@
 #include "trainer/distributed/gradient_reducer.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -16,7 +17,7 @@ constexpr int64_t kBucket = (int64_t{25} << 20) / 4;
 // Each gradient begins on a line of the cache.
 constexpr int64_t kAlignment = 16;
 // Loss, then the control flags; the counts of arrived gradients follow.
-constexpr int64_t kControl = 5;
+constexpr int64_t kControl = 6;
 
 int64_t Aligned(int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -157,6 +158,7 @@ at::Tensor GradientReducer::Finish(const at::Tensor& loss, const at::Tensor& arr
   control[2] = own.checkpoint ? 1 : 0;
   control[3] = own.time_is_up ? 1 : 0;
   control[4] = static_cast<float>(own.seconds);
+  control[5] = own.fp32 ? 1 : 0;
   const at::Tensor arrivals = control_.narrow(0, kControl, arrived.numel());
   arrivals.copy_(arrived);
 
@@ -164,21 +166,28 @@ at::Tensor GradientReducer::Finish(const at::Tensor& loss, const at::Tensor& arr
   TORCH_CHECK(next_ == buckets_.size(), "a gradient is not ready");
   if (control_bucket_ == buckets_.size()) transport_->Begin(control_bucket_);
   for (size_t i = 0; i < buckets_.size(); ++i) Unpack(i);
-  if (control_bucket_ == buckets_.size()) transport_->Await(control_bucket_);
+  if (control_bucket_ == buckets_.size()) Await(control_bucket_);
   next_ = 0;
 
   ranks_.Agree({.stop = control[1] > 0,
                 .checkpoint = control[2] > 0,
                 .time_is_up = control[3] > 0,
+                .fp32 = control[5] > 0,
                 .seconds = control[4] / static_cast<float>(ranks_.size())});
   arrived.copy_(arrivals);
   return at::full({}, control[0] / static_cast<float>(ranks_.size()),
                   at::TensorOptions(at::kFloat).device(loss.device()));
 }
 
+void GradientReducer::Await(size_t number) {
+  const auto begin = std::chrono::steady_clock::now();
+  transport_->Await(number);
+  ranks_.NoteWait(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+}
+
 void GradientReducer::Unpack(size_t number) {
   Bucket& bucket = buckets_[number];
-  transport_->Await(number);
+  Await(number);
   if (travels()) {
     bucket.flat.copy_(transport_->buffer(number).narrow(0, 0, bucket.flat.numel()),
                       /*non_blocking=*/true);

@@ -68,6 +68,7 @@ class GradientReducer {
   void Pack(size_t number);
   // Begins the buckets that are complete, in their order, but for the last one: flags go with it.
   void BeginReady(bool all);
+  void Await(size_t number);
   void Unpack(size_t number);
 
   RankGroup& ranks_;

@@ -1,5 +1,6 @@
 #include "trainer/distributed/rank_group.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -73,6 +74,28 @@ absl::StatusOr<SharedMemory::Address> ReadAddress(const std::string& text,
   return address;
 }
 
+// The bytes, cut or filled up with zeros to `size`.
+at::Tensor AsTensor(const std::string& bytes, int64_t size) {
+  at::Tensor tensor = at::zeros({size}, at::kByte);
+  std::copy_n(bytes.begin(), std::min<int64_t>(size, std::ssize(bytes)),
+              tensor.mutable_data_ptr<uint8_t>());
+  return tensor;
+}
+
+std::string AsString(const at::Tensor& bytes) {
+  const auto* const data = bytes.const_data_ptr<uint8_t>();
+  return {data, data + bytes.numel()};
+}
+
+c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> GlooOptions(const RankPlace& place,
+                                                                const RankOptions& options) {
+  using Options = c10d::ProcessGroupGloo::Options;
+  if (place.listen.empty()) return Options::create_default(options.timeout);
+  c10::intrusive_ptr<Options> gloo = Options::create(options.timeout);
+  gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(place.listen));
+  return gloo;
+}
+
 }  // namespace
 
 struct RankGroup::Connection {
@@ -130,8 +153,7 @@ RankGroup::RankGroup(const RankPlace& place, const c10::intrusive_ptr<c10d::Stor
     connection_->store->setTimeout(options_.timeout);
     TellPresence(*connection_->store, place_.rank);
     connection_->gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
-        connection_->store, place_.rank, place_.size,
-        c10d::ProcessGroupGloo::Options::create_default(options_.timeout));
+        connection_->store, place_.rank, place_.size, GlooOptions(place_, options_));
   });
 }
 
@@ -252,28 +274,36 @@ void RankGroup::SendToFirst(int rank, const at::Tensor& tensor) {
   });
 }
 
-std::string RankGroup::NextKey() { return absl::StrCat("exchange/", ++exchanges_); }
-
 std::string RankGroup::FromFirst(const std::string& own) {
-  const std::string key = NextKey();
   return Together("ask rank 0", [&] {
-    if (first()) {
-      connection_->store->set(key, own);
-      return own;
-    }
-    return connection_->store->get_to_str(key);
+    std::vector<at::Tensor> size = {at::tensor({std::ssize(own)}, at::kLong)};
+    connection_->gloo->broadcast(size)->wait();
+    std::vector<at::Tensor> bytes = {AsTensor(own, size.front().item<int64_t>())};
+    if (bytes.front().numel() > 0) connection_->gloo->broadcast(bytes)->wait();
+    return AsString(bytes.front());
   });
 }
 
 std::vector<std::string> RankGroup::FromAll(const std::string& own) {
-  const std::string key = NextKey();
   return Together("ask the others", [&] {
-    connection_->store->set(absl::StrCat(key, "/", place_.rank), own);
-    std::vector<std::string> all;
-    for (int rank = 0; rank < place_.size; ++rank) {
-      all.push_back(connection_->store->get_to_str(absl::StrCat(key, "/", rank)));
+    const auto gather = [&](const at::Tensor& tensor) {
+      std::vector<at::Tensor> mine = {tensor};
+      std::vector<std::vector<at::Tensor>> all(1);
+      for (int rank = 0; rank < place_.size; ++rank) all[0].push_back(at::empty_like(tensor));
+      connection_->gloo->allgather(all, mine)->wait();
+      return all[0];
+    };
+    std::vector<int64_t> sizes;
+    for (const at::Tensor& size : gather(at::tensor({std::ssize(own)}, at::kLong))) {
+      sizes.push_back(size.item<int64_t>());
     }
-    return all;
+    // All of one size, as the collective wants them.
+    const int64_t longest = std::max<int64_t>(*std::max_element(sizes.begin(), sizes.end()), 1);
+    std::vector<std::string> texts;
+    for (const at::Tensor& bytes : gather(AsTensor(own, longest))) {
+      texts.push_back(AsString(bytes.narrow(0, 0, sizes[texts.size()])));
+    }
+    return texts;
   });
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "trainer/distributed/bucket_transport.h"
@@ -22,6 +23,7 @@ struct ControlFlags {
   bool stop = false;
   bool checkpoint = false;
   bool time_is_up = false;  // training.time_limit_seconds
+  bool fp32 = false;        // To go on in FP32.
   double seconds = 0;       // Of the step before; the mean over the ranks once it is heard.
 };
 
@@ -74,12 +76,17 @@ class RankGroup {
   void CopyFrom(int rank, const std::vector<at::Tensor>& tensors);
   // Makes the tensor of rank 0 that of `rank`, in place; called by these two alone.
   void SendToFirst(int rank, const at::Tensor& tensor);
-  // Returns what rank 0 gave.
+  // Returns what rank 0 gave. As FromAll over the ranks' own connections, so that nothing gathers
+  // in the store of a long job.
   std::string FromFirst(const std::string& own);
   // Returns what each rank gave, by rank.
   std::vector<std::string> FromAll(const std::string& own);
   // Until all ranks are here.
   void Await();
+
+  // How long this rank has waited for the gradients of others since it was asked last. Seconds.
+  void NoteWait(double seconds) { wait_seconds_ += seconds; }
+  double TakeWaitSeconds() { return std::exchange(wait_seconds_, 0); }
 
   // Leaves word for the others why this rank ends before the job does. Never throws; for any rank
   // at any time.
@@ -97,14 +104,13 @@ class RankGroup {
                                                std::string* why_not);
   template <typename Work>
   std::invoke_result_t<Work> Together(const char* task, const Work& work);
-  std::string NextKey();
 
   const RankPlace place_;
   const RankOptions options_;
   std::unique_ptr<Connection> connection_;
   ControlFlags own_flags_;
   ControlFlags agreed_;
-  int64_t exchanges_ = 0;  // Through the store; each has a key of its own.
+  double wait_seconds_ = 0;
 };
 
 }  // namespace genesis

@@ -21,6 +21,9 @@ struct RankPlace {
   std::string address;  // MASTER_ADDR, the host where the store is.
   uint16_t port = 0;    // MASTER_PORT
   bool agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE: torchrun serves it, else rank 0 does.
+  // The address of this host that Gloo listens on. Empty: as GLOO_SOCKET_IFNAME or the host's name
+  // says.
+  std::string listen;
   // The prefix that tells the stores of one attempt from those of another: TORCHELASTIC_RUN_ID and
   // TORCHELASTIC_RESTART_COUNT, or of Slurm job, step and restart.
   std::string attempt;

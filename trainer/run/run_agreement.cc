@@ -22,11 +22,22 @@ void RunAgreement::Begin(int64_t step) const {
 
 void RunAgreement::Tell(bool time_is_up, double seconds) {
   if (ranks_ == nullptr) return;
+  const std::optional<std::string> fp32 = control_.TakeFp32Request();
+  if (fp32) fp32_reason_ = *fp32;
   ranks_->SetFlags({.stop = control_.stop_requested(),
                     .checkpoint = control_.TakeCheckpointRequest(),
                     .time_is_up = time_is_up,
+                    .fp32 = fp32.has_value(),
                     .seconds = seconds});
   agreed_checkpoint_ = true;
+  agreed_fp32_ = true;
+}
+
+std::optional<std::string> RunAgreement::TakeFp32Request() {
+  if (ranks_ == nullptr) return control_.TakeFp32Request();
+  if (!std::exchange(agreed_fp32_, false) || !ranks_->agreed().fp32) return std::nullopt;
+  std::string reason = std::exchange(fp32_reason_, "");
+  return reason.empty() ? "another rank was asked to" : reason;
 }
 
 bool RunAgreement::TakeCheckpoint() {

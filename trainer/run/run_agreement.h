@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "trainer/distributed/rank_group.h"
 #include "trainer/run/training_run.h"
@@ -29,6 +31,8 @@ class RunAgreement {
   }
   // True once for each wish.
   bool TakeCheckpoint();
+  // Why to go on in FP32; once for each wish.
+  std::optional<std::string> TakeFp32Request();
   bool TimeIsUp(bool own) const { return ranks_ != nullptr ? ranks_->agreed().time_is_up : own; }
   double StepSeconds(double own) const {
     return ranks_ != nullptr ? ranks_->agreed().seconds : own;
@@ -38,6 +42,8 @@ class RunAgreement {
   RunControl& control_;
   RankGroup* const ranks_;
   bool agreed_checkpoint_ = false;  // And not yet taken.
+  bool agreed_fp32_ = false;        // The same.
+  std::string fp32_reason_;         // Of a wish of this rank; empty where it is another's.
 };
 
 }  // namespace genesis

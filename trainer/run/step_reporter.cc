@@ -87,6 +87,7 @@ void StepReporter::Flush() {
     pending_.set_cuda_memory_reserved_bytes(memory.reserved);
     pending_.set_cuda_memory_peak_bytes(memory.peak);
   }
+  if (options_.wait_seconds) pending_.set_wait_seconds(options_.wait_seconds());
   observer_.OnSteps(pending_);
   pending_.Clear();
 }

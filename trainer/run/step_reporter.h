@@ -25,6 +25,9 @@ class StepReporter {
     int64_t samples_per_step = 0;
     // The memory that the device's allocator holds now; unset on a CPU.
     std::function<DeviceMemory()> device_memory;
+    // How long the process has waited for other ranks since it was asked last; unset where it
+    // trains alone.
+    std::function<double()> wait_seconds;
     SteadyClock clock = [] { return std::chrono::steady_clock::now(); };
   };
 

@@ -187,6 +187,7 @@ class Run {
     if (session_->device().is_cuda()) {
       options.device_memory = [device = session_->device()] { return ReadDeviceMemory(device); };
     }
+    if (ranks_ != nullptr) options.wait_seconds = [this] { return ranks_->TakeWaitSeconds(); };
     training::v1::Started started;
     started.set_total_steps(session_->total_steps());
     started.set_resumed_step(step_);
@@ -210,7 +211,7 @@ class Run {
       if (step_ >= session_->total_steps()) AbsorbAll();  // May take the run back.
       if (step_ >= session_->total_steps() || EndsEarly()) return true;
       if (stop) return false;
-      if (const auto reason = control_.TakeFp32Request()) LeaveReducedPrecision(*reason);
+      if (const auto reason = agreement_.TakeFp32Request()) LeaveReducedPrecision(*reason);
       if (guard_->WantsGoodState(step_)) KeepGoodState();
       MakeStep(first);
       first = false;

@@ -1,7 +1,6 @@
 #include "trainer/worker/daemon_link.h"
 
 #include <grpcpp/grpcpp.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,7 +8,6 @@
 #include <chrono>
 #include <climits>
 #include <csignal>
-#include <deque>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -17,19 +15,23 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/environment.h"
 #include "base/exit_code.h"
 #include "base/shared_folder.h"
 #include "base/steady_time.h"
-#include "base/text.h"
 #include "base/version.h"
 #include "config/job/worker_lease.h"
 #include "config/precision/gate.h"
 #include "genesis/training/v1/worker_service.grpc.pb.h"
 #include "trainer/run/training_run.h"
 #include "trainer/worker/event_sender.h"
+#include "trainer/worker/rank_run.h"
+#include "trainer/worker/rank_store_client.h"
+#include "trainer/worker/reporting_observer.h"
 #include "trainer/worker/termination.h"
 
 namespace genesis {
@@ -46,18 +48,26 @@ using Stream = grpc::ClientReaderWriter<AttachRequest, AttachResponse>;
 constexpr absl::Duration kCloseWait = absl::Seconds(10);
 // How long a job without a daemon may take to the end of its step.
 constexpr absl::Duration kStopWait = absl::Seconds(60);
+// For a rank to notice that another is gone, and to tell its end.
+constexpr absl::Duration kAbandonWait = absl::Seconds(5);
 // The pauses between calls to a daemon that is lost.
 constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
 constexpr absl::Duration kStableStream = absl::Seconds(10);
-// Failure.log_tail holds at most this many.
-constexpr size_t kLogTailLines = 50;
-constexpr size_t kMaxLoggedBytes = size_t{64} * 1024;
 
 std::string HostName() {
   char name[HOST_NAME_MAX + 1] = {};
   gethostname(name, HOST_NAME_MAX);
   return name;
+}
+
+// "trainer" of "trainer:50051", "fd00::7" of "[fd00::7]:50051".
+std::string HostOf(const std::string& server) {
+  absl::string_view host = server;
+  host = host.substr(0, host.rfind(':'));
+  absl::ConsumePrefix(&host, "[");
+  absl::ConsumeSuffix(&host, "]");
+  return std::string(host);
 }
 
 // The objection of this host's environment to reduced precision, "" for none: where it says
@@ -90,71 +100,6 @@ AttachRequest Hello(const DaemonToServe& daemon, const training::v1::DeviceInfo&
   hello.set_worker_id(host.name() + "-" + std::to_string(getpid()) + "-" + std::to_string(kBegin));
   return request;
 }
-
-// Turns what a run tells into events of its job and claim.
-class ReportingObserver : public RunObserver {
- public:
-  ReportingObserver(const StartJob& start, EventSender& sender) : start_(start), sender_(sender) {}
-
-  void OnStarted(const training::v1::Started& started) override {
-    Send([&](AttachRequest& event) { *event.mutable_started() = started; });
-  }
-  void OnSteps(const training::v1::Steps& steps) override {
-    Send([&](AttachRequest& event) { *event.mutable_steps() = steps; });
-  }
-  void OnCheckpoint(const training::v1::CheckpointWritten& written) override {
-    Send([&](AttachRequest& event) { *event.mutable_checkpoint_written() = written; });
-  }
-  void OnPrecisionChanged(const training::v1::PrecisionChange& change) override {
-    Send([&](AttachRequest& event) { *event.mutable_precision_changed() = change; });
-  }
-  void OnIncident(const training::v1::Incident& incident) override {
-    Send([&](AttachRequest& event) { *event.mutable_incident() = incident; });
-  }
-  void OnEvaluated(const training::v1::Evaluation& evaluation) override {
-    Send([&](AttachRequest& event) { *event.mutable_evaluated() = evaluation; });
-  }
-  void OnSection(training::v1::Section section) override {
-    section_ = section;
-    SendSection();
-  }
-  // Also when the daemon is back and does not know.
-  void SendSection() {
-    Send([&](AttachRequest& event) { event.mutable_section_entered()->set_section(section_); });
-  }
-  void OnLog(const std::string& line) override {
-    // The worker's own log keeps more than what travels.
-    std::cerr << BoundedText(line, kMaxLoggedBytes) << std::endl;
-    log_tail_.push_back(OneLine(line, kMaxLineBytes));
-    if (log_tail_.size() > kLogTailLines) log_tail_.pop_front();
-    Send([&](AttachRequest& event) { event.mutable_log_line()->set_text(line); });
-  }
-  // A failure takes the last log lines along, for whoever asks why.
-  void OnFinished(training::v1::Finished finished) {
-    rusage usage = {};
-    getrusage(RUSAGE_SELF, &usage);
-    finished.set_peak_memory_bytes(int64_t{usage.ru_maxrss} * 1024);
-    if (finished.has_failure()) {
-      for (const std::string& line : log_tail_) finished.mutable_failure()->add_log_tail(line);
-    }
-    Send([&](AttachRequest& event) { *event.mutable_finished() = finished; });
-  }
-
- private:
-  template <typename Fill>
-  void Send(Fill fill) {
-    AttachRequest event;
-    event.set_job_id(start_.job_id());
-    event.set_claim(start_.claim());
-    fill(event);
-    sender_.Enqueue(std::move(event));
-  }
-
-  const StartJob& start_;
-  EventSender& sender_;
-  std::deque<std::string> log_tail_;
-  std::atomic<training::v1::Section> section_{training::v1::SECTION_SETUP};
-};
 
 // One stream to the daemon. The writer is the sender's thread (before it, whoever says Hello), the
 // reader the link's.
@@ -191,7 +136,10 @@ struct Connection {
 class Attachment {
  public:
   Attachment(DaemonToServe daemon, const training::v1::DeviceInfo& device)
-      : daemon_(std::move(daemon)), device_(device) {}
+      : daemon_(std::move(daemon)),
+        device_(device),
+        store_(std::make_shared<RankStoreClient>(
+            [this](const training::v1::StoreRequest& request) { SendToStore(request); })) {}
 
   int Serve() {
     absl::StatusOr<std::shared_ptr<Connection>> connection = Connection::Open(daemon_);
@@ -216,6 +164,7 @@ class Attachment {
     const bool told = start ? RunJob(*start) : true;
     Close();
     reader.join();
+    if (abandoned_.joinable()) abandoned_.join();
     if (!told) std::cerr << "the end of the job could not be told: " << problem_ << std::endl;
     const bool refused = !start && !problem_.empty() && !Terminating();
     if (refused) {
@@ -235,6 +184,7 @@ class Attachment {
       for (AttachResponse command; stream.Read(&command);) Obey(command);
     } while (EndStream() && DialAgain());
     control_.RequestStop(/*checkpoint=*/false);
+    store_->Close("the daemon is lost");
     sender_.GiveUp();
     const absl::MutexLock lock(&mutex_);
     ended_ = true;
@@ -261,7 +211,14 @@ class Attachment {
         control_.RequestCheckpoint();
         break;
       case AttachResponse::kStopJob:
-        control_.RequestStop(command.stop_job().checkpoint());
+        if (command.stop_job().abandon()) {
+          Abandon();
+        } else {
+          control_.RequestStop(command.stop_job().checkpoint());
+        }
+        break;
+      case AttachResponse::kStoreResponse:
+        store_->OnResponse(command.store_response());
         break;
       case AttachResponse::kAcknowledged:
         sender_.Acknowledge(command.acknowledged().sequence());
@@ -272,6 +229,25 @@ class Attachment {
       case AttachResponse::COMMAND_NOT_SET:
         break;
     }
+  }
+
+  // Another rank is gone. This one notices by itself unless it is blocked: on a rank that is silent
+  // it would wait for half an hour.
+  void Abandon() {
+    control_.RequestStop(/*checkpoint=*/false);
+    store_->Close("another rank is gone, and this attempt is over");
+    if (abandoned_.joinable()) return;
+    abandoned_ = std::thread([this] {
+      const absl::MutexLock lock(&mutex_);
+      const auto closing = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return closing_; };
+      if (changed_.WaitUntil(mutex_, SteadyNow() + kAbandonWait, closing)) return;
+      if (observer_ != nullptr) observer_->OnAbandoned();
+      // Until the daemon has that.
+      changed_.WaitUntil(mutex_, SteadyNow() + kAbandonWait, closing);
+      if (closing_) return;
+      std::cerr << "another rank is gone, and this one waits for it; the process ends" << std::endl;
+      _exit(ToInt(ExitCode::kFailure));
+    });
   }
 
   // Whether there is a job that goes on without its stream.
@@ -311,6 +287,7 @@ class Attachment {
         std::cerr << "the daemon is back" << std::endl;
         stream_begin_ = SteadyNow();
         AttachSender();
+        store_->Resend();
         const absl::MutexLock lock(&mutex_);
         if (observer_ != nullptr) observer_->SendSection();
         return true;
@@ -379,6 +356,17 @@ class Attachment {
     return start_;
   }
 
+  void SendToStore(const training::v1::StoreRequest& request) {
+    AttachRequest event;
+    {
+      const absl::MutexLock lock(&mutex_);
+      event.set_job_id(start_->job_id());
+      event.set_claim(start_->claim());
+    }
+    *event.mutable_store_request() = request;
+    sender_.Enqueue(std::move(event));
+  }
+
   // False when the daemon was lost before it had the job's end.
   bool RunJob(const StartJob& start) {
     ReportingObserver observer(start, sender_);
@@ -386,7 +374,11 @@ class Attachment {
       const absl::MutexLock lock(&mutex_);
       observer_ = &observer;
     }
-    const training::v1::Finished finished = RunTraining(start, device_, control_, observer);
+    const bool alone = start.rank().size() < 2;
+    const training::v1::Finished finished =
+        alone ? RunTraining(start, device_, control_, observer)
+              : RunGangRank(start, store_, HostOf(daemon_.address.server), device_, control_,
+                            observer);
     observer.OnFinished(finished);
     const bool told = sender_.Drain();
     const absl::MutexLock lock(&mutex_);
@@ -414,6 +406,8 @@ class Attachment {
   const training::v1::DeviceInfo device_;
   RunControl control_;
   EventSender sender_;
+  const std::shared_ptr<RankStoreClient> store_;
+  std::thread abandoned_;  // The reader's, until it is joined.
   // The reader's thread only: why the newest stream ended, when it began, how long to wait for the
   // next.
   std::string problem_;

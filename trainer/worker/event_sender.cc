@@ -22,7 +22,8 @@ constexpr int kMaxStepTimes = 65536;
 
 // Whether the daemon must hear of it, however long it is away.
 bool IsKept(const AttachRequest& event) {
-  return !event.has_steps() && !event.has_log_line() && !event.has_section_entered();
+  return !event.has_steps() && !event.has_log_line() && !event.has_section_entered() &&
+         !event.has_store_request();
 }
 
 constexpr char kUnreadable[] = "the worker's report could not be read; see the worker's log";
@@ -52,6 +53,7 @@ void MergeSteps(const Steps& newer, Steps& steps) {
     if (!absl::StartsWith(field->name(), "new_")) continue;
     fields.SetInt64(&steps, field, fields.GetInt64(older, field) + fields.GetInt64(newer, field));
   }
+  steps.set_wait_seconds(older.wait_seconds() + newer.wait_seconds());
   older.mutable_step_seconds()->MergeFrom(newer.step_seconds());
   steps.mutable_step_seconds()->Swap(older.mutable_step_seconds());
   if (const int over = steps.step_seconds_size() - kMaxStepTimes; over > 0) {

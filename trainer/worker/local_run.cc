@@ -161,7 +161,14 @@ absl::StatusOr<StartJob> Prepare(const LocalRunOptions& options,
 
 // "" or why a job cannot be trained by as many ranks as were started.
 std::string RankFault(const JobSpec& spec, const RankPlace& place) {
-  if (place.size == 1 || spec.training().use_ddp()) return "";
+  const int ranks = spec.distributed().ranks();
+  if (ranks > 0 && ranks != place.size) {
+    return absl::StrCat("distributed.ranks is ", ranks,
+                        ", and processes were started: ", place.size,
+                        "; start as many (torchrun --nproc_per_node=", ranks,
+                        "), give the job to genesisd, or change distributed.ranks");
+  }
+  if (place.size == 1 || IsDistributed(spec)) return "";
   return absl::StrCat(
       place.size_variable, " is ", place.size,
       " and training.use_ddp is false: each rank would train the whole job and write "

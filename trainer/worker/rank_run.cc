@@ -4,15 +4,19 @@
 
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/local_address.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "trainer/distributed/rank_group.h"
+#include "trainer/distributed/rank_proof.h"
 #include "trainer/runtime/run_failure.h"
+#include "trainer/worker/daemon_store.h"
 
 namespace genesis {
 namespace {
@@ -100,16 +104,60 @@ RankOptions RankOptionsOf(const training::v1::JobSpec& spec, const Environment& 
   return options;
 }
 
+namespace {
+
+// What only this rank knows of its end, for the others, who are still waiting for it.
+void TellOwnFault(RankGroup& ranks, const Finished& finished) {
+  const bool own_fault = finished.outcome() == Finished::OUTCOME_FAILED &&
+                         finished.failure().cause() != training::v1::FAILURE_CAUSE_WORKER_EXIT;
+  if (own_fault) ranks.TellFailure(finished.failure().message());
+}
+
+RankPlace PlaceOf(const training::v1::RankAssignment& rank, const std::string& daemon_host) {
+  RankPlace place;
+  place.rank = rank.rank();
+  place.size = rank.size();
+  place.local_rank = rank.local_rank();
+  place.local_size = rank.local_size();
+  place.listen = rank.address();
+  if (!place.listen.empty()) return place;
+  const absl::StatusOr<std::string> address = LocalAddressTo(daemon_host);
+  if (!address.ok()) {
+    throw RunFailure{training::v1::FAILURE_CAUSE_CONFIG,
+                     absl::StrCat("rank ", rank.rank(), " has no address for the other ranks: ",
+                                  address.status().message())};
+  }
+  place.listen = *address;
+  return place;
+}
+
+}  // namespace
+
 Finished RunRank(const StartJob& start, const RankPlace& place,
                  const training::v1::DeviceInfo& device, RunControl& control,
                  RunObserver& observer) {
   try {
     RankGroup ranks(place, RankOptionsOf(start.spec(), ProcessEnvironment));
     const Finished finished = RunWith(ranks, start, device, control, observer);
-    // While the others are still waiting for this one.
-    const bool own_fault = finished.outcome() == Finished::OUTCOME_FAILED &&
-                           finished.failure().cause() != training::v1::FAILURE_CAUSE_WORKER_EXIT;
-    if (own_fault) ranks.TellFailure(finished.failure().message());
+    TellOwnFault(ranks, finished);
+    return finished;
+  } catch (const RunFailure& failure) {
+    return FailedRun(failure);
+  }
+}
+
+Finished RunGangRank(const StartJob& start, const std::shared_ptr<RankStoreClient>& store,
+                     const std::string& daemon_host, const training::v1::DeviceInfo& device,
+                     RunControl& control, RunObserver& observer) {
+  try {
+    const training::v1::RankAssignment& rank = start.rank();
+    const RankPlace place = PlaceOf(rank, daemon_host);
+    observer.OnLog(absl::StrCat("rank ", place.rank, " of ", place.size, ", at ", place.listen));
+    const RankOptions options = RankOptionsOf(start.spec(), ProcessEnvironment);
+    RankGroup ranks(place, c10::make_intrusive<DaemonStore>(store, options.timeout), options);
+    ProveSecret(ranks, rank.secret(), {rank.devices().begin(), rank.devices().end()});
+    const Finished finished = RunWith(ranks, start, device, control, observer);
+    TellOwnFault(ranks, finished);
     return finished;
   } catch (const RunFailure& failure) {
     return FailedRun(failure);

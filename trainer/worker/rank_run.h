@@ -1,5 +1,8 @@
 #pragma once
 
+#include <memory>
+#include <string>
+
 #include "base/environment.h"
 #include "genesis/training/v1/worker_service.pb.h"
 #include "trainer/distributed/rank_group.h"
@@ -9,8 +12,10 @@
 
 namespace genesis {
 
-// As the job says, and the environment: GENESIS_SHARED_MEMORY=false keeps to Gloo. Throws RunFailure
-// for another value.
+class RankStoreClient;
+
+// As the job says, and the environment: GENESIS_SHARED_MEMORY=false keeps to Gloo. Throws
+// RunFailure for another value.
 RankOptions RankOptionsOf(const training::v1::JobSpec& spec, const Environment& environment);
 
 // RunTraining of one of several ranks: waits for the others, and trains with them the job that rank
@@ -18,5 +23,14 @@ RankOptions RankOptionsOf(const training::v1::JobSpec& spec, const Environment& 
 training::v1::Finished RunRank(const training::v1::StartJob& start, const RankPlace& place,
                                const training::v1::DeviceInfo& device, RunControl& control,
                                RunObserver& observer);
+
+// The same for a rank that the daemon started, as start.rank() says: the ranks find each other by
+// `store`, on the address that it names or else on the one from which `daemon_host` is reached, and
+// prove to each other that they are of this job.
+training::v1::Finished RunGangRank(const training::v1::StartJob& start,
+                                   const std::shared_ptr<RankStoreClient>& store,
+                                   const std::string& daemon_host,
+                                   const training::v1::DeviceInfo& device, RunControl& control,
+                                   RunObserver& observer);
 
 }  // namespace genesis

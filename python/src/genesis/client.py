@@ -58,7 +58,7 @@ class Client:
     def train(self, module: "Union[torch.nn.Module, FilePath]", data: Any, *, loss: "Loss" = None, epochs: Optional[int] = None,
               max_steps: Optional[int] = None, batch_size: int = 32, learning_rate: Optional[float] = None,
               optimizer: "Optional[torch.optim.Optimizer]" = None, schedule: Optional[Mapping[int, float]] = None,
-              precision: str = "FP32", holdout_fraction: Optional[float] = None, seed: int = 0, job_id: str = "",
+              precision: str = "FP32", holdout_fraction: Optional[float] = None, seed: int = 0, ranks: int = 1, job_id: str = "",
               spec: Optional[Mapping[str, Any]] = None) -> Job:
         """Exports a module, sends it with its data, and submits the job that trains it.
 
@@ -76,6 +76,7 @@ class Client:
             precision: ``FP32``, ``MIXED_BF16``, ``MIXED_FP16``, or ``AUTO``, which measures.
             holdout_fraction: the part of the examples, at the end, that the held-out loss is measured on. Default: 0.1.
             seed: of the order of the examples.
+            ranks: processes that train it together, each with batches of ``batch_size`` (docs/distributed.md).
             job_id: makes the call repeatable. Default: generated.
             spec: more fields of the job file (docs/job_file.md), such as ``{"optimizer": {"kind": "SGD"}}``.
 
@@ -106,6 +107,8 @@ class Client:
             built["training"]["max_steps"] = max_steps
         if updated:
             built["optimizer"] = updated
+        if ranks != 1:
+            built["distributed"] = {"ranks": ranks}
         if holdout_fraction is not None:
             built["dataset"]["arrays"]["holdout_fraction"] = holdout_fraction
         return self.submit(merged(built, spec or {}), job_id=job_id)

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace genesis {
+
+// Returns the address of this machine from which `host` is reached: "10.0.0.3" for a name or a
+// number, as the routing table has it. Nothing is sent but what looking up a name sends.
+// UNAVAILABLE naming `host` when it has no address or no route leads to it.
+absl::StatusOr<std::string> LocalAddressTo(const std::string& host);
+
+}  // namespace genesis

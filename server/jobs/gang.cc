@@ -1,0 +1,126 @@
+#include "server/jobs/gang.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "base/local_address.h"
+#include "base/timestamp.h"
+#include "spdlog/spdlog.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::Job;
+using training::v1::RankAssignment;
+using training::v1::RankStatus;
+
+constexpr char kLoopback[] = "127.0.0.1";
+constexpr size_t kSecretBytes = 32;
+// A rank that works longer than half of the ranks by so much holds them up.
+constexpr double kStragglerRatio = 1.2;
+
+std::string NewSecret() {
+  std::string secret(kSecretBytes, '\0');
+  while (getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size())) {
+  }
+  return secret;
+}
+
+// Where ranks of other hosts reach the workers of this one: the address from which this host
+// reaches the first of theirs. Empty when it cannot be found: the worker's own guess has to do.
+std::string OwnAddress(const std::vector<WorkerLease>& leases) {
+  const auto remote = std::find_if(leases.begin(), leases.end(),
+                                   [](const WorkerLease& lease) { return !lease.peer.empty(); });
+  if (remote == leases.end()) return "";
+  const absl::StatusOr<std::string> address = LocalAddressTo(remote->peer);
+  if (!address.ok()) spdlog::warn("a gang on several hosts: {}", address.status().ToString());
+  return address.value_or("");
+}
+
+double WorkSeconds(const RankStatus& status) {
+  return status.step_seconds() - status.wait_seconds();
+}
+
+void MarkStraggler(Job& job) {
+  std::vector<double> seconds;
+  RankStatus* slowest = nullptr;
+  for (RankStatus& status : *job.mutable_ranks()) {
+    status.set_straggler(false);
+    if (status.step() == 0) return;  // Until all have told of a step nothing can be compared.
+    seconds.push_back(WorkSeconds(status));
+    if (slowest == nullptr || WorkSeconds(status) > WorkSeconds(*slowest)) slowest = &status;
+  }
+  if (slowest == nullptr) return;
+  // The lower of two middle ones, so that of two ranks one can be the slower.
+  const auto middle = seconds.begin() + (std::ssize(seconds) - 1) / 2;
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  slowest->set_straggler(WorkSeconds(*slowest) > *middle * kStragglerRatio);
+}
+
+}  // namespace
+
+bool IsHeldBy(const Job& job, const std::string& worker_id) {
+  return job.worker().worker_id() == worker_id ||
+         std::any_of(job.ranks().begin(), job.ranks().end(), [&](const RankStatus& status) {
+           return status.worker().worker_id() == worker_id;
+         });
+}
+
+std::string DescribeRank(const Job& job, int rank) {
+  if (rank < 0 || rank >= job.ranks_size()) return absl::StrCat("rank ", rank);
+  return absl::StrCat("rank ", rank, " on ", job.ranks(rank).worker().device());
+}
+
+std::vector<RankAssignment> AssignRanks(const std::vector<WorkerLease>& leases) {
+  if (leases.size() < 2) return {};
+  std::map<std::string, int> sizes;
+  for (const WorkerLease& lease : leases) ++sizes[lease.host];
+  const bool one_host = sizes.size() == 1;
+  const std::string own_address = one_host ? kLoopback : OwnAddress(leases);
+  RankAssignment common;
+  common.set_size(static_cast<int>(leases.size()));
+  common.set_secret(NewSecret());
+  for (const WorkerLease& lease : leases) common.add_devices(lease.worker.device());
+  std::vector<RankAssignment> ranks;
+  std::map<std::string, int> placed;
+  for (const WorkerLease& lease : leases) {
+    RankAssignment& rank = ranks.emplace_back(common);
+    rank.set_rank(static_cast<int>(ranks.size()) - 1);
+    rank.set_local_rank(placed[lease.host]++);
+    rank.set_local_size(sizes[lease.host]);
+    if (one_host || lease.host.empty()) rank.set_address(own_address);
+  }
+  return ranks;
+}
+
+std::vector<RankStatus> RankStatusesOf(const std::vector<WorkerLease>& leases) {
+  if (leases.size() < 2) return {};
+  std::vector<RankStatus> ranks;
+  for (const WorkerLease& lease : leases) {
+    RankStatus& status = ranks.emplace_back();
+    status.set_rank(static_cast<int>(ranks.size()) - 1);
+    *status.mutable_worker() = lease.worker;
+    status.set_host(lease.host);
+  }
+  return ranks;
+}
+
+void NoteRankSteps(const training::v1::Steps& steps, absl::Time now, int rank, Job& job) {
+  if (rank >= job.ranks_size()) return;
+  RankStatus& status = *job.mutable_ranks(rank);
+  status.set_step(steps.progress().step());
+  *status.mutable_progress_time() = ToTimestamp(now);
+  status.set_device_bytes(steps.cuda_memory_allocated_bytes());
+  if (const int count = steps.step_seconds_size(); count > 0) {
+    double sum = 0;
+    for (const float seconds : steps.step_seconds()) sum += seconds;
+    status.set_step_seconds(sum / count);
+    status.set_wait_seconds(std::clamp(steps.wait_seconds() / count, 0.0, sum / count));
+  }
+  MarkStraggler(job);
+}
+
+}  // namespace genesis

@@ -1,0 +1,31 @@
+#include "base/local_address.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/escaping.h"
+#include "base/sha256.h"
+
+namespace genesis {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(LocalAddressTest, IsTheOneFromWhichTheHostIsReached) {
+  EXPECT_EQ(*LocalAddressTo("127.0.0.1"), "127.0.0.1");
+  EXPECT_EQ(*LocalAddressTo("localhost"), *LocalAddressTo("localhost"));
+}
+
+TEST(LocalAddressTest, NamesAHostThatCannotBeReached) {
+  const absl::StatusOr<std::string> unknown = LocalAddressTo("no-such-host.invalid");
+  EXPECT_EQ(unknown.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(unknown.status().message(), HasSubstr("host no-such-host.invalid has no address: "));
+}
+
+TEST(HmacTest, IsThatOfRfc4231) {
+  EXPECT_EQ(absl::BytesToHexString(HmacSha256("Jefe", "what do ya want for nothing?")),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+}
+
+}  // namespace
+}  // namespace genesis

@@ -1,0 +1,67 @@
+#include "trainer/distributed/rank_proof.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <vector>
+
+#include "trainer/runtime/run_failure.h"
+
+namespace genesis {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+const std::vector<std::string>& Devices() {
+  static const auto* const devices = new std::vector<std::string>{"cpu", "gpu-7/cpu", "gpu-8/cpu"};
+  return *devices;
+}
+
+// Why each of three ranks failed; "" for one that did not. Each is a thread here.
+std::vector<std::string> Failures(const std::function<void(RankGroup&)>& work) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::string> failures(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      RankPlace place;
+      place.rank = rank;
+      place.size = 3;
+      place.listen = "127.0.0.1";
+      RankGroup ranks(place, store);
+      try {
+        work(ranks);
+      } catch (const RunFailure& failure) {
+        failures[static_cast<size_t>(rank)] = failure.message;
+      }
+      ranks.Await();  // Nobody leaves while another is at it.
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return failures;
+}
+
+TEST(RankProofTest, RanksThatKnowTheSecretPass) {
+  const std::string secret("a\0secret", 8);
+  EXPECT_THAT(Failures([&](RankGroup& ranks) { ProveSecret(ranks, secret, Devices()); }),
+              Each(std::string()));
+}
+
+TEST(RankProofTest, ARankThatDoesNotIsNamedByAllOthers) {
+  const std::vector<std::string> failures = Failures([](RankGroup& ranks) {
+    ProveSecret(ranks, ranks.rank() == 1 ? "guessed" : "secret", Devices());
+  });
+  EXPECT_THAT(failures[0],
+              HasSubstr("what answers as rank 1 on gpu-7/cpu does not know the secret"));
+  EXPECT_THAT(failures[2],
+              HasSubstr("what answers as rank 1 on gpu-7/cpu does not know the secret"));
+  EXPECT_THAT(failures[1], HasSubstr("what answers as rank 0 on cpu"));
+}
+
+}  // namespace
+}  // namespace genesis

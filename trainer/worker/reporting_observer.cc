@@ -1,0 +1,100 @@
+#include "trainer/worker/reporting_observer.h"
+
+#include <sys/resource.h>
+
+#include <cstdint>
+#include <iostream>
+#include <utility>
+
+#include "base/steady_time.h"
+#include "base/text.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::AttachRequest;
+using training::v1::Finished;
+
+// Failure.log_tail holds at most this many.
+constexpr size_t kLogTailLines = 50;
+constexpr size_t kMaxLoggedBytes = size_t{64} * 1024;
+// Between two reports of a rank that is not the first: nothing of them is added up.
+constexpr absl::Duration kRankStepsPause = absl::Seconds(1);
+
+}  // namespace
+
+void ReportingObserver::OnStarted(const training::v1::Started& started) {
+  Send([&](AttachRequest& event) { *event.mutable_started() = started; });
+}
+
+void ReportingObserver::OnSteps(const training::v1::Steps& steps) {
+  if (!first()) {
+    if (SteadyNow() < next_steps_) return;
+    next_steps_ = SteadyNow() + kRankStepsPause;
+  }
+  Send([&](AttachRequest& event) { *event.mutable_steps() = steps; });
+}
+
+void ReportingObserver::OnCheckpoint(const training::v1::CheckpointWritten& written) {
+  Send([&](AttachRequest& event) { *event.mutable_checkpoint_written() = written; });
+}
+
+void ReportingObserver::OnPrecisionChanged(const training::v1::PrecisionChange& change) {
+  if (!first()) return;
+  Send([&](AttachRequest& event) { *event.mutable_precision_changed() = change; });
+}
+
+void ReportingObserver::OnIncident(const training::v1::Incident& incident) {
+  if (!first()) return;
+  Send([&](AttachRequest& event) { *event.mutable_incident() = incident; });
+}
+
+void ReportingObserver::OnEvaluated(const training::v1::Evaluation& evaluation) {
+  if (!first()) return;
+  Send([&](AttachRequest& event) { *event.mutable_evaluated() = evaluation; });
+}
+
+void ReportingObserver::OnSection(training::v1::Section section) {
+  section_ = section;
+  SendSection();
+}
+
+void ReportingObserver::OnLog(const std::string& line) {
+  // The worker's own log keeps more than what travels.
+  std::cerr << BoundedText(line, kMaxLoggedBytes) << std::endl;
+  log_tail_.push_back(OneLine(line, kMaxLineBytes));
+  if (log_tail_.size() > kLogTailLines) log_tail_.pop_front();
+  Send([&](AttachRequest& event) { event.mutable_log_line()->set_text(line); });
+}
+
+void ReportingObserver::OnFinished(Finished finished) {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  finished.set_peak_memory_bytes(int64_t{usage.ru_maxrss} * 1024);
+  if (finished.has_failure()) {
+    for (const std::string& line : log_tail_) finished.mutable_failure()->add_log_tail(line);
+  }
+  Send([&](AttachRequest& event) { *event.mutable_finished() = finished; });
+}
+
+void ReportingObserver::SendSection() {
+  Send([&](AttachRequest& event) { event.mutable_section_entered()->set_section(section_); });
+}
+
+void ReportingObserver::OnAbandoned() {
+  Finished finished;
+  finished.set_outcome(Finished::OUTCOME_FAILED);
+  finished.mutable_failure()->set_cause(training::v1::FAILURE_CAUSE_WORKER_EXIT);
+  finished.mutable_failure()->set_message("it waits for a rank that is gone");
+  Send([&](AttachRequest& event) { *event.mutable_finished() = finished; });
+}
+
+void ReportingObserver::Send(const std::function<void(AttachRequest&)>& fill) {
+  AttachRequest event;
+  event.set_job_id(start_.job_id());
+  event.set_claim(start_.claim());
+  fill(event);
+  sender_.Enqueue(std::move(event));
+}
+
+}  // namespace genesis
