@@ -176,7 +176,10 @@ class Comparison:
                 order = list(ways) if block % 2 == 0 else list(ways)[::-1]
                 found = {side: ways[side](self.steps) for side in order}
                 for side, one in found.items():
-                    self.deviation = max(self.deviation, peers.compare_losses(found[OURS]["losses"], one["losses"], self.mode))
+                    try:
+                        self.deviation = max(self.deviation, peers.compare_losses(found[OURS]["losses"], one["losses"], self.mode))
+                    except sides.Refused as refused:
+                        raise sides.Refused(f"{side}: {refused}") from None
                     if block > 0:
                         self.seconds[side].append(one["seconds"] / one["steps"])
                         self.peak[side] = one["peak_bytes"]
