@@ -45,7 +45,7 @@ class JobStops {
   // The pool ends the worker already. Not only once it is committed: the worker's end may come in
   // the same group of changes.
   void NoteHang(const std::string& job_id, const std::string& reason) {
-    // Of several ranks the first one is told of: the others wait for it.
+    // The first one of several ranks is told of: the others wait for it.
     const StopRequest* const known = Find(job_id);
     if (known != nullptr && known->cause == StopCause::kHung) return;
     stops_[job_id] = {StopCause::kHung, reason};

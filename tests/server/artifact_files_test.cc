@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 
-constexpr int64_t kMost = 4;
+constexpr int64_t kPiece = 4;
 
 class ArtifactFilesTest : public testing::Test {
  protected:
@@ -35,7 +35,7 @@ class ArtifactFilesTest : public testing::Test {
     request.set_name(name);
     request.set_offset(offset);
     request.set_limit(limit);
-    return ReadArtifactFile(temp_.path(), request, kMost);
+    return ReadArtifactFile(temp_.path(), request, kPiece);
   }
 
   TempDir temp_;

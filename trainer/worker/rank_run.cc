@@ -106,7 +106,7 @@ RankOptions RankOptionsOf(const training::v1::JobSpec& spec, const Environment& 
 
 namespace {
 
-// What only this rank knows of its end, for the others, who are still waiting for it.
+// Tells the others, who are still waiting, why this rank ends.
 void TellOwnFault(RankGroup& ranks, const Finished& finished) {
   const bool own_fault = finished.outcome() == Finished::OUTCOME_FAILED &&
                          finished.failure().cause() != training::v1::FAILURE_CAUSE_WORKER_EXIT;
