@@ -1,10 +1,15 @@
-"""One job by as many ranks as there are cores, each with one thread, beside one process on one core, and beside
-PyTorch's DistributedDataParallel with as many ranks; both started by torchrun, averaging by Gloo.
+"""One job by as many ranks as there are cores, each with one thread, through shared memory and by Gloo; beside one process on
+one core, beside as many processes at once that know nothing of each other, and beside PyTorch's DistributedDataParallel
+with as many ranks. Ranks are started by torchrun.
 
-  tests/benchmarks/run ranks [--out DIR] [--rounds N] [--seconds S] [--workload NAME]... [--mode MODE]...
+  tests/benchmarks/run ranks [--out DIR] [--rounds N] [--seconds S] [--workload NAME]... [--mode MODE]... [--page FILE]
 
-Each rank has the workload's batch, so that ranks of the ideal speed make steps as fast as one process."""
+Each rank has the workload's batch, so that ranks of the ideal speed make steps as fast as one process. What processes that
+know nothing of each other lose is the machine's: they share memory, caches and whatever else runs. --page puts the table
+between the marks of a page."""
 
+import concurrent.futures
+import datetime
 import json
 import os
 import pathlib
@@ -18,9 +23,10 @@ import report
 import sides
 import spread
 
-WORKLOADS = ("world_model small", "world_model large", "transformer")
-ALONE, OURS, THEIRS = "genesis-worker alone", "genesis-worker, ranks", "DistributedDataParallel, ranks"
+WORKLOADS = ("world_model small", "world_model large", "transformer", "radio_unet")
+ALONE, BESIDE, OURS, GLOO, THEIRS = "alone", "alone, at once", "ranks", "ranks, Gloo", "DDP"
 FEWEST_STEPS = 12
+BEGIN, END = "<!-- ranks: begin -->", "<!-- ranks: end -->"
 
 
 def torchrun(count):
@@ -34,15 +40,26 @@ class Comparison:
         self.name, self.mode, self.folder, self.steadiness = name, mode, folder, steadiness
         self.job = json.loads((folder / "job.json").read_text())
         self.cores = sorted(os.sched_getaffinity(0))
-        self.seconds = {side: [] for side in (ALONE, OURS, THEIRS)}
+        self.seconds = {side: [] for side in (ALONE, BESIDE, OURS, GLOO, THEIRS)}
         self.most_difference = 0.0
 
-    def _ours(self, ranks, steps, **training):
+    def _ours(self, ranks, steps, core=0, shared_memory=True, **training):
         job = {**self.job, "precision": {"mode": self.mode},
                "training": {**self.job["training"], "max_steps": steps, "use_ddp": ranks > 1, **training}}
-        cores = self.cores[:ranks]
-        launcher = [*torchrun(ranks), "--no-python"] if ranks > 1 else []
-        return sides.WorkerRun(self.folder / "worker", job, cores, threads=1, launcher=launcher)
+        cores = self.cores if ranks > 1 else self.cores[core:core + 1]
+        switch = ["env", f"GENESIS_SHARED_MEMORY={json.dumps(shared_memory)}"]
+        launcher = [*switch, *torchrun(ranks), "--no-python"] if ranks > 1 else []
+        run = sides.WorkerRun(self.folder / f"worker{core}", job, cores, threads=1, launcher=launcher)
+        if ranks > 1 and f", by {'shared memory' if shared_memory else 'Gloo'}" not in run.output:
+            raise sides.Refused("the ranks exchange gradients in another way; the log has "
+                                f"{[line for _, _, line in run.lines if line.startswith('gradients:')]}")
+        return run
+
+    def _beside(self, steps, warm_up):
+        """Mean time of a step of as many processes as there are cores, each with a job of its own."""
+        with concurrent.futures.ThreadPoolExecutor(len(self.cores)) as pool:
+            runs = pool.map(lambda core: self._ours(1, steps, core), range(len(self.cores)))
+            return sum(run.per_step(warm_up)[0] for run in runs) / len(self.cores)
 
     def _theirs(self, steps, warm_up):
         out = self.folder / "ddp.json"
@@ -63,21 +80,25 @@ class Comparison:
             for side in self.seconds if number % 2 == 0 else reversed(self.seconds):
                 if side == THEIRS:
                     losses[side], seconds = self._theirs(steps, warm_up)
+                elif side == BESIDE:
+                    seconds = self._beside(steps, warm_up)
                 else:
-                    run = self._ours(len(self.cores) if side == OURS else 1, steps)
+                    run = self._ours(1 if side == ALONE else len(self.cores), steps, shared_memory=side != GLOO)
                     losses[side], seconds = run.losses, run.per_step(warm_up)[0]
                 self.seconds[side].append(seconds)
-            self.most_difference = max(self.most_difference, peers.compare_losses(
-                losses[OURS], losses[THEIRS], self.mode))
+            for side in OURS, GLOO:
+                self.most_difference = max(self.most_difference, peers.compare_losses(
+                    losses[side], losses[THEIRS], self.mode))
+
+    def _ratio(self, side, other):
+        return spread.median_interval([b / a for a, b in zip(self.seconds[side], self.seconds[other])])
 
     def figures(self):
-        count = len(self.cores)
-        return {"ranks": count, **{side: spread.summary([1e3 * each for each in values])
+        return {"count": len(self.cores), **{side: spread.summary([1e3 * each for each in values])
                                    for side, values in self.seconds.items()},
-                "speed_of_one": spread.median_interval(
-                    [count * alone / ours for alone, ours in zip(self.seconds[ALONE], self.seconds[OURS])]),
-                "ours_is_faster_by": spread.median_interval(
-                    [theirs / ours for theirs, ours in zip(self.seconds[THEIRS], self.seconds[OURS])]),
+                "efficiency": self._ratio(OURS, ALONE), "of_the_machine": self._ratio(OURS, BESIDE),
+                "faster_than_gloo": self._ratio(OURS, GLOO), "ours_is_faster_by": self._ratio(OURS, THEIRS),
+                "gloo_is_faster_by": self._ratio(GLOO, THEIRS),
                 "most_loss_difference": self.most_difference}
 
 
@@ -86,17 +107,40 @@ def compare(name, mode, folder, options, steadiness):
     return sides.compared(row, Comparison(name, mode, folder, steadiness), options.rounds, options.seconds)
 
 
+COLUMNS = {"efficiency": "of one process", "of_the_machine": "of processes at once", "faster_than_gloo": "than Gloo",
+           "ours_is_faster_by": "than DDP"}
+SIDES = (ALONE, BESIDE, OURS, GLOO, THEIRS)
+
+
 def table(rows):
-    lines = [f"{'workload, mode':32}" + "".join(f"{side + ', ms':>36}" for side in (ALONE, OURS, THEIRS))
-             + f"{'times the speed of one':>26}{'faster than theirs by':>26}"]
+    lines = [f"{'workload, mode':32}" + "".join(f"{side + ', ms':>24}" for side in SIDES)
+             + "".join(f"{title:>24}" for title in COLUMNS.values())]
     for row in rows:
         if "refused" in row:
             lines.append(f"{row['name']:32}refused: {row['refused']}")
             continue
-        lines.append(f"{row['name']:32}" + "".join(
-            f"{peers.interval(row[side], 2):>36}" for side in (ALONE, OURS, THEIRS))
-            + f"{peers.interval(row['speed_of_one'], 2):>26}{peers.interval(row['ours_is_faster_by'], 2):>26}")
+        lines.append(f"{row['name']:32}" + "".join(f"{peers.interval(row[side], 1):>24}" for side in SIDES)
+                     + "".join(f"{peers.interval(row[figure], 2):>24}" for figure in COLUMNS))
     return "\n".join(lines)
+
+
+def page_table(rows, facts, rounds):
+    """The table as the page has it."""
+    lines = [f"{facts['processor']}, {rows[0]['count']} cores; {datetime.date.today()}; medians of {rounds} rounds, ratios with their "
+             "95 % interval.", "",
+             "| workload | alone | at once | ranks | by Gloo | DDP | efficiency | of processes at once | faster than DDP by |",
+             "|" + "---|" * 9]
+    for row in rows:
+        times = [f"{row[side]['median']:.3g} ms" for side in SIDES]
+        ratios = [f"{row[figure]['median']:.2f} ({row[figure]['low']:.2f} to {row[figure]['high']:.2f})"
+                  for figure in ("efficiency", "of_the_machine", "ours_is_faster_by")]
+        lines.append(f"| {' | '.join([row['name'], *times, *ratios])} |")
+    return "\n".join(lines)
+
+
+def write_page(path, text):
+    before, rest = path.read_text().split(BEGIN)
+    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
 
 
 def run(words):
@@ -104,6 +148,7 @@ def run(words):
     parser.add_argument("--seconds", type=float, default=4, help="of training in a round. Default 4")
     parser.add_argument("--workload", action="append", choices=WORKLOADS, help="default: all")
     parser.add_argument("--mode", action="append", choices=peers.MODES, help="default: all")
+    parser.add_argument("--page", type=pathlib.Path, help="page whose table is written anew")
     options = parser.parse_args(words)
     cores = os.sched_getaffinity(0)
     if len(cores) < 2:
@@ -124,8 +169,10 @@ def run(words):
     found.steadiness = steadiness.summary()
     found.text("A step", table(found.rows))
     compared = [row for row in found.rows if "refused" not in row]
-    for figure, title in (("speed_of_one", "Samples a second over those of one process"),
+    for figure, title in (("efficiency", "Time of a step of one process over that of the ranks"),
                           ("ours_is_faster_by", "Time of DistributedDataParallel over ours")):
         found.chart(charts.bars(title, [("", [(row["name"], row[figure]) for row in compared])], "x", line=1))
     found.write(options.out)
+    if options.page is not None and compared:
+        write_page(options.page, page_table(compared, found.facts, options.rounds))
     found.exit_if_refused()

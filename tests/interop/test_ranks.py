@@ -17,6 +17,7 @@ import unittest.mock
 import torch
 
 import compiled_job
+import test_modules
 import twin
 
 # Sums of gradients are made in another order.
@@ -350,6 +351,35 @@ class RanksTest(unittest.TestCase):
         self.assertRegex(output, r"precision changes from MIXED_BF16 to FP32 .*; continues from step 50\n")
         self.assertEqual((records[-1]["step"], records[-1]["mode"]), (120, "FP32"))
         self.assertAlmostEqual(records[-1]["loss"], wanted[-1]["loss"], delta=0.1 * wanted[-1]["loss"])
+
+    def test_a_module_may_leave_weights_without_gradients(self):
+        # One weight is used by no batch, one by some: by both ranks, by one of them, or by none.
+        folder = test_modules.Folder(self.folder)
+        job = folder.classes(test_modules.Selective, training={"use_ddp": True, "max_steps": 30},
+                             optimizer={"learning_rate": 0.01, "weight_decay": 0.1})
+        torch.manual_seed(4)
+        module = test_modules.Selective()
+        never = module.never.weight.clone()
+        optimizer = torch.optim.AdamW(module.parameters(), lr=0.01, weight_decay=0.1, fused=True)
+        x, label = (torch.tensor(folder.arrays[name]) for name in ("x", "label"))
+        size = test_modules.EXAMPLES - test_modules.EXAMPLES // 10
+        rows = twin.batches(size, 2 * test_modules.BATCH, 3)
+        losses = []
+        for _ in range(30):
+            optimizer.zero_grad()
+            both = next(rows)
+            parts = both[:test_modules.BATCH], both[test_modules.BATCH:]
+            total = sum(torch.nn.functional.cross_entropy(module(x[part]), label[part]) / 2 for part in parts)
+            total.backward()
+            optimizer.step()
+            losses.append(total.item())
+        for environment in {}, GLOO:
+            with self.subTest(environment=environment):
+                records, _ = self.train(job, environment=environment)
+                for ours, wanted in zip(records, losses, strict=True):
+                    self.assertAlmostEqual(ours["loss"], wanted, delta=TOLERANCE * wanted)
+                last = torch.load(max(self.folder.glob("*-step-*.pt")))["model_state_dict"]
+                self.assertTrue(torch.equal(last["never.weight"], never))
 
     def test_their_steps_may_be_compiled(self):
         job = self.job(precision={"mode": "FP32"})
