@@ -86,7 +86,7 @@ void Schedule(int times) {
   usage.Add("owner-1", 100, now);
   for (int i = 0; i < times; ++i) {
     Use(QueueOrder(waiting, holding, usage, now).size());
-    Use(ChooseVictim(2, holding)->size());
+    Use(ChooseVictims(2, 1, holding).size());
   }
 }
 

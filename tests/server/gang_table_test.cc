@@ -15,7 +15,7 @@ class GangTableTest : public WorkerTableTest {
  protected:
   GangTableTest() {
     WorkerTable::Options options = TableOptions();
-    options.devices.slots = 3;
+    options.workers.slots = 3;
     Open(std::move(options));
   }
 
