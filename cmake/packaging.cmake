@@ -24,7 +24,7 @@ install(FILES ${_deploy}/systemd/genesis-trainer.service ${_deploy}/systemd/gene
         DESTINATION lib/systemd/system ${_component})
 # For genesisctl compile, which looks beside its own folder.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/trainer/compiled/python/ DESTINATION share/genesis/compile
-        ${_component} PATTERN __pycache__ EXCLUDE)
+        ${_component} FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
 install(FILES ${_deploy}/systemd/sysusers.conf DESTINATION lib/sysusers.d
         RENAME genesis-trainer.conf ${_component})
 install(FILES ${_deploy}/systemd/tmpfiles.conf DESTINATION lib/tmpfiles.d

@@ -38,8 +38,8 @@ grpc::Status Receive(const Arguments& arguments, const std::string& part, Sessio
     training::v1::ReadArtifactResponse response;
     const grpc::Status status = session.service.ReadArtifact(&context, request, &response);
     if (!status.ok()) return status;
-    const std::string& piece = response.content();
-    if (Crc32c(0, piece.data(), piece.size()) != response.content_crc32c()) {
+    const std::string& piece = response.piece();
+    if (Crc32c(0, piece.data(), piece.size()) != response.piece_crc32c()) {
       fault = "a piece was damaged on its way; repeat the command, it goes on where it stopped";
       return status;
     }

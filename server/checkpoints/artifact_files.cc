@@ -58,8 +58,8 @@ int64_t LengthOf(const ReadArtifactRequest& request, int64_t size, int64_t most)
 
 ReadArtifactResponse Piece(std::string content, int64_t size) {
   ReadArtifactResponse response;
-  response.set_content_crc32c(Crc32c(0, content.data(), content.size()));
-  response.set_content(std::move(content));
+  response.set_piece_crc32c(Crc32c(0, content.data(), content.size()));
+  response.set_piece(std::move(content));
   response.set_size_bytes(size);
   return response;
 }

@@ -45,7 +45,8 @@ std::string GangReason(int needed, int slots, int free_slots) {
                         "; it starts when workers of other hosts bring the others");
   }
   return absl::StrCat("needs ", needed, " slots at one time; ", free_slots, " of ", slots,
-                      " are free");
+                      " are free",
+                      free_slots < needed ? "" : ", and it waits for their workers or for memory");
 }
 
 }  // namespace

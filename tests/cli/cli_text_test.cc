@@ -339,6 +339,8 @@ TEST(OutputTest, PrintsYamlOfEveryKindOfField) {
             "    worker_sequence: 0\n"
             "    worker_seconds: 0\n"
             "    peak_device_bytes: 0\n"
+            "    ranks: []\n"
+            "    queue_reason: \"\"\n"
             "next_page_token: \"\"\n");
   training::v1::StatsResponse stats;
   EXPECT_THAT(ToYaml(stats), HasSubstr("jobs_by_state: {}\n"));

@@ -30,8 +30,8 @@ class Artifacts(harness.DaemonTest):
         self.addCleanup(grpc_api.close)
         for api in (grpc_api, HttpApi(daemon.http, grpc_api)):
             log = api.call("ReadArtifact", {"job_id": "job-a", "name": "log.txt"}).response
-            self.assertIn(b"training complete: job job-a, 12 steps", log.content)
-            self.assertEqual(log.size_bytes, len(log.content))
+            self.assertIn(b"training complete: job job-a, 12 steps", log.piece)
+            self.assertEqual(log.size_bytes, len(log.piece))
             refused = api.call("ReadArtifact", {"job_id": "job-a", "name": "../jobs.db"})
             self.assertEqual(refused.code, "NOT_FOUND", refused.text)
             refused = api.call("ReadArtifact", {"job_id": "job-a", "name": "log.txt", "offset": -1})

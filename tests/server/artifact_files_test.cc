@@ -55,13 +55,13 @@ TEST_F(ArtifactFilesTest, AreThoseOfTheJobAlone) {
 
 TEST_F(ArtifactFilesTest, AreReadInPieces) {
   Write("a-trace-step-7.json", "0123456789");
-  EXPECT_EQ(Read("a-trace-step-7.json")->content(), "0123");
-  EXPECT_EQ(Read("a-trace-step-7.json", 4, 2)->content(), "45");
-  EXPECT_EQ(Read("a-trace-step-7.json", 8)->content(), "89");
-  EXPECT_EQ(Read("a-trace-step-7.json", 10)->content(), "");
+  EXPECT_EQ(Read("a-trace-step-7.json")->piece(), "0123");
+  EXPECT_EQ(Read("a-trace-step-7.json", 4, 2)->piece(), "45");
+  EXPECT_EQ(Read("a-trace-step-7.json", 8)->piece(), "89");
+  EXPECT_EQ(Read("a-trace-step-7.json", 10)->piece(), "");
   const auto piece = Read("a-trace-step-7.json");
   EXPECT_EQ(piece->size_bytes(), 10);
-  EXPECT_EQ(piece->content_crc32c(), Crc32c(0, "0123", 4));
+  EXPECT_EQ(piece->piece_crc32c(), Crc32c(0, "0123", 4));
   EXPECT_EQ(Read("a-trace-step-7.json", 11).status(),
             absl::OutOfRangeError("offset is 11; accepted: 0 to 10, the size of "
                                   "\"a-trace-step-7.json\""));

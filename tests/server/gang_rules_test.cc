@@ -189,6 +189,14 @@ TEST_F(GangRulesTest, ItWaitsForAllItsSlotsAndTakesThoseOfLowerPriority) {
   EXPECT_EQ(State("two"), JOB_STATE_STARTING);
 }
 
+TEST_F(GangRulesTest, ItSaysThatItWaitsForWorkersToStart) {
+  workers_.cold = true;
+  ASSERT_TRUE(TrainGang("gang", 3).ok());
+  EXPECT_EQ(Get("gang").queue_reason(),
+            "needs 3 slots at one time; 3 of 3 are free, and it waits for their workers or for "
+            "memory");
+}
+
 TEST_F(GangRulesTest, ItStopsNobodyWhereThatWouldNotDo) {
   ASSERT_TRUE(Train("high", 9).ok());
   Started("high");

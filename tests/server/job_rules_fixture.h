@@ -47,7 +47,7 @@ class IdleWorkers final : public Workers {
     return adopts && !lost.contains(worker.worker_id());
   }
   std::vector<WorkerLease> ReserveGang(int ranks, int64_t memory_bytes) override {
-    if (free_slots() < ranks || memory_bytes > 1000) return {};
+    if (cold || free_slots() < ranks || memory_bytes > 1000) return {};
     std::vector<WorkerLease> leases;
     for (int i = 0; i < ranks; ++i) {
       WorkerLease& lease = leases.emplace_back();
@@ -87,6 +87,7 @@ class IdleWorkers final : public Workers {
   int64_t largest_device_bytes() const override { return 0; }
 
   int free = 1;
+  bool cold = false;  // No worker is warm yet.
   bool adopts = false;
   bool remote = false;
   std::set<std::string> lost;         // Workers that did not outlive the daemon.

@@ -315,26 +315,31 @@ TEST_F(DaemonLinkTest, ARankThatWaitsForAnotherEndsWhenItsAttemptIsOver) {
 
 TEST_F(DaemonLinkTest, ARankTellsADaemonThatWasRestartedWhatItHadStored) {
   MakeRank(0);
-  std::string key;
-  const auto is_set = [](const AttachRequest& event) { return event.store_request().has_set(); };
+  std::vector<std::string> keys;  // That it has set, in each attachment.
+  // Answers sets until it waits for the other rank.
+  const auto read_until_it_waits = [&](Stream& stream) {
+    return ReadUntil(stream, [&](const AttachRequest& event) {
+      if (event.store_request().has_set()) {
+        keys.push_back(event.store_request().set().key());
+        AttachResponse answer;
+        answer.mutable_store_response()->set_id(event.store_request().id());
+        stream.Write(answer);
+      }
+      return event.store_request().has_get();
+    });
+  };
+  std::vector<std::string> stored;
   Serve([&](Stream& stream) {
     if (attachments_ == 1) {
       Give(stream);
-      EXPECT_TRUE(ReadUntil(stream, is_set));
-      key = events_.back().store_request().set().key();
-      AttachResponse answer;
-      answer.mutable_store_response()->set_id(events_.back().store_request().id());
-      stream.Write(answer);
-      // It waits for the other rank now.
-      EXPECT_TRUE(ReadUntil(
-          stream, [](const AttachRequest& event) { return event.store_request().has_get(); }));
+      EXPECT_TRUE(read_until_it_waits(stream));
+      stored = std::exchange(keys, {});
       return grpc::Status(grpc::StatusCode::ABORTED, "gone");
     }
     Acknowledge(stream, 0);
-    EXPECT_TRUE(ReadUntil(stream, is_set));
-    EXPECT_EQ(events_.back().store_request().set().key(), key);
-    EXPECT_TRUE(ReadUntil(
-        stream, [](const AttachRequest& event) { return event.store_request().has_get(); }));
+    EXPECT_TRUE(read_until_it_waits(stream));
+    EXPECT_FALSE(stored.empty());
+    EXPECT_EQ(keys, stored);
     AttachResponse command;
     command.mutable_stop_job()->set_abandon(true);
     stream.Write(command);

@@ -127,13 +127,13 @@ def download_artifact(connection: Connection, job_id: str, name: str, path: File
     part = path.with_name(path.name + ".part")
     offset = part.stat().st_size if part.exists() else 0
     while True:
-        piece = connection.call("ReadArtifact", timeout=timeout, job_id=job_id, name=name, offset=offset)
-        if crc32c(piece.content) != piece.content_crc32c:
+        response = connection.call("ReadArtifact", timeout=timeout, job_id=job_id, name=name, offset=offset)
+        if crc32c(response.piece) != response.piece_crc32c:
             raise DataLossError(f"a piece of {name} was damaged on its way; repeat the call")
         with open(part, "ab") as file:
-            file.write(piece.content)
-        offset += len(piece.content)
-        if not piece.content or offset >= piece.size_bytes:
+            file.write(response.piece)
+        offset += len(response.piece)
+        if not response.piece or offset >= response.size_bytes:
             break
     os.replace(part, path)
 

@@ -173,7 +173,8 @@ class WorldModel:
         from genesis import data
 
         with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
-            path = data.save(trajectories_of(buffer), pathlib.Path(folder) / "replay.npz")
+            path = pathlib.Path(folder) / "replay.npz"
+            data.save(iter([trajectories_of(buffer)]), path)
             return {"trajectories": {"path": self.client.upload(path)}}
 
     def _start(self) -> str:
