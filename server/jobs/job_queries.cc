@@ -57,20 +57,22 @@ std::map<std::string, JobQueries::QueuePlace> JobQueries::ReadQueue() const {
   const int slots = workers_->slots();
   std::vector<WaitingJob> waiting;
   std::vector<HoldingJob> holding;
-  std::map<std::string, int> needs;  // Slots, by job.
+  std::map<std::string, int> gangs;  // Slots of jobs that need several, which few do.
   for (const JobView::Shown& each : ledger_.view().InMemory()) {
     const Job& job = each.snapshot->job;
     if (job.state() == training::v1::JOB_STATE_QUEUED) {
       const int needed = RanksOf(job.spec(), slots);
       waiting.push_back({job.id(), job.priority(), job.owner(), each.ordinal, needed});
-      needs[job.id()] = needed;
+      if (needed > 1) gangs[job.id()] = needed;
     } else if (IsOnWorker(job.state())) {
       holding.push_back(Holding(job, now));
     }
   }
   const std::vector<std::string> order = QueueOrder(waiting, holding, dispatcher_.usage(), now);
-  std::vector<int> needed;
-  for (const std::string& id : order) needed.push_back(needs[id]);
+  std::vector<int> needed(order.size(), 1);
+  for (size_t i = 0; i < order.size() && !gangs.empty(); ++i) {
+    if (const auto gang = gangs.find(order[i]); gang != gangs.end()) needed[i] = gang->second;
+  }
   const std::vector<absl::Time> starts =
       EstimateStarts(needed, slots, holding, ExpectedDuration(), now);
   const int free_slots = workers_->free_slots();
@@ -94,7 +96,7 @@ void JobQueries::PutPlace(const std::map<std::string, QueuePlace>& places, Job& 
   const auto place = places.find(job.id());
   if (place == places.end()) return;
   job.set_queue_position(place->second.position);
-  job.set_queue_reason(place->second.reason);
+  if (!place->second.reason.empty()) job.set_queue_reason(place->second.reason);
   if (place->second.start) *job.mutable_estimated_start_time() = ToTimestamp(*place->second.start);
 }
 

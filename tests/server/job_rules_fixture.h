@@ -31,7 +31,6 @@ class ManualClock final : public Clock {
     wall_ += seconds;
     steady_ += seconds;
   }
-  // As an operator sets it; no time passes.
   void SetBack(int seconds) { wall_ -= seconds; }
 
  private:
@@ -120,7 +119,7 @@ class JobRulesTest : public testing::Test {
     Settle();
   }
 
-  // Waits until the writer has done what it was asked for, and what followed from it.
+  // Waits until the writer has done its work and what followed from it.
   void Settle() {
     for (int i = 0; i < 4; ++i) {
       absl::Notification done;
