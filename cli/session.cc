@@ -66,4 +66,9 @@ std::string CodeName(grpc::StatusCode code) {
   return absl::StatusCodeToString(static_cast<absl::StatusCode>(code));
 }
 
+ExitCode ReportFault(const std::string& fault, Session& session) {
+  session.err << "genesisctl: " << fault << "\n";
+  return ExitCode::kFailure;
+}
+
 }  // namespace genesis::cli

@@ -39,6 +39,9 @@ ExitCode ReportError(const grpc::Status& status, Session& session);
 // Prints "genesisctl: message" to err and returns kUsage.
 ExitCode ReportUsage(const std::string& message, Session& session);
 
+// Prints "genesisctl: fault" to err, for what failed on this side, and returns kFailure.
+ExitCode ReportFault(const std::string& fault, Session& session);
+
 // "NOT_FOUND" and the like.
 std::string CodeName(grpc::StatusCode code);
 

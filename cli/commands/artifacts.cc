@@ -18,11 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 using training::v1::Artifact;
 
-ExitCode ReportFault(const std::string& fault, Session& session) {
-  session.err << "genesisctl: " << fault << "\n";
-  return ExitCode::kFailure;
-}
-
 // Appends what is missing to `part`. A fault of the file ends it.
 grpc::Status Receive(const Arguments& arguments, const std::string& part, Session& session,
                      std::string& fault) {

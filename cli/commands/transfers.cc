@@ -24,11 +24,6 @@ using training::v1::Checkpoint;
 constexpr absl::Duration kTransferTimeout = absl::Hours(24);
 constexpr size_t kPieceBytes = size_t{1} << 20;
 
-ExitCode ReportFault(const std::string& fault, Session& session) {
-  session.err << "genesisctl: " << fault << "\n";
-  return ExitCode::kFailure;
-}
-
 std::string FileFault(const std::string& path) {
   return absl::StrCat(Printable(path), ": ", std::strerror(errno));
 }

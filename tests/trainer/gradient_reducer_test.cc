@@ -215,16 +215,6 @@ TEST_P(GradientReducerTest, ErrorFeedbackForgetsAnOverflow) {
   });
 }
 
-std::string FailureOf(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const RunFailure& failure) {
-    EXPECT_EQ(failure.cause, training::v1::FAILURE_CAUSE_WORKER_EXIT);
-    return failure.message;
-  }
-  return "";
-}
-
 TEST_P(GradientReducerTest, ARankThatEndsIsAFailureOfTheOthers) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto step = [](GradientReducer& reducer) {

@@ -66,16 +66,6 @@ TEST(RankGroupTest, WhatOneRankFoundIsWhatAllGoBy) {
   });
 }
 
-std::string FailureOf(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const RunFailure& failure) {
-    EXPECT_EQ(failure.cause, training::v1::FAILURE_CAUSE_WORKER_EXIT);
-    return failure.message;
-  }
-  return "";
-}
-
 TEST(RankGroupTest, ARankThatEndsIsAFailureOfTheOthers) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::thread other([&] {

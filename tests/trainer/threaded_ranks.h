@@ -1,12 +1,16 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <functional>
+#include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
 #include "trainer/distributed/rank_group.h"
+#include "trainer/runtime/run_failure.h"
 
 namespace genesis {
 
@@ -38,6 +42,17 @@ inline void WithRanks(int size, const RankOptions& options,
 
 inline void WithRanks(int size, const std::function<void(RankGroup&)>& work) {
   WithRanks(size, {}, work);
+}
+
+// The message of the RunFailure that the end of another rank makes of `work`; empty for none.
+inline std::string FailureOf(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const RunFailure& failure) {
+    EXPECT_EQ(failure.cause, training::v1::FAILURE_CAUSE_WORKER_EXIT);
+    return failure.message;
+  }
+  return "";
 }
 
 }  // namespace genesis

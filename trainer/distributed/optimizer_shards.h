@@ -11,8 +11,8 @@
 
 namespace genesis {
 
-// Which rank keeps the optimizer's state of which parameter (Rajbhandari et al., ZeRO, SC 2020,
-// stage 1): whole parameters, the largest first to the rank that has least, as
+// The shares of the ranks in the optimizer's state (Rajbhandari et al., ZeRO, SC 2020, stage 1):
+// whole parameters, the largest first to the rank that has least, as
 // torch.distributed.optim.ZeroRedundancyOptimizer.
 //
 // Owner: the training session; the ranks outlive it. Threads: one. Failure: RunFailure of the
