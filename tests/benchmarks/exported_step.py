@@ -153,7 +153,10 @@ class Comparison:
     def _compile(self):
         job = self.folder / "compile.json"
         job.write_text(json.dumps(self._job(1)))
-        sides.compile_step(job, self.folder / "compiled")
+        try:
+            sides.compile_step(job, self.folder / "compiled")
+        except RuntimeError as error:
+            raise sides.Refused(f"{OURS_COMPILED}: {str(error).strip().splitlines()[-1]}") from None
 
     def _ours(self, side, steps):
         flags = ["--compiled-dir", self.folder / "compiled"] if side == OURS_COMPILED else []

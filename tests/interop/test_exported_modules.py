@@ -100,6 +100,20 @@ class Compilable(nn.Module):
         return self.head(nn.functional.dropout(hidden, 0.2, self.training))
 
 
+class Branches(nn.Module):
+    """Two branches, each with dropout, that meet at the end: what one draws the other does not wait for."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Sequential(*[nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.3), nn.ReLU()) for _ in range(3)])
+        self.decoder = nn.Sequential(*[nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.4), nn.Tanh()) for _ in range(3)])
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x):
+        encoded = self.encoder(x)
+        return self.head(nn.functional.dropout(self.decoder(x) * encoded, 0.1, self.training))
+
+
 class Forgetful(nn.Module):
     """Changes a buffer that no checkpoint has."""
 
@@ -335,6 +349,17 @@ class ExportedModules(unittest.TestCase):
                 self.assertEqual(state["norm.1.num_batches_tracked"], STEPS)
                 for name in ("base.weight", "never.weight"):
                     self.assertTrue(torch.equal(state[name], module.state_dict()[name]), name)
+
+    def test_branches_draw_the_numbers_that_they_draw_in_the_graph(self):
+        packages = self.path / "packages"
+        job, _ = self.job(Branches)
+        made = compiled_job.compile_job(job, packages)
+        self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
+        plain, _, _ = self.train(job)
+        with tempfile.TemporaryDirectory() as folder:
+            compiled, output = twin.run_worker(job, folder, "--compiled-dir", packages, environment=GATE)
+        self.assertTrue(compiled_job.steps_of(output)[0].startswith("compiled"), output)
+        self.assertLess(compiled_job.worst(compiled, plain), 1e-5)
 
     def test_what_cannot_be_compiled_says_why(self):
         made = compiled_job.compile_job(self.job(Forgetful)[0], self.path / "packages")

@@ -9,7 +9,9 @@ the loops over a map load one number per channel.
 The gradient of SiLU: inductor writes down a sigmoid that is used twice; another spelling it computes anew.
 
 GELU by tanh, and its gradient: inductor calls a tanh for each element, several times as slow as the power of
-two that says the same, x (1 + tanh(u / 2)) / 2 = x / (1 + e^-u)."""
+two that says the same, x (1 + tanh(u / 2)) / 2 = x / (1 + e^-u).
+
+Dropout: the mask by itself, which package.draw_first can then draw in its turn, and the product fuses with what is around it."""
 
 import math
 
@@ -110,10 +112,20 @@ def gelu_backward(gradient, values, approximate="none"):
     return (precise(gradient) * slope).to(values.dtype)
 
 
+def native_dropout(values, probability, train):
+    """As native_dropout_cpu (aten/src/ATen/native/Dropout.cpp): the same numbers."""
+    if train is False:
+        return values.clone(), torch.ones_like(values, dtype=torch.bool)
+    mask = aten.bernoulli.p(torch.empty(values.shape, dtype=torch.bool, device=values.device), 1 - probability)
+    scale = 0 if probability == 1 else 1 / (1 - probability)
+    return (values * mask) * scale, mask
+
+
 TABLE = {
     aten.native_group_norm.default: group_norm,
     aten.native_group_norm_backward.default: group_norm_backward,
     aten.silu_backward.default: silu_backward,
     aten.gelu.default: gelu,
     aten.gelu_backward.default: gelu_backward,
+    aten.native_dropout.default: native_dropout,
 }

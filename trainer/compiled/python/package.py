@@ -50,11 +50,35 @@ def trace(step, inputs):
                    _allow_non_fake_inputs=True)(*inputs)
 
 
+def draws_numbers(node):
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def draw_first(graph):
+    """Moves what draws random numbers to the front of the graph, in its order, where it takes nothing but shapes.
+
+    Inductor keeps the order of operators that depend on each other, and no other: two branches of a module, such as encoder
+    and decoder, would draw each the numbers of the other. What stands first it keeps there, with its reordering switched off.
+    Returns whether there is anything to keep."""
+    drawing = [node for node in graph.nodes if draws_numbers(node)]
+    made_first = [node for each in drawing for node in (*each.all_input_nodes, each)]
+    if any(node.all_input_nodes for node in made_first if node not in drawing):
+        return bool(drawing)
+    *_, place = (node for node in graph.nodes if node.op == "placeholder")
+    for node in reversed(made_first):
+        place.append(node)
+    graph.lint()
+    return bool(drawing)
+
+
 def export(step, inputs):
+    """The graph, and whether it draws random numbers."""
     # torch.export of a function that asks for gradients itself fails; of the graph it does not.
     graph = trace(step, inputs)
+    draws = draw_first(graph.graph)
+    graph.recompile()
     with torch.no_grad():
-        return torch.export.export(graph, tuple(inputs), strict=False)
+        return torch.export.export(graph, tuple(inputs), strict=False), draws
 
 
 def compile_package(step, inputs, text, path):
@@ -64,12 +88,15 @@ def compile_package(step, inputs, text, path):
     # as the first to ask is, and one that is not linked with LibTorch says no, to all who ask later.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(path.with_name("cache"))
     pick_vector_instructions()
+    program, draws = export(step, inputs)
     torch._inductor.aoti_compile_and_package(
-        export(step, inputs), package_path=str(path), inductor_configs={
+        program, package_path=str(path), inductor_configs={
             # The worker decides how many threads a job has.
             "cpp.dynamic_threads": True,
             # A module that draws numbers draws those that it draws in eager mode.
             "fallback_random": True,
+            "reorder_for_locality": not draws,
+            "reorder_for_peak_memory": not draws,
             "aot_inductor.link_libtorch": False,
             "aot_inductor.metadata": {METADATA_KEY: text}})
 
