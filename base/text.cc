@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/utf8.h"
 
 namespace genesis {
@@ -91,6 +92,10 @@ std::string OneLine(absl::string_view text, size_t max_bytes) {
 
 std::string BoundedText(absl::string_view text, size_t max_bytes) {
   return FitWithin(text, max_bytes, /*keep_lines=*/true);
+}
+
+std::string WordsText(const std::vector<std::string>& words) {
+  return absl::StrCat(absl::StrJoin(words.begin(), words.end() - 1, ", "), " or ", words.back());
 }
 
 }  // namespace genesis

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 
@@ -20,6 +21,9 @@ std::string OneLine(absl::string_view text, size_t max_bytes);
 
 // Keeps line feeds and tabs: tracebacks, a program's output.
 std::string BoundedText(absl::string_view text, size_t max_bytes);
+
+// "viewer, submitter or admin". `words` has at least two.
+std::string WordsText(const std::vector<std::string>& words);
 
 // Bounds for what is kept of foreign text. Bytes.
 inline constexpr size_t kMaxMessageBytes = 4096;  // A failure's message, an incident's, a reason.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "google/protobuf/descriptor.h"
 
 namespace genesis {
@@ -28,13 +30,9 @@ std::string ModuleFile(const ModelSpec& model) {
 }
 
 std::string ModelKindsText() {
-  std::string text = "give it one kind of model: ";
-  const std::vector<ModelKind>& kinds = ModelKinds();
-  for (size_t i = 0; i < kinds.size(); ++i) {
-    if (i > 0) text += i + 1 < kinds.size() ? ", " : " or ";
-    text += kinds[i].name();
-  }
-  return text;
+  std::vector<std::string> names;
+  for (const ModelKind& kind : ModelKinds()) names.push_back(kind.name());
+  return absl::StrCat("give it one kind of model: ", WordsText(names));
 }
 
 }  // namespace genesis

@@ -6,8 +6,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "base/field_error.h"
+#include "base/text.h"
 #include "config/settings/listen_address.h"
 
 namespace genesis {
@@ -110,10 +110,6 @@ Json RangeSchema(const NumberRange& range) {
   Json schema = {{"type", "integer"}, {"minimum", range.least}};
   if (range.most != INT64_MAX) schema["maximum"] = range.most;
   return schema;
-}
-
-std::string WordsText(const std::vector<std::string>& words) {
-  return absl::StrCat(absl::StrJoin(words.begin(), words.end() - 1, ", "), " or ", words.back());
 }
 
 Json WordsSchema(const std::vector<std::string>& words) { return {{"enum", words}}; }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/json.h"
 #include "base/scalars.h"
+#include "base/text.h"
 
 namespace genesis {
 
@@ -47,7 +48,6 @@ ValueKind<double> RealNumber(const std::string& range, const Json& bounds, bool 
 
 std::string RangeText(const NumberRange& range);  // "1 to 256", "a whole number >= 1"
 Json RangeSchema(const NumberRange& range);
-std::string WordsText(const std::vector<std::string>& words);  // "viewer, submitter or admin"
 Json WordsSchema(const std::vector<std::string>& words);
 
 template <typename T>

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "base/beneath.h"
 #include "base/field_error.h"
+#include "base/random_bytes.h"
 #include "replay/segment_scan.h"
 
 namespace genesis {
@@ -148,10 +148,7 @@ absl::Status RemoveDataset(const std::string& root, const std::string& name) {
   const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
   const absl::StatusOr<FileHandle> parent = OpenBeneath(root, folder, O_PATH | O_DIRECTORY);
   if (!parent.ok()) return parent.status();
-  uint64_t random = 0;
-  while (getrandom(&random, sizeof(random), 0) != sizeof(random)) {
-  }
-  const std::string trash = absl::StrFormat("%s/.deleted-%016x", root, random);
+  const std::string trash = absl::StrFormat("%s/.deleted-%016x", root, RandomNumber());
   if (renameat(parent->fd(), path.filename().c_str(), AT_FDCWD, trash.c_str()) != 0) {
     return FileFault(absl::StrCat(root, "/", name), errno);
   }

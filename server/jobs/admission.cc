@@ -1,7 +1,6 @@
 #include "server/jobs/admission.h"
 
 #include <google/protobuf/util/message_differencer.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -10,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/random_bytes.h"
 #include "base/timestamp.h"
 #include "config/job/job_paths.h"
 #include "config/job/job_sections.h"
@@ -29,12 +29,7 @@ using training::v1::TrainRequest;
 constexpr size_t kLongestRequestId = 255;
 constexpr size_t kMaxPathChecks = 64;
 
-std::string NewJobId() {
-  uint64_t random = 0;
-  while (getrandom(&random, sizeof(random), 0) != sizeof(random)) {
-  }
-  return absl::StrFormat("job-%012x", random & 0xffffffffffffULL);
-}
+std::string NewJobId() { return absl::StrFormat("job-%012x", RandomNumber() & 0xffffffffffffULL); }
 
 // Whether what a job names is there, beneath the root and no link out of it.
 std::optional<FieldError> PathError(const std::string& datasets_root, const JobPath& named) {

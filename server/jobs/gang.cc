@@ -1,12 +1,11 @@
 #include "server/jobs/gang.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <map>
 
 #include "absl/strings/str_cat.h"
 #include "base/local_address.h"
+#include "base/random_bytes.h"
 #include "base/timestamp.h"
 #include "spdlog/spdlog.h"
 
@@ -21,13 +20,6 @@ constexpr char kLoopback[] = "127.0.0.1";
 constexpr size_t kSecretBytes = 32;
 // A rank that works longer than half of the ranks by so much holds them up.
 constexpr double kStragglerRatio = 1.2;
-
-std::string NewSecret() {
-  std::string secret(kSecretBytes, '\0');
-  while (getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size())) {
-  }
-  return secret;
-}
 
 // Where ranks of other hosts reach the workers of this one: the address from which this host
 // reaches the first of theirs. Empty when it cannot be found: the worker's own guess has to do.
@@ -82,7 +74,7 @@ std::vector<RankAssignment> AssignRanks(const std::vector<WorkerLease>& leases) 
   const std::string own_address = one_host ? kLoopback : OwnAddress(leases);
   RankAssignment common;
   common.set_size(static_cast<int>(leases.size()));
-  common.set_secret(NewSecret());
+  common.set_secret(RandomBytes(kSecretBytes));
   for (const WorkerLease& lease : leases) common.add_devices(lease.worker.device());
   std::vector<RankAssignment> ranks;
   std::map<std::string, int> placed;

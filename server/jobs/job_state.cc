@@ -37,7 +37,7 @@ const std::vector<JobMove>& JobMoves() {
       {kRunning, kRecovering, "the worker is gone, or the daemon drains or starts again"},
       {kRunning, kFailed, "the worker says why it cannot go on, or restarts are used up"},
       {kPausing, kPaused, "the worker has checkpointed and stopped, or is gone"},
-      {kPausing, kSucceeded, "the job ended before the worker saw the wish"},
+      {kPausing, kSucceeded, "the job ended before the request reached the worker"},
       {kPausing, kCancelling, "a user cancels it"},
       {kPausing, kFailed, "the worker says why it cannot go on"},
       {kPaused, kQueued, "a user resumes it"},
@@ -46,7 +46,7 @@ const std::vector<JobMove>& JobMoves() {
       {kRecovering, kQueued, "it waits for a worker again, to go on from its last checkpoint"},
       {kRecovering, kCancelled, "a user cancels it"},
       {kCancelling, kCancelled, "the worker has stopped or is gone"},
-      {kCancelling, kSucceeded, "the job ended before the worker saw the wish"},
+      {kCancelling, kSucceeded, "the job ended before the request reached the worker"},
       {kCancelling, kFailed, "the worker says why it cannot go on"},
   };
   return *moves;

@@ -371,7 +371,7 @@ def summary(healthy, faulty):
 
 
 def table(rows):
-    lines = ["| | found | wanted | at most, 95 % | ever found | median steps |", "|---|---|---|---|---|---|"]
+    lines = ["| | found | wanted | at most, 95 % | found at all | median steps |", "|---|---|---|---|---|---|"]
     for each in rows:
         bound = f"{100 * each['bound']:.1f} %" if "bound" in each else ""
         steps = each.get("median_steps")

@@ -103,8 +103,8 @@ class Sequences(harness.DaemonTest):
         assert self.call("Train", {CODES.ALREADY_EXISTS}, job_id=job_id,
                          spec=other) in (CODES.ALREADY_EXISTS, CODES.RESOURCE_EXHAUSTED)
 
-    def wish(self, method, then, **fields):
-        """A wish about a job; `then` notes it in the model when it was acknowledged."""
+    def request(self, method, then, **fields):
+        """A request about a job; `then` notes it in the model when it was acknowledged."""
         job_id = self.any_job()
         if job_id is None:
             return
@@ -118,24 +118,24 @@ class Sequences(harness.DaemonTest):
     def pause(self):
         def then(job, answer):
             job.paused = name_of(answer.job) in ("PAUSING", "PAUSED")
-        self.wish("PauseJob", then)
+        self.request("PauseJob", then)
 
     def resume(self):
         def then(job, _):
             job.paused = False
-        self.wish("ResumeJob", then)
+        self.request("ResumeJob", then)
 
     def cancel(self):
         def then(job, _):
             job.cancelled, job.paused = True, False
-        self.wish("CancelJob", then, now=self.random.random() < 0.3)
+        self.request("CancelJob", then, now=self.random.random() < 0.3)
 
     def update(self):
         priority = self.random.randint(-5, 5)
 
         def then(job, _):
             job.priority = priority
-        self.wish("UpdateJob", then, priority=priority, update_mask="priority")
+        self.request("UpdateJob", then, priority=priority, update_mask="priority")
 
     def delete(self):
         job_id = self.any_job()

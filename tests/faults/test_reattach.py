@@ -102,13 +102,13 @@ class Reattach(harness.DaemonTest):
         listed = again.ctl("checkpoints", "quiet")["checkpoints"]
         self.assertEqual(len({each["id"] for each in listed}), len(listed))
 
-    def test_a_wish_that_the_worker_did_not_hear_is_told_again(self):
+    def test_a_request_that_the_worker_did_not_hear_is_sent_again(self):
         daemon = self.start()
         daemon.train("paused", spec(max_steps=STEPS))
         before = daemon.wait_for_step("paused", 20)
         worker = int(before["worker"]["pid"])
         self.stop_worker_later(worker)
-        # The worker cannot hear: the wish is durable, its command is lost with the daemon.
+        # The worker cannot hear: the request is durable, its command is lost with the daemon.
         os.kill(worker, signal.SIGSTOP)
         self.assertEqual(daemon.ctl("pause", "paused")["state"], "JOB_STATE_PAUSING")
         daemon.kill()

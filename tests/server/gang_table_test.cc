@@ -163,7 +163,7 @@ TEST_F(GangTableTest, OneThatComesBackHearsThatItsAttemptIsOver) {
   ASSERT_TRUE(Attach(ids[2], "job", 1).ok());
   ASSERT_THAT(Sent(), SizeIs(2));
   EXPECT_TRUE(Sent()[1].stop_job().abandon());
-  EXPECT_THAT(Done<TellBack>(), IsEmpty()) << "wishes are for rank 0";
+  EXPECT_THAT(Done<TellBack>(), IsEmpty()) << "requests are for rank 0";
 }
 
 TEST_F(GangTableTest, WhatOtherRanksTellNeedNotBeDurable) {

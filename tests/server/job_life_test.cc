@@ -22,7 +22,7 @@ TEST_F(JobLifeTest, APausedJobKeepsItsPlaceInTrainingAndGivesItsSlot) {
   WatchUntilRunning("hold-1");
   ASSERT_TRUE(Train("ok-2").ok());
   ASSERT_TRUE(Pause("hold-1").ok());
-  EXPECT_TRUE(Pause("hold-1").ok()) << "a second wish is the same wish";
+  EXPECT_TRUE(Pause("hold-1").ok()) << "pausing again asks for nothing new";
   const Job paused = WatchUntilState("hold-1", JOB_STATE_PAUSED);
   EXPECT_EQ(paused.state_reason(), "paused by a user at step 5");
   EXPECT_FALSE(paused.has_worker());

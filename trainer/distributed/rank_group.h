@@ -37,8 +37,8 @@ struct RankOptions {
 // The ranks that train one job together, each on examples of its own, with the same weights
 // (data-parallel training, as torch.nn.parallel.DistributedDataParallel). Ranks that decide alike
 // make the same steps, so whatever a decision rests on is a figure of the group: gradients, loss
-// and wishes travel in one all-reduce a step (GradientReducer), the rest is told by rank 0. Made of
-// c10d's ProcessGroupGloo and its store; what is on a GPU travels through host memory.
+// and requests travel in one all-reduce a step (GradientReducer), the rest is told by rank 0. Made
+// of c10d's ProcessGroupGloo and its store; what is on a GPU travels through host memory.
 //
 // Every method but those that say otherwise is called by all ranks, in the same order. Owner: the
 // run's caller. Threads: one. Failure: RunFailure (FAILURE_CAUSE_WORKER_EXIT) when a rank ends, or

@@ -1,8 +1,7 @@
 #include "trainer/distributed/rank_proof.h"
 
-#include <sys/random.h>
-
 #include "absl/strings/str_cat.h"
+#include "base/random_bytes.h"
 #include "base/sha256.h"
 #include "trainer/runtime/run_failure.h"
 
@@ -10,14 +9,6 @@ namespace genesis {
 namespace {
 
 constexpr size_t kChallengeBytes = 32;
-
-std::string NewChallenge() {
-  std::string challenge(kChallengeBytes, '\0');
-  while (getrandom(challenge.data(), challenge.size(), 0) !=
-         static_cast<ssize_t>(challenge.size())) {
-  }
-  return challenge;
-}
 
 std::string DescribeRank(int rank, const std::vector<std::string>& devices) {
   const auto place = static_cast<size_t>(rank);
@@ -38,7 +29,8 @@ bool IsSame(const std::string& a, const std::string& b) {
 void ProveSecret(RankGroup& ranks, const std::string& secret,
                  const std::vector<std::string>& devices) {
   std::string challenges;
-  for (const std::string& each : ranks.FromAll(NewChallenge())) absl::StrAppend(&challenges, each);
+  for (const std::string& each : ranks.FromAll(RandomBytes(kChallengeBytes)))
+    absl::StrAppend(&challenges, each);
   const auto proof_of = [&](int rank) {
     return HmacSha256(secret,
                       absl::StrCat("genesis rank ", rank, " of ", ranks.size(), "\n", challenges));

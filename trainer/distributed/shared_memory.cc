@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/random_bytes.h"
 
 namespace genesis {
 namespace {
@@ -90,9 +90,7 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(const Size& s
   const auto bytes = static_cast<off_t>(memory->rank_bytes_ * static_cast<size_t>(size.ranks));
   if (ftruncate(descriptor, bytes) != 0) return Failed("ftruncate");
   if (absl::Status status = memory->Map(); !status.ok()) return status;
-  uint64_t cookie = 0;
-  if (getrandom(&cookie, sizeof(cookie), 0) != sizeof(cookie)) return Failed("getrandom");
-  memory->of(0).cookie = cookie;
+  memory->of(0).cookie = RandomNumber();
   if (absl::Status status = memory->HoldLock(); !status.ok()) return status;
   return memory;
 }

@@ -10,8 +10,8 @@
 namespace genesis {
 
 // The control flags that a run follows at a step's end: those of whoever started it, and the clock.
-// Alone a process goes by its own; several ranks by what all of them wished with the last step and
-// by its mean time, so that they stop after the same step and judge it alike.
+// Alone a process goes by its own; several ranks by what all of them requested with the last step
+// and by its mean time, so that they stop after the same step and judge it alike.
 //
 // Owner: the run. Threads: one. Failure: RunFailure where the ranks cannot go on together.
 class RunAgreement {
@@ -29,9 +29,9 @@ class RunAgreement {
   bool stop() const {
     return ranks_ != nullptr ? ranks_->agreed().stop : control_.stop_requested();
   }
-  // True once for each wish.
+  // True once for each request.
   bool TakeCheckpoint();
-  // Why to go on in FP32; once for each wish.
+  // Why to go on in FP32; once for each request.
   std::optional<std::string> TakeFp32Request();
   bool TimeIsUp(bool own) const { return ranks_ != nullptr ? ranks_->agreed().time_is_up : own; }
   double StepSeconds(double own) const {
@@ -43,7 +43,7 @@ class RunAgreement {
   RankGroup* const ranks_;
   bool agreed_checkpoint_ = false;  // And not yet taken.
   bool agreed_fp32_ = false;        // The same.
-  std::string fp32_reason_;         // Of a wish of this rank; empty where it is another's.
+  std::string fp32_reason_;         // Requested by this rank; empty where it is another's.
 };
 
 }  // namespace genesis
