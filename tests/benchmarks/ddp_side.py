@@ -31,6 +31,9 @@ class Parallel(python_sides.Eager):
                 dist.barrier()
                 begin = time.perf_counter()
             rows = next(batches)[part]
+            # The random numbers of this rank and step, as TrainStep::PrepareRank seeds them.
+            seed = python_twins.SplitMix64(workloads.SEED, number + 1).next()
+            torch.manual_seed(python_twins.SplitMix64(seed, rank).next())
             losses.append(self.step({name: values[rows] for name, values in self.examples.items()}))
         seconds = time.perf_counter() - begin
         means = torch.stack(losses)

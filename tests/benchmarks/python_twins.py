@@ -12,6 +12,7 @@ for _name in ("GENESIS_WORKER", "GENESIS_SCALER_DRIVER"):
 os.environ.setdefault("GENESIS_TRAJECTORIES", str(SOURCE / "examples" / "trajectories"))
 sys.path[:0] = [str(SOURCE / "tests" / "interop"), str(SOURCE / "trainer" / "compiled" / "python")]
 
+from splitmix import SplitMix64  # noqa: E402, F401
 from twin import Dataset, batches  # noqa: E402, F401
 from twins.radio_unet import Diffusion  # noqa: E402, F401
 from twins.transformer import Transformer  # noqa: E402, F401

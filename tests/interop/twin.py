@@ -9,29 +9,19 @@ import numpy
 import torch
 from torch import nn
 
+from splitmix import SplitMix64
+
 WORKER = os.environ["GENESIS_WORKER"]
 SCALER_DRIVER = os.environ["GENESIS_SCALER_DRIVER"]
 TRAJECTORIES = pathlib.Path(os.environ["GENESIS_TRAJECTORIES"])
 
-M = 2**64 - 1
-
-
-def mix(x):
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & M
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & M
-    return x ^ (x >> 31)
-
 
 def permutation(size, seed, epoch):
     """The order of an epoch, as trainer/data/batch_sampler.h documents it."""
-    state, order = mix(mix(seed) + epoch & M), list(range(size))
+    random, order = SplitMix64(seed, epoch), list(range(size))
     for n in range(size, 1, -1):
-        while True:
-            state = state + 0x9E3779B97F4A7C15 & M
-            r = mix(state)
-            if r >= 2**64 % n:
-                break
-        order[n - 1], order[r % n] = order[r % n], order[n - 1]
+        chosen = random.below(n)
+        order[n - 1], order[chosen] = order[chosen], order[n - 1]
     return order
 
 

@@ -27,6 +27,12 @@ class BucketTransport {
   virtual const at::Tensor& buffer(size_t bucket) const = 0;
   virtual void Begin(size_t bucket) = 0;
   virtual void Await(size_t bucket) = 0;
+
+  // The buffer of another rank, or undefined where ranks cannot read each other's. Between two
+  // Meet no rank may write to its own.
+  virtual at::Tensor BufferOf(int, size_t) const { return {}; }
+  // Returns once all ranks are here. Requires that they can read each other's buffers.
+  virtual void Meet() {}
 };
 
 }  // namespace genesis

@@ -101,9 +101,13 @@ std::vector<BucketSize> GradientReducer::PlanBuckets(const std::vector<at::Tenso
 
 void GradientReducer::CutMemory(const std::vector<at::Tensor>& masters) {
   for (size_t i = 0; i < masters.size(); ++i) {
-    const at::Tensor& flat = buckets_[bucket_of_[i]].flat;
-    memory_.push_back(flat.as_strided(masters[i].sizes(), masters[i].strides(), offset_of_[i]));
+    memory_.push_back(Cut(buckets_[bucket_of_[i]].flat, i, masters[i]));
   }
+}
+
+at::Tensor GradientReducer::Cut(const at::Tensor& flat, size_t parameter,
+                                const at::Tensor& like) const {
+  return flat.as_strided(like.sizes(), like.strides(), offset_of_[parameter]);
 }
 
 void GradientReducer::MarkReady(size_t parameter) {
@@ -193,6 +197,24 @@ void GradientReducer::Unpack(size_t number) {
                       /*non_blocking=*/true);
   }
   bucket.missing = bucket.parameters.size();
+}
+
+bool GradientReducer::ShareMasters(const std::vector<at::Tensor>& masters,
+                                   const std::vector<int>& owners) {
+  if (travels() || !transport_->BufferOf(ranks_.rank(), 0).defined()) return false;
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < masters.size(); ++i) {
+    if (owners[i] == ranks_.rank()) memory_[i].copy_(masters[i]);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  transport_->Meet();
+  ranks_.NoteWait(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  for (size_t i = 0; i < masters.size(); ++i) {
+    if (owners[i] == ranks_.rank()) continue;
+    masters[i].copy_(Cut(transport_->BufferOf(owners[i], bucket_of_[i]), i, masters[i]));
+  }
+  transport_->Meet();
+  return true;
 }
 
 void GradientReducer::DropResiduals() {

@@ -44,6 +44,11 @@ class GradientReducer {
   // loss. Sync: waits for the device.
   at::Tensor Finish(const at::Tensor& loss, const at::Tensor& arrived);
 
+  // Makes each of `masters` the one of the rank that owns it. Where ranks read each other's
+  // memory() that is two copies, and memory() holds no gradients afterwards; returns false, and has
+  // done nothing, where they cannot.
+  bool ShareMasters(const std::vector<at::Tensor>& masters, const std::vector<int>& owners);
+
   // Whether compression carries its rounding errors over to the next step.
   bool has_residuals() const { return error_feedback_; }
   // Drops what is carried over: at each checkpoint, so that a resumed job goes on as this one, and
@@ -64,6 +69,7 @@ class GradientReducer {
 
   std::vector<BucketSize> PlanBuckets(const std::vector<at::Tensor>& masters);
   void CutMemory(const std::vector<at::Tensor>& masters);
+  at::Tensor Cut(const at::Tensor& flat, size_t parameter, const at::Tensor& like) const;
   bool travels() const { return compressed_ || on_gpu_; }
   void Pack(size_t number);
   // Begins the buckets that are complete, in their order, but for the last one: flags go with it.

@@ -33,7 +33,8 @@ std::vector<bool> OptimizerShards::owned() const {
   return owned;
 }
 
-void OptimizerShards::ShareWeights() {
+void OptimizerShards::ShareWeights(GradientReducer& reducer) {
+  if (reducer.ShareMasters(masters_, owners_)) return;
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     std::vector<at::Tensor> shard;
     for (size_t i = 0; i < masters_.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/distributed/gradient_reducer.h"
 #include "trainer/distributed/rank_group.h"
 
 namespace genesis {
@@ -26,8 +27,9 @@ class OptimizerShards {
   std::vector<bool> owned() const;
   bool owns(size_t parameter) const { return owners_[parameter] == ranks_.rank(); }
 
-  // After an update: gives each rank the masters that others own.
-  void ShareWeights();
+  // After an update: gives each rank the masters that others own. The gradients of `reducer` are
+  // lost.
+  void ShareWeights(GradientReducer& reducer);
   // Gives rank 0 what others own. `entries` has the tensors of each parameter: on rank 0 those of
   // others are written to, elsewhere they are not looked at.
   void GatherOnFirst(const std::vector<std::vector<std::pair<std::string, at::Tensor>>>& entries);

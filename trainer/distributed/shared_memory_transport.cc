@@ -60,7 +60,7 @@ void Sum(const std::vector<std::byte*>& memories, int64_t begin, int64_t end) {
 
 SharedMemory::Size SharedMemoryTransport::SizeOf(const std::vector<BucketSize>& buckets,
                                                  int ranks) {
-  SharedMemory::Size size{.ranks = ranks, .counters = 2 * buckets.size(), .bytes = 0};
+  SharedMemory::Size size{.ranks = ranks, .counters = 2 * buckets.size() + 2, .bytes = 0};
   for (const BucketSize& bucket : buckets) size.bytes += Bytes(bucket);
   return size;
 }
@@ -88,10 +88,22 @@ void SharedMemoryTransport::Begin(size_t bucket) {
 void SharedMemoryTransport::Await(size_t bucket) {
   const uint32_t begun = buckets_[bucket].begun;
   if (!buckets_[bucket].reduced) {
-    AwaitAll(BegunCounter(bucket), begun);
+    AwaitAll(BegunCounter(bucket), begun, "add up gradients");
     Reduce(bucket);
   }
-  AwaitAll(ReducedCounter(bucket), begun);
+  AwaitAll(ReducedCounter(bucket), begun, "add up gradients");
+}
+
+at::Tensor SharedMemoryTransport::BufferOf(int rank, size_t bucket) const {
+  const Bucket& own = buckets_[bucket];
+  return at::from_blob(memory_->region(rank) + own.offset, own.buffer.sizes(),
+                       own.buffer.options());
+}
+
+void SharedMemoryTransport::Meet() {
+  ++met_;
+  memory_->Set(MetCounter(), met_);
+  AwaitAll(MetCounter(), met_, "take the weights of another rank");
 }
 
 bool SharedMemoryTransport::AllHaveBegun(size_t bucket) const {
@@ -126,11 +138,11 @@ void SharedMemoryTransport::Reduce(size_t bucket) {
   memory_->Set(ReducedCounter(bucket), own.begun);
 }
 
-void SharedMemoryTransport::AwaitAll(size_t counter, uint32_t value) {
+void SharedMemoryTransport::AwaitAll(size_t counter, uint32_t value, const char* doing) {
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     if (rank == ranks_.rank()) continue;
     const std::string fault = memory_->Await(rank, counter, value, ranks_.options().timeout);
-    if (!fault.empty()) ranks_.Fail("add up gradients", rank, fault);
+    if (!fault.empty()) ranks_.Fail(doing, rank, fault);
   }
 }
 

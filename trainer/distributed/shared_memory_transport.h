@@ -29,6 +29,8 @@ class SharedMemoryTransport : public BucketTransport {
   const at::Tensor& buffer(size_t bucket) const override { return buckets_[bucket].buffer; }
   void Begin(size_t bucket) override;
   void Await(size_t bucket) override;
+  at::Tensor BufferOf(int rank, size_t bucket) const override;
+  void Meet() override;
 
  private:
   struct Bucket {
@@ -40,13 +42,16 @@ class SharedMemoryTransport : public BucketTransport {
 
   size_t BegunCounter(size_t bucket) const { return bucket; }
   size_t ReducedCounter(size_t bucket) const { return buckets_.size() + bucket; }
+  // Two in turn: a rank may be at the next Meet before another has seen that it was at this one.
+  size_t MetCounter() const { return 2 * buckets_.size() + met_ % 2; }
   bool AllHaveBegun(size_t bucket) const;
   void Reduce(size_t bucket);
-  void AwaitAll(size_t counter, uint32_t value);
+  void AwaitAll(size_t counter, uint32_t value, const char* doing);
 
   RankGroup& ranks_;
   const std::unique_ptr<SharedMemory> memory_;
   std::vector<Bucket> buckets_;
+  uint32_t met_ = 0;  // How often.
 };
 
 }  // namespace genesis

@@ -126,7 +126,7 @@ StepResults TrainStep::Make(int64_t step, const NextBatch& next) {
 
   AwaitCopy();
   parts_.optimizer.Step(parts_.weights.ArrivedGradients(), RateFactor(), divisors, found_inf);
-  if (parts_.shards != nullptr) parts_.shards->ShareWeights();
+  if (parts_.shards != nullptr) parts_.shards->ShareWeights(*parts_.reducer);
   if (format_.reduced()) parts_.faults.SpoilWeights(step, parts_.weights.masters());
   parts_.weights.Publish();
   if (parts_.average != nullptr) parts_.average->Update(found_inf);
