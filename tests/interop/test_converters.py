@@ -64,7 +64,7 @@ class Converters(unittest.TestCase):
         self.refused(genesis.from_parquet(self.table(a=[1.0] * row + [None, 2.0])), f"column 'a' is null in row {row};")
         self.refused(genesis.from_parquet(self.table(a=[[1, 2]] * 1500 + [[1]])), "column 'a' is ragged: 2 numbers in row 1024, 1 in row 1500;")
         self.refused(genesis.from_parquet(self.table(a=[[1, 2]] * row + [[1, None]])), f"column 'a' has a null in row {row};")
-        self.refused(genesis.from_parquet(self.table(a=[[1, 2]] * 1024 + [[1]])), "examples 1024 to 1024 have {'a': 'int64 [1]'}, the first")
+        self.refused(genesis.from_parquet(self.table(a=[[1, 2]] * 1024 + [[1]])), "field a has the shape (1,) in example 1024, and (2,) in example 0")
         self.refused(genesis.from_parquet(self.table(a=[[[1]]])), "column 'a' is of list<")
         self.refused(genesis.from_parquet(self.table(a=pyarrow.array([], "int64"))), "data has no example")
         self.refused(genesis.from_parquet(self.table(a=[1]), {"x": "b"}), "has no column 'b'; it has a")
@@ -146,8 +146,30 @@ class Converters(unittest.TestCase):
         row = numpy.zeros(3)
         self.refused([(row, 1)] * 5 + [(numpy.zeros(4), 1)], "field x has the shape (4,) in example 5")
         self.refused([(row, 1)] * 1030 + [(numpy.zeros(4), 1)], "field x has the shape (4,) in example 1030")
-        self.refused([(row, 1)] * 1024 + [(row, 1.5)], "examples 1024 to 1024 have {'x': 'float32 [3]', 'target': 'float32 []'}")
+        self.refused([(row, 1)] * 1024 + [(row, 1.5)], "field target is of float32 in example 1024, and of int64 in example 0")
         self.refused([{"x": row}, {"y": row}], "example 1 has the fields ['y'], the first one ['x']")
+        self.refused([(row, 1)] * 1029 + [(row, 0.5)], "field target is of float32 in example 1029, and of int64 in example 0")
+        self.refused([(row, 1)] * 3 + [(row, [1, [2]])], "field target is no array in example 3: ")
+
+    def test_a_batch_that_does_not_belong_to_the_others_is_named(self):
+        row, label = torch.zeros(3), torch.tensor(1)
+
+        def loader(*batches):
+            class Stream(torch.utils.data.IterableDataset):
+                def __iter__(self):
+                    return (example for batch in batches for example in batch)
+
+            return torch.utils.data.DataLoader(Stream(), 4)
+
+        same = [[(row, label)] * 4] * 300
+        self.assertEqual(data.save(data.chunks_of(loader(*same)), self.path / "saved.npz")["x"].shape, (4, 3))
+        place = "batch 300 (from example 1200 on)"
+        self.refused(loader(*same, [(torch.zeros(5), label)] * 4), f"field x has the shape (5,) for each example in {place}, and (3,) in batch 0")
+        self.refused(loader(*same, [(row, torch.tensor(0.5))] * 2), f"field target is of float32 in {place}, and of int64 in batch 0")
+        self.refused(loader(*same, [(row, label, label)] * 4), f"{place} has the fields ['x0', 'x1', 'target'], the first one ['x', 'target']")
+        self.refused(loader(*same, [(row, "a")] * 4), f"field target is no array of numbers whose first dimension counts examples "
+                                                      f"(shape (4,), <U1) in {place}; ")
+        self.refused(loader(*same, [(row.bfloat16(), label)] * 4), f"field x is no array in {place}: ")
 
     def test_the_same_examples_give_the_same_bytes(self):
         x, target = self.random.normal(size=(3000, 4)), self.random.integers(0, 3, 3000)

@@ -31,6 +31,17 @@ def _array(value: Any) -> "numpy.ndarray":
     return numpy.asarray(value)
 
 
+def _arrays(fields: Mapping[str, Any], place: str) -> "Arrays":
+    """The fields of an example or a batch, with float64, numpy's default, as float32, torch's default."""
+    arrays = {}
+    for name, value in fields.items():
+        try:
+            arrays[name] = _array(value)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgumentError(f"field {name} is no array in {place}: {error}; {ACCEPTED}") from None
+    return _as_float32(arrays)
+
+
 def _named(values: Sequence[Any]) -> Dict[str, Any]:
     """Fields of a tuple: the last one of several is the target."""
     if len(values) == 1:
@@ -49,21 +60,26 @@ def _fields(value: Any) -> Dict[str, Any]:
     return {"x": value}
 
 
-def _together(parts: List[Dict[str, Any]], count: int) -> "Arrays":
-    """One array for each field of examples that begin with number ``count``."""
-    import numpy
+class _First:
+    """What the first example or batch is like, which all others must be."""
 
-    names = list(parts[0])
-    for number, part in enumerate(parts):
-        if list(part) != names:
-            raise InvalidArgumentError(f"example {count + number} has the fields {list(part)}, the first one {names}; {ACCEPTED}")
-    arrays = {name: [_array(part[name]) for part in parts] for name in names}
-    for name, values in arrays.items():
-        other = next((number for number, value in enumerate(values) if value.shape != values[0].shape), None)
-        if other is not None:
-            raise InvalidArgumentError(f"field {name} has the shape {values[other].shape} in example {count + other}, and {values[0].shape} in "
-                                       f"example {count}; accepted: one shape for all examples, such as sequences that were padded")
-    return {name: numpy.stack(values) for name, values in arrays.items()}
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+        self._arrays: "Arrays" = {}
+
+    def compare(self, arrays: "Arrays", place: str, of_batch: bool = False) -> None:
+        first = self._arrays = self._arrays or arrays
+        if list(arrays) != list(first):
+            raise InvalidArgumentError(f"{place} has the fields {list(arrays)}, the first one {list(first)}; {ACCEPTED}")
+        for name, array in arrays.items():
+            shape, wanted = (each.shape[1:] if of_batch else each.shape for each in (array, first[name]))
+            if array.dtype != first[name].dtype:
+                raise InvalidArgumentError(f"field {name} is of {array.dtype} in {place}, and of {first[name].dtype} in {self._unit} 0; "
+                                           "accepted: one type in all")
+            if shape != wanted:
+                each_one = " for each example" if self._unit == "batch" else ""
+                raise InvalidArgumentError(f"field {name} has the shape {shape}{each_one} in {place}, and {wanted} in {self._unit} 0; accepted: "
+                                           "one shape for all examples, such as sequences that were padded")
 
 
 def _is_column(value: Any) -> bool:
@@ -86,13 +102,30 @@ class Chunks:
 
 
 def _in_chunks(examples: Iterable[Any]) -> "Iterator[Arrays]":
-    examples, count = iter(examples), 0
+    import numpy
+
+    examples, count, first = iter(examples), 0, _First("example")
     while True:
-        part = [_fields(each) for each in itertools.islice(examples, CHUNK_EXAMPLES)]
+        part = []
+        for number, example in enumerate(itertools.islice(examples, CHUNK_EXAMPLES), count):
+            part.append(_arrays(_fields(example), f"example {number}"))
+            first.compare(part[-1], f"example {number}")
         if not part:
             return
-        yield _together(part, count)
+        yield {name: numpy.stack([each[name] for each in part]) for name in part[0]}
         count += len(part)
+
+
+def _batches(batches: Iterable[Any]) -> "Iterator[Arrays]":
+    """Those of a DataLoader."""
+    count, first = 0, _First("batch")
+    for number, batch in enumerate(batches):
+        place = f"batch {number} (from example {count} on)"
+        arrays = _arrays(_fields(batch), place)
+        _check(arrays, place)
+        first.compare(arrays, place, of_batch=True)
+        count += len(next(iter(arrays.values())))
+        yield arrays
 
 
 def chunks_of(data: Any) -> "Iterator[Arrays]":
@@ -105,7 +138,7 @@ def chunks_of(data: Any) -> "Iterator[Arrays]":
     if isinstance(source, Chunks):
         return iter(source)
     if isinstance(source, Mapping) or (isinstance(source, (tuple, list)) and source and all(map(_is_column, source))):
-        return iter([{name: _array(value) for name, value in _fields(source).items()}])
+        return iter([_arrays(_fields(source), "the data")])
     if _is_column(source):
         return iter([_fields(_array(source))])
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, (str, bytes)):
@@ -114,37 +147,28 @@ def chunks_of(data: Any) -> "Iterator[Arrays]":
         # A DataLoader of an IterableDataset gives batches; the dataset itself examples.
         if data is source:
             return _in_chunks(data)
-        return ({name: _array(value) for name, value in _fields(part).items()} for part in data)
+        return _batches(data)
     raise InvalidArgumentError(f"data is a {type(data).__name__}; {ACCEPTED}")
 
 
-def _check(arrays: "Arrays") -> None:
+def _check(arrays: "Arrays", place: str = "") -> None:
+    """``place`` is of the arrays, where they are not all."""
+    among = f" in {place}" if place else ""
     if not arrays:
-        raise InvalidArgumentError(f"data has no example; {ACCEPTED}")
+        raise InvalidArgumentError(f"data has no example{among}; {ACCEPTED}")
     for name, array in arrays.items():
         if not isinstance(name, str) or not name.isidentifier():
-            raise InvalidArgumentError(f"a field is called {name!r}; accepted: names as Python's variables have them")
-        if array.ndim == 0 or array.dtype == object:
-            raise InvalidArgumentError(f"field {name} is no array whose first dimension counts examples (shape {array.shape}, "
-                                       f"{array.dtype}); {ACCEPTED}")
+            raise InvalidArgumentError(f"a field is called {name!r}{among}; accepted: names as Python's variables have them")
+        if array.ndim == 0 or array.dtype.kind not in "biuf":
+            raise InvalidArgumentError(f"field {name} is no array of numbers whose first dimension counts examples (shape {array.shape}, "
+                                       f"{array.dtype}){among}; {ACCEPTED}")
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
-        raise InvalidArgumentError(f"fields have different numbers of examples: {lengths}")
+        raise InvalidArgumentError(f"fields have different numbers of examples{among}: {lengths}")
 
 
 def _as_float32(arrays: "Arrays") -> "Arrays":
-    """With float64, numpy's default, as float32, torch's default."""
     return {name: array.astype("float32") if array.dtype == "float64" else array for name, array in arrays.items()}
-
-
-def _check_like(arrays: "Arrays", first: "Arrays", count: int) -> None:
-    """Examples from number ``count`` on have the fields, types and sizes of the first one."""
-    def described(some: "Arrays") -> Dict[str, str]:
-        return {name: f"{array.dtype} {list(array.shape[1:])}" for name, array in some.items()}
-
-    if described(arrays) != described(first):
-        raise InvalidArgumentError(f"examples {count} to {count + len(next(iter(arrays.values()))) - 1} have {described(arrays)}, the first one "
-                                   f"{described(first)}; accepted: the same fields, types and sizes in all")
 
 
 def save(chunks: "Iterator[Arrays]", path: pathlib.Path) -> "Arrays":
@@ -159,14 +183,14 @@ def save(chunks: "Iterator[Arrays]", path: pathlib.Path) -> "Arrays":
     with contextlib.ExitStack() as files:
         first: "Arrays" = {}
         parts: Dict[str, Any] = {}
-        count = 0
+        count, like = 0, _First("example")
         for arrays in chunks:
-            _check(arrays)
             arrays = _as_float32(arrays)
+            _check(arrays)
             if not first:
                 first = {name: array[:CHUNK_EXAMPLES].copy() for name, array in arrays.items()}
                 parts = {name: files.enter_context(tempfile.TemporaryFile(dir=path.parent)) for name in arrays}
-            _check_like(arrays, first, count)
+            like.compare(arrays, f"example {count}", of_batch=True)
             for name, array in arrays.items():
                 parts[name].write(numpy.ascontiguousarray(array).data.cast("B") if array.size else b"")
             count += len(next(iter(arrays.values())))
