@@ -14,6 +14,7 @@ from unittest import mock
 import compiled_job
 import exported
 import numpy
+import safetensors.torch
 import step
 import torch
 import twin
@@ -161,6 +162,18 @@ class Scaled(nn.Module):
         hidden = self.first(x)
         halves = hidden[:, :4] * 0.5 + hidden[:, 4:] * 0.25
         return self.second(torch.cat([halves * 2, hidden[:, ::2].sin()], 1))
+
+
+class Masked(nn.Module):
+    """Holds infinities from its beginning, in a buffer that checkpoints have."""
+
+    def __init__(self):
+        super().__init__()
+        self.score, self.head = nn.Linear(6, 6), nn.Linear(6, 3)
+        self.register_buffer("mask", torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, -torch.inf]))
+
+    def forward(self, x):
+        return self.head(torch.softmax(self.score(x) + self.mask, 1) * x)
 
 
 class Branching(nn.Module):
@@ -321,6 +334,68 @@ class ExportedModules(unittest.TestCase):
         for mode in ("MIXED_FP16", "AUTO"):
             records, _, _ = self.train(self.job(Normed, mode)[0], *(["--emulate-fp16"] if mode != "AUTO" else []))
             self.assertEqual(len(records), STEPS, mode)
+
+    # Weights to start from.
+
+    def start(self, net, state, name="start.safetensors", **tensors):
+        """A job of two steps that starts from a file with the weights of another module, changed by ``tensors``."""
+        path = self.path / name
+        state = {**state, **tensors}
+        (safetensors.torch.save_file if name.endswith("s") else torch.save)(state, path)
+        return self.job(net, model={"initial_weights": str(path)}, training={"max_steps": 2})[0]
+
+    def test_a_job_starts_from_weights_of_a_file(self):
+        torch.manual_seed(77)
+        for net in (Normed, Attentive, Masked):
+            state = net().state_dict()
+            trained = []
+            # A file of safetensors has a tied tensor once; and half the size is the same weights.
+            once = {name: tensor for name, tensor in state.items() if name != "output.weight"}
+            for name, some in (("start.pt", state), ("start.safetensors", once),
+                               ("start.safetensors", {each: value.double() if value.is_floating_point() else value for each, value in once.items()})):
+                records, last, _ = self.train(self.start(net, some, name))
+                trained.append((records[0]["loss"], last["model_state_dict"]))
+            module = self.job(net)[1]
+            module.load_state_dict(state)
+            data = {name: torch.tensor(self.arrays[name]) for name in (MODULES.get(net, "x"), "label")}
+            rows = next(twin.batches(EXAMPLES - EXAMPLES // 10, BATCH, 3))
+            wanted = loss_of(module, {name: values[rows] for name, values in data.items()}).item()
+            for loss, weights in trained:
+                self.assertLess(abs(loss - wanted), 1e-5 * wanted, net.__name__)
+                for name, value in weights.items():
+                    self.assertTrue(torch.equal(value, trained[0][1][name]), name)
+
+    def test_weights_that_do_not_fit_are_named(self):
+        state = Normed().state_dict()
+        nan, late = state["layers.3.weight"].clone(), torch.zeros(16)
+        nan[2, 7] = torch.nan
+        late[15] = torch.inf
+        for tensors, message in (
+                ({"head.weight": torch.zeros(3, 16), "head.bias": torch.zeros(3)},
+                 "2 tensors that the job's model has not: head.bias float32 [3], head.weight float32 [3, 16]; accepted: "),
+                ({"layers.3.bias": torch.zeros(4)}, "layers.3.bias float32 [4] for float32 [3]; accepted"),
+                ({"layers.3.bias": torch.zeros(3, dtype=torch.int32)}, "layers.3.bias int32 [3] for float32 [3]; accepted"),
+                ({"layers.1.num_batches_tracked": torch.tensor(1.0)}, "layers.1.num_batches_tracked float32 [] for int64 []; accepted"),
+                ({"layers.3.weight": nan}, "layers.3.weight is nan at [2, 7]; accepted"),
+                ({"layers.1.running_var": late}, "layers.1.running_var is inf at [15]; accepted")):
+            for name in ("start.safetensors", "start.pt"):
+                with self.subTest(message, file=name):
+                    said = self.refused(self.start(Normed, state, name, **tensors))
+                    self.assertIn("FAILURE_CAUSE_CONFIG: model.initial_weights ", said)
+                    self.assertIn(message, said)
+        missing = {name: tensor for name, tensor in state.items() if not name.startswith("layers.1.running")}
+        self.assertIn("2 tensors of the job's model are missing: layers.1.running_mean float32 [16], layers.1.running_var float32 [16]; ",
+                      self.refused(self.start(Normed, missing)))
+        wrapped = {f"module.{name}": tensor for name, tensor in state.items()}
+        self.assertIn("; the names begin with module.: remove that", self.refused(self.start(Normed, wrapped)))
+
+    def test_a_mask_of_infinities_is_in_checkpoints(self):
+        job, module = self.job(Masked, checkpoint={"every_steps": 10, "keep_last": 10})
+        whole, last, files = self.train(job)
+        self.assertTrue(torch.equal(last["model_state_dict"]["mask"], module.mask))
+        (self.path / "middle.pt").write_bytes(files[0])
+        rest, _, _ = self.train(job, "--resume", self.path / "middle.pt")
+        self.assertEqual(rest, whole[10:])
 
     # Compiled steps.
 

@@ -35,6 +35,7 @@ class ExportedModel : public Model {
 
   NamedTensors parameters() const override { return parameters_; }
   NamedTensors buffers() const override { return buffers_; }
+  bool buffers_are_of_data() const override { return false; }
   std::vector<std::pair<std::string, std::string>> tied() const override { return file_.tied; }
   // Throws for a GPU: the graphs were traced for the CPU.
   void To(torch::Device device) override;

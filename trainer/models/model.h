@@ -54,6 +54,9 @@ class Model {
   // appear once in parameters().
   virtual NamedTensors parameters() const = 0;
   virtual NamedTensors buffers() const = 0;
+  // Whether buffers() are made of the dataset, as the statistics of normalisations are, and not part
+  // of what somebody else saved.
+  virtual bool buffers_are_of_data() const { return true; }
   // Names that a Python state_dict() has besides, each with the tensor that it shares, e.g.
   // lm_head.weight and token_embedding.weight.
   virtual std::vector<std::pair<std::string, std::string>> tied() const { return {}; }

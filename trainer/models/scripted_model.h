@@ -30,6 +30,7 @@ class ScriptedModel : public Model {
 
   NamedTensors parameters() const override { return parameters_; }
   NamedTensors buffers() const override;
+  bool buffers_are_of_data() const override { return false; }
   std::vector<std::pair<std::string, std::string>> tied() const override { return tied_; }
   void To(torch::Device device) override;
   // The module's own loss, or mean squared error, cross-entropy or Huber loss of its output.

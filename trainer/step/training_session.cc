@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "trainer/checkpoint/weights.h"
 #include "trainer/distributed/weight_check.h"
 #include "trainer/runtime/run_failure.h"
+#include "trainer/step/initial_weights.h"
 
 namespace genesis {
 namespace {
@@ -59,34 +59,6 @@ at::ScalarType TypeInCheckpoint(const at::Tensor& tensor) {
 }
 
 std::string TypeName(at::ScalarType type) { return c10::getDtypeNames(type).first; }
-
-// Buffers that the file lacks stay as the data made them.
-absl::Status LoadInitialWeights(const std::string& path, Model& model) {
-  const absl::StatusOr<NamedTensors> weights = ReadWeights(path);
-  if (!weights.ok()) return weights.status();
-  const torch::NoGradGuard no_grad;
-  const std::map<std::string, at::Tensor> saved(weights->begin(), weights->end());
-  const auto take = [&](const std::string& name, at::Tensor own, bool needed) {
-    const auto found = saved.find(name);
-    if (found == saved.end()) {
-      return needed ? absl::InvalidArgumentError(
-                          absl::StrCat("model.initial_weights ", path, ": has no ", name,
-                                       "; the job's model has one of shape ", Sizes(own)))
-                    : absl::OkStatus();
-    }
-    if (found->second.sizes() != own.sizes()) {
-      return absl::InvalidArgumentError(absl::StrCat("model.initial_weights ", path, ": ", name,
-                                                     " has shape ", Sizes(found->second),
-                                                     "; the job's model needs ", Sizes(own)));
-    }
-    own.copy_(found->second);
-    return absl::OkStatus();
-  };
-  absl::Status status;
-  for (const auto& [name, tensor] : model.parameters()) status.Update(take(name, tensor, true));
-  for (const auto& [name, tensor] : model.buffers()) status.Update(take(name, tensor, false));
-  return status;
-}
 
 std::unique_ptr<Model> Build(const JobSpec& spec, const Dataset& dataset, at::Device device) {
   absl::StatusOr<std::unique_ptr<Model>> model = BuildModel(spec, dataset);
