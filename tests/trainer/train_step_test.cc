@@ -286,6 +286,15 @@ TEST_F(TrainingSessionTest, NamesTheTensorThatIsNotFinite) {
   EXPECT_EQ(FirstNonFinite(state), "the optimizer's exp_avg of encoder.0.bias");
   state.model[2].second.fill_(std::numeric_limits<float>::infinity());
   EXPECT_EQ(FirstNonFinite(state), "encoder.2.weight");
+  state.model[2].second.fill_(1);
+  state.optimizer.parameters[1][1].second.fill_(1);
+  const auto& [buffer, mask] = state.model.back();
+  mask.fill_(-std::numeric_limits<float>::infinity());
+  EXPECT_EQ(FirstNonFinite(state), buffer);
+  state.with_infinities.insert(buffer);
+  EXPECT_EQ(FirstNonFinite(state), "");
+  mask[0].fill_(std::nanf(""));
+  EXPECT_EQ(FirstNonFinite(state), buffer);
 }
 
 TEST_F(TrainingSessionTest, SaysWhenAFileIsNoCheckpoint) {

@@ -22,7 +22,9 @@ bool IsFinite(const at::Tensor& tensor) {
 std::string FirstNonFinite(const TrainingState& state) {
   state.Complete();
   for (const auto& [name, tensor] : state.model) {
-    if (!IsFinite(tensor)) return name;
+    if (IsFinite(tensor)) continue;
+    const bool may = state.with_infinities.contains(name);
+    if (!may || at::isnan(tensor).any().item<bool>()) return name;
   }
   for (size_t i = 0; i < state.optimizer.parameters.size(); ++i) {
     for (const auto& [name, tensor] : state.optimizer.parameters[i]) {

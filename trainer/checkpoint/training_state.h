@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,6 +52,8 @@ struct TrainingState {
   std::vector<std::pair<std::string, std::string>> tied;
   // Values that a user's module keeps besides its state_dict(), by the names of its attributes.
   std::vector<std::pair<std::string, at::Tensor>> attributes;
+  // Buffers that had infinities before the first step, as masks have; they may have them.
+  std::set<std::string> with_infinities;
   OptimizerState optimizer;
   // Moving average of the parameters, under their names; empty where there is none.
   std::vector<std::pair<std::string, at::Tensor>> ema;
@@ -69,8 +72,8 @@ struct TrainingState {
   }
 };
 
-// Name of the first tensor that holds a NaN or an Inf, or "". Such a state is never written. Waits
-// until the state is complete.
+// Name of the first tensor that holds a NaN, or an Inf that may not be there, or "". Such a state
+// is never written. Waits until the state is complete.
 std::string FirstNonFinite(const TrainingState& state);
 
 }  // namespace genesis

@@ -118,6 +118,9 @@ TrainingSession::TrainingSession(const training::v1::StartJob& start, const Data
       optimizer_(std::make_unique<Optimizer>(weights_->masters(), spec_.optimizer(),
                                              groups_.optimizer,
                                              shards_ ? shards_->owned() : std::vector<bool>())) {
+  for (const auto& [name, tensor] : model_->buffers()) {
+    if (at::isinf(tensor).any().item<bool>()) with_infinities_.insert(name);
+  }
   const double decay = spec_.training().ema_decay();
   if (decay > 0) average_.emplace(weights_->masters(), decay);
   if (ranks_ != nullptr) {
@@ -215,6 +218,7 @@ TrainingState TrainingSession::BeginState(RunPosition position) {
     state.model.emplace_back(name, tensor.detach().to(at::kCPU, TypeInCheckpoint(tensor),
                                                       /*non_blocking=*/false, /*copy=*/true));
   }
+  state.with_infinities = with_infinities_;
   state.attributes = model_->attributes();
   state.tied = model_->tied();
   state.optimizer = optimizer_->state(schedule_.Factor(step_->applied()));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -126,6 +127,7 @@ class TrainingSession {
   const bool captures_;
   const training::v1::JobSpec& spec_;
   std::unique_ptr<Model> model_;
+  std::set<std::string> with_infinities_;  // See TrainingState.
   std::unique_ptr<BatchSource> source_;
   CompiledSteps compiled_;
   int64_t total_steps_;
