@@ -498,6 +498,14 @@ class ExportedModules(unittest.TestCase):
             "shape": (lambda: self.edit(manifest, b"16,\n    6", b"16,\n    7"), "of other bytes"),
             "large shape": (lambda: self.edit(manifest, b"16,\n    6", b"9223372036854775807,\n    9223372036854775807"),
                             "of other bytes"),
+            "older exporter": (lambda: self.edit(manifest, b'"format": 2,\n "producer": "genesis-trainer 0.1.0",', b'"format": 1,'),
+                               "which an older genesis-trainer wrote, whose graphs may compute products of slices from memory that is not "
+                               "theirs: export it again with genesis-trainer 0.1.0;"),
+            "newer exporter": (lambda: self.edit(manifest, b'"format": 2,\n "producer": "genesis-trainer 0.1.0",',
+                                                 b'"format": 3,\n "producer": "genesis-trainer 9.0\\n",\n "more": {"a": [1.5]},'),
+                               'is of format 3, which "genesis-trainer 9.0\\n" wrote; this worker reads format 2: export it again with '
+                               'genesis-trainer 0.1.0;'),
+            "unknown key": (lambda: self.edit(manifest, b'"format": 2,', b'"format": 2,\n "more": 1,'), "an unknown key"),
             "torch": (lambda: self.edit(manifest, torch.__version__.split("+")[0].encode(), b"2.9.0"),
                       'was exported by torch "2.9.0"'),
             "gradient": (lambda: self.edit(manifest, b'"gradients": [', b'"gradients": ["none",'), 'names "none" among'),

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/field_error.h"
+#include "base/version.h"
 #include "trainer/checkpoint/element_scalar.h"
 #include "trainer/formats/json_cursor.h"
 #include "trainer/formats/zip_archive.h"
@@ -22,7 +23,8 @@ namespace {
 
 constexpr char kRoot[] = "module/";
 constexpr char kManifest[] = "module/extra/genesis.json";
-constexpr int64_t kFormat = 1;
+// The first one had no producer, and graphs that multiply what has gaps in memory wrongly.
+constexpr int64_t kFormat = 2;
 constexpr uint64_t kMaxManifest = uint64_t{16} << 20;
 constexpr uint64_t kMaxGraph = uint64_t{256} << 20;
 constexpr uint64_t kMaxSmallRecord = 4096;
@@ -48,6 +50,7 @@ struct Manifest {
     std::vector<int64_t> shape;
   };
   int64_t format = 0;
+  std::string producer;
   std::string torch;
   std::string module;
   std::vector<std::string> precisions;
@@ -83,6 +86,7 @@ bool ReadEntries(JsonCursor& json, std::vector<Manifest::Entry>& entries) {
 bool ReadManifest(JsonCursor& json, Manifest& manifest) {
   const bool read = json.Object([&](const std::string& key) {
     if (key == "format") return json.Count(manifest.format);
+    if (key == "producer") return json.String(manifest.producer);
     if (key == "torch") return json.String(manifest.torch);
     if (key == "module") return json.String(manifest.module);
     if (key == "precisions") return ReadNames(json, manifest.precisions);
@@ -97,7 +101,8 @@ bool ReadManifest(JsonCursor& json, Manifest& manifest) {
       return json.Object(
           [&](const std::string& graph) { return ReadNames(json, manifest.constants[graph]); });
     }
-    return json.Fail("an unknown key");
+    // One of another format is told by its format, which comes first.
+    return manifest.format == kFormat ? json.Fail("an unknown key") : json.Skip();
   });
   return read && json.End();
 }
@@ -175,9 +180,16 @@ class Reader {
     if (!ReadManifest(json, manifest_)) {
       return Bad(absl::StrCat("has a manifest that cannot be read, ", json.fault()));
     }
+    if (manifest_.format == 1) {
+      return Bad(absl::StrCat(
+          "an older genesis-trainer wrote, whose graphs may compute products of slices from memory "
+          "that is not theirs: export it again with genesis-trainer ",
+          kVersion));
+    }
     if (manifest_.format != kFormat) {
-      return Bad(
-          absl::StrCat("is of format ", manifest_.format, "; this worker reads format ", kFormat));
+      return Bad(absl::StrCat("is of format ", manifest_.format, ", which ",
+                              QuoteValue(manifest_.producer), " wrote; this worker reads format ",
+                              kFormat, ": export it again with genesis-trainer ", kVersion));
     }
     if (manifest_.torch != TORCH_VERSION) {
       return Bad(absl::StrCat("was exported by torch ", QuoteValue(manifest_.torch),

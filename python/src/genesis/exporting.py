@@ -24,11 +24,14 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
+from genesis import __version__
+
 __all__ = ["ExportError", "export"]
 
 Loss = Union[None, str, Callable[[torch.nn.Module, Dict[str, torch.Tensor]], torch.Tensor]]
 
-FORMAT = 1
+# The first format was also written by exporters whose graphs multiply wrongly (see _copy_what_is_scaled); no worker reads it.
+FORMAT = 2
 ROOT = "module"
 TARGET = "target"
 # Autocast of each precision; the names are those of a job file.
@@ -529,6 +532,7 @@ def _write(path: Path, step: _Step, programs) -> None:
         roles.update((name, "constant") for name in constants[program])
     manifest = {
         "format": FORMAT,
+        "producer": f"genesis-trainer {__version__}",
         "torch": torch.__version__.split("+")[0],
         "module": type(step.module).__name__,
         "precisions": [name for name in programs if name in AUTOCAST],
