@@ -176,6 +176,27 @@ class Masked(nn.Module):
         return self.head(torch.softmax(self.score(x) + self.mask, 1) * x)
 
 
+class Versioned(nn.Module):
+    """Loads weights by the version that they say, as mnasnet of torchvision does, and so does a part of it."""
+
+    _version = 2
+
+    class Part(nn.Linear):
+        _version = 7
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(self.Part(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+
+    def forward(self, x):
+        return self.layers(x)
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *rest):
+        if local_metadata.get("version") not in (1, 2):
+            raise ValueError(f"version should be set to 1 or 2 instead of {local_metadata.get('version')}")
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+
 class Branching(nn.Module):
     def __init__(self):
         super().__init__()
@@ -388,6 +409,21 @@ class ExportedModules(unittest.TestCase):
                       self.refused(self.start(Normed, missing)))
         wrapped = {f"module.{name}": tensor for name, tensor in state.items()}
         self.assertIn("; the names begin with module.: remove that", self.refused(self.start(Normed, wrapped)))
+
+    def test_version_numbers_come_back(self):
+        job, module = self.job(Versioned, checkpoint={"every_steps": 10, "keep_last": 10}, training={"ema_decay": 0.9})
+        _, last, files = self.train(job)
+        module.load_state_dict(last["model_state_dict"])
+        self.assertEqual(last["model_state_dict"]._metadata, dict(module.state_dict()._metadata))
+        self.assertEqual(last["model_state_dict"]._metadata["layers.0"], {"version": 7})
+        last["model_state_dict"].update(last["ema_state_dict"])
+        module.load_state_dict(last["model_state_dict"])
+        # Also after a restart from a checkpoint, and from weights that Python wrote.
+        (self.path / "middle.pt").write_bytes(files[0])
+        _, last, _ = self.train(job, "--resume", self.path / "middle.pt")
+        Versioned().load_state_dict(last["model_state_dict"])
+        _, last, _ = self.train(self.start(Versioned, module.state_dict(), "start.pt"))
+        Versioned().load_state_dict(last["model_state_dict"])
 
     def test_a_mask_of_infinities_is_in_checkpoints(self):
         job, module = self.job(Masked, checkpoint={"every_steps": 10, "keep_last": 10})

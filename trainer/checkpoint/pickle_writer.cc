@@ -103,13 +103,17 @@ class Writer {
     Put(kTuple);
   }
   void operator()(const ValueDict& dict) {
-    Put(kEmptyDict);
-    Put(kMark);
-    for (const DictItem& item : dict.items) {
-      std::visit(*this, item.key);
-      std::visit(*this, item.value.held);
+    if (dict.attributes.empty()) {
+      Put(kEmptyDict);
+      return PutItems(dict.items);
     }
-    Put(kSetItems);
+    PutGlobal("collections\nOrderedDict");
+    Put(kEmptyTuple);
+    Put(kReduce);
+    PutItems(dict.items);
+    Put(kEmptyDict);
+    PutItems(dict.attributes);
+    Put(kBuild);
   }
   // torch._utils._rebuild_tensor_v2(storage, offset, sizes, strides, requires_grad, hooks)
   void operator()(const at::Tensor& tensor) {
@@ -170,6 +174,15 @@ class Writer {
     (*this)(elements);
     Put(kTuple);
     Put(kPersistentId);
+  }
+
+  void PutItems(const std::vector<DictItem>& items) {
+    Put(kMark);
+    for (const DictItem& item : items) {
+      std::visit(*this, item.key);
+      std::visit(*this, item.value.held);
+    }
+    Put(kSetItems);
   }
 
   void PutIntegers(at::IntArrayRef integers) {

@@ -54,6 +54,21 @@ ValueDict ToDict(const OptimizerGroup& group, const OptimizerState& optimizer) {
   return dict;
 }
 
+// The weights as load_state_dict takes them, with the version numbers that it asks for.
+ValueDict ModelDict(const TrainingState& state) {
+  ValueDict dict = ToDict(state.model, state);
+  ValueDict metadata;
+  for (const auto& [name, version] : state.versions) {
+    ValueDict entry;
+    entry.Add("version", version);
+    metadata.Add(name, std::move(entry));
+  }
+  if (!metadata.items.empty()) {
+    dict.attributes.push_back({std::string("_metadata"), std::move(metadata)});
+  }
+  return dict;
+}
+
 ValueDict ToDict(const OptimizerState& optimizer) {
   ValueDict parameters;
   for (size_t i = 0; i < optimizer.parameters.size(); ++i) {
@@ -162,7 +177,7 @@ ValueDict OwnDict(const TrainingState& state) {
 
 Value ToTree(const TrainingState& state) {
   ValueDict root;
-  root.Add("model_state_dict", ToDict(state.model, state));
+  root.Add("model_state_dict", ModelDict(state));
   root.Add("optimizer_state_dict", ToDict(state.optimizer));
   root.Add("scaler_state_dict", ScalerDict(state));
   if (!state.ema.empty()) root.Add("ema_state_dict", ToDict(state.ema, state));

@@ -50,6 +50,8 @@ struct TrainingState {
   std::vector<std::pair<std::string, at::Tensor>> model;  // Parameters, then buffers; float32.
   // Names that Python's state_dict() has besides, each with the entry of `model` it shares.
   std::vector<std::pair<std::string, std::string>> tied;
+  // Version numbers of a user's module and its parts, by their names: state_dict()._metadata.
+  std::vector<std::pair<std::string, int64_t>> versions;
   // Values that a user's module keeps besides its state_dict(), by the names of its attributes.
   std::vector<std::pair<std::string, at::Tensor>> attributes;
   // Buffers that had infinities before the first step, as masks have; they may have them.

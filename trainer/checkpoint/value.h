@@ -17,9 +17,11 @@ using ValueList = std::vector<Value>;
 struct ValueTuple {
   std::vector<Value> items;
 };
-// In the order of insertion, as Python's.
+// In the order of insertion, as Python's. One with attributes is written as an OrderedDict, which
+// can have some; none are read.
 struct ValueDict {
   std::vector<DictItem> items;
+  std::vector<DictItem> attributes;
 
   void Add(std::string key, Value value);
   void Add(int64_t key, Value value);

@@ -57,6 +57,7 @@ struct Manifest {
   std::vector<Entry> fields;
   std::vector<Entry> tensors;
   std::map<std::string, std::string> tied;
+  std::vector<std::pair<std::string, int64_t>> versions;
   std::map<std::string, std::vector<std::string>> constants;
   std::vector<std::string> gradients;
   std::vector<std::string> changed;
@@ -96,6 +97,12 @@ bool ReadManifest(JsonCursor& json, Manifest& manifest) {
     if (key == "changed") return ReadNames(json, manifest.changed);
     if (key == "tied") {
       return json.Object([&](const std::string& name) { return json.String(manifest.tied[name]); });
+    }
+    if (key == "versions") {
+      return json.Object([&](const std::string& name) {
+        if (manifest.versions.size() == kMaxTensors) return json.Fail("more modules than 100000");
+        return json.Count(manifest.versions.emplace_back(name, 0).second);
+      });
     }
     if (key == "constants") {
       return json.Object(
@@ -224,6 +231,7 @@ class Reader {
       file_.tensors.push_back({.name = entry.name, .role = *role, .tensor = {}});
     }
     file_.tied.assign(manifest_.tied.begin(), manifest_.tied.end());
+    file_.versions = manifest_.versions;
     file_.constants = manifest_.constants;
     file_.gradients = manifest_.gradients;
     file_.changed = manifest_.changed;

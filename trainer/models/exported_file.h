@@ -42,6 +42,8 @@ struct ExportedFile {
   std::vector<NamedTensor> tensors;  // Likewise; constants last.
   // Names that a state_dict() has besides, each with the one whose tensor it shares.
   std::vector<std::pair<std::string, std::string>> tied;
+  // Version numbers of the module and its parts, by their names.
+  std::vector<std::pair<std::string, int64_t>> versions;
   // The constants of each graph, by name.
   std::map<std::string, std::vector<std::string>> constants;
   std::vector<std::string> gradients;  // Trained tensors that the loss depends on, in order.

@@ -54,12 +54,15 @@ class Model {
   // appear once in parameters().
   virtual NamedTensors parameters() const = 0;
   virtual NamedTensors buffers() const = 0;
-  // Whether buffers() are made of the dataset, as the statistics of normalisations are, and not part
-  // of what somebody else saved.
+  // Whether buffers() are made of the dataset, as the statistics of normalisations are, and not
+  // part of what somebody else saved.
   virtual bool buffers_are_of_data() const { return true; }
   // Names that a Python state_dict() has besides, each with the tensor that it shares, e.g.
   // lm_head.weight and token_embedding.weight.
   virtual std::vector<std::pair<std::string, std::string>> tied() const { return {}; }
+  // Version numbers of a user's module and its parts, by their names, which load_state_dict of
+  // Python asks for.
+  virtual std::vector<std::pair<std::string, int64_t>> versions() const { return {}; }
   virtual void To(torch::Device device) = 0;
 
   // Adds the random numbers that Loss takes to the batch, as fields beside those of the dataset:

@@ -221,6 +221,7 @@ TrainingState TrainingSession::BeginState(RunPosition position) {
   state.with_infinities = with_infinities_;
   state.attributes = model_->attributes();
   state.tied = model_->tied();
+  state.versions = model_->versions();
   state.optimizer = optimizer_->state(schedule_.Factor(step_->applied()));
   if (shards_) GatherOptimizer(state.optimizer);
   for (auto& entry : state.optimizer.parameters) {

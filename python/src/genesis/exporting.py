@@ -517,6 +517,12 @@ def _bytes_of(tensor: torch.Tensor) -> Any:
     return memory
 
 
+def _versions(module: torch.nn.Module) -> Dict[str, int]:
+    """Version numbers of the module and its parts, which load_state_dict asks for."""
+    found = {name: metadata.get("version") for name, metadata in module.state_dict()._metadata.items()}
+    return {name: version for name, version in found.items() if isinstance(version, int) and version >= 0}
+
+
 def _write(path: Path, step: _Step, programs) -> None:
     from torch.export.pt2_archive._package import package_pt2
 
@@ -542,6 +548,7 @@ def _write(path: Path, step: _Step, programs) -> None:
                      "role": roles[name]}
                     for name, tensor in tensors.items()],
         "tied": step.tied,
+        "versions": _versions(step.module),
         "constants": constants,
         "gradients": step.gradients,
         "changed": step.changed,
