@@ -188,11 +188,6 @@ void CheckTorchScript(const JobSpec& spec, Faults& faults) {
 void CheckExported(const JobSpec& spec, Faults& faults) {
   faults.CheckPath("model.exported.path", spec.model().exported().path(),
                    "a file that genesis.export of Python wrote", {".pt2"});
-  if (spec.dataset().sampling().kind() == training::v1::SAMPLING_KIND_PRIORITIZED) {
-    faults.Add("model.exported", "",
-               "conflicts with dataset.sampling.kind PRIORITIZED, which weighs the loss of each "
-               "example; give UNIFORM");
-  }
 }
 
 // No tokens: nothing says how long an example would be.

@@ -267,11 +267,6 @@ TEST(ModelValidationTest, RefusesWhatAnExportedModuleCannotUse) {
   EXPECT_THAT(ModelFaults(Exported("../net.pt2")),
               ElementsAre("model.exported.path is \"../net.pt2\"; accepted: a path without \"..\"; "
                           "it may not leave the dataset root"));
-  JobSpec spec = Exported("net.pt2");
-  spec.mutable_dataset()->mutable_sampling()->set_kind(training::v1::SAMPLING_KIND_PRIORITIZED);
-  EXPECT_THAT(ModelFaults(spec),
-              ElementsAre("model.exported: conflicts with dataset.sampling.kind PRIORITIZED, which "
-                          "weighs the loss of each example; give UNIFORM"));
 }
 
 TEST(ModelValidationTest, ChecksThePathOfInitialWeights) {

@@ -59,6 +59,7 @@ struct Manifest {
   std::map<std::string, std::string> tied;
   std::vector<std::pair<std::string, int64_t>> versions;
   std::map<std::string, std::vector<std::string>> constants;
+  std::string losses;
   std::vector<std::string> gradients;
   std::vector<std::string> changed;
 };
@@ -93,6 +94,7 @@ bool ReadManifest(JsonCursor& json, Manifest& manifest) {
     if (key == "precisions") return ReadNames(json, manifest.precisions);
     if (key == "fields") return ReadEntries(json, manifest.fields);
     if (key == "tensors") return ReadEntries(json, manifest.tensors);
+    if (key == "losses") return json.String(manifest.losses);
     if (key == "gradients") return ReadNames(json, manifest.gradients);
     if (key == "changed") return ReadNames(json, manifest.changed);
     if (key == "tied") {
@@ -232,6 +234,10 @@ class Reader {
     }
     file_.tied.assign(manifest_.tied.begin(), manifest_.tied.end());
     file_.versions = manifest_.versions;
+    file_.by_example = manifest_.losses == "EXAMPLES";
+    if (!file_.by_example && manifest_.losses != "MEAN") {
+      return Bad(absl::StrCat("has losses ", QuoteValue(manifest_.losses)));
+    }
     file_.constants = manifest_.constants;
     file_.gradients = manifest_.gradients;
     file_.changed = manifest_.changed;

@@ -46,6 +46,9 @@ struct ExportedFile {
   std::vector<std::pair<std::string, int64_t>> versions;
   // The constants of each graph, by name.
   std::map<std::string, std::vector<std::string>> constants;
+  // Whether graphs take a weight of each example behind the fields, float32 [B], and give the loss
+  // of each behind the mean, those of training.
+  bool by_example = false;
   std::vector<std::string> gradients;  // Trained tensors that the loss depends on, in order.
   std::vector<std::string> changed;    // State that a step changes, in order.
 };

@@ -86,6 +86,19 @@ absl::Status CheckPrecisions(const JobSpec& spec, const ExportedFile& file) {
   return absl::OkStatus();
 }
 
+bool IsPrioritized(const JobSpec& spec) {
+  return spec.dataset().sampling().kind() == training::v1::SAMPLING_KIND_PRIORITIZED;
+}
+
+absl::Status CheckSampling(const JobSpec& spec, const ExportedFile& file) {
+  if (!IsPrioritized(spec) || file.by_example) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "dataset.sampling.kind is PRIORITIZED, which weighs the loss of each example, and ",
+      file.path,
+      " has their mean alone; accepted: UNIFORM, or a module exported with a loss that returns one "
+      "value for each example, a tensor [batch]"));
+}
+
 absl::Status CheckFields(const JobSpec& spec, const Dataset& dataset, const ExportedFile& file) {
   const DatasetFields fields(spec, dataset, absl::StrCat("model.exported (", file.path, ")"));
   for (const Field& field : file.fields) {
@@ -148,8 +161,9 @@ absl::StatusOr<std::unique_ptr<Model>> ExportedModel::Build(const JobSpec& spec,
   absl::StatusOr<ExportedFile> file = ExportedFile::Open(spec.model().exported().path());
   if (!file.ok()) return file.status();
   if (absl::Status status = CheckPrecisions(spec, *file); !status.ok()) return status;
+  if (absl::Status status = CheckSampling(spec, *file); !status.ok()) return status;
   if (absl::Status status = CheckFields(spec, dataset, *file); !status.ok()) return status;
-  std::unique_ptr<ExportedModel> built(new ExportedModel(*std::move(file), DataPath(spec)));
+  std::unique_ptr<ExportedModel> built(new ExportedModel(*std::move(file), spec));
   if (absl::Status status = built->Try(dataset, spec.training().batch_size()); !status.ok()) {
     return status;
   }
@@ -158,8 +172,11 @@ absl::StatusOr<std::unique_ptr<Model>> ExportedModel::Build(const JobSpec& spec,
   return built;
 }
 
-ExportedModel::ExportedModel(ExportedFile file, std::string data_path)
-    : file_(std::move(file)), data_path_(std::move(data_path)), one_(torch::ones({})) {
+ExportedModel::ExportedModel(ExportedFile file, const JobSpec& spec)
+    : file_(std::move(file)),
+      data_path_(DataPath(spec)),
+      prioritized_(IsPrioritized(spec)),
+      one_(torch::ones({})) {
   using Role = ExportedFile::Role;
   for (const ExportedFile::NamedTensor& entry : file_.tensors) {
     by_name_[entry.name] = entry.tensor;
@@ -241,10 +258,18 @@ void ExportedModel::Explain(const Batch& batch, const std::exception& error) {
                                            batch.size(), " examples: ", words));
 }
 
+torch::Tensor ExportedModel::WeightsOf(const Batch& batch, int64_t examples) const {
+  // A batch that is looked at once more has none.
+  const auto found = batch.fields.find("weight");
+  const bool weighed = prioritized_ && found != batch.fields.end();
+  return weighed ? found->second.reshape({-1}) : torch::ones({examples});
+}
+
 std::vector<torch::Tensor> ExportedModel::RunGraph(const std::string& graph, const Batch& batch,
                                                    const torch::Tensor& scale) {
   std::vector<torch::IValue> inputs = {scale};
   for (const Field& field : file_.fields) inputs.emplace_back(batch.at(field.name));
+  if (file_.by_example) inputs.emplace_back(WeightsOf(batch, inputs[1].toTensor().size(0)));
   std::vector<torch::Tensor> given;
   for (const ExportedFile::NamedTensor& entry : file_.tensors) {
     if (entry.role == ExportedFile::Role::kConstant) continue;
@@ -288,11 +313,20 @@ ExportedModel::Step ExportedModel::MakeStep(const Batch& batch,
     throw std::invalid_argument(std::string(status.message()));
   }
   const std::vector<torch::Tensor> outputs = Run(graph, batch, scale);
-  const size_t expected = 1 + file_.gradients.size() + file_.changed.size();
+  const size_t first = file_.by_example ? 2 : 1;
+  const size_t expected = first + file_.gradients.size() + file_.changed.size();
   if (outputs.size() != expected || outputs.front().numel() != 1) {
     throw std::invalid_argument(absl::StrCat(
         "model.exported: the graph ", graph, " of ", file_.path, " gives ", outputs.size(),
         " tensors; accepted: ", expected, ", a loss of one number first"));
+  }
+  if (file_.by_example) {
+    if (outputs[1].sizes() != torch::IntArrayRef({batch.size()})) {
+      throw std::invalid_argument(absl::StrCat(
+          "model.exported: the graph ", graph, " of ", file_.path, " gives losses ",
+          SizesText(outputs[1].sizes().vec()), " for a batch of ", batch.size(), " examples"));
+    }
+    example_losses_ = outputs[1].to(torch::kFloat);
   }
   const torch::NoGradGuard no_grad;
   Step step;
@@ -300,7 +334,7 @@ ExportedModel::Step ExportedModel::MakeStep(const Batch& batch,
   step.gradients.resize(parameters_.size());
   for (size_t i = 0; i < file_.gradients.size(); ++i) {
     const size_t number = parameter_numbers_.at(file_.gradients[i]);
-    const torch::Tensor& gradient = outputs[1 + i];
+    const torch::Tensor& gradient = outputs[first + i];
     if (gradient.sizes() != parameters_[number].second.sizes()) {
       throw std::invalid_argument(absl::StrCat(
           "model.exported: the graph ", graph, " of ", file_.path, " gives a gradient ",
@@ -310,7 +344,7 @@ ExportedModel::Step ExportedModel::MakeStep(const Batch& batch,
     step.gradients[number] = gradient.to(torch::kFloat);
   }
   for (size_t i = 0; i < file_.changed.size(); ++i) {
-    by_name_.at(file_.changed[i]).copy_(outputs[1 + file_.gradients.size() + i]);
+    by_name_.at(file_.changed[i]).copy_(outputs[first + file_.gradients.size() + i]);
   }
   return step;
 }

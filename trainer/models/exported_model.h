@@ -47,6 +47,7 @@ class ExportedModel : public Model {
   torch::Tensor AddLossAndGradients(const Batch& batch, std::optional<torch::ScalarType> autocast,
                                     const torch::Tensor& scale) override;
   std::shared_ptr<const void> KeepState() override;
+  torch::Tensor ExampleLosses() const override { return example_losses_; }
   NamedTensors attributes() const override { return passing_; }
   void PutAttributes(const NamedTensors& attributes) override;
   std::vector<MetricSum> Evaluate(const Batch& batch) override;
@@ -59,8 +60,10 @@ class ExportedModel : public Model {
     std::vector<torch::Tensor> gradients;  // Of parameters_; undefined where there is none.
   };
 
-  ExportedModel(ExportedFile file, std::string data_path);
+  ExportedModel(ExportedFile file, const training::v1::JobSpec& spec);
 
+  // What the loss of each example is multiplied by: float32 [examples].
+  torch::Tensor WeightsOf(const Batch& batch, int64_t examples) const;
   // Loads it once. INVALID_ARGUMENT for what LibTorch cannot load.
   absl::Status Load(const std::string& graph);
   std::vector<torch::Tensor> Run(const std::string& graph, const Batch& batch,
@@ -78,6 +81,7 @@ class ExportedModel : public Model {
 
   const ExportedFile file_;
   const std::string data_path_;  // For messages.
+  const bool prioritized_;
   std::map<std::string, std::unique_ptr<torch::nativert::ModelRunnerHandle>> runners_;
   NamedTensors parameters_;
   NamedTensors buffers_;
@@ -86,6 +90,7 @@ class ExportedModel : public Model {
   std::map<std::string, torch::Tensor> by_name_;
   std::map<std::string, size_t> parameter_numbers_;
   const torch::Tensor one_;
+  torch::Tensor example_losses_;
   int64_t operations_ = 0;
 };
 

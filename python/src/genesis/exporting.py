@@ -92,7 +92,8 @@ def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Uni
         path: of the file; ends in ``.pt2``.
         loss: ``None`` where ``module(**batch)`` returns the mean loss, or an object or dict with ``loss``;
             ``"mse"``, ``"cross_entropy"`` or ``"huber"`` of ``module(*fields)`` and the field ``target``; or a
-            function of the module and the batch that returns the mean loss.
+            function of the module and the batch that returns the mean loss, or one loss for each example, a tensor
+            [batch], whose mean is trained on, and which prioritized sampling needs.
         precisions: the precisions that the file can be trained in: ``FP32``, ``MIXED_BF16``, ``MIXED_FP16``.
 
     Returns:
@@ -171,7 +172,8 @@ def _loss_function(loss: Loss, batch: Mapping[str, torch.Tensor]):
 
 
 class _Step:
-    """The step of one micro-batch as a function of tensors: scale, fields, parameters, state."""
+    """The step of one micro-batch as a function of tensors: scale, fields, parameters, state. Where the loss is one of each
+    example, the weights of the examples come behind the fields, and the losses behind the loss."""
 
     def __init__(self, module: torch.nn.Module, batch: Dict[str, torch.Tensor], loss):
         self.module = module
@@ -195,7 +197,9 @@ class _Step:
                      if first[id(tensor)] != name}
         # Tensors that the module makes of numbers, by program: torch.tensor(0.5) in forward.
         self.constants: Dict[str, List[torch.Tensor]] = {}
-        # Trained tensors that the loss depends on, and state that a step changes; see try_eagerly.
+        # Whether the loss has one value for each example. Trained tensors that the loss depends on, and state that a step
+        # changes. See try_eagerly.
+        self.by_example = False
         self.gradients: List[str] = []
         self.changed: List[str] = []
         # The ways that are left to try, the fastest first.
@@ -203,28 +207,39 @@ class _Step:
 
     def arguments(self, batch=None):
         batch = self.batch if batch is None else batch
-        return (torch.tensor(1.0), *batch.values(), *self.trained.values(), *self.state.values())
+        # No two alike, so that a check sees them.
+        weights = [torch.linspace(0.5, 1.0, len(next(iter(batch.values()))))] if self.by_example else []
+        return (torch.tensor(1.0), *batch.values(), *weights, *self.trained.values(), *self.state.values())
+
+    @property
+    def inputs(self) -> int:
+        """How many arguments have the batch as their first dimension."""
+        return len(self.batch) + self.by_example
 
     def _split(self, tensors):
-        fields = len(self.batch)
+        fields = self.inputs
         batch = dict(zip(self.batch, tensors[:fields]))
         trained = dict(zip(self.trained, tensors[fields:fields + len(self.trained)]))
         state = dict(zip(self.state, tensors[fields + len(self.trained):]))
         return batch, trained, state
 
     def _loss_of(self, batch, tensors):
+        """One number, or one for each example."""
         holder = _Lossy(self.module, self.loss)
         named = {f"module.{name}": tensor for name, tensor in tensors.items()}
         value = torch.func.functional_call(holder, named, (batch,), tie_weights=True)
-        if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.is_floating_point():
-            raise ExportError(f"the loss is {_describe(value)}; accepted: one floating-point number, the mean over the "
-                              "batch")
-        return value.float().reshape(())
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            if value.numel() == 1:
+                return value.float().reshape(())
+            if value.dim() == 1 and value.shape[0] == next(iter(batch.values())).shape[0]:
+                return value.float()
+        raise ExportError(f"the loss is {_describe(value)}; accepted: one floating-point number, the mean over the batch, or one for each "
+                          "example, a tensor [batch]")
 
     def run(self, precision: str, scale, *tensors):
-        """(loss, gradients..., changed state...)."""
-        loss, gradients, state = self._step(precision, scale, *tensors)
-        return (loss, *(gradients[name] for name in self.gradients), *(state[name] for name in self.changed))
+        """(loss, losses of the examples where they are known, gradients..., changed state...)."""
+        loss, losses, gradients, state = self._step(precision, scale, *tensors)
+        return (loss, *([losses] if self.by_example else []), *(gradients[name] for name in self.gradients), *(state[name] for name in self.changed))
 
     def _step(self, precision: str, scale, *tensors):
         batch, trained, state = self._split(tensors)
@@ -233,16 +248,17 @@ class _Step:
         autocast = AUTOCAST[precision]
         with torch.enable_grad(), torch.autocast(scale.device.type, autocast or torch.bfloat16,
                                                  enabled=autocast is not None, cache_enabled=False):
-            loss = self._loss_of(batch, {**trained, **state})
+            losses = self._loss_of(batch, {**trained, **state})
+            loss = _mean(losses * tensors[len(self.batch)] if self.by_example else losses)
         if not loss.requires_grad:
             raise ExportError("the loss depends on no parameter; torch.no_grad(), detach() or item() is on the way")
         gradients = torch.autograd.grad(loss * scale, list(trained.values()), allow_unused=True)
-        return loss.detach(), dict(zip(trained, gradients)), state
+        return loss.detach(), losses.detach(), dict(zip(trained, gradients)), state
 
     def evaluate(self, scale, *tensors):
         batch, trained, state = self._split(tensors)
         with torch.no_grad():
-            return (self._loss_of(batch, {**trained, **state}) * scale,)
+            return (_mean(self._loss_of(batch, {**trained, **state})) * scale,)
 
     @contextlib.contextmanager
     def _kept(self, training: bool):
@@ -277,7 +293,8 @@ class _Step:
         """What is wrong with module, batch and loss shows here in their own words, with real sizes."""
         with self._kept(training=True):
             try:
-                loss, gradients, state = self._step("FP32", *self.arguments())
+                loss, losses, gradients, state = self._step("FP32", *self.arguments())
+                self.by_example = losses.dim() == 1
                 if not torch.isfinite(loss):
                     raise ExportError(f"the loss is {loss.item()} on the batch; accepted: a finite number; look for NaN in the batch and "
                                       "the weights")
@@ -322,13 +339,13 @@ class _Step:
 
     def _export(self, trace, function, name: str):
         arguments = self.arguments()
-        graph = trace(function, arguments, range(1, 1 + len(self.batch)))
+        graph = trace(function, arguments, range(1, 1 + self.inputs))
         _leave_out_whole_slices(graph)
         _copy_what_is_scaled(graph)
         self.constants[name] = _lift_constants(graph)
         arguments += tuple(self.constants[name])
         batch = torch.export.Dim("batch")
-        shapes = [{0: batch} if 1 <= position <= len(self.batch) else None for position in range(len(arguments))]
+        shapes = [{0: batch} if 1 <= position <= self.inputs else None for position in range(len(arguments))]
         return torch.export.export(graph, arguments, strict=False, dynamic_shapes=tuple(shapes))
 
     def check(self, program) -> None:
@@ -347,7 +364,8 @@ class _Step:
                 except Exception as error:
                     raise ExportError(f"the graph of {type(self.module).__name__} does not run: {_first_line(error)}"
                                       ) from error
-            for name, ours, theirs in zip(["loss", *self.gradients, *self.changed], got, wanted):
+            losses = ["the losses of the examples"] if self.by_example else []
+            for name, ours, theirs in zip(["loss", *losses, *self.gradients, *self.changed], got, wanted):
                 if not _agree(ours, theirs):
                     examples = len(next(iter(batch.values())))
                     raise ExportError(f"the graph and the module differ in {name}, with {examples} examples: "
@@ -359,6 +377,11 @@ def _agree(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
     ours, theirs = ours.double(), theirs.double()
     # Written so that NaN agrees with nothing.
     return bool((ours - theirs).norm() <= TOLERANCE * theirs.norm() + 1e-12)
+
+
+def _mean(losses: torch.Tensor) -> torch.Tensor:
+    """One number is its own mean, without an operator for it."""
+    return losses.mean() if losses.dim() else losses
 
 
 class _Lossy(torch.nn.Module):
@@ -549,6 +572,7 @@ def _write(path: Path, step: _Step, programs) -> None:
                     for name, tensor in tensors.items()],
         "tied": step.tied,
         "versions": _versions(step.module),
+        "losses": "EXAMPLES" if step.by_example else "MEAN",
         "constants": constants,
         "gradients": step.gradients,
         "changed": step.changed,

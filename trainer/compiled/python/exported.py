@@ -67,12 +67,18 @@ class ExportedTwin:
         given = [name for name, role in self.roles.items() if role != "constant"]
         constants = [self.tensors[name] for name in self.manifest["constants"].get(description["mode"], [])]
         gradients, changed = self.manifest["gradients"], self.manifest["changed"]
+        by_example = self.manifest["losses"] == "EXAMPLES"
 
         def step(scale, *tensors):
             named = dict(zip([*parameters, *buffers], tensors))
             batch = dict(zip(fields, tensors[len(named):]))
-            loss, *outputs = graph(scale, *(batch[field["name"]] for field in self.manifest["fields"]),
-                                   *(named[name] if name in named else self.tensors[name] for name in given), *constants)
+            inputs = [batch[field["name"]] for field in self.manifest["fields"]]
+            # A compiled step weighs no example.
+            weights = [scale.new_ones(inputs[0].shape[0])] if by_example else []
+            loss, *outputs = graph(scale, *inputs, *weights, *(named[name] if name in named else self.tensors[name] for name in given),
+                                   *constants)
+            if by_example:
+                outputs = outputs[1:]
             made = dict(zip(gradients, outputs))
             for name, value in zip(changed, outputs[len(gradients):]):
                 named[name].copy_(value)
