@@ -136,6 +136,14 @@ TEST_F(GroupNormGradientTest, OtherLayoutsAndNoWeightStayWithLibTorch) {
   EXPECT_TRUE(at::equal(input(GroupNormGradient), input(kOfLibTorch)));
 }
 
+// They are in either layout, by what is_contiguous says.
+TEST_F(GroupNormGradientTest, ContiguousMapsOfOnePixelStayWithLibTorch) {
+  const Pass pass = Forward({6, 512, 1, 1, 1}, at::kFloat, at::MemoryFormat::Contiguous);
+  const auto found = Gradients(GroupNormGradient, pass);
+  const auto of_libtorch = Gradients(kOfLibTorch, pass);
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(at::equal(found[i], of_libtorch[i])) << i;
+}
+
 TEST_F(GroupNormGradientTest, TakesAGradientOfAnotherLayout) {
   if (!HasAvx512()) GTEST_SKIP() << "no AVX-512; LibTorch's own gives other numbers for one";
   Pass pass = Forward(kShapes[0], at::kBFloat16);

@@ -93,9 +93,11 @@ GENESIS_END_AVX512
 namespace genesis {
 namespace {
 
+// Maps of one pixel lie in either layout; their strides say which one was meant.
 bool Suits(const at::Tensor& input, const std::optional<at::Tensor>& weight, int64_t channels) {
   return (input.scalar_type() == at::kFloat || input.scalar_type() == at::kBFloat16) &&
          input.dim() == 4 && input.is_contiguous(at::MemoryFormat::ChannelsLast) &&
+         input.suggest_memory_format() == at::MemoryFormat::ChannelsLast &&
          channels % avx512::kLanes == 0 && weight.has_value() && weight->defined() &&
          input.numel() > 0;
 }
