@@ -542,6 +542,9 @@ class ExportedModules(unittest.TestCase):
                                'is of format 3, which "genesis-trainer 9.0\\n" wrote; this worker reads format 2: export it again with '
                                'genesis-trainer 0.1.0;'),
             "unknown key": (lambda: self.edit(manifest, b'"format": 2,', b'"format": 2,\n "more": 1,'), "an unknown key"),
+            "not finite": (lambda: self.rewrite(lambda records: records.__setitem__(
+                "module/extra/tensors/0", records["module/extra/tensors/0"][:-8] + numpy.float32([numpy.nan, numpy.inf]).tobytes())),
+                           'has a tensor "layers.0.weight" that is nan at [15, 4]'),
             "torch": (lambda: self.edit(manifest, torch.__version__.split("+")[0].encode(), b"2.9.0"),
                       'was exported by torch "2.9.0"'),
             "gradient": (lambda: self.edit(manifest, b'"gradients": [', b'"gradients": ["none",'), 'names "none" among'),
@@ -617,12 +620,15 @@ class ExportedModules(unittest.TestCase):
 
     def test_what_cannot_be_exported_is_told(self):
         path, batch = self.path / "net.pt2", self.batch("x")
-        frozen = Normed().requires_grad_(False)
+        frozen, spoilt = Normed().requires_grad_(False), Normed()
+        with torch.no_grad():
+            spoilt.layers[3].weight[2, 7] = torch.inf
         cases = [
             (Branching(), batch, {"loss": loss_of}, "test_exported_modules.py"),
             (nn.Flatten(), batch, {"loss": loss_of}, "has no parameter with requires_grad"),
             (frozen, batch, {"loss": loss_of}, "has no parameter with requires_grad"),
             (Normed().double(), batch, {"loss": loss_of}, "layers.0.weight is of torch.float64"),
+            (spoilt, batch, {"loss": loss_of}, "the parameter layers.3.weight is inf at [2, 7]; accepted: finite numbers"),
             (Normed(), batch, {"loss": lambda module, fields: module(fields["x"])}, "a tensor [5, 3] of torch.float32"),
             (Normed(), batch, {"loss": lambda module, fields: fields["x"].sum()}, "depends on no parameter"),
             (Normed(), batch, {"loss": "crossentropy"}, "loss is 'crossentropy'"),

@@ -28,14 +28,6 @@ bool IsFieldName(const std::string& name) {
          std::all_of(name.begin(), name.end(), accepted);
 }
 
-// "image[3, 0, 17, 5]".
-std::string ElementPlace(const std::string& name, const std::vector<int64_t>& shape,
-                         int64_t element) {
-  std::vector<int64_t> index(shape.size());
-  for (size_t i = shape.size(); i-- > 0; element /= shape[i]) index[i] = element % shape[i];
-  return absl::StrCat(name, "[", absl::StrJoin(index, ", "), "]");
-}
-
 class ArrayDataset final : public Dataset {
  public:
   ArrayDataset(std::string name, ArrayFile source)
@@ -148,7 +140,7 @@ class ArrayDataset final : public Dataset {
   absl::Status CheckPiece(size_t index, int64_t first, int64_t count, const char* at) const {
     const StoredArray& array = arrays_[index];
     const auto place = [&](int64_t element) {
-      return ElementPlace(fields_[index].name, array.shape(), first + element);
+      return absl::StrCat(fields_[index].name, PlaceText(array.shape(), first + element));
     };
     if (array.type() == ElementType::kBool) {
       const char* const odd =

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace genesis {
 namespace {
@@ -81,6 +82,12 @@ int64_t FirstNonFinite(ElementType type, const char* from, int64_t count) {
     if (!std::isfinite(ElementValue(type, from + i * step))) return i;
   }
   return -1;
+}
+
+std::string PlaceText(const std::vector<int64_t>& shape, int64_t element) {
+  std::vector<int64_t> index(shape.size());
+  for (size_t i = shape.size(); i-- > 0; element /= shape[i]) index[i] = element % shape[i];
+  return absl::StrCat("[", absl::StrJoin(index, ", "), "]");
 }
 
 std::string NumberText(double value) { return std::isnan(value) ? "nan" : absl::StrCat(value); }

@@ -14,6 +14,7 @@
 #include "base/field_error.h"
 #include "base/version.h"
 #include "trainer/checkpoint/element_scalar.h"
+#include "trainer/formats/element_value.h"
 #include "trainer/formats/json_cursor.h"
 #include "trainer/formats/zip_archive.h"
 #include "trainer/models/exported_operators.h"
@@ -360,9 +361,25 @@ class Reader {
           !status.ok()) {
         return status;
       }
+      if (absl::Status status = CheckFinite(i, tensor); !status.ok()) return status;
       file_.tensors[i].tensor = tensor;
     }
     return absl::OkStatus();
+  }
+
+  // What is trained: a mask among the buffers may hold infinities.
+  absl::Status CheckFinite(size_t number, const torch::Tensor& tensor) const {
+    if (file_.tensors[number].role != ExportedFile::Role::kTrained ||
+        at::isfinite(tensor).all().item<bool>()) {
+      return absl::OkStatus();
+    }
+    const Manifest::Entry& entry = manifest_.tensors[number];
+    const ElementType type = *TypeOf(entry.type);
+    const auto* const bytes = static_cast<const char*>(tensor.const_data_ptr());
+    const int64_t first = FirstNonFinite(type, bytes, tensor.numel());
+    return Bad(absl::StrCat("has a tensor ", QuoteValue(entry.name), " that is ",
+                            NumberText(ElementValue(type, bytes + first * ElementSize(type))),
+                            " at ", PlaceText(entry.shape, first)));
   }
 
   const ZipArchive archive_;

@@ -47,17 +47,6 @@ bool HasFittingType(const at::Tensor& found, const at::Tensor& own) {
          (found.is_floating_point() && own.is_floating_point());
 }
 
-// The element that is at place `number` in C order: "[2, 0]".
-std::string Place(const at::Tensor& tensor, int64_t number) {
-  std::vector<int64_t> index(static_cast<size_t>(tensor.dim()));
-  for (size_t i = index.size(); i-- > 0;) {
-    const int64_t size = tensor.size(static_cast<int64_t>(i));
-    index[i] = number % size;
-    number /= size;
-  }
-  return absl::StrCat("[", absl::StrJoin(index, ", "), "]");
-}
-
 // What is wrong with the first value that is not finite, or "". `own` is the model's tensor before.
 std::string NonFinite(const std::string& name, const at::Tensor& found, const at::Tensor& own) {
   if (!own.is_floating_point()) return "";
@@ -70,7 +59,8 @@ std::string NonFinite(const std::string& name, const at::Tensor& found, const at
   const auto first = bad.flatten().to(at::kByte).argmax().item<int64_t>();
   const auto value = found.flatten()[first].item<double>();
   return absl::StrCat(
-      OneLine(name, kMaxNameBytes), " is ", NumberText(value), " at ", Place(found, first),
+      OneLine(name, kMaxNameBytes), " is ", NumberText(value), " at ",
+      PlaceText(found.sizes().vec(), first),
       std::isfinite(value)
           ? absl::StrCat(", more than ", c10::getDtypeNames(own.scalar_type()).first, " holds")
           : "");

@@ -187,6 +187,10 @@ class _Step:
             if tensor.dtype != torch.float32:
                 raise ExportError(f"the parameter {name} is of {tensor.dtype}; accepted: torch.float32, as "
                                   "module.float() makes it")
+            bad = torch.nonzero(~torch.isfinite(tensor.detach()))
+            if len(bad):
+                place = bad[0].tolist()
+                raise ExportError(f"the parameter {name} is {tensor.detach()[tuple(place)].item()} at {place}; accepted: finite numbers")
         self.state = {name: tensor.detach() for name, tensor in named.items() if not tensor.requires_grad}
         self.state.update({name: tensor.detach() for name, tensor in module.named_buffers()})
         self.frozen = [name for name in named if name not in self.trained]
