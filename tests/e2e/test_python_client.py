@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import textwrap
@@ -158,6 +159,19 @@ class ThreeLines(ClientTest):
                               capture_output=True, text=True, timeout=harness.LONG)
         self.assertIn("state_changed", done.stdout)
         self.assertEqual([job.state for job in self.client.jobs()], ["SUCCEEDED"] * 3)
+
+    def test_the_recording_of_the_page_and_the_lines_of_the_readme(self):
+        page = (harness.SOURCE / "docs" / "python_client.md").read_text().split("<!-- first-module: begin -->")[1].split("<!--")[0]
+        typed = re.findall(r"^\[ *[\d.]+ s\] (?:>>>|\.\.\.) ?(.*)$", page, re.MULTILINE)
+        self.assertTrue(typed)
+        readme = (harness.SOURCE / "README.md").read_text().split("## From Python\n")[1].split("```python\n")[1].split("```")[0]
+        lines = [re.split("  +#", line)[0] for line in readme.splitlines()]
+        first = typed.index(lines[0])
+        self.assertEqual(typed[first:first + len(lines)], lines)
+        code = "\n".join(typed[:-1]) + f"\nprint('right', {typed[-1]})\n"
+        done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "GENESIS_SERVER": self.daemon.grpc}, check=True,
+                              capture_output=True, text=True, timeout=harness.LONG)
+        self.assertGreater(float(done.stdout.split("right ")[1]), 0.9)
 
     def test_data_in_the_forms_that_torch_has(self):
         module, data = net(), classes(96)

@@ -1,0 +1,216 @@
+"""The first module of somebody new: installs the Python package, starts the daemon, and types README's lines in a terminal.
+
+  tests/benchmarks/run first-module [--out DIR] [--document docs/python_client.md] [--readme README.md]
+
+The module and its numpy data are the user's own. Everything is recorded as it was shown, each command and line with the seconds since
+the beginning: the commands run in a virtual environment without the package, Python in a terminal of its own. Programs and torch are
+there already. --document puts the recording into the page, between its marks. It fails where README's lines are not among those that
+are typed, where the module did not learn, and where all takes more than five minutes.
+"""
+
+import fcntl
+import os
+import pathlib
+import pty
+import re
+import select
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+
+import machine
+import report
+
+SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
+BIN = pathlib.Path(os.environ["GENESIS_BIN"])
+MOST_SECONDS = 300
+COLUMNS = 118
+# A bound on a broken run: of one line.
+LONGEST = 240
+PROMPT = re.compile(rb"(?:^|\n|\r)(>>> |\.\.\. )$")
+
+# Waves of three lengths, of any phase, in noise.
+BEFORE = '''\
+import genesis, numpy, torch
+target = numpy.random.randint(0, 3, 2000)
+phase = numpy.random.rand(2000, 1) * 6.28
+x = numpy.sin(numpy.arange(64) * 0.2 * (target[:, None] + 1) + phase) + 0.3 * numpy.random.randn(2000, 64)
+class Waves(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.find = torch.nn.Sequential(torch.nn.Conv1d(1, 16, 9), torch.nn.ReLU(), torch.nn.Conv1d(16, 16, 9), torch.nn.ReLU())
+        self.name = torch.nn.Linear(16, 3)
+    def forward(self, x):
+        return self.name(self.find(x.unsqueeze(1)).mean(2))
+
+module = Waves()
+'''
+AFTER = '''\
+held_out = torch.tensor(x[1800:], dtype=torch.float32)
+(module(held_out).argmax(1).numpy() == target[1800:]).mean()
+'''
+
+
+def lines_of_readme():
+    """Those of its section, without what is said beside them."""
+    page = (SOURCE / "README.md").read_text().split("## From Python\n")[1]
+    block = page.split("```python\n")[1].split("```")[0]
+    return [re.split(r"  +#", line)[0] for line in block.splitlines() if line]
+
+
+class Walk:
+    """A transcript, and what writes it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.begin = time.monotonic()
+        self.text = []
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("GENESIS_", "PYTHON"))}
+        self.environment |= {"TERM": "dumb", "COLUMNS": str(COLUMNS), "PATH": f"{folder}/venv/bin:{BIN}:{os.environ['PATH']}",
+                             "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
+
+    def say(self, prompt, line):
+        self.text.append(f"[{self.seconds():5.1f} s] {prompt}{line}".rstrip())
+
+    def seconds(self):
+        return time.monotonic() - self.begin
+
+    def show(self, output):
+        """What a terminal of lines shows at the end: of a bar that is drawn again and again the last."""
+        for line in output.replace("\r\n", "\n").split("\n"):
+            line = line.rstrip().split("\r")[-1]
+            if line:
+                self.text.append(line)
+
+    def command(self, *words):
+        self.say("$ ", " ".join(words))
+        done = subprocess.run(words, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=LONGEST)
+        if done.returncode != 0:
+            raise AssertionError(f"{words} ended with {done.returncode}:\n{done.stdout}")
+        return done.stdout
+
+
+def environment_without_the_package(folder):
+    """A virtual environment that sees the packages of this Python, torch among them."""
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    site = next((folder / "venv").glob("lib/python*/site-packages"))
+    import torch
+
+    there = pathlib.Path(torch.__file__).parent.parent
+    if (there / "genesis").exists():
+        sys.exit(f"{there} has the package genesis already; use a Python without it")
+    (site / "others.pth").write_text(f"{there}\n")
+
+
+class Terminal:
+    """Python in a terminal: prompts and what is printed are read from it, lines are typed into a pipe, which shows none."""
+
+    def __init__(self, walk):
+        self._walk = walk
+        self._screen, other = pty.openpty()
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
+        walk.say("$ ", "python")
+        self._process = subprocess.Popen([walk.folder / "venv" / "bin" / "python", "-q", "-i"], env=walk.environment, cwd=walk.folder,
+                                         stdin=subprocess.PIPE, stdout=other, stderr=other)
+        os.close(other)
+        self._prompt, _ = self._until_prompt()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.stdin.close()
+        try:
+            self._process.wait(LONGEST)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._screen)
+
+    def _until_prompt(self):
+        """The prompt that Python ends with, and what came before it."""
+        shown, last = b"", time.monotonic() + LONGEST
+        while not (found := PROMPT.search(shown)):
+            if not select.select([self._screen], [], [], max(0.0, last - time.monotonic()))[0]:
+                raise AssertionError(f"no prompt in {LONGEST} s after:\n{shown.decode(errors='replace')}")
+            shown += os.read(self._screen, 65536)
+        return found[1].decode(), shown[:found.start()].decode(errors="replace")
+
+    def type(self, line):
+        """What Python printed."""
+        self._walk.say(self._prompt, line)
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+        self._prompt, output = self._until_prompt()
+        self._walk.show(output)
+        if "Traceback (most recent call last)" in output:
+            raise AssertionError("\n".join(self._walk.text))
+        return output
+
+
+def go(folder):
+    """The transcript and the seconds that it took."""
+    environment_without_the_package(folder)
+    for name in ("python", "proto"):  # A copy, for pip leaves its work beside them.
+        shutil.copytree(SOURCE / name, folder / name)
+    walk = Walk(folder)
+    installed = walk.command("pip", "install", "./python")
+    walk.show(installed.strip().splitlines()[-1])
+    walk.say("$ ", "genesisd --data-dir data &")
+    with open(folder / "log", "w") as log:
+        daemon = subprocess.Popen([BIN / "genesisd", "--data-dir", folder / "data", "--grpc-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"],
+                                  cwd=folder, env=walk.environment, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            endpoints = folder / "data" / "run" / "endpoints"
+            last = time.monotonic() + LONGEST
+            while not endpoints.exists():
+                if daemon.poll() is not None or time.monotonic() > last:
+                    raise AssertionError((folder / "log").read_text())
+                time.sleep(0.05)
+            # Who takes the usual port sets none.
+            walk.environment["GENESIS_SERVER"] = re.search(r"grpc: *(\S+)", endpoints.read_text())[1]
+            with Terminal(walk) as python:
+                for line in [*BEFORE.splitlines(), *lines_of_readme(), *AFTER.splitlines()]:
+                    output = python.type(line)
+                seconds = walk.seconds()
+        finally:
+            daemon.terminate()
+            daemon.wait()
+    right = float(re.search(r"0\.\d+|1\.0", output)[0])
+    if right < 0.9:
+        raise AssertionError(f"{right} of what was held out is right:\n" + "\n".join(walk.text))
+    if seconds > MOST_SECONDS:
+        raise AssertionError(f"it took {seconds:.0f} s; accepted: at most {MOST_SECONDS}")
+    return walk.text, seconds, right
+
+
+def run(words):
+    parser = report.parser("first-module", __doc__)
+    parser.add_argument("--document", type=pathlib.Path, help="page to put the recording into")
+    parser.add_argument("--readme", type=pathlib.Path, help="README.md, whose bar becomes the one of the recording")
+    options = parser.parse_args(words)
+    found = report.Report("first-module", "From pip install to a trained module", machine.facts(date=time.strftime("%Y-%m-%d")),
+                          {"programs and torch": "installed before"})
+    steadiness = machine.Steadiness(os.sched_getaffinity(0))
+    steadiness.measure()
+    with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
+        lines, seconds, right = go(pathlib.Path(folder))
+    steadiness.measure()
+    found.steadiness = steadiness.summary()
+    found.add({"name": "walk", "seconds": round(seconds, 1), "held out": right})
+    text = (f"Recorded by `tests/benchmarks/run first-module` ({found.facts['date']}, {found.facts['cores of this process']} cores of "
+            f"{found.facts['processor']}, programs and torch installed before): {seconds:.0f} s from `pip install` to a trained module.\n\n"
+            "```\n" + "\n".join(lines) + "\n```")
+    found.text("The recording", text)
+    found.write(options.out)
+    if options.document:
+        report.document(options.document, "first-module", text)
+    if options.readme:
+        bar = next(line for line in lines if "100%|" in line)
+        page = options.readme.read_text()
+        options.readme.write_text(re.sub(r"(job\.watch\(\) +# )100%.*", lambda found: found[1] + re.sub("█+", "█" * 10, bar[bar.index("100%"):]), page))
