@@ -15,11 +15,11 @@
 #include "tests/trainer/same_state.h"
 #include "tests/trainer/state_for_test.h"
 #include "trainer/checkpoint/checkpoint_reader.h"
-#include "trainer/checkpoint/write_checkpoint.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/pickle_writer.h"
 #include "trainer/checkpoint/verify.h"
 #include "trainer/checkpoint/weights.h"
+#include "trainer/checkpoint/write_checkpoint.h"
 #include "trainer/formats/data_file.h"
 #include "trainer/formats/pickle_reader.h"
 #include "trainer/formats/zip_writer.h"
@@ -351,7 +351,8 @@ TEST_F(MutationTest, MutatedPicklesNeverGetThrough) {
   const PickledTree tree = PickleTree(
       ValueDict{{{"w", at::arange(8, at::kFloat).view({2, 4}).t()},
                  {"l", ValueList{int64_t{1}, 2.5, true, Value()}},
-                 {int64_t{7}, ValueTuple{{"text", ValueDict{{{"deep", at::zeros({})}}}}}}}});
+                 {int64_t{7}, ValueTuple{{"text", ValueDict{{{"deep", at::zeros({})}}, {}}}}}},
+                {}});
   std::mt19937 chooser(6);
   int accepted = 0;
   for (int round = 0; round < 20000; ++round) {
