@@ -48,7 +48,7 @@ Daemon::~Daemon() { StopAll(); }
 
 std::optional<StartFailure> Daemon::Start() {
   for (auto step : {&Daemon::OpenData, &Daemon::OpenSecurity, &Daemon::StartHttp,
-                    &Daemon::StartJobs, &Daemon::StartTrainingService}) {
+                    &Daemon::StartJobs, &Daemon::StartTrainingService, &Daemon::StartLaunchers}) {
     std::optional<StartFailure> failure = (this->*step)();
     if (failure) return failure;
   }
@@ -169,12 +169,14 @@ std::optional<StartFailure> Daemon::StartJobs() {
   }
   CreateTelemetry(pool.workers.devices);
   pool_ = std::make_unique<WorkerPool>(std::move(pool));
+  AddLaunchers();
   jobs_ = std::make_unique<JobManager>(
       JobManager::Options{settings_.datasets.root, settings_.checkpoints.dir,
                           settings_.compiled_dir(), settings_.workers.cuda_graphs, settings_.queue,
                           settings_.scheduler, settings_.gate, settings_.precision,
                           settings_.rehearsals, settings_.retention,
-                          [this](const training::v1::HistoryRow& row) { recorder_->Note(row); }},
+                          [this](const training::v1::HistoryRow& row) { recorder_->Note(row); },
+                          &launchers_, settings_.launchers.poll_seconds},
       store_.get(), pool_.get(), &metrics_);
   const absl::Status recovered = jobs_->Recover();
   if (!recovered.ok()) return StartFailure(ExitCode::kStoreFailure, recovered);
@@ -322,8 +324,9 @@ bool Daemon::Drain() {
   jobs_->Drain();
   pool_->Drain();
   const absl::Time deadline = SteadyNow() + timeout;
-  while (pool_->counts().busy > 0 && SteadyNow() < deadline) absl::SleepFor(absl::Milliseconds(20));
-  const bool clean = pool_->counts().busy == 0;
+  const auto busy = [this] { return pool_->counts().busy + pool_->counts().reserved_busy > 0; };
+  while (busy() && SteadyNow() < deadline) absl::SleepFor(absl::Milliseconds(20));
+  const bool clean = !busy();
   for (const training::v1::WorkerInfo& worker : pool_->workers()) {
     if (worker.state() != training::v1::WORKER_STATE_BUSY) continue;
     spdlog::error("drain: job {} on worker {}, process {}, did not stop within {} s",
@@ -344,6 +347,7 @@ void Daemon::StopAll() {
   config_.Close();
   if (training_listener_) training_listener_->Stop(deadline);
   if (worker_listener_) worker_listener_->Stop(deadline);
+  launchers_.Stop();
   if (jobs_) jobs_->Stop();
   if (recorder_) recorder_->Stop();
   if (http_) http_->Stop();

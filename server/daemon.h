@@ -21,6 +21,7 @@
 #include "server/datasets/upload_store.h"
 #include "server/http/http_server.h"
 #include "server/jobs/job_manager.h"
+#include "server/launchers/launcher_threads.h"
 #include "server/pages/metrics_export.h"
 #include "server/pages/routes.h"
 #include "server/rest/api_routes.h"
@@ -84,6 +85,8 @@ class Daemon {
   HttpHandlers MakeHttpHandlers();
   std::optional<StartFailure> StartJobs();
   std::optional<StartFailure> StartTrainingService();
+  void AddLaunchers();
+  std::optional<StartFailure> StartLaunchers();
   void LogGate() const;
   std::string WriteEndpoints() const;
   Readiness CheckReadiness() const;
@@ -104,6 +107,7 @@ class Daemon {
   std::unique_ptr<MachineMonitor> monitor_;
   std::unique_ptr<HistoryStore> history_;
   std::unique_ptr<HistoryRecorder> recorder_;
+  LauncherThreads launchers_;
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<JobManager> jobs_;
   std::unique_ptr<WorkerServiceImpl> worker_service_;  // On the socket in the data folder.

@@ -40,6 +40,15 @@ int RanksOf(const training::v1::JobSpec& spec, int slots);
 // The fewest of them that it may be trained by.
 int FewestRanksOf(const training::v1::JobSpec& spec, int slots);
 
+// Who starts the processes; never UNSPECIFIED.
+training::v1::LauncherKind LauncherOf(const training::v1::JobSpec& spec);
+
+// "SLURM": the enum's name without its prefix.
+std::string LauncherName(training::v1::LauncherKind launcher);
+
+// Whether a cluster is asked for the job's workers, which then take no slots of the daemon.
+bool IsSubmitted(const training::v1::JobSpec& spec);
+
 // "" when `id` is a job id (lower-case letters, digits, '-'; first a letter or digit; 1 to 63),
 // else what is wrong with it.
 std::string JobIdFault(const std::string& id);

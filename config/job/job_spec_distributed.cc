@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "config/job/field_rules.h"
 #include "config/job/job_sections.h"
 
@@ -9,6 +11,26 @@ namespace genesis {
 
 using training::v1::DistributedSpec;
 using training::v1::JobSpec;
+
+namespace {
+
+// A cluster is asked for a number of workers, and gives all of them or none.
+void CheckSubmitted(const JobSpec& spec, Faults& faults) {
+  const std::string launcher = LauncherName(LauncherOf(spec));
+  if (spec.training().use_ddp() && spec.distributed().ranks() == 0) {
+    faults.Add("distributed.ranks", "",
+               absl::StrCat("required with training.use_ddp and distributed.launcher ", launcher,
+                            ", for a cluster has no slots to count; give how many workers it is "
+                            "asked for"));
+  }
+  if (spec.distributed().min_ranks() > 0) {
+    faults.Add("distributed.min_ranks", "",
+               absl::StrCat(spec.distributed().min_ranks(), " with distributed.launcher ", launcher,
+                            ": a cluster gives all ranks or none; remove one of them"));
+  }
+}
+
+}  // namespace
 
 bool IsDistributed(const JobSpec& spec) {
   return spec.training().use_ddp() || spec.distributed().ranks() > 1;
@@ -23,6 +45,23 @@ int FewestRanksOf(const JobSpec& spec, int slots) {
   const int ranks = RanksOf(spec, slots);
   const int fewest = spec.distributed().min_ranks();
   return fewest > 0 ? std::min(fewest, ranks) : ranks;
+}
+
+training::v1::LauncherKind LauncherOf(const JobSpec& spec) {
+  const training::v1::LauncherKind launcher = spec.distributed().launcher();
+  return launcher == training::v1::LAUNCHER_KIND_UNSPECIFIED ? training::v1::LAUNCHER_KIND_LOCAL
+                                                             : launcher;
+}
+
+std::string LauncherName(training::v1::LauncherKind launcher) {
+  std::string name = training::v1::LauncherKind_Name(launcher);
+  absl::string_view shown = name;
+  absl::ConsumePrefix(&shown, "LAUNCHER_KIND_");
+  return shown.empty() ? absl::StrCat(static_cast<int>(launcher)) : std::string(shown);
+}
+
+bool IsSubmitted(const JobSpec& spec) {
+  return LauncherOf(spec) != training::v1::LAUNCHER_KIND_LOCAL;
 }
 
 void FillDistributed(JobSpec& spec) {
@@ -44,6 +83,7 @@ void CheckDistributed(const JobSpec& spec, Faults& faults) {
                             " needs several ranks; give distributed.ranks, or remove "
                             "distributed.min_ranks"));
   }
+  if (IsSubmitted(spec)) CheckSubmitted(spec, faults);
   const bool compressed =
       distributed.gradient_compression() == training::v1::GRADIENT_COMPRESSION_FP16 ||
       distributed.gradient_compression() == training::v1::GRADIENT_COMPRESSION_BF16;

@@ -12,6 +12,8 @@ std::string WorkloadKey(const training::v1::JobSpec& spec) {
   workload.clear_evaluation();
   workload.clear_rehearsals();
   workload.clear_max_restarts();
+  // Whoever starts the ranks, they train alike.
+  if (workload.has_distributed()) workload.mutable_distributed()->clear_launcher();
   workload.mutable_training()->clear_time_limit_seconds();
   workload.mutable_training()->clear_target_loss();
   workload.mutable_training()->clear_ema_decay();

@@ -75,6 +75,16 @@ class SettingGroup {
     return *this;
   }
 
+  // Text that may be empty; `fallback` says in words what that stands for.
+  SettingGroup& Text(const char* name, std::string Struct::*member,
+                     const ValueKind<std::string>& kind, const char* unit, const char* fallback,
+                     const char* help) {
+    Add(name, member, kind, unit, help);
+    rows_.back().fallback = fallback;
+    rows_.back().derived = true;
+    return *this;
+  }
+
   // A reload changes the newest row.
   SettingGroup& Reloadable() {
     rows_.back().reloadable = true;

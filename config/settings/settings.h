@@ -73,6 +73,30 @@ struct WorkerSettings {
   int quarantine_seconds = 600;
 };
 
+// Told to the workers of every cluster.
+struct LauncherSettings {
+  std::string daemon_address;  // Empty for grpc.listen.
+  std::string worker_program;  // On their hosts.
+  std::string token_file;
+  std::string tls_ca;
+  std::string tls_cert;
+  std::string tls_key;
+  int poll_seconds = 5;
+};
+
+struct SlurmSettings {
+  bool enabled = false;
+  std::string bin_dir;  // Empty for PATH.
+  std::string partition;
+  std::string account;
+  std::string time_limit;
+  std::string options;
+  int gpus_per_task = 0;
+  int cpus_per_task = 1;
+  int warn_seconds = 90;
+  std::string log_dir;
+};
+
 struct HangSettings {
   int setup_seconds = 1800;
   int step_seconds = 600;
@@ -132,6 +156,8 @@ struct Settings {
   AuthSettings auth;
   AuditSettings audit;
   WorkerSettings workers;
+  LauncherSettings launchers;
+  SlurmSettings slurm;
   HangSettings hang;
   SchedulerSettings scheduler;
   QueueSettings queue;

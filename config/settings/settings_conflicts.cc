@@ -83,12 +83,23 @@ void CheckWorkers(const Settings& settings, std::vector<FieldError>& errors) {
   }
 }
 
+// A cluster's workers attach as those of any other host.
+void CheckLaunchers(const Settings& settings, std::vector<FieldError>& errors) {
+  if (settings.workers.remote) return;
+  constexpr char kNeeds[] =
+      "only with workers.remote: true, for the workers attach from other hosts";
+  if (settings.slurm.enabled) {
+    Add("slurm.enabled", "", absl::StrCat("true ", kNeeds), errors);
+  }
+}
+
 }  // namespace
 
 void CheckConflicts(const Settings& settings, std::vector<FieldError>& errors) {
   CheckPorts(settings, errors);
   CheckTls(settings, errors);
   CheckWorkers(settings, errors);
+  CheckLaunchers(settings, errors);
   if (settings.insecure || (HasTls(settings) && AsksWhoCalls(settings))) return;
   for (const Listener& listener : Listeners(settings)) {
     if (!IsOpenToOthers(listener.address)) continue;

@@ -14,6 +14,8 @@ std::vector<SettingRow> FileRows();
 std::vector<SettingRow> ListenerRows();
 // settings_workers.cc: workers, devices, the order of jobs.
 std::vector<SettingRow> WorkerRows();
+// settings_launchers.cc: clusters that start workers.
+std::vector<SettingRow> LauncherRows();
 // settings_store.cc: how long things are kept.
 std::vector<SettingRow> StoreRows();
 // settings_precision.cc: reduced precision.

@@ -10,7 +10,7 @@ const std::vector<SettingRow>& SettingsTable() {
   static const auto& table = *[] {
     auto* rows = new std::vector<SettingRow>(FileRows());
     for (const std::vector<SettingRow>& more :
-         {ListenerRows(), WorkerRows(), StoreRows(), PrecisionRows()}) {
+         {ListenerRows(), WorkerRows(), LauncherRows(), StoreRows(), PrecisionRows()}) {
       rows->insert(rows->end(), more.begin(), more.end());
     }
     return rows;

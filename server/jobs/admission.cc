@@ -52,6 +52,12 @@ std::optional<FieldError> PathError(const std::string& datasets_root, const JobP
                    kind, ": copy it there, or set datasets.root")};
 }
 
+FieldError NotConfigured(training::v1::LauncherKind launcher) {
+  return {"distributed.launcher", LauncherName(launcher),
+          "LOCAL, for this daemon is not set up for that cluster; set slurm.enabled: true and "
+          "workers.remote: true where it is, and restart it"};
+}
+
 std::vector<FieldError> MissingPaths(const std::string& datasets_root, JobSpec spec) {
   std::vector<FieldError> missing;
   for (const JobPath& path : PathsOf(spec)) {
@@ -93,6 +99,13 @@ absl::Status Admission::CheckSpec(const Submission& submission) const {
     return ToStatus({{"rehearsals", "",
                       "this daemon makes no faults on purpose; set rehearsals.allowed to true "
                       "(GENESIS_REHEARSALS_ALLOWED) where that is wanted, or remove rehearsals"}});
+  }
+  const training::v1::LauncherKind launcher = LauncherOf(spec);
+  if (launcher != training::v1::LAUNCHER_KIND_LOCAL) {
+    if (options_.launchers == nullptr || !options_.launchers->Has(launcher)) {
+      return ToStatus({NotConfigured(launcher)});
+    }
+    return submission.missing.empty() ? absl::OkStatus() : ToStatus(submission.missing);
   }
   const int slots = workers_->slots();
   if (spec.distributed().ranks() > std::max(slots, 1) && !workers_->takes_remote()) {

@@ -34,6 +34,12 @@ void Shrink(int halvings, training::v1::TrainingSpec& training) {
   training.set_gradient_accumulation_steps(training.gradient_accumulation_steps() << halvings);
 }
 
+std::vector<std::string> IdsOf(const std::vector<WorkerLease>& leases) {
+  std::vector<std::string> ids;
+  for (const WorkerLease& lease : leases) ids.push_back(lease.worker.worker_id());
+  return ids;
+}
+
 // Workloads whose use of memory is remembered.
 constexpr size_t kMaxPeaks = 1000;
 
@@ -82,8 +88,10 @@ bool Dispatcher::MayStart(const Job& job, absl::Time now) const {
 
 std::vector<HoldingJob> Dispatcher::HoldingJobs() const {
   std::vector<HoldingJob> holding;
-  for (const auto& [id, start] : attempt_starts_)
-    holding.push_back(Holding(*table_.Find(id), start));
+  for (const auto& [id, start] : attempt_starts_) {
+    const Job& job = *table_.Find(id);
+    if (!IsSubmitted(job.spec())) holding.push_back(Holding(job, start));
+  }
   return holding;
 }
 
@@ -92,6 +100,7 @@ std::vector<std::string> Dispatcher::QueueInOrder() const {
   int64_t ordinal = 0;
   for (const std::string& id : table_.IdsIn(training::v1::JOB_STATE_QUEUED)) {
     const Job& job = *table_.Find(id);
+    if (IsSubmitted(job.spec())) continue;
     waiting.push_back({id, job.priority(), job.owner(), ordinal++, RanksOf(job)});
   }
   return QueueOrder(waiting, HoldingJobs(), usage_, clock_.Steady());
@@ -132,6 +141,7 @@ void Dispatcher::GrowOne(absl::Time now) {
   const int free_slots = workers_->free_slots();
   for (const auto& [id, start] : attempt_starts_) {
     const Job& job = *table_.Find(id);
+    if (IsSubmitted(job.spec())) continue;
     const int missing = RanksOf(job) - std::max(job.ranks_size(), 1);
     // Not at once: a worker that comes and goes is no gain.
     if (missing <= 0 || missing > free_slots || now - start < kAllRanksPatience ||
@@ -146,6 +156,7 @@ void Dispatcher::GrowOne(absl::Time now) {
 std::vector<std::string> Dispatcher::AssignNext() {
   if (draining_) return {};
   const absl::Time now = clock_.Steady();
+  if (std::vector<std::string> leased = AssignSubmitted(now); !leased.empty()) return leased;
   const int slots = workers_->slots();
   std::vector<std::string> queue = QueueInOrder();
   std::erase_if(queue, [&](const std::string& id) {
@@ -160,12 +171,24 @@ std::vector<std::string> Dispatcher::AssignNext() {
     if (!leases.empty()) {
       Assign(queue[i], leases);
       StartQueued();
-      std::vector<std::string> ids;
-      for (const WorkerLease& lease : leases) ids.push_back(lease.worker.worker_id());
-      return ids;
+      return IdsOf(leases);
     }
     if (i == 0 && MakeRoomFor(job)) break;
     if (now - AcceptedAt(job) > kPassingPatience) break;
+  }
+  return {};
+}
+
+std::vector<std::string> Dispatcher::AssignSubmitted(absl::Time now) {
+  for (const std::string& id : table_.IdsIn(training::v1::JOB_STATE_QUEUED)) {
+    const Job& job = *table_.Find(id);
+    if (!IsSubmitted(job.spec()) || job.submission().claim() != 0 || !MayStart(job, now)) continue;
+    const std::vector<WorkerLease> leases =
+        workers_->ReserveSubmitted(job.submission().name(), RanksOf(job));
+    if (leases.empty()) continue;
+    Assign(id, leases);
+    StartQueued();
+    return IdsOf(leases);
   }
   return {};
 }
@@ -236,6 +259,7 @@ void Dispatcher::Assign(const std::string& job_id, const std::vector<WorkerLease
   Job* job = table_.Edit(job_id);
   job->set_claim(job->claim() + 1);
   job->set_worker_sequence(0);
+  if (IsSubmitted(job->spec())) job->mutable_submission()->set_claim(job->claim());
   job->clear_retry_time();
   *job->mutable_worker() = first.worker;
   const std::vector<training::v1::RankStatus> statuses = RankStatusesOf(leases);
@@ -314,7 +338,7 @@ bool Dispatcher::OnLeftWorker(Job& job) {
   if (start == attempt_starts_.end()) return false;
   const double seconds = absl::ToDoubleSeconds(clock_.Steady() - start->second);
   job.set_worker_seconds(job.worker_seconds() + seconds);
-  const int slots = std::max(job.ranks_size(), 1);
+  const int slots = IsSubmitted(job.spec()) ? 0 : std::max(job.ranks_size(), 1);
   table_.Count([this, job_id = job.id(), owner = job.owner(), seconds, slots] {
     usage_.Add(owner, seconds * slots, clock_.Steady());
     left_[job_id] = clock_.Steady();

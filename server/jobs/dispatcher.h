@@ -56,6 +56,9 @@ class Dispatcher {
   // Bytes that an attempt used; jobs of the same workload are placed by it.
   void NotePeak(training::v1::Job& job, int64_t host_bytes, int64_t device_bytes);
 
+  // Whether an attempt at the queued job may begin now: not before its backoff, nor after its
+  // deadline.
+  bool MayStart(const training::v1::Job& job) const { return MayStart(job, clock_.Steady()); }
   absl::Time DeadlineOf(const training::v1::Job& job) const;
   // Bytes that the job is expected to need; 0 when nothing is known.
   int64_t MemoryOf(const training::v1::JobSpec& spec) const;
@@ -64,6 +67,8 @@ class Dispatcher {
  private:
   // The workers it leased for the next job; none when there is no job or too few workers for one.
   std::vector<std::string> AssignNext();
+  // The same among the jobs whose workers a cluster has started for them.
+  std::vector<std::string> AssignSubmitted(absl::Time now);
   void Assign(const std::string& job_id, const std::vector<WorkerLease>& leases);
   // Makes the part of an attempt that all its workers are given alike.
   training::v1::StartJob MakeStart(const training::v1::Job& job) const;

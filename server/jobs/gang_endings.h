@@ -29,9 +29,15 @@ struct RankEnd {
 class GangEndings {
  public:
   // A rank has ended. May be told twice, for a change that the store refuses is made again.
-  void Note(const std::string& job_id, const RankEnd& end);
+  void Note(const std::string& job_id, const RankEnd& end) {
+    const auto [cause, first] = causes_.emplace(job_id, end);
+    if (!first && cause->second.follows && !end.follows) cause->second = end;
+  }
   // Why the attempt is ending; null where it is not.
-  const RankEnd* CauseOf(const std::string& job_id) const;
+  const RankEnd* CauseOf(const std::string& job_id) const {
+    const auto found = causes_.find(job_id);
+    return found == causes_.end() ? nullptr : &found->second;
+  }
   // The job is off its workers.
   void Forget(const std::string& job_id) { causes_.erase(job_id); }
 

@@ -320,7 +320,16 @@ void JobAttempts::RestartOrFail(const std::string& job_id, Failure failure) {
       backoff > absl::ZeroDuration() ? absl::StrCat(", after ", absl::FormatDuration(backoff))
                                      : "");
   spdlog::warn("job {}: {}", job_id, reason);
-  Requeue(job_id, reason);
+  if (IsOnWorker(job->state())) return Requeue(job_id, reason);
+  job->set_state_reason(reason);
+  training::v1::JobEvent event;
+  event.set_updated(reason);
+  table_.AddEvent(job_id, std::move(event));
+}
+
+void JobAttempts::LoseSubmission(const std::string& job_id, const std::string& why) {
+  table_.Count([this] { metrics_->WorkerRestarted("crash"); });
+  RestartOrFail(job_id, MakeFailure(training::v1::FAILURE_CAUSE_WORKER_EXIT, why));
 }
 
 void JobAttempts::Requeue(const std::string& job_id, const std::string& reason) {

@@ -66,6 +66,8 @@ class JobAttempts {
   void OnCheckpoint(const std::string& job_id, absl::Time snapshot);
   void OnFinished(const training::v1::Job& job, int rank, const training::v1::Finished& finished);
   void OnLost(const WorkerExit& exit);
+  // The cluster has ended the workers of a queued job, says `why`: it is one restart.
+  void LoseSubmission(const std::string& job_id, const std::string& why);
   // Stops or fails the jobs whose deadline has passed; a few times a second.
   void EndOverdue();
 
@@ -87,7 +89,7 @@ class JobAttempts {
   void OnFailed(const training::v1::Job& job, const training::v1::Failure& failure);
   void OnStopped(const training::v1::Job& job);
   void EndStopped(const std::string& job_id, const StopRequest& request, const std::string& at);
-  // Queues the job again while its budget lasts, else fails it.
+  // Queues the job again while its budget lasts, else fails it. It may be queued already.
   void RestartOrFail(const std::string& job_id, training::v1::Failure failure);
   void Requeue(const std::string& job_id, const std::string& reason);
   void Fail(const std::string& job_id, training::v1::Failure failure);

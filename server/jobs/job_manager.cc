@@ -26,6 +26,7 @@ JobManager::JobManager(Options options, JobStore* store, Workers* workers, Metri
                  .workers = workers,
                  .metrics = metrics}),
       reports_(attempts_.parts(), &attempts_),
+      submissions_(attempts_.parts(), &attempts_),
       queries_(&ledger_, &dispatcher_, &precision_, &statistics_, workers),
       admission_(options_, &ledger_, &dispatcher_, workers, metrics),
       requests_(attempts_.parts(), &attempts_, &admission_),
@@ -48,6 +49,7 @@ absl::Status JobManager::Recover() {
       ledger_.Move(id, training::v1::JOB_STATE_QUEUED, job.state_reason());
     }
   }
+  submissions_.Recover();
   return table.Commit();
 }
 
@@ -82,6 +84,7 @@ void JobManager::OnTime() {
   statistics_.training.Sample(ledger_.clock().Steady());
   attempts_.EndOverdue();
   dispatcher_.OnTime();
+  submissions_.OnTime();
   checkpoints_.RefuseWhileStoreFails();
 }
 

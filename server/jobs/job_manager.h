@@ -13,6 +13,7 @@
 #include "server/jobs/job_statistics.h"
 #include "server/jobs/job_stops.h"
 #include "server/jobs/precision_control.h"
+#include "server/jobs/submissions.h"
 #include "server/jobs/worker_reports.h"
 
 namespace genesis {
@@ -73,6 +74,7 @@ class JobManager {
   Dispatcher dispatcher_;
   JobAttempts attempts_;
   WorkerReports reports_;
+  Submissions submissions_;
   JobQueries queries_;
   Admission admission_;
   JobRequests requests_;

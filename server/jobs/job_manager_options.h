@@ -6,6 +6,7 @@
 #include "config/precision/gate.h"
 #include "config/settings/settings.h"
 #include "genesis/training/v1/operations.pb.h"
+#include "server/launchers/launchers.h"
 
 namespace genesis {
 
@@ -24,6 +25,8 @@ struct JobManagerOptions {
   // Told how each job ended, on the writer thread; must not block.
   std::function<void(const training::v1::HistoryRow&)> on_history =
       [](const training::v1::HistoryRow&) {};
+  Launchers* launchers = nullptr;  // The clusters that may be asked for workers; null for none.
+  int launcher_poll_seconds = LauncherSettings().poll_seconds;
 };
 
 }  // namespace genesis

@@ -1,5 +1,7 @@
 #include "server/jobs/job_queries.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
 #include "base/timestamp.h"
@@ -9,6 +11,7 @@
 #include "server/jobs/job_errors.h"
 #include "server/jobs/job_state.h"
 #include "server/jobs/scheduler.h"
+#include "server/launchers/describe_submission.h"
 
 namespace genesis {
 namespace {
@@ -57,10 +60,15 @@ std::map<std::string, JobQueries::QueuePlace> JobQueries::ReadQueue() const {
   const int slots = workers_->slots();
   std::vector<WaitingJob> waiting;
   std::vector<HoldingJob> holding;
-  std::map<std::string, int> gangs;  // Slots of jobs that need several, which few do.
+  std::map<std::string, QueuePlace> submitted;  // Those of clusters have no place here.
+  std::map<std::string, int> gangs;             // Slots of jobs that need several, which few do.
   for (const JobView::Shown& each : ledger_.view().InMemory()) {
     const Job& job = each.snapshot->job;
-    if (job.state() == training::v1::JOB_STATE_QUEUED) {
+    if (IsSubmitted(job.spec())) {
+      if (job.state() == training::v1::JOB_STATE_QUEUED) {
+        submitted[job.id()].reason = DescribeWait(job, workers_->WarmOf(job.submission().name()));
+      }
+    } else if (job.state() == training::v1::JOB_STATE_QUEUED) {
       const int needed = RanksOf(job.spec(), slots);
       waiting.push_back({job.id(), job.priority(), job.owner(), each.ordinal, needed});
       if (needed > 1) gangs[job.id()] = needed;
@@ -76,7 +84,7 @@ std::map<std::string, JobQueries::QueuePlace> JobQueries::ReadQueue() const {
   const std::vector<absl::Time> starts =
       EstimateStarts(needed, slots, holding, ExpectedDuration(), now);
   const int free_slots = workers_->free_slots();
-  std::map<std::string, QueuePlace> places;
+  std::map<std::string, QueuePlace> places = std::move(submitted);
   for (size_t i = 0; i < order.size(); ++i) {
     QueuePlace& place = places[order[i]];
     place.position = static_cast<int>(i) + 1;

@@ -28,6 +28,7 @@ training::v1::WorkerInfo InfoOf(const std::string& id, const Worker& worker) {
   info.set_job_id(worker.job_id);
   *info.mutable_start_time() = ToTimestamp(worker.start);
   info.set_draining(worker.retiring);
+  info.set_reservation(worker.reservation);
   return info;
 }
 
@@ -37,6 +38,7 @@ training::v1::WorkerProcessRef RefOf(const std::string& id, const Worker& worker
   ref.set_pid(worker.pid);
   ref.set_start_ticks(worker.start_ticks);
   ref.set_device(worker.device_name);
+  ref.set_reservation(worker.reservation);
   return ref;
 }
 

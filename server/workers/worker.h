@@ -26,6 +26,7 @@ struct Worker {
   std::string device_name;
   std::string host;                  // Where it is remote: the name of its host,
   std::string peer;                  // and the address that it dials from.
+  std::string reservation;           // Of a worker that a cluster started for one job.
   absl::Time start;                  // Of Clock::Now, for people.
   std::shared_ptr<WorkerLink> link;  // While its stream is open.
   bool retiring = false;             // An operator wants it to get no job after this one.

@@ -54,6 +54,12 @@ absl::Status CheckRemote(const training::v1::Hello& hello,
   return absl::OkStatus();
 }
 
+absl::Status ReservationIsOver(const std::string& reservation) {
+  return absl::PermissionDeniedError(
+      absl::StrCat("reservation ", QuoteValue(reservation),
+                   " is over: its job has ended, is paused, or was submitted again"));
+}
+
 absl::Status NotAwaited(const training::v1::AttachRequest& request) {
   return absl::PermissionDeniedError(
       absl::StrCat("worker id \"", request.hello().worker_id(),

@@ -103,6 +103,30 @@ void WorkerPool::Release(const std::string& worker_id) {
   Wake();
 }
 
+void WorkerPool::OpenReservation(const std::string& name) {
+  absl::MutexLock lock(&mutex_);
+  table_.OpenReservation(name);
+}
+
+void WorkerPool::CloseReservation(const std::string& name) {
+  WorkerActions actions;
+  {
+    absl::MutexLock lock(&mutex_);
+    actions = table_.CloseReservation(name);
+  }
+  Perform(actions);
+}
+
+std::vector<WorkerLease> WorkerPool::ReserveSubmitted(const std::string& name, int ranks) {
+  absl::MutexLock lock(&mutex_);
+  return table_.ReserveSubmitted(name, ranks);
+}
+
+int WorkerPool::WarmOf(const std::string& name) const {
+  absl::MutexLock lock(&mutex_);
+  return table_.WarmOf(name);
+}
+
 void WorkerPool::Begin(const std::string& worker_id, const training::v1::StartJob& start) {
   WorkerActions actions;
   {

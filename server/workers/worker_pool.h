@@ -57,6 +57,10 @@ class WorkerPool final : public Workers {
 
   std::vector<WorkerLease> ReserveGang(int ranks, int64_t memory_bytes) override;
   void Release(const std::string& worker_id) override;
+  void OpenReservation(const std::string& name) override;
+  void CloseReservation(const std::string& name) override;
+  std::vector<WorkerLease> ReserveSubmitted(const std::string& name, int ranks) override;
+  int WarmOf(const std::string& name) const override;
   void Begin(const std::string& worker_id, const training::v1::StartJob& start) override;
   void Send(const std::string& job_id, const training::v1::AttachResponse& command) override;
   void Acknowledge(const std::string& job_id, int64_t sequence) override;

@@ -23,13 +23,19 @@ constexpr absl::Duration kIdleExit = absl::Seconds(30);
 // For a worker that dials again, once a second at most, when the daemon is back only to drain.
 constexpr absl::Duration kReturnGrace = absl::Seconds(5);
 
+WorkerSettings WithoutDevices(WorkerSettings settings) {
+  settings.devices.clear();
+  return settings;
+}
+
 }  // namespace
 
 WorkerTable::WorkerTable(Options options, std::string id_prefix, const Clock& clock)
     : options_(std::move(options)),
       id_prefix_(std::move(id_prefix)),
       clock_(clock),
-      devices_(options_.workers) {}
+      devices_(options_.workers),
+      reserved_devices_(WithoutDevices(options_.workers)) {}
 
 void WorkerTable::Move(const std::string& id, Worker& worker, WorkerPhase to) {
   if (!IsLegalMove(worker.phase, to)) {
@@ -38,14 +44,17 @@ void WorkerTable::Move(const std::string& id, Worker& worker, WorkerPhase to) {
   }
   const bool held = HoldsSlot(worker.phase);
   worker.phase = to;
-  if (!held && HoldsSlot(to)) devices_.Take(worker.device_name, worker.memory_bytes);
-  if (held && !HoldsSlot(to)) devices_.GiveBack(worker.device_name, worker.memory_bytes);
+  DeviceTable& devices = DevicesOf(worker);
+  if (!held && HoldsSlot(to)) devices.Take(worker.device_name, worker.memory_bytes);
+  if (held && !HoldsSlot(to)) devices.GiveBack(worker.device_name, worker.memory_bytes);
 }
 
-Worker& WorkerTable::Add(const std::string& id, const std::string& device, bool remote) {
-  if (remote) devices_.Join(device);
+Worker& WorkerTable::Add(const std::string& id, const std::string& device, bool remote,
+                         const std::string& reservation) {
   Worker& worker = workers_[id];
   worker.remote = remote;
+  worker.reservation = reservation;
+  if (remote) DevicesOf(worker).Join(device);
   worker.device_name = device;
   worker.start = clock_.Now();
   return worker;
@@ -55,8 +64,9 @@ void WorkerTable::Remove(const std::string& id) {
   const auto found = workers_.find(id);
   const Worker& worker = found->second;
   const std::string job_id = worker.job_id;
-  if (HoldsSlot(worker.phase)) devices_.GiveBack(worker.device_name, worker.memory_bytes);
-  if (worker.remote) devices_.Leave(worker.device_name);
+  DeviceTable& devices = DevicesOf(worker);
+  if (HoldsSlot(worker.phase)) devices.GiveBack(worker.device_name, worker.memory_bytes);
+  if (worker.remote) devices.Leave(worker.device_name);
   workers_.erase(found);
   const bool held = std::any_of(workers_.begin(), workers_.end(),
                                 [&](const auto& each) { return each.second.job_id == job_id; });
@@ -77,7 +87,8 @@ Worker* WorkerTable::FindByJob(const std::string& job_id) {
 
 void WorkerTable::Adopt(const training::v1::WorkerProcessRef& ref, const std::string& job_id,
                         int rank, int64_t claim, int64_t acknowledged, int64_t memory_bytes) {
-  Worker& worker = Add(ref.worker_id(), ref.device(), /*remote=*/ref.start_ticks() == 0);
+  Worker& worker =
+      Add(ref.worker_id(), ref.device(), /*remote=*/ref.start_ticks() == 0, ref.reservation());
   worker.phase = WorkerPhase::kAdopted;
   worker.pid = ref.pid();
   worker.start_ticks = ref.start_ticks();
@@ -90,7 +101,7 @@ void WorkerTable::Adopt(const training::v1::WorkerProcessRef& ref, const std::st
   worker.acknowledged = acknowledged;
   worker.back_by = clock_.Steady() + absl::Seconds(options_.workers.reattach_timeout_seconds);
   worker.absence = "it did not attach again after the daemon was restarted";
-  devices_.Take(worker.device_name, memory_bytes);
+  DevicesOf(worker).Take(worker.device_name, memory_bytes);
 }
 
 WorkerActions WorkerTable::Stop(absl::Duration grace) {
@@ -201,7 +212,11 @@ absl::StatusOr<Worker*> WorkerTable::Welcome(const AttachRequest& request, bool 
   const training::v1::Hello& hello = request.hello();
   Worker* worker = Find(hello.worker_id());
   if (worker == nullptr && remote && request.job_id().empty()) {
-    const absl::Status fit = CheckRemote(hello, options_.remote);
+    const std::string& reservation = hello.remote().reservation();
+    absl::Status fit = CheckRemote(hello, options_.remote);
+    if (fit.ok() && !reservation.empty() && !reservations_.contains(reservation)) {
+      fit = ReservationIsOver(reservation);
+    }
     if (!fit.ok()) {
       actions.emplace_back(
           WriteLog{spdlog::level::warn,
@@ -211,7 +226,7 @@ absl::StatusOr<Worker*> WorkerTable::Welcome(const AttachRequest& request, bool 
     const std::string device = absl::StrCat(hello.remote().name(), "/", hello.device().name());
     actions.emplace_back(WriteLog{
         spdlog::level::info, absl::StrCat("worker ", hello.worker_id(), " attaches on ", device)});
-    worker = &Add(hello.worker_id(), device, /*remote=*/true);
+    worker = &Add(hello.worker_id(), device, /*remote=*/true, reservation);
     worker->pid = hello.pid();
     worker->host = hello.remote().name();
     return worker;
@@ -234,7 +249,7 @@ absl::Status WorkerTable::Attach(const AttachRequest& request, bool remote,
   worker.device = request.hello().device();
   // A worker sees one CUDA device, which it calls cuda:0.
   if (remote || worker.device.cuda()) worker.device.set_name(worker.device_name);
-  devices_.Get(worker.device_name).memory_bytes = worker.device.memory_bytes();
+  DevicesOf(worker).Get(worker.device_name).memory_bytes = worker.device.memory_bytes();
   worker.link = std::move(link);
   worker.peer = peer;
   worker.back_by = absl::InfiniteFuture();
@@ -263,6 +278,8 @@ absl::Status WorkerTable::Attach(const AttachRequest& request, bool remote,
 void WorkerTable::NoteEndOfJob(const std::string& id, Worker& worker,
                                const training::v1::Finished& finished, WorkerActions& actions) {
   Move(id, worker, WorkerPhase::kFinishing);
+  // Which devices a cluster gives is its own to say.
+  if (!worker.reservation.empty()) return;
   DeviceTable::Device& device = devices_.Get(worker.device_name);
   const absl::Time now = clock_.Steady();
   if (finished.outcome() == training::v1::Finished::OUTCOME_COMPLETED) {
@@ -289,9 +306,10 @@ std::optional<int> WorkerTable::OnMessage(const std::string& worker_id,
   }
   worker->progress.OnEvent(message, clock_.Steady());
   if (message.has_store_request()) {
-    Send(worker->job_id,
-         stores_.Handle(worker->job_id, worker->claim, worker->rank, message.store_request()),
-         actions);
+    SendAnswers(
+        workers_, worker->job_id,
+        stores_.Handle(worker->job_id, worker->claim, worker->rank, message.store_request()),
+        actions);
     return std::nullopt;
   }
   if (message.has_finished() && HoldsJob(worker->phase)) {
@@ -325,34 +343,8 @@ void WorkerTable::OnDetached(const std::string& worker_id, const WorkerLink* lin
   if (worker->phase == WorkerPhase::kWarm) Move(worker_id, *worker, WorkerPhase::kLeaving);
 }
 
-WorkerCounts WorkerTable::counts() const {
-  WorkerCounts counts;
-  for (const auto& [id, worker] : workers_) {
-    const training::v1::WorkerState shown = ShownState(worker);
-    counts.busy += shown == training::v1::WORKER_STATE_BUSY ? 1 : 0;
-    counts.warm += shown == training::v1::WORKER_STATE_WARM ? 1 : 0;
-    counts.starting += shown == training::v1::WORKER_STATE_STARTING ? 1 : 0;
-  }
-  return counts;
-}
-
-std::vector<training::v1::WorkerInfo> WorkerTable::workers() const {
-  std::vector<training::v1::WorkerInfo> infos;
-  for (const auto& [id, worker] : workers_) infos.push_back(InfoOf(id, worker));
-  std::stable_sort(infos.begin(), infos.end(), [](const auto& a, const auto& b) {
-    return SecondsBetween(a.start_time(), b.start_time()) > 0;
-  });
-  return infos;
-}
-
 std::string WorkerTable::problem() const {
   return !backoff_.problem().empty() ? backoff_.problem() : devices_.Problem(clock_.Steady());
-}
-
-std::set<std::string> WorkerTable::ids() const {
-  std::set<std::string> ids;
-  for (const auto& [id, worker] : workers_) ids.insert(id);
-  return ids;
 }
 
 std::optional<WorkerPhase> WorkerTable::PhaseOf(const std::string& worker_id) const {

@@ -20,6 +20,7 @@
 #include "server/workers/start_backoff.h"
 #include "server/workers/worker.h"
 #include "server/workers/worker_actions.h"
+#include "server/workers/worker_lists.h"
 #include "server/workers/workers.h"
 
 namespace genesis {
@@ -72,6 +73,12 @@ class WorkerTable {
   // As in Workers.
   std::vector<WorkerLease> ReserveGang(int ranks, int64_t memory_bytes);
   WorkerActions Release(const std::string& worker_id);
+  void OpenReservation(const std::string& name) { reservations_.insert(name); }
+  WorkerActions CloseReservation(const std::string& name);
+  std::vector<WorkerLease> ReserveSubmitted(const std::string& name, int ranks);
+  int WarmOf(const std::string& name) const {
+    return static_cast<int>(Candidates(workers_, /*ranks=*/1, name).size());
+  }
   WorkerActions Begin(const std::string& worker_id, const training::v1::StartJob& start);
   WorkerActions Send(const std::string& job_id, const training::v1::AttachResponse& command);
   WorkerActions Acknowledge(const std::string& job_id, int64_t sequence);
@@ -89,8 +96,8 @@ class WorkerTable {
                                const training::v1::AttachRequest& message, WorkerActions& actions);
   void OnDetached(const std::string& worker_id, const WorkerLink* link);
 
-  WorkerCounts counts() const;
-  std::vector<training::v1::WorkerInfo> workers() const;
+  WorkerCounts counts() const { return CountWorkers(workers_); }
+  std::vector<training::v1::WorkerInfo> workers() const { return ListWorkers(workers_); }
   std::vector<training::v1::DeviceStatus> devices() const {
     return devices_.Statuses(clock_.Steady());
   }
@@ -98,14 +105,18 @@ class WorkerTable {
   int slots() const { return devices_.slots(); }
   int free_slots() const { return devices_.free_slots(clock_.Steady()); }
   int64_t largest_device_bytes() const { return devices_.largest_bytes(); }
-  std::set<std::string> ids() const;
+  std::set<std::string> ids() const { return IdsOf(workers_); }
   // Nullopt when there is no such worker.
   std::optional<WorkerPhase> PhaseOf(const std::string& worker_id) const;
 
  private:
   // The one place where a phase changes; slot and memory of the device follow.
   void Move(const std::string& id, Worker& worker, WorkerPhase to);
-  Worker& Add(const std::string& id, const std::string& device, bool remote);
+  Worker& Add(const std::string& id, const std::string& device, bool remote,
+              const std::string& reservation = "");
+  DeviceTable& DevicesOf(const Worker& worker) {
+    return worker.reservation.empty() ? devices_ : reserved_devices_;
+  }
   // Takes it out of the table, with what it has of its device.
   void Remove(const std::string& id);
   Worker* Find(const std::string& worker_id);
@@ -113,13 +124,14 @@ class WorkerTable {
   Worker* FindByJob(const std::string& job_id);
   // Reserves the worker where its device has room.
   bool Keep(const std::string& id, int64_t memory_bytes);
-  // Answers of the store to ranks of the job.
-  void Send(const std::string& job_id, const RankStore::Answers& answers, WorkerActions& actions);
   // The worker that says Hello; an error when it may not attach.
   absl::StatusOr<Worker*> Welcome(const training::v1::AttachRequest& request, bool remote,
                                   WorkerActions& actions);
   // It is to get no job, whatever phase it comes from.
-  bool IsUnwanted(const Worker& worker) const { return draining_ || stopping_ || worker.retiring; }
+  bool IsUnwanted(const Worker& worker) const {
+    return draining_ || stopping_ || worker.retiring ||
+           (!worker.reservation.empty() && !reservations_.contains(worker.reservation));
+  }
   void NoteEndOfJob(const std::string& id, Worker& worker, const training::v1::Finished& finished,
                     WorkerActions& actions);
   void RemoveGone(WorkerActions& actions);
@@ -128,6 +140,9 @@ class WorkerTable {
   const std::string id_prefix_;
   const Clock& clock_;
   DeviceTable devices_;
+  // The same of workers with a reservation, whose slots are not the daemon's.
+  DeviceTable reserved_devices_;
+  std::set<std::string> reservations_;  // That are open.
   std::map<std::string, Worker> workers_;
   StartBackoff backoff_;
   RankStores stores_;

@@ -19,10 +19,12 @@ struct WorkerLease {
   std::string peer;  // The address that a worker of another host dials from.
 };
 
+// Workers with a reservation are counted apart, for they take no slots.
 struct WorkerCounts {
   int busy = 0;
   int warm = 0;
   int starting = 0;
+  int reserved_busy = 0;
 };
 
 // The workers as the rules of jobs see them. WorkerPool is the implementation; tests of those rules
@@ -43,6 +45,15 @@ class Workers {
   // has enough. Where warm ones are missing and slots are free, they are started.
   virtual std::vector<WorkerLease> ReserveGang(int ranks, int64_t memory_bytes) = 0;
   virtual void Release(const std::string& worker_id) = 0;
+  // Workers that a cluster starts for one job may attach with that name from now on. They take no
+  // slot, and get that job alone.
+  virtual void OpenReservation(const std::string& name) = 0;
+  // No worker may come with it any more; those that hold no job are sent home. Idempotent.
+  virtual void CloseReservation(const std::string& name) = 0;
+  // As many warm workers of the reservation, or none, in the order of ReserveGang.
+  virtual std::vector<WorkerLease> ReserveSubmitted(const std::string& name, int ranks) = 0;
+  // How many of its workers are warm.
+  virtual int WarmOf(const std::string& name) const = 0;
   // Gives the job to the leased worker.
   virtual void Begin(const std::string& worker_id, const training::v1::StartJob& start) = 0;
   // To rank 0 of the job, which asks the others; nothing when there is none.

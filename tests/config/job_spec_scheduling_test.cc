@@ -2,6 +2,7 @@
 
 #include "config/job/job_file.h"
 #include "config/job/job_spec.h"
+#include "config/job/workload.h"
 
 namespace genesis {
 namespace {
@@ -82,6 +83,29 @@ TEST(RanksOfAJobTest, SayHowManyADaemonStarts) {
   EXPECT_EQ(FewestRanksOf(spec, 4), 8);
   spec.mutable_distributed()->set_min_ranks(2);
   EXPECT_EQ(FewestRanksOf(spec, 4), 2);
+}
+
+TEST(RanksOfAJobTest, OfAClusterAreCountedByTheJob) {
+  JobSpec spec = Small();
+  EXPECT_FALSE(IsSubmitted(spec));
+  spec.mutable_distributed()->set_launcher(training::v1::LAUNCHER_KIND_LOCAL);
+  EXPECT_FALSE(IsSubmitted(spec));
+  const std::string workload = WorkloadKey(spec);
+  spec.mutable_distributed()->set_launcher(training::v1::LAUNCHER_KIND_SLURM);
+  EXPECT_TRUE(IsSubmitted(spec));
+  EXPECT_EQ(WorkloadKey(spec), workload) << "whoever starts it, it trains alike";
+  EXPECT_THAT(Faults(spec), ElementsAre()) << "one rank is enough";
+  EXPECT_EQ(LauncherName(LauncherOf(spec)), "SLURM");
+  spec.mutable_training()->set_use_ddp(true);
+  EXPECT_THAT(Faults(spec),
+              ElementsAre("distributed.ranks: required with training.use_ddp and "
+                          "distributed.launcher SLURM, for a cluster has no slots to count; give "
+                          "how many workers it is asked for"));
+  spec.mutable_distributed()->set_ranks(4);
+  spec.mutable_distributed()->set_min_ranks(2);
+  EXPECT_THAT(Faults(spec),
+              ElementsAre("distributed.min_ranks: 2 with distributed.launcher SLURM: a cluster "
+                          "gives all ranks or none; remove one of them"));
 }
 
 TEST(SchedulingSpecTest, IsReadFromAJobFile) {

@@ -126,6 +126,23 @@ const Variables& OtherValues() {
       {"workers.quarantine_failures", "1"},
       {"workers.quarantine_seconds", "604800"},
       {"hang.setup_seconds", "1"},
+      {"launchers.daemon_address", "trainer.example.org:50051"},
+      {"launchers.worker_program", "/opt/genesis-worker"},
+      {"launchers.token_file", "/srv/worker.token"},
+      {"launchers.tls_ca", "/srv/ca.pem"},
+      {"launchers.tls_cert", "/srv/worker.pem"},
+      {"launchers.tls_key", "/srv/worker.key"},
+      {"launchers.poll_seconds", "1"},
+      {"slurm.enabled", "true"},
+      {"slurm.bin_dir", "/opt/slurm/bin"},
+      {"slurm.partition", "gpu,spare"},
+      {"slurm.account", "team_7"},
+      {"slurm.time_limit", "1-12:00:00"},
+      {"slurm.options", "qos=high constraint=a100|h100"},
+      {"slurm.gpus_per_task", "64"},
+      {"slurm.cpus_per_task", "1024"},
+      {"slurm.warn_seconds", "600"},
+      {"slurm.log_dir", "/srv/slurm"},
       {"hang.step_seconds", "1"},
       {"hang.evaluation_seconds", "1"},
       {"hang.checkpoint_seconds", "1"},
@@ -156,6 +173,7 @@ Variables Companions(const std::string& key) {
   if (key == "tls.client_ca_file" || key == "tls.certificate_file") {
     companions["GENESIS_TLS_KEY_FILE"] = "/srv/key.pem";
   }
+  if (key == "slurm.enabled") companions["GENESIS_WORKERS_REMOTE"] = "true";
   return companions;
 }
 
@@ -264,6 +282,21 @@ TEST(SettingsValuesTest, AreRefusedWithWhatIsAccepted) {
       {"--drain-timeout-seconds=-1", "--drain-timeout-seconds is \"-1\"; accepted: 0 to 3600"},
       {"--precision-cpu-fallback=fp16",
        "--precision-cpu-fallback is \"fp16\"; accepted: bf16, fp32 or emulate"},
+      {"--launchers-daemon-address=trainer:0",
+       "--launchers-daemon-address is \"trainer:0\"; accepted: a host and a port, such as "
+       "trainer.example.org:50051"},
+      {"--slurm-enabled=true",
+       "--slurm-enabled: true only with workers.remote: true, for the workers attach from other "
+       "hosts"},
+      {"--slurm-partition=gpu;rm",
+       "--slurm-partition is \"gpu;rm\"; accepted: letters, digits, '.', '_', '-' and ','"},
+      {"--slurm-time-limit=4h",
+       "--slurm-time-limit is \"4h\"; accepted: a time as sbatch takes it, such as 90, 04:00:00 or "
+       "1-12:00"},
+      {"--slurm-options=qos=high -n4",
+       "--slurm-options is \"qos=high -n4\"; accepted: sbatch's long options without their --, "
+       "with "
+       "a space between them, such as qos=high constraint=a100"},
       {"--precision-loss-scale=0", "--precision-loss-scale is \"0\"; accepted: a float > 0"},
       {"--precision-loss-scale=1e39", "--precision-loss-scale is \"1e39\"; accepted: a float > 0"},
       {"--precision-growth-factor=1", "--precision-growth-factor is \"1\"; accepted: a float > 1"},

@@ -189,5 +189,76 @@ TEST_F(GangTableTest, AllItsWorkersAreEndedWithTheJob) {
   EXPECT_THAT(Sent(), SizeIs(1)) << "rank 0 asks the others";
 }
 
+class ReservationTest : public GangTableTest {
+ protected:
+  void Close(const std::string& name) { Note(table_->CloseReservation(name)); }
+  std::vector<WorkerLease> ReserveSubmitted(const std::string& name, int ranks) {
+    std::vector<WorkerLease> leases = table_->ReserveSubmitted(name, ranks);
+    Note();
+    return leases;
+  }
+};
+
+TEST_F(ReservationTest, ItsWorkersServeOneJobAndTakeNoSlot) {
+  table_->OpenReservation("genesis-1-x");
+  ASSERT_TRUE(Attach("n1-1", "", 0, "n1", "genesis-1-x").ok());
+  ASSERT_TRUE(Attach("n2-1", "", 0, "n2").ok());
+  EXPECT_EQ(table_->slots(), 4) << "three of this machine and n2";
+  EXPECT_EQ(table_->counts().warm, 1);
+  EXPECT_EQ(table_->WarmOf("genesis-1-x"), 1);
+  EXPECT_THAT(ReserveSubmitted("genesis-1-x", 2), IsEmpty());
+  EXPECT_THAT(ReserveSubmitted("", 1), IsEmpty());
+  EXPECT_THAT(ReserveSubmitted("genesis-1-y", 1), IsEmpty());
+  ASSERT_TRUE(Attach("n1-2", "", 0, "n1", "genesis-1-x").ok());
+  const std::vector<WorkerLease> others = ReserveGang(1);
+  ASSERT_THAT(others, SizeIs(1));
+  EXPECT_EQ(others[0].worker.worker_id(), "n2-1") << "no other job gets them";
+  EXPECT_THAT(ReserveGang(1), IsEmpty());
+  // Two on one device of the cluster's choice, whatever the job needs.
+  const std::vector<WorkerLease> leases = ReserveSubmitted("genesis-1-x", 2);
+  ASSERT_THAT(leases, SizeIs(2));
+  EXPECT_EQ(leases[1].worker.reservation(), "genesis-1-x");
+  EXPECT_EQ(leases[1].worker.device(), "n1/cuda:0");
+  BeginGang(leases, "x");
+  EXPECT_EQ(table_->counts().reserved_busy, 2);
+  EXPECT_EQ(table_->counts().busy, 1) << "that of n2 is reserved";
+  // A device that fails there is not ours to quarantine.
+  for (const char* id : {"n1-1", "n1-2"}) EXPECT_TRUE(Finish(id, "x", /*by_device=*/true));
+  EXPECT_EQ(table_->problem(), "");
+  for (const char* id : {"n1-1", "n1-2"}) Detach(id);
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(table_->counts().reserved_busy, 0);
+  EXPECT_EQ(table_->slots(), 4);
+}
+
+TEST_F(ReservationTest, OneThatIsOverSendsItsWorkersHomeAndTakesNoMore) {
+  EXPECT_EQ(Attach("n1-1", "", 0, "n1", "genesis-1-x").code(), absl::StatusCode::kPermissionDenied);
+  table_->OpenReservation("genesis-1-x");
+  ASSERT_TRUE(Attach("n1-2", "", 0, "n1", "genesis-1-x").ok());
+  ASSERT_TRUE(Attach("n1-3", "", 0, "n1", "genesis-1-x").ok());
+  const std::vector<WorkerLease> leases = ReserveSubmitted("genesis-1-x", 1);
+  ASSERT_THAT(leases, SizeIs(1));
+  Close("genesis-1-x");
+  EXPECT_THAT(Done<CloseStream>(), SizeIs(1)) << "of the one that has no job";
+  Release(leases[0].worker.worker_id());
+  EXPECT_THAT(Done<CloseStream>(), SizeIs(1)) << "and of the one whose job was not stored";
+  const absl::Status late = Attach("n1-4", "", 0, "n1", "genesis-1-x");
+  EXPECT_EQ(late.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(late.message(), HasSubstr("reservation \"genesis-1-x\" is over"));
+}
+
+TEST_F(ReservationTest, OneThatOutlivedTheDaemonIsAdoptedBesideTheSlots) {
+  training::v1::WorkerProcessRef ref;
+  ref.set_worker_id("n1-1");
+  ref.set_pid(12);
+  ref.set_device("n1/cuda:0");
+  ref.set_reservation("genesis-1-x");
+  table_->Adopt(ref, "x", /*rank=*/0, /*claim=*/1, /*acknowledged=*/6, /*memory_bytes=*/100);
+  Note();
+  EXPECT_EQ(table_->slots(), 3);
+  EXPECT_EQ(table_->counts().reserved_busy, 1);
+  EXPECT_TRUE(Attach("n1-1", "x", 1, "n1", "genesis-1-x").ok()) << "it needs no open reservation";
+}
+
 }  // namespace
 }  // namespace genesis

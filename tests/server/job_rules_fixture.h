@@ -16,91 +16,13 @@
 #include "config/job/job_names.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_state.h"
+#include "tests/server/idle_workers.h"
 #include "tests/server/jobs_for_test.h"
 #include "tests/temp_dir.h"
 
 namespace genesis {
 
 using namespace training::v1;  // NOLINT: state names.
-
-class ManualClock final : public Clock {
- public:
-  absl::Time Now() const override { return absl::FromUnixSeconds(wall_); }
-  absl::Time Steady() const override { return absl::FromUnixSeconds(steady_); }
-  void Advance(int seconds) {
-    wall_ += seconds;
-    steady_ += seconds;
-  }
-  void SetBack(int seconds) { wall_ -= seconds; }
-
- private:
-  std::atomic<int64_t> wall_{1'800'000'000};
-  std::atomic<int64_t> steady_{1'800'000'000};
-};
-
-// Workers that do nothing by themselves. Read by the test while the writer rests.
-class IdleWorkers final : public Workers {
- public:
-  bool Adopt(const WorkerProcessRef& worker, const std::string&, int, int64_t, int64_t,
-             int64_t) override {
-    return adopts && !lost.contains(worker.worker_id());
-  }
-  std::vector<WorkerLease> ReserveGang(int ranks, int64_t memory_bytes) override {
-    if (cold || free_slots() < ranks || memory_bytes > 1000) return {};
-    std::vector<WorkerLease> leases;
-    for (int i = 0; i < ranks; ++i) {
-      WorkerLease& lease = leases.emplace_back();
-      lease.worker.set_worker_id("w" + std::to_string(++last_));
-      lease.worker.set_device("cpu");
-      lease.device.set_name("cpu");
-      const auto vetoed = vetoes.find(i);
-      if (vetoed != vetoes.end()) lease.device.set_reduced_precision_disabled(vetoed->second);
-    }
-    return leases;
-  }
-  void Release(const std::string&) override {}
-  void Begin(const std::string&, const StartJob& start) override {
-    begun[start.job_id()] = start;
-    held[start.job_id()] = std::max(start.rank().size(), 1);
-  }
-  void Send(const std::string& job_id, const AttachResponse& command) override {
-    sent.emplace_back(job_id, command);
-  }
-  void Acknowledge(const std::string&, int64_t) override {}
-  void ExpectExit(const std::string& job_id, absl::Duration grace, const std::string&) override {
-    expected_exits[job_id] = grace;
-  }
-  void Abandon(const std::string& job_id, const std::string& why) override {
-    abandoned.emplace_back(job_id, why);
-  }
-  absl::StatusOr<std::string> Retire(const std::string&) override { return retired; }
-  WorkerCounts counts() const override {
-    int busy = 0;
-    for (const auto& [job, start] : begun) busy += held.at(job);
-    return {.busy = busy, .warm = std::max(free - busy, 0)};
-  }
-  int slots() const override { return free; }
-  int free_slots() const override { return std::max(free - counts().busy, 0); }
-  bool takes_remote() const override { return remote; }
-  std::vector<WorkerInfo> workers() const override { return {}; }
-  int64_t largest_device_bytes() const override { return 0; }
-
-  int free = 1;
-  bool cold = false;  // No worker is warm yet.
-  bool adopts = false;
-  bool remote = false;
-  std::set<std::string> lost;         // Workers that did not outlive the daemon.
-  std::map<int, std::string> vetoes;  // Of reduced precision, by place in a gang.
-  std::string retired;                // The job of a worker that is retired.
-  std::map<std::string, int> held;    // Workers by job, whether they are still there or not.
-  std::vector<std::pair<std::string, std::string>> abandoned;  // Job and reason.
-  std::map<std::string, StartJob> begun;                       // By job that is on a worker.
-  std::vector<std::pair<std::string, AttachResponse>> sent;
-  std::map<std::string, absl::Duration> expected_exits;
-
- private:
-  int last_ = 0;
-};
 
 class JobRulesTest : public testing::Test {
  protected:
@@ -113,6 +35,7 @@ class JobRulesTest : public testing::Test {
     JobManager::Options options;
     options.checkpoints_dir = temp_.path();
     options.gate.enabled = true;
+    options.launchers = launchers_;
     manager_ = std::make_unique<JobManager>(options, store_.get(), &workers_, &metrics_, clock_);
     ASSERT_TRUE(manager_->Recover().ok());
     manager_->Start();
@@ -146,18 +69,26 @@ class JobRulesTest : public testing::Test {
     return result;
   }
 
-  absl::Status Train(const std::string& id, int priority = 0, double deadline = 0, int ranks = 0) {
+  static TrainRequest Request(const std::string& id) {
     TrainRequest request;
     request.set_job_id(id);
     JobSpec& spec = *request.mutable_spec();
     spec.mutable_model()->mutable_world_model();
     spec.mutable_dataset()->mutable_synthetic()->mutable_trajectories()->set_episodes(4);
     spec.mutable_training()->set_epochs(1);
+    spec.set_max_restarts(1);
+    return request;
+  }
+  absl::Status Train(const std::string& id, int priority = 0, double deadline = 0, int ranks = 0) {
+    TrainRequest request = Request(id);
+    JobSpec& spec = *request.mutable_spec();
     spec.mutable_scheduling()->set_priority(priority);
     spec.mutable_scheduling()->set_deadline_seconds(deadline);
     if (ranks > 0) spec.mutable_distributed()->set_ranks(ranks);
-    spec.set_max_restarts(1);
-    ids_.insert(id);
+    return TrainAs(request);
+  }
+  absl::Status TrainAs(const TrainRequest& request) {
+    ids_.insert(request.job_id());
     return Await<Job>(
                [&](const auto& callback) { manager_->admission().Train(request, {}, callback); })
         .status();
@@ -240,6 +171,7 @@ class JobRulesTest : public testing::Test {
   TempDir temp_;
   ManualClock clock_;
   IdleWorkers workers_;
+  Launchers* launchers_ = nullptr;
   Metrics metrics_{"stable", "test"};
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<JobManager> manager_;

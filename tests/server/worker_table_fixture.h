@@ -65,13 +65,14 @@ class WorkerTableTest : public testing::Test {
     done_ = std::move(actions);
     WorkerCounts shown;
     for (const training::v1::WorkerInfo& info : table_->workers()) {
-      shown.busy += info.state() == training::v1::WORKER_STATE_BUSY ? 1 : 0;
-      shown.warm += info.state() == training::v1::WORKER_STATE_WARM ? 1 : 0;
-      shown.starting += info.state() == training::v1::WORKER_STATE_STARTING ? 1 : 0;
       const WorkerPhase now = *table_->PhaseOf(info.id());
       const auto [known, entered] = phases_.emplace(info.id(), now);
       if (!entered && known->second != now) moves_.emplace(known->second, now);
       known->second = now;
+      if (!info.reservation().empty()) continue;  // They take no slots.
+      shown.busy += info.state() == training::v1::WORKER_STATE_BUSY ? 1 : 0;
+      shown.warm += info.state() == training::v1::WORKER_STATE_WARM ? 1 : 0;
+      shown.starting += info.state() == training::v1::WORKER_STATE_STARTING ? 1 : 0;
     }
     EXPECT_EQ(table_->counts().busy, shown.busy);
     EXPECT_EQ(table_->counts().warm, shown.warm);
@@ -108,7 +109,7 @@ class WorkerTableTest : public testing::Test {
     return spawn->worker_id;
   }
   absl::Status Attach(const std::string& id, const std::string& job = "", int64_t claim = 0,
-                      const std::string& host = "") {
+                      const std::string& host = "", const std::string& reservation = "") {
     training::v1::AttachRequest request;
     training::v1::Hello& hello = *request.mutable_hello();
     hello.set_worker_id(id);
@@ -120,6 +121,7 @@ class WorkerTableTest : public testing::Test {
     if (!host.empty()) {
       hello.mutable_remote()->set_name(host);
       *hello.mutable_remote()->mutable_checkpoints() = *TableOptions().remote;
+      hello.mutable_remote()->set_reservation(reservation);
     }
     request.set_job_id(job);
     request.set_claim(claim);

@@ -54,6 +54,10 @@ constexpr absl::Duration kAbandonWait = absl::Seconds(5);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
 constexpr absl::Duration kStableStream = absl::Seconds(10);
+// How long a worker that a cluster has started for one job waits for its daemon, and the longest
+// pause between its calls meanwhile.
+constexpr absl::Duration kReservedPatience = absl::Minutes(10);
+constexpr absl::Duration kReservedPause = absl::Seconds(5);
 
 std::string HostName() {
   char name[HOST_NAME_MAX + 1] = {};
@@ -82,7 +86,14 @@ std::string OwnVeto(const std::string& host) {
   return gate.enabled ? "" : gate.reason + " on " + host;
 }
 
-AttachRequest Hello(const DaemonToServe& daemon, const training::v1::DeviceInfo& device) {
+// The name of a worker that no daemon has named: `begin` tells it from a later process of the same
+// number, and from itself before it lost a daemon.
+std::string OwnName(int64_t begin) {
+  return HostName() + "-" + std::to_string(getpid()) + "-" + std::to_string(begin);
+}
+
+AttachRequest Hello(const DaemonToServe& daemon, const std::string& own_name,
+                    const training::v1::DeviceInfo& device) {
   AttachRequest request;
   training::v1::Hello& hello = *request.mutable_hello();
   hello.set_worker_id(daemon.worker_id);
@@ -92,12 +103,11 @@ AttachRequest Hello(const DaemonToServe& daemon, const training::v1::DeviceInfo&
   if (!daemon.remote()) return request;
   training::v1::RemoteHost& host = *hello.mutable_remote();
   host.set_name(HostName());
+  host.set_reservation(daemon.reservation);
   hello.mutable_device()->set_reduced_precision_disabled(OwnVeto(host.name()));
   host.mutable_checkpoints()->set_path(daemon.checkpoint_dir);
   host.mutable_checkpoints()->set_id(ReadFolderId(daemon.checkpoint_dir));
-  // Its beginning tells it from a later process of the same number.
-  static const auto kBegin = std::chrono::system_clock::now().time_since_epoch().count();
-  hello.set_worker_id(host.name() + "-" + std::to_string(getpid()) + "-" + std::to_string(kBegin));
+  hello.set_worker_id(own_name);
   return request;
 }
 
@@ -145,12 +155,14 @@ class Attachment {
     absl::StatusOr<std::shared_ptr<Connection>> connection = Connection::Open(daemon_);
     if (!connection.ok()) {
       std::cerr << "genesis-worker: " << connection.status().message() << std::endl;
+      last_ = grpc::StatusCode::INVALID_ARGUMENT;
       return ToInt(ExitCode::kUsage);
     }
     Stream& stream = *(*connection)->stream;
     SetConnection(*std::move(connection));
-    if (!stream.Write(Hello(daemon_, device_))) {
+    if (!stream.Write(Hello(daemon_, own_name_, device_))) {
       const grpc::Status status = stream.Finish();
+      last_ = status.error_code();
       std::cerr << "the daemon at " << daemon_.address.server
                 << " cannot be reached: " << status.error_message() << std::endl;
       return ToInt(ExitCode::kFailure);
@@ -173,6 +185,19 @@ class Attachment {
     }
     const bool good = told && !refused;
     return ToInt(good ? ExitCode::kOk : ExitCode::kFailure);
+  }
+
+  // After Serve: it was given no job, and another call may do better.
+  bool lacked_daemon() const {
+    switch (last_) {
+      case grpc::StatusCode::PERMISSION_DENIED:
+      case grpc::StatusCode::UNAUTHENTICATED:
+      case grpc::StatusCode::INVALID_ARGUMENT:
+      case grpc::StatusCode::FAILED_PRECONDITION:
+        return false;
+      default:
+        return !job().has_value() && !Terminating();
+    }
   }
 
  private:
@@ -255,6 +280,7 @@ class Attachment {
     sender_.Detach();
     const grpc::Status status = connection()->stream->Finish();
     problem_ = status.error_message();
+    last_ = status.error_code();
     if (status.error_code() == grpc::StatusCode::INVALID_ARGUMENT) sender_.Refused();
     const absl::MutexLock lock(&mutex_);
     return start_ && !closing_ && !terminating_ &&
@@ -278,7 +304,7 @@ class Attachment {
       }
       Stream& stream = *(*connection)->stream;
       SetConnection(*std::move(connection));
-      AttachRequest hello = Hello(daemon_, device_);
+      AttachRequest hello = Hello(daemon_, own_name_, device_);
       hello.set_job_id(start.job_id());
       hello.set_claim(start.claim());
       AttachResponse first;
@@ -403,6 +429,8 @@ class Attachment {
   }
 
   const DaemonToServe daemon_;
+  const std::string own_name_ =
+      OwnName(std::chrono::system_clock::now().time_since_epoch().count());
   const training::v1::DeviceInfo device_;
   RunControl control_;
   EventSender sender_;
@@ -411,6 +439,7 @@ class Attachment {
   // The reader's thread only: why the newest stream ended, when it began, how long to wait for the
   // next.
   std::string problem_;
+  grpc::StatusCode last_ = grpc::StatusCode::OK;
   absl::Time stream_begin_ = SteadyNow();
   absl::Duration pause_ = kFirstPause;
 
@@ -424,12 +453,36 @@ class Attachment {
   bool terminating_ ABSL_GUARDED_BY(mutex_) = false;  // A signal asked the process to end.
 };
 
+// Whether SIGTERM or SIGINT comes within `pause`; they are blocked.
+bool IsTerminatedWithin(absl::Duration pause) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  const timespec wait = absl::ToTimespec(pause);
+  return sigtimedwait(&signals, nullptr, &wait) > 0;
+}
+
 }  // namespace
 
 int RunAttached(const DaemonToServe& daemon, const training::v1::DeviceInfo& device) {
   // A worker outlives its daemon, and with it the terminal or the process group of the daemon.
   std::signal(SIGHUP, SIG_IGN);
-  return Attachment(daemon, device).Serve();
+  absl::Time give_up = SteadyNow() + kReservedPatience;
+  absl::Duration pause = kFirstPause;
+  for (;;) {
+    Attachment attachment(daemon, device);
+    const absl::Time begin = SteadyNow();
+    const int code = attachment.Serve();
+    if (daemon.reservation.empty() || !attachment.lacked_daemon()) return code;
+    // It was attached.
+    if (SteadyNow() - begin > kStableStream) {
+      give_up = SteadyNow() + kReservedPatience;
+      pause = kFirstPause;
+    }
+    if (SteadyNow() > give_up || IsTerminatedWithin(pause)) return code;
+    pause = std::min(2 * pause, kReservedPause);
+  }
 }
 
 }  // namespace genesis

@@ -15,6 +15,10 @@ struct DaemonToServe {
   // The daemon's checkpoint folder as this host sees it; for a worker without worker_id.
   std::string checkpoint_dir;
 
+  // The name under which a cluster was asked for it, where the daemon did so for one job; it then
+  // waits through restarts of the daemon. Else empty.
+  std::string reservation;
+
   bool remote() const { return worker_id.empty(); }
 };
 
@@ -23,7 +27,7 @@ struct DaemonToServe {
 //   kOk       the job ended and its end was sent, or the daemon had no job;
 //   kUsage    the address or what comes with it cannot be used;
 //   kFailure  the daemon cannot be reached, or refuses the worker, or was lost for longer than the
-//             job's patience.
+//             job's patience; with a reservation, for ten minutes before there was a job.
 // SIGTERM and SIGINT stop a job with a checkpoint. Call it when warm; signals must be blocked (see
 // termination.h).
 int RunAttached(const DaemonToServe& daemon, const training::v1::DeviceInfo& device);

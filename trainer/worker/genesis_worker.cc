@@ -56,6 +56,7 @@ With --daemon HOST:PORT, whose settings have workers.remote: true:
   --token-file FILE      a token of the role worker
   --tls-ca FILE          authority of the daemon's certificate
   --tls-cert FILE, --tls-key FILE  a client certificate and its key
+  --reservation NAME     serve the job for which the daemon asked a cluster under this name
 
 All:
   --threads N            threads for arithmetic at most, 1 to 1024; a small model uses fewer.
@@ -123,6 +124,7 @@ std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) 
       {"--tls-ca", &flags.daemon.address.tls_ca},
       {"--tls-cert", &flags.daemon.address.tls_cert},
       {"--tls-key", &flags.daemon.address.tls_key},
+      {"--reservation", &flags.daemon.reservation},
       {"--device", &flags.device},
       {"--compiled-dir", &flags.local.compiled_dir},
       {"--datasets-root", &flags.local.datasets_root},

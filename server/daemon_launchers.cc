@@ -1,0 +1,41 @@
+// The clusters that the daemon may ask for workers: a part of Daemon.
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "server/daemon.h"
+#include "server/launchers/slurm_launcher.h"
+#include "server/launchers/worker_command.h"
+
+namespace genesis {
+
+void Daemon::AddLaunchers() {
+  // When it starts, the address that its workers dial is known.
+  const auto command = [this] {
+    WorkerCommand worker = {settings_.launchers, settings_.checkpoints.dir};
+    worker.settings.daemon_address =
+        DaemonAddressFor(settings_.launchers.daemon_address, grpc_address_);
+    return worker;
+  };
+  if (settings_.slurm.enabled) {
+    launchers_.Add(training::v1::LAUNCHER_KIND_SLURM,
+                   [this, command](const std::atomic<bool>* stopping) {
+                     return std::make_unique<SlurmLauncher>(settings_.slurm, command(), stopping);
+                   });
+  }
+}
+
+std::optional<StartFailure> Daemon::StartLaunchers() {
+  if (settings_.slurm.enabled) {
+    std::error_code error;
+    std::filesystem::create_directories(settings_.slurm.log_dir, error);
+    if (error) {
+      return StartFailure{ExitCode::kStoreFailure,
+                          absl::StrCat("slurm.log_dir: cannot create folder ",
+                                       settings_.slurm.log_dir, ": ", error.message())};
+    }
+  }
+  launchers_.Start();
+  return std::nullopt;
+}
+
+}  // namespace genesis

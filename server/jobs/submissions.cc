@@ -1,0 +1,345 @@
+#include "server/jobs/submissions.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/text.h"
+#include "config/job/job_spec.h"
+#include "server/jobs/job_state.h"
+#include "server/launchers/describe_submission.h"
+#include "spdlog/spdlog.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::ClusterSubmission;
+using training::v1::Job;
+
+constexpr char kDaemonKey[] = "launchers.daemon";
+// For workers that have ended their attempt, to exit by themselves.
+constexpr absl::Duration kEndGrace = absl::Seconds(30);
+// For what workers that are gone have still on its way.
+constexpr absl::Duration kLastWords = absl::Seconds(5);
+// Between looks at a cluster that was asked for nothing: something may be left behind.
+constexpr absl::Duration kIdlePoll = absl::Minutes(1);
+constexpr absl::Duration kMaxBackoff = absl::Minutes(1);
+constexpr absl::Duration kCancelPause = absl::Seconds(10);
+
+// 32 bits are enough: daemons that ask one cluster are few.
+std::string NewDaemonName() {
+  uint32_t random = 0;
+  while (getrandom(&random, sizeof(random), 0) != sizeof(random)) {
+  }
+  return absl::StrFormat("%08x", random);
+}
+
+bool IsLive(const ClusterSubmission& submission) {
+  return submission.state() != training::v1::SUBMISSION_STATE_UNSPECIFIED &&
+         submission.state() != training::v1::SUBMISSION_STATE_ENDED;
+}
+
+// Whether its workers have a job, or are to be given one.
+bool IsWanted(const Job& job) {
+  return IsOnWorker(job.state()) ||
+         (job.state() == training::v1::JOB_STATE_QUEUED && job.submission().claim() == 0);
+}
+
+// An attempt that ended by itself has workers that exit by themselves. Others wait for nothing.
+absl::Duration GraceOf(const Job* job) {
+  if (job == nullptr) return absl::ZeroDuration();
+  const bool over = job->submission().claim() != 0 &&
+                    job->state() != training::v1::JOB_STATE_PAUSED &&
+                    job->state() != training::v1::JOB_STATE_CANCELLED;
+  return over ? kEndGrace : absl::ZeroDuration();
+}
+
+}  // namespace
+
+std::string Submissions::prefix() const { return absl::StrCat("genesis-", daemon_, "-"); }
+
+std::vector<Submissions::Kind> Submissions::kinds() const {
+  std::vector<Kind> kinds;
+  for (const Kind kind : {training::v1::LAUNCHER_KIND_SLURM}) {
+    if (launchers_ != nullptr && launchers_->Has(kind)) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+absl::Duration Submissions::Backoff(int failures) {
+  constexpr int kMaxDoublings = 6;
+  return std::min(kMaxBackoff, absl::Seconds(int64_t{1} << std::min(failures, kMaxDoublings)));
+}
+
+void Submissions::Recover() {
+  if (kinds().empty()) return;
+  const std::optional<std::string> known = table_.Metadata(kDaemonKey);
+  daemon_ = known.value_or("");
+  if (daemon_.empty()) {
+    daemon_ = NewDaemonName();
+    table_.PutMetadata(kDaemonKey, daemon_);
+  }
+  for (const std::string& id : table_.Ids()) {
+    const Job& job = *table_.Find(id);
+    const ClusterSubmission& submission = job.submission();
+    if (!IsLive(submission)) continue;
+    tracked_[submission.name()] = {.kind = submission.launcher(),
+                                   .job_id = id,
+                                   .cluster_id = submission.cluster_id(),
+                                   .restarts = job.restarts()};
+    workers_->OpenReservation(submission.name());
+  }
+}
+
+const Job* Submissions::JobOf(const std::string& name, const Tracked& tracked) const {
+  const Job* job = table_.Find(tracked.job_id);
+  return job != nullptr && job->submission().name() == name ? job : nullptr;
+}
+
+void Submissions::SetReason(const Job& job, const std::string& reason) {
+  if (job.submission().reason() == reason) return;
+  table_.Edit(job.id())->mutable_submission()->set_reason(reason);
+}
+
+void Submissions::OnTime() {
+  if (dispatcher_.draining()) return;
+  for (const std::string& id : table_.Ids()) {
+    const Job& job = *table_.Find(id);
+    if (!IsSubmitted(job.spec()) || job.state() != training::v1::JOB_STATE_QUEUED ||
+        IsLive(job.submission())) {
+      continue;
+    }
+    const Kind kind = LauncherOf(job.spec());
+    if (launchers_ == nullptr || !launchers_->Has(kind)) {
+      SetReason(job, absl::StrCat("this daemon is not set up for ", LauncherName(kind)));
+    } else if (dispatcher_.MayStart(job)) {
+      Begin(job);
+    }
+  }
+  for (auto& [name, tracked] : tracked_) {
+    const Job* const job = JobOf(name, tracked);
+    // One that is being ended is not wanted again: its job is submitted anew.
+    const bool ending = tracked.end_at != absl::InfiniteFuture();
+    if (job == nullptr || ending || !IsWanted(*job)) {
+      Tidy(name, tracked);
+      continue;
+    }
+    if (IsOnWorker(job->state())) tracked.restarts = job->restarts();
+    if (job->submission().state() == training::v1::SUBMISSION_STATE_SUBMITTING) {
+      Submit(name, tracked);
+    }
+  }
+  for (const Kind kind : kinds()) Poll(kind);
+}
+
+void Submissions::Begin(const Job& job) {
+  const std::string id = job.id();
+  ClusterSubmission& submission = *table_.Edit(id)->mutable_submission();
+  const int number = submission.number() + 1;
+  submission.Clear();
+  submission.set_number(number);
+  submission.set_name(absl::StrCat(prefix(), number, "-", id));
+  submission.set_launcher(LauncherOf(job.spec()));
+  submission.set_state(training::v1::SUBMISSION_STATE_SUBMITTING);
+  const Tracked tracked = {.kind = submission.launcher(), .job_id = id, .restarts = job.restarts()};
+  table_.Count([this, name = submission.name(), tracked] {
+    tracked_[name] = tracked;
+    workers_->OpenReservation(name);
+  });
+}
+
+// Its name is durable, so the cluster may hear of it.
+void Submissions::Submit(const std::string& name, Tracked& tracked) {
+  if (tracked.calling || clock_.Steady() < tracked.next_call) return;
+  tracked.calling = true;
+  const Job& job = *table_.Find(tracked.job_id);
+  const LaunchRequest request = {
+      .name = name, .job_id = job.id(), .workers = std::max(job.spec().distributed().ranks(), 1)};
+  launchers_->Submit(tracked.kind, request, [this, name](const absl::StatusOr<std::string>& id) {
+    writer_.Post({[this, name, id] { OnSubmitted(name, id); }, nullptr});
+  });
+}
+
+void Submissions::OnSubmitted(const std::string& name, const absl::StatusOr<std::string>& id) {
+  const auto found = tracked_.find(name);
+  if (found == tracked_.end()) return;
+  Tracked& tracked = found->second;
+  tracked.calling = false;
+  const Job* const job = JobOf(name, tracked);
+  if (!id.ok()) {
+    tracked.next_call = clock_.Steady() + Backoff(++tracked.failures);
+    const std::string reason = OneLine(id.status().message(), kMaxMessageBytes);
+    spdlog::warn("job {}: {}; it is submitted again", tracked.job_id, reason);
+    if (job != nullptr) SetReason(*job, reason);
+    return;
+  }
+  tracked.failures = 0;
+  tracked.cluster_id = *id;
+  next_polls_[tracked.kind] = absl::InfinitePast();
+  if (job == nullptr) return;
+  ClusterSubmission& submission = *table_.Edit(tracked.job_id)->mutable_submission();
+  submission.set_cluster_id(*id);
+  submission.set_state(training::v1::SUBMISSION_STATE_PENDING);
+  submission.clear_reason();
+  spdlog::info("job {}: submitted as {}", tracked.job_id, SubmissionName(submission));
+}
+
+void Submissions::Tidy(const std::string& name, Tracked& tracked) {
+  if (tracked.end_at == absl::InfiniteFuture()) {
+    tracked.end_at = clock_.Steady() + GraceOf(JobOf(name, tracked));
+    workers_->CloseReservation(name);
+  }
+  if (clock_.Steady() >= tracked.end_at) Cancel(name, tracked);
+}
+
+void Submissions::Cancel(const std::string& name, Tracked& tracked) {
+  if (tracked.calling || clock_.Steady() < tracked.next_call || !launchers_->Has(tracked.kind)) {
+    return;
+  }
+  tracked.calling = true;
+  tracked.ended = true;
+  launchers_->Cancel(
+      tracked.kind, name, tracked.cluster_id, [this, name](const absl::Status& status) {
+        writer_.Post({[this, name, status] {
+                        const auto found = tracked_.find(name);
+                        if (found == tracked_.end()) return;
+                        found->second.calling = false;
+                        // Until a poll says that it is gone.
+                        found->second.next_call = clock_.Steady() + kCancelPause;
+                        next_polls_[found->second.kind] = absl::InfinitePast();
+                        if (status.ok()) return;
+                        spdlog::warn("job {}: {}; it is tried again", found->second.job_id,
+                                     OneLine(status.message(), kMaxMessageBytes));
+                      },
+                      nullptr});
+      });
+}
+
+void Submissions::CancelStranger(Kind kind, const LaunchStatus& status) {
+  spdlog::warn("{} has {} ({}), which no job of this daemon wants; it is ended", LauncherName(kind),
+               status.name, status.cluster_id);
+  launchers_->Cancel(kind, status.name, status.cluster_id, [](const absl::Status& cancelled) {
+    if (!cancelled.ok()) spdlog::warn("{}", OneLine(cancelled.message(), kMaxMessageBytes));
+  });
+}
+
+absl::Duration Submissions::PollPause(Kind kind) const {
+  const bool any = std::any_of(tracked_.begin(), tracked_.end(),
+                               [kind](const auto& each) { return each.second.kind == kind; });
+  return any ? absl::Seconds(options_.launcher_poll_seconds) : kIdlePoll;
+}
+
+void Submissions::Poll(Kind kind) {
+  const absl::Time now = clock_.Steady();
+  absl::Time& next = next_polls_.try_emplace(kind, absl::InfinitePast()).first->second;
+  if (polling_[kind] || now < next) {
+    next = std::min(next, now + PollPause(kind));
+    return;
+  }
+  next = now + PollPause(kind);
+  polling_[kind] = true;
+  launchers_->Poll(kind, prefix(),
+                   [this, kind](const absl::StatusOr<std::vector<LaunchStatus>>& all) {
+                     writer_.Post({[this, kind, all] { OnPolled(kind, all); }, nullptr});
+                   });
+}
+
+void Submissions::OnPolled(Kind kind, const absl::StatusOr<std::vector<LaunchStatus>>& all) {
+  polling_[kind] = false;
+  const std::string problem = all.ok() ? "" : OneLine(all.status().message(), kMaxMessageBytes);
+  if (problem != problems_[kind]) {
+    if (!problem.empty()) spdlog::warn("{}", problem);
+    problems_[kind] = problem;
+  }
+  if (!all.ok()) {
+    for (const auto& [name, tracked] : tracked_) {
+      const Job* const job = JobOf(name, tracked);
+      if (tracked.kind == kind && job != nullptr && IsWanted(*job)) SetReason(*job, problem);
+    }
+    return;
+  }
+  std::set<std::string> seen;
+  for (const LaunchStatus& status : *all) {
+    const auto found = tracked_.find(status.name);
+    const bool ours =
+        found != tracked_.end() && found->second.kind == kind &&
+        (found->second.cluster_id.empty() || found->second.cluster_id == status.cluster_id);
+    if (ours) {
+      seen.insert(status.name);
+      if (!found->second.cluster_id.empty() || found->second.ended) {
+        OnStatus(status.name, found->second, status);
+      }
+    } else if (status.end == LaunchEnd::kNone) {
+      CancelStranger(kind, status);
+    }
+  }
+  // Its name may be on its way there while it is being submitted.
+  for (const auto& [name, tracked] : tracked_) {
+    const bool known = !tracked.cluster_id.empty() || (tracked.ended && !tracked.calling);
+    if (tracked.kind != kind || !known || seen.contains(name)) continue;
+    LaunchStatus gone;
+    gone.name = name;
+    gone.cluster_id = tracked.cluster_id;
+    gone.end = LaunchEnd::kUnknown;
+    gone.reason = "the cluster does not know it any more";
+    OnEnded(name, tracked, gone);
+  }
+}
+
+void Submissions::OnStatus(const std::string& name, const Tracked& tracked,
+                           const LaunchStatus& status) {
+  if (status.end != LaunchEnd::kNone) return OnEnded(name, tracked, status);
+  const Job* const job = JobOf(name, tracked);
+  if (job == nullptr) return;
+  SetReason(*job, status.reason);
+  const auto state = status.running ? training::v1::SUBMISSION_STATE_RUNNING
+                                    : training::v1::SUBMISSION_STATE_PENDING;
+  if (job->submission().state() == state) return;
+  table_.Edit(job->id())->mutable_submission()->set_state(state);
+}
+
+void Submissions::OnEnded(const std::string& name, const Tracked& tracked,
+                          const LaunchStatus& status) {
+  if (const Job* const job = JobOf(name, tracked); job != nullptr) {
+    ClusterSubmission& submission = *table_.Edit(job->id())->mutable_submission();
+    submission.set_state(training::v1::SUBMISSION_STATE_ENDED);
+    submission.set_reason(status.reason);
+    spdlog::info("job {}: {} has ended: {}", job->id(), SubmissionName(submission), status.reason);
+    EndFor(*job, tracked, status);
+  }
+  table_.Count([this, name] {
+    workers_->CloseReservation(name);
+    tracked_.erase(name);
+  });
+}
+
+void Submissions::EndFor(const Job& job, const Tracked& tracked, const LaunchStatus& status) {
+  const std::string id = job.id();
+  const std::string what =
+      absl::StrCat(SubmissionName(job.submission()), " has ended: ", status.reason);
+  if (IsOnWorker(job.state())) {
+    if (status.end == LaunchEnd::kPreempted && IsTraining(job.state()) &&
+        stops_.Find(id) == nullptr) {
+      stops_.Stop(id, {StopCause::kPreempted, what});
+    }
+    table_.Announce([this, id, what] { workers_->ExpectExit(id, kLastWords, what); });
+    return;
+  }
+  if (job.state() != training::v1::JOB_STATE_QUEUED || tracked.ended) return;
+  const bool began = job.submission().claim() != 0;
+  const bool by_itself = status.end == LaunchEnd::kDone || status.end == LaunchEnd::kFailed;
+  // The end of an attempt has been counted, unless it was with a checkpoint.
+  const bool counts =
+      began ? status.end == LaunchEnd::kCancelled && job.restarts() == tracked.restarts
+            : status.end == LaunchEnd::kCancelled || by_itself;
+  if (!counts) return;
+  attempts_.LoseSubmission(
+      id, absl::StrCat(what, began ? "" : ", before all of its workers had attached"));
+}
+
+}  // namespace genesis

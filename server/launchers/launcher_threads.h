@@ -1,0 +1,63 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "server/launchers/launchers.h"
+
+namespace genesis {
+
+// The launchers of a daemon, each with a thread of its own, for a cluster may be slow.
+//
+// Owner: the daemon. Thread-safe. Failure: none of its own; what a launcher throws is its
+// callback's error.
+class LauncherThreads final : public Launchers {
+ public:
+  // A launcher gives up soon after `*stopping` is true.
+  using Make = std::function<std::unique_ptr<Launcher>(const std::atomic<bool>* stopping)>;
+
+  LauncherThreads() = default;
+  ~LauncherThreads() override { Stop(); }
+
+  // Before Start, which makes the launcher.
+  void Add(training::v1::LauncherKind kind, Make make);
+  // Makes the calls that wait, from now on.
+  void Start();
+  // Drops the calls that wait; a callback never comes then. Idempotent.
+  void Stop();
+
+  bool Has(training::v1::LauncherKind kind) const override { return lanes_.contains(kind); }
+  void Submit(training::v1::LauncherKind kind, const LaunchRequest& request,
+              const Callback<std::string>& callback) override;
+  void Poll(training::v1::LauncherKind kind, const std::string& prefix,
+            const Callback<std::vector<LaunchStatus>>& callback) override;
+  void Cancel(training::v1::LauncherKind kind, const std::string& name,
+              const std::string& cluster_id,
+              const std::function<void(const absl::Status&)>& callback) override;
+
+ private:
+  // One launcher and the calls to it that wait.
+  struct Lane {
+    Make make;
+    std::unique_ptr<Launcher> launcher;
+    std::thread thread;
+    absl::Mutex mutex;
+    std::deque<std::function<void()>> calls ABSL_GUARDED_BY(mutex);
+    bool stopping ABSL_GUARDED_BY(mutex) = false;
+  };
+  static void Run(Lane& lane);
+  void Post(training::v1::LauncherKind kind, std::function<void(Launcher&)> call);
+
+  std::atomic<bool> stopping_{false};
+  std::map<training::v1::LauncherKind, std::unique_ptr<Lane>> lanes_;  // Fixed once it has started.
+};
+
+}  // namespace genesis

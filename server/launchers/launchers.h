@@ -1,0 +1,32 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "genesis/training/v1/distributed.pb.h"
+#include "server/base/callback.h"
+#include "server/launchers/launcher.h"
+
+namespace genesis {
+
+// The clusters that this daemon may ask for workers, as the rules of jobs see them. LauncherThreads
+// is the implementation; tests of those rules have their own.
+//
+// Thread-safe. No call blocks; calls to one cluster are made in their order, and so are their
+// callbacks, on a thread of the launcher.
+class Launchers {
+ public:
+  virtual ~Launchers() = default;
+  virtual bool Has(training::v1::LauncherKind kind) const = 0;
+  virtual void Submit(training::v1::LauncherKind kind, const LaunchRequest& request,
+                      const Callback<std::string>& callback) = 0;
+  virtual void Poll(training::v1::LauncherKind kind, const std::string& prefix,
+                    const Callback<std::vector<LaunchStatus>>& callback) = 0;
+  virtual void Cancel(training::v1::LauncherKind kind, const std::string& name,
+                      const std::string& cluster_id,
+                      const std::function<void(const absl::Status&)>& callback) = 0;
+};
+
+}  // namespace genesis

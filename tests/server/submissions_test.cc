@@ -1,0 +1,380 @@
+// Jobs whose workers a cluster is asked for, against a clock, workers and a cluster that the test
+// holds.
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/launchers/launchers.h"
+#include "tests/server/job_rules_fixture.h"
+
+namespace genesis {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+
+// A cluster that does what the test says. Its answers come at once, on the caller's thread.
+class HeldCluster final : public Launchers {
+ public:
+  bool Has(LauncherKind kind) const override { return here && kind == LAUNCHER_KIND_SLURM; }
+  void Submit(LauncherKind, const LaunchRequest& request,
+              const Callback<std::string>& callback) override {
+    asked.push_back(request);
+    if (silent) return;
+    if (!refusal.ok()) return callback(refusal);
+    const std::string id = std::to_string(++last_);
+    known[id] = {.name = request.name, .cluster_id = id, .reason = "PENDING: Priority"};
+    callback(id);
+  }
+  void Poll(LauncherKind, const std::string& prefix,
+            const Callback<std::vector<LaunchStatus>>& callback) override {
+    ++polls;
+    if (silent) return;
+    if (!blind.ok()) return callback(blind);
+    std::vector<LaunchStatus> all;
+    for (const auto& [id, status] : known) {
+      if (status.name.rfind(prefix, 0) == 0) all.push_back(status);
+    }
+    callback(all);
+  }
+  void Cancel(LauncherKind, const std::string& name, const std::string& cluster_id,
+              const std::function<void(const absl::Status&)>& callback) override {
+    cancelled.push_back(cluster_id);
+    if (silent) return;
+    for (auto& [id, status] : known) {
+      if (status.name == name && (cluster_id.empty() || id == cluster_id)) {
+        status.end = LaunchEnd::kCancelled;
+        status.reason = "CANCELLED";
+      }
+    }
+    callback(absl::OkStatus());
+  }
+
+  bool here = true;
+  bool silent = false;  // No answer comes.
+  absl::Status refusal;
+  absl::Status blind;
+  std::vector<LaunchRequest> asked;
+  std::vector<std::string> cancelled;
+  std::map<std::string, LaunchStatus> known;  // By id there.
+  int polls = 0;
+
+ private:
+  int last_ = 16;
+};
+
+class SubmissionsTest : public JobRulesTest {
+ protected:
+  SubmissionsTest() {
+    launchers_ = &cluster_;
+    workers_.remote = true;
+    Open();
+  }
+
+  absl::Status Submit(const std::string& id, int ranks = 2, int restarts = 1) {
+    TrainRequest request = Request(id);
+    request.mutable_spec()->mutable_distributed()->set_ranks(ranks);
+    request.mutable_spec()->mutable_distributed()->set_launcher(LAUNCHER_KIND_SLURM);
+    request.mutable_spec()->set_max_restarts(restarts);
+    const absl::Status submitted = TrainAs(request);
+    Pass(0);
+    return submitted;
+  }
+  // All that is due by then is done.
+  void Pass(int seconds) {
+    clock_.Advance(seconds);
+    for (int i = 0; i < 3; ++i) Tick();
+  }
+  std::string NameOf(const std::string& id) { return Get(id).submission().name(); }
+  LaunchStatus& Known(const std::string& id) {
+    return cluster_.known[Get(id).submission().cluster_id()];
+  }
+  // The cluster starts the workers, and they attach.
+  void Attach(const std::string& id, int workers = 2) {
+    Known(id).running = true;
+    Known(id).reason = "RUNNING";
+    workers_.submitted[NameOf(id)] = workers;
+    manager_->worker_events()->OnCapacity();
+    Settle();
+    Pass(5);
+  }
+  void RunSubmitted(const std::string& id) {
+    ASSERT_TRUE(Submit(id).ok());
+    Attach(id);
+    workers_.submitted.erase(NameOf(id));
+    Started(id);
+    ASSERT_EQ(State(id), JOB_STATE_RUNNING);
+  }
+  void EndThere(const std::string& id, LaunchEnd end, const std::string& reason) {
+    Known(id).running = false;
+    Known(id).end = end;
+    Known(id).reason = reason;
+    Pass(5);
+  }
+  void Stopped(const std::string& id) {
+    AttachRequest event = Event(id);
+    event.mutable_finished()->set_outcome(Finished::OUTCOME_STOPPED);
+    workers_.begun.erase(id);
+    Report(event);
+  }
+
+  HeldCluster cluster_;
+};
+
+TEST_F(SubmissionsTest, TheClusterIsAskedForAsManyWorkersAsRanksAndTheyGetTheJob) {
+  ASSERT_TRUE(Submit("job").ok());
+  ASSERT_THAT(cluster_.asked, SizeIs(1));
+  EXPECT_EQ(cluster_.asked[0].workers, 2);
+  EXPECT_EQ(cluster_.asked[0].job_id, "job");
+  EXPECT_THAT(cluster_.asked[0].name, testing::MatchesRegex("genesis-[0-9a-f]{8}-1-job"));
+  EXPECT_THAT(workers_.reservations, ElementsAre(cluster_.asked[0].name));
+  EXPECT_EQ(Get("job").queue_reason(), "Slurm job 17 is PENDING: Priority");
+  EXPECT_EQ(Get("job").queue_position(), 0) << "its place is in the cluster's queue";
+  Known("job").running = true;
+  Known("job").reason = "RUNNING";
+  workers_.submitted[NameOf("job")] = 1;
+  Pass(5);
+  EXPECT_EQ(Get("job").queue_reason(), "Slurm job 17 runs; 1 of 2 workers have attached");
+  Attach("job");
+  EXPECT_EQ(State("job"), JOB_STATE_STARTING);
+  const Job job = Get("job");
+  ASSERT_EQ(job.ranks_size(), 2);
+  EXPECT_EQ(job.ranks(1).worker().reservation(), job.submission().name());
+  EXPECT_EQ(job.submission().claim(), job.claim());
+  EXPECT_THAT(cluster_.asked, SizeIs(1));
+  EXPECT_THAT(cluster_.cancelled, IsEmpty());
+}
+
+TEST_F(SubmissionsTest, ItTakesNoSlotOfTheDaemonAndNobodyTakesItsWorkers) {
+  RunSubmitted("far");
+  Run("near");
+  EXPECT_EQ(workers_.begun["near"].rank().size(), 0);
+  // One that may take the slot of another cannot take it from a job that has none.
+  ASSERT_TRUE(Train("high", /*priority=*/9).ok());
+  ASSERT_THAT(workers_.sent, SizeIs(1));
+  EXPECT_EQ(workers_.sent[0].first, "near");
+  ASSERT_TRUE(Submit("wide", /*ranks=*/100).ok()) << "more than the daemon has slots";
+}
+
+TEST_F(SubmissionsTest, OneThatIsDoneIsLeftToEndByItself) {
+  RunSubmitted("job");
+  AttachRequest event = Event("job");
+  event.mutable_finished()->set_outcome(Finished::OUTCOME_COMPLETED);
+  Report(event);
+  EXPECT_EQ(State("job"), JOB_STATE_SUCCEEDED);
+  Pass(5);
+  EXPECT_THAT(cluster_.cancelled, IsEmpty());
+  EXPECT_THAT(workers_.reservations, IsEmpty());
+  Pass(30);
+  EXPECT_THAT(cluster_.cancelled, ElementsAre("17")) << "it has had its time";
+  Pass(5);
+  Pass(600);
+  EXPECT_THAT(cluster_.cancelled, SizeIs(1));
+}
+
+TEST_F(SubmissionsTest, CancelAndPauseEndItThere) {
+  ASSERT_TRUE(Submit("waits").ok());
+  ASSERT_TRUE(Cancel("waits").ok());
+  Pass(0);
+  EXPECT_THAT(cluster_.cancelled, ElementsAre("17"));
+  RunSubmitted("runs");
+  ASSERT_TRUE(Pause("runs").ok());
+  Pass(5);
+  EXPECT_THAT(cluster_.cancelled, SizeIs(1)) << "it writes its checkpoint";
+  Stopped("runs");
+  EXPECT_EQ(State("runs"), JOB_STATE_PAUSED);
+  Pass(0);
+  EXPECT_THAT(cluster_.cancelled, ElementsAre("17", "18"));
+  Pass(5);
+  ASSERT_TRUE(Resume("runs").ok());
+  Pass(0);
+  EXPECT_EQ(Get("runs").submission().number(), 2);
+  EXPECT_EQ(Get("runs").submission().cluster_id(), "19");
+  EXPECT_EQ(Get("runs").restarts(), 0);
+}
+
+TEST_F(SubmissionsTest, OneThatIsResumedWhileItIsEndedIsSubmittedOnceThatIsOver) {
+  ASSERT_TRUE(Submit("job").ok());
+  cluster_.silent = true;
+  ASSERT_TRUE(Pause("job").ok());
+  Pass(0);
+  ASSERT_THAT(cluster_.cancelled, SizeIs(1));
+  ASSERT_TRUE(Resume("job").ok());
+  Pass(5);
+  EXPECT_EQ(Get("job").submission().number(), 1);
+  EXPECT_THAT(workers_.reservations, IsEmpty()) << "workers that come now are refused";
+}
+
+TEST_F(SubmissionsTest, AWarnedJobIsSubmittedAgainWithoutARestart) {
+  RunSubmitted("job");
+  Stopped("job");  // With a checkpoint, for its workers got SIGTERM.
+  EXPECT_EQ(State("job"), JOB_STATE_QUEUED);
+  Pass(1);
+  EXPECT_THAT(cluster_.asked, SizeIs(1)) << "the first one is still there";
+  EXPECT_EQ(Get("job").queue_reason(),
+            "waits for the end of Slurm job 17, which its last attempt had");
+  EndThere("job", LaunchEnd::kDone, "TIMEOUT: TimeLimit");
+  EXPECT_THAT(cluster_.asked, SizeIs(2));
+  EXPECT_EQ(Get("job").restarts(), 0);
+  EXPECT_EQ(Get("job").submission().number(), 2);
+}
+
+TEST_F(SubmissionsTest, OneThatSomebodyCancelsThereIsARestart) {
+  RunSubmitted("job");
+  Stopped("job");
+  EndThere("job", LaunchEnd::kCancelled, "CANCELLED");
+  EXPECT_EQ(Get("job").restarts(), 1);
+  EXPECT_EQ(Get("job").state_reason(), "Slurm job 17 has ended: CANCELLED; restart 1 of 1");
+  EXPECT_THAT(cluster_.asked, SizeIs(2));
+  // Before its workers are here it is the same.
+  EndThere("job", LaunchEnd::kCancelled, "CANCELLED");
+  EXPECT_EQ(State("job"), JOB_STATE_FAILED);
+  EXPECT_EQ(Get("job").failure().message(),
+            "Slurm job 18 has ended: CANCELLED, before all of its workers had attached; all 1 "
+            "restarts are used up");
+}
+
+TEST_F(SubmissionsTest, WorkersThatTheClusterKilledAreARestartWithItsReason) {
+  RunSubmitted("job");
+  EndThere("job", LaunchEnd::kFailed, "NODE_FAIL");
+  ASSERT_TRUE(workers_.expected_exits.contains("job")) << "nobody waits for them to come back";
+  for (const int rank : {0, 1}) {
+    WorkerExit exit;
+    exit.job_id = "job";
+    exit.claim = 1;
+    exit.rank = rank;
+    exit.exit.known = false;
+    exit.forced = "Slurm job 17 has ended: NODE_FAIL";
+    manager_->worker_events()->OnWorkerGone(exit);
+  }
+  Settle();
+  EXPECT_EQ(Get("job").restarts(), 1);
+  EXPECT_THAT(Get("job").state_reason(), HasSubstr("Slurm job 17 has ended: NODE_FAIL"));
+  Pass(0);
+  EXPECT_THAT(cluster_.asked, SizeIs(2));
+}
+
+TEST_F(SubmissionsTest, PreemptionThereIsNoRestart) {
+  RunSubmitted("job");
+  EndThere("job", LaunchEnd::kPreempted, "PREEMPTED");
+  for (const int rank : {0, 1}) {
+    WorkerExit exit;
+    exit.job_id = "job";
+    exit.claim = 1;
+    exit.rank = rank;
+    exit.exit.known = false;
+    manager_->worker_events()->OnWorkerGone(exit);
+  }
+  Settle();
+  EXPECT_EQ(State("job"), JOB_STATE_QUEUED);
+  EXPECT_EQ(Get("job").restarts(), 0);
+  EXPECT_THAT(Get("job").state_reason(), HasSubstr("Slurm job 17 has ended: PREEMPTED"));
+  Pass(0);
+  EndThere("job", LaunchEnd::kPreempted, "PREEMPTED");
+  EXPECT_EQ(Get("job").restarts(), 0) << "nor while it waits";
+  EXPECT_THAT(cluster_.asked, SizeIs(3));
+}
+
+TEST_F(SubmissionsTest, ARefusalIsToldAndTriedAgainUnderTheSameName) {
+  cluster_.refusal = absl::FailedPreconditionError("Slurm refuses the job: \x01 too wide");
+  ASSERT_TRUE(Submit("job").ok());
+  EXPECT_EQ(Get("job").queue_reason(),
+            "could not be submitted to Slurm and is tried again: Slurm refuses the job: \\x01 too "
+            "wide");
+  Pass(0);
+  EXPECT_THAT(cluster_.asked, SizeIs(1)) << "not at once";
+  Pass(2);
+  EXPECT_THAT(cluster_.asked, SizeIs(2));
+  Pass(2);
+  EXPECT_THAT(cluster_.asked, SizeIs(2)) << "the pauses grow";
+  cluster_.refusal = absl::OkStatus();
+  Pass(60);
+  ASSERT_THAT(cluster_.asked, SizeIs(3));
+  EXPECT_EQ(cluster_.asked[0].name, cluster_.asked[2].name);
+  EXPECT_EQ(Get("job").submission().state(), SUBMISSION_STATE_PENDING);
+  EXPECT_EQ(State("job"), JOB_STATE_QUEUED);
+}
+
+TEST_F(SubmissionsTest, AClusterThatCannotBeAskedChangesNothing) {
+  RunSubmitted("runs");
+  ASSERT_TRUE(Submit("waits").ok());
+  cluster_.blind = absl::UnavailableError("Slurm cannot be asked: squeue exited with 1");
+  Pass(600);
+  EXPECT_EQ(State("runs"), JOB_STATE_RUNNING);
+  EXPECT_THAT(Get("waits").queue_reason(), HasSubstr("Slurm cannot be asked"));
+  cluster_.blind = absl::OkStatus();
+  Pass(5);
+  EXPECT_EQ(Get("waits").queue_reason(), "Slurm job 18 is PENDING: Priority");
+  EXPECT_THAT(cluster_.asked, SizeIs(2));
+}
+
+TEST_F(SubmissionsTest, ADaemonThatDiedBeforeTheAnswerAsksUnderTheSameName) {
+  cluster_.silent = true;
+  ASSERT_TRUE(Submit("job").ok());
+  ASSERT_THAT(cluster_.asked, SizeIs(1));
+  cluster_.silent = false;
+  Open();
+  Pass(0);
+  ASSERT_THAT(cluster_.asked, SizeIs(2));
+  EXPECT_EQ(cluster_.asked[0].name, cluster_.asked[1].name);
+  EXPECT_THAT(workers_.reservations, ElementsAre(cluster_.asked[0].name));
+  // And one that knows the answer does not ask.
+  Open();
+  Pass(5);
+  EXPECT_THAT(cluster_.asked, SizeIs(2));
+  EXPECT_EQ(Get("job").submission().cluster_id(), "17");
+}
+
+TEST_F(SubmissionsTest, WhatNoJobWantsIsEndedAndWhatIsOthersIsLeftAlone) {
+  ASSERT_TRUE(Submit("job").ok());
+  const std::string name = NameOf("job");
+  const std::string prefix = name.substr(0, name.find("-1-job"));
+  cluster_.known["70"] = {.name = prefix + "-4-gone", .cluster_id = "70"};
+  cluster_.known["71"] = {.name = name, .cluster_id = "71"};  // Doubled.
+  cluster_.known["72"] = {.name = "genesis-00000000-1-job", .cluster_id = "72"};
+  cluster_.known["73"] = {.name = prefix + "-3-old", .cluster_id = "73", .end = LaunchEnd::kDone};
+  Pass(5);
+  EXPECT_THAT(cluster_.cancelled, ElementsAre("70", "71"));
+  EXPECT_EQ(State("job"), JOB_STATE_QUEUED);
+  EXPECT_EQ(Get("job").submission().cluster_id(), "17");
+}
+
+TEST_F(SubmissionsTest, OneThatTheClusterForgotIsSubmittedAgain) {
+  ASSERT_TRUE(Submit("job").ok());
+  cluster_.known.clear();
+  Pass(5);
+  EXPECT_THAT(cluster_.asked, SizeIs(2));
+  EXPECT_EQ(Get("job").restarts(), 0);
+}
+
+TEST_F(SubmissionsTest, AJobForAClusterThatIsNotSetUpIsRefusedOrWaits) {
+  cluster_.here = false;
+  const absl::Status refused = Submit("job");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("distributed.launcher is SLURM; accepted: LOCAL"));
+  cluster_.here = true;
+  ASSERT_TRUE(Submit("job").ok());
+  ASSERT_TRUE(Pause("job").ok());
+  Pass(5);
+  Pass(5);
+  cluster_.here = false;
+  Open();
+  ASSERT_TRUE(Resume("job").ok());
+  Pass(0);
+  EXPECT_THAT(Get("job").queue_reason(), HasSubstr("this daemon is not set up for SLURM"));
+  EXPECT_THAT(Get("job").queue_reason(), Not(HasSubstr("Slurm job 17 is")));
+}
+
+TEST_F(SubmissionsTest, ACrowdIsPolledAtOnce) {
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(Submit("job-" + std::to_string(i)).ok());
+  cluster_.polls = 0;
+  Pass(5);
+  EXPECT_EQ(cluster_.polls, 1) << "one call tells of all";
+}
+
+}  // namespace
+}  // namespace genesis
