@@ -100,6 +100,7 @@ ARCHITECTURES = {
     "torchvision shufflenet_v2_x0_5": vision("shufflenet_v2_x0_5"),
     "torchvision squeezenet1_1": vision("squeezenet1_1"),
     "torchvision mnasnet0_5": vision("mnasnet0_5"),
+    "torchvision mnasnet1_0": vision("mnasnet1_0"),
     "torchvision densenet121": vision("densenet121"),
     "torchvision regnet_y_400mf": vision("regnet_y_400mf"),
     "torchvision efficientnet_b0": vision("efficientnet_b0"),
