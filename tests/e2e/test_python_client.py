@@ -146,6 +146,7 @@ class ThreeLines(ClientTest):
         for name, value in module.state_dict().items():
             self.assertTrue(torch.equal(value, before[name]), name)
         module.load_state_dict(job.checkpoint().model_state_dict)
+        self.assertEqual(job.checkpoint().model_state_dict._metadata, dict(module.state_dict()._metadata))
         with torch.no_grad():
             right = module(torch.tensor(data["x"], dtype=torch.float32)).argmax(1).numpy() == data["target"]
         self.assertGreater(right.mean(), 0.8)

@@ -542,6 +542,9 @@ class ExportedModules(unittest.TestCase):
                                'is of format 3, which "genesis-trainer 9.0\\n" wrote; this worker reads format 2: export it again with '
                                'genesis-trainer 0.1.0;'),
             "unknown key": (lambda: self.edit(manifest, b'"format": 2,', b'"format": 2,\n "more": 1,'), "an unknown key"),
+            "losses": (lambda: self.edit(manifest, b'"losses": "MEAN"', b'"losses": "SUM"'), 'has losses "SUM"'),
+            "version": (lambda: self.edit(manifest, b'"layers.1": 2', b'"layers.1": -2'), "has a manifest that cannot be read, at byte "),
+            "losses that are none": (lambda: self.edit(manifest, b'"losses": "MEAN"', b'"losses": "EXAMPLES"'), "model.exported"),
             "not finite": (lambda: self.rewrite(lambda records: records.__setitem__(
                 "module/extra/tensors/0", records["module/extra/tensors/0"][:-8] + numpy.float32([numpy.nan, numpy.inf]).tobytes())),
                            'has a tensor "layers.0.weight" that is nan at [15, 4]'),
