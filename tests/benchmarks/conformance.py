@@ -1,6 +1,6 @@
 """Modules of transformers, torchvision and timm through genesis.export, training, resume, and back into Python.
 
-  tests/benchmarks/run conformance [--out DIR] [--only TEXT] [--document docs/exported_modules.md]
+  tests/benchmarks/run conformance [--out DIR] [--only TEXT ...] [--document docs/exported_modules.md]
 
 Each module is exported, and trained for 50 steps in FP32 and in MIXED_BF16 by genesis-worker and by a loop in Python, on the same
 batches: its row has the largest relative difference of a loss. The second half is trained again from a checkpoint and has
@@ -12,6 +12,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -167,10 +168,30 @@ def table(rows, facts):
     return "\n".join(lines)
 
 
+def row_names(text):
+    """The lines of a table by the name that each begins with."""
+    return {line.split(" | ")[0].removeprefix("| "): line for line in text.splitlines() if line.startswith("| ") and line.count(" |") > 4
+            and not line.startswith(("| module |", "| ---"))}
+
+
+def with_the_rows_of(page, text, date, order):
+    """The table of the page with the rows of `text` in place of its own, or among them."""
+    begin, end = "<!-- conformance: begin -->", "<!-- conformance: end -->"
+    old = page.read_text().split(begin)[1].split(end)[0]
+    rows, again = row_names(old), row_names(text)
+    rows |= again
+    lines = [rows[name] for name in order if name in rows]
+    passing = sum(line.endswith("|  |") for line in lines)
+    facts, last = re.search(r"pass \((.*?)\)\. (.*)", old).groups()
+    head = next(line for line in text.splitlines() if line.startswith("| module |"))
+    return "\n".join([f"{passing} of {len(lines)} pass ({facts}; again on {date}: {', '.join(again)}). {last}", "", head,
+                      "| --- | ---: | ---: | ---: | ---: | --- |", *lines])
+
+
 def run(words):
     parser = report.parser("conformance", __doc__)
-    parser.add_argument("--only", default="", help="modules whose name contains this")
-    parser.add_argument("--document", type=pathlib.Path, help="page to put the table into")
+    parser.add_argument("--only", default=[], action="append", help="modules whose name contains this; may be given again")
+    parser.add_argument("--document", type=pathlib.Path, help="page to put the table into; with --only their rows")
     options = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
         versions = prepare(folder)
@@ -181,7 +202,7 @@ def run(words):
                               {"steps": STEPS, "batch size": BATCH, "tolerance": TOLERANCE})
         for last, group in ((False, architectures.ARCHITECTURES), (True, architectures.LAST)):
             for name, make in group.items():
-                if options.only.lower() not in name.lower():
+                if options.only and not any(each.lower() in name.lower() for each in options.only):
                     continue
                 row = {"name": name, "last": last, **figures(make)}
                 found.add(row)
@@ -189,5 +210,7 @@ def run(words):
     text = table(found.rows, found.facts)
     found.text("Conformance", text)
     found.write(options.out)
+    if options.document and options.only:
+        text = with_the_rows_of(options.document, text, found.facts["date"], [*architectures.ARCHITECTURES, *architectures.LAST])
     if options.document:
         report.document(options.document, "conformance", text)
