@@ -367,7 +367,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // What is trained: a mask among the buffers may hold infinities.
+  // Parameters that are trained: a mask among the buffers may hold infinities.
   absl::Status CheckFinite(size_t number, const torch::Tensor& tensor) const {
     if (file_.tensors[number].role != ExportedFile::Role::kTrained ||
         at::isfinite(tensor).all().item<bool>()) {

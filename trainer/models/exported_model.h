@@ -62,7 +62,7 @@ class ExportedModel : public Model {
 
   ExportedModel(ExportedFile file, const training::v1::JobSpec& spec);
 
-  // What the loss of each example is multiplied by: float32 [examples].
+  // Factors of the losses of the examples: float32 [examples].
   torch::Tensor WeightsOf(const Batch& batch, int64_t examples) const;
   // Loads it once. INVALID_ARGUMENT for what LibTorch cannot load.
   absl::Status Load(const std::string& graph);

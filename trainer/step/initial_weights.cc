@@ -47,7 +47,8 @@ bool HasFittingType(const at::Tensor& found, const at::Tensor& own) {
          (found.is_floating_point() && own.is_floating_point());
 }
 
-// What is wrong with the first value that is not finite, or "". `own` is the model's tensor before.
+// Says of the first value that is not finite where it stands; "" for none. `own` is the model's
+// tensor before.
 std::string NonFinite(const std::string& name, const at::Tensor& found, const at::Tensor& own) {
   if (!own.is_floating_point()) return "";
   const at::Tensor taken = found.to(own.scalar_type());
@@ -110,7 +111,7 @@ class Comparison {
   // For each slot of the model its tensor of the file, where there is one.
   const std::vector<std::pair<at::Tensor, at::Tensor>>& pairs() const { return pairs_; }
 
-  // What does not fit, or "".
+  // All that does not fit, or "".
   std::string Faults() const {
     std::vector<std::string> faults;
     for (std::string& listed : std::vector<std::string>{
