@@ -54,6 +54,21 @@ def draws_numbers(node):
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
+def take_shapes_alone(graph):
+    """Makes the memory that a mask is drawn into depend on nothing, where a graph says that it is like a tensor: inductor fuses what
+    computes that tensor with what reads the mask, and computes it before the mask is drawn."""
+    for node in list(graph.nodes):
+        if node.target is not torch.ops.aten.empty_like.default:
+            continue
+        value = node.meta["val"]
+        with graph.inserting_before(node):
+            alone = graph.call_function(torch.ops.aten.empty_strided.default, (list(value.shape), list(value.stride())),
+                                        {"dtype": value.dtype, "device": value.device})
+        alone.meta.update(node.meta)
+        node.replace_all_uses_with(alone)
+        graph.erase_node(node)
+
+
 def draw_first(graph):
     """Moves what draws random numbers to the front of the graph, in its order, where it takes nothing but shapes.
 
@@ -75,6 +90,7 @@ def export(step, inputs):
     """The graph, and whether it draws random numbers."""
     # torch.export of a function that asks for gradients itself fails; of the graph it does not.
     graph = trace(step, inputs)
+    take_shapes_alone(graph.graph)
     draws = draw_first(graph.graph)
     graph.recompile()
     with torch.no_grad():
