@@ -169,7 +169,7 @@ std::optional<StartFailure> Daemon::StartJobs() {
   }
   CreateTelemetry(pool.workers.devices);
   pool_ = std::make_unique<WorkerPool>(std::move(pool));
-  AddLaunchers();
+  if (std::optional<StartFailure> failure = AddLaunchers()) return failure;
   jobs_ = std::make_unique<JobManager>(
       JobManager::Options{settings_.datasets.root, settings_.checkpoints.dir,
                           settings_.compiled_dir(), settings_.workers.cuda_graphs, settings_.queue,

@@ -85,7 +85,7 @@ class Daemon {
   HttpHandlers MakeHttpHandlers();
   std::optional<StartFailure> StartJobs();
   std::optional<StartFailure> StartTrainingService();
-  void AddLaunchers();
+  std::optional<StartFailure> AddLaunchers();
   std::optional<StartFailure> StartLaunchers();
   void LogGate() const;
   std::string WriteEndpoints() const;

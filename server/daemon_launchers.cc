@@ -2,13 +2,21 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "base/environment.h"
 #include "server/daemon.h"
+#include "server/launchers/kubernetes_launcher.h"
 #include "server/launchers/slurm_launcher.h"
 #include "server/launchers/worker_command.h"
 
 namespace genesis {
+namespace {
 
-void Daemon::AddLaunchers() {
+// Where a pod is told its own namespace.
+constexpr char kNamespaceFile[] = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+}  // namespace
+
+std::optional<StartFailure> Daemon::AddLaunchers() {
   // When it starts, the address that its workers dial is known.
   const auto command = [this] {
     WorkerCommand worker = {settings_.launchers, settings_.checkpoints.dir};
@@ -22,6 +30,16 @@ void Daemon::AddLaunchers() {
                      return std::make_unique<SlurmLauncher>(settings_.slurm, command(), stopping);
                    });
   }
+  if (settings_.kubernetes.pod_template.empty()) return std::nullopt;
+  absl::StatusOr<KubernetesPlace> place =
+      FindKubernetes(settings_.kubernetes, ProcessEnvironment, kNamespaceFile);
+  if (!place.ok()) return StartFailure(ExitCode::kUsage, place.status());
+  launchers_.Add(training::v1::LAUNCHER_KIND_KUBERNETES, [this, command, place = *std::move(place)](
+                                                             const std::atomic<bool>* stopping) {
+    return std::make_unique<KubernetesLauncher>(
+        settings_.kubernetes, command(), ApiServer(place.api, stopping), place.namespace_name);
+  });
+  return std::nullopt;
 }
 
 std::optional<StartFailure> Daemon::StartLaunchers() {

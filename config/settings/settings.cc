@@ -112,13 +112,16 @@ void CompletePaths(const std::string& program_dir, Settings& settings) {
   complete(settings.log.file, settings.data_dir + "/log/orchestrator.log");
   complete(settings.workers.program, program_dir + "/genesis-worker");
   complete(settings.launchers.worker_program, settings.workers.program);
+  constexpr char kServiceAccount[] = "/var/run/secrets/kubernetes.io/serviceaccount";
+  complete(settings.kubernetes.token_file, absl::StrCat(kServiceAccount, "/token"));
+  complete(settings.kubernetes.ca_file, absl::StrCat(kServiceAccount, "/ca.crt"));
   complete(settings.slurm.log_dir, settings.checkpoints.dir + "/slurm");
   complete(settings.audit.file, settings.data_dir + "/log/audit.log");
   for (std::string* path :
        {&settings.grpc.unix_socket, &settings.tls.certificate_file, &settings.tls.key_file,
         &settings.tls.client_ca_file, &settings.auth.tokens_file, &settings.launchers.token_file,
         &settings.launchers.tls_ca, &settings.launchers.tls_cert, &settings.launchers.tls_key,
-        &settings.slurm.bin_dir}) {
+        &settings.slurm.bin_dir, &settings.kubernetes.pod_template}) {
     if (!path->empty()) *path = Absolute(*path);
   }
 }

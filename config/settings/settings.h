@@ -97,6 +97,16 @@ struct SlurmSettings {
   std::string log_dir;
 };
 
+struct KubernetesSettings {
+  std::string pod_template;  // Empty where it is not used.
+  std::string api_server;    // Empty for that of the pod.
+  std::string namespace_name;
+  std::string token_file;
+  std::string ca_file;
+  std::string priority_class;
+  int gpus_per_pod = 0;
+};
+
 struct HangSettings {
   int setup_seconds = 1800;
   int step_seconds = 600;
@@ -158,6 +168,7 @@ struct Settings {
   WorkerSettings workers;
   LauncherSettings launchers;
   SlurmSettings slurm;
+  KubernetesSettings kubernetes;
   HangSettings hang;
   SchedulerSettings scheduler;
   QueueSettings queue;

@@ -91,6 +91,9 @@ void CheckLaunchers(const Settings& settings, std::vector<FieldError>& errors) {
   if (settings.slurm.enabled) {
     Add("slurm.enabled", "", absl::StrCat("true ", kNeeds), errors);
   }
+  if (!settings.kubernetes.pod_template.empty()) {
+    Add("kubernetes.pod_template", "", kNeeds, errors);
+  }
 }
 
 }  // namespace

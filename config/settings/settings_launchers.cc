@@ -60,6 +60,20 @@ ValueKind<std::string> Options() {
       });
 }
 
+ValueKind<std::string> DnsName() {
+  return OptionalText("lower-case letters, digits, '-' and '.'", [](absl::string_view text) {
+    return absl::AsciiStrToLower(text) == text && IsMadeOf(text, "-.");
+  });
+}
+
+ValueKind<std::string> Url() {
+  return OptionalText("https://host:port", [](absl::string_view text) {
+    constexpr absl::string_view kScheme = "https://";
+    return text.substr(0, kScheme.size()) == kScheme &&
+           ParseHostPort(std::string(text.substr(kScheme.size()))).has_value();
+  });
+}
+
 ValueKind<std::string> DialledAddress() {
   return OptionalText("a host and a port, such as trainer.example.org:50051",
                       [](absl::string_view text) {
@@ -114,7 +128,28 @@ std::vector<SettingRow> LauncherRows() {
               "How long before its time limit Slurm warns a job with SIGTERM, for a checkpoint.")
       .Path("log_dir", &SlurmSettings::log_dir, "<checkpoints.dir>/slurm",
             "Folder for what the workers print, at this path on the hosts of the cluster.");
-  return RowsOf(launchers, slurm);
+  SettingGroup kubernetes(
+      "kubernetes", [](auto& s) -> auto& { return s.kubernetes; });
+  kubernetes
+      .Path(
+          "pod_template", &KubernetesSettings::pod_template, "(none)",
+          "File with a PodTemplateSpec in YAML whose first container runs genesis-worker. With it "
+          "jobs with distributed.launcher KUBERNETES have their workers from Kubernetes.")
+      .Text("api_server", &KubernetesSettings::api_server, Url(), "", "(the pod's own)",
+            "Address of the API server. Empty for that of the cluster whose pod this daemon is.")
+      .Text("namespace", &KubernetesSettings::namespace_name, DnsName(), "", "(the pod's own)",
+            "Namespace of the Jobs. Empty for that of the daemon's pod.")
+      .Path("token_file", &KubernetesSettings::token_file,
+            "/var/run/secrets/kubernetes.io/serviceaccount/token",
+            "File with the token of the daemon's service account; read for each call.")
+      .Path("ca_file", &KubernetesSettings::ca_file,
+            "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt",
+            "Authority of the API server's certificate.")
+      .Text("priority_class", &KubernetesSettings::priority_class, DnsName(), "", "(none)",
+            "priorityClassName of the pods. Empty for what the template says.")
+      .Number("gpus_per_pod", &KubernetesSettings::gpus_per_pod, {0, 64}, "GPUs",
+              "nvidia.com/gpu of each pod. 0 for what the template says.");
+  return RowsOf(launchers, slurm, kubernetes);
 }
 
 }  // namespace genesis

@@ -53,9 +53,11 @@ std::optional<FieldError> PathError(const std::string& datasets_root, const JobP
 }
 
 FieldError NotConfigured(training::v1::LauncherKind launcher) {
+  const bool slurm = launcher == training::v1::LAUNCHER_KIND_SLURM;
   return {"distributed.launcher", LauncherName(launcher),
-          "LOCAL, for this daemon is not set up for that cluster; set slurm.enabled: true and "
-          "workers.remote: true where it is, and restart it"};
+          absl::StrCat("LOCAL, for this daemon is not set up for that cluster; set ",
+                       slurm ? "slurm.enabled: true" : "kubernetes.pod_template",
+                       " and workers.remote: true where it is, and restart it")};
 }
 
 std::vector<FieldError> MissingPaths(const std::string& datasets_root, JobSpec spec) {

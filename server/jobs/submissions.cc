@@ -65,7 +65,8 @@ std::string Submissions::prefix() const { return absl::StrCat("genesis-", daemon
 
 std::vector<Submissions::Kind> Submissions::kinds() const {
   std::vector<Kind> kinds;
-  for (const Kind kind : {training::v1::LAUNCHER_KIND_SLURM}) {
+  for (const Kind kind :
+       {training::v1::LAUNCHER_KIND_SLURM, training::v1::LAUNCHER_KIND_KUBERNETES}) {
     if (launchers_ != nullptr && launchers_->Has(kind)) kinds.push_back(kind);
   }
   return kinds;

@@ -13,7 +13,14 @@ using training::v1::Job;
 
 // As its makers write it.
 std::string ClusterName(training::v1::LauncherKind kind) {
-  return kind == training::v1::LAUNCHER_KIND_SLURM ? "Slurm" : LauncherName(kind);
+  switch (kind) {
+    case training::v1::LAUNCHER_KIND_SLURM:
+      return "Slurm";
+    case training::v1::LAUNCHER_KIND_KUBERNETES:
+      return "Kubernetes";
+    default:
+      return LauncherName(kind);
+  }
 }
 
 }  // namespace

@@ -143,6 +143,13 @@ const Variables& OtherValues() {
       {"slurm.cpus_per_task", "1024"},
       {"slurm.warn_seconds", "600"},
       {"slurm.log_dir", "/srv/slurm"},
+      {"kubernetes.pod_template", "/srv/pod.yaml"},
+      {"kubernetes.api_server", "https://[fd00::1]:6443"},
+      {"kubernetes.namespace", "genesis"},
+      {"kubernetes.token_file", "/srv/token"},
+      {"kubernetes.ca_file", "/srv/ca.crt"},
+      {"kubernetes.priority_class", "training.high"},
+      {"kubernetes.gpus_per_pod", "8"},
       {"hang.step_seconds", "1"},
       {"hang.evaluation_seconds", "1"},
       {"hang.checkpoint_seconds", "1"},
@@ -173,7 +180,8 @@ Variables Companions(const std::string& key) {
   if (key == "tls.client_ca_file" || key == "tls.certificate_file") {
     companions["GENESIS_TLS_KEY_FILE"] = "/srv/key.pem";
   }
-  if (key == "slurm.enabled") companions["GENESIS_WORKERS_REMOTE"] = "true";
+  if (key == "slurm.enabled" || key == "kubernetes.pod_template")
+    companions["GENESIS_WORKERS_REMOTE"] = "true";
   return companions;
 }
 
@@ -288,6 +296,11 @@ TEST(SettingsValuesTest, AreRefusedWithWhatIsAccepted) {
       {"--slurm-enabled=true",
        "--slurm-enabled: true only with workers.remote: true, for the workers attach from other "
        "hosts"},
+      {"--kubernetes-pod-template=/srv/pod.yaml",
+       "--kubernetes-pod-template: only with workers.remote: true, for the workers attach from "
+       "other hosts"},
+      {"--kubernetes-api-server=http://10.0.0.1:443",
+       "--kubernetes-api-server is \"http://10.0.0.1:443\"; accepted: https://host:port"},
       {"--slurm-partition=gpu;rm",
        "--slurm-partition is \"gpu;rm\"; accepted: letters, digits, '.', '_', '-' and ','"},
       {"--slurm-time-limit=4h",

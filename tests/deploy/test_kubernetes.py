@@ -20,7 +20,7 @@ import harness  # noqa: E402
 import secure  # noqa: E402
 
 KUBERNETES = DEPLOY / "kubernetes"
-OVERLAYS = ("base", "overlays/gpu", "overlays/canary", "overlays/re-enable", "overlays/remote-workers")
+OVERLAYS = ("base", "overlays/gpu", "overlays/canary", "overlays/re-enable", "overlays/remote-workers", "overlays/launcher")
 # The oldest that is promised, and the newest known.
 VERSIONS = ("1.29.0", "1.37.0")
 RESTRICTED_VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral",

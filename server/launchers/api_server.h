@@ -1,0 +1,53 @@
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace genesis {
+
+// One call to a Kubernetes API server.
+struct ApiServerCall {
+  std::string method;  // "GET"
+  std::string target;  // "/apis/batch/v1/namespaces/genesis/jobs?limit=500"
+  std::string body = {};
+  std::string content_type = "application/json";
+};
+
+struct ApiServerReply {
+  int status = 0;
+  std::string body;
+};
+
+// A Kubernetes API server, over HTTPS with the token of a service account. Each call has a
+// connection of its own, and reads token and authority anew, for both change while a pod lives.
+//
+// Owner: KubernetesLauncher. Threads: one. Failure: FAILED_PRECONDITION for a file that cannot be
+// used, UNAVAILABLE for a server that cannot be reached or is not the authority's,
+// DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED for a reply beyond kMaxReply. Every reply is OK here,
+// whatever its status.
+class ApiServer {
+ public:
+  static constexpr size_t kMaxReply = size_t{16} << 20U;
+
+  struct Options {
+    std::string host;
+    int port = 443;
+    std::string token_file;
+    std::string ca_file;
+    absl::Duration timeout = absl::Seconds(30);
+  };
+  // A call gives up soon after `*stopping` is true.
+  ApiServer(Options options, const std::atomic<bool>* stopping)
+      : options_(std::move(options)), stopping_(stopping) {}
+
+  absl::StatusOr<ApiServerReply> Call(const ApiServerCall& call) const;
+
+ private:
+  const Options options_;
+  const std::atomic<bool>* const stopping_;
+};
+
+}  // namespace genesis

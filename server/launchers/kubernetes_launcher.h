@@ -1,0 +1,59 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/environment.h"
+#include "base/json.h"
+#include "config/settings/settings.h"
+#include "server/launchers/api_server.h"
+#include "server/launchers/launcher.h"
+#include "server/launchers/worker_command.h"
+
+namespace genesis {
+
+// Kubernetes, by its API server. A request is an Indexed Job whose pods are the workers, made from
+// the operator's template; a pod that fails ends the Job, and the daemon asks again. The name of
+// the object follows from that of the request, so it cannot be made twice.
+class KubernetesLauncher final : public Launcher {
+ public:
+  // `api` and `namespace_name` as they are used; the template is read for each submission.
+  KubernetesLauncher(KubernetesSettings settings, WorkerCommand worker, ApiServer api,
+                     std::string namespace_name)
+      : settings_(std::move(settings)),
+        worker_(std::move(worker)),
+        api_(std::move(api)),
+        namespace_(std::move(namespace_name)) {}
+
+  absl::StatusOr<std::string> Submit(const LaunchRequest& request) override;
+  absl::StatusOr<std::vector<LaunchStatus>> Poll(const std::string& prefix) override;
+  absl::Status Cancel(const std::string& name, const std::string& cluster_id) override;
+
+ private:
+  // "/apis/batch/v1/namespaces/<namespace>/jobs"
+  std::string JobsPath() const;
+  // The object in a reply of that status; else what the server said.
+  absl::StatusOr<Json> Ask(const ApiServerCall& call, int wanted, const std::string& what) const;
+  // Every object of a list, page by page.
+  absl::StatusOr<std::vector<Json>> List(const std::string& path, const std::string& selector,
+                                         const std::string& what) const;
+
+  const KubernetesSettings settings_;
+  const WorkerCommand worker_;
+  const ApiServer api_;
+  const std::string namespace_;
+};
+
+// Where the API server is, and the namespace: what is set, or what a pod is told of its own
+// cluster. FAILED_PRECONDITION where neither says it.
+struct KubernetesPlace {
+  ApiServer::Options api;
+  std::string namespace_name;
+};
+absl::StatusOr<KubernetesPlace> FindKubernetes(const KubernetesSettings& settings,
+                                               const Environment& environment,
+                                               const std::string& namespace_file);
+
+}  // namespace genesis
