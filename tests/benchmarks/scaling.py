@@ -25,7 +25,7 @@ import machine
 import report
 import sides
 
-RANKS, MBIT = (2, 4, 8), (200, 500)
+RANKS, MBIT = (2, 4, 8), (50, 100, 200)
 # What the founding documents promise: ranks, and how many times as fast.
 PROMISED = {2: 1.85, 4: 3.6, 8: 6.8}
 ASKED = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
