@@ -45,18 +45,19 @@ def arguments(words):
     return parser.parse_args(words)
 
 
-def compare_losses(ours, theirs, mode):
-    """The largest difference, or Refused."""
+def compare_losses(ours, theirs, mode, tolerance=None):
+    """The largest difference, or Refused. `tolerance`: that of the mode where it is not given."""
+    accepted = TOLERANCE[mode] if tolerance is None else tolerance
     if len(ours) != len(theirs):
         raise sides.Refused(f"{len(theirs)} losses beside our {len(ours)}")
     count = STEPS_OF_MEAN.get(mode, 1)
     worst, step, our, their = max(
         (abs(b - a) / abs(a) if a == a and b == b else float("inf"), i * count + 1, a, b)
         for i, (a, b) in enumerate(zip(means(ours, count), means(theirs, count))))
-    if worst > TOLERANCE[mode]:
+    if worst > accepted:
         raise sides.Refused(
             f"losses differ by {worst:.2g} of ours {f'from step {step} on' if count > 1 else f'at step {step}'} "
-            f"({their:.6g} beside {our:.6g}); at most {TOLERANCE[mode]:g} is accepted in {mode}: the sides "
+            f"({their:.6g} beside {our:.6g}); at most {accepted:.2g} is accepted in {mode}: the sides "
             "do not do the same work, so their times say nothing")
     return worst
 
