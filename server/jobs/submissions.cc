@@ -1,7 +1,5 @@
 #include "server/jobs/submissions.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -9,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/random_bytes.h"
 #include "base/text.h"
 #include "config/job/job_spec.h"
 #include "server/jobs/job_state.h"
@@ -32,12 +31,7 @@ constexpr absl::Duration kMaxBackoff = absl::Minutes(1);
 constexpr absl::Duration kCancelPause = absl::Seconds(10);
 
 // 32 bits are enough: daemons that ask one cluster are few.
-std::string NewDaemonName() {
-  uint32_t random = 0;
-  while (getrandom(&random, sizeof(random), 0) != sizeof(random)) {
-  }
-  return absl::StrFormat("%08x", random);
-}
+std::string NewDaemonName() { return absl::StrFormat("%08x", RandomNumber() & 0xffffffffU); }
 
 bool IsLive(const ClusterSubmission& submission) {
   return submission.state() != training::v1::SUBMISSION_STATE_UNSPECIFIED &&
