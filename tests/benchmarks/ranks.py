@@ -26,7 +26,6 @@ import spread
 WORKLOADS = ("world_model small", "world_model large", "transformer", "radio_unet")
 ALONE, BESIDE, OURS, GLOO, THEIRS = "alone", "alone, at once", "ranks", "ranks, Gloo", "DDP"
 FEWEST_STEPS = 12
-BEGIN, END = "<!-- ranks: begin -->", "<!-- ranks: end -->"
 
 
 def torchrun(count):
@@ -138,11 +137,6 @@ def page_table(rows, facts, rounds):
     return "\n".join(lines)
 
 
-def write_page(path, text):
-    before, rest = path.read_text().split(BEGIN)
-    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
-
-
 def run(words):
     parser = report.parser("ranks", __doc__, rounds=5)
     parser.add_argument("--seconds", type=float, default=4, help="of training in a round. Default 4")
@@ -174,5 +168,5 @@ def run(words):
         found.chart(charts.bars(title, [("", [(row["name"], row[figure]) for row in compared])], "x", line=1))
     found.write(options.out)
     if options.page is not None and compared:
-        write_page(options.page, page_table(compared, found.facts, options.rounds))
+        report.document(options.page, "ranks", page_table(compared, found.facts, options.rounds))
     found.exit_if_refused()

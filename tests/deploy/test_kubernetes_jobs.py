@@ -12,12 +12,12 @@ import yaml
 
 from tools import DEPLOY, TOOLS, run
 
+import cluster_jobs  # noqa: E402
 import harness  # noqa: E402
 import kubernetes_api  # noqa: E402
 import secure  # noqa: E402
-from test_gangs import gang  # noqa: E402
+from cluster_jobs import STEPS  # noqa: E402
 
-STEPS = 20000
 OVERLAY = DEPLOY / "kubernetes" / "overlays" / "launcher"
 TEMPLATE = {
     "metadata": {"labels": {"component": "launched-workers"}},
@@ -28,12 +28,10 @@ TEMPLATE = {
 
 
 def submitted(ranks=2, **training):
-    job = gang(ranks, **training)
-    job["distributed"]["launcher"] = "KUBERNETES"
-    return job
+    return cluster_jobs.submitted("KUBERNETES", ranks, **training)
 
 
-class KubernetesJobs(harness.DaemonTest):
+class KubernetesJobs(cluster_jobs.ClusterJobs):
     def setUp(self):
         super().setUp()
         folder = tempfile.mkdtemp(prefix="genesis-k8s-")
@@ -56,22 +54,8 @@ class KubernetesJobs(harness.DaemonTest):
             "--kubernetes-namespace", "genesis", "--kubernetes-token-file", str(self.folder / "token"),
             "--kubernetes-ca-file", str(self.authority.certificate), *flags)
 
-    def again(self, daemon, *flags):
-        daemon.kill()
-        return self.begin("--grpc-listen", daemon.grpc, *flags)
-
     def logs(self, daemon):
         return f"{self.cluster.logs()}\n{daemon.log()[-4000:]}\n{self.cluster.jobs}"
-
-    def wait_for_wait(self, daemon, job_id, text):
-        def told():
-            job = daemon.job(job_id)
-            return text in job.get("queue_reason", "") and job
-
-        try:
-            return harness.wait_for(f"{job_id} to wait for {text}", told)
-        except AssertionError as error:
-            raise AssertionError(f"{error}: {daemon.job(job_id)}\n{self.logs(daemon)}") from None
 
     def wait_for_attempt(self, daemon, job_id, claim):
         try:
@@ -79,11 +63,6 @@ class KubernetesJobs(harness.DaemonTest):
                 job := daemon.job(job_id))["state"] == "JOB_STATE_RUNNING" and int(job["claim"]) == claim and job)
         except AssertionError as error:
             raise AssertionError(f"{error}: {daemon.job(job_id)}\n{self.logs(daemon)}") from None
-
-    def wait_for_succeeded(self, daemon, job_id):
-        ended = daemon.wait_for_end(job_id)
-        self.assertEqual(ended["state"], "JOB_STATE_SUCCEEDED", (ended, self.logs(daemon)))
-        return ended
 
     def test_two_pods_train_to_the_end_and_their_job_is_field_for_field_what_it_should_be(self):
         daemon = self.begin("--kubernetes-priority-class", "training", "--kubernetes-gpus-per-pod", "1",

@@ -6,27 +6,23 @@ import sys
 import tempfile
 import unittest
 
+import cluster_jobs
 import harness
+from cluster_jobs import STEPS
 
 sys.path.insert(0, str(harness.SOURCE / "tests" / "interop"))
 import slurm_cluster  # noqa: E402
 
-from test_gangs import gang  # noqa: E402
-
-# Long enough to be interrupted on a fast machine.
-STEPS = 20000
 ON = ("--workers-remote", "true", "--slurm-enabled", "true", "--launchers-poll-seconds", "1",
       "--workers-reattach-timeout-seconds", "60")
 LIVE = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
 
 
 def submitted(ranks=2, **training):
-    job = gang(ranks, **training)
-    job["distributed"]["launcher"] = "SLURM"
-    return job
+    return cluster_jobs.submitted("SLURM", ranks, **training)
 
 
-class SlurmJobs(harness.DaemonTest):
+class SlurmJobs(cluster_jobs.ClusterJobs):
     def setUp(self):
         super().setUp()
         if os.geteuid() != 0:
@@ -38,11 +34,6 @@ class SlurmJobs(harness.DaemonTest):
 
     def begin(self, *flags):
         return self.start(*ON, *flags, environment={"SLURM_CONF": self.cluster.environment["SLURM_CONF"]})
-
-    def again(self, daemon, *flags):
-        """The same after kill -9, where its workers find it."""
-        daemon.kill()
-        return self.begin("--grpc-listen", daemon.grpc, *flags)
 
     def slurm_jobs(self):
         """{number: (state, name)} of all jobs of daemons that Slurm remembers."""
@@ -65,27 +56,11 @@ class SlurmJobs(harness.DaemonTest):
         texts = [path.read_text() for path in (daemon.data_dir / "checkpoints" / "slurm").glob("*.log")]
         return "\n".join([*texts, daemon.log()[-4000:], str(self.slurm_jobs())])
 
-    def wait_for_wait(self, daemon, job_id, text):
-        """The job, once its reason to wait has the text."""
-        def told():
-            job = daemon.job(job_id)
-            return text in job.get("queue_reason", "") and job
-
-        try:
-            return harness.wait_for(f"{job_id} to wait for {text}", told)
-        except AssertionError as error:
-            raise AssertionError(f"{error}: {daemon.job(job_id)}\n{self.logs(daemon)}") from None
-
     def wait_for_step(self, daemon, job_id, step):
         try:
             return daemon.wait_for_step(job_id, step)
         except AssertionError as error:
             raise AssertionError(f"{error}: {daemon.job(job_id)}\n{self.logs(daemon)}") from None
-
-    def wait_for_succeeded(self, daemon, job_id):
-        ended = daemon.wait_for_end(job_id)
-        self.assertEqual(ended["state"], "JOB_STATE_SUCCEEDED", (ended, self.logs(daemon)))
-        return ended
 
     def test_two_ranks_train_to_the_end_beside_a_job_of_the_daemon(self):
         daemon = self.begin()

@@ -115,6 +115,18 @@ class SubmissionsTest : public JobRulesTest {
     Known(id).reason = reason;
     Pass(5);
   }
+  // Both ranks of its first attempt are gone without a word.
+  void LoseWorkers(const std::string& id, const std::string& forced) {
+    for (const int rank : {0, 1}) {
+      WorkerExit exit;
+      exit.job_id = id;
+      exit.claim = 1;
+      exit.rank = rank;
+      exit.exit.known = false;
+      exit.forced = forced;
+      manager_->worker_events()->OnWorkerGone(exit);
+    }
+  }
   void Stopped(const std::string& id) {
     AttachRequest event = Event(id);
     event.mutable_finished()->set_outcome(Finished::OUTCOME_STOPPED);
@@ -242,15 +254,7 @@ TEST_F(SubmissionsTest, WorkersThatTheClusterKilledAreARestartWithItsReason) {
   RunSubmitted("job");
   EndThere("job", LaunchEnd::kFailed, "NODE_FAIL");
   ASSERT_TRUE(workers_.expected_exits.contains("job")) << "nobody waits for them to come back";
-  for (const int rank : {0, 1}) {
-    WorkerExit exit;
-    exit.job_id = "job";
-    exit.claim = 1;
-    exit.rank = rank;
-    exit.exit.known = false;
-    exit.forced = "Slurm job 17 has ended: NODE_FAIL";
-    manager_->worker_events()->OnWorkerGone(exit);
-  }
+  LoseWorkers("job", "Slurm job 17 has ended: NODE_FAIL");
   Settle();
   EXPECT_EQ(Get("job").restarts(), 1);
   EXPECT_THAT(Get("job").state_reason(), HasSubstr("Slurm job 17 has ended: NODE_FAIL"));
@@ -261,14 +265,7 @@ TEST_F(SubmissionsTest, WorkersThatTheClusterKilledAreARestartWithItsReason) {
 TEST_F(SubmissionsTest, PreemptionThereIsNoRestart) {
   RunSubmitted("job");
   EndThere("job", LaunchEnd::kPreempted, "PREEMPTED");
-  for (const int rank : {0, 1}) {
-    WorkerExit exit;
-    exit.job_id = "job";
-    exit.claim = 1;
-    exit.rank = rank;
-    exit.exit.known = false;
-    manager_->worker_events()->OnWorkerGone(exit);
-  }
+  LoseWorkers("job", "");
   Settle();
   EXPECT_EQ(State("job"), JOB_STATE_QUEUED);
   EXPECT_EQ(Get("job").restarts(), 0);
