@@ -135,7 +135,7 @@ class Conversation {
 
  private:
   void Tell() {
-    // SIGPIPE is ignored by the daemon; whoever does not listen is told no more.
+    // EPIPE: one that does not listen is told no more.
     const ssize_t count = write(pipes_.input.write(), input_.data(), input_.size());
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
     input_.remove_prefix(count < 0 ? input_.size() : static_cast<size_t>(count));

@@ -96,7 +96,7 @@ TEST_F(RunCommandTest, AProgramThatIsNotThereIsNamed) {
   EXPECT_THAT(folder.status().message(), HasSubstr("cannot run /tmp: Permission denied"));
 }
 
-class SlurmLauncherTest : public testing::Test {
+class SlurmLauncherTest : public RunCommandTest {
  protected:
   SlurmLauncherTest() {
     settings_.bin_dir = temp_.path();
