@@ -103,12 +103,9 @@ void Submissions::SetReason(const Job& job, const std::string& reason) {
 
 void Submissions::OnTime() {
   if (dispatcher_.draining()) return;
-  for (const std::string& id : table_.Ids()) {
+  for (const std::string& id : table_.IdsIn(training::v1::JOB_STATE_QUEUED)) {
     const Job& job = *table_.Find(id);
-    if (!IsSubmitted(job.spec()) || job.state() != training::v1::JOB_STATE_QUEUED ||
-        IsLive(job.submission())) {
-      continue;
-    }
+    if (!IsSubmitted(job.spec()) || IsLive(job.submission())) continue;
     const Kind kind = LauncherOf(job.spec());
     if (launchers_ == nullptr || !launchers_->Has(kind)) {
       SetReason(job, absl::StrCat("this daemon is not set up for ", LauncherName(kind)));

@@ -207,8 +207,11 @@ TEST_F(JobLifeTest, OwnersTakeTurns) {
 }
 
 TEST_F(JobLifeTest, ADeadlineEndsARunningJobWithACheckpointAndAWaitingOneAtOnce) {
+  // Its worker is there before the time runs.
+  ASSERT_TRUE(Train("ok-1").ok());
+  WatchToEnd("ok-1");
   JobSpec spec = MakeSpec();
-  spec.mutable_scheduling()->set_deadline_seconds(1);
+  spec.mutable_scheduling()->set_deadline_seconds(3);
   ASSERT_TRUE(Train("hold-1", spec).ok());
   ASSERT_TRUE(Train("ok-2", spec).ok());
   const Job waited = WatchToEnd("ok-2");
@@ -218,7 +221,7 @@ TEST_F(JobLifeTest, ADeadlineEndsARunningJobWithACheckpointAndAWaitingOneAtOnce)
   const Job ran = WatchToEnd("hold-1");
   EXPECT_EQ(ran.failure().cause(), FAILURE_CAUSE_DEADLINE);
   EXPECT_EQ(ran.failure().message(),
-            "scheduling.deadline_seconds 1 passed since the job was accepted; stopped at step 5");
+            "scheduling.deadline_seconds 3 passed since the job was accepted; stopped at step 5");
   EXPECT_EQ(ran.latest_checkpoint().step(), 5);
 }
 
