@@ -1,6 +1,6 @@
-"""One job by as many ranks as there are cores, each with one thread, through shared memory and by Gloo; beside one process on
-one core, beside as many processes at once that know nothing of each other, and beside PyTorch's DistributedDataParallel
-with as many ranks. Ranks are started by torchrun.
+"""One job by as many ranks as there are cores, each with one thread: through shared memory, with an optimizer each and with one
+that they share out, and by Gloo; beside one process on one core, beside as many processes at once that know nothing of each
+other, and beside PyTorch's DistributedDataParallel with as many ranks. Ranks are started by torchrun.
 
   tests/benchmarks/run ranks [--out DIR] [--rounds N] [--seconds S] [--workload NAME]... [--mode MODE]... [--page FILE]
 
@@ -24,7 +24,8 @@ import sides
 import spread
 
 WORKLOADS = ("world_model small", "world_model large", "transformer", "radio_unet")
-ALONE, BESIDE, OURS, GLOO, THEIRS = "alone", "alone, at once", "ranks", "ranks, Gloo", "DDP"
+ALONE, BESIDE, OURS, SHARDED, GLOO, THEIRS = "alone", "alone, at once", "ranks", "ranks, sharded", "ranks, Gloo", "DDP"
+SIDES = (ALONE, BESIDE, OURS, SHARDED, GLOO, THEIRS)
 FEWEST_STEPS = 12
 
 
@@ -39,12 +40,14 @@ class Comparison:
         self.name, self.mode, self.folder, self.steadiness = name, mode, folder, steadiness
         self.job = json.loads((folder / "job.json").read_text())
         self.cores = sorted(os.sched_getaffinity(0))
-        self.seconds = {side: [] for side in (ALONE, BESIDE, OURS, GLOO, THEIRS)}
+        self.seconds = {side: [] for side in SIDES}
         self.most_difference = 0.0
 
-    def _ours(self, ranks, steps, core=0, shared_memory=True, **training):
+    def _ours(self, ranks, steps, core=0, shared_memory=True, shards=False, **training):
         job = {**self.job, "precision": {"mode": self.mode},
                "training": {**self.job["training"], "max_steps": steps, "use_ddp": ranks > 1, **training}}
+        if shards:
+            job["distributed"] = {"shard_optimizer_state": True}
         cores = self.cores if ranks > 1 else self.cores[core:core + 1]
         switch = ["env", f"GENESIS_SHARED_MEMORY={json.dumps(shared_memory)}"]
         launcher = [*switch, *torchrun(ranks), "--no-python"] if ranks > 1 else []
@@ -82,10 +85,11 @@ class Comparison:
                 elif side == BESIDE:
                     seconds = self._beside(steps, warm_up)
                 else:
-                    run = self._ours(1 if side == ALONE else len(self.cores), steps, shared_memory=side != GLOO)
+                    run = self._ours(1 if side == ALONE else len(self.cores), steps, shared_memory=side != GLOO,
+                                     shards=side == SHARDED)
                     losses[side], seconds = run.losses, run.per_step(warm_up)[0]
                 self.seconds[side].append(seconds)
-            for side in OURS, GLOO:
+            for side in OURS, SHARDED, GLOO:
                 self.most_difference = max(self.most_difference, peers.compare_losses(
                     losses[side], losses[THEIRS], self.mode))
 
@@ -95,7 +99,8 @@ class Comparison:
     def figures(self):
         return {"count": len(self.cores), **{side: spread.summary([1e3 * each for each in values])
                                    for side, values in self.seconds.items()},
-                "efficiency": self._ratio(OURS, ALONE), "of_the_machine": self._ratio(OURS, BESIDE),
+                "efficiency": self._ratio(OURS, ALONE), "sharded_efficiency": self._ratio(SHARDED, ALONE),
+                "of_the_machine": self._ratio(OURS, BESIDE),
                 "faster_than_gloo": self._ratio(OURS, GLOO), "ours_is_faster_by": self._ratio(OURS, THEIRS),
                 "gloo_is_faster_by": self._ratio(GLOO, THEIRS),
                 "most_loss_difference": self.most_difference}
@@ -106,9 +111,8 @@ def compare(name, mode, folder, options, steadiness):
     return sides.compared(row, Comparison(name, mode, folder, steadiness), options.rounds, options.seconds)
 
 
-COLUMNS = {"efficiency": "of one process", "of_the_machine": "of processes at once", "faster_than_gloo": "than Gloo",
-           "ours_is_faster_by": "than DDP"}
-SIDES = (ALONE, BESIDE, OURS, GLOO, THEIRS)
+COLUMNS = {"efficiency": "of one process", "sharded_efficiency": "of one, sharded", "of_the_machine": "of processes at once",
+           "faster_than_gloo": "than Gloo", "ours_is_faster_by": "than DDP"}
 
 
 def table(rows):
@@ -127,12 +131,13 @@ def page_table(rows, facts, rounds):
     """The table as the page has it."""
     lines = [f"{facts['processor']}, {rows[0]['count']} cores; {datetime.date.today()}; medians of {rounds} rounds, ratios with their "
              "95 % interval.", "",
-             "| workload | alone | at once | ranks | by Gloo | DDP | efficiency | of processes at once | faster than DDP by |",
-             "|" + "---|" * 9]
+             "| workload | alone | at once | ranks | sharded | by Gloo | DDP | efficiency | sharded | of processes at once | "
+             "faster than DDP by |",
+             "|" + "---|" * 11]
     for row in rows:
         times = [f"{row[side]['median']:.3g} ms" for side in SIDES]
         ratios = [f"{row[figure]['median']:.2f} ({row[figure]['low']:.2f} to {row[figure]['high']:.2f})"
-                  for figure in ("efficiency", "of_the_machine", "ours_is_faster_by")]
+                  for figure in ("efficiency", "sharded_efficiency", "of_the_machine", "ours_is_faster_by")]
         lines.append(f"| {' | '.join([row['name'], *times, *ratios])} |")
     return "\n".join(lines)
 

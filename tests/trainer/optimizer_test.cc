@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,8 +43,9 @@ const torch::Tensor kZero = torch::zeros({});
 // torch::optim's own shape: an optimizer of some tensors, with one divisor and one factor for all.
 class Updates {
  public:
-  Updates(std::vector<torch::Tensor> weights, const OptimizerSpec& spec)
-      : groups_(Groups(weights, spec)), optimizer_(std::move(weights), spec, groups_.optimizer) {}
+  Updates(std::vector<torch::Tensor> weights, const OptimizerSpec& spec, OptimizerShare share = {})
+      : groups_(Groups(weights, spec)),
+        optimizer_(std::move(weights), spec, groups_.optimizer, std::move(share)) {}
 
   // `rate` is the learning rate of every group.
   void Step(const std::vector<torch::Tensor>& gradients, const Optimizer::RateFactor& rate,
@@ -95,6 +97,56 @@ TEST_P(OptimizerKindTest, TakesALearningRateThatOnlyTheDeviceKnows) {
   number.Step({torch::ones({3})}, 0.25, kOne, kZero);
   tensor.Step({torch::ones({3})}, torch::full({}, 0.25f), kOne, kZero);
   EXPECT_TRUE(torch::equal(a, b));
+}
+
+// As optimizers of several processes do in memory that they share.
+TEST_P(OptimizerKindTest, PartsOfAnUpdateAreTheWholeToTheBit) {
+  const auto make = [] {
+    torch::manual_seed(4);
+    std::vector<torch::Tensor> weights;
+    for (const int64_t size : {1, 63, 64, 65, 1000, 40001}) weights.push_back(torch::randn({size}));
+    weights.push_back(torch::randn({9, 5, 3, 3}).contiguous(at::MemoryFormat::ChannelsLast));
+    return weights;
+  };
+  for (const int parts : {2, 3, 7}) {
+    const std::vector<torch::Tensor> weights = make();
+    const std::vector<torch::Tensor> expected = make();
+    Updates whole(expected, Spec(GetParam()));
+    std::vector<torch::Tensor> memory;  // Of the state: the first makes it, and all have it.
+    std::vector<std::unique_ptr<Updates>> updates;
+    for (int part = 0; part < parts; ++part) {
+      size_t next = 0;
+      const auto zeros = [&](const at::Tensor& master) {
+        if (part == 0) memory.push_back(torch::zeros_like(master));
+        return memory[next++];
+      };
+      updates.push_back(std::make_unique<Updates>(
+          weights, Spec(GetParam()),
+          OptimizerShare{.owned = {}, .part = part, .parts = parts, .zeros = zeros}));
+    }
+    for (int step = 0; step < 3; ++step) {
+      std::vector<torch::Tensor> gradients;
+      for (const torch::Tensor& weight : weights) gradients.push_back(torch::randn_like(weight));
+      for (const auto& part : updates) {
+        std::vector<torch::Tensor> own;
+        for (const torch::Tensor& gradient : gradients) own.push_back(gradient.clone());
+        part->Step(own, 0.1, torch::full({}, 4.0F), step == 1 ? kOne : kZero);
+      }
+      whole.Step(gradients, 0.1, torch::full({}, 4.0F), step == 1 ? kOne : kZero);
+    }
+    const OptimizerState one = whole.state();
+    for (const auto& part : updates) {
+      const OptimizerState state = part->state();
+      for (size_t i = 0; i < weights.size(); ++i) {
+        EXPECT_TRUE(torch::equal(weights[i], expected[i])) << parts << ", weight " << i;
+        ASSERT_EQ(state.parameters[i].size(), one.parameters[i].size());
+        for (size_t j = 0; j < one.parameters[i].size(); ++j) {
+          EXPECT_TRUE(torch::equal(state.parameters[i][j].second, one.parameters[i][j].second))
+              << parts << ", state " << i << " " << one.parameters[i][j].first;
+        }
+      }
+    }
+  }
 }
 
 // Their memory is walked from end to end, so all four of a parameter have to lie in one order.

@@ -28,10 +28,9 @@ class BucketTransport {
   virtual void Begin(size_t bucket) = 0;
   virtual void Await(size_t bucket) = 0;
 
-  // The buffer of another rank, or undefined where ranks cannot read each other's. Between two
-  // Meet no rank may write to its own.
-  virtual at::Tensor BufferOf(int, size_t) const { return {}; }
-  // Returns once all ranks are here. Requires that they can read each other's buffers.
+  // Memory that all ranks map, bytes that were zeros at first; undefined where they share none.
+  virtual at::Tensor common() const { return {}; }
+  // Returns once all ranks are here. Requires that they share memory.
   virtual void Meet() {}
 };
 

@@ -35,7 +35,7 @@ at::ScalarType WireType(const training::v1::DistributedSpec& spec) {
 }  // namespace
 
 GradientReducer::GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>& masters,
-                                 const training::v1::DistributedSpec& spec)
+                                 const training::v1::DistributedSpec& spec, size_t common)
     : ranks_(ranks),
       share_(at::scalar_tensor(1.0 / ranks.size(), at::kFloat)),
       on_gpu_(!masters.front().is_cpu()),
@@ -59,7 +59,7 @@ GradientReducer::GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>
     sizes.back().elements += control;
   }
   std::string way;
-  transport_ = ranks_.MakeTransport(sizes, &way);
+  transport_ = ranks_.MakeTransport(sizes, common, &way);
   control_ = transport_->buffer(control_bucket_).narrow(0, control_begin, control);
   description_ = absl::StrFormat(
       "%d %s, %.1f MiB%s, by %s", buckets_.size(), buckets_.size() == 1 ? "bucket" : "buckets",
@@ -153,6 +153,17 @@ void GradientReducer::BeginReady(bool all) {
   }
 }
 
+template <typename Wait>
+void GradientReducer::NoteWait(const Wait& wait) {
+  const auto begin = std::chrono::steady_clock::now();
+  wait();
+  ranks_.NoteWait(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+}
+
+void GradientReducer::Meet() {
+  NoteWait([&] { transport_->Meet(); });
+}
+
 at::Tensor GradientReducer::Finish(const at::Tensor& loss, const at::Tensor& arrived) {
   const at::NoGradGuard no_grad;
   const ControlFlags& own = ranks_.own_flags();
@@ -170,7 +181,7 @@ at::Tensor GradientReducer::Finish(const at::Tensor& loss, const at::Tensor& arr
   TORCH_CHECK(next_ == buckets_.size(), "a gradient is not ready");
   if (control_bucket_ == buckets_.size()) transport_->Begin(control_bucket_);
   for (size_t i = 0; i < buckets_.size(); ++i) Unpack(i);
-  if (control_bucket_ == buckets_.size()) Await(control_bucket_);
+  if (control_bucket_ == buckets_.size()) NoteWait([&] { transport_->Await(control_bucket_); });
   next_ = 0;
 
   ranks_.Agree({.stop = control[1] > 0,
@@ -183,38 +194,14 @@ at::Tensor GradientReducer::Finish(const at::Tensor& loss, const at::Tensor& arr
                   at::TensorOptions(at::kFloat).device(loss.device()));
 }
 
-void GradientReducer::Await(size_t number) {
-  const auto begin = std::chrono::steady_clock::now();
-  transport_->Await(number);
-  ranks_.NoteWait(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-}
-
 void GradientReducer::Unpack(size_t number) {
   Bucket& bucket = buckets_[number];
-  Await(number);
+  NoteWait([&] { transport_->Await(number); });
   if (travels()) {
     bucket.flat.copy_(transport_->buffer(number).narrow(0, 0, bucket.flat.numel()),
                       /*non_blocking=*/true);
   }
   bucket.missing = bucket.parameters.size();
-}
-
-bool GradientReducer::ShareMasters(const std::vector<at::Tensor>& masters,
-                                   const std::vector<int>& owners) {
-  if (travels() || !transport_->BufferOf(ranks_.rank(), 0).defined()) return false;
-  const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < masters.size(); ++i) {
-    if (owners[i] == ranks_.rank()) memory_[i].copy_(masters[i]);
-  }
-  const auto begin = std::chrono::steady_clock::now();
-  transport_->Meet();
-  ranks_.NoteWait(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  for (size_t i = 0; i < masters.size(); ++i) {
-    if (owners[i] == ranks_.rank()) continue;
-    masters[i].copy_(Cut(transport_->BufferOf(owners[i], bucket_of_[i]), i, masters[i]));
-  }
-  transport_->Meet();
-  return true;
 }
 
 void GradientReducer::DropResiduals() {

@@ -29,9 +29,9 @@ namespace genesis {
 class GradientReducer {
  public:
   // `masters` are the parameters in float32, on the device and dense in memory; all ranks have the
-  // same.
+  // same. `common` bytes are asked for besides.
   GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>& masters,
-                  const training::v1::DistributedSpec& spec);
+                  const training::v1::DistributedSpec& spec, size_t common = 0);
 
   // float32, one for each parameter, with its strides. What Finish left there is the caller's until
   // the next step.
@@ -44,10 +44,10 @@ class GradientReducer {
   // loss. Sync: waits for the device.
   at::Tensor Finish(const at::Tensor& loss, const at::Tensor& arrived);
 
-  // Makes each of `masters` the one of the rank that owns it. Where ranks read each other's
-  // memory() that is two copies, and memory() holds no gradients afterwards; returns false, and has
-  // done nothing, where they cannot.
-  bool ShareMasters(const std::vector<at::Tensor>& masters, const std::vector<int>& owners);
+  // The memory common to all ranks, bytes; undefined where they share none.
+  at::Tensor common() const { return transport_->common(); }
+  // Returns once all ranks are here. Requires common().
+  void Meet();
 
   // Whether compression carries its rounding errors over to the next step.
   bool has_residuals() const { return error_feedback_; }
@@ -74,7 +74,8 @@ class GradientReducer {
   void Pack(size_t number);
   // Begins the buckets that are complete, in their order, but for the last one: flags go with it.
   void BeginReady(bool all);
-  void Await(size_t number);
+  template <typename Wait>
+  void NoteWait(const Wait& wait);
   void Unpack(size_t number);
 
   RankGroup& ranks_;

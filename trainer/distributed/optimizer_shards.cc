@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <map>
 #include <numeric>
+#include <set>
 
 namespace genesis {
 namespace {
@@ -22,19 +25,91 @@ std::vector<int> AssignOwners(const std::vector<at::Tensor>& masters, int ranks)
   return owners;
 }
 
+// Each tensor begins on a line of the cache.
+size_t Aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// The storages of the masters, in their order, each once.
+std::vector<c10::Storage> Storages(const std::vector<at::Tensor>& masters) {
+  std::vector<c10::Storage> storages;
+  std::set<const c10::StorageImpl*> seen;
+  for (const at::Tensor& master : masters) {
+    const c10::Storage& storage = master.storage();
+    if (seen.insert(storage.unsafeGetStorageImpl()).second) storages.push_back(storage);
+  }
+  return storages;
+}
+
+// Whether nothing lies in the masters' storages but masters.
+bool OwnTheirStorages(const std::vector<at::Tensor>& masters) {
+  std::map<const c10::StorageImpl*, size_t> covered;
+  for (const at::Tensor& master : masters) {
+    covered[master.storage().unsafeGetStorageImpl()] += master.nbytes();
+  }
+  return std::all_of(covered.begin(), covered.end(),
+                     [](const auto& each) { return each.first->nbytes() == each.second; });
+}
+
 }  // namespace
 
-OptimizerShards::OptimizerShards(RankGroup& ranks, std::vector<at::Tensor> masters)
-    : ranks_(ranks), masters_(std::move(masters)), owners_(AssignOwners(masters_, ranks.size())) {}
+size_t OptimizerShards::CommonBytes(const std::vector<at::Tensor>& masters) {
+  if (!masters.front().is_cpu() || !OwnTheirStorages(masters)) return 0;
+  size_t bytes = 0;
+  for (const c10::Storage& storage : Storages(masters)) bytes += Aligned(storage.nbytes());
+  for (const at::Tensor& master : masters) bytes += 2 * Aligned(master.nbytes());
+  return bytes;
+}
+
+OptimizerShards::OptimizerShards(RankGroup& ranks, GradientReducer& reducer,
+                                 std::vector<at::Tensor> masters)
+    : ranks_(ranks),
+      reducer_(reducer),
+      masters_(std::move(masters)),
+      owners_(AssignOwners(masters_, ranks.size())),
+      common_(reducer.common().defined() ? reducer.common() : at::empty({0}, at::kByte)) {
+  if (together()) MoveMasters();
+}
+
+void OptimizerShards::MoveMasters() {
+  std::vector<std::pair<c10::Storage, void*>> moves;
+  for (const c10::Storage& storage : Storages(masters_)) {
+    moves.emplace_back(storage, Take(storage.nbytes()));
+    if (ranks_.first()) std::memcpy(moves.back().second, storage.data(), storage.nbytes());
+  }
+  reducer_.Meet();
+  for (auto& [storage, place] : moves) {
+    // The memory stays mapped for as long as a tensor lies in it.
+    storage.set_data_ptr_noswap({place, new at::Tensor(common_),
+                                 [](void* held) { delete static_cast<at::Tensor*>(held); },
+                                 at::kCPU});
+  }
+}
+
+void* OptimizerShards::Take(size_t bytes) {
+  const size_t begin = taken_;
+  taken_ += Aligned(bytes);
+  TORCH_CHECK(taken_ <= common_.nbytes(), "more is kept in common memory than was asked for");
+  return common_.mutable_data_ptr<uint8_t>() + begin;
+}
+
+at::Tensor OptimizerShards::Zeros(const at::Tensor& like) {
+  if (!together()) return at::zeros_like(like);
+  return at::from_blob(
+      Take(like.nbytes()), like.sizes(), like.strides(), [held = common_](void*) {},
+      like.options());
+}
 
 std::vector<bool> OptimizerShards::owned() const {
   std::vector<bool> owned;
-  for (const int owner : owners_) owned.push_back(owner == ranks_.rank());
+  for (size_t i = 0; i < owners_.size(); ++i) owned.push_back(owns(i));
   return owned;
 }
 
-void OptimizerShards::ShareWeights(GradientReducer& reducer) {
-  if (reducer.ShareMasters(masters_, owners_)) return;
+void OptimizerShards::ShareWeights() {
+  if (together()) {
+    updated_ = true;
+    reducer_.Meet();
+    return;
+  }
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     std::vector<at::Tensor> shard;
     for (size_t i = 0; i < masters_.size(); ++i) {
@@ -44,8 +119,14 @@ void OptimizerShards::ShareWeights(GradientReducer& reducer) {
   }
 }
 
+void OptimizerShards::AwaitReaders() {
+  // Before the first update all ranks hold what they begin with, and some may have failed to.
+  if (together() && updated_) reducer_.Meet();
+}
+
 void OptimizerShards::GatherOnFirst(
     const std::vector<std::vector<std::pair<std::string, at::Tensor>>>& entries) {
+  if (together()) return;
   for (size_t i = 0; i < entries.size(); ++i) {
     if (owners_[i] == 0 || (!ranks_.first() && !owns(i))) continue;
     for (const auto& [name, tensor] : entries[i]) ranks_.SendToFirst(owners_[i], tensor);

@@ -57,7 +57,7 @@ c10::intrusive_ptr<c10d::Store> Connect(const RankPlace& place, const RankOption
 
 std::string AddressText(const SharedMemory::Address& address, const SharedMemory::Size& size) {
   return absl::StrCat(address.process, " ", address.descriptor, " ", address.cookie, " ",
-                      size.bytes);
+                      size.bytes + size.common);
 }
 
 absl::StatusOr<SharedMemory::Address> ReadAddress(const std::string& text,
@@ -70,7 +70,7 @@ absl::StatusOr<SharedMemory::Address> ReadAddress(const std::string& text,
       !absl::SimpleAtoi(words[2], &address.cookie) || !absl::SimpleAtoi(words[3], &bytes)) {
     return absl::UnavailableError(text);  // Why rank 0 has none.
   }
-  if (bytes != size.bytes) return absl::UnavailableError("rank 0 has other buckets");
+  if (bytes != size.bytes + size.common) return absl::UnavailableError("rank 0 has other buckets");
   return address;
 }
 
@@ -189,9 +189,9 @@ void RankGroup::TellFailure(const std::string& message) {
 }
 
 std::unique_ptr<BucketTransport> RankGroup::MakeTransport(const std::vector<BucketSize>& buckets,
-                                                          std::string* text) {
+                                                          size_t common, std::string* text) {
   std::string why_not;
-  std::unique_ptr<BucketTransport> transport = ShareMemory(buckets, &why_not);
+  std::unique_ptr<BucketTransport> transport = ShareMemory(buckets, common, &why_not);
   if (transport != nullptr) {
     *text = "shared memory";
     return transport;
@@ -202,7 +202,7 @@ std::unique_ptr<BucketTransport> RankGroup::MakeTransport(const std::vector<Buck
 
 // Three exchanges, whoever says no and when: all ranks come to the same.
 std::unique_ptr<BucketTransport> RankGroup::ShareMemory(const std::vector<BucketSize>& buckets,
-                                                        std::string* why_not) {
+                                                        size_t common, std::string* why_not) {
   const auto first_fault = [&](const std::string& own) {
     for (const std::string& fault : FromAll(own)) {
       if (!fault.empty()) return fault;
@@ -211,7 +211,7 @@ std::unique_ptr<BucketTransport> RankGroup::ShareMemory(const std::vector<Bucket
   };
   *why_not = first_fault(options_.shared_memory ? "" : "GENESIS_SHARED_MEMORY is false");
   if (!why_not->empty()) return nullptr;
-  const SharedMemory::Size size = SharedMemoryTransport::SizeOf(buckets, place_.size);
+  const SharedMemory::Size size = SharedMemoryTransport::SizeOf(buckets, place_.size, common);
   absl::StatusOr<std::unique_ptr<SharedMemory>> memory = absl::UnavailableError("");
   std::string told;
   if (first()) {
@@ -228,7 +228,7 @@ std::unique_ptr<BucketTransport> RankGroup::ShareMemory(const std::vector<Bucket
                                      : absl::StrCat("rank ", place_.rank, " has none (",
                                                     memory.status().message(), ")"));
   if (!why_not->empty()) return nullptr;
-  return std::make_unique<SharedMemoryTransport>(*this, *std::move(memory), buckets);
+  return std::make_unique<SharedMemoryTransport>(*this, *std::move(memory), buckets, common);
 }
 
 void RankGroup::CopyFrom(int rank, const std::vector<at::Tensor>& tensors) {

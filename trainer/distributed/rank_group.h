@@ -67,9 +67,10 @@ class RankGroup {
   const ControlFlags& agreed() const { return agreed_; }
   void Agree(const ControlFlags& flags) { agreed_ = flags; }
 
-  // The fastest that these ranks have. `*text` says for people which it is, and why.
+  // The fastest that these ranks have, with `common` bytes of memory for all of them where they
+  // share any. `*text` says for people which it is, and why.
   std::unique_ptr<BucketTransport> MakeTransport(const std::vector<BucketSize>& buckets,
-                                                 std::string* text);
+                                                 size_t common, std::string* text);
 
   // Makes the tensors those of rank 0, in place.
   void CopyFromFirst(const std::vector<at::Tensor>& tensors) { CopyFrom(0, tensors); }
@@ -101,7 +102,7 @@ class RankGroup {
   class GlooTransport;
 
   std::unique_ptr<BucketTransport> ShareMemory(const std::vector<BucketSize>& buckets,
-                                               std::string* why_not);
+                                               size_t common, std::string* why_not);
   template <typename Work>
   std::invoke_result_t<Work> Together(const char* task, const Work& work);
 

@@ -78,7 +78,7 @@ SharedMemory::SharedMemory(int descriptor, const Size& size, int rank)
                   WholePages(size.bytes)) {}
 
 SharedMemory::~SharedMemory() {
-  if (memory_ != nullptr) munmap(memory_, rank_bytes_ * static_cast<size_t>(size_.ranks));
+  if (memory_ != nullptr) munmap(memory_, bytes());
   close(descriptor_);
 }
 
@@ -87,8 +87,7 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(const Size& s
   const int descriptor = memfd_create("genesis-gradients", MFD_CLOEXEC);
   if (descriptor < 0) return Failed("memfd_create");
   std::unique_ptr<SharedMemory> memory(new SharedMemory(descriptor, size, rank));
-  const auto bytes = static_cast<off_t>(memory->rank_bytes_ * static_cast<size_t>(size.ranks));
-  if (ftruncate(descriptor, bytes) != 0) return Failed("ftruncate");
+  if (ftruncate(descriptor, static_cast<off_t>(memory->bytes())) != 0) return Failed("ftruncate");
   if (absl::Status status = memory->Map(); !status.ok()) return status;
   memory->of(0).cookie = RandomNumber();
   if (absl::Status status = memory->HoldLock(); !status.ok()) return status;
@@ -102,8 +101,7 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Open(const Address& 
   const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return Failed(path.c_str());
   std::unique_ptr<SharedMemory> memory(new SharedMemory(descriptor, size, rank));
-  const off_t wanted = static_cast<off_t>(memory->rank_bytes_ * static_cast<size_t>(size.ranks));
-  if (lseek(descriptor, 0, SEEK_END) != wanted) {
+  if (lseek(descriptor, 0, SEEK_END) != static_cast<off_t>(memory->bytes())) {
     return absl::UnavailableError(absl::StrCat("shared memory: ", path, " is another file"));
   }
   if (absl::Status status = memory->Map(); !status.ok()) return status;
@@ -115,8 +113,7 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Open(const Address& 
 }
 
 absl::Status SharedMemory::Map() {
-  const size_t bytes = rank_bytes_ * static_cast<size_t>(size_.ranks);
-  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+  void* const memory = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
   if (memory == MAP_FAILED) return Failed("mmap");
   memory_ = static_cast<std::byte*>(memory);
   return absl::OkStatus();
@@ -143,6 +140,14 @@ SharedMemory::Rank& SharedMemory::of(int rank) const {
 
 std::byte* SharedMemory::region(int rank) const {
   return memory_ + rank_bytes_ * static_cast<size_t>(rank) + rank_bytes_ - WholePages(size_.bytes);
+}
+
+std::byte* SharedMemory::common() const {
+  return memory_ + rank_bytes_ * static_cast<size_t>(size_.ranks);
+}
+
+size_t SharedMemory::bytes() const {
+  return rank_bytes_ * static_cast<size_t>(size_.ranks) + WholePages(size_.common);
 }
 
 std::atomic<uint32_t>& SharedMemory::word(int rank, size_t number) const {

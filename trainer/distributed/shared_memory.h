@@ -13,8 +13,8 @@
 
 namespace genesis {
 
-// Memory that the ranks of one host map, each as one region of its own and those of the others;
-// with counters by which they wait for each other. A rank holds a lock of the kernel for as long as
+// Memory that the ranks of one host map: a region of each rank, one that is common to all, and
+// counters by which they wait for each other. A rank holds a lock of the kernel for as long as
 // it lives, so one that was killed is told from one that is slow (fcntl(2), open file description
 // locks; futex(2)).
 //
@@ -25,6 +25,7 @@ class SharedMemory {
     int ranks = 0;
     size_t counters = 0;  // Of each rank.
     size_t bytes = 0;     // Of each rank.
+    size_t common = 0;    // Bytes. Takes no memory before it is written to.
   };
   // How the others find it.
   struct Address {
@@ -47,6 +48,8 @@ class SharedMemory {
   Address address() const;
 
   std::byte* region(int rank) const;
+  // Zeros at first.
+  std::byte* common() const;
   // Counters begin at 0, and a rank sets its own alone.
   uint32_t counter(int rank, size_t number) const;
   void Set(size_t number, uint32_t value);
@@ -63,6 +66,7 @@ class SharedMemory {
   bool lives(int rank) const;
   Rank& of(int rank) const;
   std::atomic<uint32_t>& word(int rank, size_t number) const;
+  size_t bytes() const;
 
   const int descriptor_;
   const Size size_;

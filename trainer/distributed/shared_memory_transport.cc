@@ -58,16 +58,21 @@ void Sum(const std::vector<std::byte*>& memories, int64_t begin, int64_t end) {
 
 }  // namespace
 
-SharedMemory::Size SharedMemoryTransport::SizeOf(const std::vector<BucketSize>& buckets,
-                                                 int ranks) {
-  SharedMemory::Size size{.ranks = ranks, .counters = 2 * buckets.size() + 2, .bytes = 0};
+SharedMemory::Size SharedMemoryTransport::SizeOf(const std::vector<BucketSize>& buckets, int ranks,
+                                                 size_t common) {
+  SharedMemory::Size size{
+      .ranks = ranks, .counters = 2 * buckets.size() + 2, .bytes = 0, .common = common};
   for (const BucketSize& bucket : buckets) size.bytes += Bytes(bucket);
   return size;
 }
 
 SharedMemoryTransport::SharedMemoryTransport(RankGroup& ranks, std::unique_ptr<SharedMemory> memory,
-                                             const std::vector<BucketSize>& buckets)
-    : ranks_(ranks), memory_(std::move(memory)) {
+                                             const std::vector<BucketSize>& buckets, size_t common)
+    : ranks_(ranks),
+      memory_(std::move(memory)),
+      common_(at::from_blob(
+          memory_->common(), {static_cast<int64_t>(common)}, [held = memory_](void*) {},
+          at::dtype(at::kByte))) {
   size_t offset = 0;
   for (const BucketSize& bucket : buckets) {
     buckets_.push_back({.buffer = at::from_blob(memory_->region(ranks_.rank()) + offset,
@@ -94,16 +99,10 @@ void SharedMemoryTransport::Await(size_t bucket) {
   AwaitAll(ReducedCounter(bucket), begun, "add up gradients");
 }
 
-at::Tensor SharedMemoryTransport::BufferOf(int rank, size_t bucket) const {
-  const Bucket& own = buckets_[bucket];
-  return at::from_blob(memory_->region(rank) + own.offset, own.buffer.sizes(),
-                       own.buffer.options());
-}
-
 void SharedMemoryTransport::Meet() {
   ++met_;
   memory_->Set(MetCounter(), met_);
-  AwaitAll(MetCounter(), met_, "take the weights of another rank");
+  AwaitAll(MetCounter(), met_, "update their weights");
 }
 
 bool SharedMemoryTransport::AllHaveBegun(size_t bucket) const {

@@ -20,16 +20,17 @@ namespace genesis {
 // layers where the others are ahead, else when it awaits the bucket. Sums are made in float32.
 class SharedMemoryTransport : public BucketTransport {
  public:
-  // The memory has to be of SizeOf(buckets, ranks.size()).
+  // The memory has to be of SizeOf(buckets, ranks.size(), common).
   SharedMemoryTransport(RankGroup& ranks, std::unique_ptr<SharedMemory> memory,
-                        const std::vector<BucketSize>& buckets);
+                        const std::vector<BucketSize>& buckets, size_t common);
 
-  static SharedMemory::Size SizeOf(const std::vector<BucketSize>& buckets, int ranks);
+  static SharedMemory::Size SizeOf(const std::vector<BucketSize>& buckets, int ranks,
+                                   size_t common);
 
   const at::Tensor& buffer(size_t bucket) const override { return buckets_[bucket].buffer; }
   void Begin(size_t bucket) override;
   void Await(size_t bucket) override;
-  at::Tensor BufferOf(int rank, size_t bucket) const override;
+  at::Tensor common() const override { return common_; }
   void Meet() override;
 
  private:
@@ -49,7 +50,9 @@ class SharedMemoryTransport : public BucketTransport {
   void AwaitAll(size_t counter, uint32_t value, const char* doing);
 
   RankGroup& ranks_;
-  const std::unique_ptr<SharedMemory> memory_;
+  // Shared with the tensors that lie there.
+  const std::shared_ptr<SharedMemory> memory_;
+  const at::Tensor common_;
   std::vector<Bucket> buckets_;
   uint32_t met_ = 0;  // How often.
 };

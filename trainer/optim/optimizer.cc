@@ -6,9 +6,7 @@
 namespace genesis {
 namespace {
 
-at::Tensor ZeroStep(const at::Tensor& master) {
-  return at::zeros({}, master.options().dtype(at::kFloat));
-}
+constexpr char kStep[] = "step";
 
 // LibTorch's fused kernels walk over memory from end to end and look at no strides. So they get
 // views of the memory where a tensor's order is another, as that of convolutions in channels_last.
@@ -27,8 +25,8 @@ at::Tensor Memory(const at::Tensor& gradient, const at::Tensor& master) {
 }  // namespace
 
 Optimizer::Optimizer(std::vector<at::Tensor> masters, const training::v1::OptimizerSpec& spec,
-                     const std::vector<OptimizerGroup>& groups, std::vector<bool> owned)
-    : masters_(std::move(masters)), owned_(std::move(owned)) {
+                     const std::vector<OptimizerGroup>& groups, OptimizerShare share)
+    : masters_(std::move(masters)), share_(std::move(share)), entries_(masters_.size()) {
   settings_.kind = spec.kind();
   settings_.beta1 = MinusOneIsZero(spec.beta1());
   settings_.beta2 = MinusOneIsZero(spec.beta2());
@@ -45,20 +43,35 @@ void Optimizer::AddGroup(const OptimizerGroup& given) {
   group.weight_decay = given.weight_decay;
   group.parameters = given.parameters;
   for (const int64_t number : group.parameters) {
-    if (!owned_.empty() && !owned_[static_cast<size_t>(number)]) continue;
+    const auto i = static_cast<size_t>(number);
+    if (!share_.owned.empty() && !share_.owned[i]) continue;
+    entries_[i] = MakeEntry(i, share_);
     group.numbers.push_back(number);
-    const at::Tensor& master = masters_[static_cast<size_t>(number)];
-    group.masters.push_back(Memory(master));
-    const auto zeros = [&] { return at::zeros_like(group.masters.back()); };
-    if (!is_sgd()) {
-      group.steps.push_back(ZeroStep(master));
-      group.first.push_back(zeros());
-      group.second.push_back(zeros());
-    } else if (has_momentum()) {
-      group.first.push_back(zeros());
+    group.masters.push_back(PartOf(Memory(masters_[i])));
+    std::vector<at::Tensor>* const lists[] = {&group.first, &group.second};
+    size_t list = 0;
+    for (const auto& [name, tensor] : entries_[i]) {
+      if (name == kStep) {
+        group.steps.push_back(tensor);
+      } else {
+        lists[list++]->push_back(PartOf(Memory(tensor)));
+      }
     }
   }
   groups_.push_back(std::move(group));
+}
+
+at::Tensor Optimizer::PartOf(const at::Tensor& memory) const {
+  if (share_.parts == 1) return memory;
+  // Whole lines of the cache, so that no two optimizers write to one, and so that the kernels make
+  // the sums that they make of the whole.
+  constexpr int64_t kLine = 64;
+  const int64_t lines = (memory.numel() + kLine - 1) / kLine;
+  const auto bound = [&](int64_t part) {
+    return std::min(memory.numel(), lines * part / share_.parts * kLine);
+  };
+  const int64_t begin = bound(share_.part);
+  return memory.as_strided({memory.numel()}, {1}).narrow(0, begin, bound(share_.part + 1) - begin);
 }
 
 void Optimizer::Step(const std::vector<at::Tensor>& gradients, const RateFactor& rate_factor,
@@ -71,7 +84,7 @@ void Optimizer::Step(const std::vector<at::Tensor>& gradients, const RateFactor&
     own.reserve(group.numbers.size());
     for (const int64_t number : group.numbers) {
       const auto i = static_cast<size_t>(number);
-      own.push_back(Memory(gradients[i], masters_[i]));
+      own.push_back(PartOf(Memory(gradients[i], masters_[i])));
     }
     if (is_sgd()) {
       StepSgd(group, own, rate_factor, grad_scales[g], found_inf);
@@ -143,39 +156,27 @@ void Optimizer::StepSgd(Group& group, const std::vector<at::Tensor>& gradients,
 
 OptimizerState Optimizer::state(double rate_factor) const {
   OptimizerState state = settings_;
-  state.parameters.resize(masters_.size());
+  state.parameters = entries_;
   for (const Group& group : groups_) {
     state.groups.push_back({.learning_rate = group.learning_rate,
                             .scheduled_learning_rate = group.learning_rate * rate_factor,
                             .weight_decay = group.weight_decay,
                             .parameters = group.parameters});
-    for (size_t i = 0; i < group.numbers.size(); ++i) {
-      const auto number = static_cast<size_t>(group.numbers[i]);
-      const at::Tensor& master = masters_[number];
-      const auto shaped = [&](const at::Tensor& memory) {
-        return memory.as_strided(master.sizes(), master.strides());
-      };
-      auto& entry = state.parameters[number];
-      if (!is_sgd()) {
-        entry = {{"step", group.steps[i]},
-                 {"exp_avg", shaped(group.first[i])},
-                 {"exp_avg_sq", shaped(group.second[i])}};
-      } else if (has_momentum()) {
-        entry = {{"momentum_buffer", shaped(group.first[i])}};
-      }
-    }
   }
   return state;
 }
 
 Optimizer::Entry Optimizer::NewEntry(size_t parameter) const {
+  return MakeEntry(parameter, OptimizerShare());
+}
+
+Optimizer::Entry Optimizer::MakeEntry(size_t parameter, const OptimizerShare& share) const {
   const at::Tensor& master = masters_[parameter];
   if (!is_sgd()) {
-    return {{"step", ZeroStep(master)},
-            {"exp_avg", at::zeros_like(master)},
-            {"exp_avg_sq", at::zeros_like(master)}};
+    const at::Tensor step = at::zeros({}, master.options().dtype(at::kFloat));
+    return {{kStep, step}, {"exp_avg", share.zeros(master)}, {"exp_avg_sq", share.zeros(master)}};
   }
-  if (has_momentum()) return {{"momentum_buffer", at::zeros_like(master)}};
+  if (has_momentum()) return {{"momentum_buffer", share.zeros(master)}};
   return {};
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -13,6 +14,20 @@
 #include "trainer/optim/optimizer_state.h"
 
 namespace genesis {
+
+// The part of an update that one of several optimizers makes, each in a process of its own. By
+// default all of it.
+struct OptimizerShare {
+  std::vector<bool> owned;  // By parameter; the others have no state here. Empty: all.
+  // This is the optimizer number `part` of `parts` that update one memory, each its part of every
+  // parameter. The number of steps is each one's own.
+  int part = 0;
+  int parts = 1;
+  // Makes the state of a parameter, zeros like it.
+  std::function<at::Tensor(const at::Tensor& master)> zeros = [](const at::Tensor& master) {
+    return at::zeros_like(master);
+  };
+};
 
 // torch.optim.AdamW, Adam or SGD with fused=True: one kernel per group updates all parameters,
 // divides the gradients by a scale, and does nothing at all when an overflow was found; none of it
@@ -28,10 +43,9 @@ class Optimizer {
   using Entry = std::vector<std::pair<std::string, at::Tensor>>;
 
   // `masters` are float32, dense in memory in any order, and updated in place. `spec` has every
-  // default filled in. Each parameter belongs to one of `groups` (GroupParameters). Only those that
-  // are `owned` have state and are updated; all where it is empty.
+  // default filled in. Each parameter belongs to one of `groups` (GroupParameters).
   Optimizer(std::vector<at::Tensor> masters, const training::v1::OptimizerSpec& spec,
-            const std::vector<OptimizerGroup>& groups, std::vector<bool> owned = {});
+            const std::vector<OptimizerGroup>& groups, OptimizerShare share = {});
 
   // One update from one gradient per parameter; as torch's optimizers do, it leaves a parameter
   // whose gradient is undefined as it is, with its state and without weight decay. Gradients of a
@@ -57,7 +71,7 @@ class Optimizer {
     double weight_decay = 0;
     std::vector<int64_t> parameters;  // All of the group.
     std::vector<int64_t> numbers;     // Those that are owned; the lists go along with it.
-    // All but steps are views of the memory in its order. SGD: first is the momentum.
+    // All but steps are views of this part of the memory, in its order. SGD: first is the momentum.
     std::vector<at::Tensor> masters, steps, first, second;
   };
 
@@ -68,6 +82,8 @@ class Optimizer {
   bool is_sgd() const { return settings_.kind == training::v1::OPTIMIZER_KIND_SGD; }
   bool has_momentum() const { return settings_.momentum > 0; }
   void AddGroup(const OptimizerGroup& given);
+  at::Tensor PartOf(const at::Tensor& memory) const;
+  Entry MakeEntry(size_t parameter, const OptimizerShare& share) const;
   void StepAdam(Group& group, const std::vector<at::Tensor>& gradients,
                 const RateFactor& rate_factor, const at::Tensor& grad_scale,
                 const at::Tensor& found_inf);
@@ -77,8 +93,9 @@ class Optimizer {
 
   OptimizerState settings_;  // Without tensors.
   std::vector<at::Tensor> masters_;
-  const std::vector<bool> owned_;
+  const OptimizerShare share_;
   std::vector<Group> groups_;
+  std::vector<Entry> entries_;  // Of each parameter, whole; the groups' lists are views of them.
 };
 
 }  // namespace genesis

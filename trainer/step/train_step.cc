@@ -110,6 +110,8 @@ StepResults TrainStep::Make(int64_t step, const NextBatch& next) {
   const torch::Tensor scale = scaler_ != nullptr ? scaler_->scale().clone() : one_;
 
   torch::Tensor loss = AccumulateGradients(step, next);
+  // Others update the weights that are copied here once they have this rank's gradients.
+  if (parts_.shards != nullptr && parts_.shards->together()) AwaitCopy();
   // Sync: of jobs of several ranks, which wait for each other here.
   if (exchange_) loss = exchange_->Finish(loss);
 
@@ -126,7 +128,7 @@ StepResults TrainStep::Make(int64_t step, const NextBatch& next) {
 
   AwaitCopy();
   parts_.optimizer.Step(parts_.weights.ArrivedGradients(), RateFactor(), divisors, found_inf);
-  if (parts_.shards != nullptr) parts_.shards->ShareWeights(*parts_.reducer);
+  if (parts_.shards != nullptr) parts_.shards->ShareWeights();
   if (format_.reduced()) parts_.faults.SpoilWeights(step, parts_.weights.masters());
   parts_.weights.Publish();
   if (parts_.average != nullptr) parts_.average->Update(found_inf);

@@ -85,10 +85,31 @@ BatchShare ShareOf(const RankGroup* ranks) {
                           : BatchShare{};
 }
 
+std::unique_ptr<GradientReducer> ReducerOf(RankGroup* ranks, const JobSpec& spec,
+                                           const std::vector<at::Tensor>& masters) {
+  if (ranks == nullptr) return nullptr;
+  const size_t common =
+      spec.distributed().shard_optimizer_state() ? OptimizerShards::CommonBytes(masters) : 0;
+  return std::make_unique<GradientReducer>(*ranks, masters, spec.distributed(), common);
+}
+
 std::unique_ptr<OptimizerShards> ShardsOf(RankGroup* ranks, const JobSpec& spec,
+                                          GradientReducer* reducer,
                                           const std::vector<at::Tensor>& masters) {
   if (ranks == nullptr || !spec.distributed().shard_optimizer_state()) return nullptr;
-  return std::make_unique<OptimizerShards>(*ranks, masters);
+  return std::make_unique<OptimizerShards>(*ranks, *reducer, masters);
+}
+
+OptimizerShare ShareOf(const RankGroup* ranks, OptimizerShards* shards) {
+  OptimizerShare share;
+  if (shards == nullptr) return share;
+  share.owned = shards->owned();
+  if (shards->together()) {
+    share.part = ranks->rank();
+    share.parts = ranks->size();
+    share.zeros = [shards](const at::Tensor& master) { return shards->Zeros(master); };
+  }
+  return share;
 }
 
 std::vector<at::Tensor> Tensors(const NamedTensors& named) {
@@ -114,18 +135,15 @@ TrainingSession::TrainingSession(const training::v1::StartJob& start, const Data
       weights_(std::make_unique<MasterWeights>(Tensors(model_->parameters()))),
       groups_(Groups(spec_, *model_)),
       clipping_(groups_, device_),
-      shards_(ShardsOf(ranks, spec_, weights_->masters())),
+      reducer_(ReducerOf(ranks, spec_, weights_->masters())),
+      shards_(ShardsOf(ranks, spec_, reducer_.get(), weights_->masters())),
       optimizer_(std::make_unique<Optimizer>(weights_->masters(), spec_.optimizer(),
-                                             groups_.optimizer,
-                                             shards_ ? shards_->owned() : std::vector<bool>())) {
+                                             groups_.optimizer, ShareOf(ranks, shards_.get()))) {
   for (const auto& [name, tensor] : model_->buffers()) {
     if (at::isinf(tensor).any().item<bool>()) with_infinities_.insert(name);
   }
   const double decay = spec_.training().ema_decay();
   if (decay > 0) average_.emplace(weights_->masters(), decay);
-  if (ranks_ != nullptr) {
-    reducer_ = std::make_unique<GradientReducer>(*ranks_, weights_->masters(), spec_.distributed());
-  }
   step_ = std::make_unique<TrainStep>(Parts(), StepOptions(spec_.training(), std::move(graphs)));
 }
 
@@ -319,6 +337,7 @@ absl::Status TrainingSession::PutState(const TrainingState& state, PrecisionMode
   if (absl::Status status = CheckFits(state); !status.ok()) return status;
   state.Complete();
   step_->AwaitCopy();
+  if (shards_) shards_->AwaitReaders();
   if (reducer_) reducer_->DropResiduals();
   const torch::NoGradGuard no_grad;
   const std::map<std::string, at::Tensor> saved(state.model.begin(), state.model.end());

@@ -136,11 +136,11 @@ class TrainingSession {
   std::unique_ptr<MasterWeights> weights_;
   const ParameterGroups groups_;
   const GradientClipping clipping_;
-  std::unique_ptr<OptimizerShards> shards_;  // Of ranks that share out the optimizer's state.
+  std::unique_ptr<GradientReducer> reducer_;  // Of several ranks.
+  std::unique_ptr<OptimizerShards> shards_;   // Of ranks that share out the optimizer's state.
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<WeightAverage> average_;
   std::optional<GradScaler> scaler_;
-  std::unique_ptr<GradientReducer> reducer_;  // Of several ranks.
   std::unique_ptr<TrainStep> step_;
   training::v1::PrecisionMode mode_ = training::v1::PRECISION_MODE_FP32;
 };
