@@ -6,6 +6,7 @@ import torch
 
 import compiled_job  # noqa: F401: it says where the scripts are.
 import decompositions
+import memory_order
 import package
 
 GROUP_NORM = torch.ops.aten.native_group_norm.default
@@ -24,6 +25,20 @@ def norm_and_gradients(x, weight, bias, groups):
     weights = torch.cos(torch.arange(y.numel(), dtype=torch.float32)).view(y.shape).to(y)
     return [y.detach(), *torch.autograd.grad(y, inputs, weights, retain_graph=True),
             *torch.autograd.grad(y, inputs, torch.empty_like(y).copy_(weights))]
+
+
+def convolved(*tail):
+    """Parameters of a small net of convolutions, and what makes its loss and gradients of them and of maps."""
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU6(), torch.nn.Conv2d(8, 8, 3, groups=8),
+                              torch.nn.Conv2d(8, 4, 1), *tail)
+    names, parameters = zip(*net.named_parameters(), strict=True)
+
+    def step(maps, *weights):
+        inputs = [each.detach().requires_grad_() for each in weights]
+        loss = torch.func.functional_call(net, dict(zip(names, inputs, strict=True)), maps).square().mean()
+        return [loss.detach(), *torch.autograd.grad(loss, inputs)]
+
+    return [each.detach() for each in parameters], step
 
 
 def targets(graph):
@@ -93,6 +108,53 @@ class DecompositionsTest(unittest.TestCase):
     def test_gelu_by_the_error_function_is_left_to_inductor(self):
         graph = package.trace(lambda x: [torch.nn.functional.gelu(x)], [torch.randn(5)])
         self.assertIn(torch.ops.aten.gelu.default, targets(graph))
+
+
+class MemoryOrderTest(unittest.TestCase):
+    """Maps of convolutions."""
+
+    def orders(self, step, inputs):
+        """Whether the maps and weights of convolutions, forward and backward, are in channels_last."""
+        program, _ = package.export(step, inputs)
+        torch.manual_seed(6)
+        found = program.module()(*inputs)
+        torch.manual_seed(6)
+        for ours, eager in zip(found, step(*inputs), strict=True):
+            torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-6)
+            self.assertEqual(ours.is_contiguous(), eager.is_contiguous())
+        # convolution(maps, weight, ...) and convolution_backward(gradient, maps, weight, ...).
+        forward, backward = memory_order.CONVOLUTIONS
+        taken = [node.args[:2] for node in program.graph.find_nodes(op="call_function", target=forward)]
+        taken += [node.args[1:3] for node in program.graph.find_nodes(op="call_function", target=backward)]
+        return {each.meta["val"].is_contiguous(memory_format=torch.channels_last) for pair in taken for each in pair}
+
+    def test_convolutions_run_in_channels_last_forward_and_backward(self):
+        for tail in (torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()), (torch.nn.Flatten(), torch.nn.Linear(64, 2)), ():
+            with self.subTest(tail):
+                parameters, step = convolved(*tail)
+                self.assertEqual(self.orders(step, [torch.randn(2, 3, 8, 8), *parameters]), {True})
+
+    def test_what_depends_on_the_order_of_rows_stays_in_rows(self):
+        class Strided(torch.nn.Module):
+            def forward(self, maps):
+                return maps.as_strided((2, 16), (64, 1))
+
+        class Noisy(torch.nn.Module):
+            def forward(self, maps):
+                return maps * torch.bernoulli(torch.sigmoid(maps))
+
+        for tail in Strided(), Noisy():
+            with self.subTest(tail):
+                parameters, step = convolved(tail)
+                self.assertIn(False, self.orders(step, [torch.randn(2, 3, 8, 8), *parameters]))
+
+    def test_dropout_draws_what_it_draws_in_rows(self):
+        parameters, step = convolved(torch.nn.Dropout(0.5), torch.nn.Dropout2d(0.5))
+        self.assertEqual(self.orders(step, [torch.randn(2, 3, 8, 8), *parameters]), {True})
+
+    def test_a_graph_without_maps_is_left_alone(self):
+        graph = package.trace(lambda a, b: [a @ b], [torch.randn(3, 4), torch.randn(4, 5)])
+        self.assertIsNone(memory_order.in_channels_last(graph))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import warnings
 import torch
 
 import decompositions
+import memory_order
 
 METADATA_KEY = "genesis_step"  # As trainer/compiled/compiled_step.cc.
 LIBRARY = pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
@@ -93,6 +94,7 @@ def export(step, inputs):
     take_shapes_alone(graph.graph)
     draws = draw_first(graph.graph)
     graph.recompile()
+    graph = memory_order.in_channels_last(graph) or graph
     with torch.no_grad():
         return torch.export.export(graph, tuple(inputs), strict=False), draws
 

@@ -1,0 +1,67 @@
+"""Convolutions of channels_last maps, which a processor computes without copies.
+
+Inductor lays the maps of convolutions out so by itself, but in a graph of loss and gradients only where they go forward:
+convolution_backward takes and gives what the graph was traced with, and each copies three maps. So the graph is traced with
+weights and inputs in that order, and all between has it too, as in a module after .to(memory_format=torch.channels_last)."""
+
+import copy
+
+import torch
+
+aten = torch.ops.aten
+CONVOLUTIONS = (aten.convolution.default, aten.convolution_backward.default)
+
+
+def is_rows(node):
+    """Whether it is of maps, or weights for maps, in the order of rows."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dim() == 4 and value.is_contiguous() and not value.is_contiguous(
+        memory_format=torch.channels_last)
+
+
+def copied(graph, node, memory_format):
+    made = graph.call_function(aten.clone.default, (node,), {"memory_format": memory_format})
+    made.meta.update(node.meta)
+    return made
+
+
+def is_given(node):
+    """Whether it is an input or a constant, or one of these under another name."""
+    while node.target is aten.detach.default:
+        node = node.args[0]
+    return node.op in ("placeholder", "get_attr")
+
+
+def depends_on_order(node):
+    """Whether its values are others where a tensor lies in another order."""
+    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+        # Numbers are drawn in the order of memory; that of what takes no other's order stays.
+        return any(each.all_input_nodes for each in node.all_input_nodes if each.target is not aten.new_empty.default)
+    return node.target in (aten.as_strided.default, aten.as_strided_scatter.default)
+
+
+def in_channels_last(module):
+    """The graph with its convolutions in channels_last, or None where nothing changes or values would."""
+    graph = copy.deepcopy(module.graph)
+    if any(map(depends_on_order, graph.nodes)):
+        return None
+    convolutions = [node for node in graph.nodes if node.target in CONVOLUTIONS]
+    given = {node for each in convolutions for node in each.all_input_nodes if is_given(node) and is_rows(node)}
+    if not given:
+        return None
+    first = next(node for node in graph.nodes if node.op not in ("placeholder", "get_attr"))
+    for node in given:
+        after = first.prev if node.op in ("placeholder", "get_attr") else node
+        with graph.inserting_after(after):
+            made = copied(graph, node, torch.channels_last)
+        for each in convolutions:
+            each.replace_input_with(node, made)
+    for node in graph.find_nodes(op="call_function", target=aten.view.default):
+        node.target = aten.reshape.default  # Maps in another order cannot always be seen as a vector.
+    output = graph.output_node()
+    for node in set(output.all_input_nodes):
+        if is_rows(node) and node.op == "call_function":
+            with graph.inserting_before(output):
+                output.replace_input_with(node, copied(graph, node, torch.contiguous_format))
+    graph.lint()
+    return torch.fx.GraphModule(module, graph)
