@@ -1,7 +1,7 @@
 #include "server/http/http_context.h"
 
 #include <boost/asio/post.hpp>
-#include <vector>
+#include <utility>
 
 namespace genesis {
 
@@ -43,6 +43,10 @@ void HttpContext::SetBusy(HttpSessionBase* session) {
   idle_since_.erase(found);
 }
 
+void HttpContext::Hold(std::shared_ptr<HttpSessionBase> session) {
+  if (!closed_) waiting_.insert(std::move(session));
+}
+
 bool HttpContext::TakePlace() {
   if (places_taken_ >= limits.max_connections - limits.reserved_connections()) return false;
   ++places_taken_;
@@ -56,6 +60,7 @@ bool HttpContext::TakeRoom(size_t bytes) {
 }
 
 void HttpContext::CloseAll() {
+  closed_ = true;
   for (HttpSessionBase* session : sessions_) session->Close();
   // Each goes on its own when nothing holds it; its end changes the set.
   std::exchange(waiting_, {}).clear();

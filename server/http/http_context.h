@@ -53,7 +53,8 @@ class HttpContext {
   // probes. False when there is none.
   bool TakePlace();
   void GivePlace() { --places_taken_; }
-  void Hold(std::shared_ptr<HttpSessionBase> session) { waiting_.insert(std::move(session)); }
+  // Until Release or CloseAll; afterwards not at all, for what it waits for no longer comes.
+  void Hold(std::shared_ptr<HttpSessionBase> session);
   void Release(const std::shared_ptr<HttpSessionBase>& session) { waiting_.erase(session); }
 
   // Room for a body in memory; false when there is none.
@@ -74,6 +75,7 @@ class HttpContext {
   uint64_t turns_ = 0;
   int places_taken_ = 0;
   std::set<std::shared_ptr<HttpSessionBase>> waiting_;
+  bool closed_ = false;
   size_t bodies_bytes_ = 0;
 };
 

@@ -314,11 +314,21 @@ class ExportedModules(unittest.TestCase):
                 with self.subTest(net.__name__, mode=mode):
                     self.compare(net, mode)
 
-    def test_a_slice_of_all_is_no_operator(self):
-        self.job(Sliced)
+    def operators(self):
+        """Of the file that was exported last, in FP32: ("mul", "Tensor") and so on, in their order."""
         with zipfile.ZipFile(self.path / "net.pt2") as archive:
             nodes = json.loads(archive.read("module/models/FP32.json"))["graph_module"]["graph"]["nodes"]
-        targets = [node["target"].split(".")[3] for node in nodes if node["target"].startswith("torch.ops.aten.")]
+        return [tuple(node["target"].split(".")[3:]) for node in nodes if node["target"].startswith("torch.ops.aten.")]
+
+    def test_numbers_that_multiply_are_tensors(self):
+        self.job(Scaled)
+        operators = self.operators()
+        self.assertNotIn(("mul", "Scalar"), operators)
+        self.assertEqual(operators.count(("full", "default")), 3, operators)  # 0.5, 0.25 and 2, there and back.
+
+    def test_a_slice_of_all_is_no_operator(self):
+        self.job(Sliced)
+        targets = [name for name, *_ in self.operators()]
         # [:, :, 1:], [:, 2:, :] and [:, :4, :]; the gradient of the first and the last.
         self.assertLessEqual(targets.count("slice_backward"), 3, targets)
         self.assertGreater(targets.count("slice"), 0, targets)

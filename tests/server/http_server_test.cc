@@ -12,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/http/http_context.h"
 #include "tests/server/http_client.h"
 
 namespace genesis {
@@ -232,6 +233,21 @@ TEST(HttpServer, StopClosesEveryConnectionAndFreesThePort) {
   EXPECT_EQ(served.ReadAll(), "");
   const auto next = HttpServer::Start(address, Pages(Echo));
   EXPECT_TRUE(next.ok()) << next.status();
+}
+
+TEST(HttpServer, HoldsNoSessionThatAsksAfterTheEnd) {
+  class Session : public HttpSessionBase {
+   public:
+    void Close() override {}
+  };
+  HttpContext context(HttpHandlers(), HttpLimits(), nullptr);
+  auto before = std::make_shared<Session>();
+  auto after = std::make_shared<Session>();
+  context.Hold(before);
+  context.CloseAll();
+  context.Hold(after);
+  EXPECT_EQ(before.use_count(), 1);
+  EXPECT_EQ(after.use_count(), 1);
 }
 
 TEST(HttpServer, StopsWhileRequestsArrive) {

@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 // Whether a graph works needs a GPU (tests/gpu); that the plug-in finds all that it calls does not.
 TEST(CudaPluginTest, FindsWhatItCallsInLibTorch) {
-  ASSERT_NE(dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
+  ASSERT_NE(dlopen(TORCH_CUDA_LIBRARY, RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
   std::string fault;
   const StepGraphMaker graphs = CudaStepGraphs(GENESIS_PROGRAMS, &fault);
   EXPECT_TRUE(graphs) << fault;
@@ -36,7 +36,7 @@ TEST(CudaPluginTest, SaysWhichFileIsMissing) {
 
 // NVTX asks for no GPU, so its ranges are seen here.
 TEST(NsightTest, GetsThePartsOfEachStepAsRanges) {
-  ASSERT_NE(dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
+  ASSERT_NE(dlopen(TORCH_CUDA_LIBRARY, RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
   const TempDir folder;
   const std::string ranges = folder.path() + "/ranges";
   setenv("NVTX_INJECTION64_PATH", NVTX_RECORDER, 1);

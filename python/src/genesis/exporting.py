@@ -30,7 +30,7 @@ __all__ = ["ExportError", "export"]
 
 Loss = Union[None, str, Callable[[torch.nn.Module, Dict[str, torch.Tensor]], torch.Tensor]]
 
-# The first format was also written by exporters whose graphs multiply wrongly (see _copy_what_is_scaled); no worker reads it.
+# The first format was also written by exporters whose graphs multiply wrongly (see _scale_by_tensors); no worker reads it.
 FORMAT = 2
 ROOT = "module"
 TARGET = "target"
@@ -345,7 +345,7 @@ class _Step:
         arguments = self.arguments()
         graph = trace(function, arguments, range(1, 1 + self.inputs))
         _leave_out_whole_slices(graph)
-        _copy_what_is_scaled(graph)
+        _scale_by_tensors(graph)
         self.constants[name] = _lift_constants(graph)
         arguments += tuple(self.constants[name])
         batch = torch.export.Dim("batch")
@@ -466,20 +466,31 @@ def _leave_out_whole_slices(graph: torch.fx.GraphModule) -> None:
     graph.recompile()
 
 
-def _copy_what_is_scaled(graph: torch.fx.GraphModule) -> None:
-    """Puts a copy before ``x * 0.5`` where ``x`` has gaps in memory, as a slice has: nativert's multiplication by a number of
-    torch 2.11 goes over the memory as if it had none, and reads what happens to lie behind it."""
+def _scale_by_tensors(graph: torch.fx.GraphModule) -> None:
+    """Makes a tensor of the number of ``x * 0.5``. nativert's multiplication by a number of torch 2.11 goes over the memory of ``x``
+    as if it had no gaps, as a slice has, and reads what happens to lie behind it; and it makes one product at a time."""
+    first = next(node for node in graph.graph.nodes if node.op != "placeholder")
+    made: Dict[str, torch.fx.Node] = {}
     for node in list(graph.graph.nodes):
         if node.target not in (torch.ops.aten.mul.Tensor, torch.ops.aten.mul.Scalar):
             continue
         scaled, number = node.args[:2]
         value = scaled.meta.get("val") if isinstance(scaled, torch.fx.Node) else None
         is_tensor = isinstance(number, torch.fx.Node) and isinstance(number.meta.get("val"), torch.Tensor)
-        if is_tensor or not isinstance(value, torch.Tensor) or _has_no_gaps(value):
+        if is_tensor or not isinstance(value, torch.Tensor):
             continue
-        with graph.graph.inserting_before(node):
-            copy = graph.graph.call_function(torch.ops.aten.clone.default, (scaled,), {"memory_format": torch.contiguous_format})
-        node.replace_input_with(scaled, copy)
+        if value.is_floating_point() and value.dim() > 0 and type(number) in (int, float):
+            # Of float64, as a number is: it changes the type of no tensor with dimensions.
+            key = repr(float(number))  # 0.0 is -0.0 to a dict.
+            if key not in made:
+                with graph.graph.inserting_before(first):
+                    made[key] = graph.graph.call_function(torch.ops.aten.full.default, ([], float(number)), {
+                        "dtype": torch.float64, "layout": torch.strided, "device": value.device, "pin_memory": False})
+            node.target, node.args = torch.ops.aten.mul.Tensor, (scaled, made[key])
+        elif not _has_no_gaps(value):
+            with graph.graph.inserting_before(node):
+                copy = graph.graph.call_function(torch.ops.aten.clone.default, (scaled,), {"memory_format": torch.contiguous_format})
+            node.replace_input_with(scaled, copy)
     graph.graph.lint()
     graph.recompile()
 
