@@ -1,8 +1,8 @@
 """Exported modules in genesis-worker, as graphs and with compiled steps, beside the same modules in Python: torch eager with
 torch.amp, and torch.compile.
 
-  tests/benchmarks/run exported-step [--out DIR] [--blocks N] [--seconds S] [--only TEXT] [--mode MODE]...
-                                     [--document docs/exported_modules.md]
+  tests/benchmarks/run exported-step [--out DIR] [--blocks N] [--seconds S] [--only TEXT]... [--mode MODE]...
+                                     [--earlier REPORT.json] [--document docs/exported_modules.md]
 
 Modules of torchvision, timm and transformers, on the same weights, batches, optimizer and core, in turn; one thread. A block trains
 every side once, in an order that turns round with each block; the first quarter of its steps and the whole first block are dropped. A
@@ -235,7 +235,8 @@ def run(words):
     parser = report.parser("exported-step", __doc__)
     parser.add_argument("--blocks", type=report.repeats, default=6, help="measured blocks. Default 6")
     parser.add_argument("--seconds", type=float, default=3, help="of training in a block. Default 3")
-    parser.add_argument("--only", default="", help="modules whose name contains this")
+    parser.add_argument("--only", default=[], action="append", help="modules whose name contains this; may be given again")
+    parser.add_argument("--earlier", type=pathlib.Path, help="a report of this machine: rows that are not measured now are its")
     parser.add_argument("--mode", action="append", choices=MODES, help="default: all")
     parser.add_argument("--document", type=pathlib.Path, help="page to put the table into")
     options = parser.parse_args(words)
@@ -247,7 +248,7 @@ def run(words):
         found = report.Report("exported-step", "Exported modules beside Python", machine.facts(date=time.strftime("%Y-%m-%d"), **versions),
                               {"batch size": BATCH, "blocks": options.blocks, "seconds_per_block": options.seconds, "threads": 1})
         for module_name, make in modules().items():
-            if options.only.lower() not in module_name.lower():
+            if options.only and not any(each.lower() in module_name.lower() for each in options.only):
                 continue
             torch.manual_seed(0)
             module, arrays, loss = made = make()
@@ -259,6 +260,9 @@ def run(words):
                                      Comparison(made, mode, folder, options))
                 found.add(row)
                 print(json.dumps(row), flush=True)
+    if options.earlier:
+        rows = {row["name"]: row for row in [*json.loads(options.earlier.read_text())["rows"], *found.rows]}
+        found.rows = list(rows.values())
     text = table(found.rows, found.facts)
     found.text("Speed", text)
     found.write(options.out)
