@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 
+import twin
+
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = SOURCE / "trainer" / "compiled" / "python"
 sys.path.insert(0, str(SCRIPTS))
@@ -19,6 +21,13 @@ def compile_job(job, folder, *flags, python=sys.executable, cwd=None):
         [os.environ["GENESIS_CTL"], "compile", str(job), "--compiled-dir", str(folder),
          "--python", python, *flags],
         capture_output=True, text=True, cwd=cwd)
+
+
+def train_compiled(test, job, folder, packages, *flags):
+    """Records of a job whose steps all have to be compiled."""
+    records, output = twin.run_worker(job, folder, "--compiled-dir", packages, *flags, environment=ALLOWED)
+    test.assertTrue(steps_of(output)[0].startswith("compiled"), output)
+    return records
 
 
 def steps_of(output):

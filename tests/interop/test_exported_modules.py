@@ -467,11 +467,10 @@ class ExportedModules(unittest.TestCase):
                 job, module = self.job(Compilable, mode, checkpoint={"every_steps": 10, "keep_last": 10})
                 plain, last, _ = self.train(job)
                 with tempfile.TemporaryDirectory() as folder:
-                    compiled, output = twin.run_worker(job, folder, "--compiled-dir", packages, environment=GATE)
-                    self.assertTrue(compiled_job.steps_of(output)[0].startswith("compiled"), output)
+                    compiled = compiled_job.train_compiled(self, job, folder, packages)
                     first = min(pathlib.Path(folder).glob("*.pt"))
                     with tempfile.TemporaryDirectory() as other:
-                        rest, _ = twin.run_worker(job, other, "--compiled-dir", packages, "--resume", first, environment=GATE)
+                        rest = compiled_job.train_compiled(self, job, other, packages, "--resume", first)
                     state = torch.load(twin.newest_checkpoint(folder))["model_state_dict"]
                 self.assertEqual(rest, compiled[10:])
                 self.assertNotEqual([each["loss"] for each in compiled], [each["loss"] for each in plain])
@@ -491,8 +490,7 @@ class ExportedModules(unittest.TestCase):
                 self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
                 plain, _, _ = self.train(job)
                 with tempfile.TemporaryDirectory() as folder:
-                    compiled, output = twin.run_worker(job, folder, "--compiled-dir", packages, environment=GATE)
-                self.assertTrue(compiled_job.steps_of(output)[0].startswith("compiled"), output)
+                    compiled = compiled_job.train_compiled(self, job, folder, packages)
                 self.assertLess(compiled_job.worst(compiled, plain), 1e-5 if net is Branches else 1e-4)
 
     def test_what_cannot_be_compiled_says_why(self):
