@@ -20,7 +20,7 @@ TRAJECTORIES = SOURCE / "examples" / "trajectories"
 FAKE_WORKER = BIN.parent / "tests" / "fake_worker"
 
 # Generous: a bound on a broken run, never what a test measures.
-LONG = 180
+LONG = 600
 
 PENDULUM = {
     "model": {"world_model": {"hidden_size": 32, "latent_size": 16}},

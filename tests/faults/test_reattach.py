@@ -64,7 +64,7 @@ class Reattach(harness.DaemonTest):
         loading.chmod(0o755)
         daemon = self.start("--workers-program", str(loading))
         worker = harness.wait_for("a worker", lambda: next(
-            iter(daemon.ctl("workers").get("workers", [])), None))
+            (each for each in daemon.ctl("workers").get("workers", []) if int(each.get("pid", 0))), None))
         pid = int(worker["pid"])
         self.stop_worker_later(pid)
         daemon.kill()

@@ -26,7 +26,7 @@ BF16_TOLERANCE = 3e-2
 # Steps in 16 bits part from each other slowly.
 COMPRESSED_TOLERANCE = 1e-3
 GLOO = {"GENESIS_SHARED_MEMORY": "false"}
-LONG = 180
+LONG = 600
 
 
 def torchrun(*words, count=2, restarts=0):
