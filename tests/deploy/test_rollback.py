@@ -299,7 +299,7 @@ class Systemd(unittest.TestCase):
         """What a command that does not end shows on a terminal; typed again where it ends, as top does between two workers."""
         shown = pathlib.Path("/tmp/pm-shown")
         self.machine.run(f"cat > {shown}.sh", stdin=command + "\n")
-        self.machine.run(f"(TERM=xterm COLUMNS=200 timeout 600 script -qefc 'while :; do bash {shown}.sh; sleep 1; done' {shown} & echo $! > {shown}.pid) "
+        self.machine.run(f"(TERM=xterm COLUMNS=200 timeout 600 script -qefc 'until bash {shown}.sh; do sleep 1; done' {shown} & echo $! > {shown}.pid) "
                          "> /dev/null 2>&1 < /dev/null")
         wait_for(command, lambda: ENDLESS[command] in self.machine.run(f"cat {shown}", check=False).stdout)
         self.machine.run(f"pkill --parent $(cat {shown}.pid); rm {shown}*", check=False)

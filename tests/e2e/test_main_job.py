@@ -108,6 +108,12 @@ class MainJob(harness.DaemonTest):
             "job_id", "timestamp", "step", "mode", "loss", "held_out_loss", "divergence_ratio",
             "loss_scale", "skipped_steps", "samples_per_second"})
 
+    def test_pgrep_and_top_know_workers_by_their_name(self):
+        daemon = self.start()
+        warm = harness.wait_for("a warm worker", lambda: next(
+            (each for each in daemon.ctl("workers").get("workers", []) if each["state"] == "WORKER_STATE_WARM"), None))
+        self.assertEqual(pathlib.Path(f"/proc/{warm['pid']}/comm").read_text(), "genesis-worker\n")
+
     def test_every_kind_of_call_is_counted(self):
         daemon = self.start()
         daemon.train("counted", spec(max_steps=20))

@@ -1,7 +1,9 @@
 #include "trainer/accel/start_settings.h"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <string_view>
 
@@ -29,6 +31,8 @@ void RestartWithSettings(char** argv) {
   }
   // Returns only on failure.
   if (!missing.empty()) execv("/proc/self/exe", argv);
+  // Started that way it is called "exe", and pgrep and top would not find it.
+  prctl(PR_SET_NAME, program_invocation_short_name);
 }
 
 }  // namespace genesis

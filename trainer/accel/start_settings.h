@@ -29,8 +29,8 @@ bool IsSet(const StartSetting& setting);
 // libgomp's for both.
 std::vector<StartSetting> MissingStartSettings();
 
-// Starts the program again with them, where any are missing: same process id, same arguments. Call
-// it before any other thread is there. Where it cannot, training is slower and not wrong.
+// Starts the program again with them, where any are missing: same process id, arguments and name.
+// Call it before any other thread is there. Where it cannot, training is slower and not wrong.
 void RestartWithSettings(char** argv);
 
 }  // namespace genesis
