@@ -11,7 +11,7 @@ The gradient of SiLU: inductor writes down a sigmoid that is used twice; another
 GELU by tanh, and its gradient: inductor calls a tanh for each element, several times as slow as the power of
 two that says the same, x (1 + tanh(u / 2)) / 2 = x / (1 + e^-u).
 
-Dropout: the mask by itself, which package.draw_first can then draw in its turn, and the product fuses with what is around it."""
+Dropout: the mask by itself, which random_numbers.draw_first can then draw in its turn, and the product fuses with what is around it."""
 
 import math
 

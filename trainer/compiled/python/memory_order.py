@@ -4,9 +4,9 @@ Inductor lays the maps of convolutions out so by itself, but in a graph of loss 
 convolution_backward takes and gives what the graph was traced with, and each copies three maps. So the graph is traced with
 weights and inputs in that order, and all between has it too, as in a module after .to(memory_format=torch.channels_last)."""
 
-import copy
-
 import torch
+
+import random_numbers
 
 aten = torch.ops.aten
 CONVOLUTIONS = (aten.convolution.default, aten.convolution_backward.default)
@@ -34,21 +34,18 @@ def is_given(node):
 
 def depends_on_order(node):
     """Whether its values are others where a tensor lies in another order."""
-    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+    if random_numbers.draws_numbers(node):
         # Numbers are drawn in the order of memory; that of what takes no other's order stays.
         return any(each.all_input_nodes for each in node.all_input_nodes if each.target is not aten.new_empty.default)
     return node.target in (aten.as_strided.default, aten.as_strided_scatter.default)
 
 
-def in_channels_last(module):
-    """The graph with its convolutions in channels_last, or None where nothing changes or values would."""
-    graph = copy.deepcopy(module.graph)
-    if any(map(depends_on_order, graph.nodes)):
-        return None
+def lay_out_in_channels_last(graph):
+    """Puts its convolutions in channels_last, unless values would be others. What it returns has the order that it had."""
     convolutions = [node for node in graph.nodes if node.target in CONVOLUTIONS]
-    given = {node for each in convolutions for node in each.all_input_nodes if is_given(node) and is_rows(node)}
-    if not given:
-        return None
+    given = dict.fromkeys(node for each in convolutions for node in each.all_input_nodes if is_given(node) and is_rows(node))
+    if not given or any(map(depends_on_order, graph.nodes)):
+        return
     first = next(node for node in graph.nodes if node.op not in ("placeholder", "get_attr"))
     for node in given:
         after = first.prev if node.op in ("placeholder", "get_attr") else node
@@ -59,9 +56,8 @@ def in_channels_last(module):
     for node in graph.find_nodes(op="call_function", target=aten.view.default):
         node.target = aten.reshape.default  # Maps in another order cannot always be seen as a vector.
     output = graph.output_node()
-    for node in set(output.all_input_nodes):
+    for node in output.all_input_nodes:
         if is_rows(node) and node.op == "call_function":
             with graph.inserting_before(output):
                 output.replace_input_with(node, copied(graph, node, torch.contiguous_format))
     graph.lint()
-    return torch.fx.GraphModule(module, graph)

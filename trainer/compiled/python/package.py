@@ -15,6 +15,7 @@ import torch
 
 import decompositions
 import memory_order
+import random_numbers
 
 METADATA_KEY = "genesis_step"  # As trainer/compiled/compiled_step.cc.
 LIBRARY = pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
@@ -51,50 +52,14 @@ def trace(step, inputs):
                    _allow_non_fake_inputs=True)(*inputs)
 
 
-def draws_numbers(node):
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-
-
-def take_shapes_alone(graph):
-    """Makes the memory that a mask is drawn into depend on nothing, where a graph says that it is like a tensor: inductor fuses what
-    computes that tensor with what reads the mask, and computes it before the mask is drawn."""
-    for node in list(graph.nodes):
-        if node.target is not torch.ops.aten.empty_like.default:
-            continue
-        value = node.meta["val"]
-        with graph.inserting_before(node):
-            alone = graph.call_function(torch.ops.aten.empty_strided.default, (list(value.shape), list(value.stride())),
-                                        {"dtype": value.dtype, "device": value.device})
-        alone.meta.update(node.meta)
-        node.replace_all_uses_with(alone)
-        graph.erase_node(node)
-
-
-def draw_first(graph):
-    """Moves what draws random numbers to the front of the graph, in its order, where it takes nothing but shapes.
-
-    Inductor keeps the order of operators that depend on each other, and no other: two branches of a module, such as encoder
-    and decoder, would draw each the numbers of the other. What stands first it keeps there, with its reordering switched off.
-    Returns whether there is anything to keep."""
-    drawing = [node for node in graph.nodes if draws_numbers(node)]
-    made_first = [node for each in drawing for node in (*each.all_input_nodes, each)]
-    if any(node.all_input_nodes for node in made_first if node not in drawing):
-        return bool(drawing)
-    *_, place = (node for node in graph.nodes if node.op == "placeholder")
-    for node in reversed(made_first):
-        place.append(node)
-    graph.lint()
-    return bool(drawing)
-
-
 def export(step, inputs):
     """The graph, and whether it draws random numbers."""
     # torch.export of a function that asks for gradients itself fails; of the graph it does not.
     graph = trace(step, inputs)
-    take_shapes_alone(graph.graph)
-    draws = draw_first(graph.graph)
+    random_numbers.take_shapes_alone(graph.graph)
+    draws = random_numbers.draw_first(graph.graph)
+    memory_order.lay_out_in_channels_last(graph.graph)
     graph.recompile()
-    graph = memory_order.in_channels_last(graph) or graph
     with torch.no_grad():
         return torch.export.export(graph, tuple(inputs), strict=False), draws
 
