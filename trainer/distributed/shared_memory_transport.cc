@@ -6,6 +6,8 @@
 #include <array>
 #include <utility>
 
+#include "base/part_of.h"
+
 namespace genesis {
 namespace {
 
@@ -118,11 +120,7 @@ void SharedMemoryTransport::Reduce(size_t bucket) {
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     memories.push_back(memory_->region(rank) + own.offset);
   }
-  // Parts are whole lines, so that no two ranks write to one.
-  const int64_t lines = (own.buffer.numel() + 63) / 64;
-  const int64_t begin = lines * ranks_.rank() / ranks_.size() * 64;
-  const int64_t end =
-      std::min(own.buffer.numel(), lines * (ranks_.rank() + 1) / ranks_.size() * 64);
+  const auto [begin, end] = PartOf(own.buffer.numel(), ranks_.rank(), ranks_.size());
   switch (own.buffer.scalar_type()) {
     case at::kHalf:
       Sum<at::Half>(memories, begin, end);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/part_of.h"
+
 namespace genesis {
 namespace {
 
@@ -47,31 +49,24 @@ void Optimizer::AddGroup(const OptimizerGroup& given) {
     if (!share_.owned.empty() && !share_.owned[i]) continue;
     entries_[i] = MakeEntry(i, share_);
     group.numbers.push_back(number);
-    group.masters.push_back(PartOf(Memory(masters_[i])));
+    group.masters.push_back(OwnPart(Memory(masters_[i])));
     std::vector<at::Tensor>* const lists[] = {&group.first, &group.second};
     size_t list = 0;
     for (const auto& [name, tensor] : entries_[i]) {
       if (name == kStep) {
         group.steps.push_back(tensor);
       } else {
-        lists[list++]->push_back(PartOf(Memory(tensor)));
+        lists[list++]->push_back(OwnPart(Memory(tensor)));
       }
     }
   }
   groups_.push_back(std::move(group));
 }
 
-at::Tensor Optimizer::PartOf(const at::Tensor& memory) const {
+at::Tensor Optimizer::OwnPart(const at::Tensor& memory) const {
   if (share_.parts == 1) return memory;
-  // Whole lines of the cache, so that no two optimizers write to one, and so that the kernels make
-  // the sums that they make of the whole.
-  constexpr int64_t kLine = 64;
-  const int64_t lines = (memory.numel() + kLine - 1) / kLine;
-  const auto bound = [&](int64_t part) {
-    return std::min(memory.numel(), lines * part / share_.parts * kLine);
-  };
-  const int64_t begin = bound(share_.part);
-  return memory.as_strided({memory.numel()}, {1}).narrow(0, begin, bound(share_.part + 1) - begin);
+  const auto [begin, end] = PartOf(memory.numel(), share_.part, share_.parts);
+  return memory.as_strided({memory.numel()}, {1}).narrow(0, begin, end - begin);
 }
 
 void Optimizer::Step(const std::vector<at::Tensor>& gradients, const RateFactor& rate_factor,
@@ -84,7 +79,7 @@ void Optimizer::Step(const std::vector<at::Tensor>& gradients, const RateFactor&
     own.reserve(group.numbers.size());
     for (const int64_t number : group.numbers) {
       const auto i = static_cast<size_t>(number);
-      own.push_back(PartOf(Memory(gradients[i], masters_[i])));
+      own.push_back(OwnPart(Memory(gradients[i], masters_[i])));
     }
     if (is_sgd()) {
       StepSgd(group, own, rate_factor, grad_scales[g], found_inf);

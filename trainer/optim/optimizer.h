@@ -82,7 +82,7 @@ class Optimizer {
   bool is_sgd() const { return settings_.kind == training::v1::OPTIMIZER_KIND_SGD; }
   bool has_momentum() const { return settings_.momentum > 0; }
   void AddGroup(const OptimizerGroup& given);
-  at::Tensor PartOf(const at::Tensor& memory) const;
+  at::Tensor OwnPart(const at::Tensor& memory) const;
   Entry MakeEntry(size_t parameter, const OptimizerShare& share) const;
   void StepAdam(Group& group, const std::vector<at::Tensor>& gradients,
                 const RateFactor& rate_factor, const at::Tensor& grad_scale,
