@@ -24,8 +24,8 @@ struct CommandLimits {
 
 // Runs `words`, a program and its arguments, with `input` as its standard input, and waits for its
 // end. The program is looked for in PATH; it has the daemon's environment, a process group of its
-// own, and no other of its file handles. SIGPIPE must be ignored: a program may end before it has read
-// all of `input`, and that is no error.
+// own, and no other of its file handles. SIGPIPE must be ignored: a program may end before it has
+// read all of `input`, and that is no error.
 //
 // NOT_FOUND when there is no such program, DEADLINE_EXCEEDED when it took longer or `*stopping`
 // became true, RESOURCE_EXHAUSTED when it wrote more: its process group is killed then.
