@@ -80,18 +80,12 @@ void CheckKind(const JobSpec& spec, Faults& faults) {
   }
 }
 
-void CheckSampling(const DatasetSpec& data, bool distributed, Faults& faults) {
+void CheckSampling(const DatasetSpec& data, Faults& faults) {
   const training::v1::SamplingSpec& sampling = data.sampling();
   const bool prioritized = sampling.kind() == training::v1::SAMPLING_KIND_PRIORITIZED;
   if (prioritized && !data.has_replay() && data.kind_case() != DatasetSpec::KIND_NOT_SET) {
     faults.Add("dataset.sampling.kind", "",
                "PRIORITIZED needs data with priorities; use dataset.replay, or UNIFORM");
-  }
-  if (prioritized && distributed) {
-    faults.Add("dataset.sampling.kind", "",
-               "PRIORITIZED conflicts with training.use_ddp and distributed.ranks, for each rank "
-               "would go by the losses of its own examples; give UNIFORM, or train with one "
-               "process");
   }
   CheckRanges("dataset.sampling", sampling, faults);
   const std::pair<const char*, double> exponents[] = {
@@ -141,7 +135,7 @@ void FillDataset(JobSpec& spec) {
 
 void CheckDataset(const JobSpec& spec, Faults& faults) {
   CheckKind(spec, faults);
-  CheckSampling(spec.dataset(), IsDistributed(spec), faults);
+  CheckSampling(spec.dataset(), faults);
   CheckRanges("dataset", spec.dataset(), faults);
 }
 

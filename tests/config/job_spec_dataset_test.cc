@@ -176,25 +176,6 @@ TEST(DatasetValidationTest, RefusesValuesOutOfRange) {
   }
 }
 
-TEST(DatasetValidationTest, RefusesPrioritizedSamplingBySeveralRanks) {
-  JobSpec spec = With([](DatasetSpec& d) {
-    d.mutable_replay()->set_path("arm");
-    d.mutable_sampling()->set_kind(training::v1::SAMPLING_KIND_PRIORITIZED);
-  });
-  EXPECT_THAT(DatasetFaults(spec), testing::IsEmpty());
-  spec.mutable_training()->set_use_ddp(true);
-  EXPECT_THAT(
-      DatasetFaults(spec),
-      ElementsAre("dataset.sampling.kind: PRIORITIZED conflicts with training.use_ddp and "
-                  "distributed.ranks, for each rank would go by the losses of its own examples; "
-                  "give UNIFORM, or train with one process"));
-  spec.mutable_training()->clear_use_ddp();
-  spec.mutable_distributed()->set_ranks(1);
-  EXPECT_THAT(DatasetFaults(spec), testing::IsEmpty());
-  spec.mutable_distributed()->set_ranks(2);
-  EXPECT_THAT(DatasetFaults(spec), testing::SizeIs(1));
-}
-
 TEST(DatasetValidationTest, RefusesEpisodesShorterThanARollout) {
   JobSpec spec = With(
       [](DatasetSpec& d) { d.mutable_synthetic()->mutable_trajectories()->set_episode_length(3); });

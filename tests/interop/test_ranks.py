@@ -14,11 +14,13 @@ import time
 import unittest
 import unittest.mock
 
+import numpy
 import torch
 
 import compiled_job
 import test_modules
 import twin
+from replay_files import replay_segment, trajectories
 
 # Sums of gradients are made in another order.
 TOLERANCE = 1e-5
@@ -136,6 +138,38 @@ class RanksTest(unittest.TestCase):
                 together, _ = self.compare(BF16_TOLERANCE, compiled_job.ALLOWED, precision={"mode": mode},
                                            training={"gradient_accumulation_steps": 2})
                 self.assertEqual(together[-1]["mode"], mode)
+
+    def replay(self, **training):
+        """Settings of a job that samples a replay buffer by priorities."""
+        folder = self.folder / "buffer"
+        folder.mkdir(exist_ok=True)
+        priorities = numpy.random.default_rng(5).uniform(0.1, 4, 600).astype(numpy.float32)
+        (folder / f"{0:020}.segment").write_bytes(replay_segment(trajectories(600), priorities, 50))
+        return {"dataset": {"trajectories": None, "replay": {"path": str(folder)}, "sampling": {"kind": "PRIORITIZED"}},
+                "training": {"max_steps": 20, **training}}
+
+    def test_so_does_sampling_by_priorities(self):
+        for environment, training in ({}, {}), (GLOO, {"gradient_accumulation_steps": 2}):
+            with self.subTest(training, environment=environment):
+                together, _ = self.compare(environment=environment, **self.replay(**training))
+                uniform = self.replay(**training)
+                uniform["dataset"]["sampling"] = {"kind": "UNIFORM"}
+                other, _ = self.train(self.job("uniform", **uniform), environment=environment)
+                self.assertNotAlmostEqual(together[0]["loss"], other[0]["loss"], delta=1e-4)
+
+    def test_priorities_are_kept_with_another_number_of_ranks(self):
+        together = self.job("begun", **self.replay(), checkpoint={"every_steps": 10, "keep_last": 5})
+        records, _ = self.train(together)
+        for ranks, batch in (1, 64), (2, 32), (4, 16):
+            with self.subTest(ranks):
+                job = self.job(f"resumed{ranks}", **self.replay(batch_size=batch))
+                first = min(together.parent.glob("*.pt"))
+                if ranks == 1:
+                    rest, _ = twin.run_worker(job, job.parent, "--resume", first)
+                else:
+                    rest, _ = self.train(job, "--resume", first, count=ranks)
+                for ours, undisturbed in zip(rest, records[10:], strict=True):
+                    self.assertAlmostEqual(ours["loss"], undisturbed["loss"], delta=TOLERANCE * undisturbed["loss"])
 
     def check_beside_pytorch(self, tolerance, hook="none", environment=None, **settings):
         out = self.folder / "losses.json"

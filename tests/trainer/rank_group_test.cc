@@ -27,6 +27,8 @@ TEST(RankGroupTest, TellsWhatTheFirstAndWhatEachGave) {
     for (int turn = 0; turn < 2; ++turn) {
       EXPECT_EQ(ranks.FromFirst(own), std::string("a\0b", 3));
       EXPECT_THAT(ranks.FromAll(own), ElementsAre(std::string("a\0b", 3), "c"));
+      const at::Tensor part = torch::tensor({1.5, 2.5 + ranks.rank()}, at::kDouble);
+      EXPECT_TRUE(torch::equal(ranks.JoinAll(part), torch::tensor({1.5F, 2.5F, 1.5F, 3.5F})));
     }
     EXPECT_EQ(ranks.FromFirst(ranks.first() ? "" : "other"), "");
   });

@@ -284,26 +284,35 @@ std::string RankGroup::FromFirst(const std::string& own) {
   });
 }
 
+// Within Together.
+std::vector<at::Tensor> RankGroup::Gather(const at::Tensor& own) {
+  std::vector<at::Tensor> mine = {own};
+  std::vector<std::vector<at::Tensor>> all(1);
+  for (int rank = 0; rank < place_.size; ++rank) all[0].push_back(at::empty_like(own));
+  connection_->gloo->allgather(all, mine)->wait();
+  return all[0];
+}
+
 std::vector<std::string> RankGroup::FromAll(const std::string& own) {
   return Together("ask the others", [&] {
-    const auto gather = [&](const at::Tensor& tensor) {
-      std::vector<at::Tensor> mine = {tensor};
-      std::vector<std::vector<at::Tensor>> all(1);
-      for (int rank = 0; rank < place_.size; ++rank) all[0].push_back(at::empty_like(tensor));
-      connection_->gloo->allgather(all, mine)->wait();
-      return all[0];
-    };
     std::vector<int64_t> sizes;
-    for (const at::Tensor& size : gather(at::tensor({std::ssize(own)}, at::kLong))) {
+    for (const at::Tensor& size : Gather(at::tensor({std::ssize(own)}, at::kLong))) {
       sizes.push_back(size.item<int64_t>());
     }
     // All of one size, as the collective wants them.
     const int64_t longest = std::max<int64_t>(*std::max_element(sizes.begin(), sizes.end()), 1);
     std::vector<std::string> texts;
-    for (const at::Tensor& bytes : gather(AsTensor(own, longest))) {
+    for (const at::Tensor& bytes : Gather(AsTensor(own, longest))) {
       texts.push_back(AsString(bytes.narrow(0, 0, sizes[texts.size()])));
     }
     return texts;
+  });
+}
+
+at::Tensor RankGroup::JoinAll(const at::Tensor& own) {
+  const at::NoGradGuard no_grad;
+  return Together("exchange losses", [&] {
+    return at::cat(Gather(own.to(at::kCPU, at::kFloat).contiguous().flatten()));
   });
 }
 

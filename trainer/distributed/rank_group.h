@@ -82,6 +82,9 @@ class RankGroup {
   std::string FromFirst(const std::string& own);
   // Returns what each rank gave, by rank.
   std::vector<std::string> FromAll(const std::string& own);
+  // The tensors of all ranks one behind the other, in their order, in float32 on the CPU. All are
+  // of one size.
+  at::Tensor JoinAll(const at::Tensor& own);
   // Until all ranks are here.
   void Await();
 
@@ -103,6 +106,7 @@ class RankGroup {
 
   std::unique_ptr<BucketTransport> ShareMemory(const std::vector<BucketSize>& buckets,
                                                size_t common, std::string* why_not);
+  std::vector<at::Tensor> Gather(const at::Tensor& own);
   template <typename Work>
   std::invoke_result_t<Work> Together(const char* task, const Work& work);
 

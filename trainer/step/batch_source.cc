@@ -37,7 +37,7 @@ BatchSource::BatchSource(const Dataset& dataset, const training::v1::JobSpec& sp
   const training::v1::SamplingSpec& sampling = spec.dataset().sampling();
   if (sampling.kind() == training::v1::SAMPLING_KIND_PRIORITIZED) {
     prioritized_.emplace(dataset.priorities(),
-                         PrioritizedOptions{.batch_size = batch_size_,
+                         PrioritizedOptions{.batch_size = batch_size_ * share.count,
                                             .seed = spec.training().seed(),
                                             .priority_exponent = sampling.priority_exponent(),
                                             .importance_exponent = sampling.importance_exponent()});
@@ -119,8 +119,11 @@ void BatchSource::Receive(Prepared& prepared) const {
 
 BatchSource::Prepared BatchSource::DrawPrioritized() {
   PrioritizedBatch drawn = prioritized_->Draw();
-  Prepared prepared = Prepare(std::move(drawn.examples));
-  prepared.batch.fields["weight"] = torch::tensor(drawn.weights).view({-1, 1});
+  drawn_ = std::move(drawn.examples);
+  const auto begin = drawn_.begin() + share_.index * batch_size_;
+  Prepared prepared = Prepare({begin, begin + batch_size_});
+  prepared.batch.fields["weight"] =
+      torch::tensor(drawn.weights).narrow(0, share_.index * batch_size_, batch_size_).view({-1, 1});
   prioritized_->Advance();
   prepared.after = prioritized_->position();
   return prepared;
@@ -160,10 +163,10 @@ void BatchSource::Seek(const SamplerPosition& position) {
   Start();
 }
 
-void BatchSource::Reprioritize(const std::vector<int64_t>& examples, const torch::Tensor& losses) {
+void BatchSource::Reprioritize(const torch::Tensor& losses) {
   // Sync: the next draw depends on it; the price of prioritized sampling on a GPU.
   const torch::Tensor host = losses.to(at::kCPU, at::kFloat).contiguous();
-  prioritized_->Update(examples, {host.const_data_ptr<float>(), examples.size()});
+  prioritized_->Update(drawn_, {host.const_data_ptr<float>(), drawn_.size()});
 }
 
 torch::Tensor BatchSource::priorities() const {

@@ -39,7 +39,7 @@ struct BatchShare {
 class BatchSource {
  public:
   // Requires 1 <= batch_size * share.count <= dataset.training_size(), and for prioritized sampling
-  // that the dataset has priorities and share.count is 1.
+  // that the dataset has priorities.
   BatchSource(const Dataset& dataset, const training::v1::JobSpec& spec, at::Device device,
               BatchShare share = {});
   ~BatchSource();
@@ -59,8 +59,10 @@ class BatchSource {
   void Seek(const SamplerPosition& position);
 
   bool prioritized() const { return prioritized_.has_value(); }
-  // After a step: examples that it lost more on are drawn more often. Requires prioritized().
-  void Reprioritize(const std::vector<int64_t>& examples, const torch::Tensor& losses);
+  // Between a batch and the next: examples with greater losses are drawn more often. `losses` are
+  // [batch_examples()], of all shares of the batch that Next gave, in their order. Requires
+  // prioritized().
+  void Reprioritize(const torch::Tensor& losses);
   // float32 [examples], or undefined where sampling is uniform.
   torch::Tensor priorities() const;
   void RestorePriorities(const torch::Tensor& priorities);
@@ -97,7 +99,8 @@ class BatchSource {
   SamplerPosition position_;
 
   std::optional<PrioritizedSampler> prioritized_;
-  BatchSampler sampler_;  // Ahead of position_; the gathering thread's while it runs.
+  std::vector<int64_t> drawn_;  // By it, for all shares.
+  BatchSampler sampler_;        // Ahead of position_; the gathering thread's while it runs.
   absl::Mutex mutex_;
   std::deque<Prepared> ready_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

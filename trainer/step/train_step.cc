@@ -113,7 +113,10 @@ StepResults TrainStep::Make(int64_t step, const NextBatch& next) {
   // Others update the weights that are copied here once they have this rank's gradients.
   if (parts_.shards != nullptr && parts_.shards->together()) AwaitCopy();
   // Sync: of jobs of several ranks, which wait for each other here.
-  if (exchange_) loss = exchange_->Finish(loss);
+  if (exchange_) {
+    loss = exchange_->Finish(loss);
+    if (parts_.source.prioritized()) Reprioritize();
+  }
 
   RECORD_USER_SCOPE("update");
   const torch::NoGradGuard no_grad;
@@ -154,15 +157,21 @@ torch::Tensor TrainStep::AccumulateGradients(int64_t step, const NextBatch& next
     const bool exchanged = exchange_ && i + 1 == micro_batches;
     const torch::Tensor loss = exchanged ? exchange_->RunLast(pass) : pass();
     if (!exchanged) parts_.weights.Accumulate();
-    if (parts_.source.prioritized()) {
-      parts_.source.Reprioritize(drawn.batch.examples, parts_.model.ExampleLosses());
-    }
+    // Not while gradients are under way: ranks exchange losses, too, and all in one order.
+    if (parts_.source.prioritized() && !exchanged) Reprioritize();
     total = total.defined() ? total + loss : loss;
   }
   if (format_.reduced()) {
     parts_.faults.SpoilGradients(step, scaler_ != nullptr, parts_.weights.gradients());
   }
   return total;
+}
+
+void TrainStep::Reprioritize() {
+  torch::Tensor losses = parts_.model.ExampleLosses();
+  // All ranks draw the same joined batches, from the same priorities.
+  if (parts_.ranks != nullptr) losses = parts_.ranks->JoinAll(losses);
+  parts_.source.Reprioritize(losses);
 }
 
 bool TrainStep::Capture(int64_t step, const std::vector<Batch>& micro_batches) {

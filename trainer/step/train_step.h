@@ -142,6 +142,7 @@ class TrainStep {
   // All that the device does in a step.
   StepResults Make(int64_t step, const NextBatch& next);
   torch::Tensor AccumulateGradients(int64_t step, const NextBatch& next);
+  void Reprioritize();
 
   std::string ReasonForEager(const CompiledStep* compiled) const;
   // Whether there is a capture now.
