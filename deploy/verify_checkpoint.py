@@ -6,6 +6,7 @@ damaged. CRC-32C in plain Python takes a minute per 500 MB; --quick leaves it ou
 record list and the CRC-32 that the file itself holds for each record.
 """
 
+import hashlib
 import json
 import pathlib
 import sys
@@ -25,6 +26,22 @@ def crc32c(file, table=crc32c_table()):
         for byte in piece:
             crc = crc >> 8 ^ table[(crc ^ byte) & 0xFF]
     return f"{crc ^ 0xFFFFFFFF:08x}"
+
+
+def shard_fault(path, listed):
+    """What is wrong with a file beside `path` that holds a part of it, or None."""
+    if "/" in listed["file"] or not listed["file"].startswith(f"{path.name}.shard-"):
+        return f"is no name of a shard of {path.name}"
+    shard = path.parent / listed["file"]
+    if not shard.exists():
+        return "is not there"
+    if shard.stat().st_size != listed["size"]:
+        return f"is {shard.stat().st_size} bytes long; the manifest says {listed['size']}"
+    digest = hashlib.sha256()
+    with open(shard, "rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return None if digest.hexdigest() == listed["sha256"] else "fails its SHA-256"
 
 
 def verify(path, quick):
@@ -47,6 +64,9 @@ def verify(path, quick):
     with open(path, "rb") as file:
         if not quick and (found := crc32c(file)) != manifest["crc32c"]:
             return f"has CRC-32C {found}; its manifest says {manifest['crc32c']}", None
+    for shard in manifest.get("shards", []):
+        if fault := shard_fault(path, shard):
+            return f"{shard['file']} {fault}", None
     loss = manifest["held_out_loss"]
     return None, f"step {manifest['step']}, {manifest['mode']}, held-out loss {loss}"
 

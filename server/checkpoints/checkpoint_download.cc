@@ -13,6 +13,14 @@ namespace genesis {
 
 absl::StatusOr<std::shared_ptr<CheckpointDownload>> CheckpointDownload::Begin(
     CheckpointFiles* files, const training::v1::Checkpoint& checkpoint, int64_t offset) {
+  if (checkpoint.shard_count() > 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "checkpoint ", QuoteValue(checkpoint.id()), " is in ", checkpoint.shard_count(),
+        " shards (checkpoint.sharded), and one file is sent; accepted: a checkpoint in one file; "
+        "copy ",
+        checkpoint.path(), " and the files *.shard-* beside it, or `genesis-worker --export ",
+        checkpoint.path(), "` there for its weights"));
+  }
   if (offset < 0 || offset > checkpoint.size_bytes()) {
     return absl::OutOfRangeError(absl::StrCat("offset is ", offset, "; accepted: 0 to ",
                                               checkpoint.size_bytes(), ", the file's size"));

@@ -16,7 +16,7 @@ namespace genesis {
 class CheckpointDownload {
  public:
   // Takes a place among the downloads: RESOURCE_EXHAUSTED. OUT_OF_RANGE for an offset that is not
-  // 0 to the file's size. Does not wait.
+  // 0 to the file's size, FAILED_PRECONDITION for a checkpoint in shards. Does not wait.
   static absl::StatusOr<std::shared_ptr<CheckpointDownload>> Begin(
       CheckpointFiles* files, const training::v1::Checkpoint& checkpoint, int64_t offset);
   ~CheckpointDownload() { files_->EndDownload(); }

@@ -1,5 +1,6 @@
 #include "server/checkpoints/checkpoint_files.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <sstream>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
@@ -35,6 +37,28 @@ constexpr int kLongThreads = 1;
 constexpr size_t kLongestId = 127;
 constexpr absl::Duration kLookAround = absl::Milliseconds(200);
 constexpr size_t kMaxWords = 2000;
+
+// The files beside "<id>.pt" that hold parts of it, "<id>.pt.shard-...", and their manifests.
+absl::Status RemoveShards(int folder, const std::string& name) {
+  const std::string prefix = name + ".shard-";
+  // A descriptor of its own, for reading moves its place.
+  const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* const entries = fd < 0 ? nullptr : fdopendir(fd);
+  if (entries == nullptr) {
+    const int error = errno;
+    if (fd >= 0) close(fd);
+    return FileFault(absl::StrCat("the folder of ", name), error);
+  }
+  const absl::Cleanup close_entries = [&] { closedir(entries); };
+  std::vector<std::string> shards;
+  while (const dirent* const entry = readdir(entries)) {
+    if (absl::StartsWith(entry->d_name, prefix)) shards.emplace_back(entry->d_name);
+  }
+  for (const std::string& shard : shards) {
+    if (unlinkat(folder, shard.c_str(), 0) != 0 && errno != ENOENT) return FileFault(shard, errno);
+  }
+  return absl::OkStatus();
+}
 
 std::string ReadWords(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -120,6 +144,13 @@ absl::StatusOr<FileHandle> CheckpointFiles::Open(const training::v1::Checkpoint&
 
 absl::StatusOr<std::string> CheckpointFiles::Link(const training::v1::Checkpoint& checkpoint,
                                                   const std::string& id) const {
+  if (checkpoint.shard_count() > 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "checkpoint ", QuoteValue(checkpoint.id()), " is in ", checkpoint.shard_count(),
+        " shards (checkpoint.sharded) and cannot have a second name; accepted: a checkpoint in one "
+        "file; ask for one without a name, or copy ",
+        checkpoint.path(), " with its shards"));
+  }
   // Opening first refuses what is not below the folder.
   if (absl::Status status = Open(checkpoint).status(); !status.ok()) return status;
   const std::string path = CheckpointPath(options_.dir, id);
@@ -151,6 +182,7 @@ absl::Status CheckpointFiles::Remove(const training::v1::Checkpoint& checkpoint)
       return FileFault(absl::StrCat(options_.dir, "/", folder, "/", each), errno);
     }
   }
+  if (absl::Status status = RemoveShards(parent->fd(), name); !status.ok()) return status;
   return fsync(parent->fd()) == 0 ? absl::OkStatus() : FileFault(options_.dir, errno);
 }
 

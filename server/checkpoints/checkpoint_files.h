@@ -60,10 +60,11 @@ class CheckpointFiles {
   // NOT_FOUND when the file is gone.
   absl::StatusOr<FileHandle> Open(const training::v1::Checkpoint& checkpoint) const;
   // A second name for the file, which stays when the first goes; its manifest too. Durable.
-  // ALREADY_EXISTS when the name is taken. Returns the new path.
+  // ALREADY_EXISTS when the name is taken, FAILED_PRECONDITION for one in shards. Returns the new
+  // path.
   absl::StatusOr<std::string> Link(const training::v1::Checkpoint& checkpoint,
                                    const std::string& id) const;
-  // The file and its manifest; fine when they are gone.
+  // The file, its manifest and its shards; fine when they are gone.
   absl::Status Remove(const training::v1::Checkpoint& checkpoint) const;
   // Reads the file by another process. INVALID_ARGUMENT with its words when it is no sound
   // checkpoint or cannot be read in time.

@@ -103,6 +103,43 @@ class Gangs(harness.DaemonTest):
         self.kill_rank(daemon, "first", 0)
         self.assertRegex(daemon.log(), r"job first: rank 0 on cpu: the worker was ended by signal 9 ")
 
+    def test_one_that_is_killed_while_it_writes_shards_goes_on_from_whole_ones(self):
+        daemon = self.start(*TWO)
+        sharded = gang(max_steps=2000)
+        sharded["checkpoint"] = {"every_steps": 20, "sharded": True}
+        daemon.train("shards", sharded)
+        folder = daemon.data_dir / "checkpoints"
+        for claim, rank in (1, 1), (2, 0):
+            harness.wait_for("a checkpoint", lambda: daemon.job("shards").get("latest_checkpoint"))
+            newest = int(daemon.job("shards")["latest_checkpoint"]["step"])
+            # Once a shard of a later one is there.
+            harness.wait_for("a shard", lambda: [
+                path for path in folder.glob("shards-step-*.pt.shard-*")
+                if int(path.name.split("-step-")[1].split(".")[0]) > newest])
+            os.kill(self.pid(daemon, "shards", rank), signal.SIGKILL)
+            harness.wait_for("the restart", lambda: int(daemon.job("shards")["claim"]) > claim)
+        ended = daemon.wait_for_end("shards")
+        self.assertEqual(ended["state"], "JOB_STATE_SUCCEEDED", ended)
+        self.assertEqual(int(ended["restarts"]), 2)
+        records = daemon.ctl("checkpoints", "shards")["checkpoints"]
+        self.assertEqual(len(list(folder.glob("shards-step-*.pt"))), len(records))
+        for record in records:
+            files = [path for path in folder.glob(f"{pathlib.Path(record['path']).name}*")
+                     if not path.name.endswith(".manifest.json")]
+            self.assertEqual(record["shard_count"], 2)
+            self.assertEqual(len(files), 3)
+            self.assertEqual(int(record["size_bytes"]), sum(path.stat().st_size for path in files))
+        # What is about one file is refused, and says what to do.
+        newest = records[0]["id"]
+        refused = daemon.ctl("checkpoint-download", newest, "-f", str(folder / "copy.pt"), check=False)
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn(f'checkpoint "{newest}" is in 2 shards (checkpoint.sharded), and one file is sent', refused.stderr)
+        # Weights from it, then all its files are removed.
+        daemon.train("after", {**spec(max_steps=5), "start_from_checkpoint": newest})
+        self.assertEqual(daemon.wait_for_end("after")["state"], "JOB_STATE_SUCCEEDED")
+        daemon.ctl("checkpoint-delete", newest)
+        self.assertEqual(list(folder.glob(f"{pathlib.Path(records[0]['path']).name}*")), [])
+
     def test_a_rank_that_is_stopped_is_noticed(self):
         daemon = self.start(*TWO, "--hang-step-seconds", "3")
         daemon.train("silent", gang(max_steps=2000))

@@ -254,7 +254,7 @@ class Verification(CheckpointCase):
 class Page(CheckpointCase):
     def test_the_blocks_of_the_page_run(self):
         page = (SOURCE / "docs/checkpoints.md").read_text()
-        load, groups = [block.split("```")[0] for block in page.split("```python\n")[1:]]
+        load, groups, _ = [block.split("```")[0] for block in page.split("```python\n")[1:]]
         for kind, make in OPTIMIZERS.items():
             path = self.written(kind)
             names = {"path": str(path), "model": Model(), "torch": torch,

@@ -17,6 +17,8 @@ import unittest.mock
 import numpy
 import torch
 
+import genesis
+
 import compiled_job
 import test_modules
 import twin
@@ -29,6 +31,7 @@ BF16_TOLERANCE = 3e-2
 COMPRESSED_TOLERANCE = 1e-3
 GLOO = {"GENESIS_SHARED_MEMORY": "false"}
 LONG = 600
+SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
 
 
 def torchrun(*words, count=2, restarts=0):
@@ -49,7 +52,7 @@ def ranks_of(launcher):
 
 
 def weights(folder):
-    return torch.load(twin.newest_checkpoint(folder))["model_state_dict"]
+    return genesis.load_checkpoint(twin.newest_checkpoint(folder))["model_state_dict"]
 
 
 class RanksTest(unittest.TestCase):
@@ -232,6 +235,133 @@ class RanksTest(unittest.TestCase):
                     self.assertIn("at step 20\n", output)
                 for name, tensor in weights(job.parent).items():
                     self.assertTrue(torch.allclose(tensor, wanted[name], rtol=1e-3, atol=1e-5), name)
+
+    # Each rank writes a share of a checkpoint.
+
+    def sharded(self, name, environment=None, *flags, **settings):
+        settings["checkpoint"] = {**settings.get("checkpoint", {}), "sharded": True}
+        job = self.job(name, **settings)
+        records, output = self.train(job, *flags, environment=environment)
+        return job, [record["loss"] for record in records], output
+
+    def assert_same(self, first, second):
+        """Dicts of dicts of tensors and plain values, in the same order."""
+        self.assertEqual(type(first), type(second))
+        if isinstance(first, dict):
+            self.assertEqual(list(first), list(second))
+            for key in first:
+                self.assert_same(first[key], second[key])
+        elif isinstance(first, torch.Tensor):
+            self.assertTrue(torch.equal(first, second))
+        else:
+            self.assertEqual(first, second)
+
+    def test_shards_hold_what_one_file_holds(self):
+        page = (SOURCE / "docs/checkpoints.md").read_text()
+        loader = page.split("runs this block with `path`. -->\n```python\n")[1].split("```")[0]
+        for number, (shared_out, environment) in enumerate(((False, {}), (True, {}), (True, GLOO))):
+            with self.subTest(shared_out=shared_out, environment=environment):
+                settings = {"training": {"max_steps": 40, "ema_decay": 0.9}, "checkpoint": {"every_steps": 20},
+                            "distributed": {"shard_optimizer_state": shared_out}}
+                whole = self.job(f"whole{number}", **settings)
+                losses = [record["loss"] for record in self.train(whole, environment=environment)[0]]
+                job, sharded_losses, _ = self.sharded(f"sharded{number}", environment, **settings)
+                self.assertEqual(sharded_losses, losses)
+                files = sorted(job.parent.glob("*.pt"))
+                for first, second in zip(sorted(whole.parent.glob("*.pt")), files, strict=True):
+                    wanted, ours = torch.load(first), genesis.load_checkpoint(second)
+                    for each in wanted, ours:  # Of the clock.
+                        del each["genesis"]["seconds"]
+                    self.assert_same(ours, wanted)
+                    names = {"path": str(second)}
+                    exec(loader, names)  # pylint: disable=exec-used
+                    plain = names["checkpoint"]["optimizer_state_dict"]["state"]
+                    self.assertEqual(sorted(plain), list(wanted["optimizer_state_dict"]["state"]))
+                    self.assert_same(names["checkpoint"]["model_state_dict"], wanted["model_state_dict"])
+                    self.assertEqual(len(list(job.parent.glob(second.name + ".shard-?-of-2-*[0-9]"))), 2)
+                # A file, two shards and the manifest of each, twice; nothing else.
+                self.assertEqual(len(list(job.parent.glob("*-step-*"))), 12)
+                self.assertEqual(list(job.parent.glob(".*")), [])
+
+    def test_any_number_of_ranks_goes_on_from_shards_as_from_one_file(self):
+        settings = {"training": {"max_steps": 20}, "distributed": {"shard_optimizer_state": True}}
+        whole = self.job("whole", **settings)
+        self.train(whole)
+        job, _, _ = self.sharded("sharded", **settings)
+        for count in 1, 2, 3:
+            for sharded in False, True:
+                with self.subTest(count, sharded=sharded):
+                    losses = []
+                    for source in whole, job:
+                        then = self.job(f"then{count}{sharded}{source.parent.name}", distributed={"shard_optimizer_state": True},
+                                        training={"max_steps": 40}, checkpoint={"sharded": sharded})
+                        records, output = self.train(then, "--resume", twin.newest_checkpoint(source.parent), count=count)
+                        self.assertIn("at step 20\n", output)
+                        self.assertEqual(len(records), 20)
+                        losses.append([record["loss"] for record in records])
+                        shards = list(then.parent.glob("*.pt.shard-*-[0-9]"))
+                        self.assertEqual(len(shards), count if sharded and count > 1 else 0, shards)
+                    self.assertEqual(*losses)
+
+    def test_a_damaged_shard_is_named_and_the_checkpoint_before_is_used(self):
+        for number, damage in enumerate((lambda shard: shard.unlink(), lambda shard: os.truncate(shard, 100),
+                                         lambda shard: shard.write_bytes(shard.read_bytes()[:-1] + b"x"))):
+            with self.subTest(number):
+                settings = {"training": {"max_steps": 40}, "checkpoint": {"every_steps": 20}}
+                job, losses, _ = self.sharded(f"damaged{number}", **settings)
+                shard, = twin.newest_checkpoint(job.parent).parent.glob("*40.pt.shard-1-of-2-*[0-9]")
+                damage(shard)
+                with self.assertRaisesRegex(genesis.DataLossError, re.escape(str(shard))):
+                    genesis.load_checkpoint(twin.newest_checkpoint(job.parent))
+                _, again, output = self.sharded(f"damaged{number}", None, "--resume", "latest", **settings)
+                self.assertRegex(output, rf"checkpoint \S+40\.pt cannot be used: {re.escape(str(shard))}: ")
+                self.assertIn("at step 20\n", output)
+                self.assertEqual(again[-20:], losses[20:])
+
+    def test_ranks_killed_while_they_write_shards_leave_whole_checkpoints(self):
+        settings = {"training": {"max_steps": 400}, "checkpoint": {"every_steps": 5, "sharded": True}}
+        wanted = self.undisturbed(**settings)
+        job = self.job(**settings)
+        process, log = self.start(job, "--resume", "latest", restarts=3)
+        for rank in 1, 0, 1:
+            newest = max(job.parent.glob("*.pt"), default=None)
+            deadline = time.monotonic() + LONG
+            # Once a shard of a newer one is there.
+            while not any(newest is None or str(shard) > str(newest) + ".shard-~"
+                          for shard in job.parent.glob("*.pt.shard-*")):
+                self.assertLess(time.monotonic(), deadline, log.read_text())
+            before = ranks_of(process)
+            if rank not in before:
+                break  # It is over.
+            os.kill(before[rank], signal.SIGKILL)
+            while process.poll() is None and ranks_of(process).get(rank, before[rank]) == before[rank]:
+                self.assertLess(time.monotonic(), deadline, log.read_text())
+                time.sleep(0.02)
+        self.assertEqual(process.wait(timeout=LONG), 0, log.read_text())
+        for name, tensor in genesis.load_checkpoint(twin.newest_checkpoint(job.parent))["model_state_dict"].items():
+            self.assertTrue(torch.equal(tensor, wanted[name]), name)
+        listed = {shard["file"] for path in job.parent.glob("*.pt") for shard in torch.load(path)["genesis"]["shards"]}
+        there = {path.name for path in job.parent.glob("*.pt.shard-*") if not path.name.endswith(".json")}
+        self.assertEqual(there, listed)
+
+    def test_ranks_without_a_common_folder_are_told(self):
+        if subprocess.run(["unshare", "--mount", "--map-root-user", "true"], capture_output=True).returncode != 0:
+            self.skipTest("NOT RUN: namespaces are forbidden here")
+        job = self.job(checkpoint={"sharded": True})
+        folder = job.parent / "checkpoints"
+        folder.mkdir()
+        # Rank 1 has another file system there.
+        script = job.parent / "apart.sh"
+        script.write_text(f"""#!/bin/sh
+set -- '{twin.WORKER}' --spec '{job}' --checkpoint-dir '{folder}' --threads 1
+[ "$RANK" = 0 ] && exec "$@"
+exec unshare --mount --map-root-user sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\"" sh "$@"
+""")
+        script.chmod(0o755)
+        done = subprocess.run(torchrun("--no-python", script), capture_output=True, text=True, timeout=LONG)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(f"checkpoint.sharded is true, and rank 1 does not see in {folder} what rank 0 writes; accepted: "
+                      "one folder of checkpoints for all ranks", done.stdout + done.stderr)
 
     def test_the_place_in_the_epoch_is_kept_with_another_number_of_ranks(self):
         job = self.job(training={"max_steps": 30})

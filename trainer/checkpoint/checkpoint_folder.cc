@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/shards.h"
 #include "trainer/checkpoint/verify.h"
 
 namespace genesis {
@@ -43,6 +44,7 @@ absl::Status CheckpointFolder::Prepare() {
     return absl::UnknownError(
         absl::StrCat(folder_, ": the checkpoint folder cannot be made: ", error.message()));
   }
+  RemoveStrayShards();
   for (const std::string& name : Names(folder_)) {
     if (absl::StartsWith(name, "." + prefix_) && absl::StrContains(name, ".tmp-")) {
       fs::remove(fs::path(folder_) / name, error);
@@ -55,6 +57,26 @@ absl::Status CheckpointFolder::Prepare() {
     }
   }
   return absl::OkStatus();
+}
+
+// Shards that no checkpoint lists: of one that was never whole, or of an earlier one of its step.
+void CheckpointFolder::RemoveStrayShards() const {
+  std::set<std::string> checkpoints;
+  for (const std::string& name : Names(folder_)) {
+    const size_t end = name.find(kShardInfix);
+    if (absl::StartsWith(name, prefix_) && end != std::string::npos) {
+      checkpoints.insert(name.substr(0, end));
+    }
+  }
+  for (const std::string& name : checkpoints) {
+    if (!StepOf(name)) continue;
+    const std::string path = (fs::path(folder_) / name).string();
+    if (!fs::exists(path)) {
+      RemoveShards(path);
+    } else if (const auto listed = ListedShards(path)) {
+      RemoveShards(path, *listed);
+    }
+  }
 }
 
 std::string CheckpointFolder::Path(int64_t step) const {
@@ -152,6 +174,7 @@ std::vector<std::string> CheckpointFolder::Retain(int64_t keep_last, int64_t ste
     std::error_code error;
     if (fs::remove(Path(s), error)) removed.push_back(Id(s));
     fs::remove(ManifestPath(Path(s)), error);
+    RemoveShards(Path(s));
   }
   return removed;
 }

@@ -17,8 +17,8 @@ class CheckpointFolder {
  public:
   CheckpointFolder(const std::string& folder, const std::string& job_id);
 
-  // Makes the folder and removes what a killed worker left half written: temporary files, and
-  // manifests without their checkpoint.
+  // Makes the folder and removes what a killed worker left half written: temporary files,
+  // manifests without their checkpoint, and shards that no checkpoint lists.
   absl::Status Prepare();
 
   // Absolute.
@@ -31,17 +31,18 @@ class CheckpointFolder {
   // The ids of those of `paths` that name checkpoints of this job and are not there.
   std::vector<std::string> Missing(const std::vector<std::string>& paths) const;
 
-  // Removes all but some checkpoints, with their manifests, and returns the ids of the removed.
-  // Kept are the newest `keep_last` (at least one) up to `step` and, as their manifests say, the
-  // `keep_best` with the lowest held-out loss; those of later steps are of a course that the job
-  // has left, and go first. Where none of these verifies, the newest that does is kept too; that of
-  // `verified_step` just did.
+  // Removes all but some checkpoints, with manifests and shards, and returns the ids of the
+  // removed. Kept are the newest `keep_last` (at least one) up to `step` and, as their manifests
+  // say, the `keep_best` with the lowest held-out loss; those of later steps are of a course that
+  // the job has left, and go first. Where none of these verifies, the newest that does is kept too;
+  // that of `verified_step` just did.
   std::vector<std::string> Retain(int64_t keep_last, int64_t step, int64_t keep_best = 0,
                                   int64_t verified_step = -1) const;
 
  private:
   std::optional<int64_t> StepOf(const std::string& name) const;
   std::vector<int64_t> Steps() const;
+  void RemoveStrayShards() const;
   std::set<int64_t> Best(const std::vector<int64_t>& steps, int64_t count) const;
 
   std::string folder_;

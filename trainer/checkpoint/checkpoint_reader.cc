@@ -1,5 +1,6 @@
 #include "trainer/checkpoint/checkpoint_reader.h"
 
+#include "trainer/checkpoint/shards.h"
 #include "trainer/checkpoint/state_layout.h"
 #include "trainer/checkpoint/torch_archive.h"
 #include "trainer/checkpoint/verify.h"
@@ -8,9 +9,9 @@
 namespace genesis {
 
 absl::StatusOr<TrainingState> ReadCheckpoint(const std::string& path) {
-  const absl::StatusOr<std::string> verified = VerifyCheckpoint(path);
+  const absl::StatusOr<std::string> verified = VerifyFile(path);
   if (!verified.ok()) return ExplainForeignFile(path, verified.status());
-  const absl::StatusOr<Value> root = ReadTorchArchive(path);
+  const absl::StatusOr<Value> root = ReadTree(path);
   if (!root.ok()) return FitFileFault(root.status());
   absl::StatusOr<TrainingState> state = FromTree(path, *root);
   if (!state.ok()) return FitFileFault(state.status());

@@ -5,9 +5,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 
 namespace genesis {
 namespace {
+
+constexpr std::chrono::seconds kLastWait{5};
+constexpr absl::Duration kLookAround = absl::Milliseconds(5);
 
 double Seconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
@@ -22,6 +26,8 @@ CheckpointWriter::~CheckpointWriter() {
   {
     const absl::MutexLock lock(&mutex_);
     ending_ = true;
+    const auto due = std::chrono::steady_clock::now() + kLastWait;
+    if (!shards_due_ || *shards_due_ > due) shards_due_ = due;
   }
   thread_.join();
 }
@@ -37,6 +43,8 @@ absl::Status CheckpointWriter::Submit(TrainingState state, CheckpointMeta meta, 
   if (absl::Status error = TakeError(); !error.ok()) return error;
   job_.emplace(Job{std::move(state), std::move(meta), std::move(callback)});
   busy_ = true;
+  shard_done_ = false;
+  shards_due_.reset();
   return absl::OkStatus();
 }
 
@@ -44,6 +52,17 @@ absl::Status CheckpointWriter::Flush() {
   const absl::MutexLock lock(&mutex_);
   mutex_.Await(absl::Condition(this, &CheckpointWriter::Idle));
   return TakeError();
+}
+
+absl::Status CheckpointWriter::FlushShard() {
+  const absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(this, &CheckpointWriter::ShardIsDone));
+  return error_;
+}
+
+void CheckpointWriter::ExpectShardsWithin(std::chrono::milliseconds limit) {
+  const absl::MutexLock lock(&mutex_);
+  shards_due_ = std::chrono::steady_clock::now() + limit;
 }
 
 double CheckpointWriter::stalled_seconds() const {
@@ -76,6 +95,41 @@ void CheckpointWriter::Serve() {
   }
 }
 
+absl::StatusOr<int64_t> CheckpointWriter::WriteFiles(const Job& job, const std::string& path) {
+  if (!job.meta.shard) return WriteCheckpoint(job.state, path, job.meta);
+  absl::StatusOr<int64_t> own = WriteShard(job.state, path, job.meta);
+  if (!own.ok() || job.meta.shard->rank > 0) return own;
+  {
+    const absl::MutexLock lock(&mutex_);
+    shard_done_ = true;
+  }
+  const absl::StatusOr<std::vector<ShardFile>> shards = AwaitShards(job, path);
+  if (!shards.ok()) return shards.status();
+  return WriteIndex(job.state, path, job.meta, *shards);
+}
+
+// By looking for them: whoever wrote one gave it its name when it was durable.
+absl::StatusOr<std::vector<ShardFile>> CheckpointWriter::AwaitShards(const Job& job,
+                                                                     const std::string& path) {
+  while (true) {
+    bool last = false;
+    {
+      const absl::MutexLock lock(&mutex_);
+      last = shards_due_ && std::chrono::steady_clock::now() >= *shards_due_;
+    }
+    auto found = FindShards(path, job.state.position.step, job.meta);
+    if (!found.ok()) return found.status();
+    if (*found) return **std::move(found);
+    if (last) {
+      return absl::UnavailableError(
+          absl::StrCat(path, ": its ", job.meta.shard->ranks,
+                       " shards are not all there; a rank ended before its own was durable, or "
+                       "writes to another folder: all ranks need the same"));
+    }
+    absl::SleepFor(kLookAround);
+  }
+}
+
 absl::Status CheckpointWriter::Write(const Job& job) {
   const auto begin = std::chrono::steady_clock::now();
   WrittenCheckpoint written;
@@ -86,9 +140,12 @@ absl::Status CheckpointWriter::Write(const Job& job) {
     return absl::OutOfRangeError(absl::StrCat(name, " is not finite after step ", written.step,
                                               "; lower optimizer.learning_rate"));
   }
-  const absl::StatusOr<int64_t> size = WriteCheckpoint(job.state, written.path, job.meta);
+  const absl::StatusOr<int64_t> size = WriteFiles(job, written.path);
   if (!size.ok()) return size.status();
+  // The first of several tells of it.
+  if (job.meta.shard && job.meta.shard->rank > 0) return absl::OkStatus();
   written.size = *size;
+  written.shards = job.meta.shard ? job.meta.shard->ranks : 0;
   written.removed_ids =
       folder_.Retain(retention_.keep_last, written.step, retention_.keep_best, written.step);
   written.seconds = Seconds(begin);

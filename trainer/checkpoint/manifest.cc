@@ -52,6 +52,8 @@ class Parser {
       if (key == "loss") return Loss(manifest_.loss);
       if (key == "held_out_loss") return OptionalLoss();
       if (key == "records") return Records();
+      if (key == "sha256") return json_.String(manifest_.sha256);
+      if (key == "shards") return Shards();
       return json_.Skip();
     };
     if (!json_.Object(member) || !json_.End()) return absl::DataLossError(json_.fault());
@@ -99,6 +101,18 @@ class Parser {
     });
   }
 
+  bool Shards() {
+    return json_.Array([this] {
+      ShardFile& shard = manifest_.shards.emplace_back();
+      return json_.Object([&](const std::string& key) {
+        if (key == "file") return json_.String(shard.name);
+        if (key == "size") return Count(shard.size);
+        if (key == "sha256") return json_.String(shard.sha256);
+        return json_.Skip();
+      });
+    });
+  }
+
   JsonCursor json_;
   CheckpointManifest manifest_;
 };
@@ -110,11 +124,24 @@ std::string ManifestPath(const std::string& checkpoint) { return checkpoint + ".
 absl::Status WriteManifest(const CheckpointManifest& manifest, const std::string& checkpoint) {
   std::string text = absl::StrFormat(
       "{\"format\": %d, \"id\": %s, \"size\": %d, \"crc32c\": \"%08x\",\n"
-      " \"job_id\": %s, \"step\": %d, \"mode\": %s, \"loss\": %s, \"held_out_loss\": %s,\n"
-      " \"records\": [\n",
+      " \"job_id\": %s, \"step\": %d, \"mode\": %s, \"loss\": %s, \"held_out_loss\": %s,\n",
       kManifestFormat, Quoted(manifest.id), manifest.size, manifest.crc32c, Quoted(manifest.job_id),
       manifest.step, Quoted(manifest.mode), Number(manifest.loss), Number(manifest.held_out_loss));
+  if (!manifest.sha256.empty()) {
+    absl::StrAppendFormat(&text, " \"sha256\": %s,\n", Quoted(manifest.sha256));
+  }
   const char* separator = "";
+  if (!manifest.shards.empty()) {
+    text += " \"shards\": [\n";
+    for (const ShardFile& shard : manifest.shards) {
+      absl::StrAppendFormat(&text, "%s  {\"file\": %s, \"size\": %d, \"sha256\": %s}", separator,
+                            Quoted(shard.name), shard.size, Quoted(shard.sha256));
+      separator = ",\n";
+    }
+    text += "\n ],\n";
+  }
+  text += " \"records\": [\n";
+  separator = "";
   for (const CheckpointManifest::Record& record : manifest.records) {
     absl::StrAppendFormat(&text, "%s  {\"name\": %s, \"size\": %d, \"crc32c\": \"%08x\"}",
                           separator, Quoted(record.name), record.size, record.crc32c);

@@ -9,6 +9,14 @@
 
 namespace genesis {
 
+// A file in which a share of a checkpoint's tensors is, beside <name>.pt, which lists it:
+// <name>.pt.shard-<rank>-of-<ranks>-<token>, with a manifest of its own.
+struct ShardFile {
+  std::string name;  // Without a folder.
+  uint64_t size = 0;
+  std::string sha256;  // In hexadecimal digits.
+};
+
 // The manifest beside a checkpoint <name>.pt, <name>.pt.manifest.json: enough to tell without
 // reading it what it is, and after reading it whether every byte is as it was written. It is
 // durable before the checkpoint has its name. `id` is also in the checkpoint
@@ -30,6 +38,8 @@ struct CheckpointManifest {
   std::string mode;  // "FP32", ...
   double loss = 0;
   std::optional<double> held_out_loss;
+  std::string sha256;             // Of the file, where it is a shard.
+  std::vector<ShardFile> shards;  // That the file lists.
 };
 
 std::string ManifestPath(const std::string& checkpoint);

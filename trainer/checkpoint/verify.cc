@@ -11,6 +11,7 @@
 #include "base/crc32c.h"
 #include "base/field_error.h"
 #include "base/text.h"
+#include "trainer/checkpoint/shards.h"
 #include "trainer/formats/data_file.h"
 #include "trainer/formats/zip_archive.h"
 
@@ -100,7 +101,7 @@ absl::Status VerifyBeside(const ZipArchive& archive, const CheckpointManifest& m
       archive.path(), *whole, manifest.crc32c));
 }
 
-absl::StatusOr<std::string> Verify(const std::string& path) {
+absl::StatusOr<std::string> Verify(const std::string& path, std::vector<ShardFile>* shards) {
   const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(path);
   const absl::StatusOr<ZipArchive> archive = ZipArchive::Open(path);
   if (!archive.ok()) {
@@ -119,6 +120,7 @@ absl::StatusOr<std::string> Verify(const std::string& path) {
   }
   if (manifest.ok() && manifest->id == id) {
     if (absl::Status status = VerifyBeside(*archive, *manifest); !status.ok()) return status;
+    if (shards != nullptr) *shards = manifest->shards;
     return std::string();
   }
   if (absl::Status status = VerifyAlone(*archive); !status.ok()) return status;
@@ -129,10 +131,27 @@ absl::StatusOr<std::string> Verify(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::string> VerifyCheckpoint(const std::string& path) {
-  absl::StatusOr<std::string> verified = Verify(path);
+absl::StatusOr<std::string> VerifyFile(const std::string& path) {
+  absl::StatusOr<std::string> verified = Verify(path, nullptr);
   if (!verified.ok()) return FitFileFault(verified.status());
   return verified;
+}
+
+absl::StatusOr<std::string> VerifyCheckpoint(const std::string& path) {
+  std::vector<ShardFile> shards;
+  absl::StatusOr<std::string> verified = Verify(path, &shards);
+  if (verified.ok()) {
+    if (absl::Status status = VerifyShards(path, shards); !status.ok()) verified = status;
+  }
+  if (!verified.ok()) return FitFileFault(verified.status());
+  return verified;
+}
+
+std::optional<std::vector<ShardFile>> ListedShards(const std::string& path) {
+  const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(path);
+  const absl::StatusOr<ZipArchive> archive = ZipArchive::Open(path);
+  if (!manifest.ok() || !archive.ok() || IdOf(*archive) != manifest->id) return std::nullopt;
+  return manifest->shards;
 }
 
 absl::Status VerifyWritten(const std::string& path, const CheckpointManifest& manifest) {

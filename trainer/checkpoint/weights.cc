@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 #include "trainer/checkpoint/element_scalar.h"
-#include "trainer/checkpoint/torch_archive.h"
+#include "trainer/checkpoint/shards.h"
 #include "trainer/checkpoint/value_reader.h"
 #include "trainer/formats/data_file.h"
 #include "trainer/formats/safetensors.h"
@@ -84,7 +84,7 @@ ValueReader FindWeights(const ValueReader& root, WeightsKind kind) {
 
 absl::StatusOr<NamedTensors> ReadAnyWeights(const std::string& path, WeightsKind kind) {
   if (LooksLikeSafetensors(path)) return ReadSafetensors(path, kind);
-  const absl::StatusOr<Value> tree = ReadTorchArchive(path);
+  const absl::StatusOr<Value> tree = ReadTree(path);
   if (!tree.ok()) return tree.status();
   const ValueReader root(path, *tree);
   const ValueReader weights = FindWeights(root, kind);

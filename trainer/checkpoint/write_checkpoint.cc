@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "absl/strings/str_format.h"
 #include "base/crc32c.h"
 #include "base/durable_file.h"
+#include "base/field_error.h"
+#include "base/sha256.h"
 #include "config/precision/precision.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/pickle_writer.h"
@@ -67,20 +70,25 @@ CheckpointManifest Describe(const TrainingState& state, const CheckpointMeta& me
   return manifest;
 }
 
-}  // namespace
-
-absl::StatusOr<int64_t> WriteCheckpoint(const TrainingState& state, const std::string& path,
-                                        const CheckpointMeta& meta) {
-  state.Complete();
-  const PickledTree tree = PickleTree(ToTree(state));
+absl::StatusOr<int64_t> WriteTree(const Value& root, const TrainingState& state,
+                                  const std::string& path, const CheckpointMeta& meta,
+                                  const std::vector<ShardFile>& shards = {}) {
+  const PickledTree tree = PickleTree(root);
   absl::StatusOr<DurableFile> file =
       DurableFile::Create(path, "free space there or lower checkpoint.keep_last");
   if (!file.ok()) return file.status();
   // After an error the file takes no more, and says so below.
-  ZipWriter zip([&](const void* data, uint64_t size) { file->Write(data, size); });
+  const bool is_shard = meta.shard && shards.empty();
+  Sha256Stream sha256;
+  ZipWriter zip([&](const void* data, uint64_t size) {
+    if (is_shard) sha256.Add({static_cast<const char*>(data), size});
+    file->Write(data, size);
+  });
   WriteArchive(tree, "archive/", zip);
   if (!file->status().ok()) return file->status();
-  const CheckpointManifest manifest = Describe(state, meta, zip, file->size());
+  CheckpointManifest manifest = Describe(state, meta, zip, file->size());
+  manifest.shards = shards;
+  if (is_shard) manifest.sha256 = sha256.FinishHex();
   // Read back while the disk still writes, and before the file can take the place of a good one.
   absl::Status status = VerifyWritten(file->temporary(), manifest);
   if (!status.ok()) return status;
@@ -92,6 +100,58 @@ absl::StatusOr<int64_t> WriteCheckpoint(const TrainingState& state, const std::s
     return status;
   }
   return static_cast<int64_t>(file->size());
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> WriteCheckpoint(const TrainingState& state, const std::string& path,
+                                        const CheckpointMeta& meta) {
+  state.Complete();
+  return WriteTree(ToTree(state), state, path, meta);
+}
+
+absl::StatusOr<int64_t> WriteShard(const TrainingState& state, const std::string& path,
+                                   const CheckpointMeta& meta) {
+  state.Complete();
+  return WriteTree(ShardTree(state, *meta.shard), state, ShardPath(path, *meta.shard), meta);
+}
+
+absl::StatusOr<std::optional<std::vector<ShardFile>>> FindShards(const std::string& path,
+                                                                 int64_t step,
+                                                                 const CheckpointMeta& meta) {
+  std::vector<ShardFile> shards;
+  for (int rank = 0; rank < meta.shard->ranks; ++rank) {
+    ShardPlace place = *meta.shard;
+    place.rank = rank;
+    const std::string shard = ShardPath(path, place);
+    std::error_code error;
+    if (!std::filesystem::exists(shard, error)) return std::nullopt;
+    // Durable before the shard has its name.
+    const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(shard);
+    if (!manifest.ok()) return manifest.status();
+    if (manifest->job_id != meta.job_id || manifest->step != step || manifest->sha256.empty()) {
+      return absl::DataLossError(absl::StrCat(
+          ManifestPath(shard), ": is of job ", QuoteValue(manifest->job_id), " at step ",
+          manifest->step, "; accepted: of a shard of job ", meta.job_id, " at step ", step));
+    }
+    shards.push_back({.name = std::filesystem::path(shard).filename().string(),
+                      .size = manifest->size,
+                      .sha256 = manifest->sha256});
+  }
+  return shards;
+}
+
+absl::StatusOr<int64_t> WriteIndex(const TrainingState& state, const std::string& path,
+                                   const CheckpointMeta& meta,
+                                   const std::vector<ShardFile>& shards) {
+  state.Complete();
+  const absl::StatusOr<int64_t> size =
+      WriteTree(IndexTree(state, *meta.shard, shards), state, path, meta, shards);
+  if (!size.ok()) return size;
+  RemoveShards(path, shards);
+  int64_t all = *size;
+  for (const ShardFile& shard : shards) all += static_cast<int64_t>(shard.size);
+  return all;
 }
 
 }  // namespace genesis

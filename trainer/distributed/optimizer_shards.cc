@@ -4,25 +4,17 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
-#include <numeric>
 #include <set>
+
+#include "base/share_by_size.h"
 
 namespace genesis {
 namespace {
 
 std::vector<int> AssignOwners(const std::vector<at::Tensor>& masters, int ranks) {
-  std::vector<size_t> order(masters.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return masters[a].numel() > masters[b].numel(); });
-  std::vector<int64_t> load(static_cast<size_t>(ranks), 0);
-  std::vector<int> owners(masters.size());
-  for (const size_t parameter : order) {
-    const auto least = std::min_element(load.begin(), load.end());
-    *least += masters[parameter].numel();
-    owners[parameter] = static_cast<int>(least - load.begin());
-  }
-  return owners;
+  std::vector<int64_t> sizes;
+  for (const at::Tensor& master : masters) sizes.push_back(master.numel());
+  return ShareBySize(sizes, ranks);
 }
 
 // Each tensor begins on a line of the cache.

@@ -1,9 +1,16 @@
 #include "trainer/run/run_checkpoints.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/durable_file.h"
+#include "base/random_bytes.h"
 #include "base/timestamp.h"
 #include "trainer/checkpoint/checkpoint_reader.h"
 #include "trainer/checkpoint/manifest.h"
@@ -15,6 +22,9 @@ using training::v1::CheckpointWritten;
 
 namespace {
 
+// File systems that several hosts mount remember for a while that a name was not there.
+constexpr std::chrono::minutes kLatest{2};
+
 void RequireWritten(const absl::Status& status) {
   Require(status, absl::IsOutOfRange(status) ? training::v1::FAILURE_CAUSE_NON_FINITE
                                              : training::v1::FAILURE_CAUSE_CHECKPOINT);
@@ -23,16 +33,47 @@ void RequireWritten(const absl::Status& status) {
 }  // namespace
 
 RunCheckpoints::RunCheckpoints(const training::v1::StartJob& start, RunObserver& observer,
-                               bool writes)
+                               RankGroup* ranks)
     : start_(start),
       observer_(observer),
-      writes_(writes),
+      ranks_(ranks),
+      writes_(ranks == nullptr || ranks->first()),
+      sharded_(ranks != nullptr && start.spec().checkpoint().sharded()),
       folder_(start.checkpoint_dir(), start.job_id()),
       writer_(folder_, {.keep_last = start.spec().checkpoint().keep_last(),
                         .keep_best = std::max(0, start.spec().checkpoint().keep_best())}) {}
 
 void RunCheckpoints::Prepare() {
   if (writes_) Require(folder_.Prepare(), training::v1::FAILURE_CAUSE_CHECKPOINT);
+  if (!sharded_) return;
+  token_ = ranks_->FromFirst(ranks_->first() ? absl::StrFormat("%016x", RandomNumber()) : "");
+  RequireSharedFolder();
+}
+
+// Before a step is made: the first rank leaves a file that each has to see.
+void RunCheckpoints::RequireSharedFolder() {
+  const std::filesystem::path folder =
+      std::filesystem::absolute(start_.checkpoint_dir()).lexically_normal();
+  // Removed with other temporary files where this process is killed.
+  const std::string probe =
+      (folder / absl::StrCat(".", start_.job_id(), "-step-.tmp-", token_)).string();
+  absl::Status left;
+  if (ranks_->first()) left = WriteDurably(probe, token_);
+  const std::string fault = ranks_->FromFirst(std::string(left.message()));
+  std::error_code error;
+  const bool seen = fault.empty() && std::filesystem::exists(probe, error);
+  const std::vector<std::string> all = ranks_->FromAll(seen ? "" : folder.string());
+  if (ranks_->first()) std::filesystem::remove(probe, error);
+  Require(fault.empty() ? absl::OkStatus() : absl::UnknownError(fault),
+          training::v1::FAILURE_CAUSE_CHECKPOINT);
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].empty()) continue;
+    throw RunFailure{
+        training::v1::FAILURE_CAUSE_CONFIG,
+        absl::StrCat("checkpoint.sharded is true, and rank ", rank, " does not see in ", all[rank],
+                     " what rank 0 writes; accepted: one folder of checkpoints for all ranks, on "
+                     "one host or on a file system that all hosts mount; or leave it out")};
+  }
 }
 
 std::optional<TrainingState> RunCheckpoints::Resume(
@@ -72,7 +113,8 @@ void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held
                           std::chrono::steady_clock::time_point since) {
   const int64_t step = state.position.step;
   saved_step_ = step;
-  if (!writes_) return;
+  own_step_ = step;
+  if (!writes_ && !sharded_) return;
   // Waits for the one before; after it nobody else holds what the callback writes to.
   Flush();
   CheckpointWritten written;
@@ -93,6 +135,7 @@ void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held
     told.set_id(durable.id);
     told.set_path(durable.path);
     told.set_size_bytes(durable.size);
+    told.set_shard_count(durable.shards);
     if (const auto manifest = ReadManifest(durable.path); manifest.ok()) {
       told.set_crc32c(manifest->crc32c);
     }
@@ -103,17 +146,51 @@ void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held
     written_ = written;
     observer_.OnCheckpoint(written);
   };
-  RequireWritten(
-      writer_.Submit(state, {.job_id = start_.job_id(), .held_out_loss = held_out_loss}, tell));
+  CheckpointMeta meta{.job_id = start_.job_id(), .held_out_loss = held_out_loss};
+  if (sharded_) {
+    meta.shard = ShardPlace{.rank = ranks_->rank(),
+                            .ranks = ranks_->size(),
+                            .token = absl::StrCat(token_, "-", ++begun_)};
+  }
+  RequireWritten(writer_.Submit(state, std::move(meta), tell));
 }
 
 bool RunCheckpoints::Repeat(int64_t step) {
   Flush();
+  // The others know what the first rank wrote, and all have to answer alike.
+  if (!writes_) return own_step_ == step;
   if (!written_ || written_->checkpoint().step() != step) return false;
   observer_.OnCheckpoint(*written_);
   return true;
 }
 
-void RunCheckpoints::Flush() { RequireWritten(writer_.Flush()); }
+void RunCheckpoints::Flush() {
+  if (sharded_ && begun_ > 0) return FlushShards();
+  RequireWritten(writer_.Flush());
+}
+
+// All ranks hear whether each could write its shard, so that none waits for one that will never
+// be there, and all fail alike.
+void RunCheckpoints::FlushShards() {
+  const absl::Status own = writer_.FlushShard();
+  const std::vector<std::string> told = ranks_->FromAll(
+      own.ok() ? "" : absl::StrCat(static_cast<int>(own.code()), " ", own.message()));
+  for (size_t rank = 0; rank < told.size(); ++rank) {
+    if (told[rank].empty()) continue;
+    writer_.ExpectShardsWithin(std::chrono::milliseconds(0));
+    const size_t space = told[rank].find(' ');
+    int code = 0;
+    if (!absl::SimpleAtoi(told[rank].substr(0, space), &code)) code = 2;  // Unknown.
+    RequireWritten(absl::Status(static_cast<absl::StatusCode>(code),
+                                absl::StrCat("rank ", rank, ": ", told[rank].substr(space + 1))));
+  }
+  // All are durable; another host may see that later.
+  writer_.ExpectShardsWithin(kLatest);
+  const absl::Status listed = writer_.Flush();
+  const std::string fault = ranks_->FromFirst(std::string(listed.message()));
+  RequireWritten(listed);
+  RequireWritten(fault.empty() ? absl::OkStatus()
+                               : absl::UnknownError(absl::StrCat("rank 0: ", fault)));
+}
 
 }  // namespace genesis

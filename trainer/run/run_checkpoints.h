@@ -7,23 +7,26 @@
 #include <string>
 
 #include "genesis/training/v1/worker_service.pb.h"
-#include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
+#include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/checkpoint/training_state.h"
+#include "trainer/distributed/rank_group.h"
 #include "trainer/runtime/run_observer.h"
 
 namespace genesis {
 
 // The checkpoints of one run: hands states to the background writer, and tells the observer of each
-// that is durable. With several ranks one writes; the others note what it wrote.
+// that is durable. With several ranks the first writes and the others note what it wrote, or all
+// write a share of each (checkpoint.sharded).
 //
 // Owner: the run. Threads: one; the observer is told on the writer's. Failure: RunFailure, of a
 // write that failed in the background at the next call.
 class RunCheckpoints {
  public:
-  RunCheckpoints(const training::v1::StartJob& start, RunObserver& observer, bool writes = true);
+  RunCheckpoints(const training::v1::StartJob& start, RunObserver& observer,
+                 RankGroup* ranks = nullptr);
 
-  // Makes the folder.
+  // Makes the folder. Called by all ranks in the same order, as Save, Repeat and Flush.
   void Prepare();
   // The first state of start.resume_from that is whole and that `take` accepts; nullopt when there
   // is none to resume from. Fails when there are some and none can be used.
@@ -40,7 +43,7 @@ class RunCheckpoints {
             std::chrono::steady_clock::time_point since);
   // Tells the observer of the checkpoint of this step once more; false when there is none.
   bool Repeat(int64_t step);
-  // Waits until everything is durable.
+  // Waits until everything is durable; of shards, until those of all ranks are.
   void Flush();
   // Step of the newest checkpoint that this run wrote or came from; -1 for none.
   int64_t saved_step() const { return saved_step_; }
@@ -48,9 +51,17 @@ class RunCheckpoints {
   void Forget() { saved_step_ = -1; }
 
  private:
+  void FlushShards();
+  void RequireSharedFolder();
+
   const training::v1::StartJob& start_;
   RunObserver& observer_;
-  const bool writes_;
+  RankGroup* const ranks_;  // Null where this process trains alone.
+  const bool writes_;       // Whole checkpoints, or the list of the shards.
+  const bool sharded_;
+  std::string token_;      // Of the shards of this attempt.
+  int64_t begun_ = 0;      // Sharded checkpoints.
+  int64_t own_step_ = -1;  // Of the newest that was begun here.
   CheckpointFolder folder_;
   int64_t saved_step_ = -1;
   std::vector<std::string> missing_;  // Ids that the daemon knows and the folder lacks.

@@ -55,7 +55,7 @@ class Run {
         observer_(observer),
         ranks_(ranks),
         agreement_(control, ranks),
-        checkpoints_(start, observer, /*writes=*/ranks == nullptr || ranks->first()),
+        checkpoints_(start, observer, ranks),
         trace_(start, device.cuda(), observer) {}
 
   Finished Execute() {

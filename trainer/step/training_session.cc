@@ -241,7 +241,7 @@ TrainingState TrainingSession::BeginState(RunPosition position) {
   state.tied = model_->tied();
   state.versions = model_->versions();
   state.optimizer = optimizer_->state(schedule_.Factor(step_->applied()));
-  if (shards_) GatherOptimizer(state.optimizer);
+  if (shards_ && !spec_.checkpoint().sharded()) GatherOptimizer(state.optimizer);
   for (auto& entry : state.optimizer.parameters) {
     for (auto& [name, tensor] : entry) tensor = copy->Add(tensor);
   }

@@ -9,7 +9,7 @@
 from typing import TYPE_CHECKING
 
 from genesis.aio import AsyncClient, AsyncJob
-from genesis.checkpoints import Checkpoint
+from genesis.checkpoints import Checkpoint, load_checkpoint
 from genesis.client import Client
 from genesis.converters import from_images, from_parquet, from_text, from_tokens
 from genesis.data import Chunks
@@ -28,7 +28,7 @@ __version__ = "0.1.0"
 __all__ = ["AbortedError", "AlreadyExistsError", "Appender", "AsyncClient", "AsyncJob", "CancelledError", "Checkpoint", "Chunks", "Client",
            "DataLossError", "Event", "ExportError", "FailedPreconditionError", "GenesisError", "InvalidArgumentError", "Job",
            "JobFailedError", "NotFoundError", "PermissionDeniedError", "ResourceExhaustedError", "UnauthenticatedError",
-           "UnavailableError", "WorldModel", "export", "from_images", "from_parquet", "from_text", "from_tokens"]
+           "UnavailableError", "WorldModel", "export", "from_images", "from_parquet", "from_text", "from_tokens", "load_checkpoint"]
 
 
 def __getattr__(name: str) -> object:

@@ -2,15 +2,59 @@
 
 from __future__ import annotations
 
+import hashlib
 import pathlib
 import tempfile
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from genesis.connection import Connection, FilePath
+from genesis.errors import DataLossError
 from genesis.transfer import OnProgress, download
 
 if TYPE_CHECKING:
     import torch
+
+
+def load_checkpoint(path: FilePath) -> Dict[str, Any]:
+    """What ``torch.load`` gives of a checkpoint file of this machine; of one in shards (``checkpoint.sharded``), which lie beside it,
+    the same as of one file. Nothing but tensors and plain values is read (``weights_only``)."""
+    import torch
+
+    path = pathlib.Path(path)
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    own = content.get("genesis", {}) if isinstance(content, dict) else {}
+    shards = own.pop("shards", [])
+    token = own.pop("shard_token", None)
+    state = content["optimizer_state_dict"]["state"] if shards else {}
+    for rank, listed in enumerate(shards):
+        part = torch.load(_shard(path, listed), map_location="cpu", weights_only=True)
+        place = {"step": own["step"], "rank": rank, "ranks": len(shards), "token": token}
+        if part["shard"] != place:
+            raise DataLossError(f"{listed['file']} is {part['shard']}; {path} lists {place}")
+        for key in ("model_state_dict", "ema_state_dict"):
+            content.get(key, {}).update(part.get(key, {}))
+        state.update(part["optimizer_state_dict"]["state"])
+    for number in sorted(state) if shards else ():
+        state[number] = state.pop(number)
+    return content
+
+
+def _shard(path: pathlib.Path, listed: Dict[str, Any]) -> pathlib.Path:
+    """The file of a shard, once it is known to be the one that is listed."""
+    name = listed["file"]
+    if not name.startswith(f"{path.name}.shard-") or "/" in name:
+        raise DataLossError(f"{path} lists the shard {name!r}; accepted: {path.name}.shard-..., in the same folder")
+    shard = path.parent / name
+    digest = hashlib.sha256()
+    try:
+        with open(shard, "rb") as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+    except OSError as error:
+        raise DataLossError(f"{shard}: {error.strerror}; {path} lists it") from None
+    if digest.hexdigest() != listed["sha256"]:
+        raise DataLossError(f"{shard} has SHA-256 {digest.hexdigest()}; {path} says {listed['sha256']}; the file is damaged")
+    return shard
 
 
 class Checkpoint:
@@ -43,13 +87,14 @@ class Checkpoint:
 
     def load(self) -> Dict[str, Any]:
         """What ``torch.load`` gives of the file: ``model_state_dict``, ``optimizer_state_dict``, ``step`` and more. Fetched once;
-        nothing but tensors and plain values is read (``weights_only``)."""
+        nothing but tensors and plain values is read (``weights_only``). One in shards is read where it lies, which has to be a folder of
+        this machine: the daemon sends single files."""
+        if self._content is None and self.record.shard_count:
+            self._content = load_checkpoint(self.record.path)
         if self._content is None:
-            import torch
-
             with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
                 path = self.download(pathlib.Path(folder) / "checkpoint.pt")
-                self._content = torch.load(path, map_location="cpu", weights_only=True)
+                self._content = load_checkpoint(path)
         return self._content
 
     @property
