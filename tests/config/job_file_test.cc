@@ -224,7 +224,7 @@ TEST(JobFileTest, NamesTheNearestKnownKey) {
             "job.yaml:4:1: batch_size: unknown key; did you mean training.batch_size?");
   EXPECT_EQ(Fault(Job("training: {epochs: 1}\ncheckpoint: {zzz: 4}\n")),
             "job.yaml:4:14: checkpoint.zzz: unknown key; accepted here: every_steps, keep_last, "
-            "keep_best");
+            "keep_best, sharded");
   EXPECT_EQ(Fault(Job("training: {epochs: 1}\n\"a\\e[31m\": 4\n")),
             "job.yaml:4:1: \"a\\x1b[31m\": unknown key; accepted here: model, dataset, training, "
             "optimizer, precision, checkpoint, max_restarts, evaluation, rehearsals, scheduling, "
