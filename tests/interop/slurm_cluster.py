@@ -1,5 +1,6 @@
 """A private Slurm cluster on this machine: a controller and two nodes of one processor, without systemd and cgroups. Needs root."""
 
+import contextlib
 import os
 import pathlib
 import secrets
@@ -89,6 +90,12 @@ class Cluster:
         return next((word.split("=")[1] for word in shown.split() if word.startswith("JobState=")), "")
 
     def stop(self):
+        # The steps of jobs outlive the daemons.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.run("scancel", "--full", "--signal=KILL", "--user=root")
+            deadline = time.monotonic() + LONG
+            while self.run("squeue", "-h").stdout.strip() and time.monotonic() < deadline:
+                time.sleep(0.1)
         for daemon in reversed(self.daemons):
             daemon.terminate()
         for daemon in self.daemons:

@@ -196,7 +196,7 @@ TEST(ReplayDamageTest, SurvivesMutations) {
 }  // namespace
 }  // namespace genesis
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef GENESIS_SANITIZED
 namespace {
 // A lying length must not become an allocation.
 [[maybe_unused]] const int kMemoryIsBounded = [] {

@@ -469,7 +469,7 @@ TEST(HostileDataTest, SurvivesMutations) {
 }  // namespace
 }  // namespace genesis
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef GENESIS_SANITIZED
 namespace {
 // All of this within 768 MiB of address space: a lying length must not become an allocation.
 [[maybe_unused]] const int kMemoryIsBounded = [] {

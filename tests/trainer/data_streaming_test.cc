@@ -193,7 +193,7 @@ TEST(DataStreamingTest, RefusesACompressedFileThatIsTooLarge) {
 }
 
 // AddressSanitizer and ThreadSanitizer keep freed memory and shadow memory resident.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef GENESIS_SANITIZED
 
 int64_t PeakKiB() {
   std::ifstream status("/proc/self/status");
