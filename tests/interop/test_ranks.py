@@ -111,12 +111,12 @@ class RanksTest(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline, log.read_text())
             time.sleep(0.02)
 
-    def compare(self, tolerance=TOLERANCE, environment=None, **settings):
+    def compare(self, tolerance=TOLERANCE, environment=None, flags=(), **settings):
         """Two ranks beside one process with twice the batch."""
-        together, _ = self.train(self.job(**settings), environment=environment)
+        together, _ = self.train(self.job(**settings), *flags, environment=environment)
         training = {**settings.pop("training", {}), "use_ddp": False, "batch_size": 64}
         alone = self.job("alone", training=training, **settings)
-        records, _ = twin.run_worker(alone, alone.parent, environment=environment)
+        records, _ = twin.run_worker(alone, alone.parent, *flags, environment=environment)
         self.assertEqual(len(together), len(records))
         worst = max(abs(a["loss"] - b["loss"]) / abs(b["loss"]) for a, b in zip(together, records))
         self.assertLess(worst, tolerance)
@@ -141,6 +141,18 @@ class RanksTest(unittest.TestCase):
                 together, _ = self.compare(BF16_TOLERANCE, compiled_job.ALLOWED, precision={"mode": mode},
                                            training={"gradient_accumulation_steps": 2})
                 self.assertEqual(together[-1]["mode"], mode)
+
+    def test_so_do_steps_in_fp16(self):
+        for mode in "MIXED_FP16", "FP16":
+            for training in {}, {"gradient_accumulation_steps": 2, "max_grad_norm": 0.1}:
+                with self.subTest(mode, training=training):
+                    # The first steps overflow, and all ranks leave them out and halve alike.
+                    together, records = self.compare(1e-3, compiled_job.ALLOWED, ["--emulate-fp16"], training=training,
+                                                     precision={"mode": mode, "loss_scale": 2.0**24})
+                    self.assertEqual({record["mode"] for record in together}, {mode})
+                    self.assertGreater(sum(record["skipped"] for record in together), 2)
+                    for key in "skipped", "loss_scale":
+                        self.assertEqual([record[key] for record in together], [record[key] for record in records])
 
     def replay(self, **training):
         """Settings of a job that samples a replay buffer by priorities."""
