@@ -227,7 +227,9 @@ def loss_of(module, batch):
     return nn.functional.cross_entropy(module(batch[field]), batch["label"])
 
 
-class ExportedModules(unittest.TestCase):
+class ExportedJobs(unittest.TestCase):
+    """Jobs of the modules above, on a few rows of random numbers."""
+
     exported = {}  # The bytes of each module's file: its weights are those of one seed, and exports take seconds.
 
     @classmethod
@@ -272,6 +274,8 @@ class ExportedModules(unittest.TestCase):
             last = torch.load(twin.newest_checkpoint(checkpoints))
             return records, last, files
 
+
+class ExportedModules(ExportedJobs):
     def loop(self, module, field, mode="FP32", accumulation=1, max_norm=None):
         optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
         rows = twin.batches(EXAMPLES - EXAMPLES // 10, BATCH, 3)

@@ -1,0 +1,87 @@
+"""Exported modules that several ranks train, beside a Python loop that does as DistributedDataParallel does."""
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+import compiled_job
+import torch
+import twin
+from test_exported_modules import (BATCH, EXAMPLES, FORMATS, GATE, MODULES, STEPS, Attentive, Compilable, ExportedJobs, Normed,
+                                   Partial, loss_of)
+from test_ranks import GLOO, LONG, torchrun
+
+RANKS = 2
+# Sums of gradients are made in another order.
+TOLERANCE = {"FP32": 1e-5, "MIXED_BF16": 3e-3}
+
+
+class RanksOfModules(ExportedJobs):
+    def ranks_job(self, net, mode="FP32", **training):
+        return self.job(net, mode, training={"use_ddp": True, "batch_size": BATCH // RANKS, **training})
+
+    def train(self, job, *flags, environment=None):
+        """Records of the steps, the last checkpoint, and what was printed."""
+        with tempfile.TemporaryDirectory() as folder:
+            command = torchrun("--no-python", twin.WORKER, "--spec", job, "--checkpoint-dir", folder, "--telemetry",
+                               f"{folder}/telemetry.jsonl", "--threads", "1", *flags, count=RANKS)
+            done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **GATE, **(environment or {})},
+                                  timeout=LONG)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            with open(f"{folder}/telemetry.jsonl") as lines:
+                records = [json.loads(line) for line in lines]
+            return records, torch.load(twin.newest_checkpoint(folder)), done.stdout
+
+    def loop(self, module, field, mode, accumulation):
+        """Each part of a batch goes through the module by itself; the buffers stay those of the first."""
+        optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
+        rows = twin.batches(EXAMPLES - EXAMPLES // 10, BATCH, 3)
+        data = {name: torch.tensor(self.arrays[name]) for name in (field, "label")}
+        dtype = FORMATS[mode]
+        losses = []
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            total = 0.0
+            for _ in range(accumulation):
+                for rank, now in enumerate(next(rows).chunk(RANKS)):
+                    kept = {name: buffer.clone() for name, buffer in module.named_buffers()}
+                    with torch.autocast("cpu", torch.bfloat16, enabled=dtype is not None):
+                        loss = loss_of(module, {name: values[now] for name, values in data.items()})
+                    loss = loss.float() / accumulation / RANKS
+                    loss.backward()
+                    total += loss.item()
+                    if rank > 0:
+                        for name, buffer in module.named_buffers():
+                            buffer.copy_(kept[name])
+            optimizer.step()
+            losses.append(total)
+        return losses
+
+    def test_losses_and_weights_are_those_of_the_python_loop(self):
+        for net in Normed, Attentive, Partial:
+            for mode, accumulation, environment in ("FP32", 1, {}), ("FP32", 2, GLOO), ("MIXED_BF16", 1, {}):
+                with self.subTest(net.__name__, mode=mode, accumulation=accumulation):
+                    job, module = self.ranks_job(net, mode, gradient_accumulation_steps=accumulation)
+                    records, last, _ = self.train(job, environment=environment)
+                    losses = self.loop(module, MODULES[net], mode, accumulation)
+                    for record, loss in zip(records, losses, strict=True):
+                        self.assertLess(abs(record["loss"] - loss) / abs(loss), TOLERANCE[mode], record)
+                    state = last["model_state_dict"]
+                    self.assertEqual(set(state), set(module.state_dict()))
+                    for name, tensor in module.state_dict().items():
+                        torch.testing.assert_close(state[name], tensor, rtol=1e-2, atol=5e-3, msg=name)
+
+    def test_compiled_steps_train_as_the_graph_does(self):
+        packages = self.path / "packages"
+        made = compiled_job.compile_job(self.ranks_job(Compilable)[0], packages)
+        self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
+        plain, _, _ = self.train(self.ranks_job(Compilable)[0])
+        compiled, _, output = self.train(self.ranks_job(Compilable)[0], "--compiled-dir", packages)
+        self.assertRegex(output, r"\nstep: compiled \(package [0-9a-f]{12}\)\n")
+        self.assertLess(compiled_job.worst(compiled, plain), 1e-4)
+
+
+if __name__ == "__main__":
+    unittest.main()
