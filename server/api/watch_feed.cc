@@ -3,7 +3,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/guard.h"
-#include "server/jobs/job_state.h"
+#include "server/ledger/job_state.h"
 
 namespace genesis {
 namespace {

@@ -11,8 +11,8 @@
 #include "absl/synchronization/mutex.h"
 #include "genesis/training/v1/training_service.pb.h"
 #include "server/api/api_gate.h"
-#include "server/jobs/event_hub.h"
 #include "server/jobs/job_manager.h"
+#include "server/ledger/event_hub.h"
 
 namespace genesis {
 

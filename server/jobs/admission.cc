@@ -15,7 +15,7 @@
 #include "config/job/job_sections.h"
 #include "config/job/job_spec.h"
 #include "server/jobs/job_errors.h"
-#include "server/jobs/job_state.h"
+#include "server/ledger/job_state.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {

@@ -10,9 +10,9 @@
 #include "server/base/callback.h"
 #include "server/base/io_threads.h"
 #include "server/jobs/dispatcher.h"
-#include "server/jobs/job_ledger.h"
 #include "server/jobs/job_manager_options.h"
 #include "server/jobs/submission.h"
+#include "server/ledger/job_ledger.h"
 #include "server/workers/workers.h"
 
 namespace genesis {

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "genesis/training/v1/job.pb.h"
 #include "server/base/callback.h"
-#include "server/jobs/job_ledger.h"
+#include "server/ledger/job_ledger.h"
 #include "server/workers/workers.h"
 
 namespace genesis {

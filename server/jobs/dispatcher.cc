@@ -12,7 +12,7 @@
 #include "config/job/workload.h"
 #include "config/precision/precision.h"
 #include "server/jobs/gang.h"
-#include "server/jobs/job_state.h"
+#include "server/ledger/job_state.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {

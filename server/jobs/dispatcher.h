@@ -9,11 +9,11 @@
 #include "absl/time/time.h"
 #include "genesis/training/v1/job.pb.h"
 #include "metrics/metrics.h"
-#include "server/jobs/job_ledger.h"
 #include "server/jobs/job_manager_options.h"
 #include "server/jobs/job_stops.h"
 #include "server/jobs/precision_control.h"
 #include "server/jobs/scheduler.h"
+#include "server/ledger/job_ledger.h"
 #include "server/workers/workers.h"
 
 namespace genesis {

@@ -9,9 +9,9 @@
 #include "base/timestamp.h"
 #include "config/job/workload.h"
 #include "server/jobs/gang.h"
-#include "server/jobs/history_row.h"
 #include "server/jobs/job_errors.h"
-#include "server/jobs/job_state.h"
+#include "server/ledger/history_row.h"
+#include "server/ledger/job_state.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {

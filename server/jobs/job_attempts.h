@@ -10,12 +10,12 @@
 #include "server/jobs/checkpoint_requests.h"
 #include "server/jobs/dispatcher.h"
 #include "server/jobs/gang_endings.h"
-#include "server/jobs/job_ledger.h"
 #include "server/jobs/job_manager_options.h"
 #include "server/jobs/job_statistics.h"
 #include "server/jobs/job_stops.h"
 #include "server/jobs/precision_control.h"
 #include "server/jobs/unprotected_work.h"
+#include "server/ledger/job_ledger.h"
 #include "server/workers/worker_events.h"
 #include "server/workers/workers.h"
 

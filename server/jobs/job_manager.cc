@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "server/jobs/job_state.h"
+#include "server/ledger/job_state.h"
 
 namespace genesis {
 

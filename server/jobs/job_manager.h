@@ -6,7 +6,6 @@
 #include "server/jobs/checkpoint_requests.h"
 #include "server/jobs/dispatcher.h"
 #include "server/jobs/job_attempts.h"
-#include "server/jobs/job_ledger.h"
 #include "server/jobs/job_manager_options.h"
 #include "server/jobs/job_queries.h"
 #include "server/jobs/job_requests.h"
@@ -15,6 +14,7 @@
 #include "server/jobs/precision_control.h"
 #include "server/jobs/submissions.h"
 #include "server/jobs/worker_reports.h"
+#include "server/ledger/job_ledger.h"
 
 namespace genesis {
 

@@ -7,11 +7,11 @@
 #include "base/timestamp.h"
 #include "config/job/job_spec.h"
 #include "config/precision/precision.h"
-#include "server/jobs/history_row.h"
 #include "server/jobs/job_errors.h"
-#include "server/jobs/job_state.h"
 #include "server/jobs/scheduler.h"
 #include "server/launchers/describe_submission.h"
+#include "server/ledger/history_row.h"
+#include "server/ledger/job_state.h"
 
 namespace genesis {
 namespace {

@@ -11,10 +11,10 @@
 #include "absl/time/time.h"
 #include "genesis/training/v1/training_service.pb.h"
 #include "server/jobs/dispatcher.h"
-#include "server/jobs/event_hub.h"
-#include "server/jobs/job_ledger.h"
 #include "server/jobs/job_statistics.h"
 #include "server/jobs/precision_control.h"
+#include "server/ledger/event_hub.h"
+#include "server/ledger/job_ledger.h"
 #include "server/workers/workers.h"
 
 namespace genesis {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "genesis/training/v1/job.pb.h"
-#include "server/jobs/job_ledger.h"
+#include "server/ledger/job_ledger.h"
 #include "server/workers/workers.h"
 
 namespace genesis {

@@ -10,7 +10,7 @@
 #include "config/precision/precision.h"
 #include "genesis/training/v1/worker_service.pb.h"
 #include "google/protobuf/util/time_util.h"
-#include "server/jobs/job_state.h"
+#include "server/ledger/job_state.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {

@@ -11,9 +11,9 @@
 #include "server/auth/caller.h"
 #include "server/base/callback.h"
 #include "server/jobs/failure_watch.h"
-#include "server/jobs/job_ledger.h"
 #include "server/jobs/job_manager_options.h"
 #include "server/jobs/job_stops.h"
+#include "server/ledger/job_ledger.h"
 #include "server/workers/workers.h"
 
 namespace genesis {

@@ -10,8 +10,8 @@
 #include "base/random_bytes.h"
 #include "base/text.h"
 #include "config/job/job_spec.h"
-#include "server/jobs/job_state.h"
 #include "server/launchers/describe_submission.h"
+#include "server/ledger/job_state.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {

@@ -11,8 +11,8 @@
 #include "base/message_text.h"
 #include "config/precision/precision.h"
 #include "server/jobs/gang.h"
-#include "server/jobs/history_row.h"
-#include "server/jobs/job_state.h"
+#include "server/ledger/history_row.h"
+#include "server/ledger/job_state.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {

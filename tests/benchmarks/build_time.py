@@ -22,7 +22,7 @@ PROGRAMS = ("genesisd", "genesis-worker", "genesisctl")
 EDITS = {
     "a field of the job file": ("proto/genesis/training/v1/job.proto",),
     "a setting": ("config/settings/settings.h", "config/settings.h"),
-    "the jobs' table": ("server/jobs/job_table.h",),
+    "the jobs' table": ("server/ledger/job_table.h", "server/jobs/job_table.h"),
     "the step": ("trainer/step/train_step.h", "trainer/run/train_step.h"),
     "one source of the server": ("server/jobs/job_manager.cc",),
     "one source of the trainer": ("trainer/step/train_step.cc", "trainer/run/train_step.cc"),

@@ -14,7 +14,7 @@
 #include "genesis/training/v1/training_service.grpc.pb.h"
 #include "genesis/training/v1/worker_service.grpc.pb.h"
 #include "server/daemon.h"
-#include "server/jobs/job_state.h"
+#include "server/ledger/job_state.h"
 #include "tests/temp_dir.h"
 
 // The daemon with all its parts in this process, real gRPC and HTTP, and real worker processes that

@@ -1,4 +1,4 @@
-#include "server/jobs/history_row.h"
+#include "server/ledger/history_row.h"
 
 #include <gtest/gtest.h>
 

@@ -15,7 +15,7 @@
 #include "absl/synchronization/notification.h"
 #include "config/job/job_names.h"
 #include "server/jobs/job_manager.h"
-#include "server/jobs/job_state.h"
+#include "server/ledger/job_state.h"
 #include "tests/server/idle_workers.h"
 #include "tests/server/jobs_for_test.h"
 #include "tests/temp_dir.h"

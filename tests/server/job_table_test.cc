@@ -1,10 +1,10 @@
 // The writer's side of jobs: what a commit does, and what it undoes.
-#include "server/jobs/job_table.h"
+#include "server/ledger/job_table.h"
 
 #include <gtest/gtest.h>
 
 #include "absl/time/clock.h"
-#include "server/jobs/event_hub.h"
+#include "server/ledger/event_hub.h"
 #include "tests/server/jobs_for_test.h"
 #include "tests/temp_dir.h"
 

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "server/jobs/job_state.h"
+#include "server/ledger/job_state.h"
 
 namespace genesis {
 namespace {

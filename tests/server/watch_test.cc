@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "server/jobs/job_table.h"
+#include "server/ledger/job_table.h"
 #include "tests/server/daemon_fixture.h"
 #include "tests/server/jobs_for_test.h"
 

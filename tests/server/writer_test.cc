@@ -1,11 +1,11 @@
-#include "server/jobs/writer.h"
+#include "server/ledger/writer.h"
 
 #include <gtest/gtest.h>
 
 #include <optional>
 #include <stdexcept>
 
-#include "server/jobs/event_hub.h"
+#include "server/ledger/event_hub.h"
 #include "tests/server/jobs_for_test.h"
 #include "tests/temp_dir.h"
 

@@ -1,8 +1,8 @@
-#include "server/jobs/job_ledger.h"
+#include "server/ledger/job_ledger.h"
 
 #include <utility>
 
-#include "server/jobs/job_state.h"
+#include "server/ledger/job_state.h"
 
 namespace genesis {
 

@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "genesis/training/v1/event.pb.h"
 #include "genesis/training/v1/job.pb.h"
-#include "server/jobs/event_hub.h"
+#include "server/ledger/event_hub.h"
 #include "server/store/reader_pool.h"
 #include "server/store/store_reads.h"
 

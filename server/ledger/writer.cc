@@ -1,4 +1,4 @@
-#include "server/jobs/writer.h"
+#include "server/ledger/writer.h"
 
 #include <algorithm>
 #include <utility>

@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "base/steady_time.h"
 #include "server/base/callback.h"
-#include "server/jobs/job_table.h"
+#include "server/ledger/job_table.h"
 
 namespace genesis {
 

@@ -1,4 +1,4 @@
-#include "server/jobs/job_state.h"
+#include "server/ledger/job_state.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "server/jobs/event_hub.h"
+#include "server/ledger/event_hub.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "server/jobs/job_view.h"
+#include "server/ledger/job_view.h"
 
 #include <utility>
 

@@ -6,9 +6,9 @@
 #include "base/clock.h"
 #include "config/settings/settings.h"
 #include "metrics/metrics.h"
-#include "server/jobs/event_hub.h"
-#include "server/jobs/job_table.h"
-#include "server/jobs/writer.h"
+#include "server/ledger/event_hub.h"
+#include "server/ledger/job_table.h"
+#include "server/ledger/writer.h"
 
 namespace genesis {
 

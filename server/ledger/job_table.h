@@ -17,8 +17,8 @@
 #include "config/settings/settings.h"
 #include "genesis/training/v1/event.pb.h"
 #include "genesis/training/v1/job.pb.h"
-#include "server/jobs/event_hub.h"
-#include "server/jobs/job_view.h"
+#include "server/ledger/event_hub.h"
+#include "server/ledger/job_view.h"
 #include "server/store/job_store.h"
 
 namespace genesis {

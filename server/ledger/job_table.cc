@@ -1,4 +1,4 @@
-#include "server/jobs/job_table.h"
+#include "server/ledger/job_table.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include "absl/time/clock.h"
 #include "base/steady_time.h"
 #include "base/timestamp.h"
-#include "server/jobs/job_state.h"
+#include "server/ledger/job_state.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {

@@ -4,8 +4,8 @@
 
 #include "absl/time/clock.h"
 #include "base/steady_time.h"
-#include "server/jobs/job_state.h"
-#include "server/jobs/job_table.h"
+#include "server/ledger/job_state.h"
+#include "server/ledger/job_table.h"
 
 namespace genesis {
 namespace {
