@@ -53,7 +53,7 @@ class MainJob(harness.DaemonTest):
 
     def test_a_rollback_continues_the_running_job_in_fp32_without_losing_a_step(self):
         daemon = self.start(environment={"ENABLE_FP16_TRAINING": "true"})
-        job_spec = spec(max_steps=600)
+        job_spec = spec(max_steps=3000)
         job_spec["precision"] = {"mode": "MIXED_BF16"}
         daemon.train("rolled-back", job_spec)
         daemon.wait_for_step("rolled-back", 20)
@@ -64,8 +64,8 @@ class MainJob(harness.DaemonTest):
         self.assertEqual(job["precision"]["mode"], "PRECISION_MODE_FP32")
         self.assertIn("ENABLE_FP16_TRAINING", job["precision"]["reason"])
         reduced = int(job["progress"]["reduced_precision_steps"])
-        self.assertTrue(20 <= reduced < 600, reduced)
-        self.assertEqual(int(job["progress"]["samples"]), 600 * 64)
+        self.assertTrue(20 <= reduced < 3000, reduced)
+        self.assertEqual(int(job["progress"]["samples"]), 3000 * 64)
         self.assertIn("FP16 training disabled - using FP32", again.log())
 
     def test_an_unreadable_gate_means_fp32_and_shows_everywhere(self):
@@ -127,7 +127,9 @@ class MainJob(harness.DaemonTest):
 
     def test_checkpoint_cancel_and_lists(self):
         daemon = self.start()
-        daemon.train("long", spec(max_steps=1_000_000))
+        job_spec = spec(max_steps=1_000_000)
+        job_spec["checkpoint"] = {"keep_last": 1000}  # None is removed while this looks.
+        daemon.train("long", job_spec)
         daemon.wait_for_step("long", 1)
         checkpoint = daemon.ctl("checkpoint", "long")
         self.assertTrue(pathlib.Path(checkpoint["path"]).is_file())

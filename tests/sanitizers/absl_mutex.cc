@@ -71,6 +71,8 @@ struct MutexState {
     ++awaiting;
     bool in_time = true;
     bool holds = condition.Eval();
+    // Once: who looks again changes nothing.
+    if (!holds) WakeAwaiting();
     while (!holds && in_time) {
       in_time = Wait(released.condition, deadline);
       holds = condition.Eval();

@@ -7,6 +7,7 @@
 #include "base/scalars.h"
 #include "trainer/accel/activations.h"
 #include "trainer/accel/attention.h"
+#include "trainer/accel/bernoulli.h"
 #include "trainer/accel/group_norm_gradient.h"
 #include "trainer/accel/matrix_products.h"
 #include "trainer/accel/norms.h"
@@ -67,6 +68,8 @@ void UseOwnKernels() {
   library.impl("native_group_norm_backward", &GroupNormGradient);
   library.impl("_foreach_norm.Scalar", &Norms);
   if (IsIntels()) return;
+  // Intel's draw from MKL's stream of numbers.
+  library.impl("bernoulli_.float", &Bernoulli);
   library.impl("mm", &Multiply);
   library.impl("mm.out", &MultiplyTo);
   library.impl("addmm", &MultiplyAndAdd);
