@@ -239,7 +239,9 @@ class Systemd(unittest.TestCase):
             "New attempts in FP32", "genesisctl", "precision disable --running new-attempts",
             "ENABLE_FP16_TRAINING=false", "Wait for the jobs", "1 left: running", "none is left",
             "systemctl restart genesis-trainer.service", "precision allow", "SUCCEEDED in FP32", "Done in"])
-        running, later = self.machine.job("running"), self.machine.job("later")
+        running = self.machine.job("running")
+        # Its turn comes after the restart.
+        later = wait_for("the job submitted meanwhile", lambda: (job := self.machine.job("later")).get("precision") and job)
         # To its end in FP16, with no restart; the one submitted meanwhile in FP32.
         self.assertEqual((running["state"], running["precision"]["mode"], running.get("restarts", 0)),
                          ("JOB_STATE_SUCCEEDED", "PRECISION_MODE_MIXED_FP16", 0))
