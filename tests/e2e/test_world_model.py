@@ -187,7 +187,9 @@ class WorldModelTest(harness.DaemonTest):
         first = len(history)
         self.run_code(LARGER_BATCH)
         self.assertGreater(len(history), first)
-        self.assertLess(history[-1]["loss"], history[0]["loss"])
+        # Three passes are fewer steps than a batch's loss is noisy; it has learned after a hundred.
+        self.run_code("await world_model.train(num_epochs=100, batch_size=64)")
+        self.assertLess(history[-1]["loss"], 0.1 * history[0]["loss"])
 
     def test_verify_that_fp32_is_back(self):
         self.run_code(VERIFY_FP32)
