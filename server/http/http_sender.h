@@ -124,7 +124,7 @@ class HttpSender {
       auto shared = std::make_shared<absl::StatusOr<std::string>>(std::move(piece));
       loop->Post([this, weak, shared] {
         // `this` is part of the session.
-        if (const auto session = weak.lock()) OnPiece(session, *std::move(shared));
+        if (const auto session = weak.lock()) OnPiece(session, std::move(*shared));
       });
     });
   }

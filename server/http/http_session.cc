@@ -316,7 +316,7 @@ class HttpSession final : public HttpSessionBase,
       auto shared = std::make_shared<HttpResponse>(std::move(callback));
       loop->Post([weak, turn, shared] {
         const auto self = weak.lock();
-        if (self != nullptr && self->turn_ == turn) self->Answer(*std::move(shared));
+        if (self != nullptr && self->turn_ == turn) self->Answer(std::move(*shared));
       });
     };
   }

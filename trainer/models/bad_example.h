@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "genesis/training/v1/job.pb.h"
-#include "trainer/data/dataset.h"
+#include "trainer/models/model.h"
 
 namespace genesis {
 
