@@ -6,10 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
-
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
+#include "config/precision/vector_instructions.h"
 
 namespace genesis {
 namespace {
@@ -114,18 +111,6 @@ Choice Choose(PrecisionMode requested, const PrecisionGate& gate, CpuFallback fa
   }
 }
 
-#if defined(__x86_64__)
-// Register state that the operating system saves at a context switch; 0 when it cannot be read.
-uint64_t EnabledRegisterState() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  constexpr unsigned kOsXsave = 1U << 27;
-  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & kOsXsave) == 0) return 0;
-  unsigned low = 0, high = 0;
-  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return static_cast<uint64_t>(high) << 32 | low;
-}
-#endif
-
 }  // namespace
 
 EffectivePrecision ComputeEffectivePrecision(PrecisionMode requested, const PrecisionGate& gate,
@@ -185,31 +170,16 @@ std::vector<PrecisionMode> AllowedModes(const training::v1::PrecisionSpec& spec,
 }
 
 std::string CpuIsa() {
+  if (HasAvx512Bf16()) return "avx512_bf16";
+  if (HasAmxBf16()) return "amx_bf16";
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (CpuHasNativeBf16()) return __builtin_cpu_supports("avx512bf16") ? "avx512_bf16" : "amx_bf16";
   if (__builtin_cpu_supports("avx512f")) return "avx512";
   if (__builtin_cpu_supports("avx2")) return "avx2";
 #endif
   return "baseline";
 }
 
-bool CpuHasNativeBf16() {
-#if defined(__x86_64__)
-  constexpr uint64_t kAvx512State = 0xE6;       // SSE, AVX, opmask and both halves of ZMM.
-  constexpr uint64_t kAmxState = 0x3ULL << 17;  // Tile configuration and tile data.
-  constexpr unsigned kAvx512Bf16 = 1U << 5;     // Leaf 7, subleaf 1, EAX.
-  constexpr unsigned kAmxBf16 = 1U << 22;       // Leaf 7, subleaf 0, EDX.
-  const uint64_t state = EnabledRegisterState();
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
-  if ((edx & kAmxBf16) != 0 && (state & kAmxState) == kAmxState) return true;
-  const unsigned last_subleaf = eax;
-  if (last_subleaf < 1 || __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) == 0) return false;
-  return (eax & kAvx512Bf16) != 0 && (state & kAvx512State) == kAvx512State;
-#else
-  return false;
-#endif
-}
+bool CpuHasNativeBf16() { return HasAvx512Bf16() || HasAmxBf16(); }
 
 }  // namespace genesis

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "config/precision/vector_instructions.h"
 #include "gtest/gtest.h"
 #include "trainer/accel/own_kernels.h"
 

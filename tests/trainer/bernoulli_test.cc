@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "config/precision/vector_instructions.h"
 #include "gtest/gtest.h"
 #include "trainer/accel/own_kernels.h"
 

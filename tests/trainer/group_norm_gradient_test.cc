@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "config/precision/vector_instructions.h"
 #include "gtest/gtest.h"
 #include "trainer/accel/own_kernels.h"
 

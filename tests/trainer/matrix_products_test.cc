@@ -29,6 +29,15 @@ void ExpectNear(const at::Tensor& found, const at::Tensor& exact, int64_t produc
   EXPECT_LE(error, 1e-6 * static_cast<double>(products));
 }
 
+// A sum in FP32, rounded to BF16 once.
+void ExpectRounded(const at::Tensor& found, const at::Tensor& exact, int64_t products) {
+  ASSERT_EQ(found.sizes(), exact.sizes());
+  ASSERT_EQ(found.scalar_type(), at::kBFloat16);
+  const at::Tensor error = (found.to(at::kDouble) - exact).abs();
+  const double sums = 1e-6 * static_cast<double>(products);
+  EXPECT_TRUE((error <= exact.abs() * 0x1.02p-8 + sums).all().item<bool>()) << error.max();
+}
+
 // Matrices of all strides that a step makes, and some that it does not.
 std::vector<at::Tensor> LayoutsOf(int64_t rows, int64_t columns) {
   return {at::randn({rows, columns}), at::randn({columns, rows}).t(),
@@ -54,6 +63,33 @@ TEST_F(MatrixProductsTest, AreThoseOfDoublePrecision) {
                                          at::randn({rows, 1}), at::randn({})}) {
           ExpectNear(at::addmm(addend, left, right), exact + addend, inner + 1);
         }
+      }
+    }
+  }
+}
+
+TEST_F(MatrixProductsTest, ThoseOfBf16AreRoundedOnce) {
+  for (const auto& [rows, inner, columns] : {std::tuple{1, 1, 1},
+                                             {384, 256, 300},
+                                             {97, 301, 211},
+                                             {1, 2100, 10},
+                                             {0, 5, 7},
+                                             {5, 0, 7}}) {
+    for (at::Tensor left : LayoutsOf(rows, inner)) {
+      for (at::Tensor right : LayoutsOf(inner, columns)) {
+        left = left.to(at::kBFloat16);
+        right = right.to(at::kBFloat16);
+        const at::Tensor exact = at::mm(left.to(at::kDouble), right.to(at::kDouble));
+        ExpectRounded(at::mm(left, right), exact, inner);
+        at::Tensor out = at::full({columns, rows}, NAN, at::kBFloat16).t();
+        at::mm_out(out, left, right);
+        ExpectRounded(out, exact, inner);
+        ExpectRounded(at::bmm(left.expand({3, rows, inner}), right.expand({3, inner, columns})),
+                      exact.expand({3, rows, columns}), inner);
+        const at::Tensor addend = at::randn({columns}, at::kBFloat16);
+        ExpectRounded(at::addmm(addend, left, right), exact + addend.to(at::kDouble), inner + 1);
+        ExpectRounded(at::baddbmm(addend, left.unsqueeze(0), right.unsqueeze(0)),
+                      (exact + addend.to(at::kDouble)).unsqueeze(0), inner + 1);
       }
     }
   }
@@ -89,6 +125,17 @@ TEST_F(MatrixProductsTest, ThoseOfCompiledStepsAreTheSame) {
       aoti_torch_cpu_addmm_out(handle(&out), handle(&addend), handle(&left), handle(&right), 1, 1),
       AOTI_TORCH_SUCCESS);
   EXPECT_TRUE(at::equal(out, at::addmm(addend, left, right)));
+  at::Tensor lefts = at::randn({4, 12, 32}, at::kBFloat16);
+  at::Tensor rights = at::randn({4, 32, 12}, at::kBFloat16);
+  at::Tensor addends = at::randn({4, 12, 12}, at::kBFloat16);
+  at::Tensor outs = at::empty({4, 12, 12}, at::kBFloat16);
+  ASSERT_EQ(aoti_torch_cpu_bmm_out(handle(&outs), handle(&lefts), handle(&rights)),
+            AOTI_TORCH_SUCCESS);
+  EXPECT_TRUE(at::equal(outs, at::bmm(lefts, rights)));
+  ASSERT_EQ(aoti_torch_cpu_baddbmm_out(handle(&outs), handle(&addends), handle(&lefts),
+                                       handle(&rights), 1, 1),
+            AOTI_TORCH_SUCCESS);
+  EXPECT_TRUE(at::equal(outs, at::baddbmm(addends, lefts, rights)));
   // A call that LibTorch refuses is an error code there, and no exception.
   EXPECT_EQ(aoti_torch_cpu_mm_out(handle(&out), handle(&left), handle(&left)), AOTI_TORCH_FAILURE);
 }

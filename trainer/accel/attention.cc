@@ -11,7 +11,9 @@
 #include <limits>
 #include <utility>
 
+#include "trainer/accel/bf16_in_fp32.h"
 #include "trainer/accel/mkldnn_matmul.h"
+#include "trainer/accel/own_kernels.h"
 #include "trainer/accel/parallel_loop.h"
 #include "trainer/accel/sixteen_floats.h"
 
@@ -79,6 +81,10 @@ namespace {
 constexpr int64_t kScoresAtOnce = int64_t{1} << 19;
 // Smaller ones LibTorch has made by the time that oneDNN has found how to.
 constexpr int64_t kFewestAttentionMultiplications = int64_t{1} << 23;
+// A product of one head in BF16, of which LibTorch makes two for each head of each example and five
+// for the gradients. MKL has made a smaller one in FP32 by the time that oneDNN has found how to
+// make it in BF16.
+constexpr int64_t kFewestBf16Multiplications = int64_t{1} << 17;
 // Queries that a thread is worth waking for.
 constexpr int64_t kRowsAtOnce = 128;
 
@@ -93,6 +99,18 @@ bool Suits(const at::Tensor& query, const at::Tensor& key, const at::Tensor& val
          query.size(1) == key.size(1) && query.size(3) == key.size(3) &&
          key.sizes() == value.sizes() && scores <= kScoresAtOnce &&
          query.size(0) * query.size(1) * query.size(3) * scores >= kFewestAttentionMultiplications;
+}
+
+// Whether LibTorch's own kernel is faster in FP32.
+bool SuitsFp32(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
+  return IsBf16OfCpu(query) && IsBf16OfCpu(key) && IsBf16OfCpu(value) &&
+         (MultipliesBf16InFp32() ||
+          query.size(2) * key.size(2) * query.size(3) < kFewestBf16Multiplications);
+}
+
+std::optional<at::Tensor> WideMask(const std::optional<at::Tensor>& mask) {
+  if (!mask.has_value() || !mask->defined() || !IsBf16OfCpu(*mask)) return mask;
+  return Wide(*mask);
 }
 
 double FactorOf(const at::Tensor& query, std::optional<double> scale) {
@@ -190,9 +208,14 @@ std::tuple<at::Tensor, at::Tensor> Attention(const at::Tensor& query, const at::
                                              const at::Tensor& value, double dropout, bool causal,
                                              const std::optional<at::Tensor>& mask,
                                              std::optional<double> scale) {
-  if (!Suits(query, key, value, dropout, mask)) {
-    return at::cpu::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout, causal,
-                                                                mask, scale);
+  if (!MultipliesByOneDnn() || !Suits(query, key, value, dropout, mask)) {
+    if (!SuitsFp32(query, key, value)) {
+      return at::cpu::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout,
+                                                                  causal, mask, scale);
+    }
+    auto [out, logsumexp] = at::cpu::_scaled_dot_product_flash_attention_for_cpu(
+        Wide(query), Wide(key), Wide(value), dropout, causal, WideMask(mask), scale);
+    return {Rounded(out), logsumexp};
   }
   const at::Tensor q = Matrices(query);
   const at::Tensor k = Matrices(key);
@@ -214,9 +237,15 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionGradient(
     const at::Tensor& out_gradient, const at::Tensor& query, const at::Tensor& key,
     const at::Tensor& value, const at::Tensor& out, const at::Tensor& logsumexp, double dropout,
     bool causal, const std::optional<at::Tensor>& mask, std::optional<double> scale) {
-  if (!Suits(query, key, value, dropout, mask)) {
-    return at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward(
-        out_gradient, query, key, value, out, logsumexp, dropout, causal, mask, scale);
+  if (!MultipliesByOneDnn() || !Suits(query, key, value, dropout, mask)) {
+    if (!SuitsFp32(query, key, value)) {
+      return at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward(
+          out_gradient, query, key, value, out, logsumexp, dropout, causal, mask, scale);
+    }
+    const auto [dq, dk, dv] = at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward(
+        Wide(out_gradient), Wide(query), Wide(key), Wide(value), Wide(out), logsumexp, dropout,
+        causal, WideMask(mask), scale);
+    return {Rounded(dq), Rounded(dk), Rounded(dv)};
   }
   const double factor = FactorOf(query, scale);
   const at::Tensor q = Matrices(query);

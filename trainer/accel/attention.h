@@ -15,8 +15,9 @@ namespace genesis {
 // LibTorch's make hundreds of products of 32 rows each, one call at a time. These make two and five
 // of all heads that fit the processor's cache at once, by oneDNN (equations as in Dao et al., 2022,
 // appendix B.2), up to three times as fast. Scores are FP32 in BF16 too, for rounded ones would be
-// wrong by percents. Long sequences, which LibTorch's need not hold as whole matrices, and masks,
-// dropout, other types and tiny ones stay with LibTorch's.
+// wrong by percents. All this where MultipliesByOneDnn. Long sequences, which LibTorch's need not
+// hold as whole matrices, and masks, dropout, other types and tiny ones stay with LibTorch's: those
+// of BF16 in FP32 where they are tiny, or where MultipliesBf16InFp32 (own_kernels.h).
 std::tuple<at::Tensor, at::Tensor> Attention(const at::Tensor& query, const at::Tensor& key,
                                              const at::Tensor& value, double dropout, bool causal,
                                              const std::optional<at::Tensor>& mask,

@@ -5,17 +5,21 @@
 
 #include "base/field_error.h"
 #include "base/scalars.h"
+#include "config/precision/vector_instructions.h"
 #include "trainer/accel/activations.h"
 #include "trainer/accel/attention.h"
 #include "trainer/accel/bernoulli.h"
+#include "trainer/accel/convolutions.h"
 #include "trainer/accel/group_norm_gradient.h"
 #include "trainer/accel/matrix_products.h"
+#include "trainer/accel/nativert_kernels.h"
 #include "trainer/accel/norms.h"
 
 namespace genesis {
 namespace {
 
 bool multiplies_by_onednn = false;
+bool multiplies_bf16_in_fp32 = false;
 
 // LibTorch warns of a kernel that takes the place of another, which is the purpose here.
 class Silence : public c10::WarningHandler {
@@ -24,28 +28,21 @@ class Silence : public c10::WarningHandler {
 
 // MKL multiplies FP32 matrices by AVX2 on every processor that is not Intel's. Where such a one has
 // AVX-512, oneDNN, which LibTorch holds too and multiplies BF16 with, makes the same products more
-// than twice as fast (docs/performance.md). Only the processor decides, so that a job computes the
-// same to the bit each time it runs on one.
-bool IsIntels() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  return __builtin_cpu_is("intel");
-#else
-  return false;
-#endif
+// than twice as fast (docs/performance.md).
+bool OneDnnMultipliesFaster() { return HasAvx512() && !IsIntels(); }
+
+// Intel's vdpbf16ps adds up half as many products a second as its FP32 instructions do, AMD's twice
+// as many; AMX makes eight times as many. Without any of these, BF16 is emulated.
+bool Fp32MultipliesFaster() { return !HasAmxBf16() && (!HasAvx512Bf16() || IsIntels()); }
+
+// Replaces an operator's kernel, for exported graphs too.
+template <typename Kernel>
+void Replace(torch::Library& library, const std::string& operation, Kernel kernel) {
+  library.impl(operation.c_str(), kernel);
+  LeaveToDispatcher(operation + ".default");
 }
 
 }  // namespace
-
-bool HasAvx512() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-#else
-  return false;
-#endif
-}
 
 absl::StatusOr<bool> OwnKernelsWanted(const Environment& environment) {
   constexpr char kName[] = "GENESIS_OWN_KERNELS";
@@ -55,30 +52,44 @@ absl::StatusOr<bool> OwnKernelsWanted(const Environment& environment) {
   return ToStatus({{kName, QuoteValue(*text), "exactly true or false"}});
 }
 
+// Only the processor decides, so that a job computes the same to the bit each time it runs on one.
 void UseOwnKernels() {
-  if (!HasAvx512()) return;
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__,
                                 __LINE__);
-  library.impl("gelu", &Gelu);
-  library.impl("gelu_backward", &GeluGradient);
-  library.impl("silu", &Silu);
-  library.impl("silu_backward", &SiluGradient);
-  library.impl("native_group_norm_backward", &GroupNormGradient);
-  library.impl("_foreach_norm.Scalar", &Norms);
-  if (IsIntels()) return;
-  // Intel's draw from MKL's stream of numbers.
-  library.impl("bernoulli_.float", &Bernoulli);
-  library.impl("mm", &Multiply);
-  library.impl("mm.out", &MultiplyTo);
-  library.impl("addmm", &MultiplyAndAdd);
-  library.impl("addmm.out", &MultiplyAndAddTo);
+  multiplies_by_onednn = OneDnnMultipliesFaster();
+  multiplies_bf16_in_fp32 = Fp32MultipliesFaster();
+  if (HasAvx512()) {
+    library.impl("gelu", &Gelu);
+    library.impl("gelu_backward", &GeluGradient);
+    library.impl("silu", &Silu);
+    library.impl("silu_backward", &SiluGradient);
+    library.impl("native_group_norm_backward", &GroupNormGradient);
+    library.impl("_foreach_norm.Scalar", &Norms);
+  }
   library.impl("_scaled_dot_product_flash_attention_for_cpu", &Attention);
   library.impl("_scaled_dot_product_flash_attention_for_cpu_backward", &AttentionGradient);
-  multiplies_by_onednn = true;
+  // Intel's draw from MKL's stream of numbers.
+  if (HasAvx512() && !IsIntels()) library.impl("bernoulli_.float", &Bernoulli);
+  if (multiplies_by_onednn || multiplies_bf16_in_fp32) {
+    Replace(library, "mm", &Multiply);
+    library.impl("mm.out", &MultiplyTo);
+    Replace(library, "addmm", &MultiplyAndAdd);
+    library.impl("addmm.out", &MultiplyAndAddTo);
+  }
+  if (multiplies_bf16_in_fp32) {
+    Replace(library, "bmm", &MultiplyEach);
+    library.impl("bmm.out", &MultiplyEachTo);
+    Replace(library, "baddbmm", &MultiplyAndAddEach);
+    library.impl("baddbmm.out", &MultiplyAndAddEachTo);
+    library.impl("convolution", &Convolution);
+    library.impl("convolution_backward", &ConvolutionGradient);
+  }
 }
 
 bool MultipliesByOneDnn() { return multiplies_by_onednn; }
+
+bool MultipliesBf16InFp32() { return multiplies_bf16_in_fp32; }
 
 }  // namespace genesis

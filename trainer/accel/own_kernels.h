@@ -5,20 +5,21 @@
 
 namespace genesis {
 
-// Whether the processor has all of AVX-512 that oneDNN and LibTorch ask for before they use it.
-bool HasAvx512();
-
 // GENESIS_OWN_KERNELS: true unless it is "false". INVALID_ARGUMENT for anything but true and false.
 absl::StatusOr<bool> OwnKernelsWanted(const Environment& environment);
 
 // From now on this process computes what follows by kernels of this folder, whoever calls the
-// operator: built-in models, TorchScript, autograd, compiled steps. Activations, norms and the
-// gradient of group norm where HasAvx512, and there, unless the processor is Intel's, also matrix
-// products and attention. A shape, layout or type that a kernel does not suit stays with LibTorch's
+// operator: built-in models, TorchScript, autograd, compiled steps. The processor decides which:
+// activations, norms and the gradient of group norm where HasAvx512, and there, unless it is
+// Intel's, FP32 products, attention and masks of dropout; BF16 products and convolutions in FP32
+// where those are faster. A shape, layout or type that a kernel does not suit stays with LibTorch's
 // own. Call it at most once, before any thread computes.
 void UseOwnKernels();
 
 // Whether FP32 products are oneDNN's now.
 bool MultipliesByOneDnn();
+
+// Whether products of BF16 are made in FP32 now, and rounded once, as AMX and AVX-512 round theirs.
+bool MultipliesBf16InFp32();
 
 }  // namespace genesis

@@ -2,6 +2,7 @@
 
 #include <ATen/record_function.h>
 
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -235,9 +236,11 @@ StepMetrics TrainStep::Read() {
   // Sync: on CUDA waits until the step's figures have arrived.
   if (slot.copied) slot.copied->synchronize();
   const float* const host = slot.metrics.const_data_ptr<float>();
+  // The sign of a NaN depends on the kernel and means nothing; it would be printed.
+  const auto unsigned_nan = [](float value) { return std::isnan(value) ? std::abs(value) : value; };
   evidence_ = std::move(slot.evidence);
-  StepMetrics metrics{.loss = host[0],
-                      .grad_norm = host[1],
+  StepMetrics metrics{.loss = unsigned_nan(host[0]),
+                      .grad_norm = unsigned_nan(host[1]),
                       .loss_scale = host[2],
                       .next_loss_scale = host[3],
                       .learning_rate = parts_.schedule.LearningRate(applied_),

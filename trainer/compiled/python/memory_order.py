@@ -26,8 +26,8 @@ def copied(graph, node, memory_format):
 
 
 def is_given(node):
-    """Whether it is an input or a constant, or one of these under another name."""
-    while node.target is aten.detach.default:
+    """Whether it is an input or a constant, or one of these under another name or, as autocast asks for, in another type."""
+    while node.target in (aten.detach.default, aten._to_copy.default):
         node = node.args[0]
     return node.op in ("placeholder", "get_attr")
 

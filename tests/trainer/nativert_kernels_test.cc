@@ -1,0 +1,45 @@
+#include "trainer/accel/nativert_kernels.h"
+
+#include <c10/macros/Export.h>
+#include <c10/util/Registry.h>
+
+#include <memory>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "trainer/accel/own_kernels.h"
+
+namespace torch::nativert {
+
+class Node;
+class OpKernel;
+TORCH_API c10::Registry<std::string, std::unique_ptr<OpKernel>, const Node*>*
+StaticallyDispatchedCPUKernelRegistry();
+
+}  // namespace torch::nativert
+
+namespace genesis {
+namespace {
+
+bool HasItsOwn(const std::string& operation) {
+  return torch::nativert::StaticallyDispatchedCPUKernelRegistry()->Has("torch.ops.aten." +
+                                                                       operation);
+}
+
+TEST(NativertKernelsTest, ThoseThatAreLeftToTheDispatcherAreGone) {
+  ASSERT_TRUE(HasItsOwn("tanh.default"));
+  LeaveToDispatcher("tanh.default");
+  EXPECT_FALSE(HasItsOwn("tanh.default"));
+  EXPECT_TRUE(HasItsOwn("cos.default"));
+  LeaveToDispatcher("tanh.default");
+  LeaveToDispatcher("no_such_operation.default");
+}
+
+TEST(NativertKernelsTest, GraphsFindOurProducts) {
+  ASSERT_TRUE(HasItsOwn("mm.default"));
+  UseOwnKernels();
+  EXPECT_EQ(HasItsOwn("mm.default"), !MultipliesByOneDnn() && !MultipliesBf16InFp32());
+}
+
+}  // namespace
+}  // namespace genesis
