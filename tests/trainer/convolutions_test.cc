@@ -81,7 +81,9 @@ void ExpectNear(const at::Tensor& found, const at::Tensor& exact, at::ScalarType
   ASSERT_EQ(found.scalar_type(), type);
   ASSERT_EQ(found.sizes(), exact.sizes());
   const double error = ((found.to(at::kDouble) - exact).norm() / exact.norm()).item<double>();
-  EXPECT_LE(error, type == at::kFloat ? 1e-6 : 2e-3);  // BF16: each number by 0.17 % on average.
+  // BF16: each number by 0.17 % on average where it is rounded once; LibTorch's own may round more.
+  const double bf16 = MultipliesBf16InFp32() ? 2e-3 : 1e-2;
+  EXPECT_LE(error, type == at::kFloat ? 1e-6 : bf16);
 }
 
 TEST_F(ConvolutionsTest, AreThoseOfDoublePrecisionRounded) {
