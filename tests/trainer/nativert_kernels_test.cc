@@ -1,22 +1,10 @@
 #include "trainer/accel/nativert_kernels.h"
 
-#include <c10/macros/Export.h>
-#include <c10/util/Registry.h>
-
-#include <memory>
 #include <string>
 
 #include "gtest/gtest.h"
+#include "trainer/accel/nativert_registry.h"
 #include "trainer/accel/own_kernels.h"
-
-namespace torch::nativert {
-
-class Node;
-class OpKernel;
-TORCH_API c10::Registry<std::string, std::unique_ptr<OpKernel>, const Node*>*
-StaticallyDispatchedCPUKernelRegistry();
-
-}  // namespace torch::nativert
 
 namespace genesis {
 namespace {

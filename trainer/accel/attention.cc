@@ -91,7 +91,7 @@ constexpr int64_t kRowsAtOnce = 128;
 bool Suits(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, double dropout,
            const std::optional<at::Tensor>& mask) {
   // Autograd has kept an undefined one where there was none.
-  if (dropout != 0 || (mask.has_value() && mask->defined())) return false;
+  if (!MultipliesByOneDnn() || dropout != 0 || (mask.has_value() && mask->defined())) return false;
   const at::ScalarType type = query.scalar_type();
   const int64_t scores = query.size(2) * key.size(2);
   return (type == at::kFloat || type == at::kBFloat16) && key.scalar_type() == type &&
@@ -120,8 +120,6 @@ double FactorOf(const at::Tensor& query, std::optional<double> scale) {
 // One matrix for each head of each example.
 at::Tensor Matrices(const at::Tensor& heads) { return heads.flatten(0, 1); }
 
-at::Tensor Precise(const at::Tensor& matrices) { return matrices.to(at::kFloat); }
-
 void MultiplyScaled(const at::Tensor& left, const at::Tensor& right, double scale,
                     const at::Tensor& product) {
   at::native::mkldnn_matmul(left, right, product, /*beta=*/0, static_cast<float>(scale));
@@ -130,7 +128,7 @@ void MultiplyScaled(const at::Tensor& left, const at::Tensor& right, double scal
 // left * right' * scale in FP32: of each query and key.
 at::Tensor OfEachPair(const at::Tensor& left, const at::Tensor& right, double scale) {
   at::Tensor product = at::empty({left.size(0), left.size(1), right.size(1)}, at::kFloat);
-  MultiplyScaled(Precise(left), Precise(right).transpose(1, 2), scale, product);
+  MultiplyScaled(Wide(left), Wide(right).transpose(1, 2), scale, product);
   return product;
 }
 
@@ -208,7 +206,7 @@ std::tuple<at::Tensor, at::Tensor> Attention(const at::Tensor& query, const at::
                                              const at::Tensor& value, double dropout, bool causal,
                                              const std::optional<at::Tensor>& mask,
                                              std::optional<double> scale) {
-  if (!MultipliesByOneDnn() || !Suits(query, key, value, dropout, mask)) {
+  if (!Suits(query, key, value, dropout, mask)) {
     if (!SuitsFp32(query, key, value)) {
       return at::cpu::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout,
                                                                   causal, mask, scale);
@@ -237,7 +235,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionGradient(
     const at::Tensor& out_gradient, const at::Tensor& query, const at::Tensor& key,
     const at::Tensor& value, const at::Tensor& out, const at::Tensor& logsumexp, double dropout,
     bool causal, const std::optional<at::Tensor>& mask, std::optional<double> scale) {
-  if (!MultipliesByOneDnn() || !Suits(query, key, value, dropout, mask)) {
+  if (!Suits(query, key, value, dropout, mask)) {
     if (!SuitsFp32(query, key, value)) {
       return at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward(
           out_gradient, query, key, value, out, logsumexp, dropout, causal, mask, scale);
@@ -253,7 +251,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionGradient(
   const at::Tensor v = Matrices(value);
   const at::Tensor g = Matrices(out_gradient.to(q.scalar_type()));
   const at::Tensor sums = Matrices(logsumexp).contiguous();
-  const at::Tensor means = Matrices((Precise(out_gradient) * out).sum(3)).contiguous();
+  const at::Tensor means = Matrices((Wide(out_gradient) * out).sum(3)).contiguous();
   const at::Tensor dq = at::empty(q.sizes(), q.options());
   const at::Tensor dk = at::empty(k.sizes(), k.options());
   const at::Tensor dv = at::empty(v.sizes(), v.options());

@@ -1,20 +1,8 @@
 #include "trainer/accel/nativert_kernels.h"
 
-#include <c10/macros/Export.h>
-#include <c10/util/Registry.h>
-
-#include <memory>
 #include <unordered_map>
 
-namespace torch::nativert {
-
-// LibTorch exports it, and has no header for it.
-class Node;
-class OpKernel;
-using StaticKernels = c10::Registry<std::string, std::unique_ptr<OpKernel>, const Node*>;
-TORCH_API StaticKernels* StaticallyDispatchedCPUKernelRegistry();
-
-}  // namespace torch::nativert
+#include "trainer/accel/nativert_registry.h"
 
 namespace genesis {
 namespace {

@@ -67,11 +67,11 @@ void UseOwnKernels() {
     library.impl("silu_backward", &SiluGradient);
     library.impl("native_group_norm_backward", &GroupNormGradient);
     library.impl("_foreach_norm.Scalar", &Norms);
+    // Intel's draw from MKL's stream of numbers.
+    if (!IsIntels()) library.impl("bernoulli_.float", &Bernoulli);
   }
   library.impl("_scaled_dot_product_flash_attention_for_cpu", &Attention);
   library.impl("_scaled_dot_product_flash_attention_for_cpu_backward", &AttentionGradient);
-  // Intel's draw from MKL's stream of numbers.
-  if (HasAvx512() && !IsIntels()) library.impl("bernoulli_.float", &Bernoulli);
   if (multiplies_by_onednn || multiplies_bf16_in_fp32) {
     Replace(library, "mm", &Multiply);
     library.impl("mm.out", &MultiplyTo);

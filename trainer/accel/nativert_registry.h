@@ -1,0 +1,18 @@
+#pragma once
+
+#include <c10/macros/Export.h>
+#include <c10/util/Registry.h>
+
+#include <memory>
+#include <string>
+
+// nativert's own kernels, by "torch.ops.aten.mm.default". LibTorch exports the registry, and has no
+// header for it.
+namespace torch::nativert {
+
+class Node;
+class OpKernel;
+using StaticKernels = c10::Registry<std::string, std::unique_ptr<OpKernel>, const Node*>;
+TORCH_API StaticKernels* StaticallyDispatchedCPUKernelRegistry();
+
+}  // namespace torch::nativert
