@@ -180,13 +180,14 @@ std::optional<StartFailure> Daemon::StartJobs() {
       store_.get(), pool_.get(), &metrics_);
   const absl::Status recovered = jobs_->Recover();
   if (!recovered.ok()) return StartFailure(ExitCode::kStoreFailure, recovered);
+  pool_->SetEvents(jobs_->worker_events());
+  jobs_->Start();
   worker_service_ = std::make_unique<WorkerServiceImpl>(pool_.get(), /*gate=*/nullptr);
   absl::StatusOr<std::unique_ptr<WorkerListener>> listener =
       WorkerListener::Start(socket, worker_service_.get());
   if (!listener.ok()) return StartFailure(ExitCode::kAddressInUse, listener.status());
   worker_listener_ = *std::move(listener);
-  jobs_->Start();
-  pool_->Start(jobs_->worker_events());
+  pool_->Start();
   monitor_->Start();
   recorder_->Start();
   return std::nullopt;

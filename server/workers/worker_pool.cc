@@ -58,8 +58,7 @@ bool WorkerPool::Adopt(const training::v1::WorkerProcessRef& ref, const std::str
   return true;
 }
 
-void WorkerPool::Start(WorkerEvents* events) {
-  events_ = events;
+void WorkerPool::Start() {
   thread_ = std::thread([this] { Loop(); });
 }
 

@@ -49,7 +49,9 @@ class WorkerPool final : public Workers {
   // Before Start. An adopted worker has reattach_timeout to dial.
   bool Adopt(const training::v1::WorkerProcessRef& worker, const std::string& job_id, int rank,
              int64_t claim, int64_t acknowledged, int64_t memory_bytes) override;
-  void Start(WorkerEvents* events);
+  // Before a worker can dial: one that lived through a restart dials as soon as there is a socket.
+  void SetEvents(WorkerEvents* events) { events_ = events; }
+  void Start();
   // Ends every worker (SIGTERM, SIGKILL after `grace`) and the thread. Idempotent.
   void Stop(absl::Duration grace);
   // No new workers from now on; warm ones are sent home.
@@ -118,7 +120,7 @@ class WorkerPool final : public Workers {
   const Options options_;
   const WorkerLogs logs_;
   absl::Time next_trim_ = absl::InfinitePast();  // The thread's own.
-  WorkerEvents* events_ = nullptr;               // Set by Start.
+  WorkerEvents* events_ = nullptr;
   int wake_fd_;
   std::thread thread_;
 
