@@ -283,16 +283,24 @@ void Submissions::OnPolled(Kind kind, const absl::StatusOr<std::vector<LaunchSta
   }
 }
 
-void Submissions::OnStatus(const std::string& name, const Tracked& tracked,
-                           const LaunchStatus& status) {
+void Submissions::OnStatus(const std::string& name, Tracked& tracked, const LaunchStatus& status) {
   if (status.end != LaunchEnd::kNone) return OnEnded(name, tracked, status);
   const Job* const job = JobOf(name, tracked);
   if (job == nullptr) return;
   SetReason(*job, status.reason);
+  if (status.suspended) Keep(name, tracked, *job);
   const auto state = status.running ? training::v1::SUBMISSION_STATE_RUNNING
                                     : training::v1::SUBMISSION_STATE_PENDING;
   if (job->submission().state() == state) return;
   table_.Edit(job->id())->mutable_submission()->set_state(state);
+}
+
+void Submissions::Keep(const std::string& name, Tracked& tracked, const Job& job) {
+  const bool over = job.state() == training::v1::JOB_STATE_QUEUED && job.submission().claim() != 0;
+  if (!over || tracked.ended) return;
+  table_.Edit(job.id())->mutable_submission()->clear_claim();
+  tracked.end_at = absl::InfiniteFuture();
+  table_.Count([this, name] { workers_->OpenReservation(name); });
 }
 
 void Submissions::OnEnded(const std::string& name, const Tracked& tracked,

@@ -68,7 +68,9 @@ class Submissions {
   void CancelStranger(Kind kind, const LaunchStatus& status);
   void Poll(Kind kind);
   void OnPolled(Kind kind, const absl::StatusOr<std::vector<LaunchStatus>>& all);
-  void OnStatus(const std::string& name, const Tracked& tracked, const LaunchStatus& status);
+  void OnStatus(const std::string& name, Tracked& tracked, const LaunchStatus& status);
+  // Keeps a request whose workers the cluster sent away and will start again.
+  void Keep(const std::string& name, Tracked& tracked, const Job& job);
   void OnEnded(const std::string& name, const Tracked& tracked, const LaunchStatus& status);
   // The consequences for its job, which it was the newest request of.
   void EndFor(const Job& job, const Tracked& tracked, const LaunchStatus& status);

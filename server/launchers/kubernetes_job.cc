@@ -159,6 +159,11 @@ bool IsPreempted(const Json& pod) {
   return !disrupted.is_null() || TextAt(pod, {"status", "reason"}) == "Evicted";
 }
 
+bool IsSuspended(const Json& job) {
+  return job.is_object() && job.contains("spec") && job["spec"].is_object() &&
+         job["spec"].value("suspend", Json()) == true;
+}
+
 // The first pod for which `why` has an answer, with its name.
 std::string FirstOf(const std::vector<Json>& pods, std::string (*why)(const Json&)) {
   for (const Json& pod : pods) {
@@ -264,6 +269,10 @@ LaunchStatus StatusOfJob(const Json& job, const std::vector<Json>& pods) {
   status.running = waits.empty() && std::any_of(pods.begin(), pods.end(), runs);
   if (!TextAt(job, {"metadata", "deletionTimestamp"}).empty()) {
     status.reason = "Terminating";
+  } else if (IsSuspended(job)) {
+    status.running = false;
+    status.suspended = true;
+    status.reason = "Suspended (spec.suspend is true)";
   } else if (!waits.empty()) {
     status.reason = OneLine(absl::StrCat("Pending: ", waits), kMaxLineBytes);
   } else {

@@ -31,6 +31,7 @@ struct LaunchStatus {
   std::string name = {};        // LaunchRequest.name
   std::string cluster_id = {};  // "17"
   bool running = false;         // Its workers have been given a place.
+  bool suspended = false;       // It has no workers until somebody lets it go on.
   LaunchEnd end = LaunchEnd::kNone;
   // The cluster's own words: valid UTF-8, one line, at most kMaxLineBytes.
   std::string reason = {};

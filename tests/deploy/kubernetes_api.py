@@ -54,6 +54,8 @@ class Cluster:
         self.jobs, self.pods, self.processes = {}, {}, {}
         self.requests = []  # (method, path, query, body)
         self.pods_run, self.waits, self.failing = True, None, None
+        self.suspends_new = False  # As a queue that admits Jobs.
+        self.sent_away = set()  # Pods of Jobs that were suspended.
         self.drop_answers = 0  # To so many creations, though they are made.
         certificate, key = authority.issue("kubernetes")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -179,12 +181,18 @@ class Cluster:
         made["metadata"].update(uid=str(uuid.uuid4()), namespace=self.namespace, creationTimestamp=now())
         made["status"] = {"active": spec["parallelism"], "conditions": []}
         self.jobs[name] = made
-        for index in range(spec["completions"]):
-            self._make_pod(made, index)
+        if self.suspends_new:
+            made["spec"]["suspend"] = True
+        else:
+            self._make_pods(made)
         if self.drop_answers > 0:
             self.drop_answers -= 1
             return 201, None
         return 201, copy.deepcopy(made)
+
+    def _make_pods(self, job):
+        for index in range(job["spec"]["completions"]):
+            self._make_pod(job, index)
 
     def _make_pod(self, job, index):
         name = f'{job["metadata"]["name"]}-{index}-{uuid.uuid4().hex[:5]}'
@@ -227,6 +235,9 @@ class Cluster:
     def _tend_pod(self, name):
         pod = self.pods[name]
         status = pod["status"]
+        if name in self.sent_away and (name not in self.processes or self.processes[name].poll() is not None):
+            del self.pods[name]
+            return
         if status["phase"] == "Pending" and name not in self.processes:
             if not self.pods_run:
                 if self.waits:
@@ -259,8 +270,22 @@ class Cluster:
                     del self.pods[each]
                 del self.jobs[name]
             return
-        if job["status"]["conditions"]:
+        conditions = {each["type"]: each for each in job["status"]["conditions"]}
+        if "Complete" in conditions or "Failed" in conditions:
             return
+        # As syncJob of the Job controller: these pods count neither as done nor as failed.
+        suspend, known = job["spec"].get("suspend", False), conditions.get("Suspended")
+        if suspend and (known is None or known["status"] == "False"):
+            self._say_suspended(job, "True", "JobSuspended", "Job suspended")
+            self.sent_away |= pods.keys()
+            self._end_pods(name)
+        elif not suspend and known is not None and known["status"] == "True":
+            self._say_suspended(job, "False", "JobResumed", "Job resumed")
+            self._make_pods(job)
+        counted = {each: pod for each, pod in pods.items() if each not in self.sent_away}
+        if suspend or len(counted) < job["spec"]["completions"]:
+            return
+        phases = [pod["status"]["phase"] for pod in counted.values()]
         if "Failed" in phases:
             job["status"]["conditions"].append({
                 "type": "Failed", "status": "True", "reason": "BackoffLimitExceeded",
@@ -268,6 +293,10 @@ class Cluster:
             self._end_pods(name)
         elif all(phase == "Succeeded" for phase in phases):
             job["status"]["conditions"].append({"type": "Complete", "status": "True"})
+
+    @staticmethod
+    def _say_suspended(job, status, reason, message):
+        job["status"]["conditions"] = [{"type": "Suspended", "status": status, "reason": reason, "message": message}]
 
     def _end_pods(self, job):
         for name, pod in self.pods.items():
@@ -288,6 +317,11 @@ class Cluster:
             self.pods[name]["status"].setdefault("conditions", []).append(
                 {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "a node is needed"})
             self.processes[name].send_signal(signal.SIGTERM)
+
+    def suspend(self, job, suspend=True):
+        """As kubectl patch, or a queue such as Kueue."""
+        with self.lock:
+            self.jobs[job]["spec"]["suspend"] = suspend
 
     def kill(self, job):
         with self.lock:

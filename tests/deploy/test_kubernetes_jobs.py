@@ -146,6 +146,29 @@ class KubernetesJobs(cluster_jobs.ClusterJobs):
         daemon.ctl("cancel", "job", "--now")
         harness.wait_for("the deletion", lambda: not self.cluster.names())
 
+    def test_one_that_is_suspended_begins_when_it_may_and_goes_on_from_its_checkpoint(self):
+        daemon = self.begin()
+        self.cluster.suspends_new = True
+        daemon.train("job", submitted(max_steps=STEPS))
+        name = self.wait_for_wait(daemon, "job", "is Suspended (spec.suspend is true)")["submission"]["cluster_id"]
+        self.cluster.suspend(name, False)
+        daemon.wait_for_step("job", 50)
+        self.cluster.suspend(name)
+        waits = self.wait_for_wait(daemon, "job", "is Suspended (spec.suspend is true)")
+        self.assertGreater(int(waits["latest_checkpoint"]["step"]), 50)
+        daemon = self.again(daemon)
+        self.wait_for_wait(daemon, "job", "is Suspended (spec.suspend is true)")
+        self.cluster.suspend(name, False)
+        self.wait_for_attempt(daemon, "job", 2)
+        job = daemon.wait_for_step("job", int(waits["latest_checkpoint"]["step"]) + 50)
+        self.assertEqual((int(job.get("restarts", 0)), job["submission"]["cluster_id"]), (0, name), self.logs(daemon))
+        self.assertEqual(len(self.cluster.asked("POST")), 1)
+        # Nobody's any more, it is deleted all the same.
+        self.cluster.suspend(name)
+        self.wait_for_wait(daemon, "job", "is Suspended (spec.suspend is true)")
+        daemon.ctl("cancel", "job")
+        harness.wait_for("the deletion", lambda: not self.cluster.names())
+
     def test_an_eviction_is_a_checkpoint_and_no_restart_and_a_kill_is_one(self):
         daemon = self.begin()
         daemon.train("job", submitted(max_steps=STEPS))

@@ -163,9 +163,27 @@ TEST(StatusOfJobTest, WaitsAreToldWithTheFirstPodThatCannotGoOn) {
   EXPECT_EQ(status.reason, "Pending: pod p-0: ImagePullBackOff");
 }
 
+TEST(StatusOfJobTest, OneThatIsSuspendedHasNoWorkersUntilItGoesOn) {
+  Json job = {{"spec", {{"suspend", true}}}};
+  const LaunchStatus status = StatusOfJob(job, {Pod({{"phase", "Running"}})});
+  EXPECT_TRUE(status.suspended);
+  EXPECT_FALSE(status.running);
+  EXPECT_EQ(status.end, LaunchEnd::kNone);
+  EXPECT_EQ(status.reason, "Suspended (spec.suspend is true)");
+  for (const Json& other : {Json(false), Json("true"), Json()}) {
+    job["spec"]["suspend"] = other;
+    EXPECT_FALSE(StatusOfJob(job, {}).suspended);
+  }
+  // Its end counts, whatever its spec says.
+  job = {{"spec", {{"suspend", true}}},
+         {"status", {{"conditions", Json::array({Condition("Complete", "", "")})}}}};
+  EXPECT_EQ(StatusOfJob(job, {}).end, LaunchEnd::kDone);
+}
+
 TEST(StatusOfJobTest, ObjectsThatAreNoneAreRead) {
   for (const Json& odd :
        {Json(), Json(3), Json("x"), Json::array({1, 2}), Json({{"metadata", 3}, {"status", "x"}}),
+        Json({{"spec", {{"suspend", {1}}}}}), Json({{"spec", 3}}),
         Json({{"status", {{"conditions", {1, "x", Json()}}}}})}) {
     const LaunchStatus status = StatusOfJob(odd, {odd, odd});
     EXPECT_EQ(status.end, LaunchEnd::kNone);

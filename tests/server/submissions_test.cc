@@ -276,6 +276,39 @@ TEST_F(SubmissionsTest, PreemptionThereIsNoRestart) {
   EXPECT_THAT(cluster_.asked, SizeIs(3));
 }
 
+TEST_F(SubmissionsTest, OneThatIsSuspendedThereKeepsItsPlaceAndGoesOn) {
+  RunSubmitted("job");
+  const std::string name = NameOf("job");
+  Stopped("job");  // With a checkpoint, for its workers got SIGTERM.
+  Pass(1);
+  Known("job").running = false;
+  Known("job").suspended = true;
+  Known("job").reason = "Suspended";
+  Pass(5);
+  EXPECT_EQ(Get("job").queue_reason(), "Slurm job 17 is Suspended");
+  Pass(600);
+  EXPECT_THAT(cluster_.cancelled, IsEmpty());
+  EXPECT_THAT(workers_.reservations, ElementsAre(name));
+  Known("job").suspended = false;
+  Attach("job");
+  Started("job");
+  EXPECT_EQ(State("job"), JOB_STATE_RUNNING);
+  EXPECT_EQ(Get("job").restarts(), 0);
+  EXPECT_EQ(Get("job").submission().name(), name);
+  EXPECT_THAT(cluster_.asked, SizeIs(1));
+}
+
+TEST_F(SubmissionsTest, OneThatIsSuspendedThereIsEndedOnceNobodyWantsIt) {
+  RunSubmitted("job");
+  Stopped("job");
+  Known("job").suspended = true;
+  Pass(5);
+  ASSERT_THAT(cluster_.cancelled, IsEmpty());
+  ASSERT_TRUE(Pause("job").ok());
+  Pass(5);
+  EXPECT_THAT(cluster_.cancelled, ElementsAre("17"));
+}
+
 TEST_F(SubmissionsTest, ARefusalIsToldAndTriedAgainUnderTheSameName) {
   cluster_.refusal = absl::FailedPreconditionError("Slurm refuses the job: \x01 too wide");
   ASSERT_TRUE(Submit("job").ok());
