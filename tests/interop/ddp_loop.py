@@ -1,6 +1,6 @@
 """A rank of PyTorch's own data-parallel loop, for torchrun: ddp_loop.py OUT STEPS BATCH_SIZE SEED HOOK. Rank 0 writes the mean
-loss of each step to OUT as JSON. The examples of a step are those that genesis-worker's ranks take. HOOK is none, or one of
-torch.distributed's default hooks for gradients on their way."""
+loss of each step to OUT as JSON. The examples of a step are those that genesis-worker's ranks take. HOOK is none, one of
+torch.distributed's default hooks for gradients on their way, or error_feedback."""
 
 import json
 import os
@@ -26,6 +26,16 @@ class Loss(torch.nn.Module):
         return self.model.loss(self.dataset, rows)
 
 
+def error_feedback(carried, bucket):
+    """Gradients in BF16 on their way. What a rank's rounding takes off, it adds to its gradients of the next step (1-bit SGD,
+    Seide et al. 2014): `carried`, by parameter, for buckets are cut anew after the first step."""
+    for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+        gradient.div_(dist.get_world_size()).add_(carried.get(parameter, 0))
+        carried[parameter] = gradient - gradient.bfloat16()
+    sum = dist.all_reduce(bucket.buffer().bfloat16(), async_op=True).get_future()
+    return sum.then(lambda done: bucket.buffer().copy_(done.value()[0]))
+
+
 def main(out, hook, steps, batch_size, seed):
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -35,7 +45,9 @@ def main(out, hook, steps, batch_size, seed):
     model = twin.WorldModel(dataset.observation.shape[1], dataset.action.shape[1], 32, 16)
     model.take_statistics(dataset)
     parallel = DistributedDataParallel(Loss(model, dataset))
-    if hook != "none":
+    if hook == "error_feedback":
+        parallel.register_comm_hook({}, error_feedback)
+    elif hook != "none":
         parallel.register_comm_hook(None, getattr(default_hooks, hook))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     rows = twin.batches(dataset.training_size, batch_size * size, seed)

@@ -212,6 +212,13 @@ class RanksTest(unittest.TestCase):
                                                        distributed={"gradient_compression": kind})
                     self.assertIn(" MiB compressed, by ", output)
 
+    def test_error_feedback_is_as_pytorch_with_such_a_hook(self):
+        for environment in {}, GLOO:
+            with self.subTest(environment=environment):
+                # Without feedback losses differ by twice the tolerance.
+                self.check_beside_pytorch(TOLERANCE, "error_feedback", environment,
+                                          distributed={"gradient_compression": "BF16", "use_error_feedback": True})
+
     def test_an_optimizer_that_is_shared_out_is_the_same_to_the_bit(self):
         for optimizer, environment in (({"kind": "ADAMW"}, {}), ({"kind": "SGD", "momentum": 0.9, "learning_rate": 0.01}, GLOO)):
             with self.subTest(optimizer["kind"], environment=environment):
