@@ -52,7 +52,7 @@ def wait_for(what, probe, timeout=LONG):
         if found:
             return found
         # A probe that starts programs leaves time to what it waits for: trainers have the lower priority.
-        time.sleep(max(0.02, 2 * (time.monotonic() - begin)))
+        time.sleep(min(max(0.02, 2 * (time.monotonic() - begin)), 1))
     raise AssertionError(f"waited {timeout} s for {what}")
 
 
