@@ -83,23 +83,27 @@ void CheckTemplate(const Json& pod, std::vector<FieldError>& errors) {
   }
 }
 
-// The text at `path`, or "" where there is none.
-std::string TextAt(const Json& object, std::initializer_list<const char*> path) {
+// The value at `path`; null for none.
+const Json& ValueAt(const Json& object, std::initializer_list<const char*> path) {
+  static const Json& none = *new Json();
   const Json* at = &object;
   for (const char* key : path) {
-    if (!at->is_object() || !at->contains(key)) return "";
+    if (!at->is_object() || !at->contains(key)) return none;
     at = &(*at)[key];
   }
-  return at->is_string() ? at->get<std::string>() : "";
+  return *at;
+}
+
+// The text at `path`, or "" where there is none.
+std::string TextAt(const Json& object, std::initializer_list<const char*> path) {
+  const Json& value = ValueAt(object, path);
+  return value.is_string() ? value.get<std::string>() : "";
 }
 
 const Json& ListAt(const Json& object, const char* first, const char* second) {
   static const Json& empty = *new Json(Json::array());
-  if (!object.is_object() || !object.contains(first) || !object[first].is_object() ||
-      !object[first].contains(second) || !object[first][second].is_array()) {
-    return empty;
-  }
-  return object[first][second];
+  const Json& value = ValueAt(object, {first, second});
+  return value.is_array() ? value : empty;
 }
 
 // The condition of that type and status; null for none.
@@ -157,11 +161,6 @@ std::string WhyItFailed(const Json& pod) {
 bool IsPreempted(const Json& pod) {
   const Json disrupted = Condition(pod, "DisruptionTarget", "True");
   return !disrupted.is_null() || TextAt(pod, {"status", "reason"}) == "Evicted";
-}
-
-bool IsSuspended(const Json& job) {
-  return job.is_object() && job.contains("spec") && job["spec"].is_object() &&
-         job["spec"].value("suspend", Json()) == true;
 }
 
 // The first pod for which `why` has an answer, with its name.
@@ -269,7 +268,7 @@ LaunchStatus StatusOfJob(const Json& job, const std::vector<Json>& pods) {
   status.running = waits.empty() && std::any_of(pods.begin(), pods.end(), runs);
   if (!TextAt(job, {"metadata", "deletionTimestamp"}).empty()) {
     status.reason = "Terminating";
-  } else if (IsSuspended(job)) {
+  } else if (ValueAt(job, {"spec", "suspend"}) == true) {
     status.running = false;
     status.suspended = true;
     status.reason = "Suspended (spec.suspend is true)";

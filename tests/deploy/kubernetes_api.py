@@ -263,9 +263,8 @@ class Cluster:
     def _tend_job(self, name):
         job = self.jobs[name]
         pods = {each: pod for each, pod in self.pods.items() if pod["job"] == name}
-        phases = [pod["status"]["phase"] for pod in pods.values()]
         if "deletionTimestamp" in job["metadata"]:
-            if all(phase in ("Succeeded", "Failed") for phase in phases):
+            if all(pod["status"]["phase"] in ("Succeeded", "Failed") for pod in pods.values()):
                 for each in pods:
                     del self.pods[each]
                 del self.jobs[name]
@@ -274,12 +273,13 @@ class Cluster:
         if "Complete" in conditions or "Failed" in conditions:
             return
         # As syncJob of the Job controller: these pods count neither as done nor as failed.
-        suspend, known = job["spec"].get("suspend", False), conditions.get("Suspended")
-        if suspend and (known is None or known["status"] == "False"):
+        suspend = job["spec"].get("suspend", False)
+        was_suspended = conditions.get("Suspended", {}).get("status") == "True"
+        if suspend and not was_suspended:
             self._say_suspended(job, "True", "JobSuspended", "Job suspended")
             self.sent_away |= pods.keys()
             self._end_pods(name)
-        elif not suspend and known is not None and known["status"] == "True":
+        elif was_suspended and not suspend:
             self._say_suspended(job, "False", "JobResumed", "Job resumed")
             self._make_pods(job)
         counted = {each: pod for each, pod in pods.items() if each not in self.sent_away}
