@@ -8,6 +8,7 @@ Modules of torchvision, timm and transformers, on the same weights, batches, opt
 every side once, in an order that turns round with each block; the first quarter of its steps and the whole first block are dropped. A
 side whose losses are not ours is refused. Needs the Python of deploy/setup.sh --bench."""
 
+import concurrent.futures
 import copy
 import functools
 import json
@@ -172,8 +173,10 @@ class Comparison:
         ways = {**{side: functools.partial(self._ours, side) for side in (OURS, OURS_COMPILED)},
                 **{side: process.ask for side, process in started.items()}}
         try:
-            self._compile()
-            started[COMPILED].ask(4)
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                compiled = pool.submit(self._compile)
+                started[COMPILED].ask(4)
+                compiled.result()
             self.steps = peers.steps_that_fill(
                 self.options.seconds, lambda steps, warm_up: {"seconds": 0.0, **started[EAGER].ask(max(steps, 8))})
             self.steps = max(self.steps, 12)

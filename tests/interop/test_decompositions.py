@@ -8,6 +8,7 @@ import compiled_job  # noqa: F401: it says where the scripts are.
 import decompositions
 import memory_order
 import package
+import partition
 
 GROUP_NORM = torch.ops.aten.native_group_norm.default
 NORM_GRADIENT = torch.ops.aten.native_group_norm_backward.default
@@ -27,18 +28,33 @@ def norm_and_gradients(x, weight, bias, groups):
             *torch.autograd.grad(y, inputs, torch.empty_like(y).copy_(weights))]
 
 
+def step_of(module, *batch):
+    """A step as step.py describes it, of a module whose outputs are its loss, and example inputs."""
+    names, weights = zip(*module.named_parameters(), strict=True)
+    buffers = dict(module.named_buffers())
+
+    def step(scale, *tensors):
+        trained = [each.detach().requires_grad_() for each in tensors[:len(names)]]
+        rest = dict(zip(buffers, tensors[len(names):]))
+        with torch.enable_grad():
+            loss = torch.func.functional_call(module, {**dict(zip(names, trained)), **rest}, tensors[len(names) + len(rest):]).square().mean()
+            gradients = torch.autograd.grad(loss * scale, trained, allow_unused=True)
+        return [loss.detach(), *(each.new_empty(0) if made is None else made for made, each in zip(gradients, trained, strict=True))]
+
+    return step, [torch.tensor(4.0), *(each.detach() for each in weights), *buffers.values(), *batch]
+
+
 def convolved(*tail):
-    """Parameters of a small net of convolutions, and what makes its loss and gradients of them and of maps."""
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU6(), torch.nn.Conv2d(8, 8, 3, groups=8),
-                              torch.nn.Conv2d(8, 4, 1), *tail)
-    names, parameters = zip(*net.named_parameters(), strict=True)
+    """The step of a small net of convolutions, and example inputs."""
+    return step_of(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU6(), torch.nn.Conv2d(8, 8, 3, groups=8),
+                                       torch.nn.Conv2d(8, 4, 1), *tail), torch.randn(2, 3, 8, 8))
 
-    def step(maps, *weights):
-        inputs = [each.detach().requires_grad_() for each in weights]
-        loss = torch.func.functional_call(net, dict(zip(names, inputs, strict=True)), maps).square().mean()
-        return [loss.detach(), *torch.autograd.grad(loss, inputs)]
 
-    return [each.detach() for each in parameters], step
+def run_on_copies(function, inputs):
+    """What it returns, and its inputs as it leaves them."""
+    copies = [each.clone() for each in inputs]
+    torch.manual_seed(6)
+    return [*function(*copies), *copies]
 
 
 def targets(graph):
@@ -116,10 +132,7 @@ class MemoryOrderTest(unittest.TestCase):
     def orders(self, step, inputs):
         """Whether the maps and weights of convolutions, forward and backward, are in channels_last."""
         program, _ = package.export(step, inputs)
-        torch.manual_seed(6)
-        found = program.module()(*inputs)
-        torch.manual_seed(6)
-        for ours, eager in zip(found, step(*inputs), strict=True):
+        for ours, eager in zip(run_on_copies(program.module(), inputs), run_on_copies(step, inputs), strict=True):
             torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-6)
             self.assertEqual(ours.is_contiguous(), eager.is_contiguous())
         # convolution(maps, weight, ...) and convolution_backward(gradient, maps, weight, ...).
@@ -131,8 +144,7 @@ class MemoryOrderTest(unittest.TestCase):
     def test_convolutions_run_in_channels_last_forward_and_backward(self):
         for tail in (torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()), (torch.nn.Flatten(), torch.nn.Linear(64, 2)), ():
             with self.subTest(tail):
-                parameters, step = convolved(*tail)
-                self.assertEqual(self.orders(step, [torch.randn(2, 3, 8, 8), *parameters]), {True})
+                self.assertEqual(self.orders(*convolved(*tail)), {True})
 
     def test_what_depends_on_the_order_of_rows_stays_in_rows(self):
         class Strided(torch.nn.Module):
@@ -145,18 +157,119 @@ class MemoryOrderTest(unittest.TestCase):
 
         for tail in Strided(), Noisy():
             with self.subTest(tail):
-                parameters, step = convolved(tail)
-                self.assertIn(False, self.orders(step, [torch.randn(2, 3, 8, 8), *parameters]))
+                self.assertIn(False, self.orders(*convolved(tail)))
 
     def test_dropout_draws_what_it_draws_in_rows(self):
-        parameters, step = convolved(torch.nn.Dropout(0.5), torch.nn.Dropout2d(0.5))
-        self.assertEqual(self.orders(step, [torch.randn(2, 3, 8, 8), *parameters]), {True})
+        self.assertEqual(self.orders(*convolved(torch.nn.Dropout(0.5), torch.nn.Dropout2d(0.5))), {True})
 
     def test_a_graph_without_maps_is_left_alone(self):
         graph = package.trace(lambda a, b: [a @ b], [torch.randn(3, 4), torch.randn(4, 5)])
         before = str(graph.graph)
         memory_order.lay_out_in_channels_last(graph.graph)
         self.assertEqual(str(graph.graph), before)
+
+
+class PartitionTest(unittest.TestCase):
+    """Graphs cut between forward and backward and joined again."""
+
+    def setUp(self):
+        torch.manual_seed(7)
+
+    def check(self, step, inputs):
+        """The graph, which returns and leaves what the step does."""
+        traced = package.trace(step, inputs)
+        with torch.no_grad():
+            graph = partition.compute_anew(traced, inputs)
+            for ours, eager in zip(run_on_copies(graph, inputs), run_on_copies(step, inputs), strict=True):
+                torch.testing.assert_close(ours, eager, rtol=1e-5, atol=1e-6)
+        return graph.graph
+
+    def count(self, graph, target):
+        return len(graph.find_nodes(op="call_function", target=target))
+
+    def crossing(self, graph):
+        return graph.find_nodes(op="call_function", target=torch.ops.prims.inductor_force_stride_order.default)
+
+    def test_backward_computes_cheap_values_anew(self):
+        class Cheap(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.second = torch.nn.Linear(6, 64), torch.nn.Linear(64, 3)
+
+            def forward(self, rows):
+                return self.second(self.first(rows).sin().cos().exp())
+
+        step, inputs = step_of(Cheap(), torch.randn(5, 6))
+        graph = self.check(step, inputs)
+        sine = torch.ops.aten.sin.default
+        self.assertGreater(self.count(graph, sine), self.count(package.trace(step, inputs).graph, sine))
+        wide = [node for node in self.crossing(graph) if node.meta["val"].shape == (5, 64)]
+        self.assertLessEqual(len(wide), 2)  # The product, and what comes to the second.
+
+    def test_products_are_made_once(self):
+        graph = self.check(*step_of(torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.Linear(8, 3)), torch.randn(5, 6)))
+        # Two forward, three gradients: nobody asks for that of the rows.
+        products = sum(self.count(graph, each) for each in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default))
+        self.assertEqual(products, 5)
+
+    def test_buffers_are_changed_at_the_end(self):
+        graph = self.check(*step_of(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()),
+                                    torch.randn(2, 3, 8, 8)))
+        *_, first, second, third, output = graph.nodes
+        self.assertEqual({node.target for node in (first, second, third)}, {torch.ops.aten.copy_.default})
+        self.assertEqual(output.op, "output")
+
+    def test_numbers_are_drawn_once_and_in_their_turn(self):
+        net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(0.4), torch.nn.Linear(8, 8), torch.nn.Dropout(0.6))
+        graph = self.check(*step_of(net, torch.randn(5, 6)))
+        self.assertEqual(self.count(graph, torch.ops.aten.bernoulli.p), 2)
+
+    def test_values_written_in_place(self):
+        class DropPath(torch.nn.Module):
+            """As timm's."""
+
+            def __init__(self):
+                super().__init__()
+                self.scale = torch.nn.Parameter(torch.randn(6))
+
+            def forward(self, rows):
+                kept = rows.new_empty((rows.shape[0], 1)).bernoulli_(0.7)
+                kept.div_(0.7)
+                return self.scale * rows * kept
+
+        graph = self.check(*step_of(DropPath(), torch.randn(5, 6)))
+        self.assertFalse([str(each) for each in targets(torch.fx.GraphModule({}, graph)) if each._schema.is_mutable])
+
+    def test_a_parameter_that_the_loss_does_not_depend_on(self):
+        class Unused(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.used, self.unused = torch.nn.Parameter(torch.randn(6)), torch.nn.Parameter(torch.randn(4))
+
+            def forward(self, rows):
+                return self.used * rows
+
+        self.check(*step_of(Unused(), torch.randn(5, 6)))
+
+    def test_one_gradient_of_two_parameters_and_parts_of_a_tensor(self):
+        class Parts(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.second = torch.nn.Parameter(torch.randn(8)), torch.nn.Parameter(torch.randn(8))
+                self.project = torch.nn.Linear(8, 16)
+
+            def forward(self, rows):
+                left, right = self.project(rows + self.first + self.second).chunk(2, dim=-1)
+                return left.sigmoid() * right.tanh()
+
+        self.check(*step_of(Parts(), torch.randn(3, 4, 8)))
+
+    def test_a_step_without_gradients(self):
+        def step(scale, rows, total):
+            total.add_(rows.sum())
+            return [rows.square().mean(), rows.new_empty(0)]
+
+        self.assertEqual(self.crossing(self.check(step, [torch.tensor(1.0), torch.randn(3), torch.zeros(())])), [])
 
 
 if __name__ == "__main__":

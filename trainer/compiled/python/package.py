@@ -15,6 +15,7 @@ import torch
 
 import decompositions
 import memory_order
+import partition
 import random_numbers
 
 METADATA_KEY = "genesis_step"  # As trainer/compiled/compiled_step.cc.
@@ -61,7 +62,7 @@ def export(step, inputs):
     memory_order.lay_out_in_channels_last(graph.graph)
     graph.recompile()
     with torch.no_grad():
-        return torch.export.export(graph, tuple(inputs), strict=False), draws
+        return torch.export.export(partition.compute_anew(graph, inputs), tuple(inputs), strict=False), draws
 
 
 def compile_package(step, inputs, text, path):

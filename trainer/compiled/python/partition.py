@@ -1,0 +1,109 @@
+"""The values of forward that backward keeps, and those that it computes anew.
+
+A graph of loss and gradients keeps each value of forward until backward has read it, and inductor, which sees one graph,
+fuses no loop of forward into one of backward. torch.compile cuts its graphs in two and lets backward compute cheap values
+anew, from few that it reads (min_cut_rematerialization_partition). Here the graph is cut in the same way and joined again,
+with the values that cross the cut pinned to memory."""
+
+import torch
+import torch._inductor.lowering  # noqa: F401: it registers operators that the partitioner asks for.
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor.decomposition import select_decomp_table
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import decompositions
+
+aten = torch.ops.aten
+
+
+def decomposed(step, inputs):
+    """The graph of `step` in operators that inductor has loops for, which write to nothing but inputs, at the end."""
+    table = {**select_decomp_table(), **decompositions.TABLE}
+    with torch._inductor.config.patch(fallback_random=True):
+        traced = make_fx(step, tracing_mode="fake", _allow_non_fake_inputs=True, decomposition_table=table)(*inputs)
+        # Decompositions of batch norm and drop_path write in place.
+        functional = torch.func.functionalize(traced, remove="mutations")
+        return make_fx(functional, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
+
+
+def following(node):
+    """The node and all that is computed from it."""
+    found = {node}
+    for each in node.graph.nodes:
+        if not found.isdisjoint(each.all_input_nodes):
+            found.add(each)
+    return found
+
+
+def take_changes(graph):
+    """Takes the copies into inputs out of the graph; returns pairs of input and value."""
+    copies = graph.find_nodes(op="call_function", target=aten.copy_.default)
+    changes = [node.args for node in copies]
+    for node in copies:
+        graph.erase_node(node)
+    return changes
+
+
+def cut(module, kept, gradients):
+    """The graphs of forward, which returns the nodes `kept` and the values that cross, and of backward, which takes these and
+    the scale, and returns `gradients`."""
+    joint = torch.fx.Graph()
+    copies = {}
+    scale, *others = module.graph.find_nodes(op="placeholder")
+    # The partitioner knows what comes to backward from without by this name.
+    for number, node in enumerate(others):
+        copies[node] = joint.placeholder(f"primals_{number + 1}")
+    copies[scale] = joint.placeholder("tangents_1")
+    for node, copy in copies.items():
+        copy.meta.update(node.meta)
+    joint.graph_copy(module.graph, copies)
+    joint.output([copies[node] for node in (*kept, *gradients)])
+    # What crosses is then a tensor in memory, never a view of one, which pinned() might copy.
+    with torch._functorch.config.patch(recompute_views=True):
+        forward, backward = min_cut_rematerialization_partition(torch.fx.GraphModule(module, joint), None, num_fwd_outputs=len(kept))
+    return forward.graph, backward.graph
+
+
+def pinned(graph, node):
+    """The value in memory, where inductor would compute it once more for each that reads it."""
+    value = node.meta["val"]
+    # Parts of a tensor have strides with holes.
+    strides = torch.empty_like(value).stride()
+    made = graph.call_function(torch.ops.prims.inductor_force_stride_order.default, (node, strides))
+    made.meta.update(node.meta)
+    return made
+
+
+def append(graph, source, inputs):
+    """Copies `source` behind the nodes of the graph, with `inputs` for its placeholders; returns its outputs."""
+    return graph.graph_copy(source, dict(zip(source.find_nodes(op="placeholder"), inputs, strict=True)))
+
+
+def join(module, forward, backward, kept, gradients):
+    """The two as one graph; returns it with the value of each node of `kept` and `gradients`."""
+    graph = torch.fx.Graph()
+    inputs = [graph.node_copy(node) for node in module.graph.find_nodes(op="placeholder")]
+    scale, *others = inputs
+    outputs = append(graph, forward, others)
+    made = dict(zip(kept, outputs))
+    crossing = [pinned(graph, node) if node.op == "call_function" else node for node in outputs[len(kept):]]
+    made.update(zip(gradients, append(graph, backward, [*crossing, scale]), strict=True))
+    made.update(zip(module.graph.find_nodes(op="placeholder"), inputs))
+    return graph, made
+
+
+def compute_anew(step, inputs):
+    """The graph of `step`, a function of the scale and other tensors, whose backward keeps as little as torch.compile's."""
+    module = decomposed(step, inputs)
+    outputs = module.graph.output_node().args[0]
+    backward = following(next(iter(module.graph.nodes)))
+    gradients = list(dict.fromkeys(node for node in outputs if node in backward))
+    if not gradients:
+        return module
+    changes = take_changes(module.graph)
+    kept = list(dict.fromkeys([*(value for _, value in changes), *(node for node in outputs if node not in backward)]))
+    graph, made = join(module, *cut(module, kept, gradients), kept, gradients)
+    for given, value in changes:
+        graph.call_function(aten.copy_.default, (made[given], made[value]))
+    graph.output([made[node] for node in outputs])
+    return torch.fx.GraphModule(module, graph)
