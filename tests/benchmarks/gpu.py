@@ -20,6 +20,7 @@ import gpu_figures
 import gpu_tables
 import machine
 import peers
+import processor
 import report
 import sides
 import time_budget
@@ -93,7 +94,7 @@ class Benchmark:
             facts = gpu_comparison.asked(self.processes["machine"], do="facts")
         except (sides.Refused, RuntimeError) as error:
             sys.exit(f"tests/benchmarks/run gpu: {error}")
-        self.device_facts = {"device": machine.processor(), **facts}
+        self.device_facts = {"device": processor.name(), **facts}
         self.missing = {}
         for side in PEERS:
             self._begin_peer(side)

@@ -6,35 +6,17 @@ import os
 import pathlib
 import platform
 import subprocess
+import sys
 import time
 
 import spread
 
-# Instruction sets that decide how fast a product in a format is.
-KINDS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16", "asimd", "bf16")
-NATIVE_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}
+# Before the others of this folder import it.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "interop"))
+import processor  # noqa: E402
+
 PROBE_BYTES = bytes(4 << 20)
 PROBE_ROUNDS = 3
-
-
-def processor():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(": ", 1)[1]
-    return platform.machine()
-
-
-def instruction_sets():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith(("flags", "Features")):
-            there = set(line.split(":", 1)[1].split())
-            return [name for name in KINDS if name in there]
-    return []
-
-
-def multiplies_bf16():
-    """Whether products of BF16 are made by instructions of their own on this processor."""
-    return bool(NATIVE_BF16 & set(instruction_sets()))
 
 
 def memory_gib():
@@ -58,10 +40,10 @@ def facts(**more):
     gpu = output_of("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
     governor = pathlib.Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     return {
-        "processor": processor(),
+        "processor": processor.name(),
         "cores of this process": len(os.sched_getaffinity(0)),
-        "instruction sets": ", ".join(instruction_sets()),
-        "BF16 products": "native" if multiplies_bf16() else "emulated",
+        "instruction sets": ", ".join(processor.instruction_sets()),
+        "BF16 products": "native" if processor.multiplies_bf16() else "emulated",
         "memory": f"{memory_gib()} GiB",
         "GPU": gpu or "none",
         "frequency governor": governor.read_text().strip() if governor.exists() else "not shown",

@@ -15,6 +15,7 @@ import tempfile
 
 import charts
 import machine
+import processor
 import report
 import sides
 import spread
@@ -139,7 +140,7 @@ class Comparison:
                 self.refusals[side] = str(refusal)
 
     def run(self):
-        formats = ["FP32"] + (["BF16"] if machine.multiplies_bf16() else [])
+        formats = ["FP32"] + (["BF16"] if processor.multiplies_bf16() else [])
         self._compile()
         started = {}
         try:

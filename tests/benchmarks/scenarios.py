@@ -14,6 +14,7 @@ import tempfile
 
 import charts
 import machine
+import processor
 import report
 import sides
 import spread
@@ -38,9 +39,9 @@ def job(scenario, mode):
 def emulated(mode):
     """How a row of a mode without instructions of its own is marked."""
     if mode.endswith("FP16"):
-        native = "avx512_fp16" in machine.instruction_sets()
+        native = "avx512_fp16" in processor.instruction_sets()
     else:
-        native = mode == "FP32" or machine.multiplies_bf16()
+        native = mode == "FP32" or processor.multiplies_bf16()
     return "" if native else "emulated"
 
 

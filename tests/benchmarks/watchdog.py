@@ -25,6 +25,7 @@ import tempfile
 import time
 
 import machine
+import processor
 import report
 import sides
 
@@ -440,6 +441,6 @@ def run(words):
     found.write(options.out)
     if options.document:
         report.document(options.document, "watchdog",
-                        f"Measured {time.strftime('%Y-%m-%d', time.gmtime())} on {machine.processor()}, "
+                        f"Measured {time.strftime('%Y-%m-%d', time.gmtime())} on {processor.name()}, "
                         f"{len(healthy)} healthy runs and {len(faulty)} with a fault.\n\n{text}")
         write_runs(options.document.parent / "benchmarks" / "watchdog.csv", rows)

@@ -1,15 +1,14 @@
 """A job from submission to checkpoint, through the real programs."""
 
 import pathlib
+import sys
 import unittest
 
 import harness
 from harness import spec
 
-
-def cpu_has_native_bf16():
-    flags = pathlib.Path("/proc/cpuinfo").read_text()
-    return "avx512_bf16" in flags or "amx_bf16" in flags
+sys.path.insert(0, str(harness.SOURCE / "tests" / "interop"))
+import processor  # noqa: E402
 
 
 class MainJob(harness.DaemonTest):
@@ -34,7 +33,7 @@ class MainJob(harness.DaemonTest):
         daemon = self.start(environment={"ENABLE_FP16_TRAINING": "true"})
         daemon.train("open-gate", spec())
         job = daemon.wait_for_end("open-gate")
-        expected = "MIXED_BF16" if cpu_has_native_bf16() else "FP32"
+        expected = "MIXED_BF16" if processor.multiplies_bf16() else "FP32"
         self.assertEqual(job["precision"]["mode"], f"PRECISION_MODE_{expected}", job["precision"])
         self.assertTrue(job["precision"]["reason"].startswith(expected))
         self.assertIn("fp16_enabled: True", daemon.log())

@@ -13,6 +13,7 @@ import torch
 
 import jobs
 import machine
+import processor
 from machine import DEVICE, ON_CUDA, Case, needs_cuda, needs_numpy
 
 ALL_MODES = ("FP32", "MIXED_FP16", "MIXED_BF16", "FP16", "BF16")
@@ -27,7 +28,7 @@ class Device(Case):
     def test_device_is_detected_and_reported(self):
         run = self.train(jobs.world_model(steps=5), "FP32")
         first = run.output.split("job job on ", 1)[1].splitlines()[0]
-        name = torch.cuda.get_device_name(0) if ON_CUDA else machine.processor()
+        name = torch.cuda.get_device_name(0) if ON_CUDA else processor.name()
         self.assertEqual(first, f"{ITS_NAME} ({name.strip()})")
         self.figure("reported", first)
         self.figure("seconds until 5 steps were made", round(run.seconds, 2))

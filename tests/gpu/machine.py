@@ -26,6 +26,7 @@ LONG = 600
 
 for folder in ("interop", "e2e"):
     sys.path.insert(0, str(SOURCE / "tests" / folder))
+import processor  # noqa: E402
 
 needs_cuda = unittest.skipUnless(ON_CUDA, "no CUDA device: --device cpu")
 HAS_NUMPY = importlib.util.find_spec("numpy") is not None
@@ -50,22 +51,15 @@ def output_of(*command):
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def processor():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(": ", 1)[1]
-    return "unknown"
-
-
 def describe():
     """What the report says of the machine."""
     facts = {
-        "device": torch.cuda.get_device_name(0) if ON_CUDA else processor(),
+        "device": torch.cuda.get_device_name(0) if ON_CUDA else processor.name(),
         "torch": torch.__version__,
         "python": f"{sys.version.split()[0]} ({sys.executable})",
         "numpy": "present" if HAS_NUMPY else "absent",
         "programs": output_of(str(WORKER), "--version"),
-        "processor": f"{processor()}, {os.cpu_count()} cores",
+        "processor": f"{processor.name()}, {os.cpu_count()} cores",
         "system": " ".join(os.uname()[:3:2]),
     }
     if ON_CUDA:

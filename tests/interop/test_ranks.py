@@ -20,6 +20,7 @@ import torch
 import genesis
 
 import compiled_job
+import processor
 import test_modules
 import twin
 from replay_files import replay_segment, trajectories
@@ -520,7 +521,7 @@ exec unshare --mount --map-root-user sh -c "mount -t tmpfs none '{folder}' && ex
 
     def test_auto_measures_and_all_take_what_rank_0_found(self):
         records, output = self.train(self.job(precision={"mode": "AUTO"}), environment=compiled_job.ALLOWED)
-        if re.search(r"\b(avx512_bf16|amx_bf16)\b", pathlib.Path("/proc/cpuinfo").read_text()):
+        if processor.multiplies_bf16():
             self.assertRegex(output, r"precision: (FP32|BF16|MIXED_BF16): measured over 12 steps")
         else:
             self.assertIn("precision: FP32: nothing to choose from: ", output)

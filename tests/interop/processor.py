@@ -1,0 +1,32 @@
+"""What the processor of this machine can do."""
+
+import pathlib
+import platform
+
+# Instruction sets that decide how fast a product in a format is.
+KINDS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16", "asimd", "bf16")
+NATIVE_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}
+
+
+def _lines():
+    return pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+
+
+def name():
+    for line in _lines():
+        if line.startswith("model name"):
+            return line.split(": ", 1)[1]
+    return platform.machine()
+
+
+def instruction_sets():
+    for line in _lines():
+        if line.startswith(("flags", "Features")):
+            there = set(line.split(":", 1)[1].split())
+            return [kind for kind in KINDS if kind in there]
+    return []
+
+
+def multiplies_bf16():
+    """Whether products of BF16 are made by instructions of their own."""
+    return bool(NATIVE_BF16 & set(instruction_sets()))
