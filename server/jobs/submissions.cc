@@ -25,6 +25,8 @@ constexpr char kDaemonKey[] = "launchers.daemon";
 constexpr absl::Duration kEndGrace = absl::Seconds(30);
 // For what workers that are gone have still on its way.
 constexpr absl::Duration kLastWords = absl::Seconds(5);
+// For a cluster to list what it has accepted. Lists come from caches, and may be empty for a while.
+constexpr absl::Duration kListing = absl::Seconds(30);
 // Between looks at a cluster that was asked for nothing: something may be left behind.
 constexpr absl::Duration kIdlePoll = absl::Minutes(1);
 constexpr absl::Duration kMaxBackoff = absl::Minutes(1);
@@ -86,6 +88,7 @@ void Submissions::Recover() {
     tracked_[submission.name()] = {.kind = submission.launcher(),
                                    .job_id = id,
                                    .cluster_id = submission.cluster_id(),
+                                   .seen = clock_.Steady(),
                                    .restarts = job.restarts()};
     workers_->OpenReservation(submission.name());
   }
@@ -172,6 +175,7 @@ void Submissions::OnSubmitted(const std::string& name, const absl::StatusOr<std:
   }
   tracked.failures = 0;
   tracked.cluster_id = *id;
+  tracked.seen = clock_.Steady();
   next_polls_[tracked.kind] = absl::InfinitePast();
   if (job == nullptr) return;
   ClusterSubmission& submission = *table_.Edit(tracked.job_id)->mutable_submission();
@@ -251,7 +255,9 @@ void Submissions::OnPolled(Kind kind, const absl::StatusOr<std::vector<LaunchSta
   if (!all.ok()) {
     for (const auto& [name, tracked] : tracked_) {
       const Job* const job = JobOf(name, tracked);
-      if (tracked.kind == kind && job != nullptr && IsWanted(*job)) SetReason(*job, problem);
+      if (tracked.kind == kind && !tracked.cluster_id.empty() && job != nullptr && IsWanted(*job)) {
+        SetReason(*job, absl::StrCat("in a state that is not known: ", problem));
+      }
     }
     return;
   }
@@ -263,6 +269,7 @@ void Submissions::OnPolled(Kind kind, const absl::StatusOr<std::vector<LaunchSta
         (found->second.cluster_id.empty() || found->second.cluster_id == status.cluster_id);
     if (ours) {
       seen.insert(status.name);
+      found->second.seen = clock_.Steady();
       if (!found->second.cluster_id.empty() || found->second.ended) {
         OnStatus(status.name, found->second, status);
       }
@@ -273,14 +280,21 @@ void Submissions::OnPolled(Kind kind, const absl::StatusOr<std::vector<LaunchSta
   // Its name may be on its way there while it is being submitted.
   for (const auto& [name, tracked] : tracked_) {
     const bool known = !tracked.cluster_id.empty() || (tracked.ended && !tracked.calling);
-    if (tracked.kind != kind || !known || seen.contains(name)) continue;
-    LaunchStatus gone;
-    gone.name = name;
-    gone.cluster_id = tracked.cluster_id;
-    gone.end = LaunchEnd::kUnknown;
-    gone.reason = "the cluster does not know it any more";
-    OnEnded(name, tracked, gone);
+    if (tracked.kind == kind && known && !seen.contains(name)) OnUnlisted(name, tracked);
   }
+}
+
+void Submissions::OnUnlisted(const std::string& name, const Tracked& tracked) {
+  const Job* const job = JobOf(name, tracked);
+  const bool wanted = !tracked.ended && job != nullptr && IsWanted(*job);
+  if (wanted && clock_.Steady() < tracked.seen + kListing) {
+    return SetReason(*job, "not in the cluster's list");
+  }
+  OnEnded(name, tracked,
+          {.name = name,
+           .cluster_id = tracked.cluster_id,
+           .end = LaunchEnd::kUnknown,
+           .reason = "the cluster does not know it"});
 }
 
 void Submissions::OnStatus(const std::string& name, Tracked& tracked, const LaunchStatus& status) {
@@ -332,7 +346,8 @@ void Submissions::EndFor(const Job& job, const Tracked& tracked, const LaunchSta
   }
   if (job.state() != training::v1::JOB_STATE_QUEUED || tracked.ended) return;
   const bool began = job.submission().claim() != 0;
-  const bool by_itself = status.end == LaunchEnd::kDone || status.end == LaunchEnd::kFailed;
+  const bool by_itself = status.end == LaunchEnd::kDone || status.end == LaunchEnd::kFailed ||
+                         status.end == LaunchEnd::kUnknown;
   // The end of an attempt has been counted, unless it was with a checkpoint.
   const bool counts =
       began ? status.end == LaunchEnd::kCancelled && job.restarts() == tracked.restarts

@@ -50,6 +50,7 @@ class Submissions {
     Kind kind;
     std::string job_id;
     std::string cluster_id = {};  // Empty until it is known.
+    absl::Time seen = {};         // By the cluster: accepted, or listed.
     bool calling = false;         // A call about it is under way.
     absl::Time next_call = absl::InfinitePast();
     int failures = 0;    // Of calls, in a row.
@@ -68,6 +69,8 @@ class Submissions {
   void CancelStranger(Kind kind, const LaunchStatus& status);
   void Poll(Kind kind);
   void OnPolled(Kind kind, const absl::StatusOr<std::vector<LaunchStatus>>& all);
+  // For one that the cluster does not list. It is over, once the cluster has had the time to.
+  void OnUnlisted(const std::string& name, const Tracked& tracked);
   void OnStatus(const std::string& name, Tracked& tracked, const LaunchStatus& status);
   // Keeps a request whose workers the cluster sent away and will start again.
   void Keep(const std::string& name, Tracked& tracked, const Job& job);

@@ -89,8 +89,11 @@ void WorkerReports::OnWorkerHung(const std::string& job_id, int64_t claim, int r
   writer_.Post({[this, job_id, claim, rank, what] {
                   if (!attempts_.IsCurrent(job_id, claim)) return;
                   const Job& job = *table_.Find(job_id);
-                  const std::string who = IsGang(job) ? DescribeRank(job, rank) : "the worker";
-                  stops_.NoteHang(job_id, absl::StrCat(who, " made ", what));
+                  const bool gang = IsGang(job);
+                  // Ranks wait for each other, and the first that is late need not be the one.
+                  stops_.NoteHang(
+                      job_id, absl::StrCat(gang ? DescribeRank(job, rank) : "the worker", " made ",
+                                           what, gang ? ", or waited for a rank that hangs" : ""));
                 },
                 nullptr});
 }

@@ -23,7 +23,7 @@ enum class LaunchEnd {
   kFailed,     // By itself, and not well.
   kCancelled,  // Somebody cancelled it.
   kPreempted,  // The cluster took its place away for another.
-  kUnknown,    // The cluster does not know it any more.
+  kUnknown,    // The cluster does not know it.
 };
 
 // A request as the cluster knows it.

@@ -335,7 +335,9 @@ TEST_F(SubmissionsTest, AClusterThatCannotBeAskedChangesNothing) {
   cluster_.blind = absl::UnavailableError("Slurm cannot be asked: squeue exited with 1");
   Pass(600);
   EXPECT_EQ(State("runs"), JOB_STATE_RUNNING);
-  EXPECT_THAT(Get("waits").queue_reason(), HasSubstr("Slurm cannot be asked"));
+  EXPECT_EQ(
+      Get("waits").queue_reason(),
+      "Slurm job 18 is in a state that is not known: Slurm cannot be asked: squeue exited with 1");
   cluster_.blind = absl::OkStatus();
   Pass(5);
   EXPECT_EQ(Get("waits").queue_reason(), "Slurm job 18 is PENDING: Priority");
@@ -373,12 +375,37 @@ TEST_F(SubmissionsTest, WhatNoJobWantsIsEndedAndWhatIsOthersIsLeftAlone) {
   EXPECT_EQ(Get("job").submission().cluster_id(), "17");
 }
 
-TEST_F(SubmissionsTest, OneThatTheClusterForgotIsSubmittedAgain) {
-  ASSERT_TRUE(Submit("job").ok());
+TEST_F(SubmissionsTest, OneThatTheClusterForgotIsARestart) {
+  ASSERT_TRUE(Submit("job", 2, 1).ok());
   cluster_.known.clear();
   Pass(5);
+  EXPECT_EQ(Get("job").queue_reason(), "Slurm job 17 is not in the cluster's list");
+  EXPECT_THAT(cluster_.asked, SizeIs(1));
+  Pass(30);
+  Pass(60);
   EXPECT_THAT(cluster_.asked, SizeIs(2));
-  EXPECT_EQ(Get("job").restarts(), 0);
+  EXPECT_EQ(Get("job").restarts(), 1);
+  // A cluster that accepts all and lists nothing is not asked without end.
+  for (int i = 0; i < 100; ++i) {
+    cluster_.known.clear();
+    Pass(5);
+  }
+  EXPECT_THAT(cluster_.asked, SizeIs(2));
+  EXPECT_EQ(State("job"), JOB_STATE_FAILED);
+  EXPECT_THAT(Get("job").failure().message(), HasSubstr("the cluster does not know it"));
+}
+
+TEST_F(SubmissionsTest, AListThatIsEmptyForAWhileStopsNothing) {
+  RunSubmitted("runs");
+  ASSERT_TRUE(Submit("waits").ok());
+  const auto listed = std::exchange(cluster_.known, {});
+  for (int i = 0; i < 5; ++i) Pass(5);
+  cluster_.known = listed;
+  Pass(5);
+  EXPECT_EQ(State("runs"), JOB_STATE_RUNNING);
+  EXPECT_EQ(Get("waits").queue_reason(), "Slurm job 18 is PENDING: Priority");
+  for (int i = 0; i < 5; ++i) Pass(5);
+  EXPECT_THAT(cluster_.asked, SizeIs(2));
 }
 
 TEST_F(SubmissionsTest, AJobForAClusterThatIsNotSetUpIsRefusedOrWaits) {
