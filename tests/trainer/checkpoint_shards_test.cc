@@ -150,6 +150,11 @@ TEST_F(CheckpointShardsTest, WeightsAreReadAndExportedFromThem) {
   const auto average = ReadWeights(to);
   ASSERT_TRUE(average.ok()) << average.status();
   EXPECT_THAT(*average, SizeIs(state.ema.size() + state.tied.size()));
+  const auto part = ReadWeights(Shard(1));
+  EXPECT_EQ(part.status().message(),
+            absl::StrCat(Shard(1),
+                         ": is a shard, which holds a part of the weights; accepted: the "
+                         ".pt that lists it"));
 }
 
 TEST_F(CheckpointShardsTest, AShardThatIsGoneOrDamagedIsNamed) {

@@ -67,6 +67,13 @@ std::string Keys(const ValueDict& dict) {
   return keys.empty() ? "nothing" : keys;
 }
 
+// As ShardTree makes it.
+bool IsShard(const ValueReader& root) {
+  if (!root.Has("shard")) return false;
+  const auto* const shard = root.At("shard").value().As<ValueDict>();
+  return shard != nullptr && root.At("shard").Has("token");
+}
+
 // Where in the tree the weights stand.
 ValueReader FindWeights(const ValueReader& root, WeightsKind kind) {
   if (kind == WeightsKind::kAverage) return root.At("ema_state_dict");
@@ -87,6 +94,10 @@ absl::StatusOr<NamedTensors> ReadAnyWeights(const std::string& path, WeightsKind
   const absl::StatusOr<Value> tree = ReadTree(path);
   if (!tree.ok()) return tree.status();
   const ValueReader root(path, *tree);
+  if (IsShard(root)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": is a shard, which holds a part of the weights; accepted: the .pt that lists it"));
+  }
   const ValueReader weights = FindWeights(root, kind);
   NamedTensors tensors;
   if (root.status().ok()) {
