@@ -84,7 +84,7 @@ class Slurm(Launchers):
             PATH=f"{pathlib.Path(twin.WORKER).parent}:{os.environ['PATH']}", **HERE)
         self.assertEqual(done.returncode, 0, done.stderr)
         number = done.stdout.strip()
-        self.wait(lambda: log.exists() and "ranks: 2, each" in log.read_text(), log)
+        self.wait(lambda: log.exists() and "started: " in log.read_text(), log)
         self.assertEqual(self.cluster.run("scancel", "--signal=TERM", number).returncode, 0)
         self.wait(lambda: list(self.folder.glob("*.pt")), log)
         made = int(next(self.folder.glob("*.pt")).stem.rsplit("-", 1)[1])

@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -333,6 +334,11 @@ class RanksTest(unittest.TestCase):
                 damage(shard)
                 with self.assertRaisesRegex(genesis.DataLossError, re.escape(str(shard))):
                     genesis.load_checkpoint(twin.newest_checkpoint(job.parent))
+                pathlib.Path(f"{twin.newest_checkpoint(job.parent)}.manifest.json").unlink()
+                script = pathlib.Path(os.environ["GENESIS_SOURCE"]) / "deploy/verify_checkpoint.py"
+                verified = subprocess.run([sys.executable, script, twin.newest_checkpoint(job.parent)], capture_output=True, text=True)
+                self.assertEqual(verified.returncode, 1, verified.stdout)
+                self.assertIn(f"DAMAGED: {shard.name} ", verified.stdout)
                 _, again, output = self.sharded(f"damaged{number}", None, "--resume", "latest", **settings)
                 self.assertRegex(output, rf"checkpoint \S+40\.pt cannot be used: {re.escape(str(shard))}: ")
                 self.assertIn("at step 20\n", output)
@@ -613,6 +619,44 @@ exec unshare --mount --map-root-user sh -c "mount -t tmpfs none '{folder}' && ex
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("training.batch_size is 10000; accepted for this dataset: 1 to 9000, the examples that it "
                       "trains on, shared by 2 ranks", done.stderr)
+
+    def one_of_two(self, job, rank, port):
+        """A rank whose other one never comes."""
+        process = subprocess.Popen([twin.WORKER, "--spec", job, "--checkpoint-dir", job.parent], stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, env={
+                                       **os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank),
+                                       "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+        self.addCleanup(process.kill)
+        return process
+
+    def test_a_rank_that_waits_for_others_ends_when_it_is_asked_to(self):
+        for rank in 0, 1:
+            with self.subTest(rank), socket.socket() as port:
+                port.bind(("127.0.0.1", 0))
+                number = port.getsockname()[1]
+                if rank == 1:
+                    port.listen()  # And says nothing.
+                else:
+                    port.close()
+                process = self.one_of_two(self.job(f"rank{rank}"), rank, number)
+                if rank == 1:
+                    port.accept()
+                else:
+                    while "ranks: 2" not in process.stdout.readline():
+                        self.assertIsNone(process.poll())
+                process.terminate()
+                output, _ = process.communicate(timeout=LONG)
+                self.assertEqual(process.returncode, 1, output)
+                self.assertIn("stopped by a signal before all ranks were there", output)
+
+    def test_a_port_that_says_nothing_is_no_store(self):
+        with socket.socket() as port:
+            port.bind(("127.0.0.1", 0))
+            port.listen()
+            process = self.one_of_two(self.job(distributed={"timeout_seconds": 1}), 1, port.getsockname()[1])
+            output, _ = process.communicate(timeout=LONG)
+        self.assertEqual(process.returncode, 6, output)
+        self.assertIn("what listens there gives no answer", output)
 
     def test_one_process_may_train_such_a_job(self):
         job = self.job()

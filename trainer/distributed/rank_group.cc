@@ -1,7 +1,9 @@
 #include "trainer/distributed/rank_group.h"
 
 #include <algorithm>
+#include <future>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -28,6 +30,7 @@ static_assert(sizeof(c10d::ProcessGroupGloo) == 488);
 
 // Elements of a broadcast that tensors are put together for.
 constexpr int64_t kMaxMessage = int64_t{4} << 20;
+constexpr std::chrono::milliseconds kConnectGrace = std::chrono::seconds(1);
 
 c10::intrusive_ptr<c10d::Store> ConnectStore(const RankPlace& place, const RankOptions& options) {
   c10d::TCPStoreOptions store;
@@ -45,14 +48,29 @@ c10::intrusive_ptr<c10d::Store> ConnectStore(const RankPlace& place, const RankO
 }
 
 c10::intrusive_ptr<c10d::Store> Connect(const RankPlace& place, const RankOptions& options) {
+  using Connected = std::promise<c10::intrusive_ptr<c10d::Store>>;
+  const auto connected = std::make_shared<Connected>();
+  auto store = connected->get_future();
+  // On a thread of its own, for c10d waits without end where another program listens and says
+  // nothing. It tries each address family for the timeout.
+  std::thread([connected, place, options] {
+    try {
+      connected->set_value(ConnectStore(place, options));
+    } catch (const std::exception&) {
+      connected->set_exception(std::current_exception());
+    }
+  }).detach();
+  std::string fault = "what listens there gives no answer";
   try {
-    return ConnectStore(place, options);
+    if (store.wait_for(2 * options.timeout + kConnectGrace) == std::future_status::ready) {
+      return store.get();
+    }
   } catch (const std::exception& error) {
-    FailAs(place, "find the others",
-           absl::StrCat("the ranks' store at ", place.address, ":", place.port,
-                        " cannot be reached; rank 0 or torchrun serves it (",
-                        ExplainException(error).message, ")"));
+    fault = ExplainException(error).message;
   }
+  FailAs(place, "find the others",
+         absl::StrCat("the ranks' store at ", place.address, ":", place.port,
+                      " cannot be reached; rank 0 or torchrun serves it (", fault, ")"));
 }
 
 std::string AddressText(const SharedMemory::Address& address, const SharedMemory::Size& size) {

@@ -1,6 +1,8 @@
 #include "trainer/worker/local_run.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -38,14 +40,36 @@ std::string JsonNumber(double value) {
   return std::isfinite(value) ? absl::StrFormat("%.17g", value) : "null";
 }
 
+// Ends this run when the process is asked to: with a checkpoint once it makes steps. A rank that
+// waits for others before, perhaps for one that never comes, ends at once: it has nothing to lose,
+// and c10d's waits know no end but their own.
+class Ending {
+ public:
+  Ending(RunControl& control, bool alone) : control_(control), stepping_(alone) {}
+  void OnStarted() { stepping_ = true; }
+  bool asked() const { return asked_; }
+  void OnSignal() {
+    asked_ = true;
+    if (stepping_) return control_.RequestStop(/*checkpoint=*/true);
+    std::cerr << "stopped by a signal before all ranks were there and had begun" << std::endl;
+    std::_Exit(ToInt(ExitCode::kFailure));
+  }
+
+ private:
+  RunControl& control_;
+  std::atomic<bool> stepping_;
+  std::atomic<bool> asked_ = false;
+};
+
 class PrintingObserver : public RunObserver {
  public:
-  explicit PrintingObserver(const std::string& telemetry) {
+  PrintingObserver(const std::string& telemetry, Ending& ending) : ending_(ending) {
     if (!telemetry.empty()) telemetry_.open(telemetry, std::ios::trunc);
   }
   bool good() const { return telemetry_.good(); }
 
   void OnStarted(const training::v1::Started& started) override {
+    ending_.OnStarted();
     total_ = started.total_steps();
     std::cout << "started: " << total_ << " steps, from step " << started.resumed_step()
               << std::endl;
@@ -84,6 +108,7 @@ class PrintingObserver : public RunObserver {
   void OnLog(const std::string& line) override { std::cout << line << std::endl; }
 
  private:
+  Ending& ending_;
   std::ofstream telemetry_;
   int64_t total_ = 0;
   int64_t printed_part_ = -1;
@@ -92,10 +117,14 @@ class PrintingObserver : public RunObserver {
 // The observer of a rank that is not the first: all of them run the same steps.
 class SilentObserver : public RunObserver {
  public:
-  void OnStarted(const training::v1::Started& /*started*/) override {}
+  explicit SilentObserver(Ending& ending) : ending_(ending) {}
+  void OnStarted(const training::v1::Started& /*started*/) override { ending_.OnStarted(); }
   void OnSteps(const training::v1::Steps& /*steps*/) override {}
   void OnCheckpoint(const training::v1::CheckpointWritten& /*written*/) override {}
   void OnLog(const std::string& /*line*/) override {}
+
+ private:
+  Ending& ending_;
 };
 
 // The file's name as a job id: "runs/My_Job.yaml" gives "my-job".
@@ -175,7 +204,8 @@ std::string RankFault(const JobSpec& spec, const RankPlace& place) {
       "the same checkpoints; set training.use_ddp to true, or start one process");
 }
 
-int Report(const Finished& finished) {
+// `asked`: the process was told to end.
+int Report(const Finished& finished, bool asked) {
   switch (finished.outcome()) {
     case Finished::OUTCOME_COMPLETED:
       return ToInt(ExitCode::kOk);
@@ -184,6 +214,10 @@ int Report(const Finished& finished) {
     default:
       std::cerr << training::v1::FailureCause_Name(finished.failure().cause()) << ": "
                 << finished.failure().message() << std::endl;
+      // Others that were told to end may have ended first, at once where they had not begun.
+      if (asked && finished.failure().cause() == training::v1::FAILURE_CAUSE_WORKER_EXIT) {
+        return ToInt(ExitCode::kFailure);
+      }
       return ToInt(ExitCode::kJobFailed);
   }
 }
@@ -212,12 +246,13 @@ int RunLocal(const LocalRunOptions& options, const RankPlace& place,
     return ToInt(ExitCode::kUsage);
   }
   RunControl control;
-  const TerminationWatch watch([&control] { control.RequestStop(/*checkpoint=*/true); });
+  Ending ending(control, /*alone=*/place.size == 1);
+  const TerminationWatch watch([&ending] { ending.OnSignal(); });
   if (place.rank > 0) {
-    SilentObserver silent;
-    return Report(RunRank(*start, place, device, control, silent));
+    SilentObserver silent(ending);
+    return Report(RunRank(*start, place, device, control, silent), ending.asked());
   }
-  PrintingObserver observer(options.telemetry);
+  PrintingObserver observer(options.telemetry, ending);
   if (!observer.good()) {
     std::cerr << "--telemetry " << options.telemetry << ": cannot be written" << std::endl;
     return ToInt(ExitCode::kUsage);
@@ -231,7 +266,7 @@ int RunLocal(const LocalRunOptions& options, const RankPlace& place,
   const Finished finished = place.size > 1 ? RunRank(*start, place, device, control, observer)
                                            : RunTraining(*start, device, control, observer);
   PrintFigures(finished);
-  return Report(finished);
+  return Report(finished, ending.asked());
 }
 
 int RunDescribeStep(const LocalRunOptions& options, const training::v1::DeviceInfo& device) {
