@@ -346,12 +346,10 @@ void Submissions::EndFor(const Job& job, const Tracked& tracked, const LaunchSta
   }
   if (job.state() != training::v1::JOB_STATE_QUEUED || tracked.ended) return;
   const bool began = job.submission().claim() != 0;
-  const bool by_itself = status.end == LaunchEnd::kDone || status.end == LaunchEnd::kFailed ||
-                         status.end == LaunchEnd::kUnknown;
   // The end of an attempt has been counted, unless it was with a checkpoint.
   const bool counts =
       began ? status.end == LaunchEnd::kCancelled && job.restarts() == tracked.restarts
-            : status.end == LaunchEnd::kCancelled || by_itself;
+            : status.end != LaunchEnd::kPreempted;
   if (!counts) return;
   attempts_.LoseSubmission(
       id, absl::StrCat(what, began ? "" : ", before all of its workers had attached"));
