@@ -70,7 +70,7 @@ class DecompositionsTest(unittest.TestCase):
             return norm_and_gradients(x, *(affine or (None, None)), groups)
 
         inputs = [t for t in (x, weight, bias) if t is not None]
-        graph = package.trace(function, inputs)
+        graph = decompositions.trace(function, inputs)
         self.assertFalse({GROUP_NORM, NORM_GRADIENT} & targets(graph))
         wide = [t.double() for t in inputs]
         for ours, exact, torchs in zip(graph(*inputs), function(*wide), function(*inputs), strict=True):
@@ -101,7 +101,7 @@ class DecompositionsTest(unittest.TestCase):
 
         for x in (maps(2, 8, 4, 4, memory_format=torch.contiguous_format), torch.randn(2, 8, 6),
                   torch.randn(2, 8)):
-            self.assertLessEqual({GROUP_NORM, NORM_GRADIENT}, targets(package.trace(function, [x])))
+            self.assertLessEqual({GROUP_NORM, NORM_GRADIENT}, targets(decompositions.trace(function, [x])))
 
     def test_gradient_of_silu(self):
         for type, tolerance in ((torch.float32, 1e-6), (torch.bfloat16, 1e-2), (torch.float64, 1e-14)):
@@ -122,7 +122,7 @@ class DecompositionsTest(unittest.TestCase):
                 torch.testing.assert_close(got, torchs, rtol=tolerance, atol=tolerance)
 
     def test_gelu_by_the_error_function_is_left_to_inductor(self):
-        graph = package.trace(lambda x: [torch.nn.functional.gelu(x)], [torch.randn(5)])
+        graph = decompositions.trace(lambda x: [torch.nn.functional.gelu(x)], [torch.randn(5)])
         self.assertIn(torch.ops.aten.gelu.default, targets(graph))
 
 
@@ -163,7 +163,7 @@ class MemoryOrderTest(unittest.TestCase):
         self.assertEqual(self.orders(*convolved(torch.nn.Dropout(0.5), torch.nn.Dropout2d(0.5))), {True})
 
     def test_a_graph_without_maps_is_left_alone(self):
-        graph = package.trace(lambda a, b: [a @ b], [torch.randn(3, 4), torch.randn(4, 5)])
+        graph = decompositions.trace(lambda a, b: [a @ b], [torch.randn(3, 4), torch.randn(4, 5)])
         before = str(graph.graph)
         memory_order.lay_out_in_channels_last(graph.graph)
         self.assertEqual(str(graph.graph), before)
@@ -177,7 +177,7 @@ class PartitionTest(unittest.TestCase):
 
     def check(self, step, inputs):
         """The graph, which returns and leaves what the step does."""
-        traced = package.trace(step, inputs)
+        traced = decompositions.trace(step, inputs)
         with torch.no_grad():
             graph = partition.compute_anew(traced, inputs)
             for ours, eager in zip(run_on_copies(graph, inputs), run_on_copies(step, inputs), strict=True):
@@ -202,7 +202,7 @@ class PartitionTest(unittest.TestCase):
         step, inputs = step_of(Cheap(), torch.randn(5, 6))
         graph = self.check(step, inputs)
         sine = torch.ops.aten.sin.default
-        self.assertGreater(self.count(graph, sine), self.count(package.trace(step, inputs).graph, sine))
+        self.assertGreater(self.count(graph, sine), self.count(decompositions.trace(step, inputs).graph, sine))
         wide = [node for node in self.crossing(graph) if node.meta["val"].shape == (5, 64)]
         self.assertLessEqual(len(wide), 2)  # The product, and what comes to the second.
 

@@ -16,6 +16,7 @@ Dropout: the mask by itself, which random_numbers.draw_first can then draw in it
 import math
 
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 aten = torch.ops.aten
 
@@ -129,3 +130,9 @@ TABLE = {
     aten.gelu_backward.default: gelu_backward,
     aten.native_dropout.default: native_dropout,
 }
+
+
+def trace(step, inputs, table=TABLE):
+    """The graph of `step`, a function of tensors, in the operators that `table` leaves."""
+    # Constants of a user's module are no inputs.
+    return make_fx(step, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)

@@ -45,18 +45,10 @@ def pick_vector_instructions():
     isa.pick_vec_isa()
 
 
-def trace(step, inputs):
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    # Constants of a user's module are no inputs.
-    return make_fx(step, decomposition_table=decompositions.TABLE, tracing_mode="fake",
-                   _allow_non_fake_inputs=True)(*inputs)
-
-
 def export(step, inputs):
     """The graph, and whether it draws random numbers."""
     # torch.export of a function that asks for gradients itself fails; of the graph it does not.
-    graph = trace(step, inputs)
+    graph = decompositions.trace(step, inputs)
     random_numbers.take_shapes_alone(graph.graph)
     draws = random_numbers.draw_first(graph.graph)
     memory_order.lay_out_in_channels_last(graph.graph)

@@ -9,7 +9,6 @@ import torch
 import torch._inductor.lowering  # noqa: F401: it registers operators that the partitioner asks for.
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.decomposition import select_decomp_table
-from torch.fx.experimental.proxy_tensor import make_fx
 
 import decompositions
 
@@ -20,10 +19,10 @@ def decomposed(step, inputs):
     """The graph of `step` in operators that inductor has loops for, which write to nothing but inputs, at the end."""
     table = {**select_decomp_table(), **decompositions.TABLE}
     with torch._inductor.config.patch(fallback_random=True):
-        traced = make_fx(step, tracing_mode="fake", _allow_non_fake_inputs=True, decomposition_table=table)(*inputs)
+        traced = decompositions.trace(step, inputs, table)
         # Decompositions of batch norm and drop_path write in place.
         functional = torch.func.functionalize(traced, remove="mutations")
-        return make_fx(functional, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
+        return decompositions.trace(functional, inputs, {})
 
 
 def following(node):
