@@ -22,6 +22,7 @@ import genesis
 
 import compiled_job
 import processor
+import slurm_cluster
 import test_modules
 import twin
 from replay_files import replay_segment, trajectories
@@ -630,30 +631,25 @@ exec unshare --mount --map-root-user sh -c "mount -t tmpfs none '{folder}' && ex
         return process
 
     def test_a_rank_that_waits_for_others_ends_when_it_is_asked_to(self):
-        for rank in 0, 1:
-            with self.subTest(rank), socket.socket() as port:
-                port.bind(("127.0.0.1", 0))
-                number = port.getsockname()[1]
-                if rank == 1:
-                    port.listen()  # And says nothing.
-                else:
-                    port.close()
-                process = self.one_of_two(self.job(f"rank{rank}"), rank, number)
-                if rank == 1:
-                    port.accept()
-                else:
-                    while "ranks: 2" not in process.stdout.readline():
-                        self.assertIsNone(process.poll())
-                process.terminate()
-                output, _ = process.communicate(timeout=LONG)
-                self.assertEqual(process.returncode, 1, output)
-                self.assertIn("stopped by a signal before all ranks were there", output)
+        def ends(process):
+            process.terminate()
+            output, _ = process.communicate(timeout=LONG)
+            self.assertEqual(process.returncode, 1, output)
+            self.assertIn("stopped by a signal before all ranks were there", output)
+
+        port, = slurm_cluster.free_ports(1)
+        first = self.one_of_two(self.job("first"), 0, port)
+        while "ranks: 2" not in first.stdout.readline():
+            self.assertIsNone(first.poll())
+        ends(first)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            second = self.one_of_two(self.job("second"), 1, silent.getsockname()[1])
+            silent.accept()
+            ends(second)
 
     def test_a_port_that_says_nothing_is_no_store(self):
-        with socket.socket() as port:
-            port.bind(("127.0.0.1", 0))
-            port.listen()
-            process = self.one_of_two(self.job(distributed={"timeout_seconds": 1}), 1, port.getsockname()[1])
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            process = self.one_of_two(self.job(distributed={"timeout_seconds": 1}), 1, silent.getsockname()[1])
             output, _ = process.communicate(timeout=LONG)
         self.assertEqual(process.returncode, 6, output)
         self.assertIn("what listens there gives no answer", output)
