@@ -22,6 +22,11 @@ bool IsEnabled(uint64_t registers) { return (EnabledRegisterState() & registers)
 
 }  // namespace
 
+bool HasAvx2() {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
 bool HasAvx512() {
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -57,6 +62,7 @@ bool IsIntels() {
 
 namespace genesis {
 
+bool HasAvx2() { return false; }
 bool HasAvx512() { return false; }
 bool HasAvx512Bf16() { return false; }
 bool HasAmxBf16() { return false; }

@@ -9,7 +9,9 @@
 #include <optional>
 #include <vector>
 
+#include "config/precision/vector_instructions.h"
 #include "gtest/gtest.h"
+#include "trainer/accel/depthwise_convolution.h"
 #include "trainer/accel/own_kernels.h"
 
 namespace genesis {
@@ -159,6 +161,34 @@ TEST_F(ConvolutionsTest, ThoseOfCompiledStepsAreTheSame) {
                                        stride.data(), 2, padding.data(), 2, stride.data(), 2, 0,
                                        none.data(), 2, 3, &made),
             AOTI_TORCH_FAILURE);
+}
+
+// oneDNN has loops for the result and the gradient of the input, so that each comes from where it
+// is faster.
+TEST_F(ConvolutionsTest, ThoseOfCompiledStepsSumGradientsOfChannelsByThemselves) {
+  if (!HasAvx2()) GTEST_SKIP() << "needs AVX2";
+  const Kind kind = {16, 16, 16, 7, 1, 3, false, true, true};
+  Layer layer = Make(kind, at::kFloat);
+  layer.out_gradient = at::randn_like(Forward(kind, layer));
+  const auto handle = torch::aot_inductor::tensor_pointer_to_tensor_handle;
+  const auto owned = [](AtenTensorHandle made) {
+    return std::unique_ptr<at::Tensor>(torch::aot_inductor::tensor_handle_to_tensor_pointer(made));
+  };
+  const std::array<int64_t, 2> stride = {1, 1}, padding = {3, 3}, none = {0, 0};
+  const int64_t sizes = 16;
+  const int64_t* bias_sizes = &sizes;
+  const std::array<int32_t, 3> wanted = {1, 1, 1};
+  AtenTensorHandle to_input = nullptr, to_weight = nullptr, to_bias = nullptr;
+  ASSERT_EQ(aoti_torch_cpu_convolution_backward(
+                handle(&layer.out_gradient), handle(&layer.input), handle(&layer.weight),
+                &bias_sizes, 1, stride.data(), 2, padding.data(), 2, stride.data(), 2, 0,
+                none.data(), 2, 16, wanted.data(), 3, &to_input, &to_weight, &to_bias),
+            AOTI_TORCH_SUCCESS);
+  EXPECT_TRUE(at::equal(*owned(to_input), Backward(kind, layer, {true, false, false})[0]));
+  const auto ours = DepthwiseWeightGradient(layer.out_gradient, layer.input, layer.weight,
+                                            {stride, padding, stride, false, 16});
+  EXPECT_TRUE(at::equal(*owned(to_weight), ours.weight));
+  EXPECT_TRUE(at::equal(*owned(to_bias), ours.bias));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "trainer/accel/bf16_in_fp32.h"
+#include "trainer/accel/depthwise_convolution.h"
 
 namespace genesis {
 
@@ -44,9 +45,50 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> ConvolutionGradient(
           narrow(std::get<2>(gradients))};
 }
 
+namespace {
+
+// LibTorch's by name, so that a compiled step finds those of BF16 in FP32 too.
+at::Tensor CompiledConvolution(const at::Tensor& input, const at::Tensor& weight,
+                               const std::optional<at::Tensor>& bias,
+                               const ConvolutionSettings& settings,
+                               at::IntArrayRef output_padding) {
+  if (UsesOwnKernels() && GainsOfDepthwise(input, weight, settings).result) {
+    return DepthwiseConvolution(input, weight, bias, settings);
+  }
+  return at::convolution(input, weight, bias, settings.stride, settings.padding, settings.dilation,
+                         settings.transposed, output_padding, settings.groups);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> CompiledConvolutionGradient(
+    const at::Tensor& out_gradient, const at::Tensor& input, const at::Tensor& weight,
+    at::OptionalIntArrayRef bias_sizes, const ConvolutionSettings& settings,
+    at::IntArrayRef output_padding, std::array<bool, 3> wanted) {
+  const DepthwiseGains gains =
+      UsesOwnKernels() ? GainsOfDepthwise(input, weight, settings) : DepthwiseGains{};
+  const std::array<bool, 3> left = {wanted[0] && !gains.result, wanted[1] && !gains.weight_gradient,
+                                    wanted[2] && !gains.weight_gradient};
+  std::tuple<at::Tensor, at::Tensor, at::Tensor> made;
+  if (left[0] || left[1] || left[2]) {
+    made = at::convolution_backward(out_gradient, input, weight, bias_sizes, settings.stride,
+                                    settings.padding, settings.dilation, settings.transposed,
+                                    output_padding, settings.groups, left);
+  }
+  if (wanted[0] && gains.result) {
+    std::get<0>(made) = DepthwiseInputGradient(out_gradient, input, weight, settings);
+  }
+  if ((wanted[1] || wanted[2]) && gains.weight_gradient) {
+    auto sums = DepthwiseWeightGradient(out_gradient, input, weight, settings);
+    if (wanted[1]) std::get<1>(made) = std::move(sums.weight);
+    if (wanted[2]) std::get<2>(made) = std::move(sums.bias);
+  }
+  return made;
+}
+
+}  // namespace
 }  // namespace genesis
 
-// The entries of compiled steps, past the dispatcher: see matrix_products.cc.
+// The entries of compiled steps, past the dispatcher: see matrix_products.cc. Their sums are made
+// in another order than eager ones in any case, so that depthwise convolutions may be.
 AOTITorchError aoti_torch_cpu_convolution(
     AtenTensorHandle input, AtenTensorHandle weight, AtenTensorHandle* bias, const int64_t* stride,
     int64_t stride_len_, const int64_t* padding, int64_t padding_len_, const int64_t* dilation,
@@ -54,11 +96,12 @@ AOTITorchError aoti_torch_cpu_convolution(
     int64_t output_padding_len_, int64_t groups, AtenTensorHandle* ret0) {
   const auto tensor = torch::aot_inductor::tensor_handle_to_tensor_pointer;
   AOTI_TORCH_CONVERT_EXCEPTION_TO_ERROR_CODE({
-    *ret0 = torch::aot_inductor::new_tensor_handle(at::convolution(
-        *tensor(input), *tensor(weight), torch::aot_inductor::pointer_to_optional<at::Tensor>(bias),
+    const genesis::ConvolutionSettings settings = {
         at::IntArrayRef(stride, stride_len_), at::IntArrayRef(padding, padding_len_),
-        at::IntArrayRef(dilation, dilation_len_), transposed != 0,
-        at::IntArrayRef(output_padding, output_padding_len_), groups));
+        at::IntArrayRef(dilation, dilation_len_), transposed != 0, groups};
+    *ret0 = torch::aot_inductor::new_tensor_handle(genesis::CompiledConvolution(
+        *tensor(input), *tensor(weight), torch::aot_inductor::pointer_to_optional<at::Tensor>(bias),
+        settings, at::IntArrayRef(output_padding, output_padding_len_)));
   });
 }
 
@@ -74,11 +117,12 @@ AOTITorchError aoti_torch_cpu_convolution_backward(
   AOTI_TORCH_CONVERT_EXCEPTION_TO_ERROR_CODE({
     at::OptionalIntArrayRef sizes;
     if (bias_sizes != nullptr) sizes = at::IntArrayRef(*bias_sizes, bias_sizes_len_);
-    auto [to_input, to_weight, to_bias] = at::convolution_backward(
-        *tensor(grad_output), *tensor(input), *tensor(weight), sizes,
+    const genesis::ConvolutionSettings settings = {
         at::IntArrayRef(stride, stride_len_), at::IntArrayRef(padding, padding_len_),
-        at::IntArrayRef(dilation, dilation_len_), transposed != 0,
-        at::IntArrayRef(output_padding, output_padding_len_), groups,
+        at::IntArrayRef(dilation, dilation_len_), transposed != 0, groups};
+    auto [to_input, to_weight, to_bias] = genesis::CompiledConvolutionGradient(
+        *tensor(grad_output), *tensor(input), *tensor(weight), sizes, settings,
+        at::IntArrayRef(output_padding, output_padding_len_),
         {output_mask[0] != 0, output_mask[1] != 0, output_mask[2] != 0});
     // Null where the step does not read it.
     if (ret0 != nullptr) *ret0 = new_tensor_handle(std::move(to_input));

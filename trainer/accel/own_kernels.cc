@@ -18,6 +18,7 @@
 namespace genesis {
 namespace {
 
+bool uses_own_kernels = false;
 bool multiplies_by_onednn = false;
 bool multiplies_bf16_in_fp32 = false;
 
@@ -58,6 +59,7 @@ void UseOwnKernels() {
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__,
                                 __LINE__);
+  uses_own_kernels = true;
   multiplies_by_onednn = OneDnnMultipliesFaster();
   multiplies_bf16_in_fp32 = Fp32MultipliesFaster();
   if (HasAvx512()) {
@@ -87,6 +89,8 @@ void UseOwnKernels() {
     library.impl("convolution_backward", &ConvolutionGradient);
   }
 }
+
+bool UsesOwnKernels() { return uses_own_kernels; }
 
 bool MultipliesByOneDnn() { return multiplies_by_onednn; }
 

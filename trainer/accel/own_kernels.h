@@ -12,9 +12,12 @@ absl::StatusOr<bool> OwnKernelsWanted(const Environment& environment);
 // operator: built-in models, TorchScript, autograd, compiled steps. The processor decides which:
 // activations, norms and the gradient of group norm where HasAvx512, and there, unless it is
 // Intel's, FP32 products, long attention and masks of dropout; BF16 products and convolutions in
-// FP32 where those are faster, short attention in BF16 always. A shape, layout or type that a
+// FP32 where those are faster, short attention in BF16 always; depthwise convolutions of compiled
+// steps where HasAvx2. A shape, layout or type that a
 // kernel does not suit stays with LibTorch's own. Call it at most once, before any thread computes.
 void UseOwnKernels();
+
+bool UsesOwnKernels();
 
 // Whether FP32 products are oneDNN's now.
 bool MultipliesByOneDnn();

@@ -17,6 +17,9 @@
 #define GENESIS_BEGIN_AVX512 \
   _Pragma("GCC push_options") _Pragma("GCC target(\"avx512f,avx512bw,avx512vl,avx512dq,fma\")")
 #define GENESIS_END_AVX512 _Pragma("GCC pop_options")
+// The same for AVX2, for loops that set their own number of lanes.
+#define GENESIS_BEGIN_AVX2 _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma\")")
+#define GENESIS_END_AVX2 _Pragma("GCC pop_options")
 #else
 #define GENESIS_BEGIN_AVX512
 #define GENESIS_END_AVX512
