@@ -16,12 +16,12 @@ TOLERANCE = 1e-3
 
 
 class Net(nn.Module):
-    """Has all that a step must take along: batch norm, dropout, tied, frozen, unused and constant tensors."""
+    """Has all that a step must take along: batch norm, depthwise convolution, dropout, tied, frozen, unused and constant tensors."""
 
     def __init__(self, activation):
         super().__init__()
         self.convolution = nn.Sequential(nn.Conv2d(2, 8, 3, padding=1, bias=False),
-                                         nn.BatchNorm2d(8), activation)
+                                         nn.BatchNorm2d(8), activation, nn.Conv2d(8, 8, 5, padding=2, groups=8))
         self.mix = nn.Linear(8, 8, bias=False)
         self.mix_again = nn.Linear(8, 8, bias=False)
         self.mix_again.weight = self.mix.weight
