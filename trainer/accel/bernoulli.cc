@@ -11,141 +11,112 @@
 #include <cmath>
 #include <cstring>
 #include <mutex>
+#include <type_traits>
 
+#include "config/precision/vector_instructions.h"
 #include "trainer/accel/sixteen_floats.h"
-
-GENESIS_BEGIN_AVX512
 
 namespace genesis {
 namespace {
-
-using avx512::kLanes;
-using avx512::Words;
 
 // MT19937 (Matsumoto and Nishimura, 1998), as at::mt19937.
 constexpr int kState = at::MERSENNE_STATE_N;
 constexpr int kShift = at::MERSENNE_STATE_M;
 
-GENESIS_INLINE Words Load(const uint32_t* words) {
-  Words loaded;
-  std::memcpy(&loaded, words, sizeof(loaded));
-  return loaded;
-}
-GENESIS_INLINE void Store(Words words, uint32_t* to) { std::memcpy(to, &words, sizeof(words)); }
-
-template <typename Word>
-GENESIS_INLINE Word Twist(Word left, Word right) {
-  const Word mixed = (left & at::UMASK) | (right & at::LMASK);
-  return (mixed >> 1) ^ ((right & 1) * at::MATRIX_A);
-}
-
-// words[i] for `count` words from `begin` on, from words[i + distance] and the next of words[i].
-void Renew(uint32_t* words, int begin, int count, int distance) {
-  int i = begin;
-  for (; i + kLanes <= begin + count; i += kLanes) {
-    Store(Load(words + i + distance) ^ Twist(Load(words + i), Load(words + i + 1)), words + i);
-  }
-  for (; i < begin + count; ++i) words[i] = words[i + distance] ^ Twist(words[i], words[i + 1]);
-}
-
-void Renew(std::array<uint32_t, kState>& state) {
-  uint32_t* const words = state.data();
-  Renew(words, 0, kState - kShift, kShift);
-  Renew(words, kState - kShift, kShift - 1, kShift - kState);
-  words[kState - 1] = words[kShift - 1] ^ Twist(words[kState - 1], words[0]);
-}
-
-template <typename Word>
-GENESIS_INLINE Word Tempered(Word word) {
-  word ^= word >> 11;
-  word ^= (word << 7) & 0x9d2c5680;
-  word ^= (word << 15) & 0xefc60000;
-  return word ^ (word >> 18);
-}
-
-// The next `count` numbers of the generator.
-void Draw(at::mt19937_data_pod& twister, uint32_t* out, int count) {
-  while (count > 0) {
-    if (twister.left_ == 1) {
-      Renew(twister.state_);
-      twister.left_ = kState + 1;
-      twister.next_ = 0;
-    }
-    const int some = std::min(count, twister.left_ - 1);
-    const uint32_t* const from = twister.state_.data() + twister.next_;
-    int i = 0;
-    for (; i + kLanes <= some; i += kLanes) Store(Tempered(Load(from + i)), out + i);
-    for (; i < some; ++i) out[i] = Tempered(from[i]);
-    twister.left_ -= some;
-    twister.next_ += static_cast<uint32_t>(some);
-    out += some;
-    count -= some;
-  }
-}
-
-// Where 53 bits of two numbers, the high ones of the first, are below `bound`:
+// Where 53 bits of two numbers, the high ones of the first, are below a bound there is a one:
 // at::bernoulli_distribution<double>.
-template <typename T>
-void Compare(const uint32_t* drawn, uint64_t bound, T* out, int count) {
-  for (int i = 0; i < count; ++i) {
-    const uint64_t both = uint64_t{drawn[2 * i]} << 32 | drawn[2 * i + 1];
-    out[i] = static_cast<T>((both & ((uint64_t{1} << 53) - 1)) < bound);
-  }
-}
-
-#if defined(__x86_64__)
-using Pairs = uint64_t __attribute__((vector_size(64)));
-
-// Eight at once; a mask of them.
-GENESIS_INLINE __mmask8 CompareEight(const uint32_t* drawn, uint64_t bound) {
-  Pairs both;
-  std::memcpy(&both, drawn, sizeof(both));
-  both = (both << 32 | both >> 32) & ((uint64_t{1} << 53) - 1);
-  return _mm512_cmplt_epu64_mask(reinterpret_cast<__m512i>(both),
-                                 reinterpret_cast<__m512i>(Pairs{} + bound));
-}
-
-void Compare(const uint32_t* drawn, uint64_t bound, bool* out, int count) {
-  int i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const __m128i ones = _mm_maskz_set1_epi8(CompareEight(drawn + 2 * i, bound), 1);
-    _mm_storel_epi64(reinterpret_cast<__m128i*>(out + i), ones);
-  }
-  Compare<bool>(drawn + 2 * i, bound, out + i, count - i);
-}
-
-void Compare(const uint32_t* drawn, uint64_t bound, float* out, int count) {
-  int i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const __mmask8 ones = CompareEight(drawn + 2 * i, bound);
-    _mm256_storeu_ps(out + i, _mm256_maskz_mov_ps(ones, _mm256_set1_ps(1)));
-  }
-  Compare<float>(drawn + 2 * i, bound, out + i, count - i);
-}
-#endif
-
-template <typename T>
-void Fill(at::mt19937_data_pod& twister, uint64_t bound, T* out, int64_t count) {
-  std::array<uint32_t, kState> drawn;
-  constexpr int kSome = kState / 2;
-  for (int64_t done = 0; done < count; done += kSome) {
-    const int some = static_cast<int>(std::min<int64_t>(kSome, count - done));
-    Draw(twister, drawn.data(), 2 * some);
-    Compare(drawn.data(), bound, out + done, some);
-  }
-}
+constexpr uint64_t kBits = (uint64_t{1} << 53) - 1;
 
 }  // namespace
 }  // namespace genesis
 
+#if defined(__x86_64__)
+GENESIS_BEGIN_AVX512
+namespace genesis {
+namespace {
+namespace avx512_bernoulli {
+
+constexpr int kLanes = 16;
+using Pairs = uint64_t __attribute__((vector_size(64)));
+
+// Which of eight pairs are ones.
+GENESIS_INLINE __mmask8 Ones(const uint32_t* drawn, uint64_t bound) {
+  Pairs both;
+  std::memcpy(&both, drawn, sizeof(both));
+  both = (both << 32 | both >> 32) & kBits;
+  return _mm512_cmplt_epu64_mask(reinterpret_cast<__m512i>(both),
+                                 reinterpret_cast<__m512i>(Pairs{} + bound));
+}
+
+GENESIS_INLINE void CompareSome(const uint32_t* drawn, uint64_t bound, bool* out) {
+  const __m128i ones = _mm_maskz_set1_epi8(Ones(drawn, bound), 1);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(out), ones);
+}
+
+GENESIS_INLINE void CompareSome(const uint32_t* drawn, uint64_t bound, float* out) {
+  _mm256_storeu_ps(out, _mm256_maskz_mov_ps(Ones(drawn, bound), _mm256_set1_ps(1)));
+}
+
+#include "trainer/accel/bernoulli_loops.inl"
+
+}  // namespace avx512_bernoulli
+}  // namespace
+}  // namespace genesis
 GENESIS_END_AVX512
+
+GENESIS_BEGIN_AVX2
+namespace genesis {
+namespace {
+namespace avx2_bernoulli {
+
+constexpr int kLanes = 8;
+using Pairs = int64_t __attribute__((vector_size(32)));
+
+// Which of four pairs are ones: all 64 bits of such a one.
+GENESIS_INLINE __m256i Ones(const uint32_t* drawn, uint64_t bound) {
+  const __m256i both = _mm256_shuffle_epi32(
+      _mm256_loadu_si256(reinterpret_cast<const __m256i*>(drawn)), _MM_SHUFFLE(2, 3, 0, 1));
+  const Pairs bits = reinterpret_cast<Pairs>(both) & static_cast<int64_t>(kBits);
+  return _mm256_cmpgt_epi64(reinterpret_cast<__m256i>(Pairs{} + static_cast<int64_t>(bound)),
+                            reinterpret_cast<__m256i>(bits));
+}
+
+GENESIS_INLINE void CompareSome(const uint32_t* drawn, uint64_t bound, bool* out) {
+  const int ones = _mm256_movemask_pd(_mm256_castsi256_pd(Ones(drawn, bound)));
+  // Bit i comes to byte i.
+  const uint32_t bytes = static_cast<uint32_t>(ones) * 0x00204081U & 0x01010101U;
+  std::memcpy(out, &bytes, sizeof(bytes));
+}
+
+GENESIS_INLINE void CompareSome(const uint32_t* drawn, uint64_t bound, float* out) {
+  const __m256i halves =
+      _mm256_permutevar8x32_epi32(Ones(drawn, bound), _mm256_setr_epi32(0, 2, 4, 6, 0, 0, 0, 0));
+  const __m128 ones = _mm_castsi128_ps(_mm256_castsi256_si128(halves));
+  _mm_storeu_ps(out, _mm_and_ps(ones, _mm_set1_ps(1)));
+}
+
+#include "trainer/accel/bernoulli_loops.inl"
+
+}  // namespace avx2_bernoulli
+}  // namespace
+}  // namespace genesis
+GENESIS_END_AVX2
+#endif
 
 namespace genesis {
 namespace {
 
+template <typename T>
+void Fill(at::mt19937_data_pod& twister, uint64_t bound, T* out, int64_t count) {
+#if defined(__x86_64__)
+  if (HasAvx512()) return avx512_bernoulli::Fill(twister, bound, out, count);
+  avx2_bernoulli::Fill(twister, bound, out, count);
+#endif
+}
+
 bool Suits(const at::Tensor& self, double probability) {
   const at::ScalarType type = self.scalar_type();
-  return probability >= 0 && probability <= 1 && self.is_non_overlapping_and_dense() &&
+  return HasAvx2() && probability >= 0 && probability <= 1 && self.is_non_overlapping_and_dense() &&
          (type == at::kBool || type == at::kFloat || type == at::kBFloat16);
 }
 

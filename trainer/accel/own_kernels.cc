@@ -69,9 +69,9 @@ void UseOwnKernels() {
     library.impl("silu_backward", &SiluGradient);
     library.impl("native_group_norm_backward", &GroupNormGradient);
     library.impl("_foreach_norm.Scalar", &Norms);
-    // Intel's draw from MKL's stream of numbers.
-    if (!IsIntels()) library.impl("bernoulli_.float", &Bernoulli);
   }
+  // Intel's draw from MKL's stream of numbers.
+  if (HasAvx2() && !IsIntels()) library.impl("bernoulli_.float", &Bernoulli);
   library.impl("_scaled_dot_product_flash_attention_for_cpu", &Attention);
   library.impl("_scaled_dot_product_flash_attention_for_cpu_backward", &AttentionGradient);
   if (multiplies_by_onednn || multiplies_bf16_in_fp32) {

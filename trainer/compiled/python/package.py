@@ -64,6 +64,7 @@ def compile_package(step, inputs, text, path):
     # as the first to ask is, and one that is not linked with LibTorch says no, to all who ask later.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(path.with_name("cache"))
     pick_vector_instructions()
+    random_numbers.draw_into_memory_as_it_is()
     program, draws = export(step, inputs)
     torch._inductor.aoti_compile_and_package(
         program, package_path=str(path), inductor_configs={

@@ -1,6 +1,21 @@
 """The operators of a graph that draw random numbers, which have to draw those that eager mode draws."""
 
 import torch
+import torch._inductor.lowering as lowering
+from torch._inductor.virtualized import V
+
+aten = torch.ops.aten
+
+
+def draw_into_memory_as_it_is():
+    """Lets inductor draw a mask into memory as it was allocated: by itself it first copies what is there, which is nothing."""
+
+    def bernoulli(like, *arguments):
+        value = V.graph.current_node.meta["val"]
+        made = lowering.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+        return lowering.bernoulli_(made, *arguments)
+
+    lowering.register_lowering(aten.bernoulli.p, type_promotion_kind=None)(bernoulli)
 
 
 def draws_numbers(node):
@@ -11,11 +26,11 @@ def take_shapes_alone(graph):
     """Makes the memory that a mask is drawn into depend on nothing, where a graph says that it is like a tensor: inductor fuses what
     computes that tensor with what reads the mask, and computes it before the mask is drawn."""
     for node in list(graph.nodes):
-        if node.target is not torch.ops.aten.empty_like.default:
+        if node.target is not aten.empty_like.default:
             continue
         value = node.meta["val"]
         with graph.inserting_before(node):
-            alone = graph.call_function(torch.ops.aten.empty_strided.default, (list(value.shape), list(value.stride())),
+            alone = graph.call_function(aten.empty_strided.default, (list(value.shape), list(value.stride())),
                                         {"dtype": value.dtype, "device": value.device})
         alone.meta.update(node.meta)
         node.replace_all_uses_with(alone)
