@@ -43,6 +43,34 @@ TEST(PolicyTest, GoesDownTheListAndUpAgainAfterCleanSteps) {
   EXPECT_EQ(policy.Fallback(), kFp32);
 }
 
+TEST(PolicyTest, AResumedRunHasMadeThePromotionsOfTheOneBefore) {
+  PrecisionSpec spec;
+  spec.set_promote_after_steps(2);
+  spec.set_max_promotions(1);
+  const std::vector<training::v1::PrecisionMode> allowed = {kMixedFp16, kMixedBf16, kFp32};
+  PrecisionPolicy before(spec, allowed, kMixedFp16);
+  before.FallBackTo(kMixedBf16);
+  before.Promote();
+  before.AddCleanStep();
+  const auto go_on_from = [&](training::v1::PrecisionMode first) {
+    PrecisionPolicy resumed(spec, allowed, first);
+    resumed.LoadState(before.mode(), before.state());
+    return resumed;
+  };
+  PrecisionPolicy resumed = go_on_from(kMixedFp16);
+  EXPECT_EQ(resumed.mode(), kMixedFp16);
+  EXPECT_EQ(resumed.state().clean_steps, 1);
+  resumed.FallBackTo(kMixedBf16);
+  for (int i = 0; i < 2; ++i) resumed.AddCleanStep();
+  EXPECT_EQ(resumed.Promotion(), std::nullopt) << "it had one, which is all";
+  // One that begins in another mode begins anew.
+  PrecisionPolicy other = go_on_from(kMixedBf16);
+  EXPECT_EQ(other.mode(), kMixedBf16);
+  other.FallBackTo(kFp32);
+  for (int i = 0; i < 2; ++i) other.AddCleanStep();
+  EXPECT_EQ(other.Promotion(), kMixedBf16);
+}
+
 TEST(PolicyTest, SkipsFallbacksThatGateOrDeviceForbid) {
   PrecisionSpec spec;
   spec.add_fallbacks(kBf16);

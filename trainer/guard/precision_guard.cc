@@ -45,9 +45,7 @@ void PrecisionGuard::Begin(PrecisionMode mode, const TrainingState* resumed) {
   std::vector<PrecisionMode> allowed = AllowedModes(start_);
   allowed.push_back(mode);
   policy_.emplace(spec_, std::move(allowed), mode);
-  if (resumed != nullptr && !resumed->policy.left.empty() && resumed->policy.left.front() == mode) {
-    policy_->LoadState(resumed->position.mode, resumed->policy);
-  }
+  if (resumed != nullptr) policy_->LoadState(resumed->position.mode, resumed->policy);
   session_.SetMode(policy_->mode(), /*keep_scale=*/resumed != nullptr);
 }
 

@@ -57,6 +57,8 @@ void PrecisionPolicy::Promote() {
 }
 
 void PrecisionPolicy::LoadState(Mode mode, const PolicyState& state) {
+  const Mode first = state.left.empty() ? mode : state.left.front();
+  if (first != mode_) return;
   mode_ = mode;
   state_ = state;
 }

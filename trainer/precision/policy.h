@@ -45,6 +45,8 @@ class PrecisionPolicy {
   void Promote();
 
   const PolicyState& state() const { return state_; }
+  // Goes on where a run stood in `mode`, if it began in this one's mode; another says nothing of
+  // it.
   void LoadState(Mode mode, const PolicyState& state);
 
  private:
