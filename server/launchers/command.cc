@@ -159,14 +159,15 @@ class Conversation {
 
 // Waits until it has ended, by force at the deadline; -1 when a signal ended it. One that has
 // closed its outputs may go on all the same.
-int Reap(pid_t pid, absl::Time deadline) {
+void Reap(pid_t pid, absl::Time deadline, CommandResult& result) {
   constexpr int kPauseMs = 5;
   int status = 0;
   while (waitpid(pid, &status, WNOHANG) == 0) {
     if (SteadyNow() >= deadline) kill(-pid, SIGKILL);
     poll(nullptr, 0, kPauseMs);
   }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
 }
 
 }  // namespace
@@ -187,7 +188,7 @@ absl::StatusOr<CommandResult> RunCommand(const std::vector<std::string>& words,
   Conversation conversation(&pipes, input, limits);
   const absl::Time deadline = SteadyNow() + limits.timeout;
   const absl::Status held = conversation.Hold(deadline, stopping);
-  conversation.result().exit_code = Reap(pid, held.ok() ? deadline : absl::InfinitePast());
+  Reap(pid, held.ok() ? deadline : absl::InfinitePast(), conversation.result());
   if (!held.ok()) {
     return absl::Status(held.code(), absl::StrCat(words.front(), ": ", held.message()));
   }

@@ -12,6 +12,7 @@ namespace genesis {
 // The end of a program that was run, with what it wrote.
 struct CommandResult {
   int exit_code = -1;  // -1 when a signal ended it.
+  int signal = 0;      // That signal; else 0.
   std::string output;
   std::string errors;
 };

@@ -55,7 +55,10 @@ std::string DescribeWait(const Job& job, int warm) {
   if (submission.state() == training::v1::SUBMISSION_STATE_PENDING) {
     return absl::StrCat(name, reason.empty() ? " waits" : " is ", reason);
   }
-  return absl::StrCat(name, " runs; ", warm, " of ", std::max(job.spec().distributed().ranks(), 1),
+  // SUSPENDED, COMPLETING.
+  const bool as_usual = reason.empty() || reason == "RUNNING";
+  return absl::StrCat(name, " runs", as_usual ? "" : absl::StrCat(" (", reason, ")"), "; ", warm,
+                      " of ", std::max(job.spec().distributed().ranks(), 1),
                       " workers have attached");
 }
 

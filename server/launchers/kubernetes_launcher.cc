@@ -21,6 +21,8 @@ constexpr int kAccepted = 202;
 constexpr int kForbidden = 403;
 constexpr int kNotFound = 404;
 constexpr int kConflict = 409;
+constexpr int kTooManyRequests = 429;
+constexpr int kInternalError = 500;
 // A bound on a list: more is nothing that this daemon has asked for.
 constexpr int kMaxPages = 100;
 
@@ -35,6 +37,10 @@ std::string Said(const ApiServerReply& reply) {
 }
 
 absl::Status Refused(const std::string& what, const ApiServerReply& reply) {
+  if (reply.status >= kInternalError || reply.status == kTooManyRequests) {
+    return absl::UnavailableError(
+        absl::StrCat("Kubernetes cannot answer ", what, " now: ", Said(reply)));
+  }
   const std::string text = absl::StrCat("Kubernetes refuses ", what, ": ", Said(reply));
   if (reply.status == kForbidden) {
     return absl::PermissionDeniedError(absl::StrCat(

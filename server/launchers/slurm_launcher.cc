@@ -24,8 +24,9 @@ std::string Quoted(const std::string& word) {
 // The words of a program of Slurm, for a message.
 std::string Said(const CommandResult& result) {
   const std::string text(absl::StripAsciiWhitespace(result.errors));
-  return absl::StrCat("exited with ", result.exit_code, text.empty() ? "" : ": ",
-                      OneLine(text, kMaxLineBytes));
+  return absl::StrCat(result.signal == 0 ? absl::StrCat("exited with ", result.exit_code)
+                                         : absl::StrCat("was ended by signal ", result.signal),
+                      text.empty() ? "" : ": ", OneLine(text, kMaxLineBytes));
 }
 
 // Whether a job in the state has its place, and how one ended; see squeue(1), JOB STATE CODES.
@@ -134,6 +135,9 @@ absl::StatusOr<std::string> SlurmLauncher::Submit(const LaunchRequest& request) 
       Run("sbatch", SbatchWords(settings_, request),
           SlurmScript(WorkerWords(worker_, request.name, settings_.cpus_per_task)));
   if (!result.ok()) return result.status();
+  if (result->signal != 0) {
+    return absl::UnavailableError(absl::StrCat("Slurm was not asked: sbatch ", Said(*result)));
+  }
   if (result->exit_code != 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("Slurm refuses the job: sbatch ", Said(*result)));

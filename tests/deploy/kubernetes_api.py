@@ -57,6 +57,7 @@ class Cluster:
         self.suspends_new = False  # As a queue that admits Jobs.
         self.sent_away = set()  # Pods of Jobs that were suspended.
         self.drop_answers = 0  # To so many creations, though they are made.
+        self.broken = None  # What it says of itself while it answers nothing else.
         certificate, key = authority.issue("kubernetes")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
@@ -132,6 +133,8 @@ class Cluster:
         sent = json.loads(body) if body else None
         with self.lock:
             self.requests.append((method, path, query, sent))
+            if self.broken:
+                raise Refused(500, "InternalError", self.broken)
             scheme, _, token = headers.get("Authorization", "").partition(" ")
             if scheme != "Bearer" or token not in self.tokens:
                 raise Refused(401, "Unauthorized", "Unauthorized")

@@ -224,6 +224,9 @@ class KubernetesJobs(cluster_jobs.ClusterJobs):
                      "spec.restartPolicy: Never, or nothing"):
             self.wait_for_wait(daemon, "job", text)
         self.template(TEMPLATE)
+        self.cluster.broken = "etcdserver: leader changed"
+        self.wait_for_wait(daemon, "job", "Kubernetes cannot answer the Job now: 500: etcdserver: leader changed")
+        self.cluster.broken = None
         (self.folder / "token").write_text("old")
         self.wait_for_wait(daemon, "job", "401: Unauthorized")
         (self.folder / "token").write_text("token-1")

@@ -186,6 +186,9 @@ TEST_F(SlurmLauncherTest, ARefusalIsQuotedValidAndShort) {
   EXPECT_EQ(Launcher().Submit(request_).status().message(),
             "Slurm refuses the job: sbatch exited with 1: sbatch: error: invalid partition "
             "specified: gpu");
+  Program("sbatch", "kill -9 $$");
+  EXPECT_EQ(Launcher().Submit(request_).status().message(),
+            "Slurm was not asked: sbatch was ended by signal 9");
   Program("sbatch", "head -c 1000000 /dev/urandom >&2; exit 1");
   const auto noise = Launcher().Submit(request_);
   EXPECT_LT(noise.status().message().size(), 2000U);

@@ -151,6 +151,10 @@ TEST_F(SubmissionsTest, TheClusterIsAskedForAsManyWorkersAsRanksAndTheyGetTheJob
   workers_.submitted[NameOf("job")] = 1;
   Pass(5);
   EXPECT_EQ(Get("job").queue_reason(), "Slurm job 17 runs; 1 of 2 workers have attached");
+  Known("job").reason = "SUSPENDED";
+  Pass(5);
+  EXPECT_EQ(Get("job").queue_reason(),
+            "Slurm job 17 runs (SUSPENDED); 1 of 2 workers have attached");
   Attach("job");
   EXPECT_EQ(State("job"), JOB_STATE_STARTING);
   const Job job = Get("job");
