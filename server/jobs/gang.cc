@@ -115,4 +115,9 @@ void NoteRankSteps(const training::v1::Steps& steps, absl::Time now, int rank, J
   MarkStraggler(job);
 }
 
+void NoteLastStep(Job& job) {
+  const int64_t last = job.progress().step();
+  for (RankStatus& status : *job.mutable_ranks()) status.set_step(std::max(status.step(), last));
+}
+
 }  // namespace genesis

@@ -30,4 +30,8 @@ std::vector<training::v1::RankStatus> RankStatusesOf(const std::vector<WorkerLea
 void NoteRankSteps(const training::v1::Steps& steps, absl::Time now, int rank,
                    training::v1::Job& job);
 
+// Where rank 0 has told the job's end, its last step is that of all: the others' last reports come
+// later, if at all.
+void NoteLastStep(training::v1::Job& job);
+
 }  // namespace genesis

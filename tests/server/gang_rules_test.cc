@@ -370,6 +370,9 @@ TEST_F(GangRulesTest, EachRankShowsHowItDoesAndTheOneTheOthersWaitFor) {
   EXPECT_EQ(job.progress().step(), 10) << "that of rank 0";
   // Its counters are not added up.
   EXPECT_EQ(manager_->queries().Stats(StatsRequest())->training_steps(), 1);
+  FinishRank("job", 0, Finished::OUTCOME_COMPLETED);
+  EXPECT_EQ(State("job"), JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(Get("job").ranks(2).step(), 10) << "all have made the steps of rank 0";
 }
 
 TEST_F(GangRulesTest, ADrainedWorkerOfAnyRankStopsTheJob) {
