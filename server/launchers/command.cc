@@ -157,8 +157,8 @@ class Conversation {
   CommandResult result_;
 };
 
-// Waits until it has ended, by force at the deadline; -1 when a signal ended it. One that has
-// closed its outputs may go on all the same.
+// Waits until it has ended, by force at the deadline, and notes how. One that has closed its
+// outputs may go on all the same.
 void Reap(pid_t pid, absl::Time deadline, CommandResult& result) {
   constexpr int kPauseMs = 5;
   int status = 0;

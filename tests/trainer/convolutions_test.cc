@@ -125,21 +125,25 @@ TEST_F(ConvolutionsTest, AreDifferentiatedByAutograd) {
   EXPECT_TRUE(at::equal(weight.grad(), Backward(kKinds[0], layer, {false, true, false})[1]));
 }
 
+// As compiled steps pass tensors, and get them.
+AtenTensorHandle Handle(at::Tensor* tensor) {
+  return torch::aot_inductor::tensor_pointer_to_tensor_handle(tensor);
+}
+std::unique_ptr<at::Tensor> Owned(AtenTensorHandle made) {
+  return std::unique_ptr<at::Tensor>(torch::aot_inductor::tensor_handle_to_tensor_pointer(made));
+}
+
 TEST_F(ConvolutionsTest, ThoseOfCompiledStepsAreTheSame) {
   const Kind& kind = kKinds[0];
   Layer layer = Make(kind, at::kBFloat16);
-  const auto handle = torch::aot_inductor::tensor_pointer_to_tensor_handle;
-  const auto owned = [](AtenTensorHandle made) {
-    return std::unique_ptr<at::Tensor>(torch::aot_inductor::tensor_handle_to_tensor_pointer(made));
-  };
   const std::array<int64_t, 2> stride = {1, 1}, padding = {1, 1}, none = {0, 0};
-  AtenTensorHandle bias = handle(&*layer.bias);
+  AtenTensorHandle bias = Handle(&*layer.bias);
   AtenTensorHandle made = nullptr;
-  ASSERT_EQ(aoti_torch_cpu_convolution(handle(&layer.input), handle(&layer.weight), &bias,
+  ASSERT_EQ(aoti_torch_cpu_convolution(Handle(&layer.input), Handle(&layer.weight), &bias,
                                        stride.data(), 2, padding.data(), 2, stride.data(), 2, 0,
                                        none.data(), 2, 1, &made),
             AOTI_TORCH_SUCCESS);
-  const auto out = owned(made);
+  const auto out = Owned(made);
   EXPECT_TRUE(at::equal(*out, Forward(kind, layer)));
 
   layer.out_gradient = at::randn_like(*out);
@@ -148,16 +152,16 @@ TEST_F(ConvolutionsTest, ThoseOfCompiledStepsAreTheSame) {
   const std::array<int32_t, 3> wanted = {0, 1, 1};
   AtenTensorHandle to_weight = nullptr, to_bias = nullptr;
   ASSERT_EQ(aoti_torch_cpu_convolution_backward(
-                handle(&layer.out_gradient), handle(&layer.input), handle(&layer.weight),
+                Handle(&layer.out_gradient), Handle(&layer.input), Handle(&layer.weight),
                 &bias_sizes, 1, stride.data(), 2, padding.data(), 2, stride.data(), 2, 0,
                 none.data(), 2, 1, wanted.data(), 3, nullptr, &to_weight, &to_bias),
             AOTI_TORCH_SUCCESS);
   const auto expected = Backward(kind, layer, {false, true, true});
-  EXPECT_TRUE(at::equal(*owned(to_weight), expected[1]));
-  EXPECT_TRUE(at::equal(*owned(to_bias), expected[2]));
+  EXPECT_TRUE(at::equal(*Owned(to_weight), expected[1]));
+  EXPECT_TRUE(at::equal(*Owned(to_bias), expected[2]));
 
   // A call that LibTorch refuses is an error code there, and no exception.
-  EXPECT_EQ(aoti_torch_cpu_convolution(handle(&layer.input), handle(&layer.weight), nullptr,
+  EXPECT_EQ(aoti_torch_cpu_convolution(Handle(&layer.input), Handle(&layer.weight), nullptr,
                                        stride.data(), 2, padding.data(), 2, stride.data(), 2, 0,
                                        none.data(), 2, 3, &made),
             AOTI_TORCH_FAILURE);
@@ -170,25 +174,21 @@ TEST_F(ConvolutionsTest, ThoseOfCompiledStepsSumGradientsOfChannelsByThemselves)
   const Kind kind = {16, 16, 16, 7, 1, 3, false, true, true};
   Layer layer = Make(kind, at::kFloat);
   layer.out_gradient = at::randn_like(Forward(kind, layer));
-  const auto handle = torch::aot_inductor::tensor_pointer_to_tensor_handle;
-  const auto owned = [](AtenTensorHandle made) {
-    return std::unique_ptr<at::Tensor>(torch::aot_inductor::tensor_handle_to_tensor_pointer(made));
-  };
   const std::array<int64_t, 2> stride = {1, 1}, padding = {3, 3}, none = {0, 0};
   const int64_t sizes = 16;
   const int64_t* bias_sizes = &sizes;
   const std::array<int32_t, 3> wanted = {1, 1, 1};
   AtenTensorHandle to_input = nullptr, to_weight = nullptr, to_bias = nullptr;
   ASSERT_EQ(aoti_torch_cpu_convolution_backward(
-                handle(&layer.out_gradient), handle(&layer.input), handle(&layer.weight),
+                Handle(&layer.out_gradient), Handle(&layer.input), Handle(&layer.weight),
                 &bias_sizes, 1, stride.data(), 2, padding.data(), 2, stride.data(), 2, 0,
                 none.data(), 2, 16, wanted.data(), 3, &to_input, &to_weight, &to_bias),
             AOTI_TORCH_SUCCESS);
-  EXPECT_TRUE(at::equal(*owned(to_input), Backward(kind, layer, {true, false, false})[0]));
+  EXPECT_TRUE(at::equal(*Owned(to_input), Backward(kind, layer, {true, false, false})[0]));
   const auto ours = DepthwiseWeightGradient(layer.out_gradient, layer.input, layer.weight,
                                             {stride, padding, stride, false, 16});
-  EXPECT_TRUE(at::equal(*owned(to_weight), ours.weight));
-  EXPECT_TRUE(at::equal(*owned(to_bias), ours.bias));
+  EXPECT_TRUE(at::equal(*Owned(to_weight), ours.weight));
+  EXPECT_TRUE(at::equal(*Owned(to_bias), ours.bias));
 }
 
 }  // namespace

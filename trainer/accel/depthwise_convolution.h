@@ -19,10 +19,11 @@ struct ConvolutionSettings {
   int64_t groups;
 };
 
-// Which of these are faster here than in LibTorch; none for a convolution of another kind.
+// Where the functions below are faster than LibTorch's. All false for a convolution that is not
+// depthwise, or whose processor has no AVX2.
 struct DepthwiseGains {
-  bool result = false;  // And the gradient of the input.
-  bool weight_gradient = false;
+  bool result = false;           // DepthwiseConvolution and DepthwiseInputGradient.
+  bool weight_gradient = false;  // DepthwiseWeightGradient.
 };
 
 DepthwiseGains GainsOfDepthwise(const at::Tensor& input, const at::Tensor& weight,
