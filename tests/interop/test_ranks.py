@@ -203,7 +203,7 @@ class RanksTest(unittest.TestCase):
 
     def test_they_are_as_pytorchs_own(self):
         output = self.check_beside_pytorch(TOLERANCE)
-        self.assertRegex(output, r"\ngradients: 1 bucket, \S+ MiB, by shared memory\n")
+        self.assertRegex(output, r"\ngradients: 1 bucket, \S+ MiB, by shared memory; one copy of weights and optimizer\n")
         output = self.check_beside_pytorch(TOLERANCE, environment=GLOO)
         self.assertRegex(output, r"\ngradients: 1 bucket, \S+ MiB, by Gloo, because GENESIS_SHARED_MEMORY is false\n")
 
@@ -227,7 +227,7 @@ class RanksTest(unittest.TestCase):
             with self.subTest(optimizer["kind"], environment=environment):
                 settings = {"optimizer": optimizer, "training": {"max_steps": 60, "ema_decay": 0.9},
                             "checkpoint": {"every_steps": 20}}
-                whole = self.job("whole" + optimizer["kind"], **settings)
+                whole = self.job("whole" + optimizer["kind"], distributed={"shard_optimizer_state": False}, **settings)
                 shared = self.job("shared" + optimizer["kind"], distributed={"shard_optimizer_state": True}, **settings)
                 self.assertEqual([record["loss"] for record in self.train(shared, environment=environment)[0]],
                                  [record["loss"] for record in self.train(whole, environment=environment)[0]])
@@ -240,6 +240,23 @@ class RanksTest(unittest.TestCase):
                         for name, tensor in entry.items():
                             self.assertTrue(torch.equal(tensor, second["optimizer_state_dict"]["state"][number][name]),
                                             (number, name))
+
+    def test_ranks_keep_one_copy_where_that_costs_nothing(self):
+        one = "by shared memory; one copy of weights and optimizer\n"
+        for number, (settings, environment, expected) in enumerate((
+                ({}, {}, one), ({"shard_optimizer_state": True}, {}, one),
+                ({"shard_optimizer_state": False}, {}, "by shared memory\n"),
+                # Copies are what is compared.
+                ({"weight_check_every_steps": 4}, {}, "by shared memory\n"),
+                ({"weight_check_every_steps": 4, "shard_optimizer_state": True}, {}, one),
+                ({}, GLOO, "because GENESIS_SHARED_MEMORY is false\n"),
+                ({"shard_optimizer_state": True}, GLOO, "is false; optimizer in shards\n"))):
+            with self.subTest(**settings, **environment):
+                job = self.job(f"copies{number}", distributed=settings, training={"max_steps": 8})
+                records, output = self.train(job, environment=environment)
+                self.assertIn(expected, output)
+                seconds = [record["seconds"] for record in records]
+                self.assertEqual((len(seconds), sorted(seconds)), (8, seconds))
 
     def test_such_a_job_resumes_with_any_number_of_ranks(self):
         settings = {"training": {"max_steps": 40}, "distributed": {"shard_optimizer_state": True}}
@@ -653,6 +670,15 @@ exec unshare --mount --map-root-user sh -c "mount -t tmpfs none '{folder}' && ex
             output, _ = process.communicate(timeout=LONG)
         self.assertEqual(process.returncode, 6, output)
         self.assertIn("what listens there gives no answer", output)
+
+    def test_a_store_that_nobody_serves_is_one_sentence(self):
+        port, = slurm_cluster.free_ports(1)
+        process = self.one_of_two(self.job(distributed={"timeout_seconds": 1}), 1, port)
+        output, _ = process.communicate(timeout=LONG)
+        self.assertEqual(process.returncode, 6, output)
+        self.assertIn(f"the ranks' store at 127.0.0.1:{port} cannot be reached; rank 0 or torchrun serves it (", output)
+        self.assertNotIn("frame #", output)
+        self.assertNotIn("c10d", output)
 
     def test_one_process_may_train_such_a_job(self):
         job = self.job()

@@ -1,6 +1,9 @@
 #include "trainer/distributed/rank_group.h"
 
+#include <c10/util/Logging.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <future>
 #include <map>
 #include <thread>
@@ -47,7 +50,18 @@ c10::intrusive_ptr<c10d::Store> ConnectStore(const RankPlace& place, const RankO
       absl::StrCat("rank ", place.rank, " of ", place.size, " cannot ", task, ": ", why)};
 }
 
+// The failure says in a sentence what c10d logs with frames of C++; TORCH_CPP_LOG_LEVEL shows
+// those.
+void SilenceC10d() {
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) {
+    c10::initLogging();
+  } else {
+    FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+  }
+}
+
 c10::intrusive_ptr<c10d::Store> Connect(const RankPlace& place, const RankOptions& options) {
+  SilenceC10d();
   using Connected = std::promise<c10::intrusive_ptr<c10d::Store>>;
   const auto connected = std::make_shared<Connected>();
   auto store = connected->get_future();
@@ -165,6 +179,7 @@ RankGroup::RankGroup(const RankPlace& place, const RankOptions& options)
 RankGroup::RankGroup(const RankPlace& place, const c10::intrusive_ptr<c10d::Store>& store,
                      const RankOptions& options)
     : place_(place), options_(options), connection_(std::make_unique<Connection>()) {
+  SilenceC10d();
   connection_->store =
       c10::make_intrusive<c10d::PrefixStore>(absl::StrCat("genesis/", place_.attempt), store);
   Together("join the others", [&] {

@@ -85,19 +85,28 @@ BatchShare ShareOf(const RankGroup* ranks) {
                           : BatchShare{};
 }
 
+// Whether the ranks may share out the optimizer, and one copy of the weights with it: not where
+// the job compares the copies.
+bool MayShard(const training::v1::DistributedSpec& spec) {
+  return spec.has_shard_optimizer_state() ? spec.shard_optimizer_state()
+                                          : spec.weight_check_every_steps() == 0;
+}
+
 std::unique_ptr<GradientReducer> ReducerOf(RankGroup* ranks, const JobSpec& spec,
                                            const std::vector<at::Tensor>& masters) {
   if (ranks == nullptr) return nullptr;
-  const size_t common =
-      spec.distributed().shard_optimizer_state() ? OptimizerShards::CommonBytes(masters) : 0;
+  const size_t common = MayShard(spec.distributed()) ? OptimizerShards::CommonBytes(masters) : 0;
   return std::make_unique<GradientReducer>(*ranks, masters, spec.distributed(), common);
 }
 
 std::unique_ptr<OptimizerShards> ShardsOf(RankGroup* ranks, const JobSpec& spec,
                                           GradientReducer* reducer,
                                           const std::vector<at::Tensor>& masters) {
-  if (ranks == nullptr || !spec.distributed().shard_optimizer_state()) return nullptr;
-  return std::make_unique<OptimizerShards>(*ranks, *reducer, masters);
+  if (ranks == nullptr || !MayShard(spec.distributed())) return nullptr;
+  auto shards = std::make_unique<OptimizerShards>(*ranks, *reducer, masters);
+  // Sharing out costs nothing where it is one copy in common memory; elsewhere weights are sent.
+  if (!shards->together() && !spec.distributed().shard_optimizer_state()) return nullptr;
+  return shards;
 }
 
 OptimizerShare ShareOf(const RankGroup* ranks, OptimizerShards* shards) {
@@ -145,6 +154,14 @@ TrainingSession::TrainingSession(const training::v1::StartJob& start, const Data
   const double decay = spec_.training().ema_decay();
   if (decay > 0) average_.emplace(weights_->masters(), decay);
   step_ = std::make_unique<TrainStep>(Parts(), StepOptions(spec_.training(), std::move(graphs)));
+}
+
+std::string TrainingSession::exchange() const {
+  if (!reducer_) return "";
+  const char* const shared = !shards_              ? ""
+                             : shards_->together() ? "; one copy of weights and optimizer"
+                                                   : "; optimizer in shards";
+  return reducer_->description() + shared;
 }
 
 StepParts TrainingSession::Parts() {

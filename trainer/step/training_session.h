@@ -70,7 +70,7 @@ class TrainingSession {
   std::string execution();
 
   // How gradients are exchanged, for people; empty where one process trains.
-  std::string exchange() const { return reducer_ ? reducer_->description() : ""; }
+  std::string exchange() const;
 
   // The lower bound of the loss scale; 0 where there is no scale or no bound.
   double lowest_loss_scale() const { return scaler_ ? scaler_->options().min_scale : 0; }
