@@ -6,15 +6,13 @@ by torchrun.
   tests/benchmarks/run ranks [--out DIR] [--rounds N] [--seconds S] [--workload NAME]... [--mode MODE]... [--page FILE]
 
 Each rank has the workload's batch, so that ranks of the ideal speed make steps as fast as one process. What processes that
-know nothing of each other lose is the machine's: they share memory, caches and whatever else runs, and ranks wait for the
-slowest in each step. --page puts the table between the marks of a page."""
+know nothing of each other lose is the machine's: they share memory, caches and whatever else runs. --page puts the table between the marks of a page."""
 
 import concurrent.futures
 import datetime
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import tempfile
 
@@ -60,11 +58,10 @@ class Comparison:
         return run
 
     def _beside(self, steps, warm_up):
-        """Mean time of a step of as many processes as there are cores, each with a job of its own, if in every step all
-        waited for the slowest: what a step of ranks cannot be faster than on this machine."""
+        """Mean time of a step of as many processes as there are cores, each with a job of its own."""
         with concurrent.futures.ThreadPoolExecutor(len(self.cores)) as pool:
             runs = pool.map(lambda core: self._ours(1, steps, core), range(len(self.cores)))
-            return statistics.fmean(map(max, zip(*(run.durations(warm_up) for run in runs))))
+            return sum(run.per_step(warm_up)[0] for run in runs) / len(self.cores)
 
     def _theirs(self, steps, warm_up):
         out = self.folder / "ddp.json"

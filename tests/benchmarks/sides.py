@@ -190,11 +190,6 @@ class WorkerRun:
             self.lines.append((time.perf_counter() - self.begin, processor_seconds(process.pid),
                                line.rstrip("\n")))
 
-    def durations(self, warm_up):
-        """Seconds of each step after the first `warm_up`. Those of the last come at once with the one before."""
-        times = [record["seconds"] for record in self.records[warm_up:-2]]
-        return [end - begin for begin, end in zip(times, times[1:])]
-
     def time_of(self, start):
         """When the first line came that starts so."""
         return next(at for at, _, line in self.lines if line.startswith(start))

@@ -253,10 +253,8 @@ class RanksTest(unittest.TestCase):
                 ({"shard_optimizer_state": True}, GLOO, "is false; optimizer in shards\n"))):
             with self.subTest(**settings, **environment):
                 job = self.job(f"copies{number}", distributed=settings, training={"max_steps": 8})
-                records, output = self.train(job, environment=environment)
+                _, output = self.train(job, environment=environment)
                 self.assertIn(expected, output)
-                seconds = [record["seconds"] for record in records]
-                self.assertEqual((len(seconds), sorted(seconds)), (8, seconds))
 
     def test_such_a_job_resumes_with_any_number_of_ranks(self):
         settings = {"training": {"max_steps": 40}, "distributed": {"shard_optimizer_state": True}}

@@ -40,8 +40,7 @@ With --spec:
   --resume FILE          continue from this checkpoint; "latest" is the newest of the job in
                          --checkpoint-dir that can be used, or the beginning without one
   --telemetry FILE       write one line of JSON per step: step, loss, grad_norm, loss_scale,
-                         learning_rate, mode, skipped, samples, seconds since the
-                         program began
+                         learning_rate, mode, skipped, samples
   --compiled-dir DIR     run the compiled step that genesisctl compile put there, if it fits
   --cuda-graphs          on CUDA, capture a step once and replay it, where it can be
   --emulate-fp16         run FP16 modes on a CPU, 20 to 140 times slower than FP32, to rehearse

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -83,9 +82,7 @@ class PrintingObserver : public RunObserver {
                << ",\"learning_rate\":" << JsonNumber(record.learning_rate) << ",\"mode\":\""
                << PrecisionName(record.mode)
                << "\",\"skipped\":" << (record.skipped ? "true" : "false")
-               << ",\"samples\":" << record.samples << ",\"seconds\":"
-               << std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count()
-               << "}\n";
+               << ",\"samples\":" << record.samples << "}\n";
   }
   void OnSteps(const training::v1::Steps& steps) override {
     const training::v1::Progress& progress = steps.progress();
@@ -112,7 +109,6 @@ class PrintingObserver : public RunObserver {
 
  private:
   Ending& ending_;
-  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::ofstream telemetry_;
   int64_t total_ = 0;
   int64_t printed_part_ = -1;
