@@ -82,6 +82,51 @@ class Sliced(nn.Module):
         return self.head(torch.tanh(moved[:, 0:, :].sum(1)))
 
 
+class Rare(nn.Module):
+    """Layers of which each needs an operator that few modules need."""
+
+    def __init__(self):
+        super().__init__()
+        self.maps = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 24)), nn.PReLU(), nn.Unflatten(1, (2, 3, 4)))
+        self.centres = nn.Parameter(torch.randn(5, 6))
+        self.head = nn.Linear(51, 3)
+
+    def forward(self, x):
+        smooth = torch.fft.irfft(torch.fft.rfft(x) * 0.5 * torch.tensor([1, 1, 0.5, 0]), n=6)
+        maps = self.maps(x).float()
+        turned = torch.view_as_complex(maps.reshape(-1, 12, 2)) * torch.polar(torch.ones(12), torch.arange(12.0))
+        return self.head(torch.cat([nn.functional.adaptive_max_pool2d(maps, 2).flatten(1),
+                                    nn.functional.interpolate(maps, (2, 2), mode="bilinear", antialias=True).flatten(1),
+                                    smooth, torch.cdist(x, self.centres), torch.view_as_real(turned).flatten(1)], 1))
+
+
+class Bags(nn.Module):
+    def __init__(self, sparse):
+        super().__init__()
+        self.words = nn.Embedding(7, 3, sparse=True) if sparse else nn.EmbeddingBag(7, 3)
+        self.sparse = sparse
+
+    def forward(self, word):
+        return self.words(word).mean(1) if self.sparse else self.words(word)
+
+
+class Unmoved(nn.Module):
+    """A bias before a norm, whose gradient is rounding alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.begin = nn.Linear(7, 96)
+        self.wide = nn.ConvTranspose2d(16, 12, (3, 5), stride=(2, 3), padding=(1, 2), output_padding=(1, 2), groups=4)
+        self.norm = nn.Sequential(nn.InstanceNorm2d(12, affine=True), nn.PReLU(12))
+        self.wider = nn.Sequential(nn.ConvTranspose2d(12, 8, 4, stride=2, padding=1, bias=False), nn.Tanh(),
+                                   nn.ConvTranspose2d(8, 8, 3, dilation=2, padding=2, groups=8), nn.PixelShuffle(2))
+        self.head = nn.Conv2d(2, 1, 3, padding=1, padding_mode="reflect")
+
+    def forward(self, x):
+        maps = self.wider(self.norm(self.wide(self.begin(x).view(-1, 16, 2, 3))))
+        return self.head(nn.functional.interpolate(maps, scale_factor=0.5, mode="bilinear", align_corners=False))
+
+
 class Compilable(nn.Module):
     """Has all that a compiled step must take along: batch norm, dropout, tied, frozen, unused, constant and passing tensors."""
 
@@ -220,7 +265,8 @@ class Branching(nn.Module):
         return -self.layer(x)
 
 
-MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x", Scaled: "x", Sliced: "x"}
+MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x", Scaled: "x", Sliced: "x",
+           Rare: "x"}
 
 
 def loss_of(module, batch):
@@ -328,6 +374,14 @@ class ExportedModules(ExportedJobs):
             for mode in FORMATS:
                 with self.subTest(net.__name__, mode=mode):
                     self.compare(net, mode)
+
+    def test_a_gradient_that_is_rounding_alone_is_no_difference(self):
+        torch.manual_seed(0)
+        module, generator = Unmoved(), numpy.random.default_rng(7)
+        x = torch.tensor(generator.normal(size=(16, 7)), dtype=torch.float32)
+        target = torch.tensor(generator.normal(size=module(x).shape), dtype=torch.float32)
+        for size in 4, 6, 8, 16:
+            genesis.export(module, {"x": x[:size], "target": target[:size]}, self.path / f"{size}.pt2", loss="huber", precisions=["FP32"])
 
     def operators(self):
         """Of the file that was exported last, in FP32: ("mul", "Tensor") and so on, in their order."""
@@ -666,6 +720,9 @@ class ExportedModules(ExportedJobs):
             (Branching(), batch, {"loss": loss_of}, "test_exported_modules.py"),
             (nn.Flatten(), batch, {"loss": loss_of}, "has no parameter with requires_grad"),
             (frozen, batch, {"loss": loss_of}, "has no parameter with requires_grad"),
+            (loss_of, batch, {"loss": loss_of}, "module is a function; accepted: a torch.nn.Module"),
+            (nn.LazyLinear(3), batch, {"loss": loss_of}, "module is lazy and has no shapes yet; run the module on a batch before"),
+            (nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3, momentum=None)), batch, {"loss": loss_of}, "1 has momentum=None"),
             (Normed().double(), batch, {"loss": loss_of}, "layers.0.weight is of torch.float64"),
             (spoilt, batch, {"loss": loss_of}, "the parameter layers.3.weight is inf at [2, 7]; accepted: finite numbers"),
             (Normed(), batch, {"loss": lambda module, fields: module(fields["x"])}, "a tensor [5, 3] of torch.float32"),
@@ -678,6 +735,10 @@ class ExportedModules(ExportedJobs):
             (Normed(), {"x": [1, 2]}, {"loss": loss_of}, "is a list"),
             (Normed(), batch, {"loss": loss_of, "precisions": ["BF16"]}, "precisions is ['BF16']"),
             (Normed(), batch, {"loss": lambda module, fields: module(fields["x"]).sum() * float("nan")}, "the loss is nan on the batch"),
+            (Bags(sparse=False), self.batch("word"), {"loss": loss_of}, "Bags needs the operator aten._embedding_bag.default, at " + __file__),
+            (Bags(sparse=False), self.batch("word"), {"loss": loss_of},
+             "which no worker runs; write torch.nn.Embedding(...)(indices).sum(1), or mean(1), in place of EmbeddingBag"),
+            (Bags(sparse=True), self.batch("word"), {"loss": loss_of}, "which no worker runs; leave out sparse=True"),
             (Normed(), batch, {}, "without loss=, Normed(**batch) must return it"),
         ]
         for module, fields, options, message in cases:

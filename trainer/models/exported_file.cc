@@ -332,10 +332,11 @@ class Reader {
     if (refused.empty()) {
       return Bad(absl::StrCat("has a graph ", graph, " that cannot be read, ", json.fault()));
     }
-    return absl::InvalidArgumentError(absl::StrCat(
-        "model.exported.path is ", QuoteValue(file_.path), ", whose graph ", graph,
-        " has the operator ", QuoteValue(refused),
-        "; accepted: the operators of docs/exported_modules.md. Write the module without it"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.exported.path is ", QuoteValue(file_.path), ", whose graph ", graph,
+                     " has the operator ", QuoteValue(refused),
+                     "; accepted: those of python/src/genesis/exported_operators.txt. Write the "
+                     "module without it"));
   }
 
   absl::Status ReadTensors() {

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import io
 import json
+import logging
 import os
 import threading
 import warnings
@@ -23,6 +24,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from genesis import __version__
 
@@ -42,8 +44,17 @@ FIELD_TYPES = {getattr(torch, name): name for name in
 TYPES = {**FIELD_TYPES, torch.float16: "float16", torch.bfloat16: "bfloat16"}
 LOSSES = {"mse": torch.nn.functional.mse_loss, "cross_entropy": torch.nn.functional.cross_entropy,
           "huber": torch.nn.functional.huber_loss}
+# A worker runs these, each with all its overloads and in place; of sizes it takes the functions of the module operator.
+OPERATORS = frozenset((Path(__file__).parent / "exported_operators.txt").read_text().split())
+# How to write a module without some of the others.
+EMBEDDING = "write torch.nn.Embedding(...)(indices).sum(1), or mean(1), in place of EmbeddingBag"
+WAYS = {"_assert_scalar": "a mask that selects, x[mask], makes a size of values: use torch.where, or multiply by the mask",
+        "_embedding_bag": EMBEDDING, "_embedding_bag_forward_only": EMBEDDING,
+        "_sparse_coo_tensor_with_dims_and_tensors": "leave out sparse=True"}
 # Largest relative difference of the graph and the module, in FP32: sums in another order.
 TOLERANCE = 1e-4
+# That of a gradient may be as large besides, of the norm of all gradients: half of the last place of float32.
+ROUNDING = 2.0 ** -24
 
 
 class _Tracer:
@@ -111,10 +122,21 @@ def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Uni
     if unknown or "FP32" not in precisions:
         raise ExportError(f"precisions is {list(precisions)!r}; accepted: FP32, and any of "
                           f"{', '.join(each for each in AUTOCAST if each != 'FP32')}")
+    _check_module(module)
     _check_batch(batch)
     step = _Step(module, _distinct(module, batch), _loss_function(loss, batch))
     _write(path, step, _tracer.run(lambda: step.programs(precisions)))
     return path
+
+
+def _check_module(module: torch.nn.Module) -> None:
+    if not isinstance(module, torch.nn.Module):
+        raise ExportError(f"module is a {type(module).__name__}; accepted: a torch.nn.Module")
+    for name, part in module.named_modules():
+        if isinstance(part, torch.nn.modules.lazy.LazyModuleMixin) and part.has_uninitialized_params():
+            raise ExportError(f"{name or 'module'} is lazy and has no shapes yet; run the module on a batch before")
+        if isinstance(part, torch.nn.modules.batchnorm._NormBase) and part.track_running_stats and part.momentum is None:
+            raise ExportError(f"{name or 'module'} has momentum=None, an average over all batches that no graph can hold; give it a number")
 
 
 def _check_batch(batch: Mapping[str, torch.Tensor]) -> None:
@@ -321,6 +343,8 @@ class _Step:
         self.try_eagerly()
         found = {name: self.training_program(name) for name in precisions}
         found["evaluation"] = self.evaluation_program()
+        for program in found.values():
+            self.refuse_operators(program)
         self.check(found["FP32"])
         return found
 
@@ -331,7 +355,8 @@ class _Step:
     def _program(self, function, name: str):
         while True:
             try:
-                return self._export(self.traces[0], function, name)
+                with _quiet():
+                    return self._export(self.traces[0], function, name)
             except Exception as error:  # noqa: BLE001 - whatever it was, the next way is tried, also for the programs that follow.
                 if len(self.traces) > 1:
                     self.traces = self.traces[1:]
@@ -352,6 +377,22 @@ class _Step:
         shapes = [{0: batch} if 1 <= position <= self.inputs else None for position in range(len(arguments))]
         return torch.export.export(graph, arguments, strict=False, dynamic_shapes=tuple(shapes))
 
+    def refuse_operators(self, program) -> None:
+        """Says which line needs an operator that no worker runs."""
+        refused = [node.target for node in program.graph.nodes if node.op == "call_function" and not _runs_in_worker(node.target)]
+        if not refused:
+            return
+        place = ""
+        with self._kept(training=True):
+            try:
+                with _Stop(refused):
+                    self._step("FP32", *self.arguments())
+            except Exception as error:
+                place = _place(error)
+        name = str(refused[0])
+        raise ExportError(f"{type(self.module).__name__} needs the operator {name}{place}, which no worker runs; "
+                          f"{WAYS.get(name.split('.')[1], 'write it with other operators')}")
+
     def check(self, program) -> None:
         """Runs the FP32 graph beside the module, on this batch and on one of another size."""
         larger = {name: torch.cat([tensor, tensor[:1]]) for name, tensor in self.batch.items()}
@@ -369,18 +410,54 @@ class _Step:
                     raise ExportError(f"the graph of {type(self.module).__name__} does not run: {_first_line(error)}"
                                       ) from error
             losses = ["the losses of the examples"] if self.by_example else []
-            for name, ours, theirs in zip(["loss", *losses, *self.gradients, *self.changed], got, wanted):
-                if not _agree(ours, theirs):
+            first = 1 + len(losses)
+            gradients = wanted[first:first + len(self.gradients)]
+            # A gradient that is zero but for rounding, as that of a bias before a norm, is as exact as those that it is made of.
+            rounding = ROUNDING * torch.stack([gradient.double().norm() for gradient in gradients]).norm()
+            for number, (name, ours, theirs) in enumerate(zip(["loss", *losses, *self.gradients, *self.changed], got, wanted)):
+                if not _agree(ours, theirs, rounding if first <= number < first + len(gradients) else 0):
                     examples = len(next(iter(batch.values())))
                     raise ExportError(f"the graph and the module differ in {name}, with {examples} examples: "
                                       f"{_first(ours)} instead of {_first(theirs)}; the module decides by values, or "
                                       "draws random numbers in another order than its graph")
 
 
-def _agree(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's tracebacks of ways to trace that fail: another is tried, or the error tells."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+class _Stop(TorchDispatchMode):
+    """Fails where one of the operators is called."""
+
+    def __init__(self, operators) -> None:
+        super().__init__()
+        self._operators = operators
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func in self._operators:
+            raise RuntimeError(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def _runs_in_worker(target: Any) -> bool:
+    if not isinstance(target, torch._ops.OpOverload):
+        return getattr(target, "__module__", "") == "_operator"
+    name = target._schema.name.split("::")[1]
+    return target.namespace == "aten" and (name in OPERATORS or (name.endswith("_") and name[:-1] in OPERATORS))
+
+
+def _agree(ours: torch.Tensor, theirs: torch.Tensor, rounding: Any) -> bool:
     ours, theirs = ours.double(), theirs.double()
     # Written so that NaN agrees with nothing.
-    return bool((ours - theirs).norm() <= TOLERANCE * theirs.norm() + 1e-12)
+    return bool((ours - theirs).norm() <= TOLERANCE * theirs.norm() + rounding + 1e-12)
 
 
 def _mean(losses: torch.Tensor) -> torch.Tensor:
@@ -468,7 +545,8 @@ def _leave_out_whole_slices(graph: torch.fx.GraphModule) -> None:
 
 def _scale_by_tensors(graph: torch.fx.GraphModule) -> None:
     """Makes a tensor of the number of ``x * 0.5``. nativert's multiplication by a number of torch 2.11 goes over the memory of ``x``
-    as if it had no gaps, as a slice has, and reads what happens to lie behind it; and it makes one product at a time."""
+    as if it had no gaps, as a slice has, and reads what happens to lie behind it; it makes one product at a time, and none of complex
+    numbers."""
     first = next(node for node in graph.graph.nodes if node.op != "placeholder")
     made: Dict[str, torch.fx.Node] = {}
     for node in list(graph.graph.nodes):
@@ -479,7 +557,7 @@ def _scale_by_tensors(graph: torch.fx.GraphModule) -> None:
         is_tensor = isinstance(number, torch.fx.Node) and isinstance(number.meta.get("val"), torch.Tensor)
         if is_tensor or not isinstance(value, torch.Tensor):
             continue
-        if value.is_floating_point() and value.dim() > 0 and type(number) in (int, float):
+        if (value.is_floating_point() or value.is_complex()) and value.dim() > 0 and type(number) in (int, float):
             # Of float64, as a number is: it changes the type of no tensor with dimensions.
             key = repr(float(number))  # 0.0 is -0.0 to a dict.
             if key not in made:
