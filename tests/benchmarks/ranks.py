@@ -6,7 +6,8 @@ by torchrun.
   tests/benchmarks/run ranks [--out DIR] [--rounds N] [--seconds S] [--workload NAME]... [--mode MODE]... [--page FILE]
 
 Each rank has the workload's batch, so that ranks of the ideal speed make steps as fast as one process. What processes that
-know nothing of each other lose is the machine's: they share memory, caches and whatever else runs. --page puts the table between the marks of a page."""
+know nothing of each other lose is the machine's: they share memory, caches and whatever else runs. --page puts the table
+between the marks of a page."""
 
 import concurrent.futures
 import datetime

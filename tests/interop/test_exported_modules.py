@@ -265,8 +265,7 @@ class Branching(nn.Module):
         return -self.layer(x)
 
 
-MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x", Scaled: "x", Sliced: "x",
-           Rare: "x"}
+MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x", Scaled: "x", Sliced: "x", Rare: "x"}
 
 
 def loss_of(module, batch):

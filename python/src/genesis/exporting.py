@@ -410,12 +410,13 @@ class _Step:
                     raise ExportError(f"the graph of {type(self.module).__name__} does not run: {_first_line(error)}"
                                       ) from error
             losses = ["the losses of the examples"] if self.by_example else []
-            first = 1 + len(losses)
-            gradients = wanted[first:first + len(self.gradients)]
+            first = ["loss", *losses]
+            gradients = wanted[len(first):len(first) + len(self.gradients)]
             # A gradient that is zero but for rounding, as that of a bias before a norm, is as exact as those that it is made of.
-            rounding = ROUNDING * torch.stack([gradient.double().norm() for gradient in gradients]).norm()
-            for number, (name, ours, theirs) in enumerate(zip(["loss", *losses, *self.gradients, *self.changed], got, wanted)):
-                if not _agree(ours, theirs, rounding if first <= number < first + len(gradients) else 0):
+            rounding = ROUNDING * torch.stack([gradient.double().norm() for gradient in gradients]).norm().item()
+            allowed = [0.0] * len(first) + [rounding] * len(gradients) + [0.0] * len(self.changed)
+            for name, ours, theirs, allowance in zip([*first, *self.gradients, *self.changed], got, wanted, allowed):
+                if not _agree(ours, theirs, allowance):
                     examples = len(next(iter(batch.values())))
                     raise ExportError(f"the graph and the module differ in {name}, with {examples} examples: "
                                       f"{_first(ours)} instead of {_first(theirs)}; the module decides by values, or "
@@ -454,7 +455,7 @@ def _runs_in_worker(target: Any) -> bool:
     return target.namespace == "aten" and (name in OPERATORS or (name.endswith("_") and name[:-1] in OPERATORS))
 
 
-def _agree(ours: torch.Tensor, theirs: torch.Tensor, rounding: Any) -> bool:
+def _agree(ours: torch.Tensor, theirs: torch.Tensor, rounding: float) -> bool:
     ours, theirs = ours.double(), theirs.double()
     # Written so that NaN agrees with nothing.
     return bool((ours - theirs).norm() <= TOLERANCE * theirs.norm() + rounding + 1e-12)
