@@ -40,8 +40,29 @@ class PackageCheckTest(unittest.TestCase):
             check("MIXED_BF16", (0.01, 0.0001, 0.01), (0.01, 0.05, 0.01))
 
     def test_refuses_numbers_that_are_not_finite(self):
-        with self.assertRaisesRegex(step.StepError, "gradient of c .* by nan"):
-            check("MIXED_BF16", (0.01, 0.01, 0.01), (0.01, 0.01, float("nan")))
+        for mode in ("FP32", "MIXED_BF16"):
+            for number in ("nan", "inf"):
+                with self.assertRaisesRegex(step.StepError, "package's gradient of c is not finite where the twin's is"):
+                    check(mode, (0.01, 0.01, 0.01), (0.01, 0.01, float(number)))
+                with self.assertRaisesRegex(step.StepError, "the gradient of c is not finite on a batch of random numbers"):
+                    check(mode, (0.01, 0.01, float(number)), (0.01, 0.01, float(number)))
+
+    def test_a_mask_may_be_infinite(self):
+        description = {"mode": "FP32", "parameters": [{"name": "a"}], "buffers": [{"name": "mask"}]}
+        inputs = [torch.tensor(1.0), torch.zeros(3), torch.tensor([0.0, -torch.inf, 0.0])]
+
+        def step_of(change):
+            def run(scale, weight, mask):
+                mask.copy_(change(mask))
+                return torch.tensor(2.0), scale * torch.ones(3)
+            return run
+
+        kept = step_of(lambda mask: mask)
+        reference = step.run(kept, inputs, description)
+        self.assertLess(step.check_package(kept, kept, description, inputs, reference), 1)
+        for change in (lambda mask: mask + 1, lambda mask: -mask, lambda mask: mask * 0):
+            with self.assertRaisesRegex(step.StepError, "the package's mask"):
+                step.check_package(step_of(change), kept, description, inputs, reference)
 
     def test_asks_for_the_same_numbers_in_fp32(self):
         self.assertLess(check("FP32", (0, 0, 0), (1e-6, 0, 0)), 1)

@@ -12,8 +12,8 @@ namespace {
 // Enough of a key to find the file by.
 std::string Short(const std::string& key) { return key.substr(0, 12); }
 
-CompiledSteps::Choice Eager(const std::string& reason) {
-  return {.step = nullptr, .text = absl::StrCat("eager, because ", reason)};
+CompiledSteps::Choice None(std::string reason) {
+  return {.step = nullptr, .text = std::move(reason)};
 }
 
 }  // namespace
@@ -29,24 +29,24 @@ const CompiledSteps::Choice& CompiledSteps::For(training::v1::PrecisionMode mode
 }
 
 CompiledSteps::Choice CompiledSteps::Choose(training::v1::PrecisionMode mode) const {
-  if (folder_.empty()) return Eager("no folder of compiled steps was named");
+  if (folder_.empty()) return None("no folder of compiled steps was named");
   // Spares the many who compile nothing the making of a key.
   std::error_code missing;
   if (std::filesystem::directory_iterator(folder_, missing) ==
       std::filesystem::directory_iterator()) {
-    return Eager(absl::StrCat(folder_, " holds no packages; genesisctl compile makes them"));
+    return None(absl::StrCat(folder_, " holds no packages; genesisctl compile makes them"));
   }
   const absl::StatusOr<StepDescription> description = DescribeStep(spec_, model_, dataset_, mode);
-  if (!description.ok()) return Eager(std::string(description.status().message()));
+  if (!description.ok()) return None(std::string(description.status().message()));
   const absl::StatusOr<std::string> path = FindPackage(folder_, description->key);
   if (absl::IsNotFound(path.status())) {
-    return Eager(absl::StrCat(folder_, " has no package for this step (key ",
-                              Short(description->key), "); genesisctl compile makes one"));
+    return None(absl::StrCat(folder_, " has no package for this step (key ",
+                             Short(description->key), "); genesisctl compile makes one"));
   }
-  if (!path.ok()) return Eager(std::string(path.status().message()));
+  if (!path.ok()) return None(std::string(path.status().message()));
   absl::StatusOr<std::unique_ptr<CompiledStep>> step =
       CompiledStep::Load(*path, *description, model_);
-  if (!step.ok()) return Eager(std::string(step.status().message()));
+  if (!step.ok()) return None(std::string(step.status().message()));
   return {.step = *std::move(step),
           .text = absl::StrCat("compiled (package ", Short(description->key), ")")};
 }

@@ -15,13 +15,13 @@ namespace genesis {
 // Failure: none; what cannot be used is a reason.
 class CompiledSteps {
  public:
-  // `folder` may be empty, or missing: then every mode runs eager.
+  // `folder` may be empty, or missing: then there is none for any mode.
   CompiledSteps(std::string folder, const training::v1::JobSpec& spec, const Model& model,
                 const Dataset& dataset);
 
   struct Choice {
-    std::unique_ptr<CompiledStep> step;  // Null for eager.
-    // For people: "compiled (package 1f2e3d4c5b6a)", or "eager, because ...".
+    std::unique_ptr<CompiledStep> step;  // Null where there is none.
+    // For people: "compiled (package 1f2e3d4c5b6a)", or the reason why there is none.
     std::string text;
   };
   const Choice& For(training::v1::PrecisionMode mode);

@@ -3,6 +3,7 @@
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
 #include <torch/csrc/inductor/aoti_runner/model_container_runner_cpu.h>
+#include <torch/library.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -25,6 +26,18 @@ constexpr char kMetadataKey[] = "genesis_step";  // As trainer/compiled/python/p
 constexpr char kLibrary[] = ".so";
 // Operators that the library leaves to LibTorch.
 constexpr char kOperators[] = ".json";
+
+// An operator that Inductor defines in Python (torch/_inductor/inductor_prims.py), as there. It
+// compiles it away but for complex tensors, where a package calls it.
+at::Tensor ForceStrideOrder(const at::Tensor& input, c10::IntArrayRef stride) {
+  if (input.strides() == stride) return input;
+  return at::empty_strided(input.sizes(), stride, input.options()).copy_(input);
+}
+
+TORCH_LIBRARY_FRAGMENT(prims, library) {
+  library.def("inductor_force_stride_order(Tensor input, SymInt[] stride) -> Tensor",
+              ForceStrideOrder);
+}
 
 // A folder that nobody else may look into; it vanishes with this.
 class PrivateFolder {

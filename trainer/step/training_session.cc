@@ -194,9 +194,9 @@ void TrainingSession::SetMode(PrecisionMode mode, bool keep_scale) {
 
 std::string TrainingSession::execution() {
   const CompiledSteps::Choice& compiled = compiled_.For(mode_);
-  if (compiled.step == nullptr && model_->has_joint_graph()) return "exported graph";
-  if (compiled.step != nullptr || !captures_) return compiled.text;
-  const std::string& reason = step_->eager_because();
+  if (compiled.step != nullptr) return compiled.text;
+  if (model_->has_joint_graph()) return absl::StrCat("exported graph, because ", compiled.text);
+  const std::string& reason = captures_ ? step_->eager_because() : compiled.text;
   return reason.empty() ? "captured after the first steps, then replayed"
                         : absl::StrCat("eager, because ", reason);
 }

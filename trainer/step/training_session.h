@@ -65,8 +65,8 @@ class TrainingSession {
   // afresh unless `keep_scale`. Requires that every step has been read.
   void SetMode(training::v1::PrecisionMode mode, bool keep_scale = false);
 
-  // How the steps of the mode run, for people: "compiled ...", "exported graph", "eager, because
-  // ..." or "captured ...".
+  // How the steps of the mode run, for people: "compiled ...", "exported graph, because ...",
+  // "eager, because ..." or "captured ...".
   std::string execution();
 
   // How gradients are exchanged, for people; empty where one process trains.

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "config/precision/precision.h"
+#include "trainer/compiled/compiled_steps.h"
 #include "trainer/compiled/step_description.h"
 #include "trainer/data/dataset.h"
 #include "trainer/models/model.h"
@@ -26,6 +27,7 @@ absl::StatusOr<std::string> DescribeSteps(const training::v1::StartJob& start) {
   auto& list = *(*result.mutable_fields())["steps"].mutable_list_value();
   const std::set<PrecisionMode> modes =
       ReachableModes(start.spec().precision(), AllowedModes(start), start.precision().mode());
+  CompiledSteps packages(start.compiled_dir(), start.spec(), **model, **dataset);
   for (const PrecisionMode mode : modes) {  // FP32 first.
     const absl::StatusOr<StepDescription> step =
         DescribeStep(start.spec(), **model, **dataset, mode);
@@ -37,6 +39,11 @@ absl::StatusOr<std::string> DescribeSteps(const training::v1::StartJob& start) {
     }
     fields["key"].set_string_value(step->key);
     fields["text"].set_string_value(step->text);
+    if (!start.compiled_dir().empty()) {
+      const CompiledSteps::Choice& choice = packages.For(mode);
+      fields["compiled"].set_bool_value(choice.step != nullptr);
+      fields["execution"].set_string_value(choice.text);
+    }
     if (start.spec().model().has_torchscript()) {
       fields["module"].set_string_value(start.spec().model().torchscript().path());
     }

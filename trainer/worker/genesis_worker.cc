@@ -50,6 +50,7 @@ With --spec:
 
 With --describe-step:
   --datasets-root DIR    where the data of the job is looked for too
+  --compiled-dir DIR     also say whether the worker takes the packages there, or why not
 
 With --daemon HOST:PORT, whose settings have workers.remote: true:
   --checkpoint-dir DIR   the daemon's checkpoints.dir, which this host must see at the same path

@@ -26,8 +26,8 @@ def parse():
     return parser.parse_args()
 
 
-def describe(arguments):
-    command = [arguments.worker, "--describe-step", arguments.job, "--device", "cpu"]
+def describe(arguments, *flags):
+    command = [arguments.worker, "--describe-step", arguments.job, "--device", "cpu", *flags]
     if arguments.datasets_root:
         command += ["--datasets-root", arguments.datasets_root]
     try:
@@ -80,7 +80,17 @@ def reason(error):
     return f"AOTInductor failed: {error}"
 
 
-def compile_one(entry, folder):
+def check_worker(arguments, entry, folder):
+    """The worker takes the package in the folder. It is LibTorch without Python, so that an operator that torch defines in Python
+    is there, when the package is tried here, and not in the worker."""
+    import step as steps
+
+    found = next(each for each in describe(arguments, "--compiled-dir", str(folder)) if each["mode"] == entry["mode"])
+    if not found["compiled"]:
+        raise steps.StepError(f"genesis-worker does not take the package: {found['execution']}")
+
+
+def compile_one(arguments, entry):
     import package
     import step as steps
 
@@ -92,14 +102,16 @@ def compile_one(entry, folder):
     single = {**description, "mode": "FP32"}
     reference = steps.run(twin.make_step(single), [
         t.float() if t.is_floating_point() else t for t in inputs], description)
-    with package.Workplace(folder) as workplace:
+    with package.Workplace(arguments.into) as workplace:
         made = workplace / f"{entry['key']}.pt2"
         try:
             package.compile_package(step, inputs, entry["text"], made)
         except Exception as error:  # Of torch's compiler or of g++: there is no narrower kind.
             raise steps.StepError(reason(error)) from error
         worst = steps.check_package(package.load(made), step, description, inputs, reference)
-        return package.install(made, folder), worst
+        package.seal(made)
+        check_worker(arguments, entry, workplace)
+        return package.install(made, arguments.into), worst
 
 
 def run(arguments):
@@ -118,7 +130,7 @@ def run(arguments):
             continue
         begin = time.monotonic()
         try:
-            path, worst = compile_one(entry, arguments.into)
+            path, worst = compile_one(arguments, entry)
         except StepError as error:
             print(f"{entry['mode']}: nothing was installed: {error}", file=sys.stderr)
             return FAILED

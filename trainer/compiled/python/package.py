@@ -127,14 +127,19 @@ class Workplace:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def install(made, folder):
-    """The checksum comes last: a package without one does not count."""
-    target = folder / made.name
+def seal(made):
+    """Makes it a package that workers take: with its checksum, written by nobody else."""
     sums = sum_path(made)
     sums.write_text(sum_line(made))
-    sum_path(target).unlink(missing_ok=True)
     for path in (made, sums):
         path.chmod(0o644)
+
+
+def install(made, folder):
+    """Moves a sealed package; the checksum comes last: a package without one does not count."""
+    target = folder / made.name
+    sum_path(target).unlink(missing_ok=True)
+    for path in (made, sum_path(made)):
         flush(path)
         os.replace(path, folder / path.name)
         flush(folder)

@@ -73,6 +73,30 @@ def pinned(graph, node):
     return made
 
 
+# Results without rounding, so that two ways to compute what they are made of are all that can tell them apart.
+EXACT = {
+    aten.abs.default, aten.alias.default, aten.amax.default, aten.amin.default, aten.clone.default, aten.detach.default,
+    aten.expand.default, aten.max.default, aten.min.default, aten.neg.default, aten.permute.default, aten.slice.Tensor,
+    aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.t.default, aten.transpose.int, aten.unsqueeze.default,
+    aten.view.default}
+
+
+def pin_what_is_compared(graph):
+    """The gradient of amax finds the largest values by x == amax(x), and divides by how many there are. Inductor may compute x in
+    vectors for one and by itself for the other, where log1p and tanh differ in the last bit, and no value is the largest."""
+    compared = {}
+    for each in graph.find_nodes(op="call_function", target=aten.eq.Tensor):
+        for node in each.all_input_nodes:
+            while node.target in EXACT:
+                node = node.args[0]
+            if node.op == "call_function" and isinstance(node.meta["val"], torch.Tensor) and node.meta["val"].is_floating_point():
+                compared[node] = None
+    for node in compared:
+        with graph.inserting_after(node):
+            made = pinned(graph, node)
+        node.replace_all_uses_with(made, lambda user, made=made: user is not made)
+
+
 def append(graph, source, inputs):
     """Copies `source` behind the nodes of the graph, with `inputs` for its placeholders; returns its outputs."""
     return graph.graph_copy(source, dict(zip(source.find_nodes(op="placeholder"), inputs, strict=True)))
@@ -94,6 +118,7 @@ def join(module, forward, backward, kept, gradients):
 def compute_anew(step, inputs):
     """The graph of `step`, a function of the scale and other tensors, whose backward keeps as little as torch.compile's."""
     module = decomposed(step, inputs)
+    pin_what_is_compared(module.graph)
     outputs = module.graph.output_node().args[0]
     backward = following(next(iter(module.graph.nodes)))
     gradients = list(dict.fromkeys(node for node in outputs if node in backward))

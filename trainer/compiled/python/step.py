@@ -138,7 +138,8 @@ def nudged(tensor, generator):
 
 
 def distance(one, other):
-    return (one - other).norm().item()
+    """Of what is finite."""
+    return (one - other).nan_to_num(0, 0, 0).norm().item()
 
 
 def typical_error(wanted, reference):
@@ -146,6 +147,14 @@ def typical_error(wanted, reference):
     errors = [distance(want, true) / size for want, true in zip(wanted, reference)
               if (size := true.norm().item()) > 0]
     return statistics.median(errors or [0.0])
+
+
+def check_finite(name, want, have, may_be_infinite):
+    """Of what a step keeps, a mask may be infinite."""
+    if not (may_be_infinite or want.isfinite().all()):
+        raise StepError(f"the {name} is not finite on a batch of random numbers from 0 to 1, on which a package is compared")
+    if not torch.equal(have[~want.isfinite()], want[~want.isfinite()]) or not have[want.isfinite()].isfinite().all():
+        raise StepError(f"the package's {name} is not finite where the twin's is")
 
 
 def check_package(package, step, description, inputs, reference):
@@ -170,13 +179,14 @@ def check_package(package, step, description, inputs, reference):
             usual = max(typical_error(wanted[1:len(gradients) + 1], truth[1:]), 2.5e-3)
         got = run(package, inputs, description, scale)
         for index, (name, want, have, true) in enumerate(zip(names, wanted, got, truth, strict=True)):
-            size = true.norm().item()
+            size = true.nan_to_num(0, 0, 0).norm().item()
             if exact:
                 error = distance(have, want)
                 allowed = 10 * max(distance(each[index], want) for each in rounded) + 1e-4 * size + 1e-7 * scale
             else:
                 error = distance(have, true)
                 allowed = 2 * (distance(want, true) + usual * size) + 1e-6 * scale
+            check_finite(name, want, have, may_be_infinite=index > len(gradients))
             if not error <= allowed:
                 raise StepError(f"the package's {name} differs from the twin's by {error:.3g}; "
                                 f"accepted: {allowed:.3g}")
