@@ -240,6 +240,10 @@ class ThreeLines(ClientTest):
         for data, options, words in (
                 ({"x": x}, {}, "give one of the two"),
                 ({"x": x}, {"epochs": 1, "max_steps": 1}, "give one of the two"),
+                ({"x": x}, {"epochs": 0}, "epochs is 0; accepted: 1 or more"),
+                ({"x": x}, {"max_steps": -3}, "max_steps is -3; accepted: 1 or more"),
+                ({"x": x}, {"epochs": 1, "batch_size": 0}, "batch_size is 0; accepted: 1 or more"),
+                ({"x": x}, {"epochs": 1, "ranks": 0}, "ranks is 0; accepted: 1 or more"),
                 ({"x": x}, {"epochs": 1, "precision": "FP8"}, "precision is 'FP8'; accepted: FP32"),
                 ({"x": x}, {"epochs": 1, "precision": "bf16"}, "a graph keeps its weights in FP32: use MIXED_BF16"),
                 ({"x": x}, {"epochs": 1, "schedule": [(0, 1.0)]}, "schedule is [(0, 1.0)]; accepted: a dict from steps"),

@@ -21,7 +21,7 @@ import twin
 from torch import nn
 
 import genesis
-from genesis import exporting
+from genesis import tracing
 
 GATE = {"ENABLE_FP16_TRAINING": "true"}
 EXAMPLES, BATCH, STEPS = 120, 12, 30
@@ -64,6 +64,19 @@ class Attentive(nn.Module):
     def forward(self, word):
         hidden = self.mixer(self.embedding(word) + self.positions)
         return self.output(hidden).mean(1)[:, :3]
+
+
+class Spectral(nn.Module):
+    """A complex weight, and the largest of values that processors compute in more than one way: mish takes log1p and tanh."""
+
+    def __init__(self):
+        super().__init__()
+        self.filter = nn.Parameter(torch.randn(4, 2))
+        self.spread, self.head = nn.Linear(1, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        h = torch.fft.irfft(torch.fft.rfft(x) * torch.view_as_complex(self.filter), n=6)
+        return self.head(nn.functional.mish(self.spread(h.unsqueeze(2))).amax(1))
 
 
 class Sliced(nn.Module):
@@ -265,7 +278,18 @@ class Branching(nn.Module):
         return -self.layer(x)
 
 
-MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x", Scaled: "x", Sliced: "x", Rare: "x"}
+class Changed(nn.Module):
+    """What it does to the output of a layer."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.layer, self.change = nn.Linear(6, 3), change
+
+    def forward(self, x):
+        return self.change(self.layer(x))
+
+
+MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x", Scaled: "x", Sliced: "x", Rare: "x", Spectral: "x"}
 
 
 def loss_of(module, batch):
@@ -549,8 +573,8 @@ class ExportedModules(ExportedJobs):
                 for name in ("base.weight", "never.weight"):
                     self.assertTrue(torch.equal(state[name], module.state_dict()[name]), name)
 
-    def test_masks_are_those_of_the_graph_and_drawn_before_they_are_read(self):
-        for net in (Branches, Regular):
+    def test_compiled_steps_compute_what_graphs_do(self):
+        for net in (Branches, Regular, Spectral):
             with self.subTest(net.__name__):
                 packages = self.path / net.__name__
                 job, _ = self.job(net)
@@ -586,15 +610,15 @@ class ExportedModules(ExportedJobs):
         self.assertTrue(lines, done.stderr)
         return lines[-1]
 
-    def rewrite(self, change):
+    def rewrite(self, change, compression=zipfile.ZIP_STORED):
         """The exported file with `change` made to its records, {name: bytes}."""
         path = self.path / "net.pt2"
         with zipfile.ZipFile(path) as archive:
             records = {name: archive.read(name) for name in archive.namelist()}
         change(records)
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        with zipfile.ZipFile(path, "w") as archive:
             for name, content in records.items():
-                archive.writestr(zipfile.ZipInfo(name), content)
+                archive.writestr(zipfile.ZipInfo(name), content, compression)
 
     def edit(self, name, old, new):
         def change(records):
@@ -620,6 +644,10 @@ class ExportedModules(ExportedJobs):
             "object": (add("module/data/constants/custom_obj_0"), "that is none of a module's"),
             "constants": (lambda: self.edit("module/data/constants/FP32_constants_config.json", b"{}",
                                             b'{"a": {"path_name": "custom_obj_0"}}'), "has constants of its own"),
+            "compressed": (lambda: self.rewrite(lambda records: None, zipfile.ZIP_DEFLATED),
+                           'has the tensor "layers.0.weight" compressed; accepted: stored, as genesis.export writes it'),
+            "function of sizes": (lambda: self.edit(graph, b'"target": "torch.ops.aten.addmm.default"', b'"target": "_operator.attrgetter"'),
+                                  'has the operator "_operator.attrgetter"'),
             "shape": (lambda: self.edit(manifest, b"16,\n    6", b"16,\n    7"), "of other bytes"),
             "large shape": (lambda: self.edit(manifest, b"16,\n    6", b"9223372036854775807,\n    9223372036854775807"),
                             "of other bytes"),
@@ -716,7 +744,14 @@ class ExportedModules(ExportedJobs):
         with torch.no_grad():
             spoilt.layers[3].weight[2, 7] = torch.inf
         cases = [
-            (Branching(), batch, {"loss": loss_of}, "test_exported_modules.py"),
+            (Branching(), batch, {"loss": loss_of}, "decides by values of tensors, which no graph does; use torch.where, at " + __file__),
+            (Changed(lambda y: y.view(8, -1)), self.batch("x", 8), {"loss": loss_of}, "it takes batches of 8 alone; write x.view(x.shape[0], -1)"),
+            (Changed(lambda y: y - y[y > 0].mean()), batch, {"loss": loss_of}, "needs the operator aten._assert_scalar.default, at " + __file__),
+            (Changed(lambda y: y - y[y > 0].mean()), batch, {"loss": loss_of}, "x[mask], makes a size of values: use torch.where"),
+            (Changed(lambda y: torch.zeros(y.shape).scatter(1, torch.zeros_like(y, dtype=torch.int64), y)), batch, {"loss": loss_of},
+             "it can in FP32: leave MIXED_BF16 out of precisions"),
+            (Changed(lambda y: nn.functional.affine_grid(y.view(-1, 1, 3).expand(-1, 2, 3), (y.shape[0], 1, 2, 2), align_corners=False).flatten(1)),
+             batch, {"loss": loss_of}, "takes no size that depends on the batch; write it with others, at " + __file__),
             (nn.Flatten(), batch, {"loss": loss_of}, "has no parameter with requires_grad"),
             (frozen, batch, {"loss": loss_of}, "has no parameter with requires_grad"),
             (loss_of, batch, {"loss": loss_of}, "module is a function; accepted: a torch.nn.Module"),
@@ -794,8 +829,8 @@ child.join()
                 return self.norm(rows.flatten(0, 1)).reshape_as(rows).mean(1)
 
         ways = []
-        every_size = exporting._trace_by_every_size
-        with mock.patch.object(exporting, "_trace_by_every_size", lambda *a: ways.append(a) or every_size(*a)):
+        every_size = tracing.by_every_size
+        with mock.patch.object(tracing, "by_every_size", lambda *a: ways.append(a) or every_size(*a)):
             genesis.export(Like(), self.batch("x"), self.path / "net.pt2", loss=loss_of)
         self.assertEqual(ways, [])
 

@@ -346,8 +346,12 @@ class Reader {
       const std::string record = absl::StrCat(kRoot, "extra/tensors/", i);
       const absl::StatusOr<ZipArchive::Location> place = archive_.Locate(record);
       if (!place.ok()) return Bad(absl::StrCat("has no record ", QuoteValue(record)));
+      if (!place->stored) {
+        return Bad(absl::StrCat("has the tensor ", QuoteValue(entry.name),
+                                " compressed; accepted: stored, as genesis.export writes it"));
+      }
       uint64_t bytes = static_cast<uint64_t>(ElementSize(type));
-      bool fits = place->stored;
+      bool fits = true;
       for (const int64_t size : entry.shape) {
         fits = fits && !__builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes);
       }

@@ -13,16 +13,16 @@ from genesis.checkpoints import Checkpoint, load_checkpoint
 from genesis.client import Client
 from genesis.converters import from_images, from_parquet, from_text, from_tokens
 from genesis.data import Chunks
-from genesis.errors import (AbortedError, AlreadyExistsError, CancelledError, DataLossError, FailedPreconditionError, GenesisError,
-                            InvalidArgumentError, JobFailedError, NotFoundError, PermissionDeniedError, ResourceExhaustedError,
-                            UnauthenticatedError, UnavailableError)
+from genesis.errors import (AbortedError, AlreadyExistsError, CancelledError, DataLossError, ExportError, FailedPreconditionError,
+                            GenesisError, InvalidArgumentError, JobFailedError, NotFoundError, PermissionDeniedError,
+                            ResourceExhaustedError, UnauthenticatedError, UnavailableError)
 from genesis.events import Event
 from genesis.job import Job
 from genesis.trajectories import Appender
 from genesis.world_model import WorldModel
 
 if TYPE_CHECKING:
-    from genesis.exporting import ExportError, export
+    from genesis.exporting import export
 
 __version__ = "0.1.0"
 __all__ = ["AbortedError", "AlreadyExistsError", "Appender", "AsyncClient", "AsyncJob", "CancelledError", "Checkpoint", "Chunks", "Client",
@@ -33,7 +33,7 @@ __all__ = ["AbortedError", "AlreadyExistsError", "Appender", "AsyncClient", "Asy
 
 def __getattr__(name: str) -> object:
     """Imports torch only where something is exported."""
-    if name in ("ExportError", "export"):
-        from genesis import exporting
-        return getattr(exporting, name)
+    if name == "export":
+        from genesis.exporting import export
+        return export
     raise AttributeError(f"module 'genesis' has no attribute {name!r}")

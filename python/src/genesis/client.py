@@ -69,6 +69,7 @@ class Client:
                 is sent as float32.
             loss: as in ``genesis.export``.
             epochs, max_steps: how long; one of the two.
+            batch_size: examples of a step.
             learning_rate: of AdamW, which updates all parameters where no optimizer is given.
             optimizer: a new ``torch.optim.AdamW``, ``Adam`` or ``SGD`` of the module's parameters, with its groups.
             schedule: what learning rates are multiplied by at some steps, with straight lines between them:
@@ -89,6 +90,9 @@ class Client:
         """
         if (epochs is None) == (max_steps is None):
             raise InvalidArgumentError(f"epochs is {epochs} and max_steps is {max_steps}; give one of the two")
+        for name, number in (("epochs", epochs), ("max_steps", max_steps), ("batch_size", batch_size), ("ranks", ranks)):
+            if number is not None and number < 1:
+                raise InvalidArgumentError(f"{name} is {number}; accepted: 1 or more")
         if precision.upper() not in EXPORTED_FOR:
             raise InvalidArgumentError(f"precision is {precision!r}; accepted: {', '.join(EXPORTED_FOR)}"
                                        + (f"; a graph keeps its weights in FP32: use MIXED_{precision.upper()}"

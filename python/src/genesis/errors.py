@@ -85,6 +85,10 @@ class JobFailedError(GenesisError):
         self.job = job
 
 
+class ExportError(ValueError):
+    """A module that cannot be exported, with what to change."""
+
+
 _BY_CODE: Dict[grpc.StatusCode, Type[GenesisError]] = {
     each.code: each for each in (InvalidArgumentError, NotFoundError, AlreadyExistsError, FailedPreconditionError,
                                  PermissionDeniedError, UnauthenticatedError, ResourceExhaustedError, UnavailableError,

@@ -6,45 +6,29 @@ one graph of the held-out loss, and the initial weights. docs/exported_modules.m
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
-import ctypes
-import io
-import json
-import logging
-import os
-import threading
+import re
+import traceback
 import warnings
-import zipfile
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from genesis import __version__
+from genesis import exported_file, tracing
+from genesis.errors import ExportError
 
 __all__ = ["ExportError", "export"]
 
 Loss = Union[None, str, Callable[[torch.nn.Module, Dict[str, torch.Tensor]], torch.Tensor]]
 
-# The first format was also written by exporters whose graphs multiply wrongly (see _scale_by_tensors); no worker reads it.
-FORMAT = 2
-ROOT = "module"
 TARGET = "target"
 # Autocast of each precision; the names are those of a job file.
 AUTOCAST = {"FP32": None, "MIXED_BF16": torch.bfloat16, "MIXED_FP16": torch.float16}
-# Element types of a dataset; weights and constants may have two more.
-FIELD_TYPES = {getattr(torch, name): name for name in
-               ("float32", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")}
-TYPES = {**FIELD_TYPES, torch.float16: "float16", torch.bfloat16: "bfloat16"}
 LOSSES = {"mse": torch.nn.functional.mse_loss, "cross_entropy": torch.nn.functional.cross_entropy,
           "huber": torch.nn.functional.huber_loss}
-# A worker runs these, each with all its overloads and in place; of sizes it takes the functions of the module operator.
+# A worker runs these operators of ATen, each with all its overloads and in place, and functions of the module operator, of sizes.
 OPERATORS = frozenset((Path(__file__).parent / "exported_operators.txt").read_text().split())
 # How to write a module without some of the others.
 EMBEDDING = "write torch.nn.Embedding(...)(indices).sum(1), or mean(1), in place of EmbeddingBag"
@@ -55,41 +39,6 @@ WAYS = {"_assert_scalar": "a mask that selects, x[mask], makes a size of values:
 TOLERANCE = 1e-4
 # That of a gradient may be as large besides, of the norm of all gradients: half of the last place of float32.
 ROUNDING = 2.0 ** -24
-
-
-class _Tracer:
-    """The one place that traces at a time, for tracing changes what torch does in all threads.
-
-    It is the main thread or one that does not end: torch 2.11 keeps, of the first trace, what belongs to its thread, and a trace in
-    another thread crashes when that has ended.
-    """
-
-    def __init__(self) -> None:
-        self._turn = threading.Lock()
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, "genesis-export")
-
-    def run(self, function: Callable[[], Any]) -> Any:
-        with self._turn:
-            if threading.current_thread() is threading.main_thread():
-                return function()
-            return self._thread.submit(function).result()
-
-
-_tracer = _Tracer()
-
-
-def _renew_tracer() -> None:
-    global _tracer
-    _tracer = _Tracer()
-
-
-if hasattr(os, "register_at_fork"):
-    # A child process has none of its parent's threads.
-    os.register_at_fork(after_in_child=_renew_tracer)
-
-
-class ExportError(ValueError):
-    """A module that cannot be exported, with what to change."""
 
 
 def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Union[str, Path], loss: Loss = None,
@@ -125,7 +74,7 @@ def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Uni
     _check_module(module)
     _check_batch(batch)
     step = _Step(module, _distinct(module, batch), _loss_function(loss, batch))
-    _write(path, step, _tracer.run(lambda: step.programs(precisions)))
+    exported_file.write(path, step, tracing.run_alone(lambda: step.programs(precisions)))
     return path
 
 
@@ -146,8 +95,8 @@ def _check_batch(batch: Mapping[str, torch.Tensor]) -> None:
     for name, tensor in batch.items():
         if not isinstance(tensor, torch.Tensor):
             raise ExportError(f"batch[{name!r}] is a {type(tensor).__name__}; accepted: a torch.Tensor")
-        if tensor.dtype not in FIELD_TYPES:
-            raise ExportError(f"batch[{name!r}] is of {tensor.dtype}; accepted: {', '.join(map(str, FIELD_TYPES))}")
+        if tensor.dtype not in exported_file.FIELD_TYPES:
+            raise ExportError(f"batch[{name!r}] is of {tensor.dtype}; accepted: {', '.join(map(str, exported_file.FIELD_TYPES))}")
         if tensor.dim() == 0:
             raise ExportError(f"batch[{name!r}] has no dimensions; accepted: the batch as first dimension")
         sizes[name] = tensor.shape[0]
@@ -229,7 +178,7 @@ class _Step:
         self.gradients: List[str] = []
         self.changed: List[str] = []
         # The ways that are left to try, the fastest first.
-        self.traces = (_trace_by_batch, _trace_by_batch_in_python, _trace_by_every_size)
+        self.traces = (tracing.by_batch, tracing.by_batch_in_python, tracing.by_every_size)
 
     def arguments(self, batch=None):
         batch = self.batch if batch is None else batch
@@ -238,12 +187,12 @@ class _Step:
         return (torch.tensor(1.0), *batch.values(), *weights, *self.trained.values(), *self.state.values())
 
     @property
-    def inputs(self) -> int:
-        """How many arguments have the batch as their first dimension."""
-        return len(self.batch) + self.by_example
+    def fields(self) -> range:
+        """The arguments that have the batch as their first dimension."""
+        return range(1, 1 + len(self.batch) + self.by_example)
 
     def _split(self, tensors):
-        fields = self.inputs
+        fields = len(self.fields)
         batch = dict(zip(self.batch, tensors[:fields]))
         trained = dict(zip(self.trained, tensors[fields:fields + len(self.trained)]))
         state = dict(zip(self.state, tensors[fields + len(self.trained):]))
@@ -341,10 +290,13 @@ class _Step:
     def programs(self, precisions: Sequence[str]):
         """All graphs of the file by name."""
         self.try_eagerly()
-        found = {name: self.training_program(name) for name in precisions}
+        found = {}
+        # FP32 first: what fails in another precision fails there alone.
+        for name in sorted(precisions, key=list(AUTOCAST).index):
+            found[name] = self.training_program(name)
+            self.refuse_operators(found[name])
         found["evaluation"] = self.evaluation_program()
-        for program in found.values():
-            self.refuse_operators(program)
+        self.refuse_operators(found["evaluation"])
         self.check(found["FP32"])
         return found
 
@@ -355,7 +307,7 @@ class _Step:
     def _program(self, function, name: str):
         while True:
             try:
-                with _quiet():
+                with tracing.quiet():
                     return self._export(self.traces[0], function, name)
             except Exception as error:  # noqa: BLE001 - whatever it was, the next way is tried, also for the programs that follow.
                 if len(self.traces) > 1:
@@ -363,18 +315,20 @@ class _Step:
                 elif isinstance(error, ExportError):
                     raise
                 else:
-                    raise ExportError(f"{type(self.module).__name__} cannot be exported ({name}): {_first_line(error)}"
-                                      f"{_place(error)}") from error
+                    place = _place(error) or self._place_in_forward(lambda: self.traces[0](function, self.arguments(), self.fields))
+                    way = f"; it can in FP32: leave {name} out of precisions" if AUTOCAST.get(name) else ""
+                    raise ExportError(f"{type(self.module).__name__} cannot be exported ({name}): {_reason(error)}{place}{way}"
+                                      ) from error
 
     def _export(self, trace, function, name: str):
         arguments = self.arguments()
-        graph = trace(function, arguments, range(1, 1 + self.inputs))
-        _leave_out_whole_slices(graph)
-        _scale_by_tensors(graph)
-        self.constants[name] = _lift_constants(graph)
+        graph = trace(function, arguments, self.fields)
+        tracing.leave_out_whole_slices(graph)
+        tracing.scale_by_tensors(graph)
+        self.constants[name] = tracing.lift_constants(graph)
         arguments += tuple(self.constants[name])
         batch = torch.export.Dim("batch")
-        shapes = [{0: batch} if 1 <= position <= self.inputs else None for position in range(len(arguments))]
+        shapes = [{0: batch} if position in self.fields else None for position in range(len(arguments))]
         return torch.export.export(graph, arguments, strict=False, dynamic_shapes=tuple(shapes))
 
     def refuse_operators(self, program) -> None:
@@ -382,16 +336,30 @@ class _Step:
         refused = [node.target for node in program.graph.nodes if node.op == "call_function" and not _runs_in_worker(node.target)]
         if not refused:
             return
-        place = ""
+        def stop():
+            with _Stop(refused):
+                self._step("FP32", *self.arguments())
+
         with self._kept(training=True):
-            try:
-                with _Stop(refused):
-                    self._step("FP32", *self.arguments())
-            except Exception as error:
-                place = _place(error)
+            place = self._place_in_forward(stop)
         name = str(refused[0])
         raise ExportError(f"{type(self.module).__name__} needs the operator {name}{place}, which no worker runs; "
                           f"{WAYS.get(name.split('.')[1], 'write it with other operators')}")
+
+    @staticmethod
+    def _place_in_forward(function) -> str:
+        """The line of forward at which the function fails, or whose gradient is what fails."""
+        with warnings.catch_warnings(record=True) as caught:
+            # Autograd then warns with the lines of forward.
+            warnings.simplefilter("always")
+            try:
+                with torch.autograd.set_detect_anomaly(True, check_nan=False):
+                    function()
+            except Exception as error:  # noqa: BLE001 - any is what is looked for.
+                lines = [(frame, int(line)) for warning in caught
+                         for frame, line in re.findall(r'File "(.+)", line (\d+)', str(warning.message))]
+                return _place(error) or _innermost(lines)
+        return ""
 
     def check(self, program) -> None:
         """Runs the FP32 graph beside the module, on this batch and on one of another size."""
@@ -423,34 +391,28 @@ class _Step:
                                       "draws random numbers in another order than its graph")
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without torch's tracebacks of ways to trace that fail: another is tried, or the error tells."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
 class _Stop(TorchDispatchMode):
-    """Fails where one of the operators is called."""
+    """Fails where one of the operators is called, or what makes a trace have it."""
 
     def __init__(self, operators) -> None:
         super().__init__()
         self._operators = operators
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func in self._operators:
+        if func in self._operators or (torch.ops.aten._assert_scalar.default in self._operators and _makes_size_of_values(func, args)):
             raise RuntimeError(str(func))
         return func(*args, **(kwargs or {}))
 
 
+def _makes_size_of_values(func, args) -> bool:
+    if func is torch.ops.aten.index.Tensor:
+        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+    return torch.Tag.dynamic_output_shape in func.tags
+
+
 def _runs_in_worker(target: Any) -> bool:
     if not isinstance(target, torch._ops.OpOverload):
-        return getattr(target, "__module__", "") == "_operator"
+        return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', '')}" in OPERATORS
     name = target._schema.name.split("::")[1]
     return target.namespace == "aten" and (name in OPERATORS or (name.endswith("_") and name[:-1] in OPERATORS))
 
@@ -478,124 +440,6 @@ class _Lossy(torch.nn.Module):
         return self.loss(self.module, batch)
 
 
-def _trace_by_batch(function, arguments, fields) -> torch.fx.GraphModule:
-    """With the batch size as the only symbol: several times as fast as a symbol for each size of each weight."""
-    fakes = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
-    tensors = []
-    for position, tensor in enumerate(arguments):
-        sizes = [DimDynamic.STATIC] * tensor.dim()
-        if position in fields:
-            sizes[0] = DimDynamic.DUCK  # The same symbol in all fields.
-        tensors.append(fakes.from_tensor(tensor, symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes)))
-    with fakes:
-        graph = make_fx(function, tracing_mode="real")(*tensors)
-    if any(tensors[position].shape[0].node.maybe_as_int() is not None for position in fields):
-        raise ExportError("the trace is tied to one batch size")
-    held = [getattr(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr"]
-    if any(isinstance(tensor, FakeTensor) for tensor in held):
-        raise ExportError("a tensor that forward makes of numbers has no values in this trace")
-    return graph
-
-
-def _trace_by_batch_in_python(function, arguments, fields) -> torch.fx.GraphModule:
-    """Composite operators that read a size as a number in C++ (flatten, reshape of a normalized tensor) keep it as a symbol in Python."""
-    with enable_python_dispatcher():
-        return _trace_by_batch(function, arguments, fields)
-
-
-def _trace_by_every_size(function, arguments, fields) -> torch.fx.GraphModule:
-    """For modules that the other way ties to one batch size."""
-    del fields
-    return make_fx(function, tracing_mode="symbolic")(*arguments)
-
-
-def _has_no_gaps(tensor: torch.Tensor) -> bool:
-    """False of some that have none, too: they are copied for nothing."""
-    return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
-
-
-def _leave_out_whole_slices(graph: torch.fx.GraphModule) -> None:
-    """Makes ``h[:, :, i]`` the one ``select`` that eager makes of it. A trace has a slice for each ``:``, and a gradient of each, which
-    fills a tensor of the whole size with zeros and copies into it."""
-    def is_whole(start, end, step, size):
-        # As an int: a size that depends on the batch is not looked at.
-        return start in (None, 0) and step == 1 and (end is None or (isinstance(end, int) and (
-            end >= 2**63 - 1 or (isinstance(size, int) and end >= size))))
-
-    def is_changed(node):
-        return any(isinstance(user.target, torch._ops.OpOverload) and user.target._schema.is_mutable and user.args[0] is node
-                   for user in node.users)
-
-    for node in list(graph.graph.nodes):
-        if node.target is torch.ops.aten.slice.Tensor:
-            whole, dim, start, end, step = (*node.args, *(0, None, None, 1)[len(node.args) - 1:])
-            size = whole.meta["val"].shape[dim]
-        elif node.target is torch.ops.aten.slice_backward.default:
-            whole, sizes, dim, start, end, step = node.args
-            size = sizes[dim]
-            if is_changed(node) or is_changed(whole):
-                continue
-        else:
-            continue
-        if is_whole(start, end, step, size):
-            node.replace_all_uses_with(whole)
-            graph.graph.erase_node(node)
-    graph.graph.lint()
-    graph.recompile()
-
-
-def _scale_by_tensors(graph: torch.fx.GraphModule) -> None:
-    """Makes a tensor of the number of ``x * 0.5``. nativert's multiplication by a number of torch 2.11 goes over the memory of ``x``
-    as if it had no gaps, as a slice has, and reads what happens to lie behind it; it makes one product at a time, and none of complex
-    numbers."""
-    first = next(node for node in graph.graph.nodes if node.op != "placeholder")
-    made: Dict[str, torch.fx.Node] = {}
-    for node in list(graph.graph.nodes):
-        if node.target not in (torch.ops.aten.mul.Tensor, torch.ops.aten.mul.Scalar):
-            continue
-        scaled, number = node.args[:2]
-        value = scaled.meta.get("val") if isinstance(scaled, torch.fx.Node) else None
-        is_tensor = isinstance(number, torch.fx.Node) and isinstance(number.meta.get("val"), torch.Tensor)
-        if is_tensor or not isinstance(value, torch.Tensor):
-            continue
-        if (value.is_floating_point() or value.is_complex()) and value.dim() > 0 and type(number) in (int, float):
-            # Of float64, as a number is: it changes the type of no tensor with dimensions.
-            key = repr(float(number))  # 0.0 is -0.0 to a dict.
-            if key not in made:
-                with graph.graph.inserting_before(first):
-                    made[key] = graph.graph.call_function(torch.ops.aten.full.default, ([], float(number)), {
-                        "dtype": torch.float64, "layout": torch.strided, "device": value.device, "pin_memory": False})
-            node.target, node.args = torch.ops.aten.mul.Tensor, (scaled, made[key])
-        elif not _has_no_gaps(value):
-            with graph.graph.inserting_before(node):
-                copy = graph.graph.call_function(torch.ops.aten.clone.default, (scaled,), {"memory_format": torch.contiguous_format})
-            node.replace_input_with(scaled, copy)
-    graph.graph.lint()
-    graph.recompile()
-
-
-def _lift_constants(graph: torch.fx.GraphModule) -> List[torch.Tensor]:
-    """Makes each tensor that the graph holds an input behind the others; returns them."""
-    places, tensors = {}, []
-    last = [node for node in graph.graph.nodes if node.op == "placeholder"][-1]
-    for node in list(graph.graph.nodes):
-        if node.op != "get_attr":
-            continue
-        if node.target not in places:
-            with graph.graph.inserting_after(last):
-                last = places[node.target] = graph.graph.placeholder(f"constant_{len(places)}")
-            tensor = getattr(graph, node.target)
-            last.meta.update(node.meta)
-            tensors.append(tensor.detach().clone())
-        node.replace_all_uses_with(places[node.target])
-        graph.graph.erase_node(node)
-    for name in places:
-        delattr(graph, name)
-    graph.graph.lint()
-    graph.recompile()
-    return tensors
-
-
 def _describe(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor {list(value.shape)} of {value.dtype}"
@@ -611,75 +455,31 @@ def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 
 
+def _reason(error: BaseException) -> str:
+    """Its first line, or what is behind one that tells little."""
+    text = str(error)
+    if type(error).__name__ == "GuardOnDataDependentSymNode":
+        return "it decides by values of tensors, which no graph does; use torch.where"
+    if "SymIntArrayRef expected to contain only concrete integers" in text:
+        return "an operator, or its gradient, takes no size that depends on the batch; write it with others"
+    constant = re.search(r"specialized it to be a constant \((\d+)\)", text)
+    if constant is not None:
+        return f"it takes batches of {constant[1]} alone; write x.view(x.shape[0], -1) in place of x.view({constant[1]}, -1)"
+    guard = re.search(r"batch = (\S+) in the specified range satisfy the generated guard (.+?)\.?$", text, re.MULTILINE)
+    if guard is not None:
+        return f"some sizes of a batch are special to it; a graph would hold where {guard[2].replace(guard[1], 'batch')}"
+    return _first_line(error)
+
+
 def _place(error: BaseException) -> str:
-    """The innermost line of the caller's own code."""
-    place, trace = "", error.__traceback__
-    ours = str(Path(__file__).resolve().parent)
-    library = str(Path(torch.__file__).resolve().parent)
-    while trace is not None:
-        name = trace.tb_frame.f_code.co_filename
-        if not name.startswith((ours, library, "<")):
-            place = f", at {name}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return place
+    """The line of the caller's own code at which it was raised."""
+    return _innermost([(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)])
 
 
-def _bytes_of(tensor: torch.Tensor) -> Any:
-    """Its memory, uncopied. ``bytes`` of a torch storage makes a Python number of each byte, a minute for 10 MB."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    if not flat.numel():
-        return b""
-    memory = (ctypes.c_char * (flat.numel() * flat.element_size())).from_address(flat.data_ptr())
-    memory.tensor = flat  # Kept while the memory is.
-    return memory
+def _innermost(lines: Sequence[Tuple[str, int]]) -> str:
+    """The last of the lines that is the caller's own."""
+    others = (str(Path(__file__).resolve().parent), str(Path(torch.__file__).resolve().parent), "<")
+    own = [f", at {name}:{line}" for name, line in lines if not name.startswith(others)]
+    return own[-1] if own else ""
 
 
-def _versions(module: torch.nn.Module) -> Dict[str, int]:
-    """Version numbers of the module and its parts, which load_state_dict asks for."""
-    found = {name: metadata.get("version") for name, metadata in module.state_dict()._metadata.items()}
-    return {name: version for name, version in found.items() if isinstance(version, int) and version >= 0}
-
-
-def _write(path: Path, step: _Step, programs) -> None:
-    from torch.export.pt2_archive._package import package_pt2
-
-    packed = io.BytesIO()
-    package_pt2(packed, exported_programs=programs)
-    tensors = {**step.trained, **step.state}
-    roles = {name: "trained" if name in step.trained else "passing" if name in step.passing else "kept"
-             for name in tensors}
-    constants = {}
-    for program, made in step.constants.items():
-        constants[program] = [f"{program}.{number}" for number in range(len(made))]
-        tensors.update(zip(constants[program], made))
-        roles.update((name, "constant") for name in constants[program])
-    manifest = {
-        "format": FORMAT,
-        "producer": f"genesis-trainer {__version__}",
-        "torch": torch.__version__.split("+")[0],
-        "module": type(step.module).__name__,
-        "precisions": [name for name in programs if name in AUTOCAST],
-        "fields": [{"name": name, "type": TYPES[tensor.dtype], "shape": list(tensor.shape[1:])}
-                   for name, tensor in step.batch.items()],
-        "tensors": [{"name": name, "type": TYPES[tensor.dtype], "shape": list(tensor.shape),
-                     "role": roles[name]}
-                    for name, tensor in tensors.items()],
-        "tied": step.tied,
-        "versions": _versions(step.module),
-        "losses": "EXAMPLES" if step.by_example else "MEAN",
-        "constants": constants,
-        "gradients": step.gradients,
-        "changed": step.changed,
-    }
-    partial = path.with_name(path.name + ".part")
-    with zipfile.ZipFile(packed) as source, zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
-        for record in source.namelist():
-            name = record.split("/", 1)[1]
-            # Pickles; the trainer reads none.
-            if name.startswith("data/sample_inputs/"):
-                continue
-            archive.writestr(zipfile.ZipInfo(f"{ROOT}/{name}"), source.read(record))
-        archive.writestr(zipfile.ZipInfo(f"{ROOT}/extra/genesis.json"), json.dumps(manifest, indent=1))
-        for number, tensor in enumerate(tensors.values()):
-            archive.writestr(zipfile.ZipInfo(f"{ROOT}/extra/tensors/{number}"), _bytes_of(tensor))
-    partial.replace(path)

@@ -1,0 +1,84 @@
+"""The file of an exported module: the graphs, a manifest and the tensors, each a record of a zip archive. docs/exported_modules.md
+describes it."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any, Dict
+
+import torch
+
+from genesis import __version__
+
+# The first format was also written by exporters whose graphs multiply wrongly (see tracing.scale_by_tensors); no worker reads it.
+FORMAT = 2
+ROOT = "module"
+# Element types of a dataset; weights and constants may have two more.
+FIELD_TYPES = {getattr(torch, name): name for name in
+               ("float32", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")}
+TYPES = {**FIELD_TYPES, torch.float16: "float16", torch.bfloat16: "bfloat16"}
+
+
+def _bytes_of(tensor: torch.Tensor) -> Any:
+    """Its memory, uncopied. ``bytes`` of a torch storage makes a Python number of each byte, a minute for 10 MB."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    if not flat.numel():
+        return b""
+    memory = (ctypes.c_char * (flat.numel() * flat.element_size())).from_address(flat.data_ptr())
+    memory.tensor = flat  # Kept while the memory is.
+    return memory
+
+
+def _versions(module: torch.nn.Module) -> Dict[str, int]:
+    """Version numbers of the module and its parts, which load_state_dict asks for."""
+    found = {name: metadata.get("version") for name, metadata in module.state_dict()._metadata.items()}
+    return {name: version for name, version in found.items() if isinstance(version, int) and version >= 0}
+
+
+def write(path: Path, step: _Step, programs) -> None:
+    from torch.export.pt2_archive._package import package_pt2
+
+    packed = io.BytesIO()
+    package_pt2(packed, exported_programs=programs)
+    tensors = {**step.trained, **step.state}
+    roles = {name: "trained" if name in step.trained else "passing" if name in step.passing else "kept"
+             for name in tensors}
+    constants = {}
+    for program, made in step.constants.items():
+        constants[program] = [f"{program}.{number}" for number in range(len(made))]
+        tensors.update(zip(constants[program], made))
+        roles.update((name, "constant") for name in constants[program])
+    manifest = {
+        "format": FORMAT,
+        "producer": f"genesis-trainer {__version__}",
+        "torch": torch.__version__.split("+")[0],
+        "module": type(step.module).__name__,
+        "precisions": [name for name in programs if name != "evaluation"],
+        "fields": [{"name": name, "type": TYPES[tensor.dtype], "shape": list(tensor.shape[1:])}
+                   for name, tensor in step.batch.items()],
+        "tensors": [{"name": name, "type": TYPES[tensor.dtype], "shape": list(tensor.shape),
+                     "role": roles[name]}
+                    for name, tensor in tensors.items()],
+        "tied": step.tied,
+        "versions": _versions(step.module),
+        "losses": "EXAMPLES" if step.by_example else "MEAN",
+        "constants": constants,
+        "gradients": step.gradients,
+        "changed": step.changed,
+    }
+    partial = path.with_name(path.name + ".part")
+    with zipfile.ZipFile(packed) as source, zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
+        for record in source.namelist():
+            name = record.split("/", 1)[1]
+            # Pickles; the trainer reads none.
+            if name.startswith("data/sample_inputs/"):
+                continue
+            archive.writestr(zipfile.ZipInfo(f"{ROOT}/{name}"), source.read(record))
+        archive.writestr(zipfile.ZipInfo(f"{ROOT}/extra/genesis.json"), json.dumps(manifest, indent=1))
+        for number, tensor in enumerate(tensors.values()):
+            archive.writestr(zipfile.ZipInfo(f"{ROOT}/extra/tensors/{number}"), _bytes_of(tensor))
+    partial.replace(path)

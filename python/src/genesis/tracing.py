@@ -1,0 +1,184 @@
+"""Ways to trace a function of tensors to a graph of ATen operators, and changes that nativert needs in one."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import logging
+import os
+import threading
+from typing import Any, Callable, Dict, Iterator, List
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+from genesis.errors import ExportError
+
+
+class _Tracer:
+    """The one place that traces at a time, for tracing changes what torch does in all threads.
+
+    It is the main thread or one that does not end: torch 2.11 keeps, of the first trace, what belongs to its thread, and a trace in
+    another thread crashes when that has ended.
+    """
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "genesis-export")
+
+    def run(self, function: Callable[[], Any]) -> Any:
+        with self._turn:
+            if threading.current_thread() is threading.main_thread():
+                return function()
+            return self._thread.submit(function).result()
+
+
+_tracer = _Tracer()
+
+
+def _renew_tracer() -> None:
+    global _tracer
+    _tracer = _Tracer()
+
+
+if hasattr(os, "register_at_fork"):
+    # A child process has none of its parent's threads.
+    os.register_at_fork(after_in_child=_renew_tracer)
+
+
+def run_alone(function: Callable[[], Any]) -> Any:
+    """Runs what traces, while nothing else does."""
+    return _tracer.run(function)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without torch's tracebacks of ways to trace that fail: another is tried, or the error tells."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def by_batch(function, arguments, fields) -> torch.fx.GraphModule:
+    """With the batch size as the only symbol: several times as fast as a symbol for each size of each weight."""
+    fakes = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    tensors = []
+    for position, tensor in enumerate(arguments):
+        sizes = [DimDynamic.STATIC] * tensor.dim()
+        if position in fields:
+            sizes[0] = DimDynamic.DUCK  # The same symbol in all fields.
+        tensors.append(fakes.from_tensor(tensor, symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes)))
+    with fakes:
+        graph = make_fx(function, tracing_mode="real")(*tensors)
+    if any(tensors[position].shape[0].node.maybe_as_int() is not None for position in fields):
+        raise ExportError("the trace is tied to one batch size")
+    held = [getattr(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr"]
+    if any(isinstance(tensor, FakeTensor) for tensor in held):
+        raise ExportError("a tensor that forward makes of numbers has no values in this trace")
+    return graph
+
+
+def by_batch_in_python(function, arguments, fields) -> torch.fx.GraphModule:
+    """Composite operators that read a size as a number in C++ (flatten, reshape of a normalized tensor) keep it as a symbol in Python."""
+    with enable_python_dispatcher():
+        return by_batch(function, arguments, fields)
+
+
+def by_every_size(function, arguments, fields) -> torch.fx.GraphModule:
+    """For modules that the other way ties to one batch size."""
+    del fields
+    return make_fx(function, tracing_mode="symbolic")(*arguments)
+
+
+def _has_no_gaps(tensor: torch.Tensor) -> bool:
+    """False of some that have none, too: they are copied for nothing."""
+    return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
+
+
+def leave_out_whole_slices(graph: torch.fx.GraphModule) -> None:
+    """Makes ``h[:, :, i]`` the one ``select`` that eager makes of it. A trace has a slice for each ``:``, and a gradient of each, which
+    fills a tensor of the whole size with zeros and copies into it."""
+    def is_whole(start, end, step, size):
+        # As an int: a size that depends on the batch is not looked at.
+        return start in (None, 0) and step == 1 and (end is None or (isinstance(end, int) and (
+            end >= 2**63 - 1 or (isinstance(size, int) and end >= size))))
+
+    def is_changed(node):
+        return any(isinstance(user.target, torch._ops.OpOverload) and user.target._schema.is_mutable and user.args[0] is node
+                   for user in node.users)
+
+    for node in list(graph.graph.nodes):
+        if node.target is torch.ops.aten.slice.Tensor:
+            whole, dim, start, end, step = (*node.args, *(0, None, None, 1)[len(node.args) - 1:])
+            size = whole.meta["val"].shape[dim]
+        elif node.target is torch.ops.aten.slice_backward.default:
+            whole, sizes, dim, start, end, step = node.args
+            size = sizes[dim]
+            if is_changed(node) or is_changed(whole):
+                continue
+        else:
+            continue
+        if is_whole(start, end, step, size):
+            node.replace_all_uses_with(whole)
+            graph.graph.erase_node(node)
+    graph.graph.lint()
+    graph.recompile()
+
+
+def scale_by_tensors(graph: torch.fx.GraphModule) -> None:
+    """Makes a tensor of the number of ``x * 0.5``. nativert's multiplication by a number of torch 2.11 goes over the memory of ``x``
+    as if it had no gaps, as a slice has, and reads what happens to lie behind it; it makes one product at a time, and none of complex
+    numbers."""
+    first = next(node for node in graph.graph.nodes if node.op != "placeholder")
+    made: Dict[str, torch.fx.Node] = {}
+    for node in list(graph.graph.nodes):
+        if node.target not in (torch.ops.aten.mul.Tensor, torch.ops.aten.mul.Scalar):
+            continue
+        scaled, number = node.args[:2]
+        value = scaled.meta.get("val") if isinstance(scaled, torch.fx.Node) else None
+        is_tensor = isinstance(number, torch.fx.Node) and isinstance(number.meta.get("val"), torch.Tensor)
+        if is_tensor or not isinstance(value, torch.Tensor):
+            continue
+        if (value.is_floating_point() or value.is_complex()) and value.dim() > 0 and type(number) in (int, float):
+            # Of float64, as a number is: it changes the type of no tensor with dimensions.
+            key = repr(float(number))  # 0.0 is -0.0 to a dict.
+            if key not in made:
+                with graph.graph.inserting_before(first):
+                    made[key] = graph.graph.call_function(torch.ops.aten.full.default, ([], float(number)), {
+                        "dtype": torch.float64, "layout": torch.strided, "device": value.device, "pin_memory": False})
+            node.target, node.args = torch.ops.aten.mul.Tensor, (scaled, made[key])
+        elif not _has_no_gaps(value):
+            with graph.graph.inserting_before(node):
+                copy = graph.graph.call_function(torch.ops.aten.clone.default, (scaled,), {"memory_format": torch.contiguous_format})
+            node.replace_input_with(scaled, copy)
+    graph.graph.lint()
+    graph.recompile()
+
+
+def lift_constants(graph: torch.fx.GraphModule) -> List[torch.Tensor]:
+    """Makes each tensor that the graph holds an input behind the others; returns them."""
+    places, tensors = {}, []
+    last = [node for node in graph.graph.nodes if node.op == "placeholder"][-1]
+    for node in list(graph.graph.nodes):
+        if node.op != "get_attr":
+            continue
+        if node.target not in places:
+            with graph.graph.inserting_after(last):
+                last = places[node.target] = graph.graph.placeholder(f"constant_{len(places)}")
+            tensor = getattr(graph, node.target)
+            last.meta.update(node.meta)
+            tensors.append(tensor.detach().clone())
+        node.replace_all_uses_with(places[node.target])
+        graph.graph.erase_node(node)
+    for name in places:
+        delattr(graph, name)
+    graph.graph.lint()
+    graph.recompile()
+    return tensors
