@@ -28,6 +28,14 @@ std::vector<MetricInfo> JobMetrics() {
        "Worker processes that run a job (busy) or are ready for one (warm).",
        {}},
       {"genesis_worker_slots", kGauge, "slots", {}, "Jobs that can run at the same time.", {}},
+      {"genesis_rank_wait_ratio",
+       kGauge,
+       "ratio",
+       {},
+       "Part of a step in which a rank of a running job waits for the others, the exchange of "
+       "gradients included; of the ranks of a job the one that waits longest, of several jobs the "
+       "largest. Absent while no job of several ranks makes steps.",
+       {}},
       {"genesis_worker_restarts_total",
        kCounter,
        "restarts",

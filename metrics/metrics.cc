@@ -126,6 +126,7 @@ void Metrics::ShowRunning() {
   s.loss_scale.Put({}, statistics.loss_scale);
   s.held_out_loss.Put({}, statistics.held_out_loss);
   s.memory_ratio.Put({}, statistics.memory_ratio);
+  s.rank_wait.Put({}, statistics.wait_ratio);
   for (const char* const label : {"fp32", "fp16", "bf16"}) {
     const auto found = statistics.memory.find(label);
     const bool known = found != statistics.memory.end();
@@ -143,6 +144,12 @@ void Metrics::ShowRunning() {
   }
   for (const auto& [mode, device] : statistics.precisions) s.precision.With({mode, device}).Set(1);
   s.precisions_shown = statistics.precisions;
+}
+
+void Metrics::RanksWait(const std::string& job_id, double ratio) {
+  const std::lock_guard<std::mutex> lock(series_->exchange_mutex);
+  series_->running.NoteWait(job_id, ratio);
+  ShowRunning();
 }
 
 void Metrics::PrecisionChanged(const std::string& trigger) {

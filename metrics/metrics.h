@@ -30,6 +30,8 @@ class Metrics {
   void JobFinished(training::v1::JobState state, training::v1::FailureCause cause, double seconds);
   void Steps(const std::string& job_id, const training::v1::Steps& steps,
              training::v1::PrecisionMode mode);
+  // The longest of the ranks of a job waits so long in each step, 0 to 1.
+  void RanksWait(const std::string& job_id, double ratio);
   // A running job moved from one precision to another.
   void PrecisionChanged(const std::string& trigger);
   // A rule of the watchdog fired.

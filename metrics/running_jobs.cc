@@ -17,7 +17,8 @@ void RunningJobs::Begin(const std::string& job_id,
                    .report = 0,
                    .progress = {},
                    .held_out_loss = std::nullopt,
-                   .memory = std::nullopt};
+                   .memory = std::nullopt,
+                   .wait_ratio = std::nullopt};
 }
 
 void RunningJobs::SetPrecision(const std::string& job_id,
@@ -43,6 +44,10 @@ void RunningJobs::NoteSteps(const std::string& job_id, const training::v1::Steps
 
 void RunningJobs::NoteHeldOut(const std::string& job_id, double loss) {
   jobs_[job_id].held_out_loss = loss;
+}
+
+void RunningJobs::NoteWait(const std::string& job_id, double ratio) {
+  jobs_[job_id].wait_ratio = ratio;
 }
 
 void RunningJobs::End(const std::string& job_id) { jobs_.erase(job_id); }
@@ -79,6 +84,9 @@ RunningStatistics RunningJobs::Statistics() const {
     if (job.report > 0 && job.progress.has_speed_ratio()) {
       statistics.speed_ratio = std::min(statistics.speed_ratio.value_or(job.progress.speed_ratio()),
                                         job.progress.speed_ratio());
+    }
+    if (job.wait_ratio) {
+      statistics.wait_ratio = std::max(statistics.wait_ratio.value_or(0), *job.wait_ratio);
     }
     if (!job.memory) continue;
     AllocatorMemory& memory = statistics.memory[PrecisionLabel(job.mode)];

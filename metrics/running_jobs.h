@@ -35,6 +35,8 @@ struct RunningStatistics {
   std::optional<double> memory_ratio;
   // From the job where it is smallest: its speed in units of FP32's on the same workload.
   std::optional<double> speed_ratio;
+  // From the job of several ranks where it is largest.
+  std::optional<double> wait_ratio;
   std::map<std::string, AllocatorMemory> memory;  // Of all together, by label of the mode.
   std::set<std::pair<std::string, std::string>> precisions;  // Labels of the mode and device.
 };
@@ -53,6 +55,8 @@ class RunningJobs {
   void NoteSteps(const std::string& job_id, const training::v1::Steps& steps,
                  training::v1::PrecisionMode mode);
   void NoteHeldOut(const std::string& job_id, double loss);
+  // The part of a step in which the rank that waits longest waits for the others, 0 to 1.
+  void NoteWait(const std::string& job_id, double ratio);
   void End(const std::string& job_id);
 
   RunningStatistics Statistics() const;
@@ -66,6 +70,7 @@ class RunningJobs {
     training::v1::Progress progress;
     std::optional<double> held_out_loss;
     std::optional<AllocatorMemory> memory;
+    std::optional<double> wait_ratio;
   };
   static bool IsBefore(const Job& a, const Job& b);
 

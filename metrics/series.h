@@ -68,6 +68,7 @@ struct Metrics::Series {
   GaugeFamily queue_depth = Gauge("genesis_queue_depth");
   GaugeFamily workers = Gauge("genesis_workers");
   GaugeFamily slots = Gauge("genesis_worker_slots");
+  GaugeFamily rank_wait = Gauge("genesis_rank_wait_ratio");
   CounterFamily restarts = Counter("genesis_worker_restarts_total");
   CounterFamily checkpoints = Counter("genesis_checkpoints_total");
   CounterFamily checkpoint_failures = Counter("genesis_checkpoint_failures_total");

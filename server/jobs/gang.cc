@@ -115,6 +115,15 @@ void NoteRankSteps(const training::v1::Steps& steps, absl::Time now, int rank, J
   MarkStraggler(job);
 }
 
+std::optional<double> LongestWait(const Job& job) {
+  std::optional<double> longest;
+  for (const RankStatus& status : job.ranks()) {
+    if (status.step_seconds() <= 0) return std::nullopt;
+    longest = std::max(longest.value_or(0), status.wait_seconds() / status.step_seconds());
+  }
+  return longest;
+}
+
 void NoteLastStep(Job& job) {
   const int64_t last = job.progress().step();
   for (RankStatus& status : *job.mutable_ranks()) status.set_step(std::max(status.step(), last));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,10 @@ std::vector<training::v1::RankStatus> RankStatusesOf(const std::vector<WorkerLea
 // Takes what a rank tells of its steps into its status, and marks the one that the others wait for.
 void NoteRankSteps(const training::v1::Steps& steps, absl::Time now, int rank,
                    training::v1::Job& job);
+
+// The part of a step in which the rank that waits longest waits for the others, 0 to 1; nullopt
+// for a job of one process, and until all ranks have told of a step.
+std::optional<double> LongestWait(const training::v1::Job& job);
 
 // Where rank 0 has told the job's end, its last step is that of all: the others' last reports come
 // later, if at all.

@@ -128,7 +128,7 @@ void WorkerReports::ReportOfRank(const AttachRequest& event, int rank) {
   const Job& job = *table_.Find(id);
   switch (event.event_case()) {
     case AttachRequest::kSteps:
-      return NoteRankSteps(event.steps(), clock_.Now(), rank, *table_.EditVolatile(id));
+      return NoteRank(event.steps(), rank, *table_.EditVolatile(id));
     case AttachRequest::kFinished:
       return attempts_.OnFinished(job, rank, event.finished());
     case AttachRequest::kLogLine:
@@ -212,7 +212,7 @@ void WorkerReports::OnSteps(const Job& job, const training::v1::Steps& steps) {
   const bool milestone = IsMilestone(job.progress().step(), steps.progress());
   Job* running = table_.EditVolatile(job.id());
   *running->mutable_progress() = steps.progress();
-  NoteRankSteps(steps, clock_.Now(), /*rank=*/0, *running);
+  NoteRank(steps, /*rank=*/0, *running);
   if (milestone) NoteHistory(*running);
   table_.Count([this, id = job.id(), steps, mode] {
     statistics_.training.NoteSteps(id, steps, mode, clock_.Steady());
@@ -223,6 +223,13 @@ void WorkerReports::OnSteps(const Job& job, const training::v1::Steps& steps) {
     if (steps.new_steps() > 0) statistics_.counters.newest_step_reduced = IsReducedPrecision(mode);
     metrics_->Steps(id, steps, mode);
   });
+}
+
+void WorkerReports::NoteRank(const training::v1::Steps& steps, int rank, Job& job) {
+  NoteRankSteps(steps, clock_.Now(), rank, job);
+  const std::optional<double> wait = LongestWait(job);
+  if (!wait) return;
+  table_.Count([this, id = job.id(), wait = *wait] { metrics_->RanksWait(id, wait); });
 }
 
 void WorkerReports::NoteHistory(const Job& job) {

@@ -53,6 +53,7 @@ class WorkerReports final : public WorkerEvents {
   void OnIncident(const Job& job, const training::v1::Incident& incident);
   void OnEvaluated(const Job& job, const training::v1::Evaluation& evaluation);
   void OnBack(const Job& job);
+  void NoteRank(const training::v1::Steps& steps, int rank, Job& job);
   void NoteHistory(const Job& job);
 
   const JobManagerOptions& options_;

@@ -136,7 +136,7 @@ class Queries(harness.DaemonTest):
     def start_deployment(self, name):
         folder = pathlib.Path(self.data_dir) / name
         folder.mkdir()
-        daemon = harness.Daemon(folder, "--workers-slots", "2",
+        daemon = harness.Daemon(folder, "--workers-slots", "3",
                                 environment={**DRILL, "GENESIS_DEPLOYMENT": name})
         self.addCleanup(daemon.stop)
         return daemon
@@ -159,6 +159,7 @@ class Queries(harness.DaemonTest):
         long = spec(max_steps=1_000_000)
         long["precision"] = {"mode": "FP32"}
         long["evaluation"] = {"every_steps": 200}
+        long["distributed"] = {"ranks": 2}
         daemon.train("killed", long)
         daemon.wait_for_step("killed", 100)
         os.kill(daemon.busy_worker_pid(), signal.SIGKILL)

@@ -98,6 +98,7 @@ void Fill(Metrics& metrics) {
   metrics.TransitionsAppended(52);
   metrics.WorkerRestarted("crash");
   metrics.SetQueueDepth(3);
+  metrics.RanksWait("other", 0.25);
   metrics.SetWorkers(1, 1, 2);
   metrics.SetGate(true, 0);
   training::v1::EffectivePrecision precision;
@@ -153,6 +154,7 @@ const std::vector<std::string> kFrozen = {
     "genesis_optimizer_steps_total counter mode",
     "genesis_precision_changes_total counter trigger",
     "genesis_queue_depth gauge",
+    "genesis_rank_wait_ratio gauge",
     "genesis_ready gauge",
     "genesis_reduced_precision_enabled gauge",
     "genesis_requests_total counter protocol,method,code",

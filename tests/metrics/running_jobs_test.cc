@@ -106,6 +106,21 @@ TEST(RunningJobsTest, SpeedIsOfTheSlowestJobBesideItsOwnFp32) {
   EXPECT_DOUBLE_EQ(*jobs.Statistics().speed_ratio, 2.4);
 }
 
+TEST(RunningJobsTest, RanksWaitAsLongAsInTheJobWhereTheyWaitLongest) {
+  RunningJobs jobs;
+  jobs.NoteSteps("alone", At(100, 1), PRECISION_MODE_FP32);
+  EXPECT_FALSE(jobs.Statistics().wait_ratio);
+  jobs.NoteWait("even", 0.06);
+  jobs.NoteWait("uneven", 0.61);
+  EXPECT_DOUBLE_EQ(*jobs.Statistics().wait_ratio, 0.61);
+  jobs.NoteWait("uneven", 0);
+  EXPECT_DOUBLE_EQ(*jobs.Statistics().wait_ratio, 0.06);
+  jobs.End("even");
+  EXPECT_DOUBLE_EQ(*jobs.Statistics().wait_ratio, 0);
+  jobs.Begin("uneven", {}, 0);
+  EXPECT_FALSE(jobs.Statistics().wait_ratio);
+}
+
 TEST(RunningJobsTest, MemoryIsComparedWithFp32OfTheSameWorkload) {
   RunningJobs jobs;
   const auto holding = [](int64_t bytes) {

@@ -4,8 +4,10 @@
 namespace genesis {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 
 class GangRulesTest : public JobRulesTest {
@@ -359,7 +361,10 @@ TEST_F(GangRulesTest, EachRankShowsHowItDoesAndTheOneTheOthersWaitFor) {
   Steps("job", 0, 10, 0.5, 0.3);
   Steps("job", 1, 10, 0.5, 0.01);
   EXPECT_FALSE(Get("job").ranks(1).straggler()) << "not all have told of a step";
+  const char* const waits = "\ngenesis_rank_wait_ratio{";
+  EXPECT_THAT(metrics_.RenderText(), Not(HasSubstr(waits)));
   Steps("job", 2, 9, 0.5, 0.28);
+  EXPECT_THAT(metrics_.RenderText(), ContainsRegex("\ngenesis_rank_wait_ratio.* 0\\.(6|59999)"));
   const Job job = Get("job");
   EXPECT_EQ(job.ranks(2).step(), 9);
   EXPECT_NEAR(job.ranks(1).step_seconds(), 0.5, 1e-6);
@@ -373,6 +378,7 @@ TEST_F(GangRulesTest, EachRankShowsHowItDoesAndTheOneTheOthersWaitFor) {
   FinishRank("job", 0, Finished::OUTCOME_COMPLETED);
   EXPECT_EQ(State("job"), JOB_STATE_SUCCEEDED);
   EXPECT_EQ(Get("job").ranks(2).step(), 10) << "all have made the steps of rank 0";
+  EXPECT_THAT(metrics_.RenderText(), Not(HasSubstr(waits)));
 }
 
 TEST_F(GangRulesTest, ADrainedWorkerOfAnyRankStopsTheJob) {
