@@ -111,6 +111,19 @@ class GangHosts(harness.DaemonTest):
         self.assertIn(f"of 2, at {self.host.near}", daemon.log())
         self.assertEqual(worker.wait(harness.LONG), 0, worker.log())
 
+    def test_each_host_writes_a_shard_of_the_checkpoints(self):
+        daemon, worker = self.begin()
+        daemon.train("wide", {**gang(), "checkpoint": {"every_steps": 20, "sharded": True}})
+        ended = daemon.wait_for_end("wide")
+        self.assertEqual(ended["state"], "JOB_STATE_SUCCEEDED", (ended, worker.log()))
+        newest = daemon.ctl("checkpoints", "wide")["checkpoints"][0]
+        self.assertEqual(newest["shard_count"], 2)
+        checked = run(BIN / "genesis-worker", "--verify", newest["path"])
+        self.assertEqual(checked.returncode, 0, checked.stderr)
+        # One process of one host goes on from them.
+        daemon.train("after", {**gang(), "distributed": {"ranks": 1}, "start_from_checkpoint": newest["id"]})
+        self.assertEqual(daemon.wait_for_end("after")["state"], "JOB_STATE_SUCCEEDED")
+
     def test_a_link_that_is_cut_is_a_restart_on_what_is_left(self):
         daemon, worker = self.begin(*SHORTEST)
         daemon.train("cut", gang(max_steps=STEPS))
