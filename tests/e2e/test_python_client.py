@@ -199,6 +199,33 @@ class ThreeLines(ClientTest):
             losses.add(job.progress.loss)
         self.assertEqual(len(losses), 1, losses)
 
+    def test_a_loader_is_followed_or_refused(self):
+        module, data = net(), classes(96)
+        x, target = torch.tensor(data["x"], dtype=torch.float32), torch.tensor(data["target"])
+        dataset = torch.utils.data.TensorDataset(x, target)
+        loader = torch.utils.data.DataLoader
+        doubled = loader(dataset, 7, collate_fn=lambda rows: {"x": torch.stack([row[0] for row in rows]) * 2,
+                                                              "target": torch.stack([row[1] for row in rows])})
+        jobs = [self.client.train(module, each, loss="cross_entropy", max_steps=5, **options).watch() for each, options in (
+            (doubled, {}), ({"x": 2 * x, "target": target}, {"batch_size": 7}), (dataset, {"batch_size": 7}))]
+        self.assertEqual(jobs[0].message.spec.training.batch_size, 7)
+        self.assertEqual(jobs[0].progress.loss, jobs[1].progress.loss)
+        self.assertNotEqual(jobs[0].progress.loss, jobs[2].progress.loss)
+        data = torch.utils.data
+        for chosen in ({"sampler": data.WeightedRandomSampler([1.0] * 48 + [0.0] * 48, 96)},
+                       {"sampler": data.SubsetRandomSampler(range(10))}, {"sampler": data.RandomSampler(dataset, num_samples=10)},
+                       {"batch_sampler": data.BatchSampler(data.SubsetRandomSampler(range(50)), 10, False)}):
+            name = type(next(iter(chosen.values()))).__name__
+            with self.subTest(name), self.assertRaisesRegex(genesis.InvalidArgumentError, f"the DataLoader has a {name}, and each example"):
+                self.client.train(module, loader(dataset, **chosen), loss="cross_entropy", epochs=1)
+
+    def test_a_daemon_that_is_not_there_is_told_in_time(self):
+        rows = pathlib.Path(self.data_dir) / "rows.npy"
+        numpy.save(rows, numpy.zeros(3))
+        with genesis.Client("127.0.0.1:9", timeout=1) as client, self.assertRaisesRegex(
+                genesis.UnavailableError, "the daemon at 127.0.0.1:9 is not available"):
+            client.upload(rows)
+
     def test_data_of_other_tools(self):
         folder, data = pathlib.Path(self.data_dir), classes(96)
         columns = {f"c{i}": data["x"][:, i] for i in range(5)}
@@ -240,10 +267,13 @@ class ThreeLines(ClientTest):
         for data, options, words in (
                 ({"x": x}, {}, "give one of the two"),
                 ({"x": x}, {"epochs": 1, "max_steps": 1}, "give one of the two"),
-                ({"x": x}, {"epochs": 0}, "epochs is 0; accepted: 1 or more"),
-                ({"x": x}, {"max_steps": -3}, "max_steps is -3; accepted: 1 or more"),
-                ({"x": x}, {"epochs": 1, "batch_size": 0}, "batch_size is 0; accepted: 1 or more"),
-                ({"x": x}, {"epochs": 1, "ranks": 0}, "ranks is 0; accepted: 1 or more"),
+                ({"x": x}, {"epochs": 0}, "epochs is 0; accepted: whole numbers from 1"),
+                ({"x": x}, {"max_steps": -3}, "max_steps is -3; accepted: whole numbers from 1"),
+                ({"x": x}, {"epochs": 1, "batch_size": 0}, "batch_size is 0; accepted: whole numbers from 1"),
+                ({"x": x}, {"epochs": 1, "batch_size": "32"}, "batch_size is '32'; accepted: whole numbers from 1"),
+                ({"x": x}, {"epochs": 2.5}, "epochs is 2.5; accepted: whole numbers from 1"),
+                ({"x": x}, {"epochs": 1, "learning_rate": 0}, "learning_rate is 0; accepted: more than 0"),
+                ({"x": x}, {"epochs": 1, "ranks": 0}, "ranks is 0; accepted: whole numbers from 1"),
                 ({"x": x}, {"epochs": 1, "precision": "FP8"}, "precision is 'FP8'; accepted: FP32"),
                 ({"x": x}, {"epochs": 1, "precision": "bf16"}, "a graph keeps its weights in FP32: use MIXED_BF16"),
                 ({"x": x}, {"epochs": 1, "schedule": [(0, 1.0)]}, "schedule is [(0, 1.0)]; accepted: a dict from steps"),

@@ -17,6 +17,7 @@ import numpy
 import safetensors.torch
 import step
 import torch
+import torch.utils.checkpoint
 import twin
 from torch import nn
 
@@ -289,7 +290,54 @@ class Changed(nn.Module):
         return self.change(self.layer(x))
 
 
-MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x", Scaled: "x", Sliced: "x", Rare: "x", Spectral: "x"}
+class Kept(nn.Module):
+    """Runs a line of Python in forward, which keeps something or reads what is kept in a way that a graph cannot follow."""
+
+    def __init__(self, line):
+        super().__init__()
+        self.layer, self.other, self.mean, self.line = nn.Linear(6, 3), nn.Linear(6, 3).requires_grad_(False), torch.zeros(3), line
+        self.list = [self.layer.weight]
+
+    def forward(self, x):
+        names = {"self": self, "y": self.layer(x), "torch": torch}
+        exec(self.line, names)
+        return names["y"] + self.other(x) - self.mean
+
+
+class Turned(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("turn", torch.ones(3, dtype=torch.complex64))
+
+    def forward(self, x):
+        return (self.layer(x) * self.turn).real
+
+
+class Recomputed(nn.Module):
+    """Reads weights again while backward runs, and assigns to its buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 6), nn.GELU()) for _ in range(2))
+        self.head = nn.Linear(6, 3)
+        self.scale = nn.Parameter(torch.tensor(0.5))
+        self.register_buffer("mean", torch.zeros(3))
+        self.register_buffer("steps", torch.tensor(0))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = x + torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+        y = self.head(x) * self.scale
+        if y.requires_grad:
+            y.register_hook(lambda gradient: gradient * (1 + self.scale.detach()))
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * y.detach().mean(0)
+            self.steps = self.steps + 1
+        return y - self.mean * (self.steps / 10).clamp(max=1)
+
+
+MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x", Scaled: "x", Sliced: "x", Rare: "x", Spectral: "x", Recomputed: "x"}
 
 
 def loss_of(module, batch):
@@ -745,7 +793,22 @@ class ExportedModules(ExportedJobs):
             spoilt.layers[3].weight[2, 7] = torch.inf
         cases = [
             (Branching(), batch, {"loss": loss_of}, "decides by values of tensors, which no graph does; use torch.where, at " + __file__),
-            (Changed(lambda y: y.view(8, -1)), self.batch("x", 8), {"loss": loss_of}, "it takes batches of 8 alone; write x.view(x.shape[0], -1)"),
+            (Changed(lambda y: y.view(8, -1)), self.batch("x", 8), {"loss": loss_of}, "it takes batches of 8 alone; x.shape[0] stays a size"),
+            (Changed(lambda y: y + 0 * torch.arange(len(y))[:, None]), batch, {"loss": loss_of}, "as in x.view(x.shape[0], -1), at " + __file__),
+            (Changed(lambda y: y / len(y)), batch, {"loss": loss_of}, "with 6 examples: "),
+            (Changed(lambda y: y / len(y)), batch, {"loss": loss_of}, "a size of the batch became a number: x.shape[0] stays a size"),
+            (Changed(lambda y: y * 10 if y.shape[0] > 4 else y), batch, {"loss": loss_of}, "with 2 examples: "),
+            (Changed(lambda y: y * 10 if y.shape[0] > 4 else y), batch, {"loss": loss_of}, "a graph goes one way: where batch > 4"),
+            (Changed(lambda y: y * y.shape[0] ** 0.5), batch, {"loss": loss_of}, "a size may be added, subtracted, multiplied, divided and compared"),
+            (Changed(lambda y: torch.where(y > 0, y.sqrt(), y)), batch, {"loss": loss_of}, "the gradient of layer.weight is not finite"),
+            (Kept("self.mean = 0.9 * self.mean + y.detach().mean(0)"), batch, {"loss": loss_of}, "in the second step: what forward keeps in an attribute"),
+            (Kept("self.other.weight.data = 0.9 * self.other.weight.data + 0.1 * self.layer.weight.data"), batch, {"loss": loss_of},
+             "changes a tensor by .data =, where a graph follows .copy_()"),
+            (Kept("y = y * sum(each.detach().norm() for each in self.list)"), batch, {"loss": loss_of}, "once weights have changed: "),
+            (Kept("torch.manual_seed(0); y = y + torch.randn(3)"), batch, {"loss": loss_of}, "draws random numbers in another order than its graph"),
+            (Turned(), batch, {"loss": loss_of}, "the tensor turn is of torch.complex64; accepted: torch.float32, "),
+            (torch.jit.script(Normed()), batch, {"loss": loss_of}, "accepted: the module that torch.jit or torch.compile was given"),
+            (Normed().to("meta"), batch, {"loss": loss_of}, "layers.0.weight is on the device meta and has no values"),
             (Changed(lambda y: y - y[y > 0].mean()), batch, {"loss": loss_of}, "needs the operator aten._assert_scalar.default, at " + __file__),
             (Changed(lambda y: y - y[y > 0].mean()), batch, {"loss": loss_of}, "x[mask], makes a size of values: use torch.where"),
             (Changed(lambda y: torch.zeros(y.shape).scatter(1, torch.zeros_like(y, dtype=torch.int64), y)), batch, {"loss": loss_of},

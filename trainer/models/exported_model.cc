@@ -229,11 +229,12 @@ std::vector<torch::Tensor> ExportedModel::Run(const std::string& graph, const Ba
   try {
     return RunGraph(graph, batch, scale);
   } catch (const std::exception& error) {
-    Explain(batch, error);
+    Explain(graph, batch, error);
   }
 }
 
-void ExportedModel::Explain(const Batch& batch, const std::exception& error) {
+void ExportedModel::Explain(const std::string& graph, const Batch& batch,
+                            const std::exception& error) {
   const bool said = dynamic_cast<const std::invalid_argument*>(&error) != nullptr;
   if (said || IsOutOfMemory(error) || IsDeviceFault(error)) throw;
   // nativert puts the operator and its arguments first.
@@ -254,8 +255,9 @@ void ExportedModel::Explain(const Batch& batch, const std::exception& error) {
     throw DataFault(
         absl::StrCat(data_path_, ": ", bad->where, "; ", CureOf(*bad), "; torch says: ", words));
   }
-  throw std::invalid_argument(absl::StrCat("model.exported: ", file_.path, " fails on a batch of ",
-                                           batch.size(), " examples: ", words));
+  throw std::invalid_argument(absl::StrCat("model.exported: the graph ", graph, " of ", file_.path,
+                                           " fails on a batch of ", batch.size(),
+                                           " examples: ", words));
 }
 
 torch::Tensor ExportedModel::WeightsOf(const Batch& batch, int64_t examples) const {

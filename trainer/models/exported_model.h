@@ -73,7 +73,8 @@ class ExportedModel : public Model {
                                       const torch::Tensor& scale);
   // Throws what `error` of a graph means for the user: which value of the data it cannot take,
   // where it is one.
-  [[noreturn]] void Explain(const Batch& batch, const std::exception& error);
+  [[noreturn]] void Explain(const std::string& graph, const Batch& batch,
+                            const std::exception& error);
   // Runs the graph of the format, and takes over the state that it changes.
   Step MakeStep(const Batch& batch, std::optional<torch::ScalarType> autocast,
                 const torch::Tensor& scale);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import pathlib
 import tempfile
 import uuid
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     Loss = Union[None, str, Callable[[torch.nn.Module, Dict[str, torch.Tensor]], torch.Tensor]]
 
+DEFAULT_BATCH_SIZE = 32
 # Precisions that a module is exported for, by that of the job. On a CPU, MIXED_FP16 is MIXED_BF16.
 _ALL = ("FP32", "MIXED_BF16", "MIXED_FP16")
 EXPORTED_FOR = {"FP32": ("FP32",), "MIXED_BF16": ("FP32", "MIXED_BF16"), "MIXED_FP16": _ALL, "AUTO": _ALL}
@@ -56,7 +58,7 @@ class Client:
     # Jobs.
 
     def train(self, module: "Union[torch.nn.Module, FilePath]", data: Any, *, loss: "Loss" = None, epochs: Optional[int] = None,
-              max_steps: Optional[int] = None, batch_size: int = 32, learning_rate: Optional[float] = None,
+              max_steps: Optional[int] = None, batch_size: Optional[int] = None, learning_rate: Optional[float] = None,
               optimizer: "Optional[torch.optim.Optimizer]" = None, schedule: Optional[Mapping[int, float]] = None,
               precision: str = "FP32", holdout_fraction: Optional[float] = None, seed: int = 0, ranks: int = 1, job_id: str = "",
               spec: Optional[Mapping[str, Any]] = None) -> Job:
@@ -69,7 +71,7 @@ class Client:
                 is sent as float32.
             loss: as in ``genesis.export``.
             epochs, max_steps: how long; one of the two.
-            batch_size: examples of a step.
+            batch_size: examples of a step. Default: that of a DataLoader, else 32.
             learning_rate: of AdamW, which updates all parameters where no optimizer is given.
             optimizer: a new ``torch.optim.AdamW``, ``Adam`` or ``SGD`` of the module's parameters, with its groups.
             schedule: what learning rates are multiplied by at some steps, with straight lines between them:
@@ -91,8 +93,11 @@ class Client:
         if (epochs is None) == (max_steps is None):
             raise InvalidArgumentError(f"epochs is {epochs} and max_steps is {max_steps}; give one of the two")
         for name, number in (("epochs", epochs), ("max_steps", max_steps), ("batch_size", batch_size), ("ranks", ranks)):
-            if number is not None and number < 1:
-                raise InvalidArgumentError(f"{name} is {number}; accepted: 1 or more")
+            if number is not None and not (isinstance(number, numbers.Integral) and number >= 1):
+                raise InvalidArgumentError(f"{name} is {number!r}; accepted: whole numbers from 1")
+        if learning_rate is not None and not learning_rate > 0:
+            raise InvalidArgumentError(f"learning_rate is {learning_rate}; accepted: more than 0")
+        batch_size = int(batch_size or getattr(data, "batch_size", None) or DEFAULT_BATCH_SIZE)
         if precision.upper() not in EXPORTED_FOR:
             raise InvalidArgumentError(f"precision is {precision!r}; accepted: {', '.join(EXPORTED_FOR)}"
                                        + (f"; a graph keeps its weights in FP32: use MIXED_{precision.upper()}"

@@ -128,15 +128,39 @@ def _batches(batches: Iterable[Any]) -> "Iterator[Arrays]":
         yield arrays
 
 
+def _of_loader(loader: Any) -> "Iterator[Arrays]":
+    """The examples of a DataLoader's dataset, once each, as its collate_fn makes them.
+
+    Raises:
+        InvalidArgumentError: it has a sampler that chooses others.
+    """
+    from torch.utils.data import RandomSampler, SequentialSampler, default_collate
+
+    # Where a batch_sampler was given there is no batch_size.
+    chosen = loader.sampler if loader.batch_size is not None else loader.batch_sampler or loader.sampler
+    in_turn = type(chosen) is SequentialSampler or (type(chosen) is RandomSampler and not chosen.replacement and
+                                                    len(chosen) == len(loader.dataset))
+    if not in_turn:
+        raise InvalidArgumentError(f"the DataLoader has a {type(chosen).__name__}, and each example of its dataset would be sent once; accepted: "
+                                   "shuffle=True or False; give the Dataset with the examples that are meant, as torch.utils.data.Subset")
+    if loader.collate_fn is default_collate or loader.batch_size is None:
+        return _in_chunks(loader.dataset[i] for i in range(len(loader.dataset)))
+    rows = (loader.dataset[i] for i in range(len(loader.dataset)))
+    return _batches(loader.collate_fn(part) for part in iter(lambda: list(itertools.islice(rows, loader.batch_size)), []))
+
+
 def chunks_of(data: Any) -> "Iterator[Arrays]":
     """The examples of ``data`` by field, in order, no more of them in memory than a chunk where ``data`` itself has them elsewhere.
 
     Raises:
         InvalidArgumentError: no such data. Fields and numbers are checked by save().
     """
-    source = data.dataset if hasattr(data, "dataset") and hasattr(data, "batch_sampler") else data
+    is_loader = hasattr(data, "dataset") and hasattr(data, "batch_sampler")
+    source = data.dataset if is_loader else data
     if isinstance(source, Chunks):
         return iter(source)
+    if is_loader and hasattr(source, "__getitem__") and hasattr(source, "__len__"):
+        return _of_loader(data)
     if isinstance(source, Mapping) or (isinstance(source, (tuple, list)) and source and all(map(_is_column, source))):
         return iter([_arrays(_fields(source), "the data")])
     if _is_column(source):

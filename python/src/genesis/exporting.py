@@ -39,6 +39,14 @@ WAYS = {"_assert_scalar": "a mask that selects, x[mask], makes a size of values:
 TOLERANCE = 1e-4
 # That of a gradient may be as large besides, of the norm of all gradients: half of the last place of float32.
 ROUNDING = 2.0 ** -24
+# Of the checks' random numbers: none that a module would choose.
+SEED = 7_340_033
+# What torch.export says of a size that became a number.
+CONSTANT = re.compile(r"specialized it to be a constant \((\d+)\)")
+# Of torch's own messages, some of which list all that torch has.
+LONGEST_LINE = 400
+# Conditions on the size of a batch that are tried.
+MOST_CONDITIONS = 8
 
 
 def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Union[str, Path], loss: Loss = None,
@@ -81,7 +89,12 @@ def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Uni
 def _check_module(module: torch.nn.Module) -> None:
     if not isinstance(module, torch.nn.Module):
         raise ExportError(f"module is a {type(module).__name__}; accepted: a torch.nn.Module")
+    if isinstance(module, (torch.jit.ScriptModule, torch._dynamo.eval_frame.OptimizedModule)):
+        raise ExportError(f"module is a {type(module).__name__}; accepted: the module that torch.jit or torch.compile was given")
     for name, part in module.named_modules():
+        for what, tensor in (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)):
+            if tensor.is_meta:
+                raise ExportError(f"{name + '.' if name else ''}{what} is on the device meta and has no values; load the weights before")
         if isinstance(part, torch.nn.modules.lazy.LazyModuleMixin) and part.has_uninitialized_params():
             raise ExportError(f"{name or 'module'} is lazy and has no shapes yet; run the module on a batch before")
         if isinstance(part, torch.nn.modules.batchnorm._NormBase) and part.track_running_stats and part.momentum is None:
@@ -164,6 +177,10 @@ class _Step:
                 raise ExportError(f"the parameter {name} is {tensor.detach()[tuple(place)].item()} at {place}; accepted: finite numbers")
         self.state = {name: tensor.detach() for name, tensor in named.items() if not tensor.requires_grad}
         self.state.update({name: tensor.detach() for name, tensor in module.named_buffers()})
+        for name, tensor in self.state.items():
+            if tensor.dtype not in exported_file.TYPES:
+                raise ExportError(f"the tensor {name} is of {tensor.dtype}; accepted: {', '.join(map(str, exported_file.TYPES))}; a complex one as "
+                                  "torch.view_as_real of it, which forward gives to torch.view_as_complex")
         self.frozen = [name for name in named if name not in self.trained]
         kept = module.state_dict().keys()
         self.passing = [name for name in self.state if name not in kept]
@@ -177,6 +194,8 @@ class _Step:
         self.by_example = False
         self.gradients: List[str] = []
         self.changed: List[str] = []
+        # What a trace has decided by the size of the batch: a condition, and a size for which it is another.
+        self.conditions: List[Tuple[str, int]] = []
         # The ways that are left to try, the fastest first.
         self.traces = (tracing.by_batch, tracing.by_batch_in_python, tracing.by_every_size)
 
@@ -198,11 +217,9 @@ class _Step:
         state = dict(zip(self.state, tensors[fields + len(self.trained):]))
         return batch, trained, state
 
-    def _loss_of(self, batch, tensors):
+    def _loss_of(self, batch):
         """One number, or one for each example."""
-        holder = _Lossy(self.module, self.loss)
-        named = {f"module.{name}": tensor for name, tensor in tensors.items()}
-        value = torch.func.functional_call(holder, named, (batch,), tie_weights=True)
+        value = self.loss(self.module, batch)
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             if value.numel() == 1:
                 return value.float().reshape(())
@@ -213,32 +230,48 @@ class _Step:
 
     def run(self, precision: str, scale, *tensors):
         """(loss, losses of the examples where they are known, gradients..., changed state...)."""
-        loss, losses, gradients, state = self._step(precision, scale, *tensors)
+        loss, losses, gradients, state, _ = self._step(precision, scale, *tensors)
         return (loss, *([losses] if self.by_example else []), *(gradients[name] for name in self.gradients), *(state[name] for name in self.changed))
 
     def _step(self, precision: str, scale, *tensors):
         batch, trained, state = self._split(tensors)
         trained = {name: tensor.detach().requires_grad_() for name, tensor in trained.items()}
         state = {name: tensor.clone() for name, tensor in state.items()}
+        named = {**trained, **state}
+        # Also around the backward pass: what recomputes there reads parameters.
+        with _in_place_of_its_own(self.module, named), torch.enable_grad():
+            loss, losses, gradients = self._differentiate(precision, scale, batch, tensors[len(self.batch)], trained)
+        # By assignment, as in self.mean = 0.9 * self.mean + ...: `named` has the new tensor then.
+        assigned = {name for name in state if named[name] is not state[name]}
+        for name in assigned:
+            if named[name].shape != state[name].shape or named[name].dtype != state[name].dtype:
+                raise ExportError(f"forward assigns {_describe(named[name])} to the buffer {name}, which is {_describe(state[name])}; "
+                                  "accepted: the same shape and type")
+            state[name] = named[name].detach()
+        return loss, losses, gradients, state, assigned
+
+    def _differentiate(self, precision: str, scale, batch, weights, trained):
+        """(loss, losses, gradients by name) of the module with the tensors that it has now."""
         autocast = AUTOCAST[precision]
-        with torch.enable_grad(), torch.autocast(scale.device.type, autocast or torch.bfloat16,
-                                                 enabled=autocast is not None, cache_enabled=False):
-            losses = self._loss_of(batch, {**trained, **state})
-            loss = _mean(losses * tensors[len(self.batch)] if self.by_example else losses)
+        with torch.autocast(scale.device.type, autocast or torch.bfloat16, enabled=autocast is not None, cache_enabled=False):
+            losses = self._loss_of(batch)
+            loss = _mean(losses * weights if self.by_example else losses)
         if not loss.requires_grad:
             raise ExportError("the loss depends on no parameter; torch.no_grad(), detach() or item() is on the way")
         gradients = torch.autograd.grad(loss * scale, list(trained.values()), allow_unused=True)
-        return loss.detach(), losses.detach(), dict(zip(trained, gradients)), state
+        return loss.detach(), losses.detach(), dict(zip(trained, gradients))
 
     def evaluate(self, scale, *tensors):
         batch, trained, state = self._split(tensors)
-        with torch.no_grad():
-            return (_mean(self._loss_of(batch, {**trained, **state})) * scale,)
+        with _in_place_of_its_own(self.module, {**trained, **state}), torch.no_grad():
+            return (_mean(self._loss_of(batch)) * scale,)
 
     @contextlib.contextmanager
     def _kept(self, training: bool):
-        """The module in train or eval mode, and drawn numbers without a trace."""
+        """The module in train or eval mode; what forward draws or assigns to the module leaves no trace."""
         was_training, random = self.module.training, torch.get_rng_state()
+        parts = [part for part in self.module.modules() if not isinstance(part, torch.jit.ScriptModule)]
+        held = [(part, dict(part.__dict__), dict(part._parameters), dict(part._buffers)) for part in parts]
         self.module.train(training)
         # oneDNN's LSTM takes an undefined tensor, which no graph can hold.
         recurrent = any(isinstance(each, torch.nn.RNNBase) for each in self.module.modules())
@@ -246,6 +279,10 @@ class _Step:
             with self._without_onednn() if recurrent else contextlib.nullcontext():
                 yield
         finally:
+            for part, attributes, parameters, buffers in held:
+                for current, before in ((part._parameters, parameters), (part._buffers, buffers), (part.__dict__, attributes)):
+                    current.clear()
+                    current.update(before)
             self.module.train(was_training)
             torch.set_rng_state(random)
 
@@ -268,15 +305,20 @@ class _Step:
         """What is wrong with module, batch and loss shows here in their own words, with real sizes."""
         with self._kept(training=True):
             try:
-                loss, losses, gradients, state = self._step("FP32", *self.arguments())
+                loss, losses, gradients, state, assigned = self._step("FP32", *self.arguments())
                 self.by_example = losses.dim() == 1
                 if not torch.isfinite(loss):
                     raise ExportError(f"the loss is {loss.item()} on the batch; accepted: a finite number; look for NaN in the batch and "
                                       "the weights")
                 self.gradients = [name for name, gradient in gradients.items() if gradient is not None]
+                bad = [name for name in self.gradients if not gradients[name].is_sparse and not torch.isfinite(gradients[name]).all()]
+                if bad:
+                    raise ExportError(f"the loss is {loss.item():.6g} on the batch, and the gradient of {bad[0]} is not finite; "
+                                      "torch.where(x > 0, x.sqrt(), x) has the gradient of both sides: clamp what goes into the root, "
+                                      "the quotient or the logarithm")
                 # A clone begins at version 0, and a change in place adds to it, but for batch norm's.
                 self.changed = [name for name, tensor in state.items()
-                                if tensor._version > 0 or not torch.equal(tensor, self.state[name])]
+                                if name in assigned or tensor._version > 0 or not torch.equal(tensor, self.state[name])]
             except ExportError:
                 raise
             except Exception as error:
@@ -295,6 +337,9 @@ class _Step:
         for name in sorted(precisions, key=list(AUTOCAST).index):
             found[name] = self.training_program(name)
             self.refuse_operators(found[name])
+            # FP32's is run by check(); of FP16 a processor lacks some kernels that a GPU has.
+            if name == "MIXED_BF16":
+                self.run_once(name, found[name])
         found["evaluation"] = self.evaluation_program()
         self.refuse_operators(found["evaluation"])
         self.check(found["FP32"])
@@ -315,7 +360,7 @@ class _Step:
                 elif isinstance(error, ExportError):
                     raise
                 else:
-                    place = _place(error) or self._place_in_forward(lambda: self.traces[0](function, self.arguments(), self.fields))
+                    place = _place(error) or self._place_in_forward(lambda: self._fail_again(function, error))
                     way = f"; it can in FP32: leave {name} out of precisions" if AUTOCAST.get(name) else ""
                     raise ExportError(f"{type(self.module).__name__} cannot be exported ({name}): {_reason(error)}{place}{way}"
                                       ) from error
@@ -326,6 +371,8 @@ class _Step:
         tracing.leave_out_whole_slices(graph)
         tracing.scale_by_tensors(graph)
         self.constants[name] = tracing.lift_constants(graph)
+        if name == "FP32":
+            self.conditions = tracing.conditions_of_size(graph, self.fields.start)[:MOST_CONDITIONS]
         arguments += tuple(self.constants[name])
         batch = torch.export.Dim("batch")
         shapes = [{0: batch} if position in self.fields else None for position in range(len(arguments))]
@@ -342,9 +389,18 @@ class _Step:
 
         with self._kept(training=True):
             place = self._place_in_forward(stop)
-        name = str(refused[0])
-        raise ExportError(f"{type(self.module).__name__} needs the operator {name}{place}, which no worker runs; "
-                          f"{WAYS.get(name.split('.')[1], 'write it with other operators')}")
+        first = refused[0]
+        if isinstance(first, torch._ops.OpOverload):
+            name, way = str(first), WAYS.get(str(first).split(".")[1], "write it with other operators")
+        else:
+            name, way = getattr(first, "__name__", str(first)), "a size may be added, subtracted, multiplied, divided and compared"
+        raise ExportError(f"{type(self.module).__name__} needs the operator {name}{place}, which no worker runs; {way}")
+
+    def _fail_again(self, function, error: Exception) -> None:
+        """Traces once more; where the size of the batch became a number, until it does."""
+        numbers = tracing.numbers_of_sizes_fail() if CONSTANT.search(str(error)) else contextlib.nullcontext()
+        with numbers, tracing.quiet():
+            self.traces[0](function, self.arguments(), self.fields)
 
     @staticmethod
     def _place_in_forward(function) -> str:
@@ -362,33 +418,98 @@ class _Step:
         return ""
 
     def check(self, program) -> None:
-        """Runs the FP32 graph beside the module, on this batch and on one of another size."""
-        larger = {name: torch.cat([tensor, tensor[:1]]) for name, tensor in self.batch.items()}
+        """Runs the FP32 graph beside a step of Python: on this batch, on one of another size, with other weights, and with sizes that a
+        condition on the batch tells apart."""
         graph = program.module(check_guards=False)
-        for batch in (self.batch, larger):
-            arguments = self.arguments(batch)
-            with self._kept(training=True):
-                torch.manual_seed(0)
-                wanted = self.run("FP32", *arguments)
-                torch.manual_seed(0)
-                try:
-                    with torch.no_grad():
-                        got = graph(*arguments, *self.constants["FP32"])
-                except Exception as error:
-                    raise ExportError(f"the graph of {type(self.module).__name__} does not run: {_first_line(error)}"
-                                      ) from error
-            losses = ["the losses of the examples"] if self.by_example else []
-            first = ["loss", *losses]
-            gradients = wanted[len(first):len(first) + len(self.gradients)]
-            # A gradient that is zero but for rounding, as that of a bias before a norm, is as exact as those that it is made of.
-            rounding = ROUNDING * torch.stack([gradient.double().norm() for gradient in gradients]).norm().item()
-            allowed = [0.0] * len(first) + [rounding] * len(gradients) + [0.0] * len(self.changed)
-            for name, ours, theirs, allowance in zip([*first, *self.gradients, *self.changed], got, wanted, allowed):
-                if not _agree(ours, theirs, allowance):
-                    examples = len(next(iter(batch.values())))
-                    raise ExportError(f"the graph and the module differ in {name}, with {examples} examples: "
-                                      f"{_first(ours)} instead of {_first(theirs)}; the module decides by values, or "
-                                      "draws random numbers in another order than its graph")
+        larger = len(next(iter(self.batch.values()))) + 1
+        self._compare(graph, self.batch, self.trained, "the module decides by values, draws random numbers "
+                      "in another order than its graph, or changes a tensor by .data =, where a graph follows .copy_()")
+        self._compare(graph, self._of_size(larger), self.trained, "a size of the batch became a number: x.shape[0] stays a size; len(x), "
+                      "float(x.shape[0]), range(x.shape[0]) and functions of math do not")
+        self._compare(graph, self.batch, self.trained, "in the second step: what forward keeps in an attribute is no part of a graph: keep it in a "
+                      "buffer (register_buffer)", steps=2)
+        self._compare(graph, self.batch, self._moved(), "once weights have changed: what reads a parameter or a buffer other than by its name in "
+                      "the module, as a list of parameters and .data = do, has the value that it had when the module was exported; with "
+                      ".copy_() under torch.no_grad() a graph follows")
+        for condition, size in self.conditions:
+            self._compare(graph, self._of_size(size), self.trained, f"forward decides by the size of the batch, and a graph goes one way: where {condition}")
+
+    def run_once(self, name: str, program) -> None:
+        """A trace computes nothing, and lets pass what fails with numbers, such as a product of tensors of two types."""
+        with self._kept(training=True), torch.no_grad():
+            try:
+                program.module(check_guards=False)(*self.arguments(), *self.constants[name])
+            except Exception as error:
+                raise ExportError(f"the graph of {type(self.module).__name__} in {name} does not run: {_first_line(error)}; it can be exported "
+                                  "with precisions=('FP32',), or with .float() where autocast gives tensors of two types") from error
+
+    def _of_size(self, size: int):
+        return {name: torch.cat([tensor] * -(-size // len(tensor)))[:size] for name, tensor in self.batch.items()}
+
+    def _moved(self):
+        """Weights as after some steps, with the sign that each had."""
+        generator = torch.Generator().manual_seed(1)
+
+        def noise(tensor):
+            return torch.randn(tensor.shape, generator=generator).to(tensor)
+        return {name: torch.where(tensor == 0, 0.01 * noise(tensor).abs(), tensor * (1 + 0.05 * noise(tensor))) for name, tensor in self.trained.items()}
+
+    def _compare(self, graph, batch, trained, cause: str, steps: int = 1) -> None:
+        _, *fields_and_weights = self.arguments(batch)[:self.fields.stop]
+        with self._kept(training=True):
+            torch.manual_seed(SEED)
+            wanted = self._in_python(batch, fields_and_weights[-1], trained, steps)
+            if wanted is None:
+                return
+            torch.manual_seed(SEED)
+            state = dict(self.state)
+            try:
+                with torch.no_grad():
+                    for _ in range(steps):
+                        got = graph(torch.tensor(1.0), *fields_and_weights, *trained.values(), *state.values(), *self.constants["FP32"])
+                        state.update(zip(self.changed, got[len(got) - len(self.changed):]))
+            except Exception as error:
+                raise ExportError(f"the graph of {type(self.module).__name__} does not run: {_first_line(error)}") from error
+        loss, losses, gradients, left = wanted
+        names = ["loss", *(["the losses of the examples"] if self.by_example else []), *self.gradients, *self.changed]
+        expected = [loss, *([losses] if self.by_example else []), *(gradients[name] for name in self.gradients),
+                    *(left[name] for name in self.changed)]
+        # A gradient that is zero but for rounding, as that of a bias before a norm, is as exact as those that it is made of.
+        known = [gradient.double().norm() for gradient in gradients.values() if gradient is not None]
+        rounding = ROUNDING * torch.stack(known).norm().item() if known else 0.0
+        for name, ours, theirs in zip(names, got, expected):
+            if theirs is None or not _agree(ours, theirs, rounding if name in self.gradients else 0.0):
+                raise self._differs(batch, name, _first(ours), "none" if theirs is None else _first(theirs), cause)
+        for name, tensor in left.items():
+            if name not in self.changed and not torch.equal(tensor, self.state[name]):
+                raise self._differs(batch, name, "no change", "one", cause)
+
+    def _differs(self, batch, name: str, ours: str, theirs: str, cause: str) -> ExportError:
+        return ExportError(f"the graph and the module {type(self.module).__name__} differ in {name}, with {len(next(iter(batch.values())))} examples: "
+                           f"{ours} instead of {theirs}; {cause}")
+
+    def _in_python(self, batch, weights, trained, steps: int):
+        """The last of some steps as Python's own loop makes them, with the module's own tensors and no update: (loss, losses, gradients,
+        state); None where one fails, or has no finite loss. The tensors are left as they were."""
+        own = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        values = {name: tensor.detach().clone() for name, tensor in own.items()}
+        try:
+            with torch.no_grad():
+                for name, tensor in trained.items():
+                    own[name].copy_(tensor)
+            for _ in range(steps):
+                with torch.enable_grad():
+                    loss, losses, gradients = self._differentiate("FP32", torch.tensor(1.0), {name: tensor.clone() for name, tensor in batch.items()},
+                                                                  weights, {name: own[name] for name in trained})
+            now = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+            state = {name: now[name].detach().clone() for name in self.state}
+        except Exception:  # noqa: BLE001 - a size that the module does not take, or weights.
+            return None
+        finally:
+            with torch.no_grad():
+                for name, tensor in own.items():
+                    tensor.copy_(values[name])
+        return (loss, losses, gradients, state) if torch.isfinite(loss) else None
 
 
 class _Stop(TorchDispatchMode):
@@ -428,16 +549,13 @@ def _mean(losses: torch.Tensor) -> torch.Tensor:
     return losses.mean() if losses.dim() else losses
 
 
-class _Lossy(torch.nn.Module):
-    """A module whose forward is the loss, so that functional_call reaches all that the loss does with it."""
+@contextlib.contextmanager
+def _in_place_of_its_own(module: torch.nn.Module, tensors: Dict[str, torch.Tensor]) -> Iterator[None]:
+    """The module with these parameters and buffers. Afterwards `tensors` has what the module had assigned to their names.
 
-    def __init__(self, module, loss):
-        super().__init__()
-        self.module = module
-        self.loss = loss
-
-    def forward(self, batch):
-        return self.loss(self.module, batch)
+    It is what torch.func.functional_call does around a call of forward."""
+    with torch.nn.utils.stateless._reparametrize_module(module, tensors, tie_weights=True):
+        yield
 
 
 def _describe(value: Any) -> str:
@@ -452,7 +570,8 @@ def _first(tensor: torch.Tensor) -> str:
 
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+    line = lines[0] if lines else "no message"
+    return f"{type(error).__name__}: {line if len(line) <= LONGEST_LINE else line[:LONGEST_LINE] + ' ...'}"
 
 
 def _reason(error: BaseException) -> str:
@@ -462,9 +581,10 @@ def _reason(error: BaseException) -> str:
         return "it decides by values of tensors, which no graph does; use torch.where"
     if "SymIntArrayRef expected to contain only concrete integers" in text:
         return "an operator, or its gradient, takes no size that depends on the batch; write it with others"
-    constant = re.search(r"specialized it to be a constant \((\d+)\)", text)
+    constant = CONSTANT.search(text)
     if constant is not None:
-        return f"it takes batches of {constant[1]} alone; write x.view(x.shape[0], -1) in place of x.view({constant[1]}, -1)"
+        return (f"it takes batches of {constant[1]} alone; x.shape[0] stays a size where len(x), range(x.shape[0]), a loop over x and the number "
+                f"{constant[1]} do not, as in x.view(x.shape[0], -1)")
     guard = re.search(r"batch = (\S+) in the specified range satisfy the generated guard (.+?)\.?$", text, re.MULTILINE)
     if guard is not None:
         return f"some sizes of a batch are special to it; a graph would hold where {guard[2].replace(guard[1], 'batch')}"

@@ -7,8 +7,9 @@ import contextlib
 import logging
 import os
 import threading
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
+import sympy
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -57,13 +58,15 @@ def run_alone(function: Callable[[], Any]) -> Any:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Without torch's tracebacks of ways to trace that fail: another is tried, or the error tells."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    loggers = [logging.getLogger(name) for name in ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels):
+            logger.setLevel(level)
 
 
 def by_batch(function, arguments, fields) -> torch.fx.GraphModule:
@@ -182,3 +185,38 @@ def lift_constants(graph: torch.fx.GraphModule) -> List[torch.Tensor]:
     graph.graph.lint()
     graph.recompile()
     return tensors
+
+
+# Sizes of a batch that are tried: small ones, round ones, and their neighbours.
+SIZES = (*range(2, 34), 48, 63, 64, 65, 100, 127, 128, 129, 255, 256, 257, 512, 1000, 1024, 1025)
+
+
+def conditions_of_size(graph: torch.fx.GraphModule, field: int) -> List[Tuple[str, int]]:
+    """The conditions on the size of the batch that held in the trace, each with a size for which it does not hold; ``field`` is the
+    number of an argument that has the batch as its first dimension."""
+    size = list(graph.graph.find_nodes(op="placeholder"))[field].meta["val"].shape[0].node
+    found: Dict[str, int] = {}
+    for guard in size.shape_env.guards:
+        if guard.expr.free_symbols != {size.expr}:
+            continue
+        other = next((each for each in SIZES if guard.expr.subs(size.expr, each) == False), None)  # noqa: E712 - sympy's false is no bool.
+        if other is not None:
+            found.setdefault(str(guard.expr.subs(size.expr, sympy.Symbol("batch"))), other)
+    return list(found.items())
+
+
+@contextlib.contextmanager
+def numbers_of_sizes_fail() -> Iterator[None]:
+    """While this lasts, a trace fails at the line that makes a number of a size."""
+    replace = ShapeEnv._set_replacement
+
+    def stop(shape_env, symbol, value, *others):
+        if value.is_number:
+            raise ValueError(f"a size became {value}")
+        return replace(shape_env, symbol, value, *others)
+
+    ShapeEnv._set_replacement = stop
+    try:
+        yield
+    finally:
+        ShapeEnv._set_replacement = replace

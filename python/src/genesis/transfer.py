@@ -39,7 +39,8 @@ def crc32c_of(path: FilePath) -> int:
 
 def upload(connection: Connection, path: FilePath, *, timeout: float = 600.0, on_progress: OnProgress = None) -> str:
     """Sends a file that jobs read and returns the path that a job names it by. Nothing is sent where the daemon has a file of
-    the same content. A daemon that is away is waited for, ``timeout`` seconds without progress at most.
+    the same content. A daemon that is away at first is waited for as any call waits; one that goes away on the way for ``timeout`` seconds
+    without progress.
 
     Raises:
         ResourceExhaustedError: over ``datasets.max_uploads_bytes``, or the daemon's disk is full.
@@ -49,7 +50,7 @@ def upload(connection: Connection, path: FilePath, *, timeout: float = 600.0, on
     if not file["kind"]:
         raise InvalidArgumentError(f"{path}: the name has no ending; the daemon tells by it what a file is, such as .npz or .pt2")
     sent_again = False
-    state = connection.call("StartUpload", timeout=timeout, **file).upload
+    state = connection.call("StartUpload", **file).upload
     with open(path, "rb") as content:
         while not state.path:
             content.seek(state.received_bytes)
