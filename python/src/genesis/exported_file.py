@@ -8,11 +8,14 @@ import io
 import json
 import zipfile
 from pathlib import Path
-from typing import Any, Dict
+from typing import TYPE_CHECKING, Any, Dict
 
 import torch
 
 from genesis import __version__
+
+if TYPE_CHECKING:
+    from genesis.exporting import Step
 
 # The first format was also written by exporters whose graphs multiply wrongly (see tracing.scale_by_tensors); no worker reads it.
 FORMAT = 2
@@ -39,7 +42,7 @@ def _versions(module: torch.nn.Module) -> Dict[str, int]:
     return {name: version for name, version in found.items() if isinstance(version, int) and version >= 0}
 
 
-def write(path: Path, step: _Step, programs) -> None:
+def write(path: Path, step: "Step", programs) -> None:
     from torch.export.pt2_archive._package import package_pt2
 
     packed = io.BytesIO()

@@ -7,8 +7,6 @@ one graph of the held-out loss, and the initial weights. docs/exported_modules.m
 from __future__ import annotations
 
 import contextlib
-import re
-import traceback
 import warnings
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
@@ -16,7 +14,8 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from genesis import exported_file, tracing
+from genesis import exported_file, faults, tracing
+from genesis.comparison import Comparison
 from genesis.errors import ExportError
 
 __all__ = ["ExportError", "export"]
@@ -35,16 +34,6 @@ EMBEDDING = "write torch.nn.Embedding(...)(indices).sum(1), or mean(1), in place
 WAYS = {"_assert_scalar": "a mask that selects, x[mask], makes a size of values: use torch.where, or multiply by the mask",
         "_embedding_bag": EMBEDDING, "_embedding_bag_forward_only": EMBEDDING,
         "_sparse_coo_tensor_with_dims_and_tensors": "leave out sparse=True"}
-# Largest relative difference of the graph and the module, in FP32: sums in another order.
-TOLERANCE = 1e-4
-# That of a gradient may be as large besides, of the norm of all gradients: half of the last place of float32.
-ROUNDING = 2.0 ** -24
-# Of the checks' random numbers: none that a module would choose.
-SEED = 7_340_033
-# What torch.export says of a size that became a number.
-CONSTANT = re.compile(r"specialized it to be a constant \((\d+)\)")
-# Of torch's own messages, some of which list all that torch has.
-LONGEST_LINE = 400
 # Conditions on the size of a batch that are tried.
 MOST_CONDITIONS = 8
 
@@ -81,7 +70,7 @@ def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Uni
                           f"{', '.join(each for each in AUTOCAST if each != 'FP32')}")
     _check_module(module)
     _check_batch(batch)
-    step = _Step(module, _distinct(module, batch), _loss_function(loss, batch))
+    step = Step(module, _distinct(module, batch), _loss_function(loss, batch))
     exported_file.write(path, step, tracing.run_alone(lambda: step.programs(precisions)))
     return path
 
@@ -155,7 +144,7 @@ def _loss_function(loss: Loss, batch: Mapping[str, torch.Tensor]):
     return named
 
 
-class _Step:
+class Step:
     """The step of one micro-batch as a function of tensors: scale, fields, parameters, state. Where the loss is one of each
     example, the weights of the examples come behind the fields, and the losses behind the loss."""
 
@@ -240,7 +229,7 @@ class _Step:
         named = {**trained, **state}
         # Also around the backward pass: what recomputes there reads parameters.
         with _in_place_of_its_own(self.module, named), torch.enable_grad():
-            loss, losses, gradients = self._differentiate(precision, scale, batch, tensors[len(self.batch)], trained)
+            loss, losses, gradients = self.differentiate(precision, scale, batch, tensors[len(self.batch)], trained)
         # By assignment, as in self.mean = 0.9 * self.mean + ...: `named` has the new tensor then.
         assigned = {name for name in state if named[name] is not state[name]}
         for name in assigned:
@@ -250,7 +239,7 @@ class _Step:
             state[name] = named[name].detach()
         return loss, losses, gradients, state, assigned
 
-    def _differentiate(self, precision: str, scale, batch, weights, trained):
+    def differentiate(self, precision: str, scale, batch, weights, trained):
         """(loss, losses, gradients by name) of the module with the tensors that it has now."""
         autocast = AUTOCAST[precision]
         with torch.autocast(scale.device.type, autocast or torch.bfloat16, enabled=autocast is not None, cache_enabled=False):
@@ -267,7 +256,7 @@ class _Step:
             return (_mean(self._loss_of(batch)) * scale,)
 
     @contextlib.contextmanager
-    def _kept(self, training: bool):
+    def kept(self, training: bool):
         """The module in train or eval mode; what forward draws or assigns to the module leaves no trace."""
         was_training, random = self.module.training, torch.get_rng_state()
         parts = [part for part in self.module.modules() if not isinstance(part, torch.jit.ScriptModule)]
@@ -303,7 +292,7 @@ class _Step:
 
     def try_eagerly(self) -> None:
         """What is wrong with module, batch and loss shows here in their own words, with real sizes."""
-        with self._kept(training=True):
+        with self.kept(training=True):
             try:
                 loss, losses, gradients, state, assigned = self._step("FP32", *self.arguments())
                 self.by_example = losses.dim() == 1
@@ -322,11 +311,11 @@ class _Step:
             except ExportError:
                 raise
             except Exception as error:
-                raise ExportError(f"{type(self.module).__name__} fails on the batch: {_first_line(error)}{_place(error)}"
+                raise ExportError(f"{type(self.module).__name__} fails on the batch: {faults.first_line(error)}{faults.place(error)}"
                                   ) from error
 
     def training_program(self, precision: str):
-        with self._kept(training=True):
+        with self.kept(training=True):
             return self._program(lambda *tensors: self.run(precision, *tensors), precision)
 
     def programs(self, precisions: Sequence[str]):
@@ -337,16 +326,16 @@ class _Step:
         for name in sorted(precisions, key=list(AUTOCAST).index):
             found[name] = self.training_program(name)
             self.refuse_operators(found[name])
-            # FP32's is run by check(); of FP16 a processor lacks some kernels that a GPU has.
+            # FP32's is compared; of FP16 a processor lacks some kernels that a GPU has.
             if name == "MIXED_BF16":
                 self.run_once(name, found[name])
         found["evaluation"] = self.evaluation_program()
         self.refuse_operators(found["evaluation"])
-        self.check(found["FP32"])
+        Comparison(self, found["FP32"]).require()
         return found
 
     def evaluation_program(self):
-        with self._kept(training=False):
+        with self.kept(training=False):
             return self._program(self.evaluate, "evaluation")
 
     def _program(self, function, name: str):
@@ -360,9 +349,9 @@ class _Step:
                 elif isinstance(error, ExportError):
                     raise
                 else:
-                    place = _place(error) or self._place_in_forward(lambda: self._fail_again(function, error))
+                    place = faults.place(error) or faults.place_in_forward(lambda: self._fail_again(function, error))
                     way = f"; it can in FP32: leave {name} out of precisions" if AUTOCAST.get(name) else ""
-                    raise ExportError(f"{type(self.module).__name__} cannot be exported ({name}): {_reason(error)}{place}{way}"
+                    raise ExportError(f"{type(self.module).__name__} cannot be exported ({name}): {faults.reason(error)}{place}{way}"
                                       ) from error
 
     def _export(self, trace, function, name: str):
@@ -387,8 +376,8 @@ class _Step:
             with _Stop(refused):
                 self._step("FP32", *self.arguments())
 
-        with self._kept(training=True):
-            place = self._place_in_forward(stop)
+        with self.kept(training=True):
+            place = faults.place_in_forward(stop)
         first = refused[0]
         if isinstance(first, torch._ops.OpOverload):
             name, way = str(first), WAYS.get(str(first).split(".")[1], "write it with other operators")
@@ -398,119 +387,18 @@ class _Step:
 
     def _fail_again(self, function, error: Exception) -> None:
         """Traces once more; where the size of the batch became a number, until it does."""
-        numbers = tracing.numbers_of_sizes_fail() if CONSTANT.search(str(error)) else contextlib.nullcontext()
+        numbers = tracing.numbers_of_sizes_fail() if faults.SIZE_BECAME_A_NUMBER.search(str(error)) else contextlib.nullcontext()
         with numbers, tracing.quiet():
             self.traces[0](function, self.arguments(), self.fields)
 
-    @staticmethod
-    def _place_in_forward(function) -> str:
-        """The line of forward at which the function fails, or whose gradient is what fails."""
-        with warnings.catch_warnings(record=True) as caught:
-            # Autograd then warns with the lines of forward.
-            warnings.simplefilter("always")
-            try:
-                with torch.autograd.set_detect_anomaly(True, check_nan=False):
-                    function()
-            except Exception as error:  # noqa: BLE001 - any is what is looked for.
-                lines = [(frame, int(line)) for warning in caught
-                         for frame, line in re.findall(r'File "(.+)", line (\d+)', str(warning.message))]
-                return _place(error) or _innermost(lines)
-        return ""
-
-    def check(self, program) -> None:
-        """Runs the FP32 graph beside a step of Python: on this batch, on one of another size, with other weights, and with sizes that a
-        condition on the batch tells apart."""
-        graph = program.module(check_guards=False)
-        larger = len(next(iter(self.batch.values()))) + 1
-        self._compare(graph, self.batch, self.trained, "the module decides by values, draws random numbers "
-                      "in another order than its graph, or changes a tensor by .data =, where a graph follows .copy_()")
-        self._compare(graph, self._of_size(larger), self.trained, "a size of the batch became a number: x.shape[0] stays a size; len(x), "
-                      "float(x.shape[0]), range(x.shape[0]) and functions of math do not")
-        self._compare(graph, self.batch, self.trained, "in the second step: what forward keeps in an attribute is no part of a graph: keep it in a "
-                      "buffer (register_buffer)", steps=2)
-        self._compare(graph, self.batch, self._moved(), "once weights have changed: what reads a parameter or a buffer other than by its name in "
-                      "the module, as a list of parameters and .data = do, has the value that it had when the module was exported; with "
-                      ".copy_() under torch.no_grad() a graph follows")
-        for condition, size in self.conditions:
-            self._compare(graph, self._of_size(size), self.trained, f"forward decides by the size of the batch, and a graph goes one way: where {condition}")
-
     def run_once(self, name: str, program) -> None:
         """A trace computes nothing, and lets pass what fails with numbers, such as a product of tensors of two types."""
-        with self._kept(training=True), torch.no_grad():
+        with self.kept(training=True), torch.no_grad():
             try:
                 program.module(check_guards=False)(*self.arguments(), *self.constants[name])
             except Exception as error:
-                raise ExportError(f"the graph of {type(self.module).__name__} in {name} does not run: {_first_line(error)}; it can be exported "
+                raise ExportError(f"the graph of {type(self.module).__name__} in {name} does not run: {faults.first_line(error)}; it can be exported "
                                   "with precisions=('FP32',), or with .float() where autocast gives tensors of two types") from error
-
-    def _of_size(self, size: int):
-        return {name: torch.cat([tensor] * -(-size // len(tensor)))[:size] for name, tensor in self.batch.items()}
-
-    def _moved(self):
-        """Weights as after some steps, with the sign that each had."""
-        generator = torch.Generator().manual_seed(1)
-
-        def noise(tensor):
-            return torch.randn(tensor.shape, generator=generator).to(tensor)
-        return {name: torch.where(tensor == 0, 0.01 * noise(tensor).abs(), tensor * (1 + 0.05 * noise(tensor))) for name, tensor in self.trained.items()}
-
-    def _compare(self, graph, batch, trained, cause: str, steps: int = 1) -> None:
-        _, *fields_and_weights = self.arguments(batch)[:self.fields.stop]
-        with self._kept(training=True):
-            torch.manual_seed(SEED)
-            wanted = self._in_python(batch, fields_and_weights[-1], trained, steps)
-            if wanted is None:
-                return
-            torch.manual_seed(SEED)
-            state = dict(self.state)
-            try:
-                with torch.no_grad():
-                    for _ in range(steps):
-                        got = graph(torch.tensor(1.0), *fields_and_weights, *trained.values(), *state.values(), *self.constants["FP32"])
-                        state.update(zip(self.changed, got[len(got) - len(self.changed):]))
-            except Exception as error:
-                raise ExportError(f"the graph of {type(self.module).__name__} does not run: {_first_line(error)}") from error
-        loss, losses, gradients, left = wanted
-        names = ["loss", *(["the losses of the examples"] if self.by_example else []), *self.gradients, *self.changed]
-        expected = [loss, *([losses] if self.by_example else []), *(gradients[name] for name in self.gradients),
-                    *(left[name] for name in self.changed)]
-        # A gradient that is zero but for rounding, as that of a bias before a norm, is as exact as those that it is made of.
-        known = [gradient.double().norm() for gradient in gradients.values() if gradient is not None]
-        rounding = ROUNDING * torch.stack(known).norm().item() if known else 0.0
-        for name, ours, theirs in zip(names, got, expected):
-            if theirs is None or not _agree(ours, theirs, rounding if name in self.gradients else 0.0):
-                raise self._differs(batch, name, _first(ours), "none" if theirs is None else _first(theirs), cause)
-        for name, tensor in left.items():
-            if name not in self.changed and not torch.equal(tensor, self.state[name]):
-                raise self._differs(batch, name, "no change", "one", cause)
-
-    def _differs(self, batch, name: str, ours: str, theirs: str, cause: str) -> ExportError:
-        return ExportError(f"the graph and the module {type(self.module).__name__} differ in {name}, with {len(next(iter(batch.values())))} examples: "
-                           f"{ours} instead of {theirs}; {cause}")
-
-    def _in_python(self, batch, weights, trained, steps: int):
-        """The last of some steps as Python's own loop makes them, with the module's own tensors and no update: (loss, losses, gradients,
-        state); None where one fails, or has no finite loss. The tensors are left as they were."""
-        own = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
-        values = {name: tensor.detach().clone() for name, tensor in own.items()}
-        try:
-            with torch.no_grad():
-                for name, tensor in trained.items():
-                    own[name].copy_(tensor)
-            for _ in range(steps):
-                with torch.enable_grad():
-                    loss, losses, gradients = self._differentiate("FP32", torch.tensor(1.0), {name: tensor.clone() for name, tensor in batch.items()},
-                                                                  weights, {name: own[name] for name in trained})
-            now = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
-            state = {name: now[name].detach().clone() for name in self.state}
-        except Exception:  # noqa: BLE001 - a size that the module does not take, or weights.
-            return None
-        finally:
-            with torch.no_grad():
-                for name, tensor in own.items():
-                    tensor.copy_(values[name])
-        return (loss, losses, gradients, state) if torch.isfinite(loss) else None
-
 
 class _Stop(TorchDispatchMode):
     """Fails where one of the operators is called, or what makes a trace have it."""
@@ -538,12 +426,6 @@ def _runs_in_worker(target: Any) -> bool:
     return target.namespace == "aten" and (name in OPERATORS or (name.endswith("_") and name[:-1] in OPERATORS))
 
 
-def _agree(ours: torch.Tensor, theirs: torch.Tensor, rounding: float) -> bool:
-    ours, theirs = ours.double(), theirs.double()
-    # Written so that NaN agrees with nothing.
-    return bool((ours - theirs).norm() <= TOLERANCE * theirs.norm() + rounding + 1e-12)
-
-
 def _mean(losses: torch.Tensor) -> torch.Tensor:
     """One number is its own mean, without an operator for it."""
     return losses.mean() if losses.dim() else losses
@@ -562,44 +444,5 @@ def _describe(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor {list(value.shape)} of {value.dtype}"
     return f"a {type(value).__name__}"
-
-
-def _first(tensor: torch.Tensor) -> str:
-    return f"{tensor.reshape(-1)[:1].double().tolist()}"
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    line = lines[0] if lines else "no message"
-    return f"{type(error).__name__}: {line if len(line) <= LONGEST_LINE else line[:LONGEST_LINE] + ' ...'}"
-
-
-def _reason(error: BaseException) -> str:
-    """Its first line, or what is behind one that tells little."""
-    text = str(error)
-    if type(error).__name__ == "GuardOnDataDependentSymNode":
-        return "it decides by values of tensors, which no graph does; use torch.where"
-    if "SymIntArrayRef expected to contain only concrete integers" in text:
-        return "an operator, or its gradient, takes no size that depends on the batch; write it with others"
-    constant = CONSTANT.search(text)
-    if constant is not None:
-        return (f"it takes batches of {constant[1]} alone; x.shape[0] stays a size where len(x), range(x.shape[0]), a loop over x and the number "
-                f"{constant[1]} do not, as in x.view(x.shape[0], -1)")
-    guard = re.search(r"batch = (\S+) in the specified range satisfy the generated guard (.+?)\.?$", text, re.MULTILINE)
-    if guard is not None:
-        return f"some sizes of a batch are special to it; a graph would hold where {guard[2].replace(guard[1], 'batch')}"
-    return _first_line(error)
-
-
-def _place(error: BaseException) -> str:
-    """The line of the caller's own code at which it was raised."""
-    return _innermost([(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)])
-
-
-def _innermost(lines: Sequence[Tuple[str, int]]) -> str:
-    """The last of the lines that is the caller's own."""
-    others = (str(Path(__file__).resolve().parent), str(Path(torch.__file__).resolve().parent), "<")
-    own = [f", at {name}:{line}" for name, line in lines if not name.startswith(others)]
-    return own[-1] if own else ""
 
 

@@ -1,0 +1,155 @@
+"""A graph beside the step of Python that it was traced of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional
+
+import torch
+
+from genesis import faults
+from genesis.errors import ExportError
+
+if TYPE_CHECKING:
+    from genesis.exporting import Step
+
+    Tensors = Dict[str, torch.Tensor]
+
+# Largest relative difference, in FP32: sums in another order.
+TOLERANCE = 1e-4
+# That of a gradient may be as large besides, of the norm of all gradients: half of the last place of float32.
+ROUNDING = 2.0 ** -24
+# Of the random numbers that both draw: none that a module would choose.
+SEED = 7_340_033
+
+
+class _Result(NamedTuple):
+    """What a step of Python gives, and leaves in buffers and frozen parameters."""
+    loss: torch.Tensor
+    losses: torch.Tensor
+    gradients: "Dict[str, Optional[torch.Tensor]]"
+    state: "Tensors"
+
+
+class Comparison:
+    """The FP32 graph of a step beside the module itself, run as a loop in Python runs it: what was traced once may be another thing in
+    the next step, with other weights, or with a batch of another size."""
+
+    def __init__(self, step: "Step", program: torch.export.ExportedProgram) -> None:
+        self._step = step
+        self._graph = program.module(check_guards=False)
+
+    def require(self) -> None:
+        """Raises ExportError where they differ; the text says what may be the cause."""
+        step = self._step
+        self._compare(step.batch, "the module decides by values, draws random numbers in another order than its graph, or changes a tensor by "
+                      ".data =, where a graph follows .copy_()")
+        self._compare(self._of_size(len(next(iter(step.batch.values()))) + 1), "a size of the batch became a number: x.shape[0] stays a size; "
+                      "len(x), float(x.shape[0]), range(x.shape[0]) and functions of math do not")
+        self._compare(step.batch, "in the second step: what forward keeps in an attribute is no part of a graph: keep it in a buffer "
+                      "(register_buffer)", steps=2)
+        self._compare(step.batch, "once weights have changed: what reads a parameter or a buffer other than by its name in the module, as a list "
+                      "of parameters and .data = do, has the value that it had when the module was exported; with .copy_() under "
+                      "torch.no_grad() a graph follows", trained=self._moved())
+        for condition, size in step.conditions:
+            self._compare(self._of_size(size), f"forward decides by the size of the batch, and a graph goes one way: where {condition}",
+                          may_fail=True)
+
+    def _of_size(self, size: int) -> "Tensors":
+        return {name: torch.cat([tensor] * -(-size // len(tensor)))[:size] for name, tensor in self._step.batch.items()}
+
+    def _moved(self) -> "Tensors":
+        """Weights as after some steps, each with its sign."""
+        generator = torch.Generator().manual_seed(1)
+
+        def noise(tensor: torch.Tensor) -> torch.Tensor:
+            return torch.randn(tensor.shape, generator=generator).to(tensor)
+        return {name: torch.where(tensor == 0, 0.01 * noise(tensor).abs(), tensor * (1 + 0.05 * noise(tensor)))
+                for name, tensor in self._step.trained.items()}
+
+    def _compare(self, batch: "Tensors", cause: str, trained: "Optional[Tensors]" = None, steps: int = 1, may_fail: bool = False) -> None:
+        """``may_fail``: nothing is compared where the module does not take the batch."""
+        step, trained = self._step, trained or self._step.trained
+        with step.kept(training=True):
+            torch.manual_seed(SEED)
+            try:
+                wanted = self._in_python(batch, trained, steps)
+            except Exception as error:
+                if may_fail:
+                    return
+                raise ExportError(f"{type(step.module).__name__} fails in Python's own loop, {len(next(iter(batch.values())))} examples, step {steps}: "
+                                  f"{faults.first_line(error)}{faults.place(error)}") from error
+            if not torch.isfinite(wanted.loss):
+                return
+            torch.manual_seed(SEED)
+            try:
+                got = self._by_graph(batch, trained, steps)
+            except Exception as error:
+                raise ExportError(f"the graph of {type(step.module).__name__} does not run: {faults.first_line(error)}") from error
+        self._require_same(got, wanted, f"with {len(next(iter(batch.values())))} examples", cause)
+
+    def _by_graph(self, batch: "Tensors", trained: "Tensors", steps: int) -> "List[torch.Tensor]":
+        step, state = self._step, dict(self._step.state)
+        given = step.arguments(batch)[:step.fields.stop]
+        got: "List[torch.Tensor]" = []
+        with torch.no_grad():
+            for _ in range(steps):
+                got = self._graph(*given, *trained.values(), *state.values(), *step.constants["FP32"])
+                state.update(zip(step.changed, got[len(got) - len(step.changed):]))
+        return got
+
+    def _in_python(self, batch: "Tensors", trained: "Tensors", steps: int) -> _Result:
+        """The last of some steps without an update, with the module's own tensors, which are left as they were."""
+        step = self._step
+        own = {**dict(step.module.named_parameters()), **dict(step.module.named_buffers())}
+        values = {name: tensor.detach().clone() for name, tensor in own.items()}
+        weights = step.arguments(batch)[step.fields.stop - 1]
+        try:
+            with torch.no_grad():
+                for name, tensor in trained.items():
+                    own[name].copy_(tensor)
+            for _ in range(steps):
+                with torch.enable_grad():
+                    result = step.differentiate("FP32", torch.tensor(1.0), {name: tensor.clone() for name, tensor in batch.items()}, weights,
+                                                {name: own[name] for name in trained})
+            now = {**dict(step.module.named_parameters()), **dict(step.module.named_buffers())}
+            return _Result(*result, {name: now[name].detach().clone() for name in step.state})
+        finally:
+            with torch.no_grad():
+                for name, tensor in own.items():
+                    # One that was expanded cannot be written to, and was not.
+                    if not _same(tensor, values[name]):
+                        tensor.copy_(values[name])
+
+    def _require_same(self, got: "List[torch.Tensor]", wanted: _Result, where: str, cause: str) -> None:
+        step = self._step
+        expected: "Dict[str, Optional[torch.Tensor]]" = {"loss": wanted.loss}
+        if step.by_example:
+            expected["the losses of the examples"] = wanted.losses
+        # A gradient that is zero but for rounding, as that of a bias before a norm, is as exact as those that it is made of.
+        norms = [gradient.double().norm() for gradient in wanted.gradients.values() if gradient is not None]
+        rounding = {name: ROUNDING * torch.stack(norms).norm().item() for name in step.gradients if norms}
+        expected.update((name, wanted.gradients[name]) for name in step.gradients)
+        expected.update((name, wanted.state[name]) for name in step.changed)
+        for (name, theirs), ours in zip(expected.items(), got):
+            if theirs is None or not _agree(ours, theirs, rounding.get(name, 0.0)):
+                raise self._difference(name, where, f"{_first(ours)} instead of {'none' if theirs is None else _first(theirs)}", cause)
+        for name, tensor in wanted.state.items():
+            if name not in step.changed and not _same(tensor, step.state[name]):
+                raise self._difference(name, where, "it changes in Python alone", cause)
+
+    def _difference(self, name: str, where: str, what: str, cause: str) -> ExportError:
+        return ExportError(f"the graph and the module {type(self._step.module).__name__} differ in {name}, {where}: {what}; {cause}")
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+def _agree(ours: torch.Tensor, theirs: torch.Tensor, rounding: float) -> bool:
+    ours, theirs = ours.double(), theirs.double()
+    # Written so that NaN agrees with nothing.
+    return bool((ours - theirs).norm() <= TOLERANCE * theirs.norm() + rounding + 1e-12)
+
+
+def _first(tensor: torch.Tensor) -> str:
+    return f"{tensor.reshape(-1)[:1].double().tolist()}"

@@ -1,0 +1,66 @@
+"""What is told of an exception of torch's: its reason, and the line of the caller's own code."""
+
+from __future__ import annotations
+
+import re
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any, Callable, Sequence, Tuple
+
+import torch
+
+# What torch.export says of a size that became a number.
+SIZE_BECAME_A_NUMBER = re.compile(r"specialized it to be a constant \((\d+)\)")
+# Of torch's own messages, some of which list all that torch has.
+LONGEST_LINE = 400
+
+
+def first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    line = lines[0] if lines else "no message"
+    return f"{type(error).__name__}: {line if len(line) <= LONGEST_LINE else line[:LONGEST_LINE] + ' ...'}"
+
+
+def reason(error: BaseException) -> str:
+    """Its first line, or what is behind one that tells little."""
+    text = str(error)
+    if type(error).__name__ == "GuardOnDataDependentSymNode":
+        return "it decides by values of tensors, which no graph does; use torch.where"
+    if "SymIntArrayRef expected to contain only concrete integers" in text:
+        return "an operator, or its gradient, takes no size that depends on the batch; write it with others"
+    constant = SIZE_BECAME_A_NUMBER.search(text)
+    if constant is not None:
+        return (f"it takes batches of {constant[1]} alone; x.shape[0] stays a size where len(x), range(x.shape[0]), a loop over x and the number "
+                f"{constant[1]} do not, as in x.view(x.shape[0], -1)")
+    guard = re.search(r"batch = (\S+) in the specified range satisfy the generated guard (.+?)\.?$", text, re.MULTILINE)
+    if guard is not None:
+        return f"some sizes of a batch are special to it; a graph would hold where {guard[2].replace(guard[1], 'batch')}"
+    return first_line(error)
+
+
+def place(error: BaseException) -> str:
+    """The line of the caller's own code at which it was raised."""
+    return _innermost([(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)])
+
+
+def _innermost(lines: Sequence[Tuple[str, int]]) -> str:
+    """The last of the lines that is the caller's own."""
+    others = (str(Path(__file__).resolve().parent), str(Path(torch.__file__).resolve().parent), "<")
+    own = [f", at {name}:{line}" for name, line in lines if not name.startswith(others)]
+    return own[-1] if own else ""
+
+
+def place_in_forward(function: Callable[[], Any]) -> str:
+    """The line of forward at which the function fails, or whose gradient is what fails."""
+    with warnings.catch_warnings(record=True) as caught:
+        # Autograd then warns with the lines of forward.
+        warnings.simplefilter("always")
+        try:
+            with torch.autograd.set_detect_anomaly(True, check_nan=False):
+                function()
+        except Exception as error:  # noqa: BLE001 - any is what is looked for.
+            lines = [(frame, int(line)) for warning in caught
+                     for frame, line in re.findall(r'File "(.+)", line (\d+)', str(warning.message))]
+            return place(error) or _innermost(lines)
+    return ""
