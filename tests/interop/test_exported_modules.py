@@ -900,9 +900,11 @@ child.join()
     def test_export_leaves_the_module_alone(self):
         torch.manual_seed(9)
         module = Normed().eval()
+        module.layers[1].train()
         before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
         state = torch.get_rng_state()
         genesis.export(module, self.batch("x"), self.path / "net.pt2", loss=loss_of)
+        self.assertEqual([part.training for part in module.layers], [False, True, *[False] * (len(module.layers) - 2)])
         self.assertFalse(module.training)
         self.assertTrue(torch.equal(state, torch.get_rng_state()))
         self.assertTrue(all(parameter.grad is None for parameter in module.parameters()))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 from genesis import transfer
 from genesis.checkpoints import Checkpoint
 from genesis.connection import Connection, FilePath
+from genesis.data import is_loader
 from genesis.errors import InvalidArgumentError
 from genesis.job import Job
 from genesis.optimizers import optimizer_spec, schedule_spec
@@ -97,7 +98,7 @@ class Client:
                 raise InvalidArgumentError(f"{name} is {number!r}; accepted: whole numbers from 1")
         if learning_rate is not None and not learning_rate > 0:
             raise InvalidArgumentError(f"learning_rate is {learning_rate}; accepted: more than 0")
-        batch_size = int(batch_size or getattr(data, "batch_size", None) or DEFAULT_BATCH_SIZE)
+        batch_size = int(batch_size or (data.batch_size if is_loader(data) else None) or DEFAULT_BATCH_SIZE)
         if precision.upper() not in EXPORTED_FOR:
             raise InvalidArgumentError(f"precision is {precision!r}; accepted: {', '.join(EXPORTED_FOR)}"
                                        + (f"; a graph keeps its weights in FP32: use MIXED_{precision.upper()}"

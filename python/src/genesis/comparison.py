@@ -102,15 +102,14 @@ class Comparison:
         step = self._step
         own = {**dict(step.module.named_parameters()), **dict(step.module.named_buffers())}
         values = {name: tensor.detach().clone() for name, tensor in own.items()}
-        weights = step.arguments(batch)[step.fields.stop - 1]
         try:
             with torch.no_grad():
                 for name, tensor in trained.items():
                     own[name].copy_(tensor)
             for _ in range(steps):
                 with torch.enable_grad():
-                    result = step.differentiate("FP32", torch.tensor(1.0), {name: tensor.clone() for name, tensor in batch.items()}, weights,
-                                                {name: own[name] for name in trained})
+                    result = step.differentiate("FP32", torch.tensor(1.0), {name: tensor.clone() for name, tensor in batch.items()},
+                                                step.weights_of(batch), {name: own[name] for name in trained})
             now = {**dict(step.module.named_parameters()), **dict(step.module.named_buffers())}
             return _Result(*result, {name: now[name].detach().clone() for name in step.state})
         finally:

@@ -128,6 +128,11 @@ def _batches(batches: Iterable[Any]) -> "Iterator[Arrays]":
         yield arrays
 
 
+def is_loader(data: Any) -> bool:
+    """Whether it is a DataLoader, without an import of torch."""
+    return hasattr(data, "dataset") and hasattr(data, "batch_sampler")
+
+
 def _of_loader(loader: Any) -> "Iterator[Arrays]":
     """The examples of a DataLoader's dataset, once each, as its collate_fn makes them.
 
@@ -143,9 +148,9 @@ def _of_loader(loader: Any) -> "Iterator[Arrays]":
     if not in_turn:
         raise InvalidArgumentError(f"the DataLoader has a {type(chosen).__name__}, and each example of its dataset would be sent once; accepted: "
                                    "shuffle=True or False; give the Dataset with the examples that are meant, as torch.utils.data.Subset")
-    if loader.collate_fn is default_collate or loader.batch_size is None:
-        return _in_chunks(loader.dataset[i] for i in range(len(loader.dataset)))
     rows = (loader.dataset[i] for i in range(len(loader.dataset)))
+    if loader.collate_fn is default_collate or loader.batch_size is None:
+        return _in_chunks(rows)
     return _batches(loader.collate_fn(part) for part in iter(lambda: list(itertools.islice(rows, loader.batch_size)), []))
 
 
@@ -155,11 +160,10 @@ def chunks_of(data: Any) -> "Iterator[Arrays]":
     Raises:
         InvalidArgumentError: no such data. Fields and numbers are checked by save().
     """
-    is_loader = hasattr(data, "dataset") and hasattr(data, "batch_sampler")
-    source = data.dataset if is_loader else data
+    source = data.dataset if is_loader(data) else data
     if isinstance(source, Chunks):
         return iter(source)
-    if is_loader and hasattr(source, "__getitem__") and hasattr(source, "__len__"):
+    if is_loader(data) and hasattr(source, "__getitem__") and hasattr(source, "__len__"):
         return _of_loader(data)
     if isinstance(source, Mapping) or (isinstance(source, (tuple, list)) and source and all(map(_is_column, source))):
         return iter([_arrays(_fields(source), "the data")])

@@ -170,7 +170,6 @@ class Step:
             if tensor.dtype not in exported_file.TYPES:
                 raise ExportError(f"the tensor {name} is of {tensor.dtype}; accepted: {', '.join(map(str, exported_file.TYPES))}; a complex one as "
                                   "torch.view_as_real of it, which forward gives to torch.view_as_complex")
-        self.frozen = [name for name in named if name not in self.trained]
         kept = module.state_dict().keys()
         self.passing = [name for name in self.state if name not in kept]
         first = {id(tensor): name for name, tensor in named.items()}
@@ -188,10 +187,13 @@ class Step:
         # The ways that are left to try, the fastest first.
         self.traces = (tracing.by_batch, tracing.by_batch_in_python, tracing.by_every_size)
 
+    def weights_of(self, batch):
+        """Weights of the examples, no two alike, so that a comparison sees them; None where the loss is one number."""
+        return torch.linspace(0.5, 1.0, len(next(iter(batch.values())))) if self.by_example else None
+
     def arguments(self, batch=None):
         batch = self.batch if batch is None else batch
-        # No two alike, so that a check sees them.
-        weights = [torch.linspace(0.5, 1.0, len(next(iter(batch.values()))))] if self.by_example else []
+        weights = [self.weights_of(batch)] if self.by_example else []
         return (torch.tensor(1.0), *batch.values(), *weights, *self.trained.values(), *self.state.values())
 
     @property
@@ -229,7 +231,8 @@ class Step:
         named = {**trained, **state}
         # Also around the backward pass: what recomputes there reads parameters.
         with _in_place_of_its_own(self.module, named), torch.enable_grad():
-            loss, losses, gradients = self.differentiate(precision, scale, batch, tensors[len(self.batch)], trained)
+            weights = tensors[len(self.batch)] if self.by_example else None
+            loss, losses, gradients = self.differentiate(precision, scale, batch, weights, trained)
         # By assignment, as in self.mean = 0.9 * self.mean + ...: `named` has the new tensor then.
         assigned = {name for name in state if named[name] is not state[name]}
         for name in assigned:
@@ -244,7 +247,7 @@ class Step:
         autocast = AUTOCAST[precision]
         with torch.autocast(scale.device.type, autocast or torch.bfloat16, enabled=autocast is not None, cache_enabled=False):
             losses = self._loss_of(batch)
-            loss = _mean(losses * weights if self.by_example else losses)
+            loss = _mean(losses if weights is None else losses * weights)
         if not loss.requires_grad:
             raise ExportError("the loss depends on no parameter; torch.no_grad(), detach() or item() is on the way")
         gradients = torch.autograd.grad(loss * scale, list(trained.values()), allow_unused=True)
@@ -268,11 +271,12 @@ class Step:
             with self._without_onednn() if recurrent else contextlib.nullcontext():
                 yield
         finally:
+            self.module.train(was_training)
+            # After that: a part may have a mode of its own.
             for part, attributes, parameters, buffers in held:
                 for current, before in ((part._parameters, parameters), (part._buffers, buffers), (part.__dict__, attributes)):
                     current.clear()
                     current.update(before)
-            self.module.train(was_training)
             torch.set_rng_state(random)
 
     @staticmethod
@@ -372,6 +376,7 @@ class Step:
         refused = [node.target for node in program.graph.nodes if node.op == "call_function" and not _runs_in_worker(node.target)]
         if not refused:
             return
+
         def stop():
             with _Stop(refused):
                 self._step("FP32", *self.arguments())
@@ -399,6 +404,7 @@ class Step:
             except Exception as error:
                 raise ExportError(f"the graph of {type(self.module).__name__} in {name} does not run: {faults.first_line(error)}; it can be exported "
                                   "with precisions=('FP32',), or with .float() where autocast gives tensors of two types") from error
+
 
 class _Stop(TorchDispatchMode):
     """Fails where one of the operators is called, or what makes a trace have it."""

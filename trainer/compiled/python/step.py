@@ -151,9 +151,10 @@ def typical_error(wanted, reference):
 
 def check_finite(name, want, have, may_be_infinite):
     """Of what a step keeps, a mask may be infinite."""
-    if not (may_be_infinite or want.isfinite().all()):
+    finite = want.isfinite()
+    if not (may_be_infinite or finite.all()):
         raise StepError(f"the {name} is not finite on a batch of random numbers from 0 to 1, on which a package is compared")
-    if not torch.equal(have[~want.isfinite()], want[~want.isfinite()]) or not have[want.isfinite()].isfinite().all():
+    if not torch.equal(have[~finite], want[~finite]) or not have[finite].isfinite().all():
         raise StepError(f"the package's {name} is not finite where the twin's is")
 
 
@@ -179,6 +180,7 @@ def check_package(package, step, description, inputs, reference):
             usual = max(typical_error(wanted[1:len(gradients) + 1], truth[1:]), 2.5e-3)
         got = run(package, inputs, description, scale)
         for index, (name, want, have, true) in enumerate(zip(names, wanted, got, truth, strict=True)):
+            check_finite(name, want, have, may_be_infinite=index > len(gradients))
             size = true.nan_to_num(0, 0, 0).norm().item()
             if exact:
                 error = distance(have, want)
@@ -186,7 +188,6 @@ def check_package(package, step, description, inputs, reference):
             else:
                 error = distance(have, true)
                 allowed = 2 * (distance(want, true) + usual * size) + 1e-6 * scale
-            check_finite(name, want, have, may_be_infinite=index > len(gradients))
             if not error <= allowed:
                 raise StepError(f"the package's {name} differs from the twin's by {error:.3g}; "
                                 f"accepted: {allowed:.3g}")
