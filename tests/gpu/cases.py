@@ -1,11 +1,13 @@
 """What has to be true on a GPU. tests/gpu/run runs it; most of it runs on a CPU too (--device cpu), in
 small, which proves the cases themselves."""
 
+import contextlib
 import json
 import os
 import random
 import statistics
 import subprocess
+import threading
 import time
 import unittest
 
@@ -14,6 +16,7 @@ import torch
 import jobs
 import machine
 import processor
+from exported_cases import Exported  # noqa: F401  Found by its name here.
 from machine import DEVICE, ON_CUDA, Case, needs_cuda, needs_numpy
 
 ALL_MODES = ("FP32", "MIXED_FP16", "MIXED_BF16", "FP16", "BF16")
@@ -194,6 +197,17 @@ class Recovery(Case):
         self.figure("mode at the end", last["mode"])
 
 
+    @needs_cuda
+    def test_a_batch_that_does_not_fit_is_said(self):
+        job = jobs.transformer(layers=8, width=1024, context=1024, batch=2048, steps=5)
+        job["dataset"]["synthetic"]["tokens"]["size"] = 3 * 2048 * 1024
+        run = machine.Run(job, self.folder / "run", "FP32")
+        self.assertNotEqual(run.code, 0, run.output)
+        self.assertIn("no memory left: ", run.output)
+        self.assertIn("lower training.batch_size", run.output)
+        self.figure("said", next(line for line in run.output.splitlines() if "no memory left" in line))
+
+
 @needs_cuda
 class Checkpoints(Case):
     """Training moves between GPU and CPU."""
@@ -275,16 +289,24 @@ class Graphs(Case):
 
     def repeats(self, job, mode, name):
         anew = self.train(job, mode, name=name + "-anew")
+        again = self.train(job, mode, name=name + "-again")
         repeated = self.train(job, mode, "--cuda-graphs", name=name + "-repeated")
         self.assertIn("step: captured in step 4, replayed from then on", repeated.output)
         self.assertEqual([record["skipped"] for record in anew.records],
                          [record["skipped"] for record in repeated.records])
-        worst = max(abs(a - b) / abs(b) for a, b in zip(repeated.losses, anew.losses))
-        self.figure(f"largest relative difference of a loss, {name}", float(f"{worst:.2g}"))
+
+        def differences(run):
+            return [abs(a - b) / abs(b) for a, b in zip(run.losses, anew.losses)]
+
+        self.figure(f"largest relative difference of a loss, {name}",
+                    float(f"{max(differences(repeated)):.2g}"))
+        self.figure(f"the same of two eager runs, {name}", float(f"{max(differences(again)):.2g}"))
         self.figure(f"speed, {name}", round(repeated.samples_per_second()
                                             / anew.samples_per_second(), 2))
-        # Sums of atomic additions differ from run to run.
-        self.assertLess(worst, 1e-4 if mode == "FP32" else 1e-2)
+        # Sums of atomic additions differ from run to run, and training makes more of it.
+        most = 1e-4 if mode == "FP32" else 1e-2
+        self.assertLess(max(differences(repeated)[:10]), most)
+        self.assertLess(max(differences(repeated)), max(most, 5 * max(differences(again))))
 
     def test_repeated_steps_train_as_steps_that_are_made_anew(self):
         # One with and one without a loss scale, and one whose weights are rounded copies.
@@ -316,10 +338,31 @@ class Tf32(Case):
         whole = self.train(job, "FP32", name="whole")
         job["precision"] = {"tf32": "ON"}
         rounded = self.train(job, "FP32", name="rounded")
+        first = abs(rounded.losses[0] - whole.losses[0]) / whole.losses[0]
         worst = max(abs(a - b) / abs(b) for a, b in zip(rounded.losses, whole.losses))
+        self.figure("relative difference of the first loss", float(f"{first:.2g}"))
         self.figure("largest relative difference of a loss", float(f"{worst:.2g}"))
         self.assertEqual(worst > 0, torch.cuda.get_device_capability(0) >= (8, 0))
-        self.assertLess(worst, 0.02)
+        # From the same weights; later each run goes its own way.
+        self.assertLess(first, 1e-3)
+
+
+@contextlib.contextmanager
+def watching(daemon, prefix, seen):
+    """Meanwhile the lines of /metrics that begin so go into `seen`: there are some while a job runs."""
+    done = threading.Event()
+
+    def watch():
+        while not done.wait(0.05):
+            seen.extend(line for line in daemon.get("/metrics").splitlines() if line.startswith(prefix))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 class WithDaemon(Case):
@@ -344,30 +387,30 @@ class WithDaemon(Case):
 class Daemon(WithDaemon):
     def test_a_job_from_submission_to_metrics(self):
         daemon = self.start()
-        job = jobs.world_model(steps=300)
+        job = jobs.world_model(steps=1000)
         job["dataset"]["trajectories"]["path"] = "pendulum.npz"
-        job = self.finished(daemon, "reduced", job, "MIXED_FP16" if ON_CUDA else "MIXED_BF16")
+        seen = []
+        with watching(daemon, "genesis_cuda_memory_allocated_bytes{", seen):
+            job = self.finished(daemon, "reduced", job, "MIXED_FP16" if ON_CUDA else "MIXED_BF16")
         precision = job["precision"]
         self.assertEqual(precision["device"], ITS_NAME)
-        self.assertEqual(int(job["progress"]["reduced_precision_steps"]), 300)
+        self.assertEqual(int(job["progress"]["reduced_precision_steps"]), 1000)
         hardware = precision["report"]["hardware"]
         self.figure("hardware", hardware)
         self.figure("TF32 in FP32 products", precision["report"]["tf32"])
         page = daemon.get("/metrics")
-        series = [line for line in page.splitlines()
-                  if line.startswith("genesis_cuda_memory_allocated_bytes{")]
         if ON_CUDA:
             major, minor = torch.cuda.get_device_capability(0)
             self.assertIn(f"sm_{major}{minor}", hardware)
             if major >= 7:
                 self.assertIn("tensor cores", hardware)
-            self.assertEqual(len(series), 1, page)
-            self.assertIn('mode="fp16"', series[0])
-            self.assertGreater(float(series[0].split()[-1]), 0)
-            self.figure("allocated bytes in /metrics", series[0].split()[-1])
+            self.assertTrue(seen, page)
+            self.assertIn('mode="fp16"', seen[-1])
+            self.assertGreater(float(seen[-1].split()[-1]), 0)
+            self.figure("allocated bytes in /metrics", seen[-1].split()[-1])
         else:
-            self.assertEqual(series, [])  # What was not measured has no series.
-        self.assertIn('genesis_fp16_training_steps_total{deployment="stable"} 300', page)
+            self.assertEqual(seen, [])  # What was not measured has no series.
+        self.assertIn('genesis_fp16_training_steps_total{deployment="stable"} 1000', page)
 
     def test_auto_measures_and_chooses(self):
         job = self.finished(self.start(), "auto", jobs.small_transformer(), "AUTO")

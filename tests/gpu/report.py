@@ -1,17 +1,22 @@
-"""Runs the cases and writes report.md and report.json: report.py --out DIR --limit SECONDS [CASE ...]"""
+"""Runs the cases and writes report.md and report.json: report.py --out DIR --limit SECONDS --jobs N [CASE ...]"""
 
 import argparse
+import concurrent.futures
 import json
 import pathlib
+import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
 import machine
 
 # Short ones first: what is cut off by the limit is the measuring.
-ORDER = ("Device", "Daemon", "Modes", "Recovery", "Numerics", "Steps", "Tf32", "Graphs", "Checkpoints",
-         "Memory", "Layers", "Speed", "Distributed")
+ORDER = ("Device", "Daemon", "Modes", "Recovery", "Numerics", "Steps", "Tf32", "Graphs", "Exported",
+         "Checkpoints", "Memory", "Layers", "Speed", "Distributed")
+# What would measure the others that run beside it.
+ALONE = ("Memory", "Speed")
 
 
 class Recorder(unittest.TestResult):
@@ -26,7 +31,7 @@ class Recorder(unittest.TestResult):
 
     def startTest(self, test):
         super().startTest(test)
-        self.entry = {"name": test.id().removeprefix("cases."), "result": "passed", "reason": "",
+        self.entry = {"name": test.id().partition(".")[2], "result": "passed", "reason": "",
                       "seconds": 0.0, "figures": {}}
         self.started = time.monotonic()
         print(f"{self.entry['name']} ... ", end="", flush=True)
@@ -70,6 +75,37 @@ def each(suite):
             yield from each(part)
         else:
             yield part
+
+
+class Gathered:
+    """The results of several processes, each with the cases of one class, `jobs` at a time."""
+
+    def __init__(self, limit, jobs):
+        self.limit, self.jobs, self.cases = limit, jobs, []
+
+    def run(self, names):
+        groups = {}
+        for name in names or ORDER:
+            groups.setdefault(name.partition(".")[0], []).append(name)
+        beside = [group for name, group in groups.items() if name not in ALONE]
+        with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
+            with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+                for cases in pool.map(lambda group: self._cases(folder, group), beside):
+                    self.cases += cases
+            for name in ALONE:
+                if name in groups:
+                    self.cases += self._cases(folder, groups[name])
+
+    def _cases(self, folder, names):
+        out = pathlib.Path(folder) / names[0]
+        subprocess.run([sys.executable, __file__, "--out", out, "--limit", str(self.limit), "--jobs", "1", *names], check=False)
+        report = out / "report.json"
+        if report.exists():
+            return json.loads(report.read_text())["cases"]
+        return [{"name": " ".join(names), "result": "failed", "reason": "its process wrote no report", "seconds": 0.0, "figures": {}}]
+
+    def count(self, result):
+        return sum(case["result"] == result for case in self.cases)
 
 
 def wanted(names):
@@ -119,15 +155,21 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--limit", type=int, required=True)
+    parser.add_argument("--jobs", type=int, required=True)
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     if machine.ON_CUDA and not machine.torch.cuda.is_available():
         print("tests/gpu/run: torch sees no CUDA device here; look at nvidia-smi, or run what needs "
               "none with --device cpu", file=sys.stderr)
         return 2
-    result = run(wanted(options.names), options.limit)
+    begin = time.monotonic()
+    if options.jobs > 1:
+        result = Gathered(options.limit, options.jobs)
+        result.run(options.names)
+    else:
+        result = run(wanted(options.names), options.limit)
     report = {"tested": machine.DEVICE, "facts": machine.describe(),
-              "seconds": round(time.monotonic() - result.begin, 1), "limit": options.limit,
+              "seconds": round(time.monotonic() - begin, 1), "limit": options.limit, "jobs": options.jobs,
               **{kind: result.count(kind) for kind in ("passed", "failed", "not run")},
               "cases": result.cases}
     options.out.mkdir(parents=True, exist_ok=True)

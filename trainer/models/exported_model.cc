@@ -199,10 +199,15 @@ ExportedModel::~ExportedModel() = default;
 
 void ExportedModel::To(torch::Device device) {
   if (device.is_cpu()) return;
-  throw std::invalid_argument(
-      absl::StrCat("model.exported: the graphs of ", file_.path,
-                   " were traced for the CPU, and this worker trains on ", device.str(),
-                   "; accepted: a worker without a GPU, or the module as model.torchscript"));
+  absl::StatusOr<GraphsOnCuda> graphs = GraphsOnCuda::Make(file_);
+  if (!graphs.ok()) throw std::invalid_argument(std::string(graphs.status().message()));
+  runners_.clear();
+  on_cuda_.emplace(*std::move(graphs));
+  // In place: they are known by name, as parameters and as buffers.
+  for (const ExportedFile::NamedTensor& entry : file_.tensors) {
+    entry.tensor.set_data(entry.tensor.detach().to(device));
+  }
+  one_ = one_.to(device);
 }
 
 bool ExportedModel::supports(PrecisionMode mode) const {
@@ -215,7 +220,8 @@ absl::Status ExportedModel::Load(const std::string& graph) {
   if (runner != nullptr) return absl::OkStatus();
   try {
     const QuietLog quiet;
-    runner = std::make_unique<torch::nativert::ModelRunnerHandle>(file_.path, graph);
+    runner = std::make_unique<torch::nativert::ModelRunnerHandle>(
+        on_cuda_ ? on_cuda_->path() : file_.path, graph);
   } catch (const std::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat("model.exported: the graph ", graph, " of ",
                                                    file_.path,
@@ -264,7 +270,7 @@ torch::Tensor ExportedModel::WeightsOf(const Batch& batch, int64_t examples) con
   // A batch that is looked at once more has none.
   const auto found = batch.fields.find("weight");
   const bool weighed = prioritized_ && found != batch.fields.end();
-  return weighed ? found->second.reshape({-1}) : torch::ones({examples});
+  return weighed ? found->second.reshape({-1}) : torch::ones({examples}, one_.options());
 }
 
 std::vector<torch::Tensor> ExportedModel::RunGraph(const std::string& graph, const Batch& batch,
@@ -375,6 +381,13 @@ std::shared_ptr<const void> ExportedModel::KeepState() {
   return std::make_shared<const KeptTensors>(changed);
 }
 
+NamedTensors ExportedModel::attributes() const {
+  NamedTensors attributes;
+  // Checkpoints take them as they are, on the CPU alone.
+  for (const auto& [name, tensor] : passing_) attributes.emplace_back(name, tensor.cpu());
+  return attributes;
+}
+
 void ExportedModel::PutAttributes(const NamedTensors& attributes) {
   const torch::NoGradGuard no_grad;
   const std::array<const NamedTensors*, 2> sources = {&first_passing_, &attributes};
@@ -391,7 +404,7 @@ void ExportedModel::PutAttributes(const NamedTensors& attributes) {
 }
 
 std::vector<MetricSum> ExportedModel::Evaluate(const Batch& batch) {
-  KeptGenerators generators(torch::kCPU);
+  KeptGenerators generators(one_.device());
   generators.Seed(kEvaluationSeed);
   if (absl::Status status = Load(kEvaluationGraph); !status.ok()) {
     throw std::invalid_argument(std::string(status.message()));

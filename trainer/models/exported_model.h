@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "trainer/models/exported_file.h"
+#include "trainer/models/graphs_on_cuda.h"
 #include "trainer/models/model.h"
 
 namespace torch::nativert {
@@ -38,7 +39,6 @@ class ExportedModel : public Model {
   bool buffers_are_of_data() const override { return false; }
   std::vector<std::pair<std::string, std::string>> tied() const override { return file_.tied; }
   std::vector<std::pair<std::string, int64_t>> versions() const override { return file_.versions; }
-  // Throws for a GPU: the graphs were traced for the CPU.
   void To(torch::Device device) override;
   // Without a loss scale on the way back: for steps that are looked at. See AddLossAndGradients.
   torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
@@ -48,10 +48,10 @@ class ExportedModel : public Model {
                                     const torch::Tensor& scale) override;
   std::shared_ptr<const void> KeepState() override;
   torch::Tensor ExampleLosses() const override { return example_losses_; }
-  NamedTensors attributes() const override { return passing_; }
+  NamedTensors attributes() const override;
   void PutAttributes(const NamedTensors& attributes) override;
   std::vector<MetricSum> Evaluate(const Batch& batch) override;
-  bool repeats_itself() const override { return false; }
+  bool changes_buffers() const override { return !file_.changed.empty(); }
   int64_t OperationsPerExample() const override { return operations_; }
 
  private:
@@ -83,6 +83,7 @@ class ExportedModel : public Model {
   const ExportedFile file_;
   const std::string data_path_;  // For messages.
   const bool prioritized_;
+  std::optional<GraphsOnCuda> on_cuda_;  // Where the device is one.
   std::map<std::string, std::unique_ptr<torch::nativert::ModelRunnerHandle>> runners_;
   NamedTensors parameters_;
   NamedTensors buffers_;
@@ -90,7 +91,7 @@ class ExportedModel : public Model {
   NamedTensors first_passing_;  // As the file has them.
   std::map<std::string, torch::Tensor> by_name_;
   std::map<std::string, size_t> parameter_numbers_;
-  const torch::Tensor one_;
+  torch::Tensor one_;
   torch::Tensor example_losses_;
   int64_t operations_ = 0;
 };

@@ -95,7 +95,8 @@ class Model {
   // they change in the model is as before. Null where they change nothing.
   virtual std::shared_ptr<const void> KeepState() { return nullptr; }
   // Attributes that the model has changed since it was built, besides parameters and buffers; of no
-  // interest to Python's load_state_dict, and needed to go on as if nothing had happened.
+  // interest to Python's load_state_dict, and needed to go on as if nothing had happened. On the
+  // CPU.
   virtual NamedTensors attributes() const { return {}; }
   // Sets these as given, and all others as they were when the model was built.
   virtual void PutAttributes(const NamedTensors&) {}
@@ -117,6 +118,8 @@ class Model {
     return absl::OkStatus();
   }
 
+  // Whether Loss changes buffers by the examples that it is given, as batch norm does.
+  virtual bool changes_buffers() const { return false; }
   // Whether Loss gives a device the same operations for all batches of the same shapes.
   virtual bool repeats_itself() const { return true; }
 

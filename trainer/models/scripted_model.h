@@ -45,6 +45,7 @@ class ScriptedModel : public Model {
   std::vector<MetricSum> Evaluate(const Batch& batch) override;
   absl::Status CheckCompilable(training::v1::PrecisionMode mode) const override;
   // A user's module may decide anything anew in each call.
+  bool changes_buffers() const override { return true; }
   bool repeats_itself() const override { return false; }
   int64_t OperationsPerExample() const override { return operations_; }
 

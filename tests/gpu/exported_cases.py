@@ -1,0 +1,58 @@
+"""What has to be true of exported modules on a GPU."""
+
+import copy
+
+import torch
+
+import machine
+import modules
+from machine import ON_CUDA, Case, needs_numpy
+
+
+class Exported(Case):
+    """Modules of Python, exported here, beside a loop in Python on the same device and batches."""
+
+    # CUDA's autocast leaves other operators in FP32 than the CPU's, by which graphs are traced.
+    TOLERANCE = {"FP32": 1e-3 if ON_CUDA else 1e-5, "MIXED_BF16": 3e-2, "MIXED_FP16": 3e-2}
+
+    def export(self, module, arrays, loss, precisions):
+        import genesis
+        import numpy
+        numpy.savez(self.folder / "rows.npz", **arrays)
+        example = {name: torch.tensor(array[:modules.BATCH]) for name, array in arrays.items()}
+        genesis.export(module, example, self.folder / "module.pt2", loss=loss, precisions=precisions)
+        return {"model": {"exported": {"path": str(self.folder / "module.pt2")}},
+                "dataset": {"arrays": {"path": str(self.folder / "rows.npz")}},
+                "training": {"max_steps": modules.STEPS, "batch_size": modules.BATCH,
+                             "seed": modules.SEED, "max_grad_norm": -1},
+                "precision": {"watchdog": {rule: {"action": "OFF"}
+                                           for rule in ("overflow", "divergence", "slowdown")}}}
+
+    def agrees(self, name):
+        module, arrays, loss = modules.all_of_them()[name]
+        modes = [mode for mode in self.TOLERANCE if mode != "MIXED_FP16" or machine.has_tensor_cores()]
+        job = self.export(module, arrays, loss, modes)
+        for mode in modes:
+            with self.subTest(mode):
+                theirs, _ = modules.train(module, arrays, loss, mode)
+                ways = {"": ()} | ({" captured": ("--cuda-graphs",)} if ON_CUDA else {})
+                for way, flags in ways.items():
+                    run = self.train(job, mode, *flags, name=mode + way)
+                    if flags:
+                        self.assertIn("step: captured in step 4, replayed from then on", run.output)
+                    worst = max(abs(a - b) / abs(b) for a, b in zip(run.losses, theirs))
+                    self.figure(f"largest relative difference in {mode}{way}", float(f"{worst:.2g}"))
+                    self.assertLess(worst, self.TOLERANCE[mode])
+                    copy.deepcopy(module).load_state_dict(torch.load(run.checkpoints[-1])["model_state_dict"])
+
+    @needs_numpy
+    def test_attention_agrees_with_python(self):
+        self.agrees("language")
+
+    @needs_numpy
+    def test_masks_and_odd_sizes_agree_with_python(self):
+        self.agrees("masked")
+
+    @needs_numpy
+    def test_convolutions_and_norms_agree_with_python(self):
+        self.agrees("vision")

@@ -1,0 +1,72 @@
+"""Puts reports of a GPU into docs/gpus.md: page.py --data docs/benchmarks/gpu-<device>.json [--date YYYY-MM-DD REPORT.json...]
+
+Reports of `tests/gpu/run` and of `tests/benchmarks/run gpu`, in the order in which they were made: the last result of a case or row
+counts. They are added to the data, which is committed, and the page is written from it."""
+
+import argparse
+import json
+import pathlib
+import sys
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(SOURCE / "tests" / "benchmarks"))
+import gpu_figures  # noqa: E402
+import report as reports  # noqa: E402
+
+PAGE = SOURCE / "docs" / "gpus.md"
+KEPT = ("device", "driver", "torch", "processor", "system")
+
+
+def add(data, report, date):
+    if "cases" in report:
+        data["facts"] |= {name: report["facts"][name] for name in KEPT if name in report["facts"]}
+        for case in report["cases"]:
+            if case["result"] != "not run":
+                data["cases"][case["name"]] = {"date": date, **case, "reason": case["reason"].strip()[-300:]}
+    else:
+        for row in report["rows"]:
+            if "ms_per_step" in row or "refused" in row:
+                data["rows"][row["name"]] = {"date": date, **row}
+
+
+def cases(data):
+    lines = ["| case | result | figures |", "| --- | --- | --- |"]
+    for name, case in data["cases"].items():
+        figures = "; ".join(f"{key}: {value}" for key, value in case["figures"].items() if len(str(value)) < 60)
+        lines.append(f"| `{name}` | {case['result']}, {case['date']} | {figures.replace('|', '/')} |")
+    return lines
+
+
+def steps(data):
+    lines = ["| workload, mode | side | ms a step (blocks) | genesis-worker is faster | MFU, of the datasheet's peak | peak memory |",
+             "| --- | --- | ---: | ---: | ---: | ---: |"]
+    for row in data["rows"].values():
+        if "refused" in row:
+            lines.append(f"| {row['workload']}, {row['mode']} | {row['side']} | refused: {row['refused'][:120]} | | | |")
+            continue
+        time = row["ms_per_step"]
+        faster = [f"{row[key]['median']:.2f} times by {side}" for side, key in gpu_figures.FASTER.items() if key in row]
+        peak = f"{row['peak_mib']:.0f} MiB" if "peak_mib" in row else ""
+        lines.append(f"| {row['workload']}, {row['mode']} | {row['side']} | {time['median']:.2f} ({time['low']:.2f} to {time['high']:.2f}) | "
+                     f"{', '.join(faster)} | {100 * row['mfu'].get('datasheet', 0):.0f} % | {peak} |")
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=pathlib.Path, required=True)
+    parser.add_argument("--date")
+    parser.add_argument("reports", nargs="*", type=pathlib.Path)
+    options = parser.parse_args()
+    data = json.loads(options.data.read_text()) if options.data.exists() else {"facts": {}, "cases": {}, "rows": {}}
+    for path in options.reports:
+        add(data, json.loads(path.read_text()), options.date)
+    options.data.write_text(json.dumps(data, indent=1) + "\n")
+    facts = ", ".join(f"{name} {value}" if name in ("driver", "torch") else str(value) for name, value in data["facts"].items())
+    passed = sum(case["result"] == "passed" for case in data["cases"].values())
+    reports.document(PAGE, "measured", "\n".join(
+        [f"{facts}. {passed} of {len(data['cases'])} cases passed.", "", *steps(data), "", *cases(data)]))
+
+
+if __name__ == "__main__":
+    main()

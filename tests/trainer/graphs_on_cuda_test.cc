@@ -1,0 +1,63 @@
+#include "trainer/models/graphs_on_cuda.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "tests/temp_dir.h"
+#include "trainer/formats/zip_archive.h"
+#include "trainer/formats/zip_writer.h"
+
+namespace genesis {
+namespace {
+
+constexpr char kGraph[] =
+    R"({"nodes": [{"target": "torch.ops.aten.view.default"}, {"target": "torch.ops.aten.view.dtype"}, )"
+    R"({"target": "torch.ops.aten.full.default", "device": {"type": "cpu", "index": null}}], )"
+    R"("metadata": {"stack_trace": "in cpu, line 1"}})";
+
+class GraphsOnCudaTest : public testing::Test {
+ protected:
+  GraphsOnCudaTest() { file_.path = folder_.path() + "/module.pt2"; }
+
+  void Write() {
+    std::ofstream out(file_.path, std::ios::binary);
+    ZipWriter writer([&](const void* data, uint64_t size) {
+      out.write(static_cast<const char*>(data), static_cast<std::streamsize>(size));
+    });
+    const std::string graph = kGraph;
+    writer.Add("module/models/FP32.json", graph.data(), graph.size());
+    writer.Add("module/archive_format", "pt2", 3);
+    writer.Add("module/extra/tensors/0", "\"cpu\"", 5);
+    writer.Finish();
+  }
+
+  TempDir folder_;
+  ExportedFile file_;
+};
+
+TEST_F(GraphsOnCudaTest, DevicesAndOperatorsAreThoseOfCuda) {
+  Write();
+  const auto graphs = GraphsOnCuda::Make(file_);
+  ASSERT_TRUE(graphs.ok()) << graphs.status();
+  // Our reader follows no links, as those of /proc are.
+  const std::string copy = folder_.path() + "/copy.pt2";
+  std::filesystem::copy_file(graphs->path(), copy);
+  const auto archive = ZipArchive::Open(copy);
+  ASSERT_TRUE(archive.ok()) << archive.status();
+  EXPECT_EQ(
+      *archive->Read("module/models/FP32.json"),
+      R"({"nodes": [{"target": "torch.ops.genesis.view.default"}, {"target": "torch.ops.aten.view.dtype"}, )"
+      R"({"target": "torch.ops.aten.full.default", "device": {"type": "cuda", "index": null}}], )"
+      R"("metadata": {"stack_trace": "in cpu, line 1"}})");
+  EXPECT_EQ(*archive->Read("module/archive_format"), "pt2");
+  EXPECT_FALSE(archive->Contains("module/extra/tensors/0"));
+}
+
+TEST_F(GraphsOnCudaTest, AFileThatIsGoneIsSaid) {
+  EXPECT_EQ(GraphsOnCuda::Make(file_).status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace genesis
