@@ -337,7 +337,21 @@ class Recomputed(nn.Module):
         return y - self.mean * (self.steps / 10).clamp(max=1)
 
 
-MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x", Scaled: "x", Sliced: "x", Rare: "x", Spectral: "x", Recomputed: "x"}
+class Turned(nn.Module):
+    """Batch norm of what is transposed, whose layout torch's trace gets wrong."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.batch_norm = nn.Linear(2, 8), nn.BatchNorm1d(8)
+        self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.batch_norm(self.first(x.reshape(-1, 3, 2)).transpose(1, 2)).transpose(1, 2)
+        return self.head(self.norm(x)).mean(1)
+
+
+MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x", Scaled: "x", Sliced: "x", Rare: "x", Spectral: "x", Recomputed: "x",
+           Turned: "x"}
 
 
 def loss_of(module, batch):

@@ -369,7 +369,9 @@ class Step:
         arguments += tuple(self.constants[name])
         batch = torch.export.Dim("batch")
         shapes = [{0: batch} if position in self.fields else None for position in range(len(arguments))]
-        return torch.export.export(graph, arguments, strict=False, dynamic_shapes=tuple(shapes))
+        program = torch.export.export(graph, arguments, strict=False, dynamic_shapes=tuple(shapes))
+        tracing.reshape_behind_batch_norm(program.graph)
+        return program
 
     def refuse_operators(self, program) -> None:
         """Says which line needs an operator that no worker runs."""

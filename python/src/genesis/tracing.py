@@ -18,6 +18,8 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 
 from genesis.errors import ExportError
 
+BATCH_NORMS = ("aten.native_batch_norm", "aten._native_batch_norm", "aten._batch_norm", "aten.batch_norm_backward")
+
 
 class _Tracer:
     """The one place that traces at a time, for tracing changes what torch does in all threads.
@@ -163,6 +165,20 @@ def scale_by_tensors(graph: torch.fx.GraphModule) -> None:
             node.replace_input_with(scaled, copy)
     graph.graph.lint()
     graph.recompile()
+
+
+def reshape_behind_batch_norm(graph: torch.fx.Graph) -> None:
+    """Makes each ``view`` behind a batch norm of something transposed a ``reshape``. The CPU's kernels then give tensors without gaps, where
+    torch traces the layout of the input, and with it views that fail."""
+    aten = torch.ops.aten
+    behind = set()
+    for node in graph.nodes:
+        turned = str(node.target).startswith(BATCH_NORMS) and not all(
+            _has_no_gaps(each.meta["val"]) for each in node.args[:2] if isinstance(each, torch.fx.Node))
+        if turned or any(each in behind for each in node.all_input_nodes):
+            behind.add(node)
+            if node.target in (aten.view.default, aten._unsafe_view.default):
+                node.target = aten.reshape.default
 
 
 def lift_constants(graph: torch.fx.GraphModule) -> List[torch.Tensor]:
