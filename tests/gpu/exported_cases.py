@@ -34,7 +34,7 @@ class Exported(Case):
         job = self.export(module, arrays, loss, modes)
         for mode in modes:
             with self.subTest(mode):
-                theirs, _ = modules.train(module, arrays, loss, mode)
+                theirs = modules.train(module, arrays, loss, mode)
                 ways = {"": ()} | ({" captured": ("--cuda-graphs",)} if ON_CUDA else {})
                 for way, flags in ways.items():
                     run = self.train(job, mode, *flags, name=mode + way)

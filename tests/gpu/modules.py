@@ -1,7 +1,6 @@
 """Modules for genesis.export, and the loop that trains them in Python on the device."""
 
 import copy
-import time
 
 import numpy
 import torch
@@ -108,7 +107,7 @@ def all_of_them():
 
 
 def train(module, arrays, loss, mode):
-    """Losses of the steps in Python, the loss scale behind each, and ms of a step."""
+    """Losses of the steps in Python."""
     import twin
 
     torch.backends.cudnn.allow_tf32 = False  # By itself on, for convolutions; off in genesis-worker.
@@ -117,10 +116,8 @@ def train(module, arrays, loss, mode):
     scaler = torch.amp.GradScaler(DEVICE, enabled=mode == "MIXED_FP16")
     data = {name: torch.tensor(array).to(DEVICE) for name, array in arrays.items()}
     order = twin.batches(EXAMPLES - EXAMPLES // 10, BATCH, SEED)
-    losses, begin = [], time.monotonic()
-    for step in range(STEPS):
-        if step == STEPS // 2:
-            begin = time.monotonic()
+    losses = []
+    for _ in range(STEPS):
         rows = next(order).to(DEVICE)
         optimizer.zero_grad()
         with torch.autocast(DEVICE, FORMATS.get(mode, torch.bfloat16), enabled=mode != "FP32"):
@@ -129,5 +126,4 @@ def train(module, arrays, loss, mode):
         scaler.step(optimizer)
         scaler.update()
         losses.append(now.detach())
-    losses = [each.item() for each in losses]
-    return losses, 1e3 * (time.monotonic() - begin) / (STEPS - STEPS // 2)
+    return [each.item() for each in losses]
