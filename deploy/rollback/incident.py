@@ -98,7 +98,7 @@ def alert(flags, before):
               "1. Monitor training success rate (target >95%)",
               "2. Verify loss convergence matches baseline",
               "3. Post-mortem scheduled for [TIME]"]
-    return lines + ([f"", f"CURRENT STATUS: {flags.dashboard}"] if flags.dashboard else [])
+    return lines + (["", f"CURRENT STATUS: {flags.dashboard}"] if flags.dashboard else [])
 
 
 def all_clear(flags, before, after):

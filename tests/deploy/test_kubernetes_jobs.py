@@ -1,7 +1,6 @@
 """Jobs whose workers a Kubernetes API server makes pods for because the daemon asked it to: kubernetes_api.py answers
 as the real one, and runs the pods' containers."""
 
-import os
 import pathlib
 import shutil
 import tempfile

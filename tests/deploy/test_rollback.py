@@ -204,7 +204,7 @@ class Systemd(unittest.TestCase):
         self.assertIn("nobody is at a terminal", done.stderr)
         for typed, code in (("yes", 1), ("rollback", 0)):
             # script(1) is a terminal.
-            done = self.machine.run(f"script -qec 'genesis-rollback emergency --output /tmp/pm' /dev/null",
+            done = self.machine.run("script -qec 'genesis-rollback emergency --output /tmp/pm' /dev/null",
                                     stdin=typed + "\n", check=False)
             self.assertEqual(done.returncode, code, done.stdout)
             self.assertEqual(self.machine.property("MainPID") == before, code == 1)

@@ -5,7 +5,6 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
 import unittest
 
 import harness

@@ -1,7 +1,6 @@
 """Bad input, as a table: what is done, the one exact message, and the exit code. Nothing is lost by
 any of it."""
 
-import os
 import pathlib
 import shutil
 import socket

@@ -13,7 +13,6 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 
-import grpc  # noqa: E402
 
 import harness  # noqa: E402
 import secure  # noqa: E402

@@ -10,7 +10,7 @@ import errors_page
 
 SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
 BIN = pathlib.Path(os.environ["GENESIS_BIN"])
-BUF = os.environ["GENESIS_BUF"]
+BUF, RUFF = os.environ["GENESIS_BUF"], os.environ["GENESIS_RUFF"]
 
 # Programs that share nothing but the folders below them.
 PROGRAMS = ("cli", "server", "trainer")
@@ -272,6 +272,11 @@ class House(unittest.TestCase):
             if check.returncode != 0:
                 faults.append(check.stderr.strip())
         self.expect_none(faults, "bash -n")
+
+    def test_python_names_exist_once_and_are_used(self):
+        check = subprocess.run([RUFF, "check", "--isolated", "--no-cache", "--quiet", "--select", "F,E9", "--output-format", "concise",
+                                "--exclude", ",".join(NOT_OURS), SOURCE], capture_output=True, text=True)
+        self.assertEqual(check.returncode, 0, check.stdout + check.stderr)
 
     def test_what_names_an_interpreter_may_be_executed(self):
         faults = []

@@ -4,7 +4,7 @@ import unittest
 
 import torch
 
-import compiled_job  # noqa: F401: it says where the scripts are.
+import compiled_job  # noqa: F401 - it says where the scripts are.
 import decompositions
 import memory_order
 import package

@@ -337,7 +337,7 @@ class Recomputed(nn.Module):
         return y - self.mean * (self.steps / 10).clamp(max=1)
 
 
-class Turned(nn.Module):
+class Transposed(nn.Module):
     """Batch norm of what is transposed, whose layout torch's trace gets wrong."""
 
     def __init__(self):
@@ -351,7 +351,7 @@ class Turned(nn.Module):
 
 
 MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x", Scaled: "x", Sliced: "x", Rare: "x", Spectral: "x", Recomputed: "x",
-           Turned: "x"}
+           Transposed: "x"}
 
 
 def loss_of(module, batch):

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import compiled_job  # noqa: F401: says where the twins are.
+import compiled_job  # noqa: F401 - says where the twins are.
 from twins import radio_unet, transformer, world_model
 
 DRIVER = os.environ["GENESIS_MODEL_DRIVER"]

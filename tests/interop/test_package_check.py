@@ -4,7 +4,7 @@ import unittest
 
 import torch
 
-import compiled_job  # noqa: F401: it says where the scripts are.
+import compiled_job  # noqa: F401 - it says where the scripts are.
 import step
 
 GRADIENTS = [torch.full((16,), 0.5), torch.arange(1.0, 17.0), torch.full((4,), 3.0)]

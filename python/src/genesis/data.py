@@ -8,7 +8,7 @@ import pathlib
 import shutil
 import tempfile
 import zipfile
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, Mapping, Sequence
 
 from genesis.errors import InvalidArgumentError
 

@@ -7,6 +7,7 @@ one graph of the held-out loss, and the initial weights. docs/exported_modules.m
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
@@ -353,7 +354,7 @@ class Step:
                 elif isinstance(error, ExportError):
                     raise
                 else:
-                    place = faults.place(error) or faults.place_in_forward(lambda: self._fail_again(function, error))
+                    place = faults.place(error) or faults.place_in_forward(functools.partial(self._fail_again, function, error))
                     way = f"; it can in FP32: leave {name} out of precisions" if AUTOCAST.get(name) else ""
                     raise ExportError(f"{type(self.module).__name__} cannot be exported ({name}): {faults.reason(error)}{place}{way}"
                                       ) from error

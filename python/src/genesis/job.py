@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 import time
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional
 

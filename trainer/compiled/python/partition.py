@@ -6,7 +6,7 @@ anew, from few that it reads (min_cut_rematerialization_partition). Here the gra
 with the values that cross the cut pinned to memory."""
 
 import torch
-import torch._inductor.lowering  # noqa: F401: it registers operators that the partitioner asks for.
+import torch._inductor.lowering  # noqa: F401 - it registers operators that the partitioner asks for.
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.decomposition import select_decomp_table
 
