@@ -24,6 +24,7 @@ from torch import nn
 import genesis
 from genesis import tracing
 
+GENERATOR = torch.Generator()
 GATE = {"ENABLE_FP16_TRAINING": "true"}
 EXAMPLES, BATCH, STEPS = 120, 12, 30
 # Both run the same operators in the same order; what differs is how clipping and update are rounded.
@@ -290,6 +291,12 @@ class Changed(nn.Module):
         return self.change(self.layer(x))
 
 
+def packed(y):
+    sequences = nn.utils.rnn.pack_padded_sequence(y[:, None, :].expand(-1, 2, -1), torch.full(y.shape[:1], 2), batch_first=True,
+                                                  enforce_sorted=False)
+    return nn.utils.rnn.pad_packed_sequence(sequences, batch_first=True)[0].sum(1)
+
+
 class Kept(nn.Module):
     """Runs a line of Python in forward, which keeps something or reads what is kept in a way that a graph cannot follow."""
 
@@ -350,8 +357,37 @@ class Transposed(nn.Module):
         return self.head(self.norm(x)).mean(1)
 
 
+class Differentiated(nn.Module):
+    """Has a derivative of its own output in its forward pass, as physics-informed networks do."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
+
+    def forward(self, x):
+        x = x.detach().requires_grad_()
+        y = self.layers(x)
+        slope, = torch.autograd.grad(y.sum(), x, create_graph=True)
+        return y + slope[:, :3] * slope[:, 3:]
+
+
+class Solved(nn.Module):
+    """Solves systems of equations whose matrices are what a layer gives, and has their determinants."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(6, 6), nn.Linear(4, 3)
+
+    def forward(self, x):
+        y = self.layer(x).float()
+        matrix = y[:, :4].reshape(-1, 2, 2)
+        matrix = matrix @ matrix.transpose(1, 2) + torch.eye(2)
+        solution = torch.linalg.solve(matrix, y[:, 4:, None]).squeeze(2)
+        return self.head(torch.cat([solution, torch.logdet(matrix)[:, None], y[:, :1]], 1))
+
+
 MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x", Scaled: "x", Sliced: "x", Rare: "x", Spectral: "x", Recomputed: "x",
-           Transposed: "x"}
+           Transposed: "x", Differentiated: "x", Solved: "x"}
 
 
 def loss_of(module, batch):
@@ -525,6 +561,16 @@ class ExportedModules(ExportedJobs):
             self.assertEqual(plain, watched)
             for name, value in last["model_state_dict"].items():
                 self.assertTrue(torch.equal(value, last_watched["model_state_dict"][name]), name)
+
+    def test_the_held_out_loss_is_that_of_eval_mode(self):
+        for net in (Dropped, Recomputed, Transposed, Differentiated):
+            with self.subTest(net.__name__), tempfile.TemporaryDirectory() as checkpoints:
+                job, module = self.job(net, evaluation={"every_steps": 7})
+                _, output = twin.run_worker(job, checkpoints, environment=GATE)
+                module.load_state_dict(torch.load(twin.newest_checkpoint(checkpoints))["model_state_dict"])
+                held_out = {name: torch.tensor(self.arrays[name][-(EXAMPLES // 10):]) for name in ("x", "label")}
+                printed = float(output.rsplit("held-out loss ", 1)[1].split()[0])
+                self.assertAlmostEqual(loss_of(module.eval(), held_out).item() / printed, 1, delta=1e-5)
 
     def test_loss_scaling_and_auto(self):
         for mode in ("MIXED_FP16", "AUTO"):
@@ -850,7 +896,27 @@ class ExportedModules(ExportedJobs):
             (Bags(sparse=False), self.batch("word"), {"loss": loss_of},
              "which no worker runs; write torch.nn.Embedding(...)(indices).sum(1), or mean(1), in place of EmbeddingBag"),
             (Bags(sparse=True), self.batch("word"), {"loss": loss_of}, "which no worker runs; leave out sparse=True"),
-            (Normed(), batch, {}, "without loss=, Normed(**batch) must return it"),
+            (Normed(), batch, {}, "forward of Normed: got an unexpected keyword argument 'label'; without loss=, Normed(**batch) must return it"),
+            (Kept("y = y if self.training else y * len(y)"), batch, {"loss": loss_of},
+             "differ in the held-out loss, in eval mode, with 6 examples: "),
+            (Kept("y = y if self.training else y * sum(each.detach().norm() for each in self.list)"), batch, {"loss": loss_of},
+             "in eval mode, with 5 examples: "),
+            (Changed(lambda y: y * y.detach().max().item()), batch, {"loss": loss_of}, "keep it a tensor, without item(), tolist() or float()"),
+            (Changed(lambda y: y * torch.unique(y.detach() > 0).sum()), batch, {"loss": loss_of}, "torch.nn.functional.one_hot(x, n).sum(0)"),
+            (Changed(lambda y: y + torch.tensor(y.detach().numpy().mean())), batch, {"loss": loss_of}, "values to NumPy, which no graph does"),
+            (Changed(lambda y: y + torch.randn(3, generator=GENERATOR)), batch, {"loss": loss_of}, "leave out generator=, and the job's seed decides"),
+            (Changed(lambda y: torch.distributions.Normal(y, 1.0).rsample()), batch, {"loss": loss_of}, "give validate_args=False, at " + __file__),
+            (Changed(packed), batch, {"loss": loss_of}, "give whole sequences, and multiply what is behind their ends by a mask"),
+            (Changed(lambda y: nn.functional.ctc_loss(y.log_softmax(1).expand(4, -1, -1), torch.ones(y.shape[0], 2), torch.full(y.shape[:1], 4),
+                                                      torch.full(y.shape[:1], 2))), batch, {"loss": lambda module, fields: module(fields["x"])},
+             "ctc_loss reads lengths as numbers, one for each example"),
+            (nn.Embedding(7, 3, max_norm=1.0), self.batch("word"), {"loss": lambda module, fields: module(fields["word"]).sum()},
+             "leave out max_norm= of Embedding"),
+            (Changed(lambda y: y.sum() + "1"), batch, {}, "forward of Changed: got an unexpected keyword argument 'label'; without loss=, "),
+            (Changed(lambda y: y.sum() + "1"), {"x": batch["x"]}, {}, "Changed fails on the batch: TypeError: unsupported operand type(s) for +"),
+            (Kept("y = y if self.training else {'boxes': y}"), batch, {"loss": loss_of}, "Kept fails on the batch in eval mode, in which "),
+            (Normed(), batch, {"loss": lambda module, fields: loss_of(module, fields) if module.training else module(fields["x"])},
+             "in eval mode the loss is a tensor [5, 3] of torch.float32; accepted: "),
         ]
         for module, fields, options, message in cases:
             with self.subTest(message):

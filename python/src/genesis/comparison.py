@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional
+import contextlib
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
 import torch
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from genesis.exporting import Step
 
     Tensors = Dict[str, torch.Tensor]
+    Graph = Callable[..., Any]
 
 # Largest relative difference, in FP32: sums in another order.
 TOLERANCE = 1e-4
@@ -30,29 +32,43 @@ class _Result(NamedTuple):
     state: "Tensors"
 
 
+# What may be the cause of a difference.
+BY_VALUES = ("the module decides by values, draws random numbers in another order than its graph, or changes a tensor by .data =, where a graph "
+             "follows .copy_()")
+SIZE = ("a size of the batch became a number: x.shape[0] stays a size; len(x), float(x.shape[0]), range(x.shape[0]) and functions of math do "
+        "not")
+KEPT = "in the second step: what forward keeps in an attribute is no part of a graph: keep it in a buffer (register_buffer)"
+OTHER_NAME = ("once weights have changed: what reads a parameter or a buffer other than by its name in the module, as a list of parameters and "
+              ".data = do, has the value that it had when the module was exported; with .copy_() under torch.no_grad() a graph follows")
+
+
 class Comparison:
-    """The FP32 graph of a step beside the module itself, run as a loop in Python runs it: what was traced once may be another thing in
-    the next step, with other weights, or with a batch of another size."""
+    """Graphs in FP32 beside the module itself, run as a loop in Python runs it: what was traced once may be another thing in the next
+    step, with other weights, or with a batch of another size. Where they differ, ExportError says what may be the cause."""
 
-    def __init__(self, step: "Step", program: torch.export.ExportedProgram) -> None:
+    def __init__(self, step: "Step") -> None:
         self._step = step
-        self._graph = program.module(check_guards=False)
 
-    def require(self) -> None:
-        """Raises ExportError where they differ; the text says what may be the cause."""
-        step = self._step
-        self._compare(step.batch, "the module decides by values, draws random numbers in another order than its graph, or changes a tensor by "
-                      ".data =, where a graph follows .copy_()")
-        self._compare(self._of_size(len(next(iter(step.batch.values()))) + 1), "a size of the batch became a number: x.shape[0] stays a size; "
-                      "len(x), float(x.shape[0]), range(x.shape[0]) and functions of math do not")
-        self._compare(step.batch, "in the second step: what forward keeps in an attribute is no part of a graph: keep it in a buffer "
-                      "(register_buffer)", steps=2)
-        self._compare(step.batch, "once weights have changed: what reads a parameter or a buffer other than by its name in the module, as a list "
-                      "of parameters and .data = do, has the value that it had when the module was exported; with .copy_() under "
-                      "torch.no_grad() a graph follows", trained=self._moved())
+    def require_training(self, program: torch.export.ExportedProgram) -> None:
+        """Losses, gradients and state of the graph FP32."""
+        step, graph = self._step, program.module(check_guards=False)
+        self._compare(graph, step.batch, BY_VALUES)
+        self._compare(graph, self._one_more(), SIZE)
+        self._compare(graph, step.batch, KEPT, steps=2)
+        self._compare(graph, step.batch, OTHER_NAME, trained=self._moved())
         for condition, size in step.conditions:
-            self._compare(self._of_size(size), f"forward decides by the size of the batch, and a graph goes one way: where {condition}",
+            self._compare(graph, self._of_size(size), f"forward decides by the size of the batch, and a graph goes one way: where {condition}",
                           may_fail=True)
+
+    def require_evaluation(self, program: torch.export.ExportedProgram) -> None:
+        """The loss of the graph evaluation."""
+        step, graph = self._step, program.module(check_guards=False)
+        self._compare_losses(graph, step.batch, step.trained, BY_VALUES)
+        self._compare_losses(graph, self._one_more(), step.trained, SIZE)
+        self._compare_losses(graph, step.batch, self._moved(), OTHER_NAME)
+
+    def _one_more(self) -> "Tensors":
+        return self._of_size(_examples(self._step.batch) + 1)
 
     def _of_size(self, size: int) -> "Tensors":
         return {name: torch.cat([tensor] * -(-size // len(tensor)))[:size] for name, tensor in self._step.batch.items()}
@@ -66,7 +82,8 @@ class Comparison:
         return {name: torch.where(tensor == 0, 0.01 * noise(tensor).abs(), tensor * (1 + 0.05 * noise(tensor)))
                 for name, tensor in self._step.trained.items()}
 
-    def _compare(self, batch: "Tensors", cause: str, trained: "Optional[Tensors]" = None, steps: int = 1, may_fail: bool = False) -> None:
+    def _compare(self, graph: "Graph", batch: "Tensors", cause: str, trained: "Optional[Tensors]" = None, steps: int = 1,
+                 may_fail: bool = False) -> None:
         """``may_fail``: nothing is compared where the module does not take the batch."""
         step, trained = self._step, trained or self._step.trained
         with step.kept(training=True):
@@ -76,42 +93,69 @@ class Comparison:
             except Exception as error:
                 if may_fail:
                     return
-                raise ExportError(f"{type(step.module).__name__} fails in Python's own loop, {len(next(iter(batch.values())))} examples, step {steps}: "
+                raise ExportError(f"{type(step.module).__name__} fails in Python's own loop, {_examples(batch)} examples, step {steps}: "
                                   f"{faults.first_line(error)}{faults.place(error)}") from error
             if not torch.isfinite(wanted.loss):
                 return
             torch.manual_seed(SEED)
             try:
-                got = self._by_graph(batch, trained, steps)
+                got = self._by_graph(graph, batch, trained, steps)
             except Exception as error:
                 raise ExportError(f"the graph of {type(step.module).__name__} does not run: {faults.first_line(error)}") from error
-        self._require_same(got, wanted, f"with {len(next(iter(batch.values())))} examples", cause)
+        self._require_same(got, wanted, f"with {_examples(batch)} examples", cause)
 
-    def _by_graph(self, batch: "Tensors", trained: "Tensors", steps: int) -> "List[torch.Tensor]":
+    def _compare_losses(self, graph: "Graph", batch: "Tensors", trained: "Tensors", cause: str) -> None:
+        step, where = self._step, f"in eval mode, with {_examples(batch)} examples"
+        with step.kept(training=False):
+            torch.manual_seed(SEED)
+            try:
+                with self._weights(trained):
+                    wanted = step.evaluation_loss({name: tensor.clone() for name, tensor in batch.items()})
+            except Exception as error:
+                raise ExportError(f"{type(step.module).__name__} fails {where}: {faults.first_line(error)}{faults.place(error)}") from error
+            torch.manual_seed(SEED)
+            try:
+                with torch.no_grad():
+                    got, = graph(*step.arguments(batch)[:step.fields.stop], *trained.values(), *step.state.values(), *step.constants["evaluation"])
+            except Exception as error:
+                raise ExportError(f"the graph of {type(step.module).__name__} does not run {where}: {faults.first_line(error)}") from error
+        if torch.isfinite(wanted) and not _agree(got, wanted, 0.0):
+            raise self._difference("the held-out loss", where, f"{_first(got)} instead of {_first(wanted)}", cause)
+
+    def _by_graph(self, graph: "Graph", batch: "Tensors", trained: "Tensors", steps: int) -> "List[torch.Tensor]":
         step, state = self._step, dict(self._step.state)
         given = step.arguments(batch)[:step.fields.stop]
         got: "List[torch.Tensor]" = []
         with torch.no_grad():
             for _ in range(steps):
-                got = self._graph(*given, *trained.values(), *state.values(), *step.constants["FP32"])
+                got = graph(*given, *trained.values(), *state.values(), *step.constants["FP32"])
                 state.update(zip(step.changed, got[len(got) - len(step.changed):]))
         return got
 
     def _in_python(self, batch: "Tensors", trained: "Tensors", steps: int) -> _Result:
-        """The last of some steps without an update, with the module's own tensors, which are left as they were."""
+        """The last of some steps without an update."""
         step = self._step
-        own = {**dict(step.module.named_parameters()), **dict(step.module.named_buffers())}
+        with self._weights(trained) as own:
+            for _ in range(steps):
+                with torch.enable_grad():
+                    result = step.differentiate("FP32", torch.tensor(1.0), {name: tensor.clone() for name, tensor in batch.items()},
+                                                step.weights_of(batch), {name: own[name] for name in trained})
+            now = self._own()
+            return _Result(*result, {name: now[name].detach().clone() for name in step.state})
+
+    def _own(self) -> "Tensors":
+        return {**dict(self._step.module.named_parameters()), **dict(self._step.module.named_buffers())}
+
+    @contextlib.contextmanager
+    def _weights(self, trained: "Tensors") -> "Iterator[Tensors]":
+        """The module's own tensors by name, with these values while this lasts; they are left as they were."""
+        own = self._own()
         values = {name: tensor.detach().clone() for name, tensor in own.items()}
         try:
             with torch.no_grad():
                 for name, tensor in trained.items():
                     own[name].copy_(tensor)
-            for _ in range(steps):
-                with torch.enable_grad():
-                    result = step.differentiate("FP32", torch.tensor(1.0), {name: tensor.clone() for name, tensor in batch.items()},
-                                                step.weights_of(batch), {name: own[name] for name in trained})
-            now = {**dict(step.module.named_parameters()), **dict(step.module.named_buffers())}
-            return _Result(*result, {name: now[name].detach().clone() for name in step.state})
+            yield own
         finally:
             with torch.no_grad():
                 for name, tensor in own.items():
@@ -138,6 +182,10 @@ class Comparison:
 
     def _difference(self, name: str, where: str, what: str, cause: str) -> ExportError:
         return ExportError(f"the graph and the module {type(self._step.module).__name__} differ in {name}, {where}: {what}; {cause}")
+
+
+def _examples(batch: "Tensors") -> int:
+    return len(next(iter(batch.values())))
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import warnings
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
@@ -32,9 +33,15 @@ LOSSES = {"mse": torch.nn.functional.mse_loss, "cross_entropy": torch.nn.functio
 OPERATORS = frozenset((Path(__file__).parent / "exported_operators.txt").read_text().split())
 # How to write a module without some of the others.
 EMBEDDING = "write torch.nn.Embedding(...)(indices).sum(1), or mean(1), in place of EmbeddingBag"
+NUMBER = "no graph reads a number out of a tensor: keep it a tensor, without item(), tolist() or float()"
 WAYS = {"_assert_scalar": "a mask that selects, x[mask], makes a size of values: use torch.where, or multiply by the mask",
         "_embedding_bag": EMBEDDING, "_embedding_bag_forward_only": EMBEDDING,
+        "_local_scalar_dense": NUMBER,
+        "_unique2": "its size depends on values: count with torch.nn.functional.one_hot(x, n).sum(0)",
+        "embedding_renorm": "leave out max_norm= of Embedding, which changes its weights in forward; torch.nn.functional.normalize of the rows "
+                            "bounds them in a graph",
         "_sparse_coo_tensor_with_dims_and_tensors": "leave out sparse=True"}
+EVALUATION = "where forward gives something else in eval mode, a function as loss= can ask module.training"
 # Conditions on the size of a batch that are tried.
 MOST_CONDITIONS = 8
 
@@ -118,16 +125,27 @@ def _distinct(module: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> Dic
     return {name: tensor[:size] for name, tensor in batch.items()}
 
 
+def _does_not_take(module: torch.nn.Module, fields: Mapping[str, torch.Tensor]) -> str:
+    """What is wrong with the fields as arguments of forward; empty where nothing is."""
+    try:
+        inspect.signature(module.forward).bind(**fields)
+    except TypeError as error:
+        return f"forward of {type(module).__name__}: {error}"
+    except ValueError:  # It tells no signature.
+        pass
+    return ""
+
+
 def _loss_function(loss: Loss, batch: Mapping[str, torch.Tensor]):
     if callable(loss):
         return loss
     if loss is None:
         def own(module, fields):
-            try:
-                result = module(**fields)
-            except TypeError as error:
-                raise TypeError(f"{error}; without loss=, {type(module).__name__}(**batch) must return it: give loss='cross_entropy', "
-                                f"'mse', 'huber' or a function of module and batch, or call its arguments {', '.join(fields)}") from error
+            fault = _does_not_take(module, fields)
+            if fault:
+                raise ExportError(f"{fault}; without loss=, {type(module).__name__}(**batch) must return it: give loss='cross_entropy', "
+                                  f"'mse', 'huber' or a function of module and batch, or call its arguments {', '.join(fields)}")
+            result = module(**fields)
             if isinstance(result, Mapping):
                 return result["loss"]
             return getattr(result, "loss", result)
@@ -185,6 +203,8 @@ class Step:
         self.changed: List[str] = []
         # What a trace has decided by the size of the batch: a condition, and a size for which it is another.
         self.conditions: List[Tuple[str, int]] = []
+        # Whether forward or the loss needs gradients also in eval mode, as one with torch.autograd.grad does.
+        self.differentiates_in_evaluation = False
         # The ways that are left to try, the fastest first.
         self.traces = (tracing.by_batch, tracing.by_batch_in_python, tracing.by_every_size)
 
@@ -256,8 +276,15 @@ class Step:
 
     def evaluate(self, scale, *tensors):
         batch, trained, state = self._split(tensors)
-        with _in_place_of_its_own(self.module, {**trained, **state}), torch.no_grad():
-            return (_mean(self._loss_of(batch)) * scale,)
+        if self.differentiates_in_evaluation:
+            trained = {name: tensor.detach().requires_grad_() for name, tensor in trained.items()}
+        with _in_place_of_its_own(self.module, {**trained, **state}):
+            return (self.evaluation_loss(batch) * scale,)
+
+    def evaluation_loss(self, batch):
+        """The mean loss of the module in eval mode with the tensors that it has now."""
+        with torch.set_grad_enabled(self.differentiates_in_evaluation):
+            return _mean(self._loss_of(batch)).detach()
 
     @contextlib.contextmanager
     def kept(self, training: bool):
@@ -318,6 +345,25 @@ class Step:
             except Exception as error:
                 raise ExportError(f"{type(self.module).__name__} fails on the batch: {faults.first_line(error)}{faults.place(error)}"
                                   ) from error
+        self._try_evaluation()
+
+    def _try_evaluation(self) -> None:
+        with self.kept(training=False):
+            try:
+                self._evaluate_copies()
+                return
+            except Exception:  # noqa: BLE001 - it may need gradients.
+                self.differentiates_in_evaluation = True
+            try:
+                self._evaluate_copies()
+            except ExportError as error:
+                raise ExportError(f"in eval mode {error}; {EVALUATION}") from error
+            except Exception as error:
+                raise ExportError(f"{type(self.module).__name__} fails on the batch in eval mode, in which the held-out loss is computed: "
+                                  f"{faults.first_line(error)}{faults.place(error)}; {EVALUATION}") from error
+
+    def _evaluate_copies(self) -> None:
+        self.evaluate(*(tensor.clone() for tensor in self.arguments()))
 
     def training_program(self, precision: str):
         with self.kept(training=True):
@@ -336,7 +382,9 @@ class Step:
                 self.run_once(name, found[name])
         found["evaluation"] = self.evaluation_program()
         self.refuse_operators(found["evaluation"])
-        Comparison(self, found["FP32"]).require()
+        comparison = Comparison(self)
+        comparison.require_training(found["FP32"])
+        comparison.require_evaluation(found["evaluation"])
         return found
 
     def evaluation_program(self):
@@ -388,7 +436,7 @@ class Step:
             place = faults.place_in_forward(stop)
         first = refused[0]
         if isinstance(first, torch._ops.OpOverload):
-            name, way = str(first), WAYS.get(str(first).split(".")[1], "write it with other operators")
+            name, way = str(first), WAYS.get(str(first).split(".")[1].rstrip("_"), "write it with other operators")
         else:
             name, way = getattr(first, "__name__", str(first)), "a size may be added, subtracted, multiplied, divided and compared"
         raise ExportError(f"{type(self.module).__name__} needs the operator {name}{place}, which no worker runs; {way}")

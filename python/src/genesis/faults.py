@@ -12,6 +12,13 @@ import torch
 
 # What torch.export says of a size that became a number.
 SIZE_BECAME_A_NUMBER = re.compile(r"specialized it to be a constant \((\d+)\)")
+# What torch says, and what it comes of.
+REASONS = (
+    (r"aten\._ctc_loss\.Tensor", "ctc_loss reads lengths as numbers, one for each example, which a graph for any size of batch has not; write "
+                                "its recursion with torch.logsumexp"),
+    (r"torch\._C\.Generator", "it draws with a torch.Generator of its own, which no graph has; leave out generator=, and the job's seed decides"),
+    (r"\.numpy\(\) is not supported", "it gives values to NumPy, which no graph does; compute with torch"),
+)
 # Of torch's own messages, some of which list all that torch has.
 LONGEST_LINE = 400
 
@@ -25,7 +32,12 @@ def first_line(error: BaseException) -> str:
 def reason(error: BaseException) -> str:
     """Its first line, or what is behind one that tells little."""
     text = str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    if any(frame.name in ("pack_padded_sequence", "pad_packed_sequence") for frame in frames):
+        return "pack_padded_sequence makes sizes of values; give whole sequences, and multiply what is behind their ends by a mask"
     if type(error).__name__ == "GuardOnDataDependentSymNode":
+        if any(Path(frame.filename).parent.name == "distributions" for frame in frames):
+            return "torch.distributions checks its arguments by their values; give validate_args=False"
         return "it decides by values of tensors, which no graph does; use torch.where"
     if "SymIntArrayRef expected to contain only concrete integers" in text:
         return "an operator, or its gradient, takes no size that depends on the batch; write it with others"
@@ -36,6 +48,9 @@ def reason(error: BaseException) -> str:
     guard = re.search(r"batch = (\S+) in the specified range satisfy the generated guard (.+?)\.?$", text, re.MULTILINE)
     if guard is not None:
         return f"some sizes of a batch are special to it; a graph would hold where {guard[2].replace(guard[1], 'batch')}"
+    for pattern, cause in REASONS:
+        if re.search(pattern, text):
+            return f"{cause} ({first_line(error)})"
     return first_line(error)
 
 

@@ -99,7 +99,7 @@ def by_batch_in_python(function, arguments, fields) -> torch.fx.GraphModule:
 def by_every_size(function, arguments, fields) -> torch.fx.GraphModule:
     """For modules that the other way ties to one batch size."""
     del fields
-    return make_fx(function, tracing_mode="symbolic")(*arguments)
+    return make_fx(function, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*arguments)
 
 
 def _has_no_gaps(tensor: torch.Tensor) -> bool:
