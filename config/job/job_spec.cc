@@ -42,13 +42,11 @@ std::string JobIdFault(const std::string& id) { return NameFault("job_id", id); 
 
 std::string NameFault(const std::string& field, const std::string& name) {
   constexpr size_t kLongest = 63;
-  constexpr char kAccepted[] =
-      "; accepted: 1 to 63 lower-case letters, digits and '-', the first no '-'";
   const bool characters = std::all_of(name.begin(), name.end(), [](char c) {
     return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-';
   });
   if (!name.empty() && name.size() <= kLongest && name.front() != '-' && characters) return "";
-  return absl::StrCat(field, " is ", QuoteValue(name), kAccepted);
+  return absl::StrCat(field, " is ", QuoteValue(name), "; accepted: ", kNameForm);
 }
 
 }  // namespace genesis

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "base/field_error.h"
 #include "genesis/training/v1/job.pb.h"
 
@@ -49,8 +50,11 @@ std::string LauncherName(training::v1::LauncherKind launcher);
 // Whether a cluster is asked for the job's workers, which then take no slots of the daemon.
 bool IsSubmitted(const training::v1::JobSpec& spec);
 
-// "" when `id` is a job id (lower-case letters, digits, '-'; first a letter or digit; 1 to 63),
-// else what is wrong with it.
+// The form of a job id, and of other names.
+inline constexpr absl::string_view kNameForm =
+    "1 to 63 lower-case letters, digits and '-', the first no '-'";
+
+// "" when `id` is of that form, else what is wrong with it.
 std::string JobIdFault(const std::string& id);
 
 // The same for another name of that form; `field` begins the message.

@@ -202,9 +202,8 @@ absl::Status Admission::CheckQueue() const {
 
 absl::Status Admission::CheckNames(const TrainRequest& request) {
   std::vector<FieldError> errors;
-  if (!request.job_id().empty()) {
-    const std::string fault = JobIdFault(request.job_id());
-    if (!fault.empty()) errors.push_back({"job_id", QuoteValue(request.job_id()), fault});
+  if (!request.job_id().empty() && !JobIdFault(request.job_id()).empty()) {
+    errors.push_back({"job_id", QuoteValue(request.job_id()), std::string(kNameForm)});
   }
   if (request.request_id().size() > kLongestRequestId) {
     errors.push_back({"request_id", QuoteValue(request.request_id()),

@@ -48,6 +48,13 @@ def classes(count=600):
     return {"x": centers[target] + generator.normal(size=(count, 5)), "target": target}
 
 
+class Endless(torch.utils.data.Dataset):
+    """Does not say how many examples it has."""
+
+    def __getitem__(self, index):
+        return torch.full((5,), float(index))
+
+
 warnings.filterwarnings("ignore", "TF32 acceleration")
 
 
@@ -206,11 +213,13 @@ class ThreeLines(ClientTest):
         loader = torch.utils.data.DataLoader
         doubled = loader(dataset, 7, collate_fn=lambda rows: {"x": torch.stack([row[0] for row in rows]) * 2,
                                                               "target": torch.stack([row[1] for row in rows])})
+        doubled_each = loader(dataset, None, collate_fn=lambda row: {"x": row[0] * 2, "target": row[1]})
         jobs = [self.client.train(module, each, loss="cross_entropy", max_steps=5, **options).watch() for each, options in (
-            (doubled, {}), ({"x": 2 * x, "target": target}, {"batch_size": 7}), (dataset, {"batch_size": 7}))]
+            (doubled, {}), ({"x": 2 * x, "target": target}, {"batch_size": 7}), (doubled_each, {"batch_size": 7}), (dataset, {"batch_size": 7}))]
         self.assertEqual(jobs[0].message.spec.training.batch_size, 7)
         self.assertEqual(jobs[0].progress.loss, jobs[1].progress.loss)
-        self.assertNotEqual(jobs[0].progress.loss, jobs[2].progress.loss)
+        self.assertEqual(jobs[0].progress.loss, jobs[2].progress.loss)
+        self.assertNotEqual(jobs[0].progress.loss, jobs[3].progress.loss)
         data = torch.utils.data
         for chosen in ({"sampler": data.WeightedRandomSampler([1.0] * 48 + [0.0] * 48, 96)},
                        {"sampler": data.SubsetRandomSampler(range(10))}, {"sampler": data.RandomSampler(dataset, num_samples=10)},
@@ -287,6 +296,12 @@ class ThreeLines(ClientTest):
                 ({"no name": x}, {"epochs": 1}, "a field is called 'no name'"),
                 ({"x": numpy.array(["a", None], dtype=object)}, {"epochs": 1}, "field x is no array"),
                 ({"x": x}, {"epochs": 1, "ranks": 1000}, "distributed.ranks is 1000; accepted: 1 to "),
+                ({"\u00fcber": x}, {"epochs": 1}, "a field is called '\u00fcber'; accepted: names of letters from a to z"),
+                ({"x": x[:1]}, {"epochs": 1}, "data has 1 example; accepted: 2 or more"),
+                (Endless(), {"epochs": 1}, "data is a Endless with __getitem__ and without __len__"),
+                ({"x": x}, {"epochs": 1, "spec": {"training": {"epochs": 9}}}, "spec has training.epochs, which is the argument epochs; give "),
+                ({"x": x}, {"epochs": 1, "spec": {"training": {"max_steps": 9}}}, "spec has training.max_steps, which is the argument"),
+                ({"x": x}, {"epochs": 1, "batch_size": 4, "spec": {"training": {"batch_size": 8}}}, "spec has training.batch_size, which is the"),
                 ({"x": x}, {"epochs": 1, "spec": {"trainig": {}}}, "no field named"),
                 ({"x": x}, {"epochs": 1, "spec": {"training": {"batch_size": -4}}}, "training.batch_size is -4")):
             with self.subTest(words), self.assertRaises(genesis.InvalidArgumentError) as caught:

@@ -30,6 +30,17 @@ _ALL = ("FP32", "MIXED_BF16", "MIXED_FP16")
 EXPORTED_FOR = {"FP32": ("FP32",), "MIXED_BF16": ("FP32", "MIXED_BF16"), "MIXED_FP16": _ALL, "AUTO": _ALL}
 
 
+def _refuse_given_twice(spec: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    """``arguments`` by their path in a job file; None where one is not given."""
+    for path, argument in arguments.items():
+        part: Any = spec
+        for name in path.split("."):
+            part = part.get(name) if isinstance(part, Mapping) else None
+        if part is not None and argument is not None:
+            name = path.rsplit(".", 1)[-1]
+            raise InvalidArgumentError(f"spec has {path}, which is the argument {name}; give {name} as an argument only")
+
+
 class Client:
     """Calls one daemon. Any thread may use it; errors are the exceptions of ``genesis.errors`` with the daemon's own text.
 
@@ -98,6 +109,10 @@ class Client:
                 raise InvalidArgumentError(f"{name} is {number!r}; accepted: whole numbers from 1")
         if learning_rate is not None and not learning_rate > 0:
             raise InvalidArgumentError(f"learning_rate is {learning_rate}; accepted: more than 0")
+        _refuse_given_twice(spec or {}, {"training.epochs": True, "training.max_steps": True, "training.batch_size": batch_size,
+                                         "optimizer.learning_rate": learning_rate, "training.seed": seed or None,
+                                         "dataset.arrays.holdout_fraction": holdout_fraction,
+                                         "distributed.ranks": ranks if ranks != 1 else None})
         batch_size = int(batch_size or (data.batch_size if is_loader(data) else None) or DEFAULT_BATCH_SIZE)
         if precision.upper() not in EXPORTED_FOR:
             raise InvalidArgumentError(f"precision is {precision!r}; accepted: {', '.join(EXPORTED_FOR)}"

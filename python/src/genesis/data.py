@@ -149,7 +149,9 @@ def _of_loader(loader: Any) -> "Iterator[Arrays]":
         raise InvalidArgumentError(f"the DataLoader has a {type(chosen).__name__}, and each example of its dataset would be sent once; accepted: "
                                    "shuffle=True or False; give the Dataset with the examples that are meant, as torch.utils.data.Subset")
     rows = (loader.dataset[i] for i in range(len(loader.dataset)))
-    if loader.collate_fn is default_collate or loader.batch_size is None:
+    if loader.batch_size is None:  # collate_fn is then given one example at a time.
+        return _in_chunks(map(loader.collate_fn, rows))
+    if loader.collate_fn is default_collate:
         return _in_chunks(rows)
     return _batches(loader.collate_fn(part) for part in iter(lambda: list(itertools.islice(rows, loader.batch_size)), []))
 
@@ -176,6 +178,9 @@ def chunks_of(data: Any) -> "Iterator[Arrays]":
         if data is source:
             return _in_chunks(data)
         return _batches(data)
+    if hasattr(source, "__getitem__") and not isinstance(source, (str, bytes)):
+        raise InvalidArgumentError(f"data is a {type(source).__name__} with __getitem__ and without __len__, which tells how many examples there "
+                                   "are; accepted: a Dataset with both, or one with __iter__")
     raise InvalidArgumentError(f"data is a {type(data).__name__}; {ACCEPTED}")
 
 
@@ -185,8 +190,9 @@ def _check(arrays: "Arrays", place: str = "") -> None:
     if not arrays:
         raise InvalidArgumentError(f"data has no example{among}; {ACCEPTED}")
     for name, array in arrays.items():
-        if not isinstance(name, str) or not name.isidentifier():
-            raise InvalidArgumentError(f"a field is called {name!r}{among}; accepted: names as Python's variables have them")
+        if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
+            raise InvalidArgumentError(f"a field is called {name!r}{among}; accepted: names of letters from a to z, digits and '_', the first no "
+                                       "digit")
         if array.ndim == 0 or array.dtype.kind not in "biuf":
             raise InvalidArgumentError(f"field {name} is no array of numbers whose first dimension counts examples (shape {array.shape}, "
                                        f"{array.dtype}){among}; {ACCEPTED}")
@@ -224,6 +230,8 @@ def save(chunks: "Iterator[Arrays]", path: pathlib.Path) -> "Arrays":
             count += len(next(iter(arrays.values())))
         if not count:
             raise InvalidArgumentError(f"data has no example; {ACCEPTED}")
+        if count == 1:
+            raise InvalidArgumentError("data has 1 example; accepted: 2 or more, one to train on and one to hold out")
         with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
             for name, part in parts.items():
                 part.seek(0)

@@ -155,10 +155,16 @@ def _loss_function(loss: Loss, batch: Mapping[str, torch.Tensor]):
                           "module and the batch")
     if TARGET not in batch:
         raise ExportError(f"loss is {loss!r} and batch has no field {TARGET!r}; it has {', '.join(batch)}")
-    function = LOSSES[loss]
+    function, target = LOSSES[loss], batch[TARGET]
+    if not target.is_floating_point() and (loss != "cross_entropy" or target.dtype != torch.int64):
+        raise ExportError(f"batch[{TARGET!r}] is of {target.dtype}; accepted with loss={loss!r}: torch.float32"
+                          + (" (a probability of each class), or torch.int64 (the number of the class)" if loss == "cross_entropy" else ""))
 
     def named(module, fields):
         output = module(*(tensor for name, tensor in fields.items() if name != TARGET))
+        if loss != "cross_entropy" and isinstance(output, torch.Tensor) and output.shape[1:] != fields[TARGET].shape[1:]:
+            raise ExportError(f"{type(module).__name__} gives {_describe(output)}, and batch[{TARGET!r}] is {_describe(fields[TARGET])}; accepted "
+                              f"with loss={loss!r}: one shape, for others would be broadcast")
         return function(output.float(), fields[TARGET])
     return named
 
