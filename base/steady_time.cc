@@ -7,10 +7,10 @@
 namespace genesis {
 
 absl::Time SteadyNow() {
-  using Clock = std::chrono::steady_clock;
+  using SteadyClock = std::chrono::steady_clock;
   static const absl::Time kWallBegin = absl::Now();
-  static const Clock::time_point kBegin = Clock::now();
-  return kWallBegin + absl::FromChrono(Clock::now() - kBegin);
+  static const SteadyClock::time_point kBegin = SteadyClock::now();
+  return kWallBegin + absl::FromChrono(SteadyClock::now() - kBegin);
 }
 
 }  // namespace genesis

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
-#include "base/sha256.h"
+#include "base/files/sha256.h"
 #include "cli/text.h"
 
 namespace genesis::cli {

@@ -11,7 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/yaml_document.h"
+#include "base/text/yaml_document.h"
 #include "config/settings/listen_address.h"
 
 namespace genesis {

@@ -9,7 +9,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "base/errno_status.h"
+#include "base/files/errno_status.h"
 
 namespace genesis {
 ReplayFile::~ReplayFile() {

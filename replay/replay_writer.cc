@@ -9,8 +9,8 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "base/crc32c.h"
-#include "base/durable_file.h"
+#include "base/files/crc32c.h"
+#include "base/files/durable_file.h"
 #include "replay/segment_index.h"
 #include "replay/segment_scan.h"
 

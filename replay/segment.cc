@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
-#include "base/crc32c.h"
+#include "base/files/crc32c.h"
 
 namespace genesis {
 namespace {

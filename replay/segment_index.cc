@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/crc32c.h"
-#include "base/durable_file.h"
+#include "base/files/crc32c.h"
+#include "base/files/durable_file.h"
 #include "replay/file.h"
 
 namespace genesis {

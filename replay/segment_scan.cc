@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/crc32c.h"
+#include "base/files/crc32c.h"
 
 namespace genesis {
 namespace {

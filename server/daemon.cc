@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/durable_file.h"
+#include "base/files/durable_file.h"
+#include "base/files/shared_folder.h"
 #include "base/processors.h"
-#include "base/shared_folder.h"
 #include "base/steady_time.h"
 #include "base/timestamp.h"
 #include "base/version.h"

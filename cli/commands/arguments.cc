@@ -5,8 +5,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/field_error.h"
-#include "base/nearest.h"
+#include "base/text/field_error.h"
+#include "base/text/nearest.h"
 #include "cli/commands/command_table.h"
 #include "config/settings/listen_address.h"
 

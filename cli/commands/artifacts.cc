@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "base/crc32c.h"
+#include "base/files/crc32c.h"
 #include "cli/commands/commands.h"
 #include "cli/table.h"
 #include "cli/text.h"

@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/environment.h"
-#include "base/field_error.h"
 #include "base/program_dir.h"
+#include "base/text/field_error.h"
 #include "cli/commands/commands.h"
 #include "config/settings/settings.h"
 

@@ -3,7 +3,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "cli/commands/commands.h"
 #include "cli/text.h"
 #include "config/job/job_names.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/pages.h"
 #include "cli/precision_details.h"

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "cli/commands/commands.h"
 #include "cli/table.h"
 #include "cli/text.h"

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/crc32c.h"
+#include "base/files/crc32c.h"
 #include "cli/commands/commands.h"
 #include "cli/text.h"
 #include "cli/upload.h"

@@ -4,7 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/nearest.h"
+#include "base/text/nearest.h"
 #include "cli/doctor/checks.h"
 #include "config/settings/settings_table.h"
 

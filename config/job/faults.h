@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 
 namespace genesis {
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "base/message_limits.h"
+#include "base/text/message_limits.h"
 #include "config/job/field_rules.h"
 #include "config/job/job_sections.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "genesis/training/v1/job.pb.h"
 
 namespace genesis {
@@ -25,10 +25,11 @@ struct LossScaleSettings {
 training::v1::JobSpec WithDefaults(training::v1::JobSpec spec, const LossScaleSettings& loss_scale);
 
 // Every fault of `spec`, by field path, in the order of job.proto; empty when it can be trained.
-// First the sizes of every message (base/message_limits.h); where one is exceeded nothing else is
-// looked at. Then enums, ranges, required fields and conflicts (max_steps with epochs; a loss scale
-// with a mode that has none names both places). Looks at no file: the caller that knows the dataset
-// root checks that an absolute path lies in it. Accepts specifications with or without defaults.
+// First the sizes of every message (base/text/message_limits.h); where one is exceeded nothing else
+// is looked at. Then enums, ranges, required fields and conflicts (max_steps with epochs; a loss
+// scale with a mode that has none names both places). Looks at no file: the caller that knows the
+// dataset root checks that an absolute path lies in it. Accepts specifications with or without
+// defaults.
 std::vector<FieldError> ValidateJobSpec(const training::v1::JobSpec& spec);
 
 // Whether several processes may train the job, each on examples of its own.

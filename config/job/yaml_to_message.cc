@@ -6,8 +6,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/nearest.h"
-#include "base/scalars.h"
+#include "base/text/nearest.h"
+#include "base/text/scalars.h"
 #include "google/protobuf/descriptor.h"
 
 namespace genesis {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "base/field_error.h"
-#include "base/yaml_document.h"
+#include "base/text/field_error.h"
+#include "base/text/yaml_document.h"
 #include "google/protobuf/message.h"
 
 namespace genesis {

@@ -5,7 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 
 namespace genesis {
 namespace {

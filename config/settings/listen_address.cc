@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
-#include "base/scalars.h"
+#include "base/text/scalars.h"
 
 namespace genesis {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/json.h"
-#include "base/scalars.h"
+#include "base/text/json.h"
+#include "base/text/scalars.h"
 #include "config/settings/settings_table.h"
 
 namespace genesis {

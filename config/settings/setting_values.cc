@@ -6,8 +6,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/field_error.h"
-#include "base/text.h"
+#include "base/text/field_error.h"
+#include "base/text/text.h"
 #include "config/settings/listen_address.h"
 
 namespace genesis {

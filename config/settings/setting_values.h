@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/json.h"
-#include "base/scalars.h"
-#include "base/text.h"
+#include "base/text/json.h"
+#include "base/text/scalars.h"
+#include "base/text/text.h"
 
 namespace genesis {
 

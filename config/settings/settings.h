@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/environment.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "config/job/job_spec.h"
 #include "config/precision/gate.h"
 #include "config/precision/precision.h"

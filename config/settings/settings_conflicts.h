@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "config/settings/settings.h"
 
 namespace genesis {

@@ -4,8 +4,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/nearest.h"
-#include "base/yaml_document.h"
+#include "base/text/nearest.h"
+#include "base/text/yaml_document.h"
 #include "config/settings/settings_table.h"
 
 namespace genesis {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/environment.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 
 namespace genesis {
 

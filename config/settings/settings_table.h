@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "config/settings/settings.h"
 
 namespace genesis {

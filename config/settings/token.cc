@@ -11,7 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/sha256.h"
+#include "base/files/sha256.h"
 
 namespace genesis {
 namespace {

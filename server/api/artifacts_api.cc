@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "base/timestamp.h"
 #include "server/api/training_api.h"
 #include "server/checkpoints/artifact_files.h"

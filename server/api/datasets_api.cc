@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "server/api/page.h"
 #include "server/api/training_api.h"
 #include "server/datasets/dataset_folder.h"

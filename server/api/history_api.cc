@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "base/timestamp.h"
 #include "google/protobuf/util/time_util.h"
 #include "server/api/page.h"

@@ -1,7 +1,7 @@
 #include "server/api/open_watches.h"
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 
 namespace genesis {
 namespace {

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {

@@ -9,8 +9,8 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
-#include "base/text.h"
+#include "base/text/field_error.h"
+#include "base/text/text.h"
 
 namespace genesis {
 namespace {

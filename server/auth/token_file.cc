@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "server/auth/secret_file.h"
 
 namespace genesis {

@@ -3,7 +3,7 @@
 #include <atomic>
 
 #include "absl/strings/str_cat.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {

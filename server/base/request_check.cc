@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "base/field_error.h"
-#include "base/message_limits.h"
+#include "base/text/field_error.h"
+#include "base/text/message_limits.h"
 
 namespace genesis {
 

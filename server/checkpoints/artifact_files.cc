@@ -14,10 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "base/beneath.h"
-#include "base/crc32c.h"
-#include "base/errno_status.h"
-#include "base/field_error.h"
+#include "base/files/beneath.h"
+#include "base/files/crc32c.h"
+#include "base/files/errno_status.h"
+#include "base/text/field_error.h"
 #include "base/timestamp.h"
 
 namespace genesis {

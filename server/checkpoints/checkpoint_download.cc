@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 
 namespace genesis {
 

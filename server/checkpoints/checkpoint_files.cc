@@ -22,7 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "replay/file.h"
 #include "server/checkpoints/import_names.h"
 #include "server/workers/worker_process.h"

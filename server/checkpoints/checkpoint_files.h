@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "base/beneath.h"
+#include "base/files/beneath.h"
 #include "genesis/training/v1/job.pb.h"
 #include "server/base/io_threads.h"
 

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "config/job/job_spec.h"
 
 namespace genesis {

@@ -15,9 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "base/beneath.h"
-#include "base/field_error.h"
+#include "base/files/beneath.h"
 #include "base/random_bytes.h"
+#include "base/text/field_error.h"
 #include "replay/segment_scan.h"
 
 namespace genesis {

@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "base/beneath.h"
-#include "base/sha256.h"
+#include "base/files/beneath.h"
+#include "base/files/sha256.h"
 #include "genesis/training/v1/operations.pb.h"
 #include "server/base/io_threads.h"
 

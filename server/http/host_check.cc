@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "config/settings/listen_address.h"
 
 namespace genesis {

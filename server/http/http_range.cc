@@ -4,7 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "base/scalars.h"
+#include "base/text/scalars.h"
 
 namespace genesis {
 namespace {

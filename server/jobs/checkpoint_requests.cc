@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "config/job/job_names.h"
 #include "genesis/training/v1/worker_service.pb.h"
 #include "server/jobs/job_errors.h"

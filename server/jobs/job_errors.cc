@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 
 namespace genesis {
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "base/timestamp.h"
 #include "config/job/job_spec.h"
 #include "config/precision/precision.h"

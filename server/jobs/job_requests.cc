@@ -5,7 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "config/job/field_rules.h"
 #include "config/job/job_paths.h"
 #include "config/job/job_sections.h"

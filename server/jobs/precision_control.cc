@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "base/timestamp.h"
 #include "config/precision/precision.h"
 #include "genesis/training/v1/worker_service.pb.h"

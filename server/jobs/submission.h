@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "genesis/training/v1/training_service.pb.h"
 #include "server/auth/caller.h"
 

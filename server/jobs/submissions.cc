@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/random_bytes.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "config/job/job_spec.h"
 #include "server/launchers/describe_submission.h"
 #include "server/ledger/job_state.h"

@@ -7,10 +7,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/scalars.h"
-#include "base/sha256.h"
-#include "base/text.h"
-#include "base/yaml_document.h"
+#include "base/files/sha256.h"
+#include "base/text/scalars.h"
+#include "base/text/text.h"
+#include "base/text/yaml_document.h"
 
 namespace genesis {
 namespace {

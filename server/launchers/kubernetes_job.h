@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "config/settings/settings.h"
 #include "server/launchers/launcher.h"
 

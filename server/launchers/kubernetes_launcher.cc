@@ -6,9 +6,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/scalars.h"
-#include "base/text.h"
-#include "base/yaml_document.h"
+#include "base/text/scalars.h"
+#include "base/text/text.h"
+#include "base/text/yaml_document.h"
 #include "config/settings/listen_address.h"
 #include "server/launchers/kubernetes_job.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/environment.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "config/settings/settings.h"
 #include "server/launchers/api_server.h"
 #include "server/launchers/launcher.h"

@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace genesis {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/json.h"
 #include "base/sql_time.h"
+#include "base/text/json.h"
 #include "base/timestamp.h"
 #include "config/job/job_names.h"
 #include "config/precision/precision.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "config/job/job_names.h"
 #include "config/precision/precision.h"
 #include "server/http/accept.h"

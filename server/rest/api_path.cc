@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/field_error.h"
-#include "base/nearest.h"
+#include "base/text/field_error.h"
+#include "base/text/nearest.h"
 #include "server/rest/api_error.h"
 #include "server/rest/path_template.h"
 

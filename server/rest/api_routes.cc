@@ -7,7 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "server/api/subject.h"
 #include "server/base/guard.h"
 #include "server/rest/api_error.h"

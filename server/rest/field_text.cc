@@ -6,8 +6,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/nearest.h"
-#include "base/scalars.h"
+#include "base/text/nearest.h"
+#include "base/text/scalars.h"
 
 namespace genesis {
 namespace {

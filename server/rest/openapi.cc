@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "base/version.h"
 #include "config/settings/role.h"
 #include "server/api/method_table.h"

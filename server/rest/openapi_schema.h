@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/json.h"
+#include "base/text/json.h"
 
 namespace genesis {
 

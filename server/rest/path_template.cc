@@ -7,8 +7,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/field_error.h"
-#include "base/utf8.h"
+#include "base/text/field_error.h"
+#include "base/text/utf8.h"
 
 namespace genesis {
 

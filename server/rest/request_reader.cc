@@ -12,9 +12,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/field_error.h"
-#include "base/text.h"
-#include "base/utf8.h"
+#include "base/text/field_error.h"
+#include "base/text/text.h"
+#include "base/text/utf8.h"
 #include "server/rest/field_text.h"
 #include "server/rest/path_template.h"
 

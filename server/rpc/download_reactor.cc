@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "base/crc32c.h"
+#include "base/files/crc32c.h"
 #include "server/base/guard.h"
 #include "server/base/request_check.h"
 #include "server/checkpoints/checkpoint_download.h"

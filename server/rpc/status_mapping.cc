@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "base/field_error.h"
-#include "base/text.h"
+#include "base/text/field_error.h"
+#include "base/text/text.h"
 #include "google/rpc/error_details.pb.h"
 #include "server/api/rpc_status.h"
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/message_text.h"
+#include "base/text/message_text.h"
 #include "config/job/job_names.h"
 
 namespace genesis {

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/scalars.h"
+#include "base/text/scalars.h"
 
 namespace genesis {
 namespace {

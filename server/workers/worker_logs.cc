@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace genesis {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/json.h"
+#include "base/text/json.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/struct.pb.h>

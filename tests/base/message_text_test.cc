@@ -1,4 +1,4 @@
-#include "base/message_text.h"
+#include "base/text/message_text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
-#include "base/text.h"
+#include "base/text/text.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 #include <string>
 
-#include "base/field_error.h"
-#include "base/utf8.h"
+#include "base/text/field_error.h"
+#include "base/text/utf8.h"
 
 namespace genesis {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/yaml_document.h"
+#include "base/text/yaml_document.h"
 #include "cli/commands/arguments.h"
 #include "config/job/job_file.h"
 #include "config/job/job_spec.h"

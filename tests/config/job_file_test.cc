@@ -7,9 +7,9 @@
 #include <fstream>
 #include <random>
 
-#include "base/nearest.h"
-#include "base/scalars.h"
-#include "base/yaml_document.h"
+#include "base/text/nearest.h"
+#include "base/text/scalars.h"
+#include "base/text/yaml_document.h"
 #include "config/job/yaml_to_message.h"
 #include "genesis/training/v1/worker_service.pb.h"
 #include "gmock/gmock.h"

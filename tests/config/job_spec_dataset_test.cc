@@ -5,7 +5,7 @@
 #include <functional>
 #include <limits>
 
-#include "base/message_limits.h"
+#include "base/text/message_limits.h"
 #include "config/job/job_sections.h"
 #include "google/protobuf/util/message_differencer.h"
 

@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/yaml_document.h"
+#include "base/text/yaml_document.h"
 #include "config/job/job_file.h"
 #include "config/job/job_spec.h"
 #include "config/job/model_kinds.h"

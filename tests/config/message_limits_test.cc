@@ -1,4 +1,4 @@
-#include "base/message_limits.h"
+#include "base/text/message_limits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

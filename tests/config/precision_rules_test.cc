@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "base/environment.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "config/precision/gate.h"
 #include "config/precision/precision.h"
 #include "gmock/gmock.h"

@@ -2,7 +2,7 @@
 #include "config/settings/schema.h"
 
 #include "absl/strings/str_cat.h"
-#include "base/yaml_document.h"
+#include "base/text/yaml_document.h"
 #include "config/settings/settings_table.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/struct.pb.h"

@@ -2,7 +2,7 @@
 #include <map>
 
 #include "base/exit_code.h"
-#include "base/yaml_document.h"
+#include "base/text/yaml_document.h"
 #include "config/settings/listen_address.h"
 #include "config/settings/reference.h"
 #include "config/settings/settings.h"

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import typing
 import unittest
 import warnings
 from unittest import mock
@@ -121,6 +122,9 @@ class ThreeLines(ClientTest):
         used = torch.optim.Adam(module.parameters())
         nn.functional.mse_loss(module(torch.ones(1, 5)), torch.ones(1, 3)).backward()
         used.step()
+        scheduled, hooked = torch.optim.Adam(module.parameters()), torch.optim.Adam(module.parameters())
+        torch.optim.lr_scheduler.LinearLR(scheduled, start_factor=0.01)
+        hooked.register_step_post_hook(lambda *_: None)
         for optimizer, text in (
                 (torch.optim.RMSprop(module.parameters()), "RMSprop; accepted: torch.optim.AdamW, Adam or SGD"),
                 (torch.optim.Adam(module.parameters(), amsgrad=True), "amsgrad=True; accepted: False"),
@@ -129,6 +133,7 @@ class ThreeLines(ClientTest):
                 (torch.optim.SGD(net().parameters(), lr=0.1), "none of the module's"),
                 (torch.optim.Adam([{"params": weights}, {"params": [module[0].bias, module[2].bias], "betas": (0.1, 0.2)}]),
                  "one value for all groups"),
+                (scheduled, "has a schedule of torch.optim.lr_scheduler"), (hooked, "has hooks around step()"),
                 (used, "has made steps")):
             with self.subTest(text), self.assertRaisesRegex(genesis.InvalidArgumentError, text):
                 self.client.train(module, data, loss="cross_entropy", epochs=1, optimizer=optimizer)
@@ -193,6 +198,10 @@ class ThreeLines(ClientTest):
             def __getitem__(self, i):
                 return {"x": x[i], "target": target[i]}
 
+        class Pair(typing.NamedTuple):
+            target: torch.Tensor
+            x: torch.Tensor
+
         class Stream(torch.utils.data.IterableDataset):
             def __iter__(self):
                 return iter(zip(x, target))
@@ -200,7 +209,9 @@ class ThreeLines(ClientTest):
         path = pathlib.Path(self.data_dir) / "mine.npz"
         numpy.savez(path, x=x.numpy(), target=target.numpy())
         losses = set()
-        for each in (data, (x, target), [data["x"], data["target"]], dataset, Named(), path, Stream(),
+        swapped = {"x": x.numpy().astype(">f4"), "target": target.numpy().astype(">i8")}
+        for each in (data, (x, target), [data["x"], data["target"]], dataset, Named(), path, Stream(), swapped, Pair(target, x),
+                     [Pair(*each) for each in zip(target, x)],
                      torch.utils.data.DataLoader(dataset, 7, shuffle=True), torch.utils.data.DataLoader(Stream(), 7)):
             job = self.client.train(module, each, loss="cross_entropy", max_steps=5, batch_size=16).watch()
             losses.add(job.progress.loss)
@@ -213,7 +224,8 @@ class ThreeLines(ClientTest):
         loader = torch.utils.data.DataLoader
         doubled = loader(dataset, 7, collate_fn=lambda rows: {"x": torch.stack([row[0] for row in rows]) * 2,
                                                               "target": torch.stack([row[1] for row in rows])})
-        doubled_each = loader(dataset, None, collate_fn=lambda row: {"x": row[0] * 2, "target": row[1]})
+        whole = [(x[i:i + 12], target[i:i + 12]) for i in range(0, 96, 12)]  # The dataset gives batches.
+        doubled_each = loader(whole, None, collate_fn=lambda batch: {"x": batch[0] * 2, "target": batch[1]})
         jobs = [self.client.train(module, each, loss="cross_entropy", max_steps=5, **options).watch() for each, options in (
             (doubled, {}), ({"x": 2 * x, "target": target}, {"batch_size": 7}), (doubled_each, {"batch_size": 7}), (dataset, {"batch_size": 7}))]
         self.assertEqual(jobs[0].message.spec.training.batch_size, 7)
@@ -281,7 +293,7 @@ class ThreeLines(ClientTest):
                 ({"x": x}, {"epochs": 1, "batch_size": 0}, "batch_size is 0; accepted: whole numbers from 1"),
                 ({"x": x}, {"epochs": 1, "batch_size": "32"}, "batch_size is '32'; accepted: whole numbers from 1"),
                 ({"x": x}, {"epochs": 2.5}, "epochs is 2.5; accepted: whole numbers from 1"),
-                ({"x": x}, {"epochs": 1, "learning_rate": 0}, "learning_rate is 0; accepted: more than 0"),
+                ({"x": x}, {"epochs": 1, "learning_rate": 0}, "learning_rate is 0; accepted: a number above 0"),
                 ({"x": x}, {"epochs": 1, "ranks": 0}, "ranks is 0; accepted: whole numbers from 1"),
                 ({"x": x}, {"epochs": 1, "precision": "FP8"}, "precision is 'FP8'; accepted: FP32"),
                 ({"x": x}, {"epochs": 1, "precision": "bf16"}, "a graph keeps its weights in FP32: use MIXED_BF16"),
@@ -302,7 +314,15 @@ class ThreeLines(ClientTest):
                 ({"x": x}, {"epochs": 1, "spec": {"training": {"epochs": 9}}}, "spec has training.epochs, which is the argument epochs; give "),
                 ({"x": x}, {"epochs": 1, "spec": {"training": {"max_steps": 9}}}, "spec has training.max_steps, which is the argument"),
                 ({"x": x}, {"epochs": 1, "batch_size": 4, "spec": {"training": {"batch_size": 8}}}, "spec has training.batch_size, which is the"),
-                ({"x": x}, {"epochs": 1, "spec": {"trainig": {}}}, "no field named"),
+                ({"x": x}, {"epochs": 1, "spec": {"trainig": {}}}, "spec has 'trainig', which no job has; did you mean training?"),
+                ({"x": x}, {"epochs": 1, "spec": {"checkpoint": {"every": 3}}}, "spec has 'checkpoint.every', which no job has; did you mean every_"),
+                ({"x": x}, {"epochs": 1, "spec": "training"}, "spec is a str; accepted: a dict"),
+                ({"x": x}, {"epochs": 1, "holdout_fraction": 0}, "holdout_fraction is 0; accepted: above 0, at most 0.5"),
+                ({"x": x}, {"epochs": 1, "seed": -1}, "seed is -1; accepted: whole numbers from 0"),
+                ({"x": x}, {"epochs": 1, "precision": torch.bfloat16}, "precision is torch.bfloat16; accepted: FP32"),
+                ({"x": x}, {"epochs": 1, "learning_rate": "1e-3"}, "learning_rate is '1e-3'; accepted: a number above 0"),
+                (torch.utils.data.DataLoader(Endless(), sampler=range(3)), {"epochs": 1}, "data is a Endless with __getitem__ and without"),
+                (pathlib.Path("absent.npz"), {"epochs": 1}, "data is 'absent.npz', and there is no such file"),
                 ({"x": x}, {"epochs": 1, "spec": {"training": {"batch_size": -4}}}, "training.batch_size is -4")):
             with self.subTest(words), self.assertRaises(genesis.InvalidArgumentError) as caught:
                 self.client.train(net(), data, **{"loss": lambda module, batch: module(batch["x"]).mean(), **options})

@@ -1,5 +1,7 @@
 """Modules that genesis.export wrote train in the worker as they do in Python, and bad files are told in one message."""
 
+import contextlib
+import copy
 import json
 import os
 import pathlib
@@ -297,6 +299,12 @@ def packed(y):
     return nn.utils.rnn.pad_packed_sequence(sequences, batch_first=True)[0].sum(1)
 
 
+def hooked(method):
+    module = nn.Linear(6, 3)
+    getattr(module.weight, method)(lambda given: None)
+    return module
+
+
 class Kept(nn.Module):
     """Runs a line of Python in forward, which keeps something or reads what is kept in a way that a graph cannot follow."""
 
@@ -371,6 +379,76 @@ class Differentiated(nn.Module):
         return y + slope[:, :3] * slope[:, 3:]
 
 
+class Arithmetic(nn.Module):
+    """Computes with masks, integers and numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        mask, places = x > 0, torch.arange(6) // 2
+        x = x - 0.5 * mask + True * x + (places << 1) * 0.1 + (mask / 2) + 2 * mask - (1 - places % 2)
+        return self.head(self.first(x) // 0.25 * 0.1 + self.first(x))
+
+
+class Redrawn(nn.Module):
+    """Draws random numbers between recurrent layers, and in what is computed again."""
+
+    def __init__(self):
+        super().__init__()
+        self.recurrent = nn.LSTM(1, 4, 3, dropout=0.3, bidirectional=True, batch_first=True)
+        self.block = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.4), nn.Tanh())
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.recurrent(x[:, :, None])[0].mean(1)
+        return self.head(torch.utils.checkpoint.checkpoint(self.block, x, use_reentrant=False))
+
+
+class Counting(nn.Module):
+    """Counts evaluations, and what counts them changes what it gives."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        if not self.training:
+            self.seen += 1
+        return self.layer(x) * (1 + self.seen)
+
+
+class Merged(nn.Linear):
+    """Has a product of two small matrices in its weight in eval mode, as LoRA's layers do."""
+
+    def __init__(self):
+        super().__init__(6, 3)
+        self.weight.requires_grad_(False)
+        self.first, self.second, self.merged = nn.Parameter(torch.randn(6, 2)), nn.Parameter(torch.randn(2, 3)), False
+
+    def train(self, mode=True):
+        if mode == self.merged:
+            self.weight.data += (self.first @ self.second).T * (-1 if mode else 1)
+            self.merged = not mode
+        return super().train(mode)
+
+    def forward(self, x):
+        return super().forward(x) if self.merged else super().forward(x) + x @ self.first @ self.second
+
+
+class Padded(nn.Module):
+    def __init__(self, **options):
+        super().__init__()
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1, **options)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        padding = torch.arange(6).expand(x.shape) > 3
+        return self.head(self.encoder(x[:, :, None] * torch.arange(8.0), src_key_padding_mask=padding).mean(1))
+
+
 class Solved(nn.Module):
     """Solves systems of equations whose matrices are what a layer gives, and has their determinants."""
 
@@ -387,7 +465,7 @@ class Solved(nn.Module):
 
 
 MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x", Scaled: "x", Sliced: "x", Rare: "x", Spectral: "x", Recomputed: "x",
-           Transposed: "x", Differentiated: "x", Solved: "x"}
+           Transposed: "x", Differentiated: "x", Solved: "x", Arithmetic: "x"}
 
 
 def loss_of(module, batch):
@@ -528,10 +606,10 @@ class ExportedModules(ExportedJobs):
             with self.subTest(net.__name__):
                 self.compare(net, "FP32", accumulation=2, max_norm=0.5)
 
-    def test_dropout_draws_what_python_draws(self):
-        MODULES[Dropped] = "x"
-        self.addCleanup(MODULES.pop, Dropped)
-        self.compare(Dropped, "FP32")
+    def test_what_draws_or_counts_does_as_in_python(self):
+        for net in (Dropped, Redrawn, Counting):
+            with self.subTest(net.__name__), mock.patch.dict(MODULES, {net: "x"}):
+                self.compare(net, "FP32")
 
     def test_tensors_without_a_gradient_are_left_alone(self):
         job, module = self.job(Partial, optimizer={"weight_decay": 0.5})
@@ -786,6 +864,37 @@ class ExportedModules(ExportedJobs):
                 change()
                 self.assertIn(message, self.refused(job))
 
+    def test_a_graph_without_one_of_its_parts_is_refused(self):
+        record = "module/models/FP32.json"
+        job, _ = self.job(Normed)
+        whole = self.exported[Normed]
+        with zipfile.ZipFile(self.path / "net.pt2") as archive:
+            outer = json.loads(archive.read(record))
+        places = [(), ("graph_module",), *(("graph_module", name) for name in ("graph", "signature")),
+                  *(("graph_module", "graph", name) for name in outer["graph_module"]["graph"])]
+        for place in places:
+            for other in (None, []):
+                def change(records):
+                    root = json.loads(records[record])
+                    part = root
+                    for name in place[:-1]:
+                        part = part[name]
+                    if not place:
+                        root = other
+                    elif other is None:
+                        del part[place[-1]]
+                    else:
+                        part[place[-1]] = other
+                    records[record] = json.dumps(root).encode()
+                (self.path / "net.pt2").write_bytes(whole)
+                self.rewrite(change)
+                with self.subTest(place, other=other), tempfile.TemporaryDirectory() as checkpoints:
+                    done = subprocess.run([twin.WORKER, "--spec", job, "--checkpoint-dir", checkpoints], capture_output=True, text=True,
+                                          env={**os.environ, **GATE})
+                    self.assertGreaterEqual(done.returncode, 0, done.stderr)  # No signal ended it.
+                    if place[2:] in ((), ("inputs",), ("outputs",), ("nodes",)):
+                        self.assertRegex(done.stderr, "model.exported.*(has a graph FP32 (without|of|that cannot be read)|cannot be loaded)")
+
     def test_a_truncated_file_is_refused_at_any_length(self):
         job, _ = self.job(Normed)
         whole = (self.path / "net.pt2").read_bytes()
@@ -900,6 +1009,18 @@ class ExportedModules(ExportedJobs):
             (Bags(sparse=False), self.batch("word"), {"loss": loss_of},
              "which no worker runs; write torch.nn.Embedding(...)(indices).sum(1), or mean(1), in place of EmbeddingBag"),
             (Bags(sparse=True), self.batch("word"), {"loss": loss_of}, "which no worker runs; leave out sparse=True"),
+            (Merged(), batch, {"loss": loss_of}, "Merged.eval() changes weight, as merged weights do"),
+            (Merged().eval(), batch, {"loss": loss_of}, "Merged.train() changes weight, as merged weights do"),
+            (Kept("y = y - y.mean(0) if not self.training and y.shape[0] < 32 else y"), batch, {"loss": loss_of}, "one way: where batch < 32"),
+            (hooked("register_hook"), batch, {"loss": loss_of}, "the parameter weight has a hook of its gradient"),
+            (hooked("register_post_accumulate_grad_hook"), batch, {"loss": loss_of}, "the parameter weight has a hook of its gradient"),
+            (nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3).eval()), batch, {"loss": loss_of}, "1 is in eval mode, and the module in train mode"),
+            (Padded(), batch, {"loss": loss_of}, "make it with enable_nested_tensor=False"),
+            (Normed(), batch, {"loss": nn.CrossEntropyLoss()}, "loss is torch.nn.CrossEntropyLoss, which takes an output and a target; accepted: "),
+            (Normed(), batch, {"loss": nn.functional.mse_loss}, "mse_loss(module(batch['x']), batch['target'])"),
+            (Changed(lambda y: (y, y)), {"x": batch["x"], "target": batch["label"]}, {"loss": "cross_entropy"}, "Changed gives a tuple; accepted"),
+            (Normed(), {"x": batch["x"], "target": batch["label"][:, None]}, {"loss": "cross_entropy"}, "loss='cross_entropy': the shape [5]"),
+            (Changed(lambda y: {"boxes": y}), {"x": batch["x"]}, {}, "Changed gives a dict of boxes; accepted without loss=: one with loss"),
             (Normed(), batch, {}, "forward of Normed: got an unexpected keyword argument 'label'; without loss=, Normed(**batch) must return it"),
             (Kept("y = y if self.training else y * len(y)"), batch, {"loss": loss_of},
              "differ in the held-out loss, in eval mode, with 6 examples: "),
@@ -928,6 +1049,20 @@ class ExportedModules(ExportedJobs):
                     genesis.export(module, fields, path, **options)
                 self.assertIn(message, str(caught.exception))
                 self.assertFalse(path.exists())
+
+    def test_a_module_is_left_as_it_was(self):
+        class Clamped(nn.Linear):
+            def forward(self, x):
+                with torch.no_grad():
+                    self.weight.clamp_(-0.1, 0.1)
+                return super().forward(x)
+
+        for module in (Clamped(6, 3), Merged(), Counting(), Recomputed(), Padded(enable_nested_tensor=False)):
+            before = copy.deepcopy(module.state_dict())
+            with self.subTest(type(module).__name__), contextlib.suppress(genesis.ExportError):
+                genesis.export(module, self.batch("x"), self.path / "net.pt2", loss=loss_of, precisions=["FP32"])
+            for name, tensor in module.state_dict().items():
+                self.assertTrue(torch.equal(tensor, before[name]), name)
 
     def test_the_page_trains_as_it_stands_there(self):
         page = (pathlib.Path(os.environ["GENESIS_SOURCE"]) / "docs" / "exported_modules.md").read_text()

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "base/crc32c.h"
+#include "base/files/crc32c.h"
 #include "tests/replay/transitions.h"
 #include "tests/temp_dir.h"
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/crc32c.h"
+#include "base/files/crc32c.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/temp_dir.h"

@@ -13,8 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/field_error.h"
-#include "base/message_limits.h"
+#include "base/text/field_error.h"
+#include "base/text/message_limits.h"
 #include "genesis/training/v1/training_service.pb.h"
 #include "google/rpc/status.pb.h"
 #include "server/api/answer_once.h"

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "tests/server/daemon_fixture.h"
 
 namespace genesis {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "genesis/training/v1/training_service.pb.h"
 #include "google/rpc/error_details.pb.h"
 #include "server/http/http_range.h"

@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/steady_time.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "tests/temp_dir.h"
 
 namespace genesis {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "base/sha256.h"
+#include "base/files/sha256.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/datasets/upload_store.h"

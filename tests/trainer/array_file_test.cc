@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
-#include "base/utf8.h"
+#include "base/text/field_error.h"
+#include "base/text/utf8.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/npz_writer.h"
 

@@ -5,8 +5,8 @@
 
 #include <filesystem>
 
-#include "base/crc32c.h"
-#include "base/durable_file.h"
+#include "base/files/crc32c.h"
+#include "base/files/durable_file.h"
 #include "tests/temp_dir.h"
 
 namespace genesis {

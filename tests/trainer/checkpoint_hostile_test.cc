@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/same_state.h"
 #include "tests/trainer/state_for_test.h"

@@ -15,8 +15,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/durable_file.h"
-#include "base/sha256.h"
+#include "base/files/durable_file.h"
+#include "base/files/sha256.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/same_state.h"
 #include "tests/trainer/state_for_test.h"

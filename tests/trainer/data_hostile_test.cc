@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "config/job/job_spec.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/data_files.h"

@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "base/sha256.h"
+#include "base/files/sha256.h"
 #include "tests/temp_dir.h"
 
 namespace genesis {

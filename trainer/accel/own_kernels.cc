@@ -3,8 +3,8 @@
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
-#include "base/field_error.h"
-#include "base/scalars.h"
+#include "base/text/field_error.h"
+#include "base/text/scalars.h"
 #include "config/precision/vector_instructions.h"
 #include "trainer/accel/activations.h"
 #include "trainer/accel/attention.h"

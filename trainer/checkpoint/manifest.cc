@@ -5,7 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/durable_file.h"
+#include "base/files/durable_file.h"
 #include "trainer/formats/data_file.h"
 #include "trainer/formats/json_cursor.h"
 

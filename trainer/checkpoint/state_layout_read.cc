@@ -8,7 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "trainer/checkpoint/optimizer_name.h"
 #include "trainer/checkpoint/state_layout.h"
 #include "trainer/checkpoint/value_reader.h"

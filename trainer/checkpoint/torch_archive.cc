@@ -8,8 +8,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
-#include "base/text.h"
+#include "base/text/field_error.h"
+#include "base/text/text.h"
 #include "trainer/checkpoint/element_scalar.h"
 #include "trainer/formats/data_file.h"
 #include "trainer/formats/pickle_reader.h"

@@ -7,8 +7,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/field_error.h"
-#include "base/text.h"
+#include "base/text/field_error.h"
+#include "base/text/text.h"
 #include "trainer/checkpoint/element_scalar.h"
 
 namespace genesis {

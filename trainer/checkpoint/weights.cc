@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "trainer/checkpoint/element_scalar.h"
 #include "trainer/checkpoint/shards.h"
 #include "trainer/checkpoint/value_reader.h"

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/sha256.h"
+#include "base/files/sha256.h"
 
 namespace genesis {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/sha256.h"
+#include "base/files/sha256.h"
 #include "config/job/model_kinds.h"
 #include "config/precision/precision.h"
 #include "trainer/checkpoint/element_scalar.h"

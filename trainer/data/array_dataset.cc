@@ -10,7 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "trainer/data/array_file.h"
 #include "trainer/data/holdout.h"
 #include "trainer/formats/element_value.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "trainer/formats/element_value.h"
 
 namespace genesis {

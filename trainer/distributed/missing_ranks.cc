@@ -12,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace genesis {
 namespace {

@@ -1,8 +1,8 @@
 #include "trainer/distributed/rank_proof.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/files/sha256.h"
 #include "base/random_bytes.h"
-#include "base/sha256.h"
 #include "trainer/runtime/run_failure.h"
 
 namespace genesis {

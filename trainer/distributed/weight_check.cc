@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "base/crc32c.h"
-#include "base/text.h"
+#include "base/files/crc32c.h"
+#include "base/text/text.h"
 #include "trainer/runtime/run_failure.h"
 
 namespace genesis {

@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/field_error.h"
-#include "base/text.h"
+#include "base/text/field_error.h"
+#include "base/text/text.h"
 
 namespace genesis {
 namespace {

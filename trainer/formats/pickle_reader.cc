@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "trainer/formats/pickle_calls.h"
 #include "trainer/formats/pickle_format.h"
 

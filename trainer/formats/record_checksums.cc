@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/crc32c.h"
+#include "base/files/crc32c.h"
 
 namespace genesis {
 

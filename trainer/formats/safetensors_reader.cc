@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
-#include "base/text.h"
+#include "base/text/field_error.h"
+#include "base/text/text.h"
 #include "trainer/formats/json_cursor.h"
 #include "trainer/formats/npy_header.h"
 #include "trainer/formats/safetensors.h"

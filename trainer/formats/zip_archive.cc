@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "trainer/formats/zip_format.h"
 
 namespace genesis {

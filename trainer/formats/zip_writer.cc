@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "base/crc32c.h"
+#include "base/files/crc32c.h"
 #include "trainer/formats/zip_format.h"
 
 namespace genesis {

@@ -4,8 +4,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
-#include "base/text.h"
+#include "base/text/field_error.h"
+#include "base/text/text.h"
 #include "config/job/job_paths.h"
 
 namespace genesis {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "base/version.h"
 #include "trainer/checkpoint/element_scalar.h"
 #include "trainer/formats/element_value.h"
@@ -150,6 +150,37 @@ bool CheckTargets(JsonCursor& json, std::string& refused) {
     default:
       return json.Skip();
   }
+}
+
+// Parts of a graph without which LibTorch ends the process.
+constexpr const char* kPartsOfGraph[] = {"inputs",        "outputs",        "nodes",
+                                         "tensor_values", "sym_int_values", "sym_bool_values"};
+
+struct GraphOutline {
+  std::set<std::string> parts;
+  bool has_signature = false;
+  size_t inputs = 0;
+  size_t outputs = 0;
+};
+
+bool ReadOutline(JsonCursor& json, GraphOutline& outline, std::string& refused) {
+  const auto count = [&](size_t& elements) {
+    return json.Array([&] { return ++elements, CheckTargets(json, refused); });
+  };
+  const auto read_graph = [&](const std::string& key) {
+    outline.parts.insert(key);
+    if (key == "inputs") return count(outline.inputs);
+    if (key == "outputs") return count(outline.outputs);
+    return CheckTargets(json, refused);
+  };
+  const auto read_module = [&](const std::string& key) {
+    if (key == "graph") return json.Object(read_graph);
+    outline.has_signature |= key == "signature";
+    return CheckTargets(json, refused);
+  };
+  return json.Object([&](const std::string& key) {
+    return key == "graph_module" ? json.Object(read_module) : CheckTargets(json, refused);
+  });
 }
 
 class Reader {
@@ -328,7 +359,8 @@ class Reader {
     if (!text.ok()) return text.status();
     JsonCursor json(*text);
     std::string refused;
-    if (CheckTargets(json, refused) && json.End()) return absl::OkStatus();
+    GraphOutline outline;
+    if (ReadOutline(json, outline, refused) && json.End()) return CheckOutline(graph, outline);
     if (refused.empty()) {
       return Bad(absl::StrCat("has a graph ", graph, " that cannot be read, ", json.fault()));
     }
@@ -337,6 +369,34 @@ class Reader {
                      " has the operator ", QuoteValue(refused),
                      "; accepted: those of python/src/genesis/exported_operators.txt. Write the "
                      "module without it"));
+  }
+
+  // A graph has the inputs and outputs that the manifest says: docs/exported_modules.md, "The
+  // file".
+  absl::Status CheckOutline(const std::string& graph, const GraphOutline& outline) const {
+    for (const char* part : kPartsOfGraph) {
+      if (!outline.parts.contains(part)) {
+        return Bad(absl::StrCat("has a graph ", graph, " without ", part));
+      }
+    }
+    if (!outline.has_signature)
+      return Bad(absl::StrCat("has a graph ", graph, " without signature"));
+    const size_t examples = file_.by_example ? 1 : 0;
+    const auto constants = std::count_if(file_.tensors.begin(), file_.tensors.end(),
+                                         [](const ExportedFile::NamedTensor& tensor) {
+                                           return tensor.role == ExportedFile::Role::kConstant;
+                                         });
+    const auto own = file_.constants.find(graph);
+    const size_t inputs = 1 + file_.fields.size() + examples + file_.tensors.size() -
+                          static_cast<size_t>(constants) +
+                          (own == file_.constants.end() ? 0 : own->second.size());
+    const size_t outputs = graph == kEvaluationGraph
+                               ? 1
+                               : 1 + examples + file_.gradients.size() + file_.changed.size();
+    if (outline.inputs == inputs && outline.outputs == outputs) return absl::OkStatus();
+    return Bad(absl::StrCat("has a graph ", graph, " of ", outline.inputs, " inputs and ",
+                            outline.outputs, " outputs, where its manifest has ", inputs, " and ",
+                            outputs));
   }
 
   absl::Status ReadTensors() {

@@ -12,7 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "config/precision/mode.h"
 #include "config/precision/precision.h"
 #include "trainer/models/bad_example.h"

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "trainer/models/scripted_module.h"
 
 namespace genesis {

@@ -9,7 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/durable_file.h"
+#include "base/files/durable_file.h"
 #include "base/random_bytes.h"
 #include "base/timestamp.h"
 #include "trainer/checkpoint/checkpoint_reader.h"

@@ -4,7 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "trainer/models/module_faults.h"
 
 namespace genesis {

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "trainer/checkpoint/weights.h"
 #include "trainer/formats/element_value.h"
 

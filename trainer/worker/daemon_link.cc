@@ -21,7 +21,7 @@
 #include "absl/time/time.h"
 #include "base/environment.h"
 #include "base/exit_code.h"
-#include "base/shared_folder.h"
+#include "base/files/shared_folder.h"
 #include "base/steady_time.h"
 #include "base/version.h"
 #include "config/job/worker_lease.h"

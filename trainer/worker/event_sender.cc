@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "base/message_text.h"
+#include "base/text/message_text.h"
 
 namespace genesis {
 namespace {

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/exit_code.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "config/job/job_file.h"
 #include "config/job/job_paths.h"
 #include "config/job/job_spec.h"

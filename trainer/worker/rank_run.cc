@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/local_address.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "base/version.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "trainer/distributed/rank_group.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/steady_time.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace genesis {
 namespace {

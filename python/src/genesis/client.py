@@ -80,16 +80,17 @@ class Client:
             module: the module, trained from the weights that it has; or the path of a file that ``genesis.export`` wrote.
             data: a dict of arrays or tensors by field, a tuple ``(x, target)``, a torch Dataset or DataLoader, what
                 ``genesis.from_parquet``, ``from_images``, ``from_text`` or ``from_tokens`` gives, or the path of a dataset file. float64
-                is sent as float32.
+                is sent as float32. A DataLoader with ``batch_size=None`` gives batches.
             loss: as in ``genesis.export``.
             epochs, max_steps: how long; one of the two.
             batch_size: examples of a step. Default: that of a DataLoader, else 32.
-            learning_rate: of AdamW, which updates all parameters where no optimizer is given.
+            learning_rate: of AdamW, which updates all parameters where no optimizer is given. Gradients are clipped to a norm of 1, but for
+                ``spec={"training": {"max_grad_norm": -1}}``.
             optimizer: a new ``torch.optim.AdamW``, ``Adam`` or ``SGD`` of the module's parameters, with its groups.
             schedule: what learning rates are multiplied by at some steps, with straight lines between them:
                 ``{0: 0.0, 100: 1.0, 1000: 0.1}``.
             precision: ``FP32``, ``MIXED_BF16``, ``MIXED_FP16``, or ``AUTO``, which measures.
-            holdout_fraction: the part of the examples, at the end, that the held-out loss is measured on. Default: 0.1.
+            holdout_fraction: the part of the examples, at the end, that the held-out loss is measured on, above 0. Default: 0.1.
             seed: of the order of the examples.
             ranks: processes that train it together, each with batches of ``batch_size`` (docs/distributed.md).
             job_id: makes the call repeatable. Default: generated.
@@ -107,8 +108,16 @@ class Client:
         for name, number in (("epochs", epochs), ("max_steps", max_steps), ("batch_size", batch_size), ("ranks", ranks)):
             if number is not None and not (isinstance(number, numbers.Integral) and number >= 1):
                 raise InvalidArgumentError(f"{name} is {number!r}; accepted: whole numbers from 1")
-        if learning_rate is not None and not learning_rate > 0:
-            raise InvalidArgumentError(f"learning_rate is {learning_rate}; accepted: more than 0")
+        if learning_rate is not None and not (isinstance(learning_rate, numbers.Real) and learning_rate > 0):
+            raise InvalidArgumentError(f"learning_rate is {learning_rate!r}; accepted: a number above 0")
+        if holdout_fraction is not None and not (isinstance(holdout_fraction, numbers.Real) and 0 < holdout_fraction <= 0.5):
+            raise InvalidArgumentError(f"holdout_fraction is {holdout_fraction!r}; accepted: above 0, at most 0.5")
+        if not isinstance(seed, numbers.Integral) or not 0 <= seed < 1 << 63:
+            raise InvalidArgumentError(f"seed is {seed!r}; accepted: whole numbers from 0")
+        if not isinstance(precision, str):
+            raise InvalidArgumentError(f"precision is {precision!r}; accepted: {', '.join(EXPORTED_FOR)}")
+        if spec is not None and not isinstance(spec, Mapping):
+            raise InvalidArgumentError(f"spec is a {type(spec).__name__}; accepted: a dict with the names of docs/job_file.md")
         _refuse_given_twice(spec or {}, {"training.epochs": True, "training.max_steps": True, "training.batch_size": batch_size,
                                          "optimizer.learning_rate": learning_rate, "training.seed": seed or None,
                                          "dataset.arrays.holdout_fraction": holdout_fraction,
@@ -160,6 +169,8 @@ class Client:
         """(file of the module, file of the data)."""
         from genesis import data as data_of
 
+        if isinstance(module, (str, pathlib.Path)) and not pathlib.Path(module).is_file():
+            raise InvalidArgumentError(f"module is {str(module)!r}, and there is no such file")
         is_file = isinstance(data, (str, pathlib.Path))
         if isinstance(module, (str, pathlib.Path)):
             if not is_file:

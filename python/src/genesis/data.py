@@ -28,7 +28,8 @@ def _array(value: Any) -> "numpy.ndarray":
 
     if hasattr(value, "detach"):
         value = value.detach().cpu().numpy()
-    return numpy.asarray(value)
+    array = numpy.asarray(value)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def _arrays(fields: Mapping[str, Any], place: str) -> "Arrays":
@@ -55,6 +56,8 @@ def _fields(value: Any) -> Dict[str, Any]:
     """Of one example, of a batch, or of all."""
     if isinstance(value, Mapping):
         return dict(value)
+    if hasattr(value, "_asdict"):  # A namedtuple.
+        return value._asdict()
     if isinstance(value, (tuple, list)):
         return _named(value)
     return {"x": value}
@@ -149,8 +152,8 @@ def _of_loader(loader: Any) -> "Iterator[Arrays]":
         raise InvalidArgumentError(f"the DataLoader has a {type(chosen).__name__}, and each example of its dataset would be sent once; accepted: "
                                    "shuffle=True or False; give the Dataset with the examples that are meant, as torch.utils.data.Subset")
     rows = (loader.dataset[i] for i in range(len(loader.dataset)))
-    if loader.batch_size is None:  # collate_fn is then given one example at a time.
-        return _in_chunks(map(loader.collate_fn, rows))
+    if loader.batch_size is None:  # The dataset then gives batches.
+        return _batches(map(loader.collate_fn, rows))
     if loader.collate_fn is default_collate:
         return _in_chunks(rows)
     return _batches(loader.collate_fn(part) for part in iter(lambda: list(itertools.islice(rows, loader.batch_size)), []))
@@ -167,6 +170,8 @@ def chunks_of(data: Any) -> "Iterator[Arrays]":
         return iter(source)
     if is_loader(data) and hasattr(source, "__getitem__") and hasattr(source, "__len__"):
         return _of_loader(data)
+    if is_loader(data) and hasattr(source, "__getitem__") and not hasattr(source, "__iter__"):
+        raise _without_length(source)
     if isinstance(source, Mapping) or (isinstance(source, (tuple, list)) and source and all(map(_is_column, source))):
         return iter([_arrays(_fields(source), "the data")])
     if _is_column(source):
@@ -179,9 +184,13 @@ def chunks_of(data: Any) -> "Iterator[Arrays]":
             return _in_chunks(data)
         return _batches(data)
     if hasattr(source, "__getitem__") and not isinstance(source, (str, bytes)):
-        raise InvalidArgumentError(f"data is a {type(source).__name__} with __getitem__ and without __len__, which tells how many examples there "
-                                   "are; accepted: a Dataset with both, or one with __iter__")
+        raise _without_length(source)
     raise InvalidArgumentError(f"data is a {type(data).__name__}; {ACCEPTED}")
+
+
+def _without_length(dataset: Any) -> InvalidArgumentError:
+    return InvalidArgumentError(f"data is a {type(dataset).__name__} with __getitem__ and without __len__, which tells how many examples there "
+                                "are; accepted: a Dataset with both, or one with __iter__")
 
 
 def _check(arrays: "Arrays", place: str = "") -> None:
@@ -247,5 +256,7 @@ def read_first(path: pathlib.Path, count: int) -> "Arrays":
     """The first examples of a dataset file (.npz), at most ``count``."""
     import numpy
 
+    if not path.is_file():
+        raise InvalidArgumentError(f"data is {str(path)!r}, and there is no such file")
     with numpy.load(path, allow_pickle=False) as file:
         return {name: file[name][:max(2, count)].copy() for name in file.files}

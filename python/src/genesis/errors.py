@@ -26,6 +26,10 @@ class InvalidArgumentError(GenesisError, ValueError):
     code = grpc.StatusCode.INVALID_ARGUMENT
 
 
+class ExportError(InvalidArgumentError):
+    """A module that cannot be exported, with what to change. No daemon was asked."""
+
+
 class NotFoundError(GenesisError, LookupError):
     """No such job, checkpoint, dataset or worker."""
     code = grpc.StatusCode.NOT_FOUND
@@ -83,10 +87,6 @@ class JobFailedError(GenesisError):
     def __init__(self, message: str, job: object) -> None:
         super().__init__(message)
         self.job = job
-
-
-class ExportError(ValueError):
-    """A module that cannot be exported, with what to change."""
 
 
 _BY_CODE: Dict[grpc.StatusCode, Type[GenesisError]] = {

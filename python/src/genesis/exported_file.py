@@ -17,7 +17,7 @@ from genesis import __version__
 if TYPE_CHECKING:
     from genesis.exporting import Step
 
-# The first format was also written by exporters whose graphs multiply wrongly (see tracing.scale_by_tensors); no worker reads it.
+# The first format was also written by exporters whose graphs multiply wrongly (see tracing.numbers_become_tensors); no worker reads it.
 FORMAT = 2
 ROOT = "module"
 # Element types of a dataset; weights and constants may have two more.

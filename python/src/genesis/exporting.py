@@ -16,8 +16,8 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from genesis import exported_file, faults, tracing
-from genesis.comparison import Comparison
+from genesis import as_in_eager, exported_file, faults, tracing
+from genesis.comparison import Comparison, same
 from genesis.errors import ExportError
 
 __all__ = ["ExportError", "export"]
@@ -79,7 +79,10 @@ def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Uni
     _check_module(module)
     _check_batch(batch)
     step = Step(module, _distinct(module, batch), _loss_function(loss, batch))
-    exported_file.write(path, step, tracing.run_alone(lambda: step.programs(precisions)))
+    try:
+        exported_file.write(path, step, tracing.run_alone(lambda: step.programs(precisions)))
+    finally:
+        step.restore_values()
     return path
 
 
@@ -92,6 +95,10 @@ def _check_module(module: torch.nn.Module) -> None:
         for what, tensor in (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)):
             if tensor.is_meta:
                 raise ExportError(f"{name + '.' if name else ''}{what} is on the device meta and has no values; load the weights before")
+        for what, tensor in part.named_parameters(recurse=False):
+            if tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None):
+                raise ExportError(f"the parameter {name + '.' if name else ''}{what} has a hook of its gradient, which no graph has; remove it, and "
+                                  "hook a tensor that forward computes, or give the optimizer groups")
         if isinstance(part, torch.nn.modules.lazy.LazyModuleMixin) and part.has_uninitialized_params():
             raise ExportError(f"{name or 'module'} is lazy and has no shapes yet; run the module on a batch before")
         if isinstance(part, torch.nn.modules.batchnorm._NormBase) and part.track_running_stats and part.momentum is None:
@@ -137,6 +144,11 @@ def _does_not_take(module: torch.nn.Module, fields: Mapping[str, torch.Tensor]) 
 
 
 def _loss_function(loss: Loss, batch: Mapping[str, torch.Tensor]):
+    if isinstance(loss, torch.nn.Module) or getattr(loss, "__module__", "") == "torch.nn.functional":
+        name = getattr(loss, "__name__", f"torch.nn.{type(loss).__name__}")
+        raise ExportError(f"loss is {name}, which takes an output and a target; accepted: a function of module and batch, as lambda module, batch: "
+                          f"{'loss' if isinstance(loss, torch.nn.Module) else name}(module(batch['x']), batch['target']), or "
+                          f"{', '.join(map(repr, LOSSES))}")
     if callable(loss):
         return loss
     if loss is None:
@@ -147,6 +159,9 @@ def _loss_function(loss: Loss, batch: Mapping[str, torch.Tensor]):
                                   f"'mse', 'huber' or a function of module and batch, or call its arguments {', '.join(fields)}")
             result = module(**fields)
             if isinstance(result, Mapping):
+                if "loss" not in result:
+                    raise ExportError(f"{type(module).__name__} gives a dict of {', '.join(map(str, result))}; accepted without loss=: one with "
+                                      "loss; else give a function of module and batch as loss=")
                 return result["loss"]
             return getattr(result, "loss", result)
         return own
@@ -162,10 +177,19 @@ def _loss_function(loss: Loss, batch: Mapping[str, torch.Tensor]):
 
     def named(module, fields):
         output = module(*(tensor for name, tensor in fields.items() if name != TARGET))
-        if loss != "cross_entropy" and isinstance(output, torch.Tensor) and output.shape[1:] != fields[TARGET].shape[1:]:
-            raise ExportError(f"{type(module).__name__} gives {_describe(output)}, and batch[{TARGET!r}] is {_describe(fields[TARGET])}; accepted "
-                              f"with loss={loss!r}: one shape, for others would be broadcast")
-        return function(output.float(), fields[TARGET])
+        if not isinstance(output, torch.Tensor):
+            raise ExportError(f"{type(module).__name__} gives {_describe(output)}; accepted with loss={loss!r}: a tensor; a function of module and "
+                              "batch as loss= takes what it needs")
+        target = fields[TARGET]
+        # Of class numbers, one for each place of an output [batch, classes, ...].
+        wanted = output.shape if target.is_floating_point() else (*output.shape[:1], *output.shape[2:])
+        if tuple(target.shape[1:]) != tuple(wanted[1:]):
+            raise ExportError(f"{type(module).__name__} gives {_describe(output)}, and batch[{TARGET!r}] is {_describe(target)}; accepted "
+                              f"with loss={loss!r}: {'one shape' if target.is_floating_point() else f'the shape {list(wanted)}'}")
+        if loss == "cross_entropy" and target.is_floating_point():
+            # torch's own divides by a number that it makes of the size of the batch.
+            return -(target * output.float().log_softmax(1)).sum(1).mean()
+        return function(output.float(), target)
     return named
 
 
@@ -178,7 +202,9 @@ class Step:
         self.loss = loss
         self.batch = {name: tensor.detach() for name, tensor in batch.items()}
         named = dict(module.named_parameters())
-        self.trained = {name: tensor.detach() for name, tensor in named.items() if tensor.requires_grad}
+        # Copies: what the module does to its own tensors meanwhile is not exported, and undone (restore_values).
+        self.trained = {name: tensor.detach().clone() for name, tensor in named.items() if tensor.requires_grad}
+        self.modes = {name: part.training for name, part in module.named_modules()}
         if not self.trained:
             raise ExportError(f"{type(module).__name__} has no parameter with requires_grad; there is nothing to train")
         for name, tensor in named.items():
@@ -189,8 +215,8 @@ class Step:
             if len(bad):
                 place = bad[0].tolist()
                 raise ExportError(f"the parameter {name} is {tensor.detach()[tuple(place)].item()} at {place}; accepted: finite numbers")
-        self.state = {name: tensor.detach() for name, tensor in named.items() if not tensor.requires_grad}
-        self.state.update({name: tensor.detach() for name, tensor in module.named_buffers()})
+        self.state = {name: tensor.detach().clone() for name, tensor in named.items() if not tensor.requires_grad}
+        self.state.update({name: tensor.detach().clone() for name, tensor in module.named_buffers()})
         for name, tensor in self.state.items():
             if tensor.dtype not in exported_file.TYPES:
                 raise ExportError(f"the tensor {name} is of {tensor.dtype}; accepted: {', '.join(map(str, exported_file.TYPES))}; a complex one as "
@@ -207,8 +233,12 @@ class Step:
         self.by_example = False
         self.gradients: List[str] = []
         self.changed: List[str] = []
-        # What a trace has decided by the size of the batch: a condition, and a size for which it is another.
-        self.conditions: List[Tuple[str, int]] = []
+        # What the traces of FP32 and evaluation have decided by the size of the batch: a condition, and a size for which it is another.
+        self.conditions: Dict[str, List[Tuple[str, int]]] = {}
+        # Tensors that forward changes in eval mode, in place. A held-out loss leaves them as they are.
+        self.changed_in_evaluation: List[str] = []
+        # Whether torch.utils.checkpoint computes random numbers once more, those of the first time: a graph would draw others.
+        self.draws_again = False
         # Whether forward or the loss needs gradients also in eval mode, as one with torch.autograd.grad does.
         self.differentiates_in_evaluation = False
         # The ways that are left to try, the fastest first.
@@ -280,8 +310,30 @@ class Step:
         gradients = torch.autograd.grad(loss * scale, list(trained.values()), allow_unused=True)
         return loss.detach(), losses.detach(), dict(zip(trained, gradients))
 
+    def restore_values(self) -> None:
+        """The module's parameters and buffers as they were when it was given."""
+        with torch.no_grad():
+            for name, tensor in (*self.module.named_parameters(), *self.module.named_buffers()):
+                value = self.trained.get(name, self.state.get(name))
+                if value is not None and not same(tensor, value):
+                    tensor.copy_(value)
+
+    def refuse_changes_by_mode(self, mode: str) -> None:
+        """In ``kept``: parts keep the mode that the module was given in, and its train() changes modes alone."""
+        if mode == "train" and self.modes[""]:
+            other = next((name for name, part in self.module.named_modules() if part.training and not self.modes[name]), None)
+            if other is not None:
+                raise ExportError(f"{other} is in eval mode, and the module in train mode; call module.train() to train all of it, or give "
+                                  f"{other} a method train() that keeps eval mode, as for a frozen batch norm")
+        for name, tensor in (*self.module.named_parameters(), *self.module.named_buffers()):
+            if not same(tensor, self.trained[name] if name in self.trained else self.state[name]):
+                raise ExportError(f"{type(self.module).__name__}.{mode}() changes {name}, as merged weights do; a graph has the same tensors in "
+                                  "train and eval mode: let train() change modes alone, and merge in Python what is loaded from a checkpoint")
+
     def evaluate(self, scale, *tensors):
         batch, trained, state = self._split(tensors)
+        for tensors in (trained, state):
+            tensors.update({name: tensors[name].clone() for name in self.changed_in_evaluation if name in tensors})
         if self.differentiates_in_evaluation:
             trained = {name: tensor.detach().requires_grad_() for name, tensor in trained.items()}
         with _in_place_of_its_own(self.module, {**trained, **state}):
@@ -331,8 +383,11 @@ class Step:
     def try_eagerly(self) -> None:
         """What is wrong with module, batch and loss shows here in their own words, with real sizes."""
         with self.kept(training=True):
+            self.refuse_changes_by_mode("train")
             try:
-                loss, losses, gradients, state, assigned = self._step("FP32", *self.arguments())
+                with _Redrawn() as redrawn:
+                    loss, losses, gradients, state, assigned = self._step("FP32", *self._copies())
+                self.draws_again = redrawn.found
                 self.by_example = losses.dim() == 1
                 if not torch.isfinite(loss):
                     raise ExportError(f"the loss is {loss.item()} on the batch; accepted: a finite number; look for NaN in the batch and "
@@ -355,6 +410,7 @@ class Step:
 
     def _try_evaluation(self) -> None:
         with self.kept(training=False):
+            self.refuse_changes_by_mode("eval")
             try:
                 self._evaluate_copies()
                 return
@@ -369,7 +425,14 @@ class Step:
                                   f"{faults.first_line(error)}{faults.place(error)}; {EVALUATION}") from error
 
     def _evaluate_copies(self) -> None:
-        self.evaluate(*(tensor.clone() for tensor in self.arguments()))
+        copies = self._copies()
+        self.evaluate(*copies)
+        names = (*self.trained, *self.state)
+        # A clone begins at version 0.
+        self.changed_in_evaluation = [name for name, tensor in zip(names, copies[len(copies) - len(names):]) if tensor._version > 0]
+
+    def _copies(self) -> Tuple[torch.Tensor, ...]:
+        return tuple(tensor.clone() for tensor in self.arguments())
 
     def training_program(self, precision: str):
         with self.kept(training=True):
@@ -400,7 +463,7 @@ class Step:
     def _program(self, function, name: str):
         while True:
             try:
-                with tracing.quiet():
+                with tracing.quiet(), as_in_eager.patched(keep_what_draws=self.draws_again):
                     return self._export(self.traces[0], function, name)
             except Exception as error:  # noqa: BLE001 - whatever it was, the next way is tried, also for the programs that follow.
                 if len(self.traces) > 1:
@@ -417,10 +480,10 @@ class Step:
         arguments = self.arguments()
         graph = trace(function, arguments, self.fields)
         tracing.leave_out_whole_slices(graph)
-        tracing.scale_by_tensors(graph)
+        tracing.numbers_become_tensors(graph)
         self.constants[name] = tracing.lift_constants(graph)
-        if name == "FP32":
-            self.conditions = tracing.conditions_of_size(graph, self.fields.start)[:MOST_CONDITIONS]
+        if name in ("FP32", "evaluation"):
+            self.conditions[name] = tracing.conditions_of_size(graph, self.fields.start)[:MOST_CONDITIONS]
         arguments += tuple(self.constants[name])
         batch = torch.export.Dim("batch")
         shapes = [{0: batch} if position in self.fields else None for position in range(len(arguments))]
@@ -457,10 +520,22 @@ class Step:
         """A trace computes nothing, and lets pass what fails with numbers, such as a product of tensors of two types."""
         with self.kept(training=True), torch.no_grad():
             try:
-                program.module(check_guards=False)(*self.arguments(), *self.constants[name])
+                program.module(check_guards=False)(*self._copies(), *self.constants[name])
             except Exception as error:
                 raise ExportError(f"the graph of {type(self.module).__name__} in {name} does not run: {faults.first_line(error)}; it can be exported "
                                   "with precisions=('FP32',), or with .float() where autocast gives tensors of two types") from error
+
+
+class _Redrawn(TorchDispatchMode):
+    """Finds whether the backward pass draws random numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.found |= torch.Tag.nondeterministic_seeded in func.tags and torch._C._current_graph_task_id() != -1
+        return func(*args, **(kwargs or {}))
 
 
 class _Stop(TorchDispatchMode):

@@ -36,10 +36,12 @@ def reason(error: BaseException) -> str:
     if any(frame.name in ("pack_padded_sequence", "pad_packed_sequence") for frame in frames):
         return "pack_padded_sequence makes sizes of values; give whole sequences, and multiply what is behind their ends by a mask"
     if type(error).__name__ == "GuardOnDataDependentSymNode":
+        if any(frame.name == "gaussian_nll_loss" for frame in frames):
+            return "gaussian_nll_loss checks var by its values; write 0.5 * (var.log() + (input - target) ** 2 / var)"
         if any(Path(frame.filename).parent.name == "distributions" for frame in frames):
             return "torch.distributions checks its arguments by their values; give validate_args=False"
         return "it decides by values of tensors, which no graph does; use torch.where"
-    if "SymIntArrayRef expected to contain only concrete integers" in text:
+    if "SymIntArrayRef expected to contain only concrete integers" in text or "Cannot call numel() on tensor with symbolic sizes" in text:
         return "an operator, or its gradient, takes no size that depends on the batch; write it with others"
     constant = SIZE_BECAME_A_NUMBER.search(text)
     if constant is not None:

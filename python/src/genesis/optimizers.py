@@ -10,7 +10,7 @@ from genesis.errors import InvalidArgumentError
 if TYPE_CHECKING:
     import torch
 
-# Of one list of a job (base/message_limits.h of the daemon).
+# Of one list of a job (base/text/message_limits.h of the daemon).
 _MAX_ITEMS = 64
 # Options whose other values are refused, for no job has them.
 _FIXED = {"amsgrad": False, "maximize": False, "dampening": 0}
@@ -82,6 +82,11 @@ def optimizer_spec(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer"
     if optimizer.state:
         raise InvalidArgumentError("optimizer has made steps, and a job begins without its state; give a new one, or continue a job "
                                    "by start_from_checkpoint")
+    if any("initial_lr" in group for group in optimizer.param_groups):
+        raise InvalidArgumentError("optimizer has a schedule of torch.optim.lr_scheduler, whose steps nobody makes; give schedule= and an optimizer "
+                                   "without one")
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        raise InvalidArgumentError("optimizer has hooks around step(), which no job runs; give one without")
     groups = [(group, names) for group, names in zip(optimizer.param_groups, _names(module, optimizer)) if names]
     for number, (group, _) in enumerate(groups):
         for option, only in _FIXED.items():

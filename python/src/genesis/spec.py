@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from typing import Any, Mapping, Union
 
@@ -14,9 +15,9 @@ from genesis.training.v1 import job_pb2
 Spec = Union[job_pb2.JobSpec, Mapping[str, Any]]
 
 
-def _value(field: FieldDescriptor, value: Any) -> Any:
+def _value(field: FieldDescriptor, value: Any, path: str) -> Any:
     if field.message_type is not None and isinstance(value, Mapping) and not field.message_type.GetOptions().map_entry:
-        return _names(field.message_type, value)
+        return _names(field.message_type, value, path + ".")
     if field.enum_type is not None and isinstance(value, str):
         prefix = field.enum_type.values_by_number[0].name[:-len("UNSPECIFIED")]
         return value if value.startswith(prefix) else prefix + value.upper()
@@ -25,17 +26,18 @@ def _value(field: FieldDescriptor, value: Any) -> Any:
     return value
 
 
-def _names(message: Descriptor, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """With the whole names of enums: a job file says ``MIXED_BF16``."""
+def _names(message: Descriptor, values: Mapping[str, Any], place: str = "") -> Mapping[str, Any]:
+    """With the whole names of enums: a job file says ``MIXED_BF16``. ``place`` is in front of the names in messages."""
     found = {}
     for name, value in values.items():
-        field = message.fields_by_name.get(name)
+        field = message.fields_by_name.get(name) or message.fields_by_camelcase_name.get(name)
+        path = f"{place}{name}"
         if field is None:
-            found[name] = value
-        elif isinstance(value, (list, tuple)):
-            found[name] = [_value(field, each) for each in value]
-        else:
-            found[name] = _value(field, value)
+            near = difflib.get_close_matches(str(name), message.fields_by_name, 1)
+            raise InvalidArgumentError(f"spec has {path!r}, which no job has" + (f"; did you mean {near[0]}?" if near else "") +
+                                       "; docs/job_file.md lists the fields")
+        found[field.name] = ([_value(field, each, path) for each in value] if isinstance(value, (list, tuple)) else
+                             _value(field, value, path))
     return found
 
 

@@ -137,34 +137,60 @@ def leave_out_whole_slices(graph: torch.fx.GraphModule) -> None:
     graph.recompile()
 
 
-def scale_by_tensors(graph: torch.fx.GraphModule) -> None:
-    """Makes a tensor of the number of ``x * 0.5``. nativert's multiplication by a number of torch 2.11 goes over the memory of ``x``
-    as if it had no gaps, as a slice has, and reads what happens to lie behind it; it makes one product at a time, and none of complex
-    numbers."""
-    first = next(node for node in graph.graph.nodes if node.op != "placeholder")
-    made: Dict[str, torch.fx.Node] = {}
+# Operators whose second argument may be a number in a trace where they take a tensor.
+NUMERIC = (torch.ops.aten.mul.Tensor, torch.ops.aten.mul.Scalar, torch.ops.aten.floor_divide.default, torch.ops.aten.add.Tensor,
+           torch.ops.aten.sub.Tensor, torch.ops.aten.div.Tensor, torch.ops.aten.div.Tensor_mode)
+
+
+def numbers_become_tensors(graph: torch.fx.GraphModule) -> None:
+    """Makes a tensor of the number of ``x * 0.5``, of ``x // 2``, and of those of arithmetic with integers and masks.
+
+    nativert's multiplication by a number of torch 2.11 goes over the memory of ``x`` as if it had no gaps, as a slice has, and reads what
+    happens to lie behind it; it makes one product at a time, and none of complex numbers. It divides by no number without a rest, and
+    computes with no mask and a number."""
+    aten, first = torch.ops.aten, next(node for node in graph.graph.nodes if node.op != "placeholder")
+    made: Dict[Tuple[str, torch.dtype], torch.fx.Node] = {}
+
+    def tensor_of(number, dtype, device):
+        key = repr(number), dtype  # 0.0 is -0.0 to a dict.
+        if key not in made:
+            with graph.graph.inserting_before(first):
+                made[key] = graph.graph.call_function(torch.ops.aten.full.default, ([], number), {
+                    "dtype": dtype, "layout": torch.strided, "device": device, "pin_memory": False})
+        return made[key]
+
     for node in list(graph.graph.nodes):
-        if node.target not in (torch.ops.aten.mul.Tensor, torch.ops.aten.mul.Scalar):
+        if node.target not in NUMERIC:
             continue
-        scaled, number = node.args[:2]
-        value = scaled.meta.get("val") if isinstance(scaled, torch.fx.Node) else None
-        is_tensor = isinstance(number, torch.fx.Node) and isinstance(number.meta.get("val"), torch.Tensor)
-        if is_tensor or not isinstance(value, torch.Tensor):
+        position = next((each for each in (0, 1) if type(node.args[each]) in (bool, int, float)), None)
+        number, other = (node.args[position], node.args[1 - position]) if position is not None else (node.args[1], node.args[0])
+        value = other.meta.get("val") if isinstance(other, torch.fx.Node) else None
+        if not isinstance(value, torch.Tensor) or (isinstance(number, torch.fx.Node) and isinstance(number.meta.get("val"), torch.Tensor)):
             continue
-        if (value.is_floating_point() or value.is_complex()) and value.dim() > 0 and type(number) in (int, float):
-            # Of float64, as a number is: it changes the type of no tensor with dimensions.
-            key = repr(float(number))  # 0.0 is -0.0 to a dict.
-            if key not in made:
-                with graph.graph.inserting_before(first):
-                    made[key] = graph.graph.call_function(torch.ops.aten.full.default, ([], float(number)), {
-                        "dtype": torch.float64, "layout": torch.strided, "device": value.device, "pin_memory": False})
-            node.target, node.args = torch.ops.aten.mul.Tensor, (scaled, made[key])
-        elif not _has_no_gaps(value):
+        multiplies = node.target in (aten.mul.Tensor, aten.mul.Scalar)
+        floating = value.is_floating_point() or value.is_complex()
+        if position is not None and (not floating or type(number) is bool or node.target is aten.floor_divide.default or
+                                     (multiplies and value.dim() > 0)):
+            if multiplies:
+                node.target = aten.mul.Tensor
+            as_tensor = tensor_of(float(number) if floating and type(number) is int else number, _type_beside(value, number), value.device)
+            node.args = tuple(as_tensor if each == position else argument for each, argument in enumerate(node.args))
+        elif multiplies and not _has_no_gaps(value):
             with graph.graph.inserting_before(node):
-                copy = graph.graph.call_function(torch.ops.aten.clone.default, (scaled,), {"memory_format": torch.contiguous_format})
-            node.replace_input_with(scaled, copy)
+                copy = graph.graph.call_function(torch.ops.aten.clone.default, (other,), {"memory_format": torch.contiguous_format})
+            node.replace_input_with(other, copy)
     graph.graph.lint()
     graph.recompile()
+
+
+def _type_beside(value: torch.Tensor, number: Any) -> torch.dtype:
+    """Of a tensor without dimensions that beside ``value`` counts as the number does (torch.result_type)."""
+    if value.is_floating_point() or value.is_complex():
+        # Of float64, as a number is: it changes the type of no tensor with dimensions.
+        return torch.float64 if value.dim() > 0 else value.dtype
+    if type(number) in (float, bool):
+        return torch.float32 if type(number) is float else torch.bool
+    return value.dtype if value.dim() == 0 and value.dtype != torch.bool else torch.int64
 
 
 def reshape_behind_batch_norm(graph: torch.fx.Graph) -> None:

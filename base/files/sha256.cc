@@ -1,4 +1,4 @@
-#include "base/sha256.h"
+#include "base/files/sha256.h"
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>

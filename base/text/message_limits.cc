@@ -1,4 +1,4 @@
-#include "base/message_limits.h"
+#include "base/text/message_limits.h"
 
 #include <google/protobuf/descriptor.h>
 
@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace genesis {
 namespace {

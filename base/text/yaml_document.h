@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 #include "yaml-cpp/yaml.h"
 
 namespace genesis {

@@ -1,4 +1,4 @@
-#include "base/text.h"
+#include "base/text/text.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 namespace genesis {
 namespace {

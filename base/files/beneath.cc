@@ -1,4 +1,4 @@
-#include "base/beneath.h"
+#include "base/files/beneath.h"
 
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -11,8 +11,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/errno_status.h"
-#include "base/text.h"
+#include "base/files/errno_status.h"
+#include "base/text/text.h"
 
 namespace genesis {
 

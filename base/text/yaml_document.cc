@@ -1,4 +1,4 @@
-#include "base/yaml_document.h"
+#include "base/text/yaml_document.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "yaml-cpp/depthguard.h"
 #include "yaml-cpp/eventhandler.h"
 #include "yaml-cpp/parser.h"

@@ -1,4 +1,4 @@
-#include "base/scalars.h"
+#include "base/text/scalars.h"
 
 #include <charconv>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "base/shared_folder.h"
+#include "base/files/shared_folder.h"
 
 #include <filesystem>
 #include <fstream>
@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "base/durable_file.h"
+#include "base/files/durable_file.h"
 
 namespace genesis {
 namespace {

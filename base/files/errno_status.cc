@@ -1,4 +1,4 @@
-#include "base/errno_status.h"
+#include "base/files/errno_status.h"
 
 #include <cerrno>
 #include <cstring>

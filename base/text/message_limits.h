@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 
 namespace genesis {
 

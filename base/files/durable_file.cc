@@ -1,4 +1,4 @@
-#include "base/durable_file.h"
+#include "base/files/durable_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/errno_status.h"
+#include "base/files/errno_status.h"
 
 namespace genesis {
 namespace {

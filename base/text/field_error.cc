@@ -1,4 +1,4 @@
-#include "base/field_error.h"
+#include "base/text/field_error.h"
 
 #include <algorithm>
 #include <array>
@@ -8,8 +8,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/types/span.h"
-#include "base/text.h"
-#include "base/utf8.h"
+#include "base/text/text.h"
+#include "base/text/utf8.h"
 #include "google/rpc/error_details.pb.h"
 
 namespace genesis {

@@ -1,10 +1,10 @@
-#include "base/message_text.h"
+#include "base/text/message_text.h"
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace genesis {
 namespace {

@@ -1,0 +1,64 @@
+"""What torch 2.11 traces otherwise than eager mode computes it, changed while a trace lasts."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Iterator
+from unittest import mock
+
+import torch
+import torch._decomp.decompositions as decompositions
+import torch.utils.checkpoint as checkpoint
+
+
+@contextlib.contextmanager
+def patched(keep_what_draws: bool) -> Iterator[None]:
+    """
+    Args:
+        keep_what_draws: whether torch.utils.checkpoint keeps what it would compute again. Eager mode draws the random numbers of the
+            first time again, a graph others.
+    """
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    with contextlib.ExitStack() as patches:
+        patches.callback(torch.backends.mha.set_fastpath_enabled, fast_path)
+        # nn.TransformerEncoder makes nested tensors in eval mode, which no graph has.
+        torch.backends.mha.set_fastpath_enabled(False)
+        patches.enter_context(mock.patch.object(decompositions, "_rnn_helper", _with_dropout(decompositions._rnn_helper)))
+        if keep_what_draws:
+            patches.enter_context(mock.patch.object(checkpoint, "_checkpoint_without_reentrant_generator", _keep))
+            patches.enter_context(mock.patch.object(checkpoint, "CheckpointFunction", _Kept))
+        yield
+
+
+def _with_dropout(helper):
+    """torch's decomposition of LSTM, GRU and RNN leaves out the dropout between layers: it compares ``num_layers < i - 1``."""
+    def layers(input, hidden, params, has_biases, num_layers, dropout, train, bidirectional, batch_first, layer_fn):
+        directions, calls = 1 + bidirectional, 0
+
+        def layer(given, *arguments, **options):
+            nonlocal calls, dropped
+            if calls % directions == 0:
+                dropped = _dropped(given, dropout) if calls and train and dropout else given
+            calls += 1
+            return layer_fn(dropped, *arguments, **options)
+
+        dropped = input
+        return helper(input, hidden, params, has_biases, num_layers, 0.0, train, bidirectional, batch_first, layer)
+    return layers
+
+
+def _dropped(values: torch.Tensor, probability: float) -> torch.Tensor:
+    """As ATen's dropout on a CPU computes it; the decomposition draws other numbers."""
+    return values * torch.empty_like(values).bernoulli_(1 - probability).div_(1 - probability)
+
+
+def _keep(*_arguments, **_options):
+    yield
+
+
+class _Kept:
+    """In place of CheckpointFunction."""
+
+    @staticmethod
+    def apply(run_function, _preserve_rng_state, *arguments):
+        return run_function(*arguments)
