@@ -210,7 +210,7 @@ class ThreeLines(ClientTest):
         numpy.savez(path, x=x.numpy(), target=target.numpy())
         losses = set()
         swapped = {"x": x.numpy().astype(">f4"), "target": target.numpy().astype(">i8")}
-        for each in (data, (x, target), [data["x"], data["target"]], dataset, Named(), path, Stream(), swapped, Pair(target, x),
+        for each in (data, (x, target), [data["x"], data["target"]], dataset, Named(), path, Stream(), swapped, Pair(target, x), (x, target.tolist()),
                      [Pair(*each) for each in zip(target, x)],
                      torch.utils.data.DataLoader(dataset, 7, shuffle=True), torch.utils.data.DataLoader(Stream(), 7)):
             job = self.client.train(module, each, loss="cross_entropy", max_steps=5, batch_size=16).watch()
@@ -307,6 +307,8 @@ class ThreeLines(ClientTest):
                 ({"x": x, "y": x[:5]}, {"epochs": 1}, "different numbers of examples: {'x': 8, 'y': 5}"),
                 ({"no name": x}, {"epochs": 1}, "a field is called 'no name'"),
                 ({"x": numpy.array(["a", None], dtype=object)}, {"epochs": 1}, "field x is no array"),
+                ({"x": numpy.full((8, 5), 1e300)}, {"epochs": 1}, "field x has 1e+300, which float32 has not"),
+                ((torch.zeros(3, 5), [0.0] * 30), {"epochs": 1}, "has the fields x0, x1, x2, x3, x4, x5, x6, x7, x8, x9 ..., the first one x; "),
                 ({"x": x}, {"epochs": 1, "ranks": 1000}, "distributed.ranks is 1000; accepted: 1 to "),
                 ({"\u00fcber": x}, {"epochs": 1}, "a field is called '\u00fcber'; accepted: names of letters from a to z"),
                 ({"x": x[:1]}, {"epochs": 1}, "data has 1 example; accepted: 2 or more"),

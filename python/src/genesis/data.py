@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Examples that are in memory at a time where they need not all be.
 CHUNK_EXAMPLES = 1024
+# Of field names in a message.
+NAMES_SHOWN = 10
 ACCEPTED = ("accepted: a dict of arrays or tensors with one first dimension, a tuple (inputs..., target), a torch Dataset or "
             "DataLoader of such examples, or the path of a file that the daemon reads (docs/data.md)")
 
@@ -63,6 +65,11 @@ def _fields(value: Any) -> Dict[str, Any]:
     return {"x": value}
 
 
+def _listed(names: Iterable[str]) -> str:
+    shown = [str(name)[:40] for name in itertools.islice(names, NAMES_SHOWN + 1)]
+    return ", ".join(shown[:NAMES_SHOWN]) + (" ..." if len(shown) > NAMES_SHOWN else "")
+
+
 class _First:
     """What the first example or batch is like, which all others must be."""
 
@@ -73,7 +80,7 @@ class _First:
     def compare(self, arrays: "Arrays", place: str, of_batch: bool = False) -> None:
         first = self._arrays = self._arrays or arrays
         if list(arrays) != list(first):
-            raise InvalidArgumentError(f"{place} has the fields {list(arrays)}, the first one {list(first)}; {ACCEPTED}")
+            raise InvalidArgumentError(f"{place} has the fields {_listed(arrays)}, the first one {_listed(first)}; {ACCEPTED}")
         for name, array in arrays.items():
             shape, wanted = (each.shape[1:] if of_batch else each.shape for each in (array, first[name]))
             if array.dtype != first[name].dtype:
@@ -87,6 +94,12 @@ class _First:
 
 def _is_column(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def _are_columns(values: Sequence[Any]) -> bool:
+    """Arrays of all examples; beside one, a list is an array that was not made yet."""
+    return any(map(_is_column, values)) and all(_is_column(each) or isinstance(each, list) for each in values) and (
+        all(map(_is_column, values)) or len({len(each) if getattr(each, "ndim", 1) else None for each in values}) == 1)
 
 
 class Chunks:
@@ -172,7 +185,7 @@ def chunks_of(data: Any) -> "Iterator[Arrays]":
         return _of_loader(data)
     if is_loader(data) and hasattr(source, "__getitem__") and not hasattr(source, "__iter__"):
         raise _without_length(source)
-    if isinstance(source, Mapping) or (isinstance(source, (tuple, list)) and source and all(map(_is_column, source))):
+    if isinstance(source, Mapping) or (isinstance(source, (tuple, list)) and _are_columns(source)):
         return iter([_arrays(_fields(source), "the data")])
     if _is_column(source):
         return iter([_fields(_array(source))])
@@ -211,7 +224,18 @@ def _check(arrays: "Arrays", place: str = "") -> None:
 
 
 def _as_float32(arrays: "Arrays") -> "Arrays":
-    return {name: array.astype("float32") if array.dtype == "float64" else array for name, array in arrays.items()}
+    import numpy
+
+    found = {}
+    for name, array in arrays.items():
+        if array.dtype == "float64":
+            with numpy.errstate(over="ignore"):
+                single = array.astype("float32")
+            if numpy.isinf(single).any() and (lost := array[numpy.isinf(single) & numpy.isfinite(array)]).size:
+                raise InvalidArgumentError(f"field {name} has {lost.flat[0]}, which float32 has not; scale the field to numbers up to 3e38")
+            array = single
+        found[name] = array
+    return found
 
 
 def save(chunks: "Iterator[Arrays]", path: pathlib.Path) -> "Arrays":

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 
 OK, FAILED, USAGE = 0, 1, 2
 
@@ -77,7 +78,9 @@ def reason(error):
     if "GuardOnDataDependentSymNode" in str(error):
         return ("forward decides by the values of tensors, and a compiled step is one path: let it decide by "
                 "shapes, or train eager")
-    return f"AOTInductor failed: {error}"
+    # An assertion of torch's own has no text, and a place.
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"AOTInductor failed: {str(error).strip() or f'{type(error).__name__} in {where.name}, {pathlib.Path(where.filename).name}:{where.lineno}'}"
 
 
 def check_worker(arguments, entry, folder):
