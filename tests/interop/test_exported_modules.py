@@ -178,6 +178,28 @@ class Branches(nn.Module):
         return self.head(nn.functional.dropout(self.decoder(x) * encoded, 0.1, self.training))
 
 
+class Codebook(nn.Module):
+    """Rounds to the nearest of some vectors, which move (the VQ-VAE of van den Oord et al., 2017)."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(6, 4), nn.Linear(4, 3)
+        self.register_buffer("vectors", torch.randn(8, 4))
+        self.register_buffer("counts", torch.ones(8))
+        self.register_buffer("sums", self.vectors.clone())
+
+    def forward(self, x):
+        y = self.encoder(x)
+        nearest = torch.cdist(y, self.vectors).argmin(1)
+        rounded = self.vectors[nearest]
+        if self.training:
+            chosen = nn.functional.one_hot(nearest, 8).to(y.dtype)
+            self.counts = self.counts * 0.9 + chosen.sum(0) * 0.1
+            self.sums = self.sums * 0.9 + (chosen.T @ y).detach() * 0.1
+            self.vectors = self.sums / self.counts.clamp(min=1e-3)[:, None]
+        return self.decoder(y + (rounded - y).detach())
+
+
 class Forgetful(nn.Module):
     """Changes a buffer that no checkpoint has."""
 
@@ -760,7 +782,7 @@ class ExportedModules(ExportedJobs):
                     self.assertTrue(torch.equal(state[name], module.state_dict()[name]), name)
 
     def test_compiled_steps_compute_what_graphs_do(self):
-        for net in (Branches, Regular, Spectral):
+        for net in (Branches, Regular, Spectral, Codebook):
             with self.subTest(net.__name__):
                 packages = self.path / net.__name__
                 job, _ = self.job(net)

@@ -13,6 +13,7 @@ import warnings
 
 import torch
 
+import changed_buffers
 import decompositions
 import memory_order
 import partition
@@ -65,6 +66,7 @@ def compile_package(step, inputs, text, path):
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(path.with_name("cache"))
     pick_vector_instructions()
     random_numbers.draw_into_memory_as_it_is()
+    changed_buffers.write_after_reading()
     program, draws = export(step, inputs)
     torch._inductor.aoti_compile_and_package(
         program, package_path=str(path), inductor_configs={
