@@ -200,6 +200,19 @@ class Codebook(nn.Module):
         return self.decoder(y + (rounded - y).detach())
 
 
+class Filtered(nn.Module):
+    """Filters in frequencies, and reads their size, whose gradient has a complex zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(2, 4, 2) * 0.2)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x):
+        filtered = torch.einsum("bf,kf->bkf", torch.fft.rfft(x, dim=1), torch.view_as_complex(self.weight))
+        return self.head(torch.fft.irfft(filtered, n=6, dim=2).mean(1)) + filtered.abs().sum((1, 2))[:, None] * 0.01
+
+
 class Forgetful(nn.Module):
     """Changes a buffer that no checkpoint has."""
 
@@ -782,7 +795,7 @@ class ExportedModules(ExportedJobs):
                     self.assertTrue(torch.equal(state[name], module.state_dict()[name]), name)
 
     def test_compiled_steps_compute_what_graphs_do(self):
-        for net in (Branches, Regular, Spectral, Codebook):
+        for net in (Branches, Regular, Spectral, Codebook, Filtered):
             with self.subTest(net.__name__):
                 packages = self.path / net.__name__
                 job, _ = self.job(net)

@@ -4,6 +4,7 @@ genesis-worker was built with, and a C++ compiler; the worker that runs the pack
 import argparse
 import json
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -78,9 +79,12 @@ def reason(error):
     if "GuardOnDataDependentSymNode" in str(error):
         return ("forward decides by the values of tensors, and a compiled step is one path: let it decide by "
                 "shapes, or train eager")
-    # An assertion of torch's own has no text, and a place.
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    return f"AOTInductor failed: {str(error).strip() or f'{type(error).__name__} in {where.name}, {pathlib.Path(where.filename).name}:{where.lineno}'}"
+    text = str(error).strip()
+    if re.fullmatch(r"|\w+:", text):
+        # An assertion of torch's own has no text, and a place.
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{text or type(error).__name__} in {where.name}, {pathlib.Path(where.filename).name}:{where.lineno}"
+    return f"AOTInductor failed: {text}"
 
 
 def check_worker(arguments, entry, folder):

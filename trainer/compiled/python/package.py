@@ -14,6 +14,7 @@ import warnings
 import torch
 
 import changed_buffers
+import complex_numbers
 import decompositions
 import memory_order
 import partition
@@ -54,8 +55,10 @@ def export(step, inputs):
     draws = random_numbers.draw_first(graph.graph)
     memory_order.lay_out_in_channels_last(graph.graph)
     graph.recompile()
+    graph = partition.compute_anew(graph, inputs)
+    complex_numbers.make_of_parts(graph)
     with torch.no_grad():
-        return torch.export.export(partition.compute_anew(graph, inputs), tuple(inputs), strict=False), draws
+        return torch.export.export(graph, tuple(inputs), strict=False), draws
 
 
 def compile_package(step, inputs, text, path):
