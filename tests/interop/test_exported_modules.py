@@ -200,6 +200,17 @@ class Codebook(nn.Module):
         return self.decoder(y + (rounded - y).detach())
 
 
+class Chosen(nn.Module):
+    """Draws exponential numbers, as the Gumbel softmax of Jang et al. (2017) does."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(nn.functional.gumbel_softmax(self.layer(x)))
+
+
 class Filtered(nn.Module):
     """Filters in frequencies, and reads their size, whose gradient has a complex zero."""
 
@@ -795,7 +806,7 @@ class ExportedModules(ExportedJobs):
                     self.assertTrue(torch.equal(state[name], module.state_dict()[name]), name)
 
     def test_compiled_steps_compute_what_graphs_do(self):
-        for net in (Branches, Regular, Spectral, Codebook, Filtered):
+        for net in (Branches, Regular, Spectral, Codebook, Chosen, Filtered):
             with self.subTest(net.__name__):
                 packages = self.path / net.__name__
                 job, _ = self.job(net)
