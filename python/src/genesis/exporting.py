@@ -441,19 +441,22 @@ class Step:
     def programs(self, precisions: Sequence[str]):
         """All graphs of the file by name."""
         self.try_eagerly()
-        found = {}
+        comparison = Comparison(self)
         # FP32 first: what fails in another precision fails there alone.
-        for name in sorted(precisions, key=list(AUTOCAST).index):
-            found[name] = self.training_program(name)
-            self.refuse_operators(found[name])
-            # FP32's is compared; of FP16 a processor lacks some kernels that a GPU has.
-            if name == "MIXED_BF16":
-                self.run_once(name, found[name])
+        found = {"FP32": self.training_program("FP32")}
+        self.refuse_operators(found["FP32"])
+        comparison.require_training(found["FP32"])
         found["evaluation"] = self.evaluation_program()
         self.refuse_operators(found["evaluation"])
-        comparison = Comparison(self)
-        comparison.require_training(found["FP32"])
         comparison.require_evaluation(found["evaluation"])
+        for name in AUTOCAST:
+            if name == "FP32" or name not in precisions:
+                continue
+            found[name] = self.training_program(name)
+            self.refuse_operators(found[name])
+            # Of FP16 a processor lacks some kernels that a GPU has.
+            if name == "MIXED_BF16":
+                self.run_once(name, found[name])
         return found
 
     def evaluation_program(self):
