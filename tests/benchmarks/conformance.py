@@ -76,10 +76,12 @@ def loop(module, arrays, loss, mode, device):
     data = {name: torch.tensor(array).to(device) for name, array in arrays.items()}
     torch.manual_seed(SEED)
     losses = []
+    # oneDNN's LSTM in BF16 fails on a processor without AVX-512; ATen's, which a graph has, does not.
+    recurrent = any(isinstance(part, torch.nn.RNNBase) for part in module.modules())
     for _ in range(STEPS):
         chosen = next(order).to(device)
         optimizer.zero_grad()
-        with torch.autocast(device, torch.bfloat16, enabled=mode != "FP32"):
+        with torch.autocast(device, torch.bfloat16, enabled=mode != "FP32"), torch.backends.mkldnn.flags(enabled=not recurrent):
             now = loss(module, {name: tensor[chosen] for name, tensor in data.items()}).float()
         now.backward()
         optimizer.step()
