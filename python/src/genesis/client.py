@@ -114,8 +114,6 @@ class Client:
             raise InvalidArgumentError(f"holdout_fraction is {holdout_fraction!r}; accepted: above 0, at most 0.5")
         if not isinstance(seed, numbers.Integral) or not 0 <= seed < 1 << 63:
             raise InvalidArgumentError(f"seed is {seed!r}; accepted: whole numbers from 0")
-        if not isinstance(precision, str):
-            raise InvalidArgumentError(f"precision is {precision!r}; accepted: {', '.join(EXPORTED_FOR)}")
         if spec is not None and not isinstance(spec, Mapping):
             raise InvalidArgumentError(f"spec is a {type(spec).__name__}; accepted: a dict with the names of docs/job_file.md")
         _refuse_given_twice(spec or {}, {"training.epochs": True, "training.max_steps": True, "training.batch_size": batch_size,
@@ -123,10 +121,10 @@ class Client:
                                          "dataset.arrays.holdout_fraction": holdout_fraction,
                                          "distributed.ranks": ranks if ranks != 1 else None})
         batch_size = int(batch_size or (data.batch_size if is_loader(data) else None) or DEFAULT_BATCH_SIZE)
-        if precision.upper() not in EXPORTED_FOR:
+        if str(precision).upper() not in EXPORTED_FOR:
             raise InvalidArgumentError(f"precision is {precision!r}; accepted: {', '.join(EXPORTED_FOR)}"
                                        + (f"; a graph keeps its weights in FP32: use MIXED_{precision.upper()}"
-                                          if precision.upper() in ("FP16", "BF16") else ""))
+                                          if str(precision).upper() in ("FP16", "BF16") else ""))
         updated = self._optimizer(module, optimizer, schedule, learning_rate)
         with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
             module_path, data_path = self._files(pathlib.Path(folder), module, data, loss, batch_size, precision.upper())

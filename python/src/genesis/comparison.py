@@ -40,7 +40,6 @@ SIZE = ("a size of the batch became a number: x.shape[0] stays a size; len(x), f
 KEPT = "in the second step: what forward keeps in an attribute is no part of a graph: keep it in a buffer (register_buffer)"
 OTHER_NAME = ("once weights have changed: what reads a parameter or a buffer other than by its name in the module, as a list of parameters and "
               ".data = do, has the value that it had when the module was exported; with .copy_() under torch.no_grad() a graph follows")
-
 ZEROS = ("nn.TransformerEncoder gives zeros for what is masked in eval mode alone: make it with enable_nested_tensor=False, or leave out what "
          "is masked")
 BY_SIZE = "forward decides by the size of the batch, and a graph goes one way: where "

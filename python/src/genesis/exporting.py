@@ -95,7 +95,6 @@ def _check_module(module: torch.nn.Module) -> None:
         for what, tensor in (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)):
             if tensor.is_meta:
                 raise ExportError(f"{name + '.' if name else ''}{what} is on the device meta and has no values; load the weights before")
-        for what, tensor in part.named_parameters(recurse=False):
             if tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None):
                 raise ExportError(f"the parameter {name + '.' if name else ''}{what} has a hook of its gradient, which no graph has; remove it, and "
                                   "hook a tensor that forward computes, or give the optimizer groups")
@@ -332,8 +331,8 @@ class Step:
 
     def evaluate(self, scale, *tensors):
         batch, trained, state = self._split(tensors)
-        for tensors in (trained, state):
-            tensors.update({name: tensors[name].clone() for name in self.changed_in_evaluation if name in tensors})
+        for named in (trained, state):
+            named.update({name: named[name].clone() for name in self.changed_in_evaluation if name in named})
         if self.differentiates_in_evaluation:
             trained = {name: tensor.detach().requires_grad_() for name, tensor in trained.items()}
         with _in_place_of_its_own(self.module, {**trained, **state}):
@@ -449,9 +448,7 @@ class Step:
         found["evaluation"] = self.evaluation_program()
         self.refuse_operators(found["evaluation"])
         comparison.require_evaluation(found["evaluation"])
-        for name in AUTOCAST:
-            if name == "FP32" or name not in precisions:
-                continue
+        for name in (each for each in AUTOCAST if each in precisions and each != "FP32"):
             found[name] = self.training_program(name)
             self.refuse_operators(found[name])
             # Of FP16 a processor lacks some kernels that a GPU has.

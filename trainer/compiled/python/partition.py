@@ -19,8 +19,8 @@ DRAWING = (aten.exponential, aten.exponential_, aten.geometric, aten.geometric_,
 def decomposed(step, inputs):
     """The graph of `step` in operators that inductor has loops for, which write to nothing but inputs, at the end."""
     # Some operators that draw are made of uniform numbers there, which are not those that eager mode draws.
-    others = {overload for packet in DRAWING for overload in (getattr(packet, name) for name in packet.overloads())}
-    table = {**{operator: how for operator, how in select_decomp_table().items() if operator not in others}, **decompositions.TABLE}
+    others = {operator: how for operator, how in select_decomp_table().items() if getattr(operator, "overloadpacket", None) not in DRAWING}
+    table = {**others, **decompositions.TABLE}
     with torch._inductor.config.patch(fallback_random=True):
         traced = decompositions.trace(step, inputs, table)
         # Decompositions of batch norm and drop_path write in place.
