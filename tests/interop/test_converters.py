@@ -147,7 +147,7 @@ class Converters(unittest.TestCase):
         self.refused([(row, 1)] * 5 + [(numpy.zeros(4), 1)], "field x has the shape (4,) in example 5")
         self.refused([(row, 1)] * 1030 + [(numpy.zeros(4), 1)], "field x has the shape (4,) in example 1030")
         self.refused([(row, 1)] * 1024 + [(row, 1.5)], "field target is of float32 in example 1024, and of int64 in example 0")
-        self.refused([{"x": row}, {"y": row}], "example 1 has the fields ['y'], the first one ['x']")
+        self.refused([{"x": row}, {"y": row}], "example 1 has the fields y, the first one x;")
         self.refused([(row, 1)] * 1029 + [(row, 0.5)], "field target is of float32 in example 1029, and of int64 in example 0")
         self.refused([(row, 1)] * 3 + [(row, [1, [2]])], "field target is no array in example 3: ")
 
@@ -166,7 +166,7 @@ class Converters(unittest.TestCase):
         place = "batch 300 (from example 1200 on)"
         self.refused(loader(*same, [(torch.zeros(5), label)] * 4), f"field x has the shape (5,) for each example in {place}, and (3,) in batch 0")
         self.refused(loader(*same, [(row, torch.tensor(0.5))] * 2), f"field target is of float32 in {place}, and of int64 in batch 0")
-        self.refused(loader(*same, [(row, label, label)] * 4), f"{place} has the fields ['x0', 'x1', 'target'], the first one ['x', 'target']")
+        self.refused(loader(*same, [(row, label, label)] * 4), f"{place} has the fields x0, x1, target, the first one x, target;")
         self.refused(loader(*same, [(row, "a")] * 4), f"field target is no array of numbers whose first dimension counts examples "
                                                       f"(shape (4,), <U1) in {place}; ")
         self.refused(loader(*same, [(row.bfloat16(), label)] * 4), f"field x is no array in {place}: ")
