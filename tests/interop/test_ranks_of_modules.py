@@ -9,8 +9,8 @@ import unittest
 import compiled_job
 import torch
 import twin
-from test_exported_modules import (BATCH, EXAMPLES, FORMATS, GATE, MODULES, STEPS, Attentive, Compilable, ExportedJobs, Normed,
-                                   Partial, learnt, loss_of)
+from exported_jobs import (BATCH, EXAMPLES, FORMATS, GATE, MODULES, STEPS, Attentive, Compilable, ExportedJobs, Normed, Partial, learnt,
+                           loss_of)
 from test_ranks import GLOO, LONG, torchrun
 
 RANKS = 2

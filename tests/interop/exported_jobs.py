@@ -1,0 +1,594 @@
+"""Modules that are exported, and jobs that train them."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+import numpy
+import torch
+import torch.utils.checkpoint
+import twin
+from torch import nn
+
+import genesis
+
+GATE = {"ENABLE_FP16_TRAINING": "true"}
+EXAMPLES, BATCH, STEPS = 120, 12, 30
+FORMATS = {"FP32": None, "MIXED_BF16": torch.bfloat16}
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Convolutional(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv1d(1, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.SiLU(), nn.MaxPool1d(2),
+                                    nn.Flatten(), nn.Linear(24, 3))
+
+    def forward(self, x):
+        return self.layers(x.unsqueeze(1))
+
+
+class Attentive(nn.Module):
+    """Embedding, positions that no checkpoint holds, attention, and an output tied to the embedding."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(7, 16)
+        self.register_buffer("positions", torch.randn(4, 16), persistent=False)
+        self.mixer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.output = nn.Linear(16, 7, bias=False)
+        self.output.weight = self.embedding.weight
+
+    def forward(self, word):
+        hidden = self.mixer(self.embedding(word) + self.positions)
+        return self.output(hidden).mean(1)[:, :3]
+
+
+class Spectral(nn.Module):
+    """A complex weight, and the largest of values that processors compute in more than one way: mish takes log1p and tanh."""
+
+    def __init__(self):
+        super().__init__()
+        self.filter = nn.Parameter(torch.randn(4, 2))
+        self.spread, self.head = nn.Linear(1, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        h = torch.fft.irfft(torch.fft.rfft(x) * torch.view_as_complex(self.filter), n=6)
+        return self.head(nn.functional.mish(self.spread(h.unsqueeze(2))).amax(1))
+
+
+class Sliced(nn.Module):
+    """Rows and columns of a weight and of what is computed, by indices that name each dimension; one is changed in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(6, 8, 3))
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        hidden = x[:, :, None] * self.table[:, :, 0] + x[:, :, None] * self.table[0:6, :, 1:][:, :, 1]
+        moved = hidden[:, :, :].clone()
+        moved[:, 2:, :] += hidden[:, :4, :]
+        moved[:, :, :].mul_(0.5)
+        return self.head(torch.tanh(moved[:, 0:, :].sum(1)))
+
+
+class Rare(nn.Module):
+    """Layers of which each needs an operator that few modules need."""
+
+    def __init__(self):
+        super().__init__()
+        self.maps = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 24)), nn.PReLU(), nn.Unflatten(1, (2, 3, 4)))
+        self.centres = nn.Parameter(torch.randn(5, 6))
+        self.head = nn.Linear(51, 3)
+
+    def forward(self, x):
+        smooth = torch.fft.irfft(torch.fft.rfft(x) * 0.5 * torch.tensor([1, 1, 0.5, 0]), n=6)
+        maps = self.maps(x).float()
+        turned = torch.view_as_complex(maps.reshape(-1, 12, 2)) * torch.polar(torch.ones(12), torch.arange(12.0))
+        return self.head(torch.cat([nn.functional.adaptive_max_pool2d(maps, 2).flatten(1),
+                                    nn.functional.interpolate(maps, (2, 2), mode="bilinear", antialias=True).flatten(1),
+                                    smooth, torch.cdist(x, self.centres), torch.view_as_real(turned).flatten(1)], 1))
+
+
+class Bags(nn.Module):
+    def __init__(self, sparse):
+        super().__init__()
+        self.words = nn.Embedding(7, 3, sparse=True) if sparse else nn.EmbeddingBag(7, 3)
+        self.sparse = sparse
+
+    def forward(self, word):
+        return self.words(word).mean(1) if self.sparse else self.words(word)
+
+
+class Unmoved(nn.Module):
+    """A bias before a norm, whose gradient is rounding alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.begin = nn.Linear(7, 96)
+        self.wide = nn.ConvTranspose2d(16, 12, (3, 5), stride=(2, 3), padding=(1, 2), output_padding=(1, 2), groups=4)
+        self.norm = nn.Sequential(nn.InstanceNorm2d(12, affine=True), nn.PReLU(12))
+        self.wider = nn.Sequential(nn.ConvTranspose2d(12, 8, 4, stride=2, padding=1, bias=False), nn.Tanh(),
+                                   nn.ConvTranspose2d(8, 8, 3, dilation=2, padding=2, groups=8), nn.PixelShuffle(2))
+        self.head = nn.Conv2d(2, 1, 3, padding=1, padding_mode="reflect")
+
+    def forward(self, x):
+        maps = self.wider(self.norm(self.wide(self.begin(x).view(-1, 16, 2, 3))))
+        return self.head(nn.functional.interpolate(maps, scale_factor=0.5, mode="bilinear", align_corners=False))
+
+
+class Compilable(nn.Module):
+    """Has all that a compiled step must take along: batch norm, dropout, tied, frozen, unused, constant and passing tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.Sequential(nn.Linear(6, 16, bias=False), nn.BatchNorm1d(16), nn.SiLU())
+        self.mix, self.mix_again = nn.Linear(16, 16, bias=False), nn.Linear(16, 16, bias=False)
+        self.mix_again.weight = self.mix.weight
+        self.base = nn.Linear(6, 16)
+        self.base.requires_grad_(False)
+        self.never = nn.Linear(8, 8)
+        self.register_buffer("shift", torch.randn(16), persistent=False)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x):
+        hidden = self.norm(x) + self.base(x) * torch.tensor([0.5, 2.0] * 8) + self.shift
+        hidden = self.mix_again(torch.relu(self.mix(hidden)))
+        return self.head(nn.functional.dropout(hidden, 0.2, self.training))
+
+
+class Branches(nn.Module):
+    """Two branches, each with dropout, that meet at the end: what one draws the other does not wait for."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Sequential(*[nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.3), nn.ReLU()) for _ in range(3)])
+        self.decoder = nn.Sequential(*[nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.4), nn.Tanh()) for _ in range(3)])
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x):
+        encoded = self.encoder(x)
+        return self.head(nn.functional.dropout(self.decoder(x) * encoded, 0.1, self.training))
+
+
+class Codebook(nn.Module):
+    """Rounds to the nearest of some vectors, which move (the VQ-VAE of van den Oord et al., 2017)."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(6, 4), nn.Linear(4, 3)
+        self.register_buffer("vectors", torch.randn(8, 4))
+        self.register_buffer("counts", torch.ones(8))
+        self.register_buffer("sums", self.vectors.clone())
+
+    def forward(self, x):
+        y = self.encoder(x)
+        nearest = torch.cdist(y, self.vectors).argmin(1)
+        rounded = self.vectors[nearest]
+        if self.training:
+            chosen = nn.functional.one_hot(nearest, 8).to(y.dtype)
+            self.counts = self.counts * 0.9 + chosen.sum(0) * 0.1
+            self.sums = self.sums * 0.9 + (chosen.T @ y).detach() * 0.1
+            self.vectors = self.sums / self.counts.clamp(min=1e-3)[:, None]
+        return self.decoder(y + (rounded - y).detach())
+
+
+class Chosen(nn.Module):
+    """Draws exponential numbers, as the Gumbel softmax of Jang et al. (2017) does."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(nn.functional.gumbel_softmax(self.layer(x)))
+
+
+class Shuffled(nn.Module):
+    """Mixes what examples became, as Verma et al. (2019), "Manifold Mixup", do."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        hidden = torch.relu(self.layer(x))
+        return self.head(0.7 * hidden + 0.3 * hidden[torch.randperm(len(hidden))])
+
+
+class Reciprocal(nn.Module):
+    """Divides by what is left of a length, which is 3 or more."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, word):
+        return self.head(1 / (word - 2).float())
+
+
+class Filtered(nn.Module):
+    """Filters in frequencies, and reads their size, whose gradient has a complex zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(2, 4, 2) * 0.2)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x):
+        filtered = torch.einsum("bf,kf->bkf", torch.fft.rfft(x, dim=1), torch.view_as_complex(self.weight))
+        return self.head(torch.fft.irfft(filtered, n=6, dim=2).mean(1)) + filtered.abs().sum((1, 2))[:, None] * 0.01
+
+
+class Forgetful(nn.Module):
+    """Changes a buffer that no checkpoint has."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(6, 3)
+        self.register_buffer("calls", torch.zeros(()), persistent=False)
+
+    def forward(self, x):
+        self.calls.add_(1)
+        return self.head(x) * (1 + 0.01 * self.calls)
+
+
+class Partial(nn.Module):
+    """A frozen base, a weight that nothing uses, and a number made in forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.base = nn.Linear(6, 8)
+        self.base.requires_grad_(False)
+        self.never = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.base(x)) * torch.tensor([0.5, 2.0] * 4))
+
+
+class Dropped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 32), nn.Dropout(0.3), nn.ReLU(), nn.Linear(32, 3))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Scaled(nn.Module):
+    """Multiplies what has gaps in memory, on the way there and back, by numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        hidden = self.first(x)
+        halves = hidden[:, :4] * 0.5 + hidden[:, 4:] * 0.25
+        return self.second(torch.cat([halves * 2, hidden[:, ::2].sin()], 1))
+
+
+class Masked(nn.Module):
+    """Holds infinities from its beginning, in a buffer that checkpoints have."""
+
+    def __init__(self):
+        super().__init__()
+        self.score, self.head = nn.Linear(6, 6), nn.Linear(6, 3)
+        self.register_buffer("mask", torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, -torch.inf]))
+
+    def forward(self, x):
+        return self.head(torch.softmax(self.score(x) + self.mask, 1) * x)
+
+
+class Versioned(nn.Module):
+    """Loads weights by the version that they say, as mnasnet of torchvision does, and so does a part of it."""
+
+    _version = 2
+
+    class Part(nn.Linear):
+        _version = 7
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(self.Part(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+
+    def forward(self, x):
+        return self.layers(x)
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *rest):
+        if local_metadata.get("version") not in (1, 2):
+            raise ValueError(f"version should be set to 1 or 2 instead of {local_metadata.get('version')}")
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+
+class Regular(nn.Module):
+    """Dropout of what a batch norm and an activation give: in one loop of a compiled step, which reads the mask."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Dropout(0.1), nn.Linear(16, 3))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Branching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x):
+        if x.sum() > 0:
+            return self.layer(x)
+        return -self.layer(x)
+
+
+class Changed(nn.Module):
+    """What it does to the output of a layer."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.layer, self.change = nn.Linear(6, 3), change
+
+    def forward(self, x):
+        return self.change(self.layer(x))
+
+
+def packed(y):
+    sequences = nn.utils.rnn.pack_padded_sequence(y[:, None, :].expand(-1, 2, -1), torch.full(y.shape[:1], 2), batch_first=True,
+                                                  enforce_sorted=False)
+    return nn.utils.rnn.pad_packed_sequence(sequences, batch_first=True)[0].sum(1)
+
+
+def hooked(method):
+    module = nn.Linear(6, 3)
+    getattr(module.weight, method)(lambda given: None)
+    return module
+
+
+class Kept(nn.Module):
+    """Runs a line of Python in forward, which keeps something or reads what is kept in a way that a graph cannot follow."""
+
+    def __init__(self, line):
+        super().__init__()
+        self.layer, self.other, self.mean, self.line = nn.Linear(6, 3), nn.Linear(6, 3).requires_grad_(False), torch.zeros(3), line
+        self.list = [self.layer.weight]
+
+    def forward(self, x):
+        names = {"self": self, "y": self.layer(x), "torch": torch}
+        exec(self.line, names)
+        return names["y"] + self.other(x) - self.mean
+
+
+class Turned(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("turn", torch.ones(3, dtype=torch.complex64))
+
+    def forward(self, x):
+        return (self.layer(x) * self.turn).real
+
+
+class Recomputed(nn.Module):
+    """Reads weights again while backward runs, and assigns to its buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 6), nn.GELU()) for _ in range(2))
+        self.head = nn.Linear(6, 3)
+        self.scale = nn.Parameter(torch.tensor(0.5))
+        self.register_buffer("mean", torch.zeros(3))
+        self.register_buffer("steps", torch.tensor(0))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = x + torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+        y = self.head(x) * self.scale
+        if y.requires_grad:
+            y.register_hook(lambda gradient: gradient * (1 + self.scale.detach()))
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * y.detach().mean(0)
+            self.steps = self.steps + 1
+        return y - self.mean * (self.steps / 10).clamp(max=1)
+
+
+class Transposed(nn.Module):
+    """Batch norm of what is transposed, whose layout torch's trace gets wrong."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.batch_norm = nn.Linear(2, 8), nn.BatchNorm1d(8)
+        self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.batch_norm(self.first(x.reshape(-1, 3, 2)).transpose(1, 2)).transpose(1, 2)
+        return self.head(self.norm(x)).mean(1)
+
+
+class Differentiated(nn.Module):
+    """Has a derivative of its own output in its forward pass, as physics-informed networks do."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
+
+    def forward(self, x):
+        x = x.detach().requires_grad_()
+        y = self.layers(x)
+        slope, = torch.autograd.grad(y.sum(), x, create_graph=True)
+        return y + slope[:, :3] * slope[:, 3:]
+
+
+class Arithmetic(nn.Module):
+    """Computes with masks, integers and numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        mask, places = x > 0, torch.arange(6) // 2
+        x = x - 0.5 * mask + True * x + (places << 1) * 0.1 + (mask / 2) + 2 * mask - (1 - places % 2)
+        return self.head(self.first(x + x // 0.25 * 0.1))
+
+
+class Redrawn(nn.Module):
+    """Draws random numbers between recurrent layers, and in what is computed again."""
+
+    def __init__(self):
+        super().__init__()
+        self.recurrent = nn.LSTM(1, 4, 3, dropout=0.3, bidirectional=True, batch_first=True)
+        self.block = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.4), nn.Tanh())
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.recurrent(x[:, :, None])[0].mean(1)
+        return self.head(torch.utils.checkpoint.checkpoint(self.block, x, use_reentrant=False))
+
+
+class Counting(nn.Module):
+    """Counts evaluations, and what counts them changes what it gives."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        if not self.training:
+            self.seen += 1
+        return self.layer(x) * (1 + self.seen)
+
+
+class Merged(nn.Linear):
+    """Has a product of two small matrices in its weight in eval mode, as LoRA's layers do."""
+
+    def __init__(self):
+        super().__init__(6, 3)
+        self.weight.requires_grad_(False)
+        self.first, self.second, self.merged = nn.Parameter(torch.randn(6, 2)), nn.Parameter(torch.randn(2, 3)), False
+
+    def train(self, mode=True):
+        if mode == self.merged:
+            self.weight.data += (self.first @ self.second).T * (-1 if mode else 1)
+            self.merged = not mode
+        return super().train(mode)
+
+    def forward(self, x):
+        return super().forward(x) if self.merged else super().forward(x) + x @ self.first @ self.second
+
+
+class Padded(nn.Module):
+    def __init__(self, **options):
+        super().__init__()
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1, **options)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        padding = torch.arange(6).expand(x.shape) > 3
+        return self.head(self.encoder(x[:, :, None] * torch.arange(8.0), src_key_padding_mask=padding).mean(1))
+
+
+class Solved(nn.Module):
+    """Solves systems of equations whose matrices are what a layer gives, and has their determinants."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(6, 6), nn.Linear(4, 3)
+
+    def forward(self, x):
+        y = self.layer(x).float()
+        matrix = y[:, :4].reshape(-1, 2, 2)
+        matrix = matrix @ matrix.transpose(1, 2) + torch.eye(2)
+        solution = torch.linalg.solve(matrix, y[:, 4:, None]).squeeze(2)
+        return self.head(torch.cat([solution, torch.logdet(matrix)[:, None], y[:, :1]], 1))
+
+
+MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x", Scaled: "x", Sliced: "x", Rare: "x", Spectral: "x", Recomputed: "x",
+           Transposed: "x", Differentiated: "x", Solved: "x", Arithmetic: "x"}
+
+
+def loss_of(module, batch):
+    field = "word" if "word" in batch else "x"
+    return nn.functional.cross_entropy(module(batch[field]), batch["label"])
+
+
+def learnt(name, tensor, mode):
+    """The part of a weight that depends on the data. softmax does not see the bias of the keys, so its gradient is rounding alone,
+    of which Adam makes whole steps."""
+    if mode == "FP32" or not name.endswith("in_proj_bias"):
+        return tensor
+    queries, _, values = tensor.chunk(3)
+    return torch.cat([queries, values])
+
+
+class ExportedJobs(unittest.TestCase):
+    """Jobs of these modules, on a few rows of random numbers."""
+
+    exported = {}  # The bytes of each module's file: its weights are those of one seed, and exports take seconds.
+
+    @classmethod
+    def setUpClass(cls):
+        torch.set_num_threads(1)
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name)
+        generator = numpy.random.default_rng(11)
+        self.arrays = {"x": generator.normal(size=(EXAMPLES, 6)).astype("float32"),
+                       "label": generator.integers(0, 3, EXAMPLES),
+                       "word": generator.integers(0, 7, (EXAMPLES, 4))}
+
+    def batch(self, field, size=5):
+        return {name: torch.tensor(self.arrays[name][:size]) for name in (field, "label")}
+
+    def job(self, net, mode="FP32", arrays=None, **sections):
+        field = MODULES.get(net, "x")
+        torch.manual_seed(4)
+        module = net()
+        if net not in self.exported:
+            genesis.export(module, self.batch(field), self.path / "net.pt2", loss=loss_of)
+            self.exported[net] = (self.path / "net.pt2").read_bytes()
+        (self.path / "net.pt2").write_bytes(self.exported[net])
+        numpy.savez(self.path / "rows.npz", **(arrays or {name: self.arrays[name] for name in (field, "label")}))
+        job = {"model": {"exported": {"path": str(self.path / "net.pt2")}},
+               "dataset": {"arrays": {"path": str(self.path / "rows.npz")}},
+               "training": {"max_steps": STEPS, "batch_size": BATCH, "seed": 3, "max_grad_norm": -1},
+               "precision": {"mode": mode}}
+        for section, values in sections.items():
+            job.setdefault(section, {}).update(values)
+        path = self.path / "job.yaml"
+        path.write_text(json.dumps(job))
+        return path, module
+
+    def train(self, job, *flags):
+        with tempfile.TemporaryDirectory() as checkpoints:
+            records, _ = twin.run_worker(job, checkpoints, *flags, environment=GATE)
+            files = [path.read_bytes() for path in sorted(pathlib.Path(checkpoints).glob("*.pt"))]
+            last = torch.load(twin.newest_checkpoint(checkpoints))
+            return records, last, files
+
+    def refused(self, job):
+        with tempfile.TemporaryDirectory() as checkpoints:
+            done = subprocess.run([twin.WORKER, "--spec", job, "--checkpoint-dir", checkpoints], capture_output=True,
+                                  text=True, env={**os.environ, **GATE})
+        self.assertNotEqual(done.returncode, 0)
+        lines = [line for line in done.stderr.splitlines() if re.search("model.exported|precision\\.|FAILURE_CAUSE", line)]
+        self.assertTrue(lines, done.stderr)
+        return lines[-1]
