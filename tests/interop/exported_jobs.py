@@ -206,7 +206,7 @@ class Shuffled(nn.Module):
 
     def forward(self, x):
         hidden = torch.relu(self.layer(x))
-        return self.head(0.7 * hidden + 0.3 * hidden[torch.randperm(len(hidden))])
+        return self.head(0.7 * hidden + 0.3 * hidden[torch.randperm(hidden.shape[0])])
 
 
 class Reciprocal(nn.Module):

@@ -3,19 +3,48 @@
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
 
+#include <cstdint>
 #include <memory>
 #include <set>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/string_view.h"
 #include "config/precision/precision.h"
 #include "trainer/compiled/compiled_steps.h"
 #include "trainer/compiled/step_description.h"
 #include "trainer/data/dataset.h"
 #include "trainer/models/model.h"
+#include "trainer/models/sample_batch.h"
 #include "trainer/precision/policy.h"
 
 namespace genesis {
+namespace {
 
 using training::v1::PrecisionMode;
+
+// The integers and booleans of a batch from all over the training part: lengths, indices and
+// labels, in whose place random numbers would mean nothing. By field name, base64 of the elements
+// in memory order.
+absl::StatusOr<google::protobuf::Struct> IntegersOf(const Dataset& dataset, int64_t batch_size) {
+  std::vector<int64_t> examples;
+  for (int64_t i = 0; i < batch_size; ++i) {
+    examples.push_back(dataset.training_size() * i / batch_size);
+  }
+  const absl::StatusOr<Batch> batch = SampleBatch(dataset, examples);
+  if (!batch.ok()) return batch.status();
+  google::protobuf::Struct integers;
+  for (const auto& [name, tensor] : batch->fields) {
+    if (tensor.is_floating_point()) continue;
+    const absl::string_view bytes(static_cast<const char*>(tensor.const_data_ptr()),
+                                  tensor.nbytes());
+    (*integers.mutable_fields())[name].set_string_value(absl::Base64Escape(bytes));
+  }
+  return integers;
+}
+
+}  // namespace
 
 absl::StatusOr<std::string> DescribeSteps(const training::v1::StartJob& start) {
   const absl::StatusOr<std::unique_ptr<Dataset>> dataset = OpenDataset(start.spec());
@@ -23,7 +52,11 @@ absl::StatusOr<std::string> DescribeSteps(const training::v1::StartJob& start) {
   const absl::StatusOr<std::unique_ptr<Model>> model = BuildModel(start.spec(), **dataset);
   if (!model.ok()) return model.status();
   (*model)->To(at::Device(start.precision().device()));
+  absl::StatusOr<google::protobuf::Struct> integers =
+      IntegersOf(**dataset, start.spec().training().batch_size());
+  if (!integers.ok()) return integers.status();
   google::protobuf::Struct result;
+  *(*result.mutable_fields())["integers"].mutable_struct_value() = *std::move(integers);
   auto& list = *(*result.mutable_fields())["steps"].mutable_list_value();
   const std::set<PrecisionMode> modes =
       ReachableModes(start.spec().precision(), AllowedModes(start), start.precision().mode());

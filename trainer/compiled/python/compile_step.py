@@ -39,10 +39,11 @@ def describe(arguments, *flags):
                       "name the program genesis-worker") from error
     if done.returncode != 0:
         raise Refusal(done.stderr.strip())
-    steps = json.loads(done.stdout)["steps"]
+    described = json.loads(done.stdout)
+    steps = described["steps"]
     if all("refused" in step for step in steps):
         raise Refusal(f"{arguments.job} cannot be compiled: {steps[0]['refused']}; it runs eager")
-    return steps
+    return described
 
 
 def import_torch(wanted):
@@ -92,12 +93,12 @@ def check_worker(arguments, entry, folder):
     is there, when the package is tried here, and not in the worker."""
     import step as steps
 
-    found = next(each for each in describe(arguments, "--compiled-dir", str(folder)) if each["mode"] == entry["mode"])
+    found = next(each for each in describe(arguments, "--compiled-dir", str(folder))["steps"] if each["mode"] == entry["mode"])
     if not found["compiled"]:
         raise steps.StepError(f"genesis-worker does not take the package: {found['execution']}")
 
 
-def compile_one(arguments, entry):
+def compile_one(arguments, entry, integers):
     import package
     import step as steps
 
@@ -105,7 +106,7 @@ def compile_one(arguments, entry):
     twin = make_twin(entry, description)
     steps.check_twin(twin, description)
     step = twin.make_step(description)
-    inputs = steps.example_inputs(twin, description)
+    inputs = steps.example_inputs(twin, description, integers)
     single = {**description, "mode": "FP32"}
     reference = steps.run(twin.make_step(single), [
         t.float() if t.is_floating_point() else t for t in inputs], description)
@@ -122,7 +123,8 @@ def compile_one(arguments, entry):
 
 
 def run(arguments):
-    entries = describe(arguments)
+    described = describe(arguments)
+    entries = described["steps"]
     import_torch(next(json.loads(entry["text"])["torch"] for entry in entries if "text" in entry))
     import package
     from step import StepError
@@ -137,7 +139,7 @@ def run(arguments):
             continue
         begin = time.monotonic()
         try:
-            path, worst = compile_one(arguments, entry)
+            path, worst = compile_one(arguments, entry, described["integers"])
         except StepError as error:
             print(f"{entry['mode']}: nothing was installed: {error}", file=sys.stderr)
             return FAILED

@@ -69,6 +69,7 @@ def compile_package(step, inputs, text, path):
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(path.with_name("cache"))
     pick_vector_instructions()
     random_numbers.draw_into_memory_as_it_is()
+    random_numbers.leave_permutations_alone()
     changed_buffers.write_after_reading()
     program, draws = export(step, inputs)
     torch._inductor.aoti_compile_and_package(

@@ -1,6 +1,7 @@
 """The operators of a graph that draw random numbers, which have to draw those that eager mode draws."""
 
 import torch
+import torch._inductor.fx_passes.misc_patterns as misc_patterns
 import torch._inductor.lowering as lowering
 from torch._inductor.virtualized import V
 
@@ -16,6 +17,12 @@ def draw_into_memory_as_it_is():
         return lowering.bernoulli_(made, *arguments)
 
     lowering.register_lowering(aten.bernoulli.p, type_promotion_kind=None)(bernoulli)
+
+
+def leave_permutations_alone():
+    """Switches off inductor's patterns for rows in a random order: torch 2.11 fails on those of all rows (`h[torch.randperm(n)]`),
+    as of what it was to match with it has no length of a slice."""
+    misc_patterns._misc_patterns_init = lambda device=None: None
 
 
 def draws_numbers(node):

@@ -5,6 +5,7 @@ in the order of the description; it returns the loss and, per parameter, the gra
 loss, without elements where the loss does not depend on it, and may change buffers.
 trainer/compiled/compiled_step.cc calls what is made of it. A twin makes it: make_step."""
 
+import base64
 import contextlib
 import statistics
 
@@ -95,18 +96,20 @@ def strided(values, entry):
     return tensor.copy_(values)
 
 
-def random_field(entry, description):
+def example_field(entry, description, integers):
     type = getattr(torch, entry["type"])
     if type.is_floating_point:
         return strided(torch.rand(entry["shape"]), entry)
-    model = description["model"]
-    below = (model.get("transformer", {}).get("vocabulary_size")
-             or model.get("radio_unet", {}).get("diffusion_steps") or 2)
-    return strided(torch.randint(below, entry["shape"]), entry)
+    if entry["name"] in integers:
+        rows = bytearray(base64.b64decode(integers[entry["name"]]))
+        return strided(torch.frombuffer(rows, dtype=type).reshape(entry["shape"]), entry)
+    # A field that the model draws.
+    return strided(torch.randint(description["model"]["radio_unet"]["diffusion_steps"], entry["shape"]), entry)
 
 
-def example_inputs(twin, description):
-    """Weights near the initial ones, none of them zero, and a random batch."""
+def example_inputs(twin, description, integers):
+    """Weights near the initial ones, none of them zero, and a batch: the `integers` of the dataset by field, which mean something
+    (lengths, indices, labels), and random numbers from 0 to 1, none of them zero either."""
     torch.manual_seed(1)
     tensors = {**dict(twin.named_parameters()), **dict(twin.named_buffers())}
     inputs = [torch.ones(())]
@@ -114,7 +117,7 @@ def example_inputs(twin, description):
         values = tensors[entry["name"]].detach()
         inputs.append(strided(values + 0.05 * torch.randn(values.shape), entry))
     inputs += [strided(tensors[entry["name"]], entry) for entry in description["buffers"]]
-    inputs += [random_field(entry, description) for entry in description["fields"]]
+    inputs += [example_field(entry, description, integers) for entry in description["fields"]]
     return inputs
 
 
