@@ -368,9 +368,9 @@ class RanksTest(unittest.TestCase):
         for rank in 1, 0, 1:
             newest = max(job.parent.glob("*.pt"), default=None)
             deadline = time.monotonic() + LONG
-            # Once a shard of a newer one is there.
-            while not any(newest is None or str(shard) > str(newest) + ".shard-~"
-                          for shard in job.parent.glob("*.pt.shard-*")):
+            # Once a shard of a newer one is there, or the last one was the newest already.
+            while process.poll() is None and not any(newest is None or str(shard) > str(newest) + ".shard-~"
+                                                     for shard in job.parent.glob("*.pt.shard-*")):
                 self.assertLess(time.monotonic(), deadline, log.read_text())
             before = ranks_of(process)
             if rank not in before:
