@@ -383,8 +383,11 @@ std::shared_ptr<const void> ExportedModel::KeepState() {
 
 NamedTensors ExportedModel::attributes() const {
   NamedTensors attributes;
-  // Checkpoints take them as they are, on the CPU alone.
-  for (const auto& [name, tensor] : passing_) attributes.emplace_back(name, tensor.cpu());
+  for (const auto& [name, tensor] : passing_) {
+    // A copy: a checkpoint is written while forward changes them.
+    attributes.emplace_back(name, tensor.detach().to(at::kCPU, tensor.scalar_type(),
+                                                     /*non_blocking=*/false, /*copy=*/true));
+  }
   return attributes;
 }
 

@@ -95,8 +95,8 @@ class Model {
   // they change in the model is as before. Null where they change nothing.
   virtual std::shared_ptr<const void> KeepState() { return nullptr; }
   // Attributes that the model has changed since it was built, besides parameters and buffers; of no
-  // interest to Python's load_state_dict, and needed to go on as if nothing had happened. On the
-  // CPU.
+  // interest to Python's load_state_dict, and needed to go on as if nothing had happened. Copies on
+  // the CPU: a checkpoint is written while training goes on.
   virtual NamedTensors attributes() const { return {}; }
   // Sets these as given, and all others as they were when the model was built.
   virtual void PutAttributes(const NamedTensors&) {}
