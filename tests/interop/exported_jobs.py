@@ -233,6 +233,47 @@ class Filtered(nn.Module):
         return self.head(torch.fft.irfft(filtered, n=6, dim=2).mean(1)) + filtered.abs().sum((1, 2))[:, None] * 0.01
 
 
+class LastState(nn.Module):
+    """Reads the last states of an LSTM."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers, self.head = nn.LSTM(3, 5, 2, batch_first=True, bidirectional=True), nn.Linear(10, 3)
+
+    def forward(self, x):
+        _, (hidden, cell) = self.layers(x.view(-1, 2, 3))
+        return self.head(torch.cat([hidden[-1], cell[-2]], 1))
+
+
+class Aliased(nn.Module):
+    """A batch norm under two names, and a buffer of another part's."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.other, self.head = nn.BatchNorm1d(6), nn.BatchNorm1d(6), nn.Linear(6, 3)
+        self.again, self.other.running_mean = self.norm, self.norm.running_mean
+
+    def forward(self, x):
+        return self.head(self.again(x) + 0.1 * torch.tanh(x))
+
+
+class Averaging(nn.Module):
+    """Keeps an average twice: in a buffer of checkpoints and in one that state_dict() leaves out."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(6, 3)
+        self.register_buffer("kept", torch.zeros(3))
+        self.register_buffer("left_out", torch.zeros(3), persistent=False)
+
+    def forward(self, x):
+        y = self.head(x)
+        if self.training:
+            for average in (self.kept, self.left_out):
+                average.lerp_(y.detach().float().mean(0), 0.3)
+        return y - self.left_out
+
+
 class Forgetful(nn.Module):
     """Changes a buffer that no checkpoint has."""
 
@@ -366,7 +407,7 @@ class Kept(nn.Module):
     def __init__(self, line):
         super().__init__()
         self.layer, self.other, self.mean, self.line = nn.Linear(6, 3), nn.Linear(6, 3).requires_grad_(False), torch.zeros(3), line
-        self.list = [self.layer.weight]
+        self.list, self.seen, self.calls = [self.layer.weight], [], 0
 
     def forward(self, x):
         names = {"self": self, "y": self.layer(x), "torch": torch}
@@ -520,7 +561,7 @@ class Solved(nn.Module):
 
 
 MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x", Scaled: "x", Sliced: "x", Rare: "x", Spectral: "x", Recomputed: "x",
-           Transposed: "x", Differentiated: "x", Solved: "x", Arithmetic: "x"}
+           Transposed: "x", Differentiated: "x", Solved: "x", Arithmetic: "x", LastState: "x", Aliased: "x"}
 
 
 def loss_of(module, batch):

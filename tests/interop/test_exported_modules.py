@@ -9,7 +9,7 @@ import compiled_job
 import safetensors.torch
 import torch
 import twin
-from exported_jobs import (BATCH, EXAMPLES, FORMATS, GATE, MODULES, STEPS, Attentive, Branches, Chosen, Codebook, Compilable, Counting,
+from exported_jobs import (BATCH, EXAMPLES, FORMATS, GATE, MODULES, STEPS, Attentive, Averaging, Branches, Chosen, Codebook, Compilable, Counting,
                            Differentiated, Dropped, ExportedJobs, Filtered, Forgetful, Masked, Normed, Partial, Reciprocal, Recomputed,
                            Redrawn, Regular, Shuffled, Spectral, Transposed, Versioned, learnt, loss_of)
 
@@ -192,6 +192,15 @@ class ExportedModules(ExportedJobs):
         (self.path / "middle.pt").write_bytes(files[0])
         rest, _, _ = self.train(job, "--resume", self.path / "middle.pt")
         self.assertEqual(rest, whole[10:])
+
+    def test_a_checkpoint_has_what_state_dict_leaves_out_as_it_was(self):
+        job, _ = self.job(Averaging, checkpoint={"every_steps": 1, "keep_last": STEPS})
+        _, _, files = self.train(job)
+        self.assertGreater(len(files), 1)
+        for number, content in enumerate(files):
+            (self.path / "one.pt").write_bytes(content)
+            state = torch.load(self.path / "one.pt")
+            self.assertTrue(torch.equal(state["genesis"]["attributes"]["left_out"], state["model_state_dict"]["kept"]), number)
 
     # Compiled steps.
 

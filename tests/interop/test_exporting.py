@@ -68,7 +68,13 @@ class Exporting(ExportedJobs):
             (Changed(lambda y: y * 10 if y.shape[0] > 4 else y), batch, {"loss": loss_of}, "a graph goes one way: where batch > 4"),
             (Changed(lambda y: y * y.shape[0] ** 0.5), batch, {"loss": loss_of}, "a size may be added, subtracted, multiplied, divided and compared"),
             (Changed(lambda y: torch.where(y > 0, y.sqrt(), y)), batch, {"loss": loss_of}, "the gradient of layer.weight is not finite"),
-            (Kept("self.mean = 0.9 * self.mean + y.detach().mean(0)"), batch, {"loss": loss_of}, "in the second step: what forward keeps in an attribute"),
+            (Kept("self.mean = 0.9 * self.mean + y.detach().mean(0)"), batch, {"loss": loss_of}, "weights and buffers: what forward keeps in mean is no "),
+            (Kept("self.mean += 0.1 * y.detach().mean(0)"), batch, {"loss": loss_of}, "what forward keeps in mean is no part of a graph"),
+            (Kept("y = y + sum(self.seen); self.seen.append(y.detach().mean(0))"), batch, {"loss": loss_of}, "what forward keeps in seen is no "),
+            (Kept("self.calls += 1; y = y * min(1, self.calls / 1e6)"), batch, {"loss": loss_of}, "Kept changes the number calls in each step"),
+            (Kept("self.calls = (self.calls + 1) % 4; y = y.tanh() if self.calls == 3 else y"), batch, {"loss": loss_of}, "the number calls in "),
+            (Kept("import random; y = 0 * y if random.random() < 0.001 else y"), batch, {"loss": loss_of}, "draws with random or numpy.random"),
+            (Kept("import numpy; y = 0 * y if numpy.random.uniform(0, 9) > 8.99 else y"), batch, {"loss": loss_of}, "choose with torch.where"),
             (Kept("self.other.weight.data = 0.9 * self.other.weight.data + 0.1 * self.layer.weight.data"), batch, {"loss": loss_of},
              "changes a tensor by .data =, where a graph follows .copy_()"),
             (Kept("y = y * sum(each.detach().norm() for each in self.list)"), batch, {"loss": loss_of}, "once weights have changed: "),
@@ -156,12 +162,14 @@ class Exporting(ExportedJobs):
                     self.weight.clamp_(-0.1, 0.1)
                 return super().forward(x)
 
-        for module in (Clamped(6, 3), Merged(), Counting(), Recomputed(), Padded(enable_nested_tensor=False)):
+        keeping = Kept("self.mean += 1; self.seen.append(y); self.calls += 1")
+        for module in (Clamped(6, 3), Merged(), Counting(), Recomputed(), Padded(enable_nested_tensor=False), keeping):
             before = copy.deepcopy(module.state_dict())
             with self.subTest(type(module).__name__), contextlib.suppress(genesis.ExportError):
                 genesis.export(module, self.batch("x"), self.path / "net.pt2", loss=loss_of, precisions=["FP32"])
             for name, tensor in module.state_dict().items():
                 self.assertTrue(torch.equal(tensor, before[name]), name)
+        self.assertEqual((keeping.mean.tolist(), keeping.seen, keeping.calls), ([0.0] * 3, [], 0))
 
     def test_the_page_trains_as_it_stands_there(self):
         page = (pathlib.Path(os.environ["GENESIS_SOURCE"]) / "docs" / "exported_modules.md").read_text()

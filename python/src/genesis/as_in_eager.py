@@ -24,6 +24,7 @@ def patched(keep_what_draws: bool) -> Iterator[None]:
         # nn.TransformerEncoder makes nested tensors in eval mode, which no graph has.
         torch.backends.mha.set_fastpath_enabled(False)
         patches.enter_context(mock.patch.object(decompositions, "_rnn_helper", _with_dropout(decompositions._rnn_helper)))
+        patches.enter_context(mock.patch.object(decompositions, "one_layer_lstm", _with_states(decompositions.one_layer_lstm)))
         if keep_what_draws:
             patches.enter_context(mock.patch.object(checkpoint, "_checkpoint_without_reentrant_generator", _keep))
             patches.enter_context(mock.patch.object(checkpoint, "CheckpointFunction", _Kept))
@@ -45,6 +46,14 @@ def _with_dropout(helper):
         dropped = input
         return helper(input, hidden, params, has_biases, num_layers, 0.0, train, bidirectional, batch_first, layer)
     return layers
+
+
+def _with_states(one_layer):
+    """torch's decomposition of LSTM gives the last states a dimension too many: it squeezes the batch, and not the layer."""
+    def layer(given, hidden, *arguments, **options):
+        output, states = one_layer(given, hidden, *arguments, **options)
+        return output, tuple(state.reshape(before.shape) for state, before in zip(states, hidden))
+    return layer
 
 
 def _dropped(values: torch.Tensor, probability: float) -> torch.Tensor:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTupl
 
 import torch
 
-from genesis import faults
+from genesis import faults, outside_state
 from genesis.errors import ExportError
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ TOLERANCE = 1e-4
 ROUNDING = 2.0 ** -24
 # Of the random numbers that both draw: none that a module would choose.
 SEED = 7_340_033
+# Of other batches, after which a step on the first one has to give what it gave.
+OTHER_BATCHES = 3
 
 
 class _Result(NamedTuple):
@@ -52,6 +54,33 @@ class Comparison:
     def __init__(self, step: "Step") -> None:
         self._step = step
 
+    def require_no_memory(self) -> None:
+        """Before a trace: the loss depends on batch, weights, buffers and torch's random numbers alone, not on what forward has kept
+        elsewhere in the steps before, nor on numbers that others draw. Compared to the bit, for CPUs compute alike each time."""
+        step, name = self._step, type(self._step.module).__name__
+        with step.kept(training=True):
+            drawn = outside_state.drawn()
+            first = self._loss_in_python(step.batch)
+            if outside_state.drawn() != drawn and not all(self._gives(first, number) for number in (0.0, 1 - 2 ** -53)):
+                raise ExportError(f"{name} draws with random or numpy.random, which no graph does: draw with torch.rand, and choose with torch.where")
+            before, turns = outside_state.attributes(step.module), []
+            for turn in range(OTHER_BATCHES):
+                with contextlib.suppress(Exception):  # It may not take these rows together.
+                    self._loss_in_python(self._rolled(turn + 1))
+                turns.append(outside_state.numbers(step.module))
+            again, after = self._loss_in_python(step.batch), outside_state.attributes(step.module)
+            changed = [attribute for attribute in after if after[attribute] != before.get(attribute)]
+            counted = [attribute for attribute, value in turns[0].items() if value != turns[1].get(attribute) != turns[2].get(attribute)]
+        if counted:
+            raise ExportError(f"forward of {name} changes the number {counted[0]} in each step, which a graph would keep as it was: make it a buffer "
+                              "(register_buffer), change it in place, and choose with torch.where")
+        if not same(again, first):
+            cause = (f"what forward keeps in {', '.join(changed[:3])} is no part of a graph: keep it in a buffer (register_buffer)" if changed else
+                     "it draws with a generator of its own (leave out generator=, and the job's seed decides), or keeps something elsewhere than in "
+                     "a buffer (register_buffer), which no graph has")
+            raise ExportError(f"the loss of {name} on a batch is {again.item():.9g} after other batches and was {first.item():.9g} before them, with the "
+                              f"same weights and buffers: {cause}")
+
     def require_training(self, program: torch.export.ExportedProgram) -> None:
         """Losses, gradients and state of the graph FP32."""
         step, graph = self._step, program.module(check_guards=False)
@@ -77,6 +106,11 @@ class Comparison:
 
     def _of_size(self, size: int) -> "Tensors":
         return {name: torch.cat([tensor] * -(-size // len(tensor)))[:size] for name, tensor in self._step.batch.items()}
+
+    def _rolled(self, turn: int) -> "Tensors":
+        """The rows in another order, with other values where those may be any."""
+        return {name: torch.roll(tensor, turn, 0) * (1 + 0.1 * turn) if tensor.is_floating_point() else torch.roll(tensor, turn, 0)
+                for name, tensor in self._step.batch.items()}
 
     def _moved(self) -> "Tensors":
         """Weights as after some steps, each with its sign."""
@@ -140,6 +174,16 @@ class Comparison:
                 state.update(zip(step.changed, got[len(got) - len(step.changed):]))
         return got
 
+    def _gives(self, loss: torch.Tensor, number: float) -> bool:
+        """Whether the loss is the same where all that is drawn with random or numpy.random is this."""
+        with outside_state.drawing(number), contextlib.suppress(Exception):  # Of what wants several numbers.
+            return same(self._loss_in_python(self._step.batch), loss)
+        return False
+
+    def _loss_in_python(self, batch: "Tensors") -> torch.Tensor:
+        torch.manual_seed(SEED)
+        return self._in_python(batch, self._step.trained, steps=1).loss
+
     def _in_python(self, batch: "Tensors", trained: "Tensors", steps: int) -> _Result:
         """The last of some steps without an update."""
         step = self._step
@@ -159,12 +203,16 @@ class Comparison:
         """The module's own tensors by name, with these values while this lasts; they are left as they were."""
         own = self._own()
         values = {name: tensor.detach().clone() for name, tensor in own.items()}
+        registered = [(part._buffers, dict(part._buffers)) for part in self._step.module.modules() if not isinstance(part, torch.jit.ScriptModule)]
         try:
             with torch.no_grad():
                 for name, tensor in trained.items():
                     own[name].copy_(tensor)
             yield own
         finally:
+            for current, before in registered:  # forward may have assigned others.
+                current.clear()
+                current.update(before)
             with torch.no_grad():
                 for name, tensor in own.items():
                     # One that was expanded cannot be written to, and was not.

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from genesis import as_in_eager, exported_file, faults, tracing
+from genesis import as_in_eager, exported_file, faults, outside_state, tracing
 from genesis.comparison import Comparison, same
 from genesis.errors import ExportError
 
@@ -222,9 +222,9 @@ class Step:
                                   "torch.view_as_real of it, which forward gives to torch.view_as_complex")
         kept = module.state_dict().keys()
         self.passing = [name for name in self.state if name not in kept]
-        first = {id(tensor): name for name, tensor in named.items()}
-        self.tied = {name: first[id(tensor)] for name, tensor in module.named_parameters(remove_duplicate=False)
-                     if first[id(tensor)] != name}
+        first = {id(tensor): name for name, tensor in (*named.items(), *module.named_buffers()) if name in kept}
+        every = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
+        self.tied = {name: first[id(tensor)] for name, tensor in every if name in kept and first.get(id(tensor), name) != name}
         # Tensors that the module makes of numbers, by program: torch.tensor(0.5) in forward.
         self.constants: Dict[str, List[torch.Tensor]] = {}
         # Whether the loss has one value for each example. Trained tensors that the loss depends on, and state that a step
@@ -349,6 +349,7 @@ class Step:
         was_training, random = self.module.training, torch.get_rng_state()
         parts = [part for part in self.module.modules() if not isinstance(part, torch.jit.ScriptModule)]
         held = [(part, dict(part.__dict__), dict(part._parameters), dict(part._buffers)) for part in parts]
+        outside = outside_state.Kept(self.module)
         self.module.train(training)
         # oneDNN's LSTM takes an undefined tensor, which no graph can hold.
         recurrent = any(isinstance(each, torch.nn.RNNBase) for each in self.module.modules())
@@ -362,6 +363,7 @@ class Step:
                 for current, before in ((part._parameters, parameters), (part._buffers, buffers), (part.__dict__, attributes)):
                     current.clear()
                     current.update(before)
+            outside.restore()
             torch.set_rng_state(random)
 
     @staticmethod
@@ -441,6 +443,7 @@ class Step:
         """All graphs of the file by name."""
         self.try_eagerly()
         comparison = Comparison(self)
+        comparison.require_no_memory()
         # FP32 first: what fails in another precision fails there alone.
         found = {"FP32": self.training_program("FP32")}
         self.refuse_operators(found["FP32"])

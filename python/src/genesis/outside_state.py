@@ -1,0 +1,90 @@
+"""What forward may read and change besides parameters and buffers: attributes of modules, and the random numbers of others than torch."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import copy
+import random
+import sys
+from typing import Any, Dict, Iterable, Iterator, Tuple
+from unittest import mock
+
+import torch
+
+# Those of each module, which are no state of forward's.
+OWN = frozenset(torch.nn.Module().__dict__)
+
+
+def _entries(module: torch.nn.Module) -> Iterator[Tuple[str, Any]]:
+    for name, part in module.named_modules():
+        if not isinstance(part, torch.jit.ScriptModule):
+            for key, value in part.__dict__.items():
+                if key not in OWN:
+                    yield f"{name}.{key}" if name else key, value
+
+
+def attributes(module: torch.nn.Module) -> Dict[str, Any]:
+    """By name, what tells one value from another that forward has put in its place, or changed in place."""
+    return {name: _mark(value) for name, value in _entries(module)}
+
+
+def numbers(module: torch.nn.Module) -> Dict[str, str]:
+    """As text, in which NaN is NaN."""
+    return {name: repr(value) for name, value in _entries(module) if isinstance(value, (int, float))}
+
+
+def _mark(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return id(value), value._version
+    if isinstance(value, (list, tuple, set, collections.deque)):
+        return [id(each) for each in value]
+    if isinstance(value, dict):
+        return [(key, id(each)) for key, each in value.items()]
+    return value if isinstance(value, (int, float, str)) else id(value)
+
+
+class Kept:
+    """What is changed in place among the attributes of a module: tensors that are no buffers, lists, dicts and sets."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        values = [value for _, value in _entries(module)]
+        self._containers = [(value, copy.copy(value)) for value in values if isinstance(value, (list, collections.deque, dict, set))]
+        inside = [each for value in values for each in _elements(value)]
+        self._tensors = [(tensor, tensor.detach().clone()) for tensor in inside
+                         if isinstance(tensor, torch.Tensor) and not isinstance(tensor, torch.nn.Parameter)]
+
+    def restore(self) -> None:
+        for container, before in self._containers:
+            container.clear()
+            container.extend(before) if isinstance(container, (list, collections.deque)) else container.update(before)
+        with torch.no_grad():
+            for tensor, before in self._tensors:
+                tensor.copy_(before)
+
+
+def _elements(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, (list, tuple, set, collections.deque)) else (value,)
+
+
+def drawn() -> Tuple[Any, Any]:
+    """Where the generators of ``random`` and ``numpy.random`` stand."""
+    numpy = sys.modules.get("numpy")
+    return random.getstate(), None if numpy is None else repr(numpy.random.get_state())
+
+
+@contextlib.contextmanager
+def drawing(number: float) -> Iterator[None]:
+    """All that is drawn between 0 and 1, or two other bounds, is at this place between them."""
+    def between(low=0.0, high=1.0, *_):
+        return low + (high - low) * number
+
+    functions = [(random, "random"), (random, "uniform")]
+    if "numpy" in sys.modules:
+        functions += [(sys.modules["numpy"].random, name) for name in ("random", "uniform", "rand")]
+    with contextlib.ExitStack() as patches:
+        for owner, name in functions:
+            patches.enter_context(mock.patch.object(owner, name, between))
+        yield
