@@ -132,6 +132,18 @@ TABLE = {
 }
 
 
+def multiply_before_adding(graph):
+    """Makes a product of the factor in add(a, b, alpha=0.1): where b is a product of matrices, inductor of torch 2.11 makes addmm of both
+    and leaves the factor out."""
+    for node in graph.find_nodes(op="call_function", target=aten.add.Tensor):
+        if node.kwargs.get("alpha", 1) == 1:
+            continue
+        with graph.inserting_before(node):
+            product = graph.call_function(aten.mul.Tensor, (node.args[1], node.kwargs["alpha"]))
+        product.meta["val"] = node.args[1].meta["val"] * node.kwargs["alpha"]
+        node.args, node.kwargs = (node.args[0], product), {}
+
+
 def trace(step, inputs, table=TABLE):
     """The graph of `step`, a function of tensors, in the operators that `table` leaves."""
     # Constants of a user's module are no inputs.

@@ -56,6 +56,8 @@ def export(step, inputs):
     memory_order.lay_out_in_channels_last(graph.graph)
     graph.recompile()
     graph = partition.compute_anew(graph, inputs)
+    decompositions.multiply_before_adding(graph.graph)
+    graph.recompile()
     complex_numbers.make_of_parts(graph)
     with torch.no_grad():
         return torch.export.export(graph, tuple(inputs), strict=False), draws
