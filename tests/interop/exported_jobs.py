@@ -181,9 +181,22 @@ class Codebook(nn.Module):
         if self.training:
             chosen = nn.functional.one_hot(nearest, 8).to(y.dtype)
             self.counts = self.counts * 0.9 + chosen.sum(0) * 0.1
-            self.sums = self.sums * 0.9 + (chosen.T @ y).detach() * 0.1
+            self.sums.mul_(0.9).add_((chosen.T @ y).detach(), alpha=0.1)
             self.vectors = self.sums / self.counts.clamp(min=1e-3)[:, None]
         return self.decoder(y + (rounded - y).detach())
+
+
+class Encoder(nn.Module):
+    """Drops out what attention gives, which lies in memory with the words first."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
+        self.words, self.layers, self.head = nn.Embedding(7, 8), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(8, 3)
+
+    def forward(self, word):
+        padding = torch.arange(4) > word[:, :1] % 3 + 1
+        return self.head(self.layers(self.words(word), src_key_padding_mask=padding).masked_fill(padding[..., None], 0).mean(1))
 
 
 class Chosen(nn.Module):

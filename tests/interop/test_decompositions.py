@@ -162,6 +162,23 @@ class MemoryOrderTest(unittest.TestCase):
     def test_dropout_draws_what_it_draws_in_rows(self):
         self.assertEqual(self.orders(*convolved(torch.nn.Dropout(0.5), torch.nn.Dropout2d(0.5))), {True})
 
+    def test_dropout_draws_what_eager_mode_draws_in_any_order_of_memory(self):
+        for shape, order in ((4, 12, 16), (1, 0, 2)), ((3, 4, 5, 6), (0, 2, 3, 1)), ((3, 1, 5), (2, 1, 0)), ((7, 5), (0, 1)):
+            values = torch.randn(shape).permute(order)
+            drawn = []
+            for dropout in torch.ops.aten.native_dropout, decompositions.native_dropout:
+                torch.manual_seed(5)
+                drawn.append(dropout(values, 0.3, True)[1])
+            self.assertTrue(torch.equal(*drawn), (shape, order))
+
+    def test_the_factor_of_a_sum_is_a_product(self):
+        inputs = [torch.randn(3, 4), torch.randn(4, 5), torch.randn(3, 5)]
+        graph = decompositions.trace(lambda a, b, c: [torch.add(c, a @ b, alpha=0.1), c + 1], inputs)
+        decompositions.multiply_before_adding(graph.graph)
+        graph.recompile()
+        self.assertEqual([node.kwargs for node in graph.graph.nodes if node.target is torch.ops.aten.add.Tensor], [{}, {}])
+        torch.testing.assert_close(graph(*inputs)[0], inputs[2] + 0.1 * (inputs[0] @ inputs[1]))
+
     def test_a_graph_without_maps_is_left_alone(self):
         graph = decompositions.trace(lambda a, b: [a @ b], [torch.randn(3, 4), torch.randn(4, 5)])
         before = str(graph.graph)

@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 import twin
 from exported_jobs import (BATCH, EXAMPLES, FORMATS, GATE, MODULES, STEPS, Attentive, Averaging, Branches, Chosen, Codebook, Compilable, Counting,
-                           Differentiated, Dropped, ExportedJobs, Filtered, Forgetful, Masked, Normed, Partial, Reciprocal, Recomputed,
+                           Differentiated, Dropped, Encoder, ExportedJobs, Filtered, Forgetful, Masked, Normed, Partial, Reciprocal, Recomputed,
                            Redrawn, Regular, Shuffled, Spectral, Transposed, Versioned, learnt, loss_of)
 
 # Both run the same operators in the same order; what differs is how clipping and update are rounded.
@@ -229,8 +229,9 @@ class ExportedModules(ExportedJobs):
                 for name in ("base.weight", "never.weight"):
                     self.assertTrue(torch.equal(state[name], module.state_dict()[name]), name)
 
+    @mock.patch.dict(MODULES, {Encoder: "word"})
     def test_compiled_steps_compute_what_graphs_do(self):
-        for net in (Branches, Regular, Spectral, Codebook, Chosen, Filtered, Shuffled):
+        for net in (Branches, Regular, Spectral, Codebook, Chosen, Filtered, Shuffled, Encoder):
             with self.subTest(net.__name__):
                 packages = self.path / net.__name__
                 job, _ = self.job(net)

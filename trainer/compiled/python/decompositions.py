@@ -117,7 +117,12 @@ def native_dropout(values, probability, train):
     """As native_dropout_cpu (aten/src/ATen/native/Dropout.cpp): the same numbers."""
     if train is False:
         return values.clone(), torch.ones_like(values, dtype=torch.bool)
-    mask = aten.bernoulli.p(torch.empty(values.shape, dtype=torch.bool, device=values.device), 1 - probability)
+    # Drawn in the order in which the values lie in memory.
+    strides = torch.empty_like(values).stride()
+    order = sorted(range(values.dim()), key=lambda dimension: -strides[dimension])
+    mask = aten.bernoulli.p(torch.empty([values.shape[each] for each in order], dtype=torch.bool, device=values.device), 1 - probability)
+    if order != sorted(order):
+        mask = mask.permute([order.index(each) for each in range(values.dim())])
     scale = 0 if probability == 1 else 1 / (1 - probability)
     return (values * mask) * scale, mask
 
