@@ -12,6 +12,7 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import typing
@@ -295,6 +296,7 @@ class ThreeLines(ClientTest):
                 ({"x": x}, {"epochs": 2.5}, "epochs is 2.5; accepted: whole numbers from 1"),
                 ({"x": x}, {"epochs": 1, "learning_rate": 0}, "learning_rate is 0; accepted: a number above 0"),
                 ({"x": x}, {"epochs": 1, "ranks": 0}, "ranks is 0; accepted: whole numbers from 1"),
+                ({"x": x}, {"max_steps": True}, "max_steps is True; accepted: whole numbers from 1"),
                 ({"x": x}, {"epochs": 1, "precision": "FP8"}, "precision is 'FP8'; accepted: FP32"),
                 ({"x": x}, {"epochs": 1, "precision": "bf16"}, "a graph keeps its weights in FP32: use MIXED_BF16"),
                 ({"x": x}, {"epochs": 1, "schedule": [(0, 1.0)]}, "schedule is [(0, 1.0)]; accepted: a dict from steps"),
@@ -375,7 +377,8 @@ class Watching(ClientTest):
 
     def test_the_life_of_a_job(self):
         job = self.long_job()
-        next(event for event in job.events() if event.step > 3)
+        event = next(event for event in job.events() if event.step > 3)
+        self.assertRegex(repr(event), rf"^Event\(kind='\w+', job='{job.id}', state='RUNNING', step={event.step}, loss=\S+\)$")
         kept = job.checkpoint("mine")
         self.assertEqual(kept.record.name, "mine")
         self.assertIn(job.pause().state, ("PAUSING", "PAUSED"))
@@ -390,6 +393,9 @@ class Watching(ClientTest):
         job.cancel()
         with self.assertRaises(genesis.JobFailedError):
             job.watch()
+        with self.assertRaises(genesis.FailedPreconditionError) as caught:
+            job.checkpoint("late")
+        self.assertIn("'late'", str(caught.exception))
         self.assertIn("step", job.history()[0])
         self.assertEqual(len(job.history_frame()), len(job.history()))
         self.assertGreaterEqual(len(job.checkpoints()), 1)
@@ -657,6 +663,37 @@ class Whole(ClientTest):
         with self.assertRaises(genesis.NotFoundError):
             self.client.checkpoint("none")
         self.assertEqual(list(self.client.checkpoints()), [])
+
+    def test_a_value_of_another_type_is_named(self):
+        client, folder = self.client, tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        missing, small = pathlib.Path(folder.name) / "none.pt", pathlib.Path(folder.name) / "small.pt"
+        small.write_bytes(b"x")
+        for call, told in (
+                (lambda: client.job(5), "job_id is 5; accepted: text"),
+                (lambda: client.job(None), "job_id is None; accepted: text"),
+                (lambda: client.delete_dataset(b"\xff"), r"name is b'\xff'; accepted: text"),
+                (lambda: list(client.jobs(owner=5)), "owner is 5; accepted: text"),
+                (lambda: list(client.jobs(labels={"a": 1})), "labels is {'a': 1}; accepted: a dict of text to text"),
+                (lambda: list(client.jobs(states=["NOPE"])), "states is 'NOPE'; accepted: QUEUED, STARTING, RUNNING, "),
+                (lambda: list(client.jobs(order="BAD")), "order is 'BAD'; accepted: NEWEST_FIRST, "),
+                (lambda: client.set_precision_policy(True, application="X"), "application is 'X'; accepted: NEW_ATTEMPTS, "),
+                (lambda: client.set_precision_policy("no"), "reduced_precision_allowed is 'no'; accepted: True or False"),
+                (lambda: client.stats(2 ** 80), f"window_seconds is {2 ** 80}; accepted: a whole number of "),
+                (lambda: client.submit(None), "the specification is a NoneType; accepted: a dict "),
+                (lambda: client.submit({"training": 5}), "spec has training = 5; accepted: a dict of "),
+                (lambda: client.import_checkpoint(small, 5), "checkpoint_id is 5; accepted: text"),
+                (lambda: genesis.Client(5), "server is 5; accepted: HOST:PORT"),
+                (lambda: genesis.Client("127.0.0.1:99999"), "server is '127.0.0.1:99999'; accepted: HOST:PORT with a port from 1 to 65535"),
+                (lambda: genesis.Client(timeout=-1), "timeout is -1; accepted: a number of seconds above 0"),
+                (lambda: genesis.Client(timeout="x"), "timeout is 'x'; accepted: ")):
+            with self.subTest(told), self.assertRaises(genesis.InvalidArgumentError) as caught:
+                call()
+            self.assertIn(told, str(caught.exception))
+        with self.assertRaises(FileNotFoundError) as caught:
+            client.import_checkpoint(missing, "a")
+        self.assertIn(str(missing), str(caught.exception))
+        self.assertEqual(list(client.jobs(states="RUNNING")), [])
 
     def test_messages_have_types(self):
         package = pathlib.Path(genesis.__file__).parent

@@ -15,6 +15,7 @@ from genesis.data import is_loader
 from genesis.errors import InvalidArgumentError
 from genesis.job import Job
 from genesis.optimizers import optimizer_spec, schedule_spec
+from genesis.requests import number_of
 from genesis.spec import Spec, merged, spec_of
 from genesis.training.v1 import job_pb2, operations_pb2, training_service_pb2
 from genesis.trajectories import Appender
@@ -106,7 +107,7 @@ class Client:
         if (epochs is None) == (max_steps is None):
             raise InvalidArgumentError(f"epochs is {epochs} and max_steps is {max_steps}; give one of the two")
         for name, number in (("epochs", epochs), ("max_steps", max_steps), ("batch_size", batch_size), ("ranks", ranks)):
-            if number is not None and not (isinstance(number, numbers.Integral) and number >= 1):
+            if number is not None and (isinstance(number, bool) or not isinstance(number, numbers.Integral) or number < 1):
                 raise InvalidArgumentError(f"{name} is {number!r}; accepted: whole numbers from 1")
         if learning_rate is not None and not (isinstance(learning_rate, numbers.Real) and learning_rate > 0):
             raise InvalidArgumentError(f"learning_rate is {learning_rate!r}; accepted: a number above 0")
@@ -189,8 +190,8 @@ class Client:
     def submit(self, spec: Spec, *, job_id: str = "", request_id: str = "", validate_only: bool = False) -> Job:
         """Submits a job as a job file describes it: a dict with the names of docs/job_file.md, or the message ``JobSpec``. Paths
         are the daemon's; ``upload`` gives those of local files."""
-        request = self.connection.requests["Train"](spec=spec_of(spec), job_id=job_id, validate_only=validate_only,
-                                                    request_id=request_id or ("" if job_id else uuid.uuid4().hex))
+        request = self.connection.request("Train", spec=spec_of(spec), job_id=job_id, validate_only=validate_only,
+                                          request_id=request_id or ("" if job_id else uuid.uuid4().hex))
         return Job(self.connection, self.connection.call("Train", request).job)
 
     def job(self, job_id: str) -> Job:
@@ -200,9 +201,8 @@ class Client:
              id_prefix: str = "", order: str = "NEWEST_FIRST") -> Iterator[Job]:
         """Jobs, a page at a time. ``states`` are names such as ``RUNNING``; ``order`` is ``NEWEST_FIRST``, ``OLDEST_FIRST`` or
         ``PRIORITY``."""
-        fields = {"states": [job_pb2.JobState.Value(f"JOB_STATE_{state}") for state in states], "owner": owner,
-                  "labels": dict(labels or {}), "id_prefix": id_prefix,
-                  "order": training_service_pb2.JobOrder.Value(f"JOB_ORDER_{order}")}
+        fields = {"states": [number_of(job_pb2.JobState, "states", state) for state in ([states] if isinstance(states, str) else states)],
+                  "owner": owner, "labels": labels or {}, "id_prefix": id_prefix, "order": number_of(training_service_pb2.JobOrder, "order", order)}
         return (Job(self.connection, each) for each in self._pages("ListJobs", "jobs", **fields))
 
     def _pages(self, method: str, items: str, **fields: Any) -> Iterator[Any]:
@@ -265,7 +265,7 @@ class Client:
         """Forbids reduced precision, or leaves it to the gate again. ``application`` is ``NEW_ATTEMPTS``, ``NEXT_STEP`` or
         ``AT_ONCE``."""
         return self.connection.call("SetPrecisionPolicy", reduced_precision_allowed=allowed, reason=reason,
-                                    application=operations_pb2.PolicyApplication.Value(f"POLICY_APPLICATION_{application}"))
+                                    application=number_of(operations_pb2.PolicyApplication, "application", application))
 
     def workers(self) -> training_service_pb2.ListWorkersResponse:
         return self.connection.call("ListWorkers")

@@ -13,7 +13,8 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf import message_factory
 
-from genesis.errors import GenesisError, from_rpc
+from genesis.errors import GenesisError, InvalidArgumentError, from_rpc
+from genesis.requests import message, shown
 from genesis.training.v1 import training_service_pb2
 
 SERVICE = training_service_pb2.DESCRIPTOR.services_by_name["TrainingService"]
@@ -34,6 +35,14 @@ def _class_of(descriptor: Any) -> Any:
     if hasattr(message_factory, "GetMessageClass"):
         return message_factory.GetMessageClass(descriptor)
     return message_factory.MessageFactory().GetPrototype(descriptor)
+
+
+def _check_server(server: Any) -> None:
+    if isinstance(server, str) and (server.startswith("unix:") or "//" in server or ":" not in server):
+        return  # gRPC has more forms of names than a host and a port.
+    port = server.rsplit(":", 1)[1] if isinstance(server, str) else ""
+    if not (port.isdecimal() and 1 <= int(port) <= 65535) and not (isinstance(server, str) and server.endswith("]")):
+        raise InvalidArgumentError(f"server is {shown(server)}; accepted: HOST:PORT with a port from 1 to 65535, or unix:PATH")
 
 
 def _is_local(server: str) -> bool:
@@ -57,6 +66,9 @@ class Connection:
                  timeout: float = 60.0) -> None:
         environment = os.environ.get
         self.server = server or environment("GENESIS_SERVER") or DEFAULT_SERVER
+        _check_server(self.server)
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+            raise InvalidArgumentError(f"timeout is {shown(timeout)}; accepted: a number of seconds above 0")
         self.timeout = timeout
         token_file = token_file or (None if token else environment("GENESIS_TOKEN_FILE"))
         token = pathlib.Path(token_file).read_text().strip() if token_file else token or environment("GENESIS_TOKEN")
@@ -79,7 +91,7 @@ class Connection:
         else:
             self._channel = grpc.insecure_channel(self.server, options=OPTIONS)
         self._stubs: Dict[str, Callable[..., Any]] = {}
-        self.requests: Dict[str, Any] = {}
+        self._requests: Dict[str, Any] = {}
         for method in SERVICE.methods:
             self._add(method)
 
@@ -87,7 +99,7 @@ class Connection:
         kind = {(False, False): self._channel.unary_unary, (False, True): self._channel.unary_stream,
                 (True, False): self._channel.stream_unary}[(method.client_streaming, method.server_streaming)]
         request, response = _class_of(method.input_type), _class_of(method.output_type)
-        self.requests[method.name] = request
+        self._requests[method.name] = request
         self._stubs[method.name] = kind(f"/{SERVICE.full_name}/{method.name}", request_serializer=request.SerializeToString,
                                         response_deserializer=response.FromString)
 
@@ -97,11 +109,15 @@ class Connection:
     def error(self, error: grpc.RpcError) -> GenesisError:
         return from_rpc(error, self.server)
 
+    def request(self, method: str, /, **fields: Any) -> Any:
+        """The request of a call; InvalidArgumentError where a field takes no such value."""
+        return message(self._requests[method], **fields)
+
     def call(self, method: str, request: Any = None, *, timeout: Optional[float] = None, repeat: bool = True, **fields: Any) -> Any:
         """Makes a unary call. One that met a daemon that starts or is away is repeated until the timeout when it may be
         (``repeat``)."""
         if request is None:
-            request = self.requests[method](**fields)
+            request = self.request(method, **fields)
         deadline = time.monotonic() + (timeout or self.timeout)
 
         def attempt() -> Any:

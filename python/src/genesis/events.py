@@ -12,7 +12,7 @@ from genesis.training.v1 import event_pb2, job_pb2
 KINDS = ("update", *[field.name for field in event_pb2.JobEvent.DESCRIPTOR.oneofs_by_name["what"].fields])
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Event:
     """One thing that happened to one job."""
 
@@ -27,6 +27,9 @@ class Event:
     time: Optional[datetime.datetime] = None
     #: Grows over all events of the daemon; 0 for an ``update``.
     sequence: int = 0
+
+    def __repr__(self) -> str:
+        return f"Event(kind={self.kind!r}, job={self.job.id!r}, state={self.state!r}, step={self.step}, loss={self.loss:.6g})"
 
     @property
     def step(self) -> int:

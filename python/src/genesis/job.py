@@ -10,8 +10,9 @@ import grpc
 
 from genesis.checkpoints import Checkpoint
 from genesis.connection import PASSING, Connection
-from genesis.errors import JobFailedError, NotFoundError
+from genesis.errors import FailedPreconditionError, JobFailedError, NotFoundError
 from genesis.events import Event, events_of, is_final, state_name
+from genesis.requests import shown
 from genesis.training.v1 import job_pb2
 from genesis.transfer import download_artifact
 
@@ -77,7 +78,7 @@ class Job:
             stream = None
             try:
                 stream = self._connection.stream("WatchJob",
-                                                 self._connection.requests["WatchJob"](job_id=self.id, cursor=cursor))
+                                                 self._connection.request("WatchJob", job_id=self.id, cursor=cursor))
                 for response in stream:
                     pause, lost_since = 0.1, None
                     cursor = max(cursor, response.cursor)
@@ -132,6 +133,9 @@ class Job:
         if self.state == "RUNNING" or (name and not self.ended):
             answer = self._connection.call("Checkpoint", job_id=self.id, name=name, timeout=timeout, repeat=False)
             return Checkpoint(self._connection, answer.checkpoint)
+        if name:
+            raise FailedPreconditionError(f"job {self.id} ({self.state}) writes no more checkpoints that could be kept as {shown(name)}; without "
+                                          "name its newest is given, and checkpoint.download(path) keeps a copy")
         if not self.message.HasField("latest_checkpoint"):
             raise NotFoundError(f"job {self.id} ({self.state}) has no checkpoint yet")
         return Checkpoint(self._connection, self.message.latest_checkpoint)
@@ -175,13 +179,9 @@ class Job:
 
     def update(self, *, priority: Optional[int] = None, labels: Optional[Mapping[str, str]] = None) -> "Job":
         """Changes priority, or all labels."""
-        request = self._connection.requests["UpdateJob"](job_id=self.id)
-        if priority is not None:
-            request.update_mask.paths.append("priority")
-            request.priority = priority
-        if labels is not None:
-            request.update_mask.paths.append("labels")
-            request.labels.update(labels)
+        fields = {name: value for name, value in (("priority", priority), ("labels", labels)) if value is not None}
+        request = self._connection.request("UpdateJob", job_id=self.id, **fields)
+        request.update_mask.paths.extend(fields)
         self.message = self._connection.call("UpdateJob", request).job
         return self
 

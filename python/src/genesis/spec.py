@@ -18,6 +18,9 @@ Spec = Union[job_pb2.JobSpec, Mapping[str, Any]]
 def _value(field: FieldDescriptor, value: Any, path: str) -> Any:
     if field.message_type is not None and isinstance(value, Mapping) and not field.message_type.GetOptions().map_entry:
         return _names(field.message_type, value, path + ".")
+    if field.message_type is not None and isinstance(value, (bool, int, float)) and not field.message_type.full_name.startswith("google."):
+        raise InvalidArgumentError(f"spec has {path} = {value!r}; accepted: a dict of {', '.join(each.name for each in field.message_type.fields[:4])} "
+                                   "..., as docs/job_file.md has it")
     if field.enum_type is not None and isinstance(value, str):
         prefix = field.enum_type.values_by_number[0].name[:-len("UNSPECIFIED")]
         return value if value.startswith(prefix) else prefix + value.upper()
@@ -45,6 +48,9 @@ def spec_of(spec: Spec) -> job_pb2.JobSpec:
     """The message of a specification; values are checked by the daemon."""
     if isinstance(spec, job_pb2.JobSpec):
         return spec
+    if not isinstance(spec, Mapping):
+        raise InvalidArgumentError(f"the specification is a {type(spec).__name__}; accepted: a dict with the names of docs/job_file.md, or the message "
+                                   "JobSpec")
     try:
         return json_format.ParseDict(_names(job_pb2.JobSpec.DESCRIPTOR, spec), job_pb2.JobSpec())
     except json_format.ParseError as error:

@@ -69,8 +69,8 @@ class Appender:
             return
         if not (self._rows["terminals"][-1] or self._rows["timeouts"][-1]):
             self._rows["timeouts"][-1] = True
-        request = self._connection.requests["AppendTrajectories"](
-            dataset=self._dataset, batch_id=f"{self._prefix}-{self._batches}", observation_size=self._sizes[0],
+        request = self._connection.request(
+            "AppendTrajectories", dataset=self._dataset, batch_id=f"{self._prefix}-{self._batches}", observation_size=self._sizes[0],
             action_size=self._sizes[1], capacity=self._capacity, **self._rows)
         answer = self._connection.send_again("AppendTrajectories", [request])
         self._batches += 1

@@ -90,7 +90,7 @@ def download(connection: Connection, checkpoint_id: str, path: FilePath, *, time
     crc = crc32c_of(part) if part.exists() else 0
     with open(part, "ab") as file:
         while record is None or file.tell() < record.size_bytes:
-            request = connection.requests["DownloadCheckpoint"](checkpoint_id=checkpoint_id, offset=file.tell())
+            request = connection.request("DownloadCheckpoint", checkpoint_id=checkpoint_id, offset=file.tell())
             try:
                 for message in connection.stream("DownloadCheckpoint", request):
                     if message.HasField("checkpoint"):
@@ -142,13 +142,13 @@ def download_artifact(connection: Connection, job_id: str, name: str, path: File
 def import_checkpoint(connection: Connection, path: FilePath, checkpoint_id: str) -> Any:
     """Gives the daemon a checkpoint that was made elsewhere; returns its record."""
     path = pathlib.Path(path)
-    request = connection.requests["ImportCheckpoint"]
+    with open(path, "rb") as file:
+        first = connection.request("ImportCheckpoint", checkpoint_id=checkpoint_id, size_bytes=path.stat().st_size, crc32c=crc32c_of(path),
+                                   content=file.read(IMPORT_PIECE_BYTES))
 
-    def pieces() -> Any:
-        first = {"checkpoint_id": checkpoint_id, "size_bytes": path.stat().st_size, "crc32c": crc32c_of(path)}
-        with open(path, "rb") as file:
-            yield request(content=file.read(IMPORT_PIECE_BYTES), **first)
+        def pieces() -> Any:
+            yield first
             for piece in iter(lambda: file.read(IMPORT_PIECE_BYTES), b""):
-                yield request(content=piece)
+                yield connection.request("ImportCheckpoint", content=piece)
 
-    return connection.send("ImportCheckpoint", pieces()).checkpoint
+        return connection.send("ImportCheckpoint", pieces()).checkpoint

@@ -1,0 +1,57 @@
+"""Requests made of what a caller gives, whose values are checked before anything is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
+
+from genesis.errors import InvalidArgumentError
+
+_LONGEST = 100
+_ACCEPTED = {FieldDescriptor.CPPTYPE_STRING: "text", FieldDescriptor.CPPTYPE_BOOL: "True or False",
+             FieldDescriptor.CPPTYPE_INT32: "a whole number of 32 bits", FieldDescriptor.CPPTYPE_INT64: "a whole number of 64 bits",
+             FieldDescriptor.CPPTYPE_UINT32: "a whole number of 32 bits, from 0", FieldDescriptor.CPPTYPE_UINT64: "a whole number of 64 bits, from 0",
+             FieldDescriptor.CPPTYPE_FLOAT: "a number", FieldDescriptor.CPPTYPE_DOUBLE: "a number"}
+
+
+def shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."
+
+
+def _accepted(field: FieldDescriptor) -> str:
+    if field.message_type is not None:
+        return "a dict of text to text" if field.message_type.GetOptions().map_entry else field.message_type.name
+    one = _ACCEPTED.get(field.cpp_type, "bytes")
+    # protobuf 4 says it by the label.
+    repeated = field.is_repeated if hasattr(field, "is_repeated") else field.label == FieldDescriptor.LABEL_REPEATED
+    return f"a list, each {one}" if repeated else one
+
+
+def message(kind: Any, /, **fields: Any) -> Any:
+    """A message of this class; None is the value of no field."""
+    try:
+        if None not in fields.values():
+            return kind(**fields)
+    except (TypeError, ValueError, AttributeError):
+        pass  # One of them it names itself, and not which.
+    for name, value in fields.items():
+        try:
+            if value is not None:
+                kind(**{name: value})
+                continue
+        except (TypeError, ValueError, AttributeError):
+            pass
+        raise InvalidArgumentError(f"{name} is {shown(value)}; accepted: {_accepted(kind.DESCRIPTOR.fields_by_name[name])}")
+    return kind(**fields)
+
+
+def number_of(enum: EnumTypeWrapper, argument: str, name: Any) -> int:
+    """The number of a value of an enum by its name without the prefix: ``RUNNING`` for ``JOB_STATE_RUNNING``."""
+    unspecified, *names = enum.keys()
+    prefix = unspecified[:-len("UNSPECIFIED")]
+    if f"{prefix}{name}" not in names:
+        raise InvalidArgumentError(f"{argument} is {shown(name)}; accepted: {', '.join(each[len(prefix):] for each in names)}")
+    return enum.Value(f"{prefix}{name}")
