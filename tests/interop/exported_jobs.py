@@ -270,6 +270,32 @@ class Aliased(nn.Module):
         return self.head(self.again(x) + 0.1 * torch.tanh(x))
 
 
+class Varied(nn.Module):
+    """Asks the batch for its deviation, as VICReg (Bardes et al., 2022) and minibatch statistics do: the gradient divides by its size less 1."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(6, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        y = self.layer(x)
+        return self.head(y / (0.1 + y.std(0)) + y.var(0, keepdim=True)) * (x.shape[0] ** 0.5 / 3)
+
+
+class Turning(nn.Module):
+    """Turns complex numbers, and reads their angles: gradients have a factor of 1j."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head, self.angle = nn.Linear(6, 8), nn.Linear(8, 3), nn.Parameter(torch.randn(4))
+        self.register_buffer("turn", torch.view_as_real(torch.polar(torch.ones(4), torch.linspace(0, 3, 4))).clone())
+
+    def forward(self, x):
+        turned = torch.view_as_complex(self.layer(x).float().view(-1, 4, 2)) * torch.polar(torch.ones(4), self.angle) * 1j
+        turned = turned * torch.view_as_complex(self.turn) + torch.fft.fft(turned) / 6
+        return self.head(torch.cat([turned.abs(), turned.angle() * 0.1], 1))
+
+
 class Averaging(nn.Module):
     """Keeps an average twice: in a buffer of checkpoints and in one that state_dict() leaves out."""
 
@@ -574,7 +600,8 @@ class Solved(nn.Module):
 
 
 MODULES = {Normed: "x", Convolutional: "x", Attentive: "word", Partial: "x", Scaled: "x", Sliced: "x", Rare: "x", Spectral: "x", Recomputed: "x",
-           Transposed: "x", Differentiated: "x", Solved: "x", Arithmetic: "x", LastState: "x", Aliased: "x"}
+           Transposed: "x", Differentiated: "x", Solved: "x", Arithmetic: "x", LastState: "x", Aliased: "x",
+           Turning: "x", Varied: "x"}
 
 
 def loss_of(module, batch):

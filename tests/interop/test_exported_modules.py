@@ -11,7 +11,7 @@ import torch
 import twin
 from exported_jobs import (BATCH, EXAMPLES, FORMATS, GATE, MODULES, STEPS, Attentive, Averaging, Branches, Chosen, Codebook, Compilable, Counting,
                            Differentiated, Dropped, Encoder, ExportedJobs, Filtered, Forgetful, Masked, Normed, Partial, Reciprocal, Recomputed,
-                           Redrawn, Regular, Shuffled, Spectral, Transposed, Versioned, learnt, loss_of)
+                           Redrawn, Regular, Shuffled, Spectral, Transposed, Varied, Versioned, learnt, loss_of)
 
 # Both run the same operators in the same order; what differs is how clipping and update are rounded.
 # Products and attention may be made in FP32 and rounded (trainer/accel), which is another last bit of BF16.
@@ -110,6 +110,16 @@ class ExportedModules(ExportedJobs):
                 held_out = {name: torch.tensor(self.arrays[name][-(EXAMPLES // 10):]) for name in ("x", "label")}
                 printed = float(output.rsplit("held-out loss ", 1)[1].split()[0])
                 self.assertAlmostEqual(loss_of(module.eval(), held_out).item() / printed, 1, delta=1e-5)
+
+    def test_the_held_out_loss_is_taken_in_batches_of_the_job(self):
+        job, module = self.job(Varied, dataset={"arrays": {"path": str(self.path / "rows.npz"), "holdout_fraction": 0.5}})
+        with tempfile.TemporaryDirectory() as checkpoints:
+            _, output = twin.run_worker(job, checkpoints, environment=GATE)
+            module.load_state_dict(torch.load(twin.newest_checkpoint(checkpoints))["model_state_dict"])
+        rows = [range(first, min(first + BATCH, EXAMPLES)) for first in range(EXAMPLES // 2, EXAMPLES, BATCH)]
+        losses = [loss_of(module.eval(), {name: torch.tensor(self.arrays[name][each]) for name in ("x", "label")}).item() for each in rows]
+        self.assertGreater(len(rows), 2)
+        self.assertAlmostEqual(float(output.rsplit("held-out loss ", 1)[1].split()[0]) / (sum(losses) / len(losses)), 1, delta=1e-5)
 
     def test_loss_scaling_and_auto(self):
         for mode in ("MIXED_FP16", "AUTO"):

@@ -392,7 +392,7 @@ class Step:
                 self.by_example = losses.dim() == 1
                 if not torch.isfinite(loss):
                     raise ExportError(f"the loss is {loss.item()} on the batch; accepted: a finite number; look for NaN in the batch and "
-                                      "the weights")
+                                      "the weights, and for labels that are all ignored")
                 self.gradients = [name for name, gradient in gradients.items() if gradient is not None]
                 bad = [name for name in self.gradients if not gradients[name].is_sparse and not torch.isfinite(gradients[name]).all()]
                 if bad:
@@ -492,10 +492,16 @@ class Step:
         shapes = [{0: batch} if position in self.fields else None for position in range(len(arguments))]
         program = torch.export.export(graph, arguments, strict=False, dynamic_shapes=tuple(shapes))
         tracing.reshape_behind_batch_norm(program.graph)
+        tracing.divide_where_sizes_become_floats(program.graph)
         return program
 
     def refuse_operators(self, program) -> None:
         """Says which line needs an operator that no worker runs."""
+        holding = next((node.target for node in program.graph.nodes if any(isinstance(each, complex) for each in (*node.args, *node.kwargs.values()))),
+                       None)
+        if holding is not None:
+            raise ExportError(f"{type(self.module).__name__} gives {holding} a complex number, which no graph holds; make a tensor of it: "
+                              "torch.complex(torch.tensor(0.0), torch.tensor(1.0))")
         refused = [node.target for node in program.graph.nodes if node.op == "call_function" and not _runs_in_worker(node.target)]
         if not refused:
             return

@@ -12,6 +12,9 @@ import torch
 
 # What torch.export says of a size that became a number.
 SIZE_BECAME_A_NUMBER = re.compile(r"specialized it to be a constant \((\d+)\)")
+# What torch says of operators that take numbers for sizes.
+SIZES_OF_THE_BATCH = ("SymIntArrayRef expected to contain only concrete integers", "Cannot call numel() on tensor with symbolic sizes",
+                      "isIntList() INTERNAL ASSERT FAILED")
 # What torch says, and what it comes of.
 REASONS = (
     (r"aten\._ctc_loss\.Tensor", "ctc_loss reads lengths as numbers, one for each example, which a graph for any size of batch has not; write "
@@ -41,7 +44,7 @@ def reason(error: BaseException) -> str:
         if any(Path(frame.filename).parent.name == "distributions" for frame in frames):
             return "torch.distributions checks its arguments by their values; give validate_args=False"
         return "it decides by values of tensors, which no graph does; use torch.where"
-    if "SymIntArrayRef expected to contain only concrete integers" in text or "Cannot call numel() on tensor with symbolic sizes" in text:
+    if any(each in text for each in SIZES_OF_THE_BATCH):
         return "an operator, or its gradient, takes no size that depends on the batch; write it with others"
     constant = SIZE_BECAME_A_NUMBER.search(text)
     if constant is not None:
@@ -49,7 +52,8 @@ def reason(error: BaseException) -> str:
                 f"{constant[1]} do not, as in x.view(x.shape[0], -1)")
     guard = re.search(r"batch = (\S+) in the specified range satisfy the generated guard (.+?)\.?$", text, re.MULTILINE)
     if guard is not None:
-        return f"some sizes of a batch are special to it; a graph would hold where {guard[2].replace(guard[1], 'batch')}"
+        condition = guard[2].replace(guard[1], "batch").replace(" and batch <= IntInfinity()", "")
+        return f"some sizes of a batch are special to it; a graph would hold where {condition}"
     for pattern, cause in REASONS:
         if re.search(pattern, text):
             return f"{cause} ({first_line(error)})"

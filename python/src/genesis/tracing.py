@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import logging
+import operator
 import os
 import threading
 from typing import Any, Callable, Dict, Iterator, List, Tuple
@@ -147,7 +148,7 @@ def numbers_become_tensors(graph: torch.fx.GraphModule) -> None:
 
     nativert's multiplication by a number of torch 2.11 goes over the memory of ``x`` as if it had no gaps, as a slice has, and reads what
     happens to lie behind it; it makes one product at a time, and none of complex numbers. It divides by no number without a rest, and
-    computes with no mask and a number."""
+    computes with no mask and a number. No graph holds a complex number."""
     aten, first = torch.ops.aten, next(node for node in graph.graph.nodes if node.op != "placeholder")
     made: Dict[Tuple[str, torch.dtype], torch.fx.Node] = {}
 
@@ -159,21 +160,36 @@ def numbers_become_tensors(graph: torch.fx.GraphModule) -> None:
                     "dtype": dtype, "layout": torch.strided, "device": device, "pin_memory": False})
         return made[key]
 
+    def tensor_of_complex(number, device):
+        """Made of its parts."""
+        parts = tuple(tensor_of(each, torch.float32, device) for each in (number.real, number.imag))
+        key = repr(number), torch.complex64
+        if key not in made:
+            with graph.graph.inserting_before(first):
+                made[key] = graph.graph.call_function(torch.ops.aten.complex.default, parts)
+        return made[key]
+
     for node in list(graph.graph.nodes):
+        if node.target is aten._conj.default and type(node.args[0]) is complex:  # In the gradient of x * 1j.
+            node.replace_all_uses_with(tensor_of_complex(node.args[0].conjugate(), node.meta["val"].device))
+            graph.graph.erase_node(node)
         if node.target not in NUMERIC:
             continue
-        position = next((each for each in (0, 1) if type(node.args[each]) in (bool, int, float)), None)
+        position = next((each for each in (0, 1) if type(node.args[each]) in (bool, int, float, complex)), None)
         number, other = (node.args[position], node.args[1 - position]) if position is not None else (node.args[1], node.args[0])
         value = other.meta.get("val") if isinstance(other, torch.fx.Node) else None
         if not isinstance(value, torch.Tensor) or (isinstance(number, torch.fx.Node) and isinstance(number.meta.get("val"), torch.Tensor)):
             continue
         multiplies = node.target in (aten.mul.Tensor, aten.mul.Scalar)
         floating = value.is_floating_point() or value.is_complex()
-        if position is not None and (not floating or type(number) is bool or node.target is aten.floor_divide.default or
+        if position is not None and (not floating or type(number) in (bool, complex) or node.target is aten.floor_divide.default or
                                      (multiplies and value.dim() > 0)):
             if multiplies:
                 node.target = aten.mul.Tensor
-            as_tensor = tensor_of(float(number) if floating and type(number) is int else number, _type_beside(value, number), value.device)
+            if type(number) is complex:
+                as_tensor = tensor_of_complex(number, value.device)
+            else:
+                as_tensor = tensor_of(float(number) if floating and type(number) is int else number, _type_beside(value, number), value.device)
             node.args = tuple(as_tensor if each == position else argument for each, argument in enumerate(node.args))
         elif multiplies and not _has_no_gaps(value):
             with graph.graph.inserting_before(node):
@@ -191,6 +207,14 @@ def _type_beside(value: torch.Tensor, number: Any) -> torch.dtype:
     if type(number) in (float, bool):
         return torch.float32 if type(number) is float else torch.bool
     return value.dtype if value.dim() == 0 and value.dtype != torch.bool else torch.int64
+
+
+def divide_where_sizes_become_floats(graph: torch.fx.Graph) -> None:
+    """Makes each ``sym_float(size)``, as the gradient of ``x.std(0)`` has it, the quotient of the size and 1, which is the same number:
+    nativert knows no such function."""
+    for node in graph.nodes:
+        if node.target is torch.sym_float:
+            node.target, node.args = operator.truediv, (node.args[0], 1)
 
 
 def reshape_behind_batch_norm(graph: torch.fx.Graph) -> None:
