@@ -9,8 +9,16 @@
 namespace genesis {
 namespace {
 
-// Examples measured at a time, or the job's own batch where that is larger.
+// Examples of a built-in model that are measured at a time, or the job's own batch where that is
+// larger: its losses are means over examples. That of a user's module may depend on the batch, and
+// takes as much memory.
 constexpr int64_t kPart = 1024;
+
+int64_t PartSize(const training::v1::JobSpec& spec) {
+  const int64_t batch = spec.training().batch_size();
+  const bool users = spec.model().has_exported() || spec.model().has_torchscript();
+  return users ? batch : std::max<int64_t>(kPart, batch);
+}
 
 }  // namespace
 
@@ -37,7 +45,7 @@ training::v1::Evaluation Evaluator::Measure(int64_t step, RankGroup* ranks) {
 training::v1::Evaluation Evaluator::Figures(int64_t step) {
   const torch::NoGradGuard no_grad;
   const TrainingSession::Fp32Weights fp32(session_);
-  const int64_t part = std::max<int64_t>(kPart, spec_.training().batch_size());
+  const int64_t part = PartSize(spec_);
   std::map<std::string, torch::Tensor> sums;
   for (int64_t begin = dataset_.training_size(); begin < dataset_.size(); begin += part) {
     std::vector<int64_t> examples(static_cast<size_t>(std::min(part, dataset_.size() - begin)));
