@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/text/field_error.h"
+#include "base/text/text.h"
 #include "config/precision/mode.h"
 #include "config/precision/precision.h"
 #include "trainer/models/bad_example.h"
@@ -223,9 +224,12 @@ absl::Status ExportedModel::Load(const std::string& graph) {
     runner = std::make_unique<torch::nativert::ModelRunnerHandle>(
         on_cuda_ ? on_cuda_->path() : file_.path, graph);
   } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat("model.exported: the graph ", graph, " of ",
-                                                   file_.path,
-                                                   " cannot be loaded: ", TorchText(error)));
+    // Its names, which an error may repeat, are as long as who wrote the file likes.
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model.exported.path is ", file_.path, ", whose graph ", graph,
+        " LibTorch cannot load: the file was changed after genesis.export wrote it, or damaged; "
+        "export the module again (LibTorch says: ",
+        OneLine(TorchText(error), kMaxNameBytes), ")"));
   }
   return absl::OkStatus();
 }
