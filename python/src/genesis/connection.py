@@ -38,11 +38,14 @@ def _class_of(descriptor: Any) -> Any:
 
 
 def _check_server(server: Any) -> None:
-    if isinstance(server, str) and (server.startswith("unix:") or "//" in server or ":" not in server):
-        return  # gRPC has more forms of names than a host and a port.
-    port = server.rsplit(":", 1)[1] if isinstance(server, str) else ""
-    if not (port.isdecimal() and 1 <= int(port) <= 65535) and not (isinstance(server, str) and server.endswith("]")):
-        raise InvalidArgumentError(f"server is {shown(server)}; accepted: HOST:PORT with a port from 1 to 65535, or unix:PATH")
+    if isinstance(server, str):
+        # gRPC has more forms of names than a host and a port.
+        if server.startswith("unix:") or "//" in server or ":" not in server or server.endswith("]"):
+            return
+        port = server.rsplit(":", 1)[1]
+        if port.isdecimal() and 1 <= int(port) <= 65535:
+            return
+    raise InvalidArgumentError(f"server is {shown(server)}; accepted: HOST:PORT with a port from 1 to 65535, or unix:PATH")
 
 
 def _is_local(server: str) -> bool:

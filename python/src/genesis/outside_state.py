@@ -35,13 +35,10 @@ def numbers(module: torch.nn.Module) -> Dict[str, str]:
 
 
 def _mark(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return id(value), value._version
-    if isinstance(value, (list, tuple, set, collections.deque)):
-        return [id(each) for each in value]
-    if isinstance(value, dict):
-        return [(key, id(each)) for key, each in value.items()]
-    return value if isinstance(value, (int, float, str)) else id(value)
+    if isinstance(value, (int, float, str)):
+        return repr(value)
+    # What is a parameter too, a comparison writes to.
+    return type(value), [(id(each), each._version if _may_be_written(each) else 0) for each in _elements(value)]
 
 
 class Kept:
@@ -51,8 +48,7 @@ class Kept:
         values = [value for _, value in _entries(module)]
         self._containers = [(value, copy.copy(value)) for value in values if isinstance(value, (list, collections.deque, dict, set))]
         inside = [each for value in values for each in _elements(value)]
-        self._tensors = [(tensor, tensor.detach().clone()) for tensor in inside
-                         if isinstance(tensor, torch.Tensor) and not isinstance(tensor, torch.nn.Parameter)]
+        self._tensors = [(tensor, tensor.detach().clone()) for tensor in inside if _may_be_written(tensor)]
 
     def restore(self) -> None:
         for container, before in self._containers:
@@ -60,7 +56,14 @@ class Kept:
             container.extend(before) if isinstance(container, (list, collections.deque)) else container.update(before)
         with torch.no_grad():
             for tensor, before in self._tensors:
-                tensor.copy_(before)
+                if tensor.shape == before.shape and not torch.equal(tensor, before):
+                    tensor.copy_(before)
+
+
+def _may_be_written(value: Any) -> bool:
+    """Whether it is a tensor of numbers of its own; one that was expanded is not."""
+    return (isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter) and value.layout == torch.strided
+            and not (value.is_meta or value.is_nested or value.is_inference() or 0 in value.stride()))
 
 
 def _elements(value: Any) -> Iterable[Any]:
