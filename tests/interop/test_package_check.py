@@ -61,7 +61,7 @@ class PackageCheckTest(unittest.TestCase):
         reference = step.run(kept, inputs, description)
         self.assertLess(step.check_package(kept, kept, description, inputs, reference), 1)
         for change in (lambda mask: mask + 1, lambda mask: -mask, lambda mask: mask * 0):
-            with self.assertRaisesRegex(step.StepError, "the package's mask"):
+            with self.assertRaisesRegex(step.StepError, "the package's buffer mask"):
                 step.check_package(step_of(change), kept, description, inputs, reference)
 
     def test_asks_for_the_same_numbers_in_fp32(self):
