@@ -52,11 +52,13 @@ absl::StatusOr<std::string> DescribeSteps(const training::v1::StartJob& start) {
   const absl::StatusOr<std::unique_ptr<Model>> model = BuildModel(start.spec(), **dataset);
   if (!model.ok()) return model.status();
   (*model)->To(at::Device(start.precision().device()));
-  absl::StatusOr<google::protobuf::Struct> integers =
-      IntegersOf(**dataset, start.spec().training().batch_size());
-  if (!integers.ok()) return integers.status();
   google::protobuf::Struct result;
-  *(*result.mutable_fields())["integers"].mutable_struct_value() = *std::move(integers);
+  if (start.compiled_dir().empty()) {
+    absl::StatusOr<google::protobuf::Struct> integers =
+        IntegersOf(**dataset, start.spec().training().batch_size());
+    if (!integers.ok()) return integers.status();
+    *(*result.mutable_fields())["integers"].mutable_struct_value() = *std::move(integers);
+  }
   auto& list = *(*result.mutable_fields())["steps"].mutable_list_value();
   const std::set<PrecisionMode> modes =
       ReachableModes(start.spec().precision(), AllowedModes(start), start.precision().mode());

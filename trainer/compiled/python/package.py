@@ -57,7 +57,6 @@ def export(step, inputs):
     graph.recompile()
     graph = partition.compute_anew(graph, inputs)
     decompositions.multiply_before_adding(graph.graph)
-    graph.recompile()
     complex_numbers.make_of_parts(graph)
     with torch.no_grad():
         return torch.export.export(graph, tuple(inputs), strict=False), draws
