@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "absl/strings/str_format.h"
+#include "config/job/model_kinds.h"
 
 namespace genesis {
 namespace {
@@ -16,8 +17,7 @@ constexpr int64_t kPart = 1024;
 
 int64_t PartSize(const training::v1::JobSpec& spec) {
   const int64_t batch = spec.training().batch_size();
-  const bool users = spec.model().has_exported() || spec.model().has_torchscript();
-  return users ? batch : std::max<int64_t>(kPart, batch);
+  return ModuleFile(spec.model()).empty() ? std::max<int64_t>(kPart, batch) : batch;
 }
 
 }  // namespace
