@@ -1,6 +1,7 @@
 #include "base/local_address.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -13,6 +14,22 @@
 #include "absl/strings/str_cat.h"
 
 namespace genesis {
+namespace {
+
+// As a number; empty for an address of another family.
+std::string AddressText(const sockaddr* address) {
+  const socklen_t size = address->sa_family == AF_INET    ? sizeof(sockaddr_in)
+                         : address->sa_family == AF_INET6 ? sizeof(sockaddr_in6)
+                                                          : 0;
+  char text[NI_MAXHOST] = {};
+  if (size == 0 ||
+      getnameinfo(address, size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) != 0) {
+    return "";
+  }
+  return text;
+}
+
+}  // namespace
 
 absl::StatusOr<std::string> LocalAddressTo(const std::string& host) {
   addrinfo hints = {};
@@ -30,17 +47,27 @@ absl::StatusOr<std::string> LocalAddressTo(const std::string& host) {
     const int fd = socket(each->ai_family, each->ai_socktype | SOCK_CLOEXEC, each->ai_protocol);
     sockaddr_storage own = {};
     socklen_t size = sizeof(own);
-    char text[NI_MAXHOST] = {};
     const bool routed = fd >= 0 && connect(fd, each->ai_addr, each->ai_addrlen) == 0 &&
-                        getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
-                        getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text, sizeof(text),
-                                    nullptr, 0, NI_NUMERICHOST) == 0;
+                        getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0;
     error = errno;
     if (fd >= 0) close(fd);
-    if (routed) return text;
+    if (!routed) continue;
+    if (std::string text = AddressText(reinterpret_cast<sockaddr*>(&own)); !text.empty()) {
+      return text;
+    }
   }
   return absl::UnavailableError(
       absl::StrCat("no route leads to host ", host, ": ", strerror(error)));
+}
+
+std::string InterfaceOf(const std::string& address) {
+  ifaddrs* found = nullptr;
+  if (getifaddrs(&found) != 0) return "";
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> list(found, freeifaddrs);
+  for (const ifaddrs* each = found; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr != nullptr && AddressText(each->ifa_addr) == address) return each->ifa_name;
+  }
+  return "";
 }
 
 }  // namespace genesis

@@ -11,4 +11,8 @@ namespace genesis {
 // UNAVAILABLE naming `host` when it has no address or no route leads to it.
 absl::StatusOr<std::string> LocalAddressTo(const std::string& host);
 
+// The network interface of this machine that has the address: "eth0" for "10.0.0.3"; empty for
+// none.
+std::string InterfaceOf(const std::string& address);
+
 }  // namespace genesis

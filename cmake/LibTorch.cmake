@@ -54,4 +54,12 @@ if(EXISTS ${GENESIS_LIBTORCH}/lib/libtorch_cuda.so AND GENESIS_CUDA_HEADERS)
   target_include_directories(genesis_torch_cuda SYSTEM INTERFACE
     ${_torch_include} ${GENESIS_LIBTORCH}/include/torch/csrc/api/include ${GENESIS_CUDA_INCLUDE})
   target_compile_definitions(genesis_torch_cuda INTERFACE NDEBUG)
+  # In the wheel that LibTorch's CUDA half needs.
+  find_path(GENESIS_NCCL_INCLUDE nccl.h
+            PATHS ${GENESIS_LIBTORCH}/../nvidia/nccl/include NO_DEFAULT_PATH)
+  if(GENESIS_NCCL_INCLUDE)
+    add_library(genesis_torch_nccl INTERFACE)
+    target_include_directories(genesis_torch_nccl SYSTEM INTERFACE ${GENESIS_NCCL_INCLUDE})
+    target_link_libraries(genesis_torch_nccl INTERFACE genesis_torch_cuda)
+  endif()
 endif()

@@ -74,9 +74,9 @@ copy_programs() {
   for name in "${PROGRAMS[@]}"; do starter "$ROOT/bin/$name" "$name"; done
   copy_program "$BUILD/bin/genesis-worker" "$ROOT/libexec/torch/genesis-worker"
   # Beside the worker, which looks there; made where LibTorch has its CUDA half.
-  if [ -e "$BUILD/bin/libgenesis_cuda.so" ]; then
-    strip -o "$ROOT/libexec/torch/libgenesis_cuda.so" "$BUILD/bin/libgenesis_cuda.so"
-  fi
+  for name in libgenesis_cuda.so libgenesis_nccl.so; do
+    if [ -e "$BUILD/bin/$name" ]; then strip -o "$ROOT/libexec/torch/$name" "$BUILD/bin/$name"; fi
+  done
   for name in "${TESTS[@]}"; do
     copy_program "$BUILD/tests/$name" "$ROOT/libexec/torch/$name"
     starter "$ROOT/tests/$name" "$name"

@@ -22,6 +22,12 @@ TEST(LocalAddressTest, NamesAHostThatCannotBeReached) {
   EXPECT_THAT(unknown.status().message(), HasSubstr("host no-such-host.invalid has no address: "));
 }
 
+TEST(LocalAddressTest, BelongsToAnInterface) {
+  EXPECT_EQ(InterfaceOf("127.0.0.1"), "lo");
+  EXPECT_EQ(InterfaceOf("192.0.2.1"), "");
+  EXPECT_EQ(InterfaceOf("localhost"), "");
+}
+
 TEST(HmacTest, IsThatOfRfc4231) {
   EXPECT_EQ(absl::BytesToHexString(HmacSha256("Jefe", "what do ya want for nothing?")),
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");

@@ -40,8 +40,8 @@ class Install(unittest.TestCase):
         proto = "share/genesis/proto/genesis/training/v1/"
         python = SOURCE / "trainer" / "compiled" / "python"
         # Made where CUDA's headers are.
-        plug_in = {"bin/libgenesis_cuda.so"} if (BUILD / "bin" / "libgenesis_cuda.so").exists() else set()
-        self.assertEqual(files, plug_in | {
+        plug_ins = {f"bin/{path.name}" for path in (BUILD / "bin").glob("libgenesis_*.so")}
+        self.assertEqual(files, plug_ins | {
             "bin/genesisd", "bin/genesis-worker", "bin/genesisctl", "share/doc/genesis/README.md",
             *(proto + path.name for path in (SOURCE / proto.removeprefix("share/genesis/")).iterdir()),
             *(f"share/genesis/compile/{path.relative_to(python)}" for path in python.rglob("*.py"))})

@@ -18,6 +18,7 @@ import machine
 import processor
 from exported_cases import Exported  # noqa: F401  Found by its name here.
 from machine import DEVICE, ON_CUDA, Case, needs_cuda, needs_numpy
+from rank_cases import CapturedRanks, Distributed, LostRanks, Ranks  # noqa: F401
 
 ALL_MODES = ("FP32", "MIXED_FP16", "MIXED_BF16", "FP16", "BF16")
 # What the device runs in hardware, and BF16 on any CPU; FP16 is emulated there, 20 to 140 times slower.
@@ -474,21 +475,3 @@ class Speed(Case):
                 used = statistics.median(found)
                 self.figure(f"device memory of the process in {mode}", f"{used / 2**20:.0f} MiB, "
                             f"{100 * (1 - used / whole):.1f} % less than FP32")
-
-
-class Distributed(Case):
-    """Several ranks of torchrun train one job, each on a device of its own."""
-
-    @unittest.skipIf(ON_CUDA and torch.cuda.device_count() < 2, "two ranks need two GPUs")
-    def test_multi_gpu_ddp_initialization(self):
-        job = jobs.world_model(steps=100, batch=256)
-        alone = self.train(job, "FP32", name="alone")
-        job["training"] |= {"batch_size": 128, "use_ddp": True}
-        together = machine.Run(job, self.folder / "together", "FP32", ranks=2)
-        self.assertEqual(together.code, 0, together.output)
-        self.assertIn("ranks: 2, each with batches of 128", together.output)
-        self.assertEqual(len(together.losses), len(alone.losses))
-        worst = max(abs(a - b) / b for a, b in zip(together.losses, alone.losses))
-        # Their sums of gradients are made in another order.
-        self.assertLess(worst, 1e-3 if ON_CUDA else 1e-5)
-        self.figure("largest difference of a loss from one process with both batches", f"{worst:.1e}")

@@ -101,18 +101,28 @@ class MemoryWatch:
             self._thread.join()
 
 
+def on_one_gpu(command):
+    """The command of a rank. NCCL refuses two ranks on one GPU unless they say that they are on two
+    hosts; gradients go between those through sockets."""
+    if not ON_CUDA:
+        return command
+    own = 'NCCL_HOSTID="${NCCL_HOSTID-rank$RANK}" NCCL_SOCKET_IFNAME=lo exec "$@" --device cuda:0'
+    return ["sh", "-c", own, "sh", *command]
+
+
 class Run:
     """A finished genesis-worker --spec: its exit code, output, steps and checkpoints. Several `ranks` are
-    started by torchrun."""
+    started by torchrun, and `share` the first GPU."""
 
-    def __init__(self, job, folder, mode=None, *flags, on_cpu=False, ranks=1):
+    def __init__(self, job, folder, mode=None, *flags, on_cpu=False, ranks=1, share=True,
+                 variables=None):
         folder = pathlib.Path(folder)
         folder.mkdir(exist_ok=True)
         job = json.loads(json.dumps(job))
         if mode is not None:
             job.setdefault("precision", {})["mode"] = mode
         (folder / "job.yaml").write_text(json.dumps(job))  # JSON is YAML.
-        environment = {**os.environ, "ENABLE_FP16_TRAINING": "true"}
+        environment = {**os.environ, "ENABLE_FP16_TRAINING": "true", **(variables or {})}
         if on_cpu:
             environment["CUDA_VISIBLE_DEVICES"] = ""
         self.emulates = on_cpu or not ON_CUDA
@@ -122,7 +132,7 @@ class Run:
             command += ["--threads", "1", "--emulate-fp16"]
         if ranks > 1:
             command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python",
-                       f"--nproc_per_node={ranks}", *command]
+                       f"--nproc_per_node={ranks}", *(on_one_gpu(command) if share else command)]
         begin = time.monotonic()
         with MemoryWatch() as memory:
             done = subprocess.run(list(map(str, command)), capture_output=True, text=True,

@@ -14,7 +14,7 @@ import machine
 
 # Short ones first: what is cut off by the limit is the measuring.
 ORDER = ("Device", "Daemon", "Modes", "Recovery", "Numerics", "Steps", "Tf32", "Graphs", "Exported",
-         "Checkpoints", "Memory", "Layers", "Speed", "Distributed")
+         "Checkpoints", "Ranks", "CapturedRanks", "LostRanks", "Memory", "Layers", "Speed", "Distributed")
 # What would measure the others that run beside it.
 ALONE = ("Memory", "Speed")
 
@@ -78,10 +78,12 @@ def each(suite):
 
 
 class Gathered:
-    """The results of several processes, each with the cases of one class, `jobs` at a time."""
+    """The results of several processes, each with the cases of one class, `jobs` at a time. `write` is called
+    whenever there are more, so that a run that is cut off leaves a report."""
 
-    def __init__(self, limit, jobs):
+    def __init__(self, limit, jobs, write):
         self.limit, self.jobs, self.cases = limit, jobs, []
+        self._write = write
 
     def run(self, names):
         groups = {}
@@ -90,11 +92,16 @@ class Gathered:
         beside = [group for name, group in groups.items() if name not in ALONE]
         with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
             with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
-                for cases in pool.map(lambda group: self._cases(folder, group), beside):
-                    self.cases += cases
+                running = [pool.submit(self._cases, folder, group) for group in beside]
+                for done in concurrent.futures.as_completed(running):
+                    self._add(done.result())
             for name in ALONE:
                 if name in groups:
-                    self.cases += self._cases(folder, groups[name])
+                    self._add(self._cases(folder, groups[name]))
+
+    def _add(self, cases):
+        self.cases += cases
+        self._write(self)
 
     def _cases(self, folder, names):
         out = pathlib.Path(folder) / names[0]
@@ -163,19 +170,24 @@ def main():
               "none with --device cpu", file=sys.stderr)
         return 2
     begin = time.monotonic()
+    facts = machine.describe()
+    options.out.mkdir(parents=True, exist_ok=True)
+
+    def write(result):
+        report = {"tested": machine.DEVICE, "facts": facts,
+                  "seconds": round(time.monotonic() - begin, 1), "limit": options.limit, "jobs": options.jobs,
+                  **{kind: result.count(kind) for kind in ("passed", "failed", "not run")},
+                  "cases": result.cases}
+        (options.out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+        (options.out / "report.md").write_text(markdown(report))
+
     if options.jobs > 1:
-        result = Gathered(options.limit, options.jobs)
+        result = Gathered(options.limit, options.jobs, write)
         result.run(options.names)
     else:
         result = run(wanted(options.names), options.limit)
-    report = {"tested": machine.DEVICE, "facts": machine.describe(),
-              "seconds": round(time.monotonic() - begin, 1), "limit": options.limit, "jobs": options.jobs,
-              **{kind: result.count(kind) for kind in ("passed", "failed", "not run")},
-              "cases": result.cases}
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
-    (options.out / "report.md").write_text(markdown(report))
-    print(f"{report['passed']} passed, {report['failed']} failed, {report['not run']} not run; "
+    write(result)
+    print(f"{result.count('passed')} passed, {result.count('failed')} failed, {result.count('not run')} not run; "
           f"{options.out}/report.md")
     return 1 if result.count("failed") or not result.count("passed") else 0
 

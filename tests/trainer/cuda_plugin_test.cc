@@ -28,10 +28,21 @@ TEST(CudaPluginTest, FindsWhatItCallsInLibTorch) {
   EXPECT_EQ(fault, "");
 }
 
+TEST(CudaPluginTest, FindsNccl) {
+  ASSERT_NE(dlopen(TORCH_CUDA_LIBRARY, RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
+  std::string fault;
+  CommunicatorFactory* const communicators = NcclCommunicators(GENESIS_PROGRAMS, &fault);
+  ASSERT_NE(communicators, nullptr) << fault;
+  EXPECT_EQ(fault, "");
+  EXPECT_NE(communicators->NewId(), communicators->NewId());
+}
+
 TEST(CudaPluginTest, SaysWhichFileIsMissing) {
   std::string fault;
   EXPECT_FALSE(CudaStepGraphs("/nowhere", &fault));
   EXPECT_THAT(fault, HasSubstr("/nowhere/libgenesis_cuda.so cannot be used: "));
+  EXPECT_EQ(NcclCommunicators("/nowhere", &fault), nullptr);
+  EXPECT_THAT(fault, HasSubstr("/nowhere/libgenesis_nccl.so cannot be used: "));
 }
 
 // NVTX asks for no GPU, so its ranges are seen here.

@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
+#include "tests/trainer/threaded_communicators.h"
 #include "tests/trainer/threaded_ranks.h"
 #include "trainer/runtime/run_failure.h"
 
@@ -23,17 +24,32 @@ namespace {
 using ::testing::HasSubstr;
 using training::v1::DistributedSpec;
 
-// Through shared memory, and through Gloo.
-class GradientReducerTest : public ::testing::TestWithParam<bool> {
+enum class Way { kSharedMemory, kGloo, kDevices };
+
+class GradientReducerTest : public ::testing::TestWithParam<Way> {
  protected:
-  RankOptions Options() const {
+  RankOptions Options() {
     RankOptions options;
-    options.shared_memory = GetParam();
+    options.shared_memory = GetParam() == Way::kSharedMemory;
+    if (GetParam() == Way::kDevices) {
+      factories_.push_back(std::make_unique<ThreadedCommunicators>());
+      options.communicators = factories_.back().get();
+    }
     return options;
   }
+  // The text of this way.
+  const char* Choose(const char* shared_memory, const char* gloo, const char* devices) const {
+    return GetParam() == Way::kSharedMemory ? shared_memory
+           : GetParam() == Way::kGloo       ? gloo
+                                            : devices;
+  }
+
+ private:
+  std::vector<std::unique_ptr<ThreadedCommunicators>> factories_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Ways, GradientReducerTest, ::testing::Bool());
+INSTANTIATE_TEST_SUITE_P(Ways, GradientReducerTest,
+                         ::testing::Values(Way::kSharedMemory, Way::kGloo, Way::kDevices));
 
 // Enough for three buckets: DistributedDataParallel's sizes are 1 and 25 MiB.
 std::vector<torch::Tensor> LargeMasters() {
@@ -60,11 +76,11 @@ torch::Tensor Exchange(GradientReducer& reducer, const std::vector<torch::Tensor
 
 TEST_P(GradientReducerTest, MakesMeansOfGradientsAndLoss) {
   for (const int size : {2, 3, 5}) {
-    WithRanks(size, Options(), [size](RankGroup& ranks) {
+    WithRanks(size, Options(), [this, size](RankGroup& ranks) {
       const std::vector<torch::Tensor> masters = LargeMasters();
       GradientReducer reducer(ranks, masters, DistributedSpec());
       EXPECT_THAT(reducer.description(), HasSubstr("3 buckets, 28.1 MiB, by "));
-      EXPECT_THAT(reducer.description(), HasSubstr(GetParam() ? "shared memory" : "Gloo"));
+      EXPECT_THAT(reducer.description(), HasSubstr(Choose("shared memory", "Gloo", "NCCL")));
       for (int step = 0; step < 3; ++step) {
         std::vector<torch::Tensor> own, wanted;
         for (size_t i = 0; i < masters.size(); ++i) {
@@ -217,23 +233,24 @@ TEST_P(GradientReducerTest, ErrorFeedbackForgetsAnOverflow) {
 
 TEST_P(GradientReducerTest, ARankThatEndsIsAFailureOfTheOthers) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
+  const RankOptions options = Options();
   const auto step = [](GradientReducer& reducer) {
     Exchange(reducer, {torch::ones({2})}, torch::ones({}));
   };
   std::thread other([&] {
-    RankGroup ranks(PlaceOf(1, 2), store, Options());
+    RankGroup ranks(PlaceOf(1, 2), store, options);
     GradientReducer reducer(ranks, {torch::zeros({2})}, DistributedSpec());
     step(reducer);
   });
-  RankGroup ranks(PlaceOf(0, 2), store, Options());
+  RankGroup ranks(PlaceOf(0, 2), store, options);
   GradientReducer reducer(ranks, {torch::zeros({2})}, DistributedSpec());
   step(reducer);
   other.join();
   EXPECT_THAT(
       FailureOf([&] { step(reducer); }),
-      HasSubstr(GetParam() ? "rank 0 of 2 cannot add up gradients: rank 1 has ended; its log says "
-                             "why"
-                           : "rank 0 of 2 cannot add up gradients: rank 1 does not answer"));
+      HasSubstr(Choose("rank 0 of 2 cannot add up gradients: rank 1 has ended; its log says why",
+                       "rank 0 of 2 cannot add up gradients: rank 1 does not answer",
+                       "rank 0 of 2 cannot agree with the others: rank 1 does not answer")));
 }
 
 TEST_P(GradientReducerTest, ASilentRankIsNoticedAndNamed) {
@@ -252,8 +269,9 @@ TEST_P(GradientReducerTest, ASilentRankIsNoticedAndNamed) {
         noticed.wait();
         return;
       }
-      EXPECT_THAT(FailureOf(step), HasSubstr(GetParam() ? "rank 1 has been silent for 1 s"
-                                                        : "rank 1 does not answer"));
+      EXPECT_THAT(FailureOf(step),
+                  HasSubstr(Choose("rank 1 has been silent for 1 s", "rank 1 does not answer",
+                                   "rank 1 does not answer")));
       noticed.count_down();
     });
   }
@@ -287,6 +305,103 @@ TEST(GradientReducerWayTest, OneRankWithoutSharedMemoryIsGlooForAll) {
   rank(2);
   first.join();
   second.join();
+}
+
+// Where one rank has no GPU, or NCCL does not connect there, no rank uses it.
+TEST(GradientReducerWayTest, OneRankWithoutNcclIsTheHostForAll) {
+  class Broken : public ThreadedCommunicators {
+   public:
+    std::unique_ptr<Communicator> Make(const Options& /*options*/) override {
+      TORCH_CHECK(false, "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 0");
+    }
+  };
+  for (const bool missing : {true, false}) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    ThreadedCommunicators whole;
+    Broken broken;
+    const auto rank = [&](int number) {
+      RankOptions options;
+      options.communicators = number == 0 ? &whole : missing ? nullptr : &broken;
+      RankGroup ranks(PlaceOf(number, 2), store, options);
+      GradientReducer reducer(ranks, {torch::zeros({2})}, DistributedSpec());
+      EXPECT_FALSE(reducer.on_device());
+      EXPECT_THAT(reducer.description(), HasSubstr("by shared memory"));
+      std::string way;
+      ranks.MakeTransport({{.elements = 2}}, 0, at::Device(at::kCUDA, 0), &way);
+      EXPECT_THAT(way, HasSubstr("shared memory and memory of the host, because rank 1 "));
+      EXPECT_THAT(way, HasSubstr(missing ? "has no NCCL: it computes on the CPU"
+                                         : "cannot use NCCL: Duplicate GPU detected"));
+      Exchange(reducer, {torch::full({2}, 1.0 * number)}, torch::ones({}));
+      EXPECT_TRUE(reducer.memory().front().eq(0.5).all().item<bool>());
+      ranks.Await();
+    };
+    std::thread other(rank, 1);
+    rank(0);
+    other.join();
+    EXPECT_EQ(whole.made(), 0);
+  }
+}
+
+// A captured step: the device's half again and again, and the host's beside it.
+TEST(GradientReducerWayTest, TheHalvesOfAStepAgreeAsTheWhole) {
+  ThreadedCommunicators communicators;
+  RankOptions options;
+  options.communicators = &communicators;
+  WithRanks(2, options, [](RankGroup& ranks) {
+    GradientReducer reducer(ranks, {torch::zeros({2}), torch::zeros({3})}, DistributedSpec());
+    ASSERT_TRUE(reducer.on_device());
+    const auto mark = [&] {
+      for (const size_t i : {1, 0}) {
+        reducer.memory()[i].fill_(ranks.rank());
+        reducer.MarkReady(i);
+      }
+    };
+    mark();
+    torch::Tensor arrived = torch::tensor({ranks.first() ? 1.0F : 0.0F, 0.0F});
+    reducer.Finish(torch::ones({}), arrived);
+    // Broken off after its first gradient, as by a capture that fails.
+    reducer.MarkReady(1);
+    reducer.Restart();
+    for (int step = 0; step < 3; ++step) {
+      mark();
+      arrived.fill_(1);
+      ranks.SetFlags({.checkpoint = step == 1 && !ranks.first()});
+      const torch::Tensor loss = reducer.Reduce(torch::full({}, ranks.rank() + step), arrived);
+      reducer.Agree();
+      EXPECT_EQ(loss.item<float>(), 0.5F + static_cast<float>(step));
+      EXPECT_TRUE(reducer.memory()[0].eq(1).all().item<bool>());
+      EXPECT_TRUE(torch::equal(arrived, torch::tensor({1.0F, 0.0F})));
+      EXPECT_EQ(ranks.agreed().checkpoint, step == 1);
+    }
+  });
+}
+
+// A GPU whose collective waits for another rank: until that one has ended, or for the timeout.
+TEST(GradientReducerWayTest, ARankThatWaitsForItsGpuNoticesWhoIsMissing) {
+  for (const bool ends : {true, false}) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    ThreadedCommunicators communicators;
+    RankOptions options;
+    options.communicators = &communicators;
+    options.timeout = std::chrono::seconds(ends ? 600 : 1);
+    std::latch noticed(1);
+    std::thread other([&] {
+      RankGroup ranks(PlaceOf(1, 2), store, options);
+      const GradientReducer reducer(ranks, {torch::zeros({2})}, DistributedSpec());
+      if (!ends) noticed.wait();
+    });
+    RankGroup ranks(PlaceOf(0, 2), store, options);
+    const GradientReducer reducer(ranks, {torch::zeros({2})}, DistributedSpec());
+    int looks = 0;
+    ranks.AwaitDevice([&looks] { return ++looks == 3; });
+    EXPECT_EQ(looks, 3);
+    const std::string failure = FailureOf([&] { ranks.AwaitDevice([] { return false; }); });
+    EXPECT_THAT(failure, HasSubstr("rank 0 of 2 cannot add up gradients: rank 1 does not answer"));
+    EXPECT_THAT(failure, HasSubstr(ends ? "(its connection has ended)"
+                                        : "(its GPU waits for theirs since 1 s)"));
+    noticed.count_down();
+    other.join();
+  }
 }
 
 }  // namespace

@@ -6,18 +6,31 @@
 #include "trainer/accel/plugin.h"
 
 namespace genesis {
+namespace {
+
+// Null, with the reason in `fault`, where the file or the symbol is missing. The library stays
+// loaded, as what it made may.
+template <typename Function>
+Function* Load(const std::string& path, const char* name, std::string* fault) {
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* const symbol = library != nullptr ? dlsym(library, name) : nullptr;
+  if (symbol == nullptr) *fault = absl::StrCat(path, " cannot be used: ", dlerror());
+  return reinterpret_cast<Function*>(symbol);
+}
+
+}  // namespace
 
 StepGraphMaker CudaStepGraphs(const std::string& folder, std::string* fault) {
-  const std::string path = folder + "/libgenesis_cuda.so";
-  // Stays loaded, as what it made may.
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  void* const symbol = library != nullptr ? dlsym(library, "GenesisMakeCudaStepGraph") : nullptr;
-  if (symbol == nullptr) {
-    *fault = absl::StrCat(path, " cannot be used: ", dlerror());
-    return {};
-  }
-  const auto make = reinterpret_cast<decltype(&GenesisMakeCudaStepGraph)>(symbol);
+  const auto make = Load<decltype(GenesisMakeCudaStepGraph)>(folder + "/libgenesis_cuda.so",
+                                                             "GenesisMakeCudaStepGraph", fault);
+  if (make == nullptr) return {};
   return [make] { return std::unique_ptr<StepGraph>(make()); };
+}
+
+CommunicatorFactory* NcclCommunicators(const std::string& folder, std::string* fault) {
+  const auto get = Load<decltype(GenesisNcclCommunicators)>(folder + "/libgenesis_nccl.so",
+                                                            "GenesisNcclCommunicators", fault);
+  return get != nullptr ? get() : nullptr;
 }
 
 }  // namespace genesis

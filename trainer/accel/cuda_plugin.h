@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "trainer/accel/communicator.h"
 #include "trainer/accel/step_graph.h"
 
 namespace genesis {
@@ -9,5 +10,9 @@ namespace genesis {
 // CUDA graphs, from the libgenesis_cuda.so in `folder`. Empty, with the reason in `fault`, where it
 // is missing or does not fit. Requires that libtorch_cuda.so is loaded (DetectDevice).
 StepGraphMaker CudaStepGraphs(const std::string& folder, std::string* fault);
+
+// NCCL, from the libgenesis_nccl.so in `folder`; null, with the reason in `fault`, likewise. Lives
+// as long as the process.
+CommunicatorFactory* NcclCommunicators(const std::string& folder, std::string* fault);
 
 }  // namespace genesis

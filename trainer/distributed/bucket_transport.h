@@ -14,8 +14,8 @@ struct BucketSize {
 };
 
 // All-reduce of a fixed list of buckets, again and again: each rank fills a bucket, begins it, and
-// finds the sum over the ranks in it once it was awaited. All ranks begin them in the same order,
-// and each once before it is awaited.
+// finds the sum over the ranks in it once it was awaited: by this thread, or on a GPU by the
+// current stream. All ranks begin them in the same order, and each once before it is awaited.
 //
 // Owner: a GradientReducer. Threads: one at a time. Failure: RunFailure where another rank has
 // ended, or is silent for longer than RankOptions.timeout.
@@ -23,10 +23,14 @@ class BucketTransport {
  public:
   virtual ~BucketTransport() = default;
 
-  // On the CPU, contiguous; stays where it is. Free to be written between Await and Begin.
+  // Contiguous; stays where it is. Free to be written between Await and Begin: by the CPU, or,
+  // where it lies on a GPU, by what the current stream is given.
   virtual const at::Tensor& buffer(size_t bucket) const = 0;
   virtual void Begin(size_t bucket) = 0;
   virtual void Await(size_t bucket) = 0;
+
+  // Whether the device makes the sums by itself, and the host waits for none of them.
+  virtual bool on_device() const { return false; }
 
   // Memory that all ranks map, bytes that were zeros at first; undefined where they share none.
   virtual at::Tensor common() const { return {}; }

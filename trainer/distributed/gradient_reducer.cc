@@ -16,8 +16,9 @@ constexpr int64_t kFirstBucket = (int64_t{1} << 20) / 4;
 constexpr int64_t kBucket = (int64_t{25} << 20) / 4;
 // Each gradient begins on a line of the cache.
 constexpr int64_t kAlignment = 16;
-// Loss, then the control flags; the counts of arrived gradients follow.
-constexpr int64_t kControl = 6;
+// Behind the gradients: the loss, the control flags, the counts of arrived gradients.
+constexpr int64_t kLoss = 1;
+constexpr int64_t kFlags = 5;
 
 int64_t Aligned(int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -48,7 +49,7 @@ GradientReducer::GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>
     size.type = WireType(spec);
     bytes += size.elements * static_cast<int64_t>(c10::elementSize(size.type));
   }
-  const int64_t control = kControl + static_cast<int64_t>(masters.size());
+  const int64_t control = kLoss + kFlags + static_cast<int64_t>(masters.size());
   control_bucket_ = sizes.size() - 1;
   int64_t control_begin = sizes.back().elements;
   if (compressed_) {
@@ -59,8 +60,12 @@ GradientReducer::GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>
     sizes.back().elements += control;
   }
   std::string way;
-  transport_ = ranks_.MakeTransport(sizes, common, &way);
-  control_ = transport_->buffer(control_bucket_).narrow(0, control_begin, control);
+  transport_ = ranks_.MakeTransport(sizes, common, masters.front().device(), &way);
+  const at::Tensor tail = transport_->buffer(control_bucket_).narrow(0, control_begin, control);
+  loss_ = tail[0];
+  // The host decides by it, and fetches nothing from a device.
+  control_ = on_device() ? at::zeros({control - kLoss}) : tail.narrow(0, kLoss, control - kLoss);
+  arrived_ = at::ones({static_cast<int64_t>(masters.size())});
   description_ = absl::StrFormat(
       "%d %s, %.1f MiB%s, by %s", buckets_.size(), buckets_.size() == 1 ? "bucket" : "buckets",
       static_cast<double>(bytes) / (1 << 20), compressed_ ? " compressed" : "", way);
@@ -69,7 +74,7 @@ GradientReducer::GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>
       buckets_[i].flat = transport_->buffer(i);
     } else {
       buckets_[i].flat = at::zeros({sizes[i].elements}, masters.front().options());
-      if (on_gpu_) buckets_[i].sent.emplace(masters.front().device().type());
+      if (on_gpu_ && !on_device()) buckets_[i].sent.emplace(masters.front().device().type());
     }
     if (error_feedback_) buckets_[i].residual = at::zeros_like(buckets_[i].flat);
   }
@@ -95,7 +100,7 @@ std::vector<BucketSize> GradientReducer::PlanBuckets(const std::vector<at::Tenso
     sizes.back().elements += elements;
     room -= elements;
   }
-  for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters.size();
+  Restart();
   return sizes;
 }
 
@@ -108,6 +113,11 @@ void GradientReducer::CutMemory(const std::vector<at::Tensor>& masters) {
 at::Tensor GradientReducer::Cut(const at::Tensor& flat, size_t parameter,
                                 const at::Tensor& like) const {
   return flat.as_strided(like.sizes(), like.strides(), offset_of_[parameter]);
+}
+
+void GradientReducer::Restart() {
+  next_ = 0;
+  for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters.size();
 }
 
 void GradientReducer::MarkReady(size_t parameter) {
@@ -125,10 +135,11 @@ void GradientReducer::Pack(size_t number) {
   Bucket& bucket = buckets_[number];
   const at::Tensor wire = transport_->buffer(number).narrow(0, 0, bucket.flat.numel());
   if (bucket.residual.defined()) bucket.flat.add_(bucket.residual);
-  const at::Tensor sent = compressed_ && on_gpu_ ? bucket.flat.to(wire.scalar_type()) : bucket.flat;
+  // Rounded before it leaves a GPU.
+  const at::Tensor sent = bucket.sent ? bucket.flat.to(wire.scalar_type()) : bucket.flat;
   wire.copy_(sent, /*non_blocking=*/true);
   if (bucket.residual.defined()) {
-    const at::Tensor& rounded = on_gpu_ ? sent : wire;
+    const at::Tensor& rounded = bucket.sent ? sent : wire;
     bucket.residual.copy_(bucket.flat).sub_(rounded);
     // An overflow is the step's, and carries nothing over.
     bucket.residual.nan_to_num_(0, 0, 0);
@@ -166,32 +177,65 @@ void GradientReducer::Meet() {
 
 at::Tensor GradientReducer::Finish(const at::Tensor& loss, const at::Tensor& arrived) {
   const at::NoGradGuard no_grad;
-  const ControlFlags& own = ranks_.own_flags();
-  float* const control = control_.mutable_data_ptr<float>();
-  control[0] = loss.detach().to(at::kFloat).item<float>();
-  control[1] = own.stop ? 1 : 0;
-  control[2] = own.checkpoint ? 1 : 0;
-  control[3] = own.time_is_up ? 1 : 0;
-  control[4] = static_cast<float>(own.seconds);
-  control[5] = own.fp32 ? 1 : 0;
-  const at::Tensor arrivals = control_.narrow(0, kControl, arrived.numel());
+  const at::Tensor arrivals = control_.narrow(0, kFlags, arrived.numel());
   arrivals.copy_(arrived);
+  at::Tensor mean;
+  if (on_device()) {
+    mean = Exchange(loss);
+    Agree();
+  } else {
+    WriteFlags();
+    mean = Exchange(loss);
+    ReadFlags();
+  }
+  arrived.copy_(arrivals);
+  arrived_.copy_(arrivals);
+  arrivals.zero_();
+  return mean;
+}
 
+at::Tensor GradientReducer::Reduce(const at::Tensor& loss, const at::Tensor& arrived) {
+  const at::NoGradGuard no_grad;
+  arrived.copy_(arrived_);
+  return Exchange(loss);
+}
+
+// The means of gradients and loss, and the sums of what else is in the last bucket.
+at::Tensor GradientReducer::Exchange(const at::Tensor& loss) {
+  // Sync: where the sums are made on the CPU.
+  loss_.copy_(loss.detach());
   BeginReady(/*all=*/true);
   TORCH_CHECK(next_ == buckets_.size(), "a gradient is not ready");
   if (control_bucket_ == buckets_.size()) transport_->Begin(control_bucket_);
   for (size_t i = 0; i < buckets_.size(); ++i) Unpack(i);
   if (control_bucket_ == buckets_.size()) NoteWait([&] { transport_->Await(control_bucket_); });
-  next_ = 0;
+  Restart();
+  return (loss_ / static_cast<float>(ranks_.size())).to(loss.device());
+}
 
-  ranks_.Agree({.stop = control[1] > 0,
-                .checkpoint = control[2] > 0,
-                .time_is_up = control[3] > 0,
-                .fp32 = control[5] > 0,
-                .seconds = control[4] / static_cast<float>(ranks_.size())});
-  arrived.copy_(arrivals);
-  return at::full({}, control[0] / static_cast<float>(ranks_.size()),
-                  at::TensorOptions(at::kFloat).device(loss.device()));
+void GradientReducer::Agree() {
+  WriteFlags();
+  NoteWait([&] { ranks_.Sum(control_); });
+  ReadFlags();
+}
+
+void GradientReducer::WriteFlags() {
+  const ControlFlags& own = ranks_.own_flags();
+  float* const flags = control_.mutable_data_ptr<float>();
+  flags[0] = own.stop ? 1 : 0;
+  flags[1] = own.checkpoint ? 1 : 0;
+  flags[2] = own.time_is_up ? 1 : 0;
+  flags[3] = static_cast<float>(own.seconds);
+  flags[4] = own.fp32 ? 1 : 0;
+}
+
+void GradientReducer::ReadFlags() {
+  const float* const flags = control_.const_data_ptr<float>();
+  ranks_.Agree({.stop = flags[0] > 0,
+                .checkpoint = flags[1] > 0,
+                .time_is_up = flags[2] > 0,
+                .fp32 = flags[4] > 0,
+                .seconds = flags[3] / static_cast<float>(ranks_.size())});
 }
 
 void GradientReducer::Unpack(size_t number) {
@@ -201,7 +245,6 @@ void GradientReducer::Unpack(size_t number) {
     bucket.flat.copy_(transport_->buffer(number).narrow(0, 0, bucket.flat.numel()),
                       /*non_blocking=*/true);
   }
-  bucket.missing = bucket.parameters.size();
 }
 
 void GradientReducer::DropResiduals() {

@@ -18,11 +18,13 @@ namespace genesis {
 
 // The mean of gradients, loss and control flags over the ranks. Gradients lie in buckets in the
 // order in which a backward pass makes them, the last parameters first (Li et al., PyTorch
-// Distributed, VLDB 2020); a bucket that is complete is exchanged while the pass goes on. On a GPU
-// a bucket goes through memory of the host, in 16 bits where the job compresses gradients.
+// Distributed, VLDB 2020); a bucket that is complete is exchanged while the pass goes on, in 16
+// bits where the job compresses gradients. Between GPUs NCCL exchanges them (on_device()), and the
+// host waits for the others alone; elsewhere a bucket of a GPU goes through memory of the host.
 //
 // A step: each gradient times share() is written to memory(), then named to MarkReady, in any
-// order; Finish ends it.
+// order; Finish ends it. A CUDA graph captures a step that ends in Reduce, and Agree goes with each
+// replay.
 //
 // Owner: the training session; the ranks outlive it. Threads: one at a time. Failure: RunFailure
 // of the ranks.
@@ -41,8 +43,17 @@ class GradientReducer {
   void MarkReady(size_t parameter);
   // Once all are ready: makes memory() the means over the ranks, adds up `arrived` (float32
   // [parameters] on the CPU), agrees on the control flags of the ranks, and returns the mean of the
-  // loss. Sync: waits for the device.
+  // loss. Sync: waits for the device, but for on_device().
   at::Tensor Finish(const at::Tensor& loss, const at::Tensor& arrived);
+
+  // Whether the device exchanges gradients by itself. The two halves of Finish are for it alone.
+  bool on_device() const { return transport_->on_device(); }
+  // The half that the device does. `arrived` becomes that of the last step that was finished.
+  at::Tensor Reduce(const at::Tensor& loss, const at::Tensor& arrived);
+  // The half that the hosts do, where the same gradients arrive as in the last finished step.
+  void Agree();
+  // Forgets what is ready of a step that was broken off.
+  void Restart();
 
   // The memory common to all ranks, bytes; undefined where they share none.
   at::Tensor common() const { return transport_->common(); }
@@ -70,7 +81,11 @@ class GradientReducer {
   std::vector<BucketSize> PlanBuckets(const std::vector<at::Tensor>& masters);
   void CutMemory(const std::vector<at::Tensor>& masters);
   at::Tensor Cut(const at::Tensor& flat, size_t parameter, const at::Tensor& like) const;
-  bool travels() const { return compressed_ || on_gpu_; }
+  // Whether gradients are copied to the transport's memory.
+  bool travels() const { return compressed_ || (on_gpu_ && !on_device()); }
+  void WriteFlags();
+  void ReadFlags();
+  at::Tensor Exchange(const at::Tensor& loss);
   void Pack(size_t number);
   // Begins the buckets that are complete, in their order, but for the last one: flags go with it.
   void BeginReady(bool all);
@@ -87,8 +102,10 @@ class GradientReducer {
   std::vector<size_t> bucket_of_;   // Of each parameter.
   std::vector<int64_t> offset_of_;  // Within it.
   std::unique_ptr<BucketTransport> transport_;
-  at::Tensor control_;  // float32, on the CPU: loss, flags, arrived.
+  at::Tensor loss_;     // float32, no dimensions, where the transport makes sums.
+  at::Tensor control_;  // float32, on the CPU: flags, arrived. Behind the loss, or apart from it.
   size_t control_bucket_ = 0;
+  at::Tensor arrived_;  // Of all ranks, in the last step that was finished.
   std::vector<at::Tensor> memory_;
   size_t next_ = 0;  // Bucket to begin.
   std::string description_;

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <future>
 #include <map>
+#include <optional>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 
@@ -13,7 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "base/text/text.h"
 #include "trainer/distributed/missing_ranks.h"
+#include "trainer/distributed/neighbour_watch.h"
 #include "trainer/distributed/shared_memory_transport.h"
 #include "trainer/runtime/run_failure.h"
 
@@ -34,6 +38,11 @@ static_assert(sizeof(c10d::ProcessGroupGloo) == 488);
 // Elements of a broadcast that tensors are put together for.
 constexpr int64_t kMaxMessage = int64_t{4} << 20;
 constexpr std::chrono::milliseconds kConnectGrace = std::chrono::seconds(1);
+// For NCCL, whose ranks come at the same time: they have met before.
+constexpr std::chrono::milliseconds kCommunicatorTimeout = std::chrono::minutes(1);
+// How often a rank that waits for its GPU looks at it, and at the others.
+constexpr std::chrono::microseconds kLookAtDevice{50};
+constexpr std::chrono::milliseconds kLookAtOthers{100};
 
 c10::intrusive_ptr<c10d::Store> ConnectStore(const RankPlace& place, const RankOptions& options) {
   c10d::TCPStoreOptions store;
@@ -133,6 +142,9 @@ c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> GlooOptions(const RankPlace&
 struct RankGroup::Connection {
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo;
+  // Where the ranks' GPUs exchange by themselves.
+  std::unique_ptr<Communicator> communicator;
+  std::optional<NeighbourWatch> watch;
 };
 
 // Each bucket is one all-reduce, which threads of Gloo's make over TCP.
@@ -173,6 +185,30 @@ class RankGroup::GlooTransport : public BucketTransport {
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
 
+// The buckets lie on the GPU, and so do their sums: the host waits for nothing.
+class RankGroup::CommunicatorTransport : public BucketTransport {
+ public:
+  CommunicatorTransport(RankGroup& ranks, const std::vector<BucketSize>& sizes, at::Device device)
+      : ranks_(ranks), communicator_(*ranks.connection_->communicator) {
+    for (const BucketSize& size : sizes) {
+      buffers_.push_back(at::zeros({size.elements}, at::dtype(size.type).device(device)));
+    }
+  }
+
+  const at::Tensor& buffer(size_t bucket) const override { return buffers_[bucket]; }
+  void Begin(size_t bucket) override {
+    ranks_.Together("add up gradients", [&] { communicator_.AllReduce(buffers_[bucket]); });
+  }
+  // For all that were begun before, too: they are made one after the other.
+  void Await(size_t /*bucket*/) override { communicator_.Join(); }
+  bool on_device() const override { return true; }
+
+ private:
+  RankGroup& ranks_;
+  Communicator& communicator_;
+  std::vector<at::Tensor> buffers_;
+};
+
 RankGroup::RankGroup(const RankPlace& place, const RankOptions& options)
     : RankGroup(place, Connect(place, options), options) {}
 
@@ -202,12 +238,19 @@ std::invoke_result_t<Work> RankGroup::Together(const char* task, const Work& wor
   }
 }
 
+// Collectives that wait for a lost rank hold up whoever frees memory of the GPU.
+void RankGroup::AbortDevices() {
+  if (connection_->communicator != nullptr) connection_->communicator->Abort();
+}
+
 void RankGroup::Fail(const char* task, const std::exception& error) {
+  AbortDevices();
   const std::string missing = FindMissingRanks(connection_->store, place_.rank, place_.size);
   FailAs(place_, task, absl::StrCat(missing, " (", ExplainException(error).message, ")"));
 }
 
 void RankGroup::Fail(const char* task, int rank, const std::string& fault) {
+  AbortDevices();
   const std::string words = FindMissingRanks(connection_->store, place_.rank, place_.size);
   if (absl::StrContains(words, " failed: ")) FailAs(place_, task, words);
   FailAs(place_, task, absl::StrCat("rank ", rank, " ", fault, "; its log says why"));
@@ -222,27 +265,75 @@ void RankGroup::TellFailure(const std::string& message) {
 }
 
 std::unique_ptr<BucketTransport> RankGroup::MakeTransport(const std::vector<BucketSize>& buckets,
-                                                          size_t common, std::string* text) {
+                                                          size_t common, at::Device device,
+                                                          std::string* text) {
+  const std::string no_devices = ConnectDevices();
+  if (no_devices.empty()) {
+    *text = "NCCL";
+    return std::make_unique<CommunicatorTransport>(*this, buckets, device);
+  }
+  const std::string detour =
+      device.is_cpu() ? "" : absl::StrCat(" and memory of the host, because ", no_devices);
   std::string why_not;
   std::unique_ptr<BucketTransport> transport = ShareMemory(buckets, common, &why_not);
   if (transport != nullptr) {
-    *text = "shared memory";
+    *text = "shared memory" + detour;
     return transport;
   }
-  *text = absl::StrCat("Gloo, because ", why_not);
+  *text = detour.empty() ? absl::StrCat("Gloo, because ", why_not) : "Gloo" + detour;
   return std::make_unique<GlooTransport>(*this, buckets);
+}
+
+// Returns the fault of the first rank that has one; empty where none has.
+std::string RankGroup::FirstFault(const std::string& own) {
+  for (const std::string& fault : FromAll(own)) {
+    if (!fault.empty()) return fault;
+  }
+  return "";
+}
+
+// Returns "" with a communicator, or why there is none; whoever says no and when, all ranks come to
+// the same.
+std::string RankGroup::ConnectDevices() {
+  if (connection_->communicator != nullptr) return "";
+  std::string fault = FirstFault(
+      options_.communicators != nullptr
+          ? ""
+          : absl::StrCat("rank ", place_.rank, " has no NCCL: ", options_.no_communicator));
+  if (!fault.empty()) return fault;
+  const auto attempt = [&](const std::function<void()>& work) {
+    std::string own;
+    try {
+      work();
+    } catch (const std::exception& error) {
+      own = absl::StrCat("rank ", place_.rank, " cannot use NCCL: ",
+                         OneLine(ExplainException(error).message, kMaxMessageBytes));
+    }
+    return FirstFault(own);
+  };
+  std::string id;
+  fault = attempt([&] {
+    if (first()) id = options_.communicators->NewId();
+  });
+  if (!fault.empty()) return fault;
+  const CommunicatorFactory::Options options{
+      .id = FromFirst(id),
+      .rank = place_.rank,
+      .size = place_.size,
+      .timeout = std::min(options_.timeout, kCommunicatorTimeout)};
+  fault = attempt([&] { connection_->communicator = options_.communicators->Make(options); });
+  if (fault.empty()) {
+    connection_->watch.emplace(*connection_->gloo);
+  } else {
+    connection_->communicator.reset();
+  }
+  return fault;
 }
 
 // Three exchanges, whoever says no and when: all ranks come to the same.
 std::unique_ptr<BucketTransport> RankGroup::ShareMemory(const std::vector<BucketSize>& buckets,
                                                         size_t common, std::string* why_not) {
-  const auto first_fault = [&](const std::string& own) {
-    for (const std::string& fault : FromAll(own)) {
-      if (!fault.empty()) return fault;
-    }
-    return std::string();
-  };
-  *why_not = first_fault(options_.shared_memory ? "" : "GENESIS_SHARED_MEMORY is false");
+  *why_not = FirstFault(options_.shared_memory ? "" : "GENESIS_SHARED_MEMORY is false");
   if (!why_not->empty()) return nullptr;
   const SharedMemory::Size size = SharedMemoryTransport::SizeOf(buckets, place_.size, common);
   absl::StatusOr<std::unique_ptr<SharedMemory>> memory = absl::UnavailableError("");
@@ -257,9 +348,9 @@ std::unique_ptr<BucketTransport> RankGroup::ShareMemory(const std::vector<Bucket
     memory = address.ok() ? SharedMemory::Open(*address, size, place_.rank)
                           : absl::StatusOr<std::unique_ptr<SharedMemory>>(address.status());
   }
-  *why_not = first_fault(memory.ok() ? ""
-                                     : absl::StrCat("rank ", place_.rank, " has none (",
-                                                    memory.status().message(), ")"));
+  *why_not = FirstFault(memory.ok() ? ""
+                                    : absl::StrCat("rank ", place_.rank, " has none (",
+                                                   memory.status().message(), ")"));
   if (!why_not->empty()) return nullptr;
   return std::make_unique<SharedMemoryTransport>(*this, *std::move(memory), buckets, common);
 }
@@ -270,28 +361,70 @@ void RankGroup::CopyFrom(int rank, const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& tensor : tensors) {
     if (tensor.numel() > 0) by_type[tensor.scalar_type()].push_back(tensor);
   }
-  c10d::BroadcastOptions options;
-  options.rootRank = rank;
   Together("take the weights of another rank", [&] {
     for (const auto& [type, group] : by_type) {
       // One message for many: each costs a tenth of a millisecond.
       for (auto begin = group.begin(); begin != group.end();) {
-        std::vector<at::Tensor> flat;
+        std::vector<at::Tensor> pieces;
         const auto first = begin;
         for (int64_t size = 0; begin != group.end() && size < kMaxMessage; ++begin) {
-          flat.push_back(begin->detach().reshape(-1).cpu());
+          pieces.push_back(begin->detach().reshape(-1));
           size += begin->numel();
         }
-        std::vector<at::Tensor> sent = {at::cat(flat)};
-        connection_->gloo->broadcast(sent, options)->wait();
+        const at::Tensor flat = at::cat(pieces);
+        Broadcast(rank, flat);
         if (place_.rank == rank) continue;
         int64_t offset = 0;
         for (auto tensor = first; tensor != begin; offset += tensor->numel(), ++tensor) {
-          tensor->copy_(sent.front().narrow(0, offset, tensor->numel()).view(tensor->sizes()));
+          tensor->copy_(flat.narrow(0, offset, tensor->numel()).view(tensor->sizes()));
         }
       }
     }
   });
+}
+
+// Within Together.
+void RankGroup::Broadcast(int rank, const at::Tensor& flat) {
+  if (connection_->communicator != nullptr && !flat.is_cpu()) {
+    connection_->communicator->Broadcast(flat, rank);
+    connection_->communicator->Join();
+    return;
+  }
+  c10d::BroadcastOptions options;
+  options.rootRank = rank;
+  std::vector<at::Tensor> sent = {flat.cpu()};
+  connection_->gloo->broadcast(sent, options)->wait();
+  if (!flat.is_cpu()) flat.copy_(sent.front());
+}
+
+void RankGroup::Sum(const at::Tensor& tensor) {
+  Together("agree with the others", [&] {
+    std::vector<at::Tensor> sums = {tensor};
+    connection_->gloo->allreduce(sums)->wait();
+  });
+}
+
+void RankGroup::AwaitDevice(const std::function<bool()>& ready) {
+  using Clock = std::chrono::steady_clock;
+  Communicator& communicator = *connection_->communicator;
+  const auto begin = Clock::now();
+  auto look = begin + kLookAtOthers;
+  std::string fault;
+  while (fault.empty() && !ready()) {
+    std::this_thread::sleep_for(kLookAtDevice);
+    const auto now = Clock::now();
+    if (now < look) continue;
+    look = now + kLookAtOthers;
+    fault = communicator.Fault();
+    if (fault.empty() && connection_->watch->gone()) fault = "its connection has ended";
+    if (fault.empty() && now - begin > options_.timeout) {
+      fault = absl::StrFormat("its GPU waits for theirs since %g s",
+                              std::chrono::duration<double>(options_.timeout).count());
+    }
+  }
+  if (fault.empty()) fault = communicator.Fault();
+  if (fault.empty()) return;
+  Fail("add up gradients", std::runtime_error(fault));
 }
 
 void RankGroup::SendToFirst(int rank, const at::Tensor& tensor) {

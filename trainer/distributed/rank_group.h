@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/accel/communicator.h"
 #include "trainer/distributed/bucket_transport.h"
 #include "trainer/distributed/rank_place.h"
 
@@ -32,13 +33,17 @@ struct RankOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  // As c10d's own for Gloo.
   // Whether ranks that share a host add up gradients in memory that they share.
   bool shared_memory = true;
+  // For collectives among the GPUs of the ranks; null, and why, where this one has none.
+  CommunicatorFactory* communicators = nullptr;
+  std::string no_communicator = "it computes on the CPU";
 };
 
 // The ranks that train one job together, each on examples of its own, with the same weights
 // (data-parallel training, as torch.nn.parallel.DistributedDataParallel). Ranks that decide alike
 // make the same steps, so whatever a decision rests on is a figure of the group: gradients, loss
 // and requests travel in one all-reduce a step (GradientReducer), the rest is told by rank 0. Made
-// of c10d's ProcessGroupGloo and its store; what is on a GPU travels through host memory.
+// of c10d's ProcessGroupGloo and its store, and between GPUs of NCCL; where that is not to be had,
+// what is on a GPU travels through host memory.
 //
 // Every method but those that say otherwise is called by all ranks, in the same order. Owner: the
 // run's caller. Threads: one. Failure: RunFailure (FAILURE_CAUSE_WORKER_EXIT) when a rank ends, or
@@ -67,10 +72,17 @@ class RankGroup {
   const ControlFlags& agreed() const { return agreed_; }
   void Agree(const ControlFlags& flags) { agreed_ = flags; }
 
-  // The fastest that these ranks have, with `common` bytes of memory for all of them where they
-  // share any. `*text` says for people which it is, and why.
+  // The fastest that these ranks have for gradients on `device`, with `common` bytes of memory for
+  // all of them where they share any. `*text` says for people which it is, and why.
   std::unique_ptr<BucketTransport> MakeTransport(const std::vector<BucketSize>& buckets,
-                                                 size_t common, std::string* text);
+                                                 size_t common, at::Device device,
+                                                 std::string* text);
+
+  // Adds up a contiguous tensor on the CPU over the ranks, in place.
+  void Sum(const at::Tensor& tensor);
+  // Waits until `ready`, an event of this rank's GPU that collectives lie before: they never end
+  // where another rank has. Requires a transport on_device().
+  void AwaitDevice(const std::function<bool()>& ready);
 
   // Makes the tensors those of rank 0, in place.
   void CopyFromFirst(const std::vector<at::Tensor>& tensors) { CopyFrom(0, tensors); }
@@ -103,9 +115,14 @@ class RankGroup {
  private:
   struct Connection;
   class GlooTransport;
+  class CommunicatorTransport;
 
+  void AbortDevices();
+  std::string FirstFault(const std::string& own);
+  std::string ConnectDevices();
   std::unique_ptr<BucketTransport> ShareMemory(const std::vector<BucketSize>& buckets,
                                                size_t common, std::string* why_not);
+  void Broadcast(int rank, const at::Tensor& flat);
   std::vector<at::Tensor> Gather(const at::Tensor& own);
   template <typename Work>
   std::invoke_result_t<Work> Together(const char* task, const Work& work);

@@ -32,14 +32,15 @@ torch::Tensor GradientExchange::RunLast(const std::function<torch::Tensor()>& pa
   return loss;
 }
 
-torch::Tensor GradientExchange::Finish(const torch::Tensor& loss) {
+torch::Tensor GradientExchange::Finish(const torch::Tensor& loss, bool captured) {
   RECORD_USER_SCOPE("average");
   // In the order of the buckets, so that the first is under way while the next is filled.
   for (size_t i = moved_.size(); i-- > 0;) {
     if (!moved_[i]) Move(i);
   }
   weights_.TakeGradients(reducer_.memory());
-  return reducer_.Finish(loss, weights_.arrived());
+  return captured ? reducer_.Reduce(loss, weights_.arrived())
+                  : reducer_.Finish(loss, weights_.arrived());
 }
 
 void GradientExchange::Move(size_t parameter) {

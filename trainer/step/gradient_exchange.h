@@ -31,8 +31,12 @@ class GradientExchange {
   // Makes the last backward pass of a step; returns what `pass` does.
   torch::Tensor RunLast(const std::function<torch::Tensor()>& pass);
   // Makes gradients and arrivals of the weights those of all ranks, and returns the mean of the
-  // loss.
-  torch::Tensor Finish(const torch::Tensor& loss);
+  // loss; while a step is `captured`, without what the host does of it.
+  torch::Tensor Finish(const torch::Tensor& loss, bool captured);
+  // With each replay of a captured step.
+  void Agree() { reducer_.Agree(); }
+  // After a step that was broken off.
+  void Restart() { reducer_.Restart(); }
 
  private:
   void Move(size_t parameter);

@@ -50,7 +50,12 @@ void TrainStep::SetFormat(const StepFormat& format, GradScaler* scaler, Compiled
 std::string TrainStep::ReasonForEager(const CompiledStep* compiled) const {
   if (!options_.graphs) return "steps are not captured here";
   if (compiled != nullptr) return "a compiled step runs";
-  if (parts_.ranks != nullptr) return "several ranks add up their gradients";
+  if (parts_.reducer != nullptr && !parts_.reducer->on_device()) {
+    return "ranks add up their gradients in memory of the host";
+  }
+  if (parts_.reducer != nullptr && parts_.reducer->has_residuals()) {
+    return "the errors of compressed gradients are dropped where the loss scale changes";
+  }
   if (!parts_.model.repeats_itself()) {
     return "a TorchScript module may do something else in each step";
   }
@@ -92,6 +97,7 @@ StepResults TrainStep::MakeOrRepeat(int64_t step, StepEvidence& evidence) {
   // The update is one with what comes before it.
   AwaitCopy();
   if (captured_ ? captured_->Fits(batches) : Capture(step, batches)) {
+    if (exchange_) exchange_->Agree();
     return captured_->Replay(batches);
   }
   return Make(step, [&](int64_t i) { return Drawn{.batch = batches[static_cast<size_t>(i)]}; });
@@ -106,15 +112,16 @@ TrainStep::Drawn TrainStep::Draw(int64_t step, int64_t micro_batch, StepEvidence
   return drawn;
 }
 
-StepResults TrainStep::Make(int64_t step, const NextBatch& next) {
+StepResults TrainStep::Make(int64_t step, const NextBatch& next, bool captured) {
   const torch::Tensor scale = scaler_ != nullptr ? scaler_->scale().clone() : one_;
 
   torch::Tensor loss = AccumulateGradients(step, next);
   // Others update the weights that are copied here once they have this rank's gradients.
   if (parts_.shards != nullptr && parts_.shards->together()) AwaitCopy();
-  // Sync: of jobs of several ranks, which wait for each other here.
+  // Sync: of several ranks, whose hosts wait for each other here; not for a device where NCCL
+  // exchanges gradients.
   if (exchange_) {
-    loss = exchange_->Finish(loss);
+    loss = exchange_->Finish(loss, captured);
     if (parts_.source.prioritized()) Reprioritize();
   }
 
@@ -177,8 +184,10 @@ void TrainStep::Reprioritize() {
 bool TrainStep::Capture(int64_t step, const std::vector<Batch>& micro_batches) {
   if (++eager_steps_ <= kStepsBeforeCapture) return false;
   const auto work = [this, step](const std::vector<Batch>& batches) {
-    return Make(step,
-                [&batches](int64_t i) { return Drawn{.batch = batches[static_cast<size_t>(i)]}; });
+    const auto next = [&batches](int64_t i) {
+      return Drawn{.batch = batches[static_cast<size_t>(i)]};
+    };
+    return Make(step, next, /*captured=*/true);
   };
   try {
     captured_.emplace(options_.graphs(), micro_batches, work);
@@ -186,6 +195,7 @@ bool TrainStep::Capture(int64_t step, const std::vector<Batch>& micro_batches) {
   } catch (const std::exception& error) {
     eager_because_ = absl::StrCat("capture failed: ", error.what());
     log_line_ = absl::StrCat("eager from step ", step, " on, because ", eager_because_);
+    if (exchange_) exchange_->Restart();
   }
   return captured_.has_value();
 }
@@ -233,7 +243,11 @@ StepMetrics TrainStep::Read() {
   Slot& slot = OldestUnread();
   --unread_;
   // Sync: on CUDA waits until the step's figures have arrived.
-  if (slot.copied) slot.copied->synchronize();
+  if (slot.copied && parts_.reducer != nullptr && parts_.reducer->on_device()) {
+    parts_.ranks->AwaitDevice([&slot] { return slot.copied->query(); });
+  } else if (slot.copied) {
+    slot.copied->synchronize();
+  }
   const float* const host = slot.metrics.const_data_ptr<float>();
   // The sign of a NaN depends on the kernel and means nothing; it would be printed.
   const auto unsigned_nan = [](float value) { return std::isnan(value) ? std::abs(value) : value; };

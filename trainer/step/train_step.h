@@ -139,8 +139,8 @@ class TrainStep {
 
   Drawn Draw(int64_t step, int64_t micro_batch, StepEvidence& evidence);
   StepResults MakeOrRepeat(int64_t step, StepEvidence& evidence);
-  // All that the device does in a step.
-  StepResults Make(int64_t step, const NextBatch& next);
+  // A step; while it is `captured`, what the device does of it.
+  StepResults Make(int64_t step, const NextBatch& next, bool captured = false);
   torch::Tensor AccumulateGradients(int64_t step, const NextBatch& next);
   void Reprioritize();
 

@@ -4,15 +4,18 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/local_address.h"
+#include "base/program_dir.h"
 #include "base/text/text.h"
 #include "base/version.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "trainer/accel/cuda_plugin.h"
 #include "trainer/distributed/rank_group.h"
 #include "trainer/distributed/rank_proof.h"
 #include "trainer/runtime/run_failure.h"
@@ -74,6 +77,17 @@ StartJob Common(RankGroup& ranks, const StartJob& own) {
   return common;
 }
 
+// A variable that switches something off. Throws RunFailure for a value that cannot be.
+bool Wanted(const char* name, const Environment& environment) {
+  const std::string value = environment(name).value_or("true");
+  if (value != "true" && value != "false") {
+    throw RunFailure{training::v1::FAILURE_CAUSE_CONFIG,
+                     absl::StrCat(name, " is \"", OneLine(value, kMaxNameBytes),
+                                  "\"; accepted: exactly true or false")};
+  }
+  return value == "true";
+}
+
 Finished RunWith(RankGroup& ranks, const StartJob& start, const training::v1::DeviceInfo& device,
                  RunControl& control, RunObserver& observer) {
   try {
@@ -89,18 +103,17 @@ Finished RunWith(RankGroup& ranks, const StartJob& start, const training::v1::De
 
 }  // namespace
 
-RankOptions RankOptionsOf(const training::v1::JobSpec& spec, const Environment& environment) {
+RankOptions RankOptionsOf(const training::v1::JobSpec& spec, const training::v1::DeviceInfo& device,
+                          const Environment& environment) {
   RankOptions options;
   const double seconds = spec.distributed().timeout_seconds();
   if (seconds > 0) options.timeout = std::chrono::milliseconds(std::llround(1000 * seconds));
-  constexpr char kName[] = "GENESIS_SHARED_MEMORY";
-  const std::string shared = environment(kName).value_or("true");
-  if (shared != "true" && shared != "false") {
-    throw RunFailure{training::v1::FAILURE_CAUSE_CONFIG,
-                     absl::StrCat(kName, " is \"", OneLine(shared, kMaxNameBytes),
-                                  "\"; accepted: exactly true or false")};
+  options.shared_memory = Wanted("GENESIS_SHARED_MEMORY", environment);
+  if (!Wanted("GENESIS_NCCL", environment)) {
+    options.no_communicator = "GENESIS_NCCL is false";
+  } else if (device.cuda()) {
+    options.communicators = NcclCommunicators(ProgramDir(), &options.no_communicator);
   }
-  options.shared_memory = shared == "true";
   return options;
 }
 
@@ -131,13 +144,19 @@ RankPlace PlaceOf(const training::v1::RankAssignment& rank, const std::string& d
   return place;
 }
 
+// NCCL listens where Gloo does; it reads the variable when it first connects.
+void KeepNcclTo(const std::string& address) {
+  const std::string interface = InterfaceOf(address);
+  if (!interface.empty()) setenv("NCCL_SOCKET_IFNAME", ("=" + interface).c_str(), /*overwrite=*/0);
+}
+
 }  // namespace
 
 Finished RunRank(const StartJob& start, const RankPlace& place,
                  const training::v1::DeviceInfo& device, RunControl& control,
                  RunObserver& observer) {
   try {
-    RankGroup ranks(place, RankOptionsOf(start.spec(), ProcessEnvironment));
+    RankGroup ranks(place, RankOptionsOf(start.spec(), device, ProcessEnvironment));
     const Finished finished = RunWith(ranks, start, device, control, observer);
     TellOwnFault(ranks, finished);
     return finished;
@@ -153,7 +172,8 @@ Finished RunGangRank(const StartJob& start, const std::shared_ptr<RankStoreClien
     const training::v1::RankAssignment& rank = start.rank();
     const RankPlace place = PlaceOf(rank, daemon_host);
     observer.OnLog(absl::StrCat("rank ", place.rank, " of ", place.size, ", at ", place.listen));
-    const RankOptions options = RankOptionsOf(start.spec(), ProcessEnvironment);
+    const RankOptions options = RankOptionsOf(start.spec(), device, ProcessEnvironment);
+    if (options.communicators != nullptr) KeepNcclTo(place.listen);
     RankGroup ranks(place, c10::make_intrusive<DaemonStore>(store, options.timeout), options);
     ProveSecret(ranks, rank.secret(), {rank.devices().begin(), rank.devices().end()});
     const Finished finished = RunWith(ranks, start, device, control, observer);

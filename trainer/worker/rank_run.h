@@ -14,9 +14,11 @@ namespace genesis {
 
 class RankStoreClient;
 
-// As the job says, and the environment: GENESIS_SHARED_MEMORY=false keeps to Gloo. Throws
-// RunFailure for another value.
-RankOptions RankOptionsOf(const training::v1::JobSpec& spec, const Environment& environment);
+// As the job says, and the environment: GENESIS_SHARED_MEMORY=false keeps to Gloo,
+// GENESIS_NCCL=false keeps gradients of GPUs to memory of the host. Throws RunFailure for another
+// value.
+RankOptions RankOptionsOf(const training::v1::JobSpec& spec, const training::v1::DeviceInfo& device,
+                          const Environment& environment);
 
 // RunTraining of one of several ranks: waits for the others, and trains with them the job that rank
 // 0 was given, in FP32 where any host asks for it. Requires place.size > 1. Never throws.
