@@ -60,6 +60,8 @@ class GradientReducer {
   // Returns once all ranks are here. Requires common().
   void Meet();
 
+  at::Tensor Fetch(const at::Tensor& tensor) { return ranks_.Fetch(tensor); }
+
   // Whether compression carries its rounding errors over to the next step.
   bool has_residuals() const { return error_feedback_; }
   // Drops what is carried over: at each checkpoint, so that a resumed job goes on as this one, and

@@ -1,5 +1,7 @@
 #include "trainer/distributed/rank_group.h"
 
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Logging.h>
 
 #include <algorithm>
@@ -16,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/text/text.h"
+#include "trainer/distributed/communicator_transport.h"
 #include "trainer/distributed/missing_ranks.h"
 #include "trainer/distributed/neighbour_watch.h"
 #include "trainer/distributed/shared_memory_transport.h"
@@ -185,30 +188,6 @@ class RankGroup::GlooTransport : public BucketTransport {
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
 
-// The buckets lie on the GPU, and so do their sums: the host waits for nothing.
-class RankGroup::CommunicatorTransport : public BucketTransport {
- public:
-  CommunicatorTransport(RankGroup& ranks, const std::vector<BucketSize>& sizes, at::Device device)
-      : ranks_(ranks), communicator_(*ranks.connection_->communicator) {
-    for (const BucketSize& size : sizes) {
-      buffers_.push_back(at::zeros({size.elements}, at::dtype(size.type).device(device)));
-    }
-  }
-
-  const at::Tensor& buffer(size_t bucket) const override { return buffers_[bucket]; }
-  void Begin(size_t bucket) override {
-    ranks_.Together("add up gradients", [&] { communicator_.AllReduce(buffers_[bucket]); });
-  }
-  // For all that were begun before, too: they are made one after the other.
-  void Await(size_t /*bucket*/) override { communicator_.Join(); }
-  bool on_device() const override { return true; }
-
- private:
-  RankGroup& ranks_;
-  Communicator& communicator_;
-  std::vector<at::Tensor> buffers_;
-};
-
 RankGroup::RankGroup(const RankPlace& place, const RankOptions& options)
     : RankGroup(place, Connect(place, options), options) {}
 
@@ -270,7 +249,8 @@ std::unique_ptr<BucketTransport> RankGroup::MakeTransport(const std::vector<Buck
   const std::string no_devices = ConnectDevices();
   if (no_devices.empty()) {
     *text = "NCCL";
-    return std::make_unique<CommunicatorTransport>(*this, buckets, device);
+    return std::make_unique<CommunicatorTransport>(*this, *connection_->communicator, buckets,
+                                                   device);
   }
   const std::string detour =
       device.is_cpu() ? "" : absl::StrCat(" and memory of the host, because ", no_devices);
@@ -427,6 +407,16 @@ void RankGroup::AwaitDevice(const std::function<bool()>& ready) {
   Fail("add up gradients", std::runtime_error(fault));
 }
 
+at::Tensor RankGroup::Fetch(const at::Tensor& tensor) {
+  if (connection_->communicator != nullptr && !tensor.is_cpu()) {
+    const c10::DeviceType type = tensor.device().type();
+    c10::Event event(type);
+    event.record(c10::impl::VirtualGuardImpl(type).getStream(tensor.device()));
+    AwaitDevice([&event] { return event.query(); });
+  }
+  return tensor.to(at::kCPU);
+}
+
 void RankGroup::SendToFirst(int rank, const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   Together("send to rank 0", [&] {
@@ -477,9 +467,8 @@ std::vector<std::string> RankGroup::FromAll(const std::string& own) {
 
 at::Tensor RankGroup::JoinAll(const at::Tensor& own) {
   const at::NoGradGuard no_grad;
-  return Together("exchange losses", [&] {
-    return at::cat(Gather(own.to(at::kCPU, at::kFloat).contiguous().flatten()));
-  });
+  const at::Tensor flat = Fetch(own).to(at::kFloat).contiguous().flatten();
+  return Together("exchange losses", [&] { return at::cat(Gather(flat)); });
 }
 
 void RankGroup::Await() {

@@ -83,6 +83,8 @@ class RankGroup {
   // Waits until `ready`, an event of this rank's GPU that collectives lie before: they never end
   // where another rank has. Requires a transport on_device().
   void AwaitDevice(const std::function<bool()>& ready);
+  // Returns the tensor on the CPU. A GPU is awaited as by AwaitDevice where collectives run on it.
+  at::Tensor Fetch(const at::Tensor& tensor);
 
   // Makes the tensors those of rank 0, in place.
   void CopyFromFirst(const std::vector<at::Tensor>& tensors) { CopyFrom(0, tensors); }
@@ -115,7 +117,6 @@ class RankGroup {
  private:
   struct Connection;
   class GlooTransport;
-  class CommunicatorTransport;
 
   void AbortDevices();
   std::string FirstFault(const std::string& own);

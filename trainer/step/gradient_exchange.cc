@@ -17,7 +17,7 @@ GradientExchange::GradientExchange(const Model& model, MasterWeights& weights,
 
 void GradientExchange::NoteScale(const torch::Tensor& scale) {
   if (!reducer_.has_residuals()) return;
-  const float value = scale.item<float>();
+  const float value = reducer_.Fetch(scale).item<float>();
   if (std::exchange(scale_, value) != value) reducer_.DropResiduals();
 }
 

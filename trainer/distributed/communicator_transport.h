@@ -1,0 +1,33 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "trainer/accel/communicator.h"
+#include "trainer/distributed/bucket_transport.h"
+#include "trainer/distributed/rank_group.h"
+
+namespace genesis {
+
+// The all-reduce among the GPUs of the ranks: buckets and sums lie there, and the host waits for
+// none of them.
+class CommunicatorTransport : public BucketTransport {
+ public:
+  CommunicatorTransport(RankGroup& ranks, Communicator& communicator,
+                        const std::vector<BucketSize>& sizes, at::Device device);
+
+  const at::Tensor& buffer(size_t bucket) const override { return buffers_[bucket]; }
+  void Begin(size_t bucket) override;
+  // For all that were begun before, too: they are made one after the other.
+  void Await(size_t /*bucket*/) override { communicator_.Join(); }
+  bool on_device() const override { return true; }
+
+ private:
+  RankGroup& ranks_;
+  Communicator& communicator_;
+  std::vector<at::Tensor> buffers_;
+};
+
+}  // namespace genesis
