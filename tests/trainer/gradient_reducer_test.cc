@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
+#include "base/part_of.h"
 #include "tests/trainer/threaded_communicators.h"
 #include "tests/trainer/threaded_ranks.h"
 #include "trainer/runtime/run_failure.h"
@@ -305,6 +306,48 @@ TEST(GradientReducerWayTest, OneRankWithoutSharedMemoryIsGlooForAll) {
   rank(2);
   first.join();
   second.join();
+}
+
+// Where the ranks share memory for the update each gets its part of the means, and all the same
+// norms, loss and flags: to the bit those of ranks that have all of it.
+TEST(GradientReducerWayTest, APartOfTheMeansGoesWithTheNormsOfTheWhole) {
+  for (const int size : {2, 3, 5}) {
+    WithRanks(size, [size](RankGroup& ranks) {
+      const std::vector<torch::Tensor> masters = LargeMasters();
+      GradientReducer whole(ranks, masters, DistributedSpec());
+      GradientReducer parts(ranks, masters, DistributedSpec(), /*common=*/4096);
+      for (int step = 0; step < 3; ++step) {
+        std::vector<torch::Tensor> own;
+        for (const torch::Tensor& master : masters) {
+          torch::Generator random =
+              at::make_generator<at::CPUGeneratorImpl>(10 * step + ranks.rank());
+          own.push_back(torch::empty_like(master).normal_(0, 1, random));
+        }
+        if (step == 2 && ranks.rank() == 1) own[2].view({-1})[7] = INFINITY;
+        const torch::Tensor wanted_arrived = torch::ones({7});
+        const torch::Tensor arrived = torch::ones({7});
+        const torch::Tensor loss = torch::full({}, 0.1 + ranks.rank());
+        const torch::Tensor wanted = Exchange(whole, own, loss, wanted_arrived);
+        ranks.SetFlags({.stop = step == 1 && ranks.first()});
+        EXPECT_TRUE(torch::equal(Exchange(parts, own, loss, arrived), wanted));
+        EXPECT_EQ(ranks.agreed().stop, step == 1);
+        EXPECT_TRUE(torch::equal(arrived, wanted_arrived));
+        EXPECT_TRUE(torch::equal(parts.Norms(), whole.Norms()));
+        EXPECT_EQ(std::isinf(parts.Norms()[2].item<float>()), step == 2);
+        for (size_t i = 0; i < masters.size(); ++i) {
+          const IndexRange part = PartOf(masters[i].numel(), ranks.rank(), size);
+          const auto in_memory = [&](const GradientReducer& reducer) {
+            return reducer.memory()[i]
+                .as_strided({masters[i].numel()}, {1})
+                .slice(0, part.begin, part.end);
+          };
+          EXPECT_TRUE(torch::equal(in_memory(parts), in_memory(whole)));
+        }
+        // Between an update and the next gradients all meet.
+        parts.Meet();
+      }
+    });
+  }
 }
 
 // Where one rank has no GPU, or NCCL does not connect there, no rank uses it.

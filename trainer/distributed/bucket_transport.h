@@ -4,6 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
+
+#include "base/part_of.h"
 
 namespace genesis {
 
@@ -31,6 +34,11 @@ class BucketTransport {
 
   // Whether the device makes the sums by itself, and the host waits for none of them.
   virtual bool on_device() const { return false; }
+
+  // From now on a rank finds the sum of the bucket in these of its elements alone, and anything in
+  // the others: reduce-scatter. Each rank names elements of its own, which none of the others reads
+  // or writes before all have met. Requires common().
+  virtual void Scatter(size_t /*bucket*/, std::vector<IndexRange> /*own*/) {}
 
   // Memory that all ranks map, bytes that were zeros at first; undefined where they share none.
   virtual at::Tensor common() const { return {}; }

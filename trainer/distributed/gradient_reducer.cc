@@ -33,6 +33,16 @@ at::ScalarType WireType(const training::v1::DistributedSpec& spec) {
   }
 }
 
+at::Tensor NormsOf(const std::vector<at::Tensor>& tensors) {
+  return at::stack(at::_foreach_norm(tensors, 2, at::kFloat));
+}
+
+// The norms of whole tensors, from those of their parts: [parts, tensors]. The square of a float32
+// may be none.
+at::Tensor Joined(const at::Tensor& norms) {
+  return norms.to(at::kDouble).square_().sum(0).sqrt_().to(at::kFloat);
+}
+
 }  // namespace
 
 GradientReducer::GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>& masters,
@@ -59,8 +69,19 @@ GradientReducer::GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>
   } else {
     sizes.back().elements += control;
   }
+  const size_t last = sizes.size() - 1;
+  // Where gradients are scattered the rest goes apart from them, with the norms of their parts.
+  const int64_t norms = ranks_.size() * static_cast<int64_t>(masters.size());
+  if (common > 0 && !compressed_) sizes.push_back({.elements = control + norms});
   std::string way;
   transport_ = ranks_.MakeTransport(sizes, common, masters.front().device(), &way);
+  scattered_ = !compressed_ && transport_->common().defined() && common > 0;
+  if (scattered_) {
+    control_bucket_ = last + 1;
+    control_begin = 0;
+    norms_ =
+        transport_->buffer(control_bucket_).narrow(0, control, norms).view({ranks_.size(), -1});
+  }
   const at::Tensor tail = transport_->buffer(control_bucket_).narrow(0, control_begin, control);
   loss_ = tail[0];
   // The host decides by it, and fetches nothing from a device.
@@ -79,6 +100,30 @@ GradientReducer::GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>
     if (error_feedback_) buckets_[i].residual = at::zeros_like(buckets_[i].flat);
   }
   CutMemory(masters);
+  if (scattered_) Scatter();
+}
+
+void GradientReducer::Scatter() {
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    std::vector<IndexRange> own;
+    for (const size_t parameter : buckets_[i].parameters) {
+      const IndexRange part = PartOf(memory_[parameter].numel(), ranks_.rank(), ranks_.size());
+      own.push_back({offset_of_[parameter] + part.begin, offset_of_[parameter] + part.end});
+    }
+    transport_->Scatter(i, std::move(own));
+  }
+  own_parts_ = PartsOf(ranks_.rank());
+}
+
+// The rank's part of each parameter's means, in the order of memory.
+std::vector<at::Tensor> GradientReducer::PartsOf(int rank) const {
+  std::vector<at::Tensor> parts;
+  for (size_t i = 0; i < memory_.size(); ++i) {
+    const IndexRange part = PartOf(memory_[i].numel(), rank, ranks_.size());
+    parts.push_back(
+        buckets_[bucket_of_[i]].flat.narrow(0, offset_of_[i] + part.begin, part.end - part.begin));
+  }
+  return parts;
 }
 
 // Fills buckets_ with parameters.
@@ -151,7 +196,7 @@ void GradientReducer::Pack(size_t number) {
 }
 
 void GradientReducer::BeginReady(bool all) {
-  const size_t end = all ? buckets_.size() : buckets_.size() - 1;
+  const size_t end = all || scattered_ ? buckets_.size() : buckets_.size() - 1;
   for (; next_ < end && buckets_[next_].missing == 0; ++next_) {
     if (const auto& sent = buckets_[next_].sent) {
       if (all) {
@@ -206,11 +251,27 @@ at::Tensor GradientReducer::Exchange(const at::Tensor& loss) {
   loss_.copy_(loss.detach());
   BeginReady(/*all=*/true);
   TORCH_CHECK(next_ == buckets_.size(), "a gradient is not ready");
-  if (control_bucket_ == buckets_.size()) transport_->Begin(control_bucket_);
+  const bool apart = control_bucket_ == buckets_.size();
+  if (apart && !scattered_) transport_->Begin(control_bucket_);
   for (size_t i = 0; i < buckets_.size(); ++i) Unpack(i);
-  if (control_bucket_ == buckets_.size()) NoteWait([&] { transport_->Await(control_bucket_); });
+  if (scattered_) {
+    // Added up with the zeros of the others.
+    norms_.zero_();
+    norms_[ranks_.rank()].copy_(NormsOf(own_parts_));
+    transport_->Begin(control_bucket_);
+  }
+  if (apart) NoteWait([&] { transport_->Await(control_bucket_); });
   Restart();
   return (loss_ / static_cast<float>(ranks_.size())).to(loss.device());
+}
+
+at::Tensor GradientReducer::Norms() const {
+  const at::NoGradGuard no_grad;
+  if (scattered_) return Joined(norms_);
+  if (on_gpu_) return NormsOf(memory_);
+  std::vector<at::Tensor> norms;
+  for (int rank = 0; rank < ranks_.size(); ++rank) norms.push_back(NormsOf(PartsOf(rank)));
+  return Joined(at::stack(norms));
 }
 
 void GradientReducer::Agree() {

@@ -22,6 +22,9 @@ namespace genesis {
 // bits where the job compresses gradients. Between GPUs NCCL exchanges them (on_device()), and the
 // host waits for the others alone; elsewhere a bucket of a GPU goes through memory of the host.
 //
+// Where the ranks have common memory they share out the update, too, and each has the means of its
+// part of each parameter alone (PartOf): memory() is anything elsewhere (reduce-scatter).
+//
 // A step: each gradient times share() is written to memory(), then named to MarkReady, in any
 // order; Finish ends it. A CUDA graph captures a step that ends in Reduce, and Agree goes with each
 // replay.
@@ -41,9 +44,9 @@ class GradientReducer {
   // Gradients are multiplied by it before they are added up: float32, no dimensions, on the CPU.
   const at::Tensor& share() const { return share_; }
   void MarkReady(size_t parameter);
-  // Once all are ready: makes memory() the means over the ranks, adds up `arrived` (float32
-  // [parameters] on the CPU), agrees on the control flags of the ranks, and returns the mean of the
-  // loss. Sync: waits for the device, but for on_device().
+  // Once all are ready: makes memory() the means over the ranks (of this one's parts), adds up
+  // `arrived` (float32 [parameters] on the CPU), agrees on the control flags of the ranks, and
+  // returns the mean of the loss. Sync: waits for the device, but for on_device().
   at::Tensor Finish(const at::Tensor& loss, const at::Tensor& arrived);
 
   // Whether the device exchanges gradients by itself. The two halves of Finish are for it alone.
@@ -61,6 +64,11 @@ class GradientReducer {
   void Meet();
 
   at::Tensor Fetch(const at::Tensor& tensor) { return ranks_.Fetch(tensor); }
+
+  // The norms of the means over the ranks, scaled as these are: float32 [parameters], on the
+  // device. On CPUs they are made of those of the ranks' parts (PartOf) of each parameter, so that
+  // all ways come to the same bits.
+  at::Tensor Norms() const;
 
   // Whether compression carries its rounding errors over to the next step.
   bool has_residuals() const { return error_feedback_; }
@@ -88,6 +96,8 @@ class GradientReducer {
   void WriteFlags();
   void ReadFlags();
   at::Tensor Exchange(const at::Tensor& loss);
+  void Scatter();
+  std::vector<at::Tensor> PartsOf(int rank) const;
   void Pack(size_t number);
   // Begins the buckets that are complete, in their order, but for the last one: flags go with it.
   void BeginReady(bool all);
@@ -107,6 +117,9 @@ class GradientReducer {
   at::Tensor loss_;     // float32, no dimensions, where the transport makes sums.
   at::Tensor control_;  // float32, on the CPU: flags, arrived. Behind the loss, or apart from it.
   size_t control_bucket_ = 0;
+  bool scattered_ = false;
+  std::vector<at::Tensor> own_parts_;  // Of memory(), where it is scattered.
+  at::Tensor norms_;    // float32 [ranks, parameters]: those of all parts; behind control_.
   at::Tensor arrived_;  // Of all ranks, in the last step that was finished.
   std::vector<at::Tensor> memory_;
   size_t next_ = 0;  // Bucket to begin.

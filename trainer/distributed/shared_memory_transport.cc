@@ -4,9 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
-
-#include "base/part_of.h"
 
 namespace genesis {
 namespace {
@@ -32,30 +31,55 @@ void SumOfTwo(float* __restrict a, float* __restrict b, int64_t count) {
   }
 }
 
+void AddTo(float* __restrict a, const float* __restrict b, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) a[i] += b[i];
+}
+
+// Elements of all ranks; the sum goes to one of them, or to all.
 template <typename T>
-void SumBlock(const std::vector<T*>& ranks, int64_t begin, int64_t count) {
+struct Terms {
+  std::vector<T*> from;
+  std::vector<T*> to;
+};
+
+template <typename T>
+void SumBlock(const Terms<T>& ranks, int64_t begin, int64_t count) {
   std::array<float, kBlock> sum;
-  const T* const first = ranks.front() + begin;
+  const T* const first = ranks.from.front() + begin;
   for (int64_t i = 0; i < count; ++i) sum[i] = static_cast<float>(first[i]);
-  for (size_t rank = 1; rank < ranks.size(); ++rank) {
-    const T* const own = ranks[rank] + begin;
+  for (size_t rank = 1; rank < ranks.from.size(); ++rank) {
+    const T* const own = ranks.from[rank] + begin;
     for (int64_t i = 0; i < count; ++i) sum[i] += static_cast<float>(own[i]);
   }
-  for (T* const to : ranks) {
+  for (T* const to : ranks.to) {
     for (int64_t i = 0; i < count; ++i) to[begin + i] = static_cast<T>(sum[i]);
   }
 }
 
 template <typename T>
-void Sum(const std::vector<std::byte*>& memories, int64_t begin, int64_t end) {
-  std::vector<T*> ranks;
-  for (std::byte* const memory : memories) ranks.push_back(reinterpret_cast<T*>(memory));
-  at::parallel_for(begin, end, kGrain, [&](int64_t from, int64_t to) {
-    if constexpr (std::is_same_v<T, float>) {
-      if (ranks.size() == 2) return SumOfTwo(ranks[0] + from, ranks[1] + from, to - from);
+void SumPart(const Terms<T>& ranks, int64_t from, int64_t to) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (ranks.from.size() == 2) {
+      float* const a = ranks.from[0] + from;
+      float* const b = ranks.from[1] + from;
+      if (ranks.to.size() == 2) return SumOfTwo(a, b, to - from);
+      return ranks.to[0] == ranks.from[0] ? AddTo(a, b, to - from) : AddTo(b, a, to - from);
     }
-    for (int64_t at = from; at < to; at += kBlock) SumBlock(ranks, at, std::min(kBlock, to - at));
-  });
+  }
+  for (int64_t at = from; at < to; at += kBlock) SumBlock(ranks, at, std::min(kBlock, to - at));
+}
+
+// `memories` of all ranks; the sums go to that of `own`, or to all without it.
+template <typename T>
+void Sum(const std::vector<std::byte*>& memories, std::optional<int> own,
+         const std::vector<IndexRange>& elements) {
+  Terms<T> ranks;
+  for (std::byte* const memory : memories) ranks.from.push_back(reinterpret_cast<T*>(memory));
+  ranks.to = own ? std::vector<T*>{ranks.from[static_cast<size_t>(*own)]} : ranks.from;
+  for (const auto& [begin, end] : elements) {
+    at::parallel_for(begin, end, kGrain,
+                     [&](int64_t from, int64_t to) { SumPart(ranks, from, to); });
+  }
 }
 
 }  // namespace
@@ -79,7 +103,8 @@ SharedMemoryTransport::SharedMemoryTransport(RankGroup& ranks, std::unique_ptr<S
   for (const BucketSize& bucket : buckets) {
     buckets_.push_back({.buffer = at::from_blob(memory_->region(ranks_.rank()) + offset,
                                                 {bucket.elements}, at::dtype(bucket.type)),
-                        .offset = offset});
+                        .offset = offset,
+                        .own = {PartOf(bucket.elements, ranks_.rank(), ranks_.size())}});
     offset += Bytes(bucket);
   }
 }
@@ -98,7 +123,14 @@ void SharedMemoryTransport::Await(size_t bucket) {
     AwaitAll(BegunCounter(bucket), begun, "add up gradients");
     Reduce(bucket);
   }
-  AwaitAll(ReducedCounter(bucket), begun, "add up gradients");
+  if (!buckets_[bucket].scattered) {
+    AwaitAll(ReducedCounter(bucket), begun, "add up gradients");
+  }
+}
+
+void SharedMemoryTransport::Scatter(size_t bucket, std::vector<IndexRange> own) {
+  buckets_[bucket].own = std::move(own);
+  buckets_[bucket].scattered = true;
 }
 
 void SharedMemoryTransport::Meet() {
@@ -120,16 +152,16 @@ void SharedMemoryTransport::Reduce(size_t bucket) {
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     memories.push_back(memory_->region(rank) + own.offset);
   }
-  const auto [begin, end] = PartOf(own.buffer.numel(), ranks_.rank(), ranks_.size());
+  const auto to = own.scattered ? std::optional(ranks_.rank()) : std::nullopt;
   switch (own.buffer.scalar_type()) {
     case at::kHalf:
-      Sum<at::Half>(memories, begin, end);
+      Sum<at::Half>(memories, to, own.own);
       break;
     case at::kBFloat16:
-      Sum<at::BFloat16>(memories, begin, end);
+      Sum<at::BFloat16>(memories, to, own.own);
       break;
     default:
-      Sum<float>(memories, begin, end);
+      Sum<float>(memories, to, own.own);
   }
   own.reduced = true;
   memory_->Set(ReducedCounter(bucket), own.begun);

@@ -16,8 +16,9 @@ namespace genesis {
 // The all-reduce of ranks that share a host. The buckets of all ranks lie in memory that all of
 // them map. Once all have begun a bucket, each rank adds up its part of it, in the order of the
 // ranks, and writes the sum into the buckets of all: reduce-scatter and all-gather in one pass,
-// with neither copies nor sockets. No thread of its own: a rank does its part between its own
-// layers where the others are ahead, else when it awaits the bucket. Sums are made in float32.
+// with neither copies nor sockets; a bucket that is scattered ends with the first. No thread of its
+// own: a rank does its part between its own layers where the others are ahead, else when it awaits
+// the bucket. Sums are made in float32.
 class SharedMemoryTransport : public BucketTransport {
  public:
   // The memory has to be of SizeOf(buckets, ranks.size(), common).
@@ -30,6 +31,7 @@ class SharedMemoryTransport : public BucketTransport {
   const at::Tensor& buffer(size_t bucket) const override { return buckets_[bucket].buffer; }
   void Begin(size_t bucket) override;
   void Await(size_t bucket) override;
+  void Scatter(size_t bucket, std::vector<IndexRange> own) override;
   at::Tensor common() const override { return common_; }
   void Meet() override;
 
@@ -38,7 +40,9 @@ class SharedMemoryTransport : public BucketTransport {
     at::Tensor buffer;    // This rank's.
     size_t offset = 0;    // In the region of each rank. Bytes.
     uint32_t begun = 0;   // How often.
-    bool reduced = true;  // This rank's part, of the newest time.
+    bool reduced = true;  // This rank's elements, of the newest time.
+    std::vector<IndexRange> own;
+    bool scattered = false;
   };
 
   size_t BegunCounter(size_t bucket) const { return bucket; }

@@ -33,6 +33,8 @@ class GradientExchange {
   // Makes gradients and arrivals of the weights those of all ranks, and returns the mean of the
   // loss; while a step is `captured`, without what the host does of it.
   torch::Tensor Finish(const torch::Tensor& loss, bool captured);
+  // After Finish: of the means over the ranks, float32 [parameters].
+  torch::Tensor Norms() const { return reducer_.Norms(); }
   // With each replay of a captured step.
   void Agree() { reducer_.Agree(); }
   // After a step that was broken off.

@@ -129,7 +129,8 @@ StepResults TrainStep::Make(int64_t step, const NextBatch& next, bool captured) 
   const torch::NoGradGuard no_grad;
   const std::vector<torch::Tensor>& gradients = parts_.weights.gradients();
   // One pass over the gradients serves three ends: the figure, the finite test and the clipping.
-  const torch::Tensor norms = at::stack(at::_foreach_norm(gradients, 2, torch::kFloat));
+  const torch::Tensor norms =
+      exchange_ ? exchange_->Norms() : at::stack(at::_foreach_norm(gradients, 2, torch::kFloat));
   const torch::Tensor norm = at::linalg_vector_norm(norms);
   const torch::Tensor found_inf = torch::isfinite(norm).logical_not().to(torch::kFloat);
   const torch::Tensor unscaled_norm = scaler_ != nullptr ? norm / scale : norm;
