@@ -74,7 +74,6 @@ class Ranks(TwoRanks):
                           "GENESIS_NCCL is false", run.output)
         self.assert_alike(run.losses, wanted, TOLERANCE, "through memory of the host")
 
-
     @needs_cuda
     def test_a_step_waits_for_the_device_no_more_than_that_of_one_process(self):
         def waits(run, folder):

@@ -620,16 +620,19 @@ exec unshare --mount --map-root-user sh -c "mount -t tmpfs none '{folder}' && ex
     def test_what_cannot_be_is_said(self):
         rank = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
 
-        def refused(job, variables):
+        def refused(job, variables, code=2):
             done = subprocess.run([twin.WORKER, "--spec", job, "--checkpoint-dir", job.parent],
                                   capture_output=True, text=True, env={**os.environ, **variables}, timeout=LONG)
-            self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
             return done.stderr
 
         self.assertIn("WORLD_SIZE is 2 and training.use_ddp is false: each rank would train the whole job",
                       refused(self.job(training={"use_ddp": False}), rank))
         self.assertIn("MASTER_PORT is \"x\"; accepted: 1 to 65535",
                       refused(self.job(), {**rank, "MASTER_PORT": "x"}))
+        for switch in ("GENESIS_SHARED_MEMORY", "GENESIS_NCCL"):
+            self.assertEqual(refused(self.job(), {**rank, switch: "off\n"}, code=6),
+                             f'FAILURE_CAUSE_CONFIG: {switch} is "off\\n"; accepted: exactly true or false\n')
         job = self.job(training={"batch_size": 10000})
         done = subprocess.run(self.command(job), capture_output=True, text=True, timeout=LONG)
         self.assertNotEqual(done.returncode, 0)

@@ -59,34 +59,17 @@ GradientReducer::GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>
     size.type = WireType(spec);
     bytes += size.elements * static_cast<int64_t>(c10::elementSize(size.type));
   }
-  const int64_t control = kLoss + kFlags + static_cast<int64_t>(masters.size());
-  control_bucket_ = sizes.size() - 1;
-  int64_t control_begin = sizes.back().elements;
-  if (compressed_) {
-    control_bucket_ = sizes.size();
-    control_begin = 0;
-    sizes.push_back({.elements = control});
-  } else {
-    sizes.back().elements += control;
+  const auto parameters = static_cast<int64_t>(masters.size());
+  const int64_t control = kLoss + kFlags + parameters;
+  const int64_t end = sizes.back().elements;
+  if (!compressed_) sizes.back().elements += control;
+  if (compressed_ || common > 0) {
+    sizes.push_back({.elements = control + (common > 0 ? ranks_.size() * parameters : 0)});
   }
-  const size_t last = sizes.size() - 1;
-  // Where gradients are scattered the rest goes apart from them, with the norms of their parts.
-  const int64_t norms = ranks_.size() * static_cast<int64_t>(masters.size());
-  if (common > 0 && !compressed_) sizes.push_back({.elements = control + norms});
   std::string way;
   transport_ = ranks_.MakeTransport(sizes, common, masters.front().device(), &way);
-  scattered_ = !compressed_ && transport_->common().defined() && common > 0;
-  if (scattered_) {
-    control_bucket_ = last + 1;
-    control_begin = 0;
-    norms_ =
-        transport_->buffer(control_bucket_).narrow(0, control, norms).view({ranks_.size(), -1});
-  }
-  const at::Tensor tail = transport_->buffer(control_bucket_).narrow(0, control_begin, control);
-  loss_ = tail[0];
-  // The host decides by it, and fetches nothing from a device.
-  control_ = on_device() ? at::zeros({control - kLoss}) : tail.narrow(0, kLoss, control - kLoss);
-  arrived_ = at::ones({static_cast<int64_t>(masters.size())});
+  scattered_ = !compressed_ && common > 0 && transport_->common().defined();
+  PlaceControl(end, parameters);
   description_ = absl::StrFormat(
       "%d %s, %.1f MiB%s, by %s", buckets_.size(), buckets_.size() == 1 ? "bucket" : "buckets",
       static_cast<double>(bytes) / (1 << 20), compressed_ ? " compressed" : "", way);
@@ -101,6 +84,23 @@ GradientReducer::GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>
   }
   CutMemory(masters);
   if (scattered_) Scatter();
+}
+
+// Behind the gradients of the last bucket, which end there; in a bucket apart, with the norms,
+// where that one is in 16 bits or scattered.
+void GradientReducer::PlaceControl(int64_t end, int64_t parameters) {
+  const bool apart = compressed_ || scattered_;
+  const int64_t flags = kFlags + parameters;
+  control_bucket_ = apart ? buckets_.size() : buckets_.size() - 1;
+  const at::Tensor& buffer = transport_->buffer(control_bucket_);
+  const int64_t begin = apart ? 0 : end;
+  loss_ = buffer[begin];
+  // The host decides by it, and fetches nothing from a device.
+  control_ = on_device() ? at::zeros({flags}) : buffer.narrow(0, begin + kLoss, flags);
+  if (scattered_) {
+    norms_ = buffer.narrow(0, kLoss + flags, ranks_.size() * parameters).view({ranks_.size(), -1});
+  }
+  arrived_ = at::ones({parameters});
 }
 
 void GradientReducer::Scatter() {

@@ -63,6 +63,7 @@ class GradientReducer {
   // Returns once all ranks are here. Requires common().
   void Meet();
 
+  // As RankGroup.Fetch.
   at::Tensor Fetch(const at::Tensor& tensor) { return ranks_.Fetch(tensor); }
 
   // The norms of the means over the ranks, scaled as these are: float32 [parameters], on the
@@ -89,6 +90,7 @@ class GradientReducer {
   };
 
   std::vector<BucketSize> PlanBuckets(const std::vector<at::Tensor>& masters);
+  void PlaceControl(int64_t end, int64_t parameters);
   void CutMemory(const std::vector<at::Tensor>& masters);
   at::Tensor Cut(const at::Tensor& flat, size_t parameter, const at::Tensor& like) const;
   // Whether gradients are copied to the transport's memory.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -22,17 +23,33 @@ size_t Bytes(const BucketSize& bucket) {
   return (bytes + kLine - 1) / kLine * kLine;
 }
 
-// Two ranks are the most frequent case, and one walk.
-void SumOfTwo(float* __restrict a, float* __restrict b, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    const float sum = a[i] + b[i];
-    a[i] = sum;
-    b[i] = sum;
-  }
+// GCC makes no vectors of a loop whose count it does not know, unless it is written with them.
+using Lanes = float __attribute__((vector_size(16)));
+constexpr int64_t kLanes = sizeof(Lanes) / sizeof(float);
+
+Lanes LoadLanes(const float* from) {
+  Lanes values;
+  std::memcpy(&values, from, sizeof(values));
+  return values;
 }
 
-void AddTo(float* __restrict a, const float* __restrict b, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) a[i] += b[i];
+void StoreLanes(Lanes values, float* to) { std::memcpy(to, &values, sizeof(values)); }
+
+// Two ranks are the most frequent case, and one walk.
+void SumOfTwo(float* a, float* b, int64_t count) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const Lanes sum = LoadLanes(a + i) + LoadLanes(b + i);
+    StoreLanes(sum, a + i);
+    StoreLanes(sum, b + i);
+  }
+  for (; i < count; ++i) a[i] = b[i] = a[i] + b[i];
+}
+
+void AddTo(float* a, const float* b, int64_t count) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) StoreLanes(LoadLanes(a + i) + LoadLanes(b + i), a + i);
+  for (; i < count; ++i) a[i] += b[i];
 }
 
 // Elements of all ranks; the sum goes to one of them, or to all.
