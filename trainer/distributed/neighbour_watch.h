@@ -7,8 +7,8 @@
 
 namespace genesis {
 
-// Whether the rank before this one still has its connection: a thread waits for a message that
-// never comes, and learns of the connection's end as soon as the kernel does. Where every rank
+// A watch on the connection to the rank before this one: a thread waits for a message that never
+// comes, and learns of the connection's end as soon as the kernel does. Where every rank
 // watches the one before it, and leaves when that has gone, all of them learn of the end of one. A
 // rank that is stopped or cut off keeps its connection.
 //
