@@ -30,6 +30,20 @@ function(genesis_program name)
   target_link_libraries(${name} PRIVATE genesis_flags ${ARG_LINK})
 endfunction()
 
+# genesis_plugin(name source headers): a library that genesis-worker loads from its own folder and that is
+# linked with none. Made where the target of its headers is; GENESIS_PLUGINS names those that are.
+define_property(GLOBAL PROPERTY GENESIS_PLUGINS BRIEF_DOCS "plug-ins" FULL_DOCS "plug-ins of genesis-worker")
+function(genesis_plugin name source headers)
+  if(NOT TARGET ${headers})
+    return()
+  endif()
+  add_library(${name} MODULE ${source})
+  target_link_libraries(${name} PRIVATE genesis_flags ${headers})
+  set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin
+                        CXX_VISIBILITY_PRESET hidden)
+  set_property(GLOBAL APPEND PROPERTY GENESIS_PLUGINS ${name})
+endfunction()
+
 # genesis_tests(room FILES name... LINK ... [DEFINITIONS ...]): tests/<room>/<name>.cc as one GoogleTest
 # program, tests/<room>_tests; every TEST in it is a ctest of its own, <room>.<Suite>.<Name>.
 function(genesis_tests room)

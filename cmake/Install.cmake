@@ -1,10 +1,9 @@
 include(GNUInstallDirs)
 install(TARGETS genesisd genesis-worker genesisctl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-foreach(_plugin genesis_cuda genesis_nccl)
-  if(TARGET ${_plugin})
-    # Beside genesis-worker, which looks there.
-    install(TARGETS ${_plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_BINDIR})
-  endif()
+get_property(_plugins GLOBAL PROPERTY GENESIS_PLUGINS)
+foreach(_plugin ${_plugins})
+  # Beside genesis-worker, which looks there.
+  install(TARGETS ${_plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_BINDIR})
 endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/proto/genesis DESTINATION ${CMAKE_INSTALL_DATADIR}/genesis/proto
         FILES_MATCHING PATTERN "*.proto")

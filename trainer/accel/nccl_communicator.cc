@@ -11,6 +11,7 @@
 #include <cstring>
 #include <exception>
 #include <future>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -19,11 +20,16 @@
 namespace genesis {
 namespace {
 
-void Check(ncclResult_t result, const char* call, ncclComm_t communicator = nullptr) {
-  if (result == ncclSuccess) return;
+// The words of NCCL for an error.
+std::string TextOf(ncclResult_t error, ncclComm_t communicator) {
+  std::string text = ncclGetErrorString(error);
   const char* const detail = ncclGetLastError(communicator);
-  TORCH_CHECK(false, call, ": ", ncclGetErrorString(result), detail != nullptr ? "; " : "",
-              detail != nullptr ? detail : "");
+  if (detail != nullptr) text.append("; ").append(detail);
+  return text;
+}
+
+void Check(ncclResult_t result, const char* call, ncclComm_t communicator = nullptr) {
+  TORCH_CHECK(result == ncclSuccess, call, ": ", TextOf(result, communicator));
 }
 
 ncclDataType_t TypeOf(const at::Tensor& tensor) {
@@ -86,10 +92,7 @@ class NcclCommunicator : public Communicator {
     ncclResult_t error = ncclSuccess;
     const ncclResult_t asked = ncclCommGetAsyncError(communicator_, &error);
     if (asked != ncclSuccess) error = asked;
-    if (error == ncclSuccess || error == ncclInProgress) return "";
-    const char* const detail = ncclGetLastError(communicator_);
-    return std::string(ncclGetErrorString(error)) + (detail != nullptr ? "; " : "") +
-           (detail != nullptr ? detail : "");
+    return error == ncclSuccess || error == ncclInProgress ? "" : TextOf(error, communicator_);
   }
 
   void Abort() override {

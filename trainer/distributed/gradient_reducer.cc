@@ -84,6 +84,7 @@ GradientReducer::GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>
   }
   CutMemory(masters);
   if (scattered_) Scatter();
+  if (!on_gpu_) CutParts();
 }
 
 // Behind the gradients of the last bucket, which end there; in a bucket apart, with the norms,
@@ -112,18 +113,18 @@ void GradientReducer::Scatter() {
     }
     transport_->Scatter(i, std::move(own));
   }
-  own_parts_ = PartsOf(ranks_.rank());
 }
 
-// The rank's part of each parameter's means, in the order of memory.
-std::vector<at::Tensor> GradientReducer::PartsOf(int rank) const {
-  std::vector<at::Tensor> parts;
-  for (size_t i = 0; i < memory_.size(); ++i) {
-    const IndexRange part = PartOf(memory_[i].numel(), rank, ranks_.size());
-    parts.push_back(
-        buckets_[bucket_of_[i]].flat.narrow(0, offset_of_[i] + part.begin, part.end - part.begin));
+void GradientReducer::CutParts() {
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    if (scattered_ && rank != ranks_.rank()) continue;
+    std::vector<at::Tensor>& parts = parts_.emplace_back();
+    for (size_t i = 0; i < memory_.size(); ++i) {
+      const IndexRange part = PartOf(memory_[i].numel(), rank, ranks_.size());
+      parts.push_back(buckets_[bucket_of_[i]].flat.narrow(0, offset_of_[i] + part.begin,
+                                                          part.end - part.begin));
+    }
   }
-  return parts;
 }
 
 // Fills buckets_ with parameters.
@@ -257,7 +258,7 @@ at::Tensor GradientReducer::Exchange(const at::Tensor& loss) {
   if (scattered_) {
     // Added up with the zeros of the others.
     norms_.zero_();
-    norms_[ranks_.rank()].copy_(NormsOf(own_parts_));
+    norms_[ranks_.rank()].copy_(NormsOf(parts_.front()));
     transport_->Begin(control_bucket_);
   }
   if (apart) NoteWait([&] { transport_->Await(control_bucket_); });
@@ -270,7 +271,7 @@ at::Tensor GradientReducer::Norms() const {
   if (scattered_) return Joined(norms_);
   if (on_gpu_) return NormsOf(memory_);
   std::vector<at::Tensor> norms;
-  for (int rank = 0; rank < ranks_.size(); ++rank) norms.push_back(NormsOf(PartsOf(rank)));
+  for (const std::vector<at::Tensor>& parts : parts_) norms.push_back(NormsOf(parts));
   return Joined(at::stack(norms));
 }
 

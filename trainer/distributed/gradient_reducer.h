@@ -99,7 +99,7 @@ class GradientReducer {
   void ReadFlags();
   at::Tensor Exchange(const at::Tensor& loss);
   void Scatter();
-  std::vector<at::Tensor> PartsOf(int rank) const;
+  void CutParts();
   void Pack(size_t number);
   // Begins the buckets that are complete, in their order, but for the last one: flags go with it.
   void BeginReady(bool all);
@@ -120,7 +120,9 @@ class GradientReducer {
   at::Tensor control_;  // float32, on the CPU: flags, arrived. Behind the loss, or apart from it.
   size_t control_bucket_ = 0;
   bool scattered_ = false;
-  std::vector<at::Tensor> own_parts_;  // Of memory(), where it is scattered.
+  // The parts of memory() (PartOf) by rank and parameter, that norms are made of; where it is
+  // scattered, this rank's alone. On CPUs.
+  std::vector<std::vector<at::Tensor>> parts_;
   at::Tensor norms_;    // float32 [ranks, parameters]: those of all parts; behind control_.
   at::Tensor arrived_;  // Of all ranks, in the last step that was finished.
   std::vector<at::Tensor> memory_;
