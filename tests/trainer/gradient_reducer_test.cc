@@ -66,11 +66,7 @@ std::vector<torch::Tensor> LargeMasters() {
 // One step in which each rank has `gradients`, ready from the last to the first.
 torch::Tensor Exchange(GradientReducer& reducer, const std::vector<torch::Tensor>& gradients,
                        const torch::Tensor& loss, torch::Tensor arrived = {}) {
-  for (size_t i = gradients.size(); i-- > 0;) {
-    torch::Tensor memory = reducer.memory()[i];
-    at::mul_out(memory, gradients[i], reducer.share());
-    reducer.MarkReady(i);
-  }
+  for (size_t i = gradients.size(); i-- > 0;) reducer.Put(i, gradients[i]);
   if (!arrived.defined()) arrived = torch::ones({static_cast<int64_t>(gradients.size())});
   return reducer.Finish(loss, arrived);
 }
@@ -124,12 +120,11 @@ TEST_P(GradientReducerTest, GradientsMayBeReadyInAnyOrder) {
     const std::vector<size_t> order = ranks.first() ? std::vector<size_t>{3, 0, 6, 1, 5, 2, 4}
                                                     : std::vector<size_t>{6, 5, 4, 3, 2, 1, 0};
     for (const size_t i : order) {
-      reducer.memory()[i].fill_(ranks.rank() + 1.0 + static_cast<double>(i));
-      reducer.MarkReady(i);
+      reducer.Put(i, torch::full_like(masters[i], ranks.rank() + 1.0 + static_cast<double>(i)));
     }
     reducer.Finish(torch::zeros({}), torch::ones({7}));
     for (size_t i = 0; i < masters.size(); ++i) {
-      EXPECT_TRUE(reducer.memory()[i].eq(3.0 + 2.0 * static_cast<double>(i)).all().item<bool>());
+      EXPECT_TRUE(reducer.memory()[i].eq(1.5 + static_cast<double>(i)).all().item<bool>());
     }
   });
 }
@@ -391,28 +386,26 @@ TEST(GradientReducerWayTest, TheHalvesOfAStepAgreeAsTheWhole) {
   RankOptions options;
   options.communicators = &communicators;
   WithRanks(2, options, [](RankGroup& ranks) {
-    GradientReducer reducer(ranks, {torch::zeros({2}), torch::zeros({3})}, DistributedSpec());
+    const std::vector<torch::Tensor> masters = {torch::zeros({2}), torch::zeros({3})};
+    GradientReducer reducer(ranks, masters, DistributedSpec());
     ASSERT_TRUE(reducer.on_device());
-    const auto mark = [&] {
-      for (const size_t i : {1, 0}) {
-        reducer.memory()[i].fill_(ranks.rank());
-        reducer.MarkReady(i);
-      }
+    const auto put = [&] {
+      for (const size_t i : {1, 0}) reducer.Put(i, torch::full_like(masters[i], ranks.rank()));
     };
-    mark();
+    put();
     torch::Tensor arrived = torch::tensor({ranks.first() ? 1.0F : 0.0F, 0.0F});
     reducer.Finish(torch::ones({}), arrived);
     // Broken off after its first gradient, as by a capture that fails.
-    reducer.MarkReady(1);
+    reducer.Put(1, masters[1]);
     reducer.Restart();
     for (int step = 0; step < 3; ++step) {
-      mark();
+      put();
       arrived.fill_(1);
       ranks.SetFlags({.checkpoint = step == 1 && !ranks.first()});
       const torch::Tensor loss = reducer.Reduce(torch::full({}, ranks.rank() + step), arrived);
       reducer.Agree();
       EXPECT_EQ(loss.item<float>(), 0.5F + static_cast<float>(step));
-      EXPECT_TRUE(reducer.memory()[0].eq(1).all().item<bool>());
+      EXPECT_TRUE(reducer.memory()[0].eq(0.5).all().item<bool>());
       EXPECT_TRUE(torch::equal(arrived, torch::tensor({1.0F, 0.0F})));
       EXPECT_EQ(ranks.agreed().checkpoint, step == 1);
     }

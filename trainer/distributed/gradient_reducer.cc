@@ -166,6 +166,19 @@ void GradientReducer::Restart() {
   for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters.size();
 }
 
+void GradientReducer::Put(size_t parameter, const at::Tensor& gradient) {
+  const at::NoGradGuard no_grad;
+  at::Tensor memory = memory_[parameter];
+  if (!gradient.defined()) {
+    memory.zero_();
+  } else if (gradient.scalar_type() != at::kFloat) {
+    memory.copy_(gradient).mul_(share_);
+  } else {
+    at::mul_out(memory, gradient, share_);
+  }
+  MarkReady(parameter);
+}
+
 void GradientReducer::MarkReady(size_t parameter) {
   const size_t number = bucket_of_[parameter];
   Bucket& bucket = buckets_[number];

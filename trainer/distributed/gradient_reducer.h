@@ -25,9 +25,8 @@ namespace genesis {
 // Where the ranks have common memory they share out the update, too, and each has the means of its
 // part of each parameter alone (PartOf): memory() is anything elsewhere (reduce-scatter).
 //
-// A step: each gradient times share() is written to memory(), then named to MarkReady, in any
-// order; Finish ends it. A CUDA graph captures a step that ends in Reduce, and Agree goes with each
-// replay.
+// A step: each gradient is put, in any order; Finish ends it. A CUDA graph captures a step that
+// ends in Reduce, and Agree goes with each replay.
 //
 // Owner: the training session; the ranks outlive it. Threads: one at a time. Failure: RunFailure
 // of the ranks.
@@ -38,16 +37,15 @@ class GradientReducer {
   GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>& masters,
                   const training::v1::DistributedSpec& spec, size_t common = 0);
 
-  // float32, one for each parameter, with its strides. What Finish left there is the caller's until
-  // the next step.
-  const std::vector<at::Tensor>& memory() const { return memory_; }
-  // Gradients are multiplied by it before they are added up: float32, no dimensions, on the CPU.
-  const at::Tensor& share() const { return share_; }
-  void MarkReady(size_t parameter);
-  // Once all are ready: makes memory() the means over the ranks (of this one's parts), adds up
+  // The gradient of a parameter, in any format; undefined counts as zeros.
+  void Put(size_t parameter, const at::Tensor& gradient);
+  // Once all were put: makes memory() the means over the ranks (of this one's parts), adds up
   // `arrived` (float32 [parameters] on the CPU), agrees on the control flags of the ranks, and
   // returns the mean of the loss. Sync: waits for the device, but for on_device().
   at::Tensor Finish(const at::Tensor& loss, const at::Tensor& arrived);
+  // float32, one for each parameter, with its strides. What Finish left there is the caller's until
+  // the next step.
+  const std::vector<at::Tensor>& memory() const { return memory_; }
 
   // Whether the device exchanges gradients by itself. The two halves of Finish are for it alone.
   bool on_device() const { return transport_->on_device(); }
@@ -100,6 +98,7 @@ class GradientReducer {
   at::Tensor Exchange(const at::Tensor& loss);
   void Scatter();
   void CutParts();
+  void MarkReady(size_t parameter);
   void Pack(size_t number);
   // Begins the buckets that are complete, in their order, but for the last one: flags go with it.
   void BeginReady(bool all);
@@ -108,7 +107,7 @@ class GradientReducer {
   void Unpack(size_t number);
 
   RankGroup& ranks_;
-  const at::Tensor share_;
+  const at::Tensor share_;  // What gradients are multiplied by first: float32, on the CPU.
   const bool on_gpu_;
   const bool compressed_;
   const bool error_feedback_;

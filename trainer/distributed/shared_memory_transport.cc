@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace genesis {
@@ -35,68 +35,52 @@ Lanes LoadLanes(const float* from) {
 
 void StoreLanes(Lanes values, float* to) { std::memcpy(to, &values, sizeof(values)); }
 
-// Two ranks are the most frequent case, and one walk.
-void SumOfTwo(float* a, float* b, int64_t count) {
+// All of them may be the same memory.
+void Add(const float* a, const float* b, int64_t count, float* to) {
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    const Lanes sum = LoadLanes(a + i) + LoadLanes(b + i);
-    StoreLanes(sum, a + i);
-    StoreLanes(sum, b + i);
+  for (; i + kLanes <= count; i += kLanes) StoreLanes(LoadLanes(a + i) + LoadLanes(b + i), to + i);
+  for (; i < count; ++i) to[i] = a[i] + b[i];
+}
+
+using Block = std::array<float, kBlock>;
+
+// The numbers as float32: where they are, or in `room`.
+template <typename T>
+const float* Floats(const T* from, int64_t count, Block& room) {
+  if constexpr (std::is_same_v<T, float>) {
+    return from;
+  } else {
+    for (int64_t i = 0; i < count; ++i) room[i] = static_cast<float>(from[i]);
+    return room.data();
   }
-  for (; i < count; ++i) a[i] = b[i] = a[i] + b[i];
 }
 
-void AddTo(float* a, const float* b, int64_t count) {
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) StoreLanes(LoadLanes(a + i) + LoadLanes(b + i), a + i);
-  for (; i < count; ++i) a[i] += b[i];
+template <typename T>
+void Round(const float* from, int64_t count, T* to) {
+  if constexpr (std::is_same_v<T, float>) {
+    std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
+  } else {
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(from[i]);
+  }
 }
 
-// Elements of all ranks; the sum goes to one of them, or to all.
+// The elements of all ranks, and where their sum goes.
 template <typename T>
 struct Terms {
-  std::vector<T*> from;
+  std::vector<const T*> from;
   std::vector<T*> to;
 };
 
+// In the order of the ranks, so that all who make a sum come to the same bits.
 template <typename T>
-void SumBlock(const Terms<T>& ranks, int64_t begin, int64_t count) {
-  std::array<float, kBlock> sum;
-  const T* const first = ranks.from.front() + begin;
-  for (int64_t i = 0; i < count; ++i) sum[i] = static_cast<float>(first[i]);
-  for (size_t rank = 1; rank < ranks.from.size(); ++rank) {
-    const T* const own = ranks.from[rank] + begin;
-    for (int64_t i = 0; i < count; ++i) sum[i] += static_cast<float>(own[i]);
+void SumBlock(const Terms<T>& terms, int64_t begin, int64_t count) {
+  Block sum, room;
+  const float* total = Floats(terms.from.front() + begin, count, sum);
+  for (size_t rank = 1; rank < terms.from.size(); ++rank) {
+    Add(total, Floats(terms.from[rank] + begin, count, room), count, sum.data());
+    total = sum.data();
   }
-  for (T* const to : ranks.to) {
-    for (int64_t i = 0; i < count; ++i) to[begin + i] = static_cast<T>(sum[i]);
-  }
-}
-
-template <typename T>
-void SumPart(const Terms<T>& ranks, int64_t from, int64_t to) {
-  if constexpr (std::is_same_v<T, float>) {
-    if (ranks.from.size() == 2) {
-      float* const a = ranks.from[0] + from;
-      float* const b = ranks.from[1] + from;
-      if (ranks.to.size() == 2) return SumOfTwo(a, b, to - from);
-      return ranks.to[0] == ranks.from[0] ? AddTo(a, b, to - from) : AddTo(b, a, to - from);
-    }
-  }
-  for (int64_t at = from; at < to; at += kBlock) SumBlock(ranks, at, std::min(kBlock, to - at));
-}
-
-// `memories` of all ranks; the sums go to that of `own`, or to all without it.
-template <typename T>
-void Sum(const std::vector<std::byte*>& memories, std::optional<int> own,
-         const std::vector<IndexRange>& elements) {
-  Terms<T> ranks;
-  for (std::byte* const memory : memories) ranks.from.push_back(reinterpret_cast<T*>(memory));
-  ranks.to = own ? std::vector<T*>{ranks.from[static_cast<size_t>(*own)]} : ranks.from;
-  for (const auto& [begin, end] : elements) {
-    at::parallel_for(begin, end, kGrain,
-                     [&](int64_t from, int64_t to) { SumPart(ranks, from, to); });
-  }
+  for (T* const to : terms.to) Round(total, count, to + begin);
 }
 
 }  // namespace
@@ -165,23 +149,35 @@ bool SharedMemoryTransport::AllHaveBegun(size_t bucket) const {
 
 void SharedMemoryTransport::Reduce(size_t bucket) {
   Bucket& own = buckets_[bucket];
-  std::vector<std::byte*> memories;
-  for (int rank = 0; rank < ranks_.size(); ++rank) {
-    memories.push_back(memory_->region(rank) + own.offset);
-  }
-  const auto to = own.scattered ? std::optional(ranks_.rank()) : std::nullopt;
   switch (own.buffer.scalar_type()) {
     case at::kHalf:
-      Sum<at::Half>(memories, to, own.own);
+      Sum<at::Half>(own);
       break;
     case at::kBFloat16:
-      Sum<at::BFloat16>(memories, to, own.own);
+      Sum<at::BFloat16>(own);
       break;
     default:
-      Sum<float>(memories, to, own.own);
+      Sum<float>(own);
   }
   own.reduced = true;
   memory_->Set(ReducedCounter(bucket), own.begun);
+}
+
+template <typename T>
+void SharedMemoryTransport::Sum(const Bucket& bucket) const {
+  Terms<T> terms;
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    T* const memory = reinterpret_cast<T*>(memory_->region(rank) + bucket.offset);
+    terms.from.push_back(memory);
+    if (!bucket.scattered || rank == ranks_.rank()) terms.to.push_back(memory);
+  }
+  for (const auto& [begin, end] : bucket.own) {
+    at::parallel_for(begin, end, kGrain, [&](int64_t from, int64_t to) {
+      for (int64_t at = from; at < to; at += kBlock) {
+        SumBlock(terms, at, std::min(kBlock, to - at));
+      }
+    });
+  }
 }
 
 void SharedMemoryTransport::AwaitAll(size_t counter, uint32_t value, const char* doing) {

@@ -51,6 +51,8 @@ class SharedMemoryTransport : public BucketTransport {
   size_t MetCounter() const { return 2 * buckets_.size() + met_ % 2; }
   bool AllHaveBegun(size_t bucket) const;
   void Reduce(size_t bucket);
+  template <typename T>
+  void Sum(const Bucket& bucket) const;
   void AwaitAll(size_t counter, uint32_t value, const char* doing);
 
   RankGroup& ranks_;

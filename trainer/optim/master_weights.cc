@@ -54,32 +54,14 @@ void MasterWeights::Accumulate() {
   }
 }
 
-void MasterWeights::MoveGradient(size_t parameter, const at::Tensor& share,
-                                 const at::Tensor& memory) {
+at::Tensor MasterWeights::Release(size_t parameter) {
   const at::NoGradGuard no_grad;
-  at::Tensor& gradient = parameters_[parameter].mutable_grad();
+  at::Tensor gradient = std::exchange(parameters_[parameter].mutable_grad(), {});
   if (gradient.defined()) arrived_.mutable_data_ptr<float>()[parameter] = 1;
-  at::Tensor out = memory;
-  if (shared()) {
-    // One walk; the sum over the micro-batches is autograd's.
-    if (gradient.defined()) {
-      at::mul_out(out, gradient, share);
-      gradient = memory;
-    } else {
-      out.zero_();
-    }
-    return;
-  }
-  const at::Tensor sum = gradients_.empty() ? at::Tensor() : gradients_[parameter];
-  if (sum.defined() && gradient.defined()) {
-    at::add_out(out, sum, gradient);
-  } else if (sum.defined() || gradient.defined()) {
-    out.copy_(sum.defined() ? sum : gradient);
-  } else {
-    out.zero_();
-  }
-  out.mul_(share);
-  gradient.reset();
+  // The sum over the micro-batches is autograd's, or this one's.
+  if (shared() || gradients_.empty()) return gradient;
+  at::Tensor sum = std::exchange(gradients_[parameter], {});
+  return gradient.defined() ? sum.add_(gradient) : sum;
 }
 
 std::vector<at::Tensor> MasterWeights::ArrivedGradients() const {

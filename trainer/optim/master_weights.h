@@ -24,12 +24,11 @@ class MasterWeights {
   void BeginStep();
   // After each backward pass.
   void Accumulate();
-  // Instead of Accumulate for the last one, for each parameter once its gradient is complete: puts
-  // the sum over the micro-batches times `share` (float32, no dimensions) into `memory` (float32,
-  // in the order of the parameter's), and zeros where none arrived.
-  void MoveGradient(size_t parameter, const at::Tensor& share, const at::Tensor& memory);
-  // Once all were moved, to these.
-  void TakeGradients(const std::vector<at::Tensor>& memory) { gradients_ = memory; }
+  // Instead of Accumulate for the last one, for each parameter once its gradient is complete: gives
+  // away the sum over the micro-batches, in any format; undefined where none arrived.
+  at::Tensor Release(size_t parameter);
+  // Once all were released: what became of them, float32.
+  void TakeGradients(const std::vector<at::Tensor>& gradients) { gradients_ = gradients; }
   // float32, one per parameter, summed over the micro-batches; zeros where none arrived.
   const std::vector<at::Tensor>& gradients() const { return gradients_; }
   // The same, undefined where none arrived in any micro-batch: what the optimizer takes.

@@ -44,9 +44,8 @@ torch::Tensor GradientExchange::Finish(const torch::Tensor& loss, bool captured)
 }
 
 void GradientExchange::Move(size_t parameter) {
-  weights_.MoveGradient(parameter, reducer_.share(), reducer_.memory()[parameter]);
+  reducer_.Put(parameter, weights_.Release(parameter));
   moved_[parameter] = true;
-  reducer_.MarkReady(parameter);
 }
 
 }  // namespace genesis
