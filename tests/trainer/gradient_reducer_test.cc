@@ -23,6 +23,7 @@ namespace genesis {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using training::v1::DistributedSpec;
 
 enum class Way { kSharedMemory, kGloo, kDevices };
@@ -343,6 +344,33 @@ TEST(GradientReducerWayTest, APartOfTheMeansGoesWithTheNormsOfTheWhole) {
       }
     });
   }
+}
+
+// A large gradient is read where it is, once all have it: what is written there meanwhile counts.
+TEST(GradientReducerWayTest, ALargeGradientIsReadWhereItIs) {
+  WithRanks(3, [](RankGroup& ranks) {
+    const std::vector<torch::Tensor> masters = {torch::zeros({700, 500}), torch::zeros({10})};
+    GradientReducer reducer(ranks, masters, DistributedSpec(), /*common=*/4096);
+    EXPECT_THAT(reducer.description(), Not(HasSubstr("copied")));
+    const auto mean = [&] {
+      reducer.Finish(torch::zeros({}), torch::ones({2}));
+      const IndexRange part = PartOf(masters[0].numel(), ranks.rank(), ranks.size());
+      return reducer.memory()[0].flatten().slice(0, part.begin, part.end).clone();
+    };
+    const torch::Tensor own = torch::full_like(masters[0], ranks.rank());
+    reducer.Put(0, own);
+    own.add_(1);
+    reducer.Put(1, masters[1]);
+    EXPECT_TRUE(torch::allclose(mean(), torch::full({}, 2.0F)));
+    reducer.Meet();
+    // None of it, other strides, another format.
+    reducer.Put(1, {});
+    const torch::Tensor columns = torch::full({500, 700}, 4.0F).t();
+    reducer.Put(0, ranks.rank() == 0   ? torch::Tensor()
+                   : ranks.rank() == 1 ? columns
+                                       : torch::full({700, 500}, 2.0F).to(torch::kBFloat16));
+    EXPECT_TRUE(torch::allclose(mean(), torch::full({}, 2.0F)));
+  });
 }
 
 // Where one rank has no GPU, or NCCL does not connect there, no rank uses it.

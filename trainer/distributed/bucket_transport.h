@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/part_of.h"
@@ -14,6 +15,13 @@ namespace genesis {
 struct BucketSize {
   int64_t elements = 0;
   at::ScalarType type = at::kFloat;
+};
+
+// One gradient in a bucket that is scattered. Elements of the bucket.
+struct ScatteredGradient {
+  int64_t begin = 0;
+  IndexRange own;     // Whose sum this rank makes.
+  bool lent = false;  // It stays where it is: Lend names it before each Begin.
 };
 
 // All-reduce of a fixed list of buckets, again and again: each rank fills a bucket, begins it, and
@@ -35,10 +43,18 @@ class BucketTransport {
   // Whether the device makes the sums by itself, and the host waits for none of them.
   virtual bool on_device() const { return false; }
 
-  // From now on a rank finds the sum of the bucket in these of its elements alone, and anything in
-  // the others: reduce-scatter. Each rank names elements of its own, which none of the others reads
-  // or writes before all have met. Requires common().
-  virtual void Scatter(size_t /*bucket*/, std::vector<IndexRange> /*own*/) {}
+  // From now on a rank finds the sums of its own elements in `sums` (float32, as large as the
+  // bucket), and none in the bucket: reduce-scatter. All ranks name the same gradients, each with
+  // elements of its own. Lent gradients are multiplied by `factor` first. Requires common().
+  virtual void Scatter(size_t /*bucket*/, std::vector<ScatteredGradient> /*gradients*/,
+                       at::Tensor /*sums*/, float /*factor*/) {}
+
+  // Why gradients cannot be lent, the same on all ranks; empty where they can.
+  virtual std::string why_not_lent() const { return "no memory is shared"; }
+  // Before the bucket begins: `gradient` (float32, dense) is the one there. It is not written to
+  // before TakeBack, which requires that all ranks have awaited the bucket.
+  virtual void Lend(size_t /*bucket*/, int64_t /*begin*/, at::Tensor /*gradient*/) {}
+  virtual void TakeBack() {}
 
   // Memory that all ranks map, bytes that were zeros at first; undefined where they share none.
   virtual at::Tensor common() const { return {}; }

@@ -16,6 +16,9 @@ constexpr int64_t kFirstBucket = (int64_t{1} << 20) / 4;
 constexpr int64_t kBucket = (int64_t{25} << 20) / 4;
 // Each gradient begins on a line of the cache.
 constexpr int64_t kAlignment = 16;
+// Gradients of fewer elements stay in the second cache, and cost more to be read from another
+// process than to be copied.
+constexpr int64_t kLent = 65536;
 // Behind the gradients: the loss, the control flags, the counts of arrived gradients.
 constexpr int64_t kLoss = 1;
 constexpr int64_t kFlags = 5;
@@ -69,12 +72,17 @@ GradientReducer::GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>
   std::string way;
   transport_ = ranks_.MakeTransport(sizes, common, masters.front().device(), &way);
   scattered_ = !compressed_ && common > 0 && transport_->common().defined();
+  const std::string why_not_lent = transport_->why_not_lent();
+  lends_ = scattered_ && why_not_lent.empty();
+  if (scattered_ && !lends_) absl::StrAppend(&way, ", copied, because ", why_not_lent);
   PlaceControl(end, parameters);
   description_ = absl::StrFormat(
       "%d %s, %.1f MiB%s, by %s", buckets_.size(), buckets_.size() == 1 ? "bucket" : "buckets",
       static_cast<double>(bytes) / (1 << 20), compressed_ ? " compressed" : "", way);
   for (size_t i = 0; i < buckets_.size(); ++i) {
-    if (!travels()) {
+    if (scattered_) {
+      buckets_[i].flat = at::empty({sizes[i].elements}, masters.front().options());
+    } else if (!travels()) {
       buckets_[i].flat = transport_->buffer(i);
     } else {
       buckets_[i].flat = at::zeros({sizes[i].elements}, masters.front().options());
@@ -106,12 +114,15 @@ void GradientReducer::PlaceControl(int64_t end, int64_t parameters) {
 
 void GradientReducer::Scatter() {
   for (size_t i = 0; i < buckets_.size(); ++i) {
-    std::vector<IndexRange> own;
+    std::vector<ScatteredGradient> gradients;
     for (const size_t parameter : buckets_[i].parameters) {
+      const int64_t begin = offset_of_[parameter];
       const IndexRange part = PartOf(memory_[parameter].numel(), ranks_.rank(), ranks_.size());
-      own.push_back({offset_of_[parameter] + part.begin, offset_of_[parameter] + part.end});
+      gradients.push_back({.begin = begin,
+                           .own = {begin + part.begin, begin + part.end},
+                           .lent = Lends(parameter)});
     }
-    transport_->Scatter(i, std::move(own));
+    transport_->Scatter(i, std::move(gradients), buckets_[i].flat, share_.item<float>());
   }
 }
 
@@ -152,7 +163,9 @@ std::vector<BucketSize> GradientReducer::PlanBuckets(const std::vector<at::Tenso
 
 void GradientReducer::CutMemory(const std::vector<at::Tensor>& masters) {
   for (size_t i = 0; i < masters.size(); ++i) {
-    memory_.push_back(Cut(buckets_[bucket_of_[i]].flat, i, masters[i]));
+    const size_t bucket = bucket_of_[i];
+    memory_.push_back(Cut(buckets_[bucket].flat, i, masters[i]));
+    places_.push_back(scattered_ ? Cut(transport_->buffer(bucket), i, masters[i]) : memory_.back());
   }
 }
 
@@ -168,15 +181,33 @@ void GradientReducer::Restart() {
 
 void GradientReducer::Put(size_t parameter, const at::Tensor& gradient) {
   const at::NoGradGuard no_grad;
-  at::Tensor memory = memory_[parameter];
-  if (!gradient.defined()) {
-    memory.zero_();
+  at::Tensor place = places_[parameter];
+  if (Lends(parameter)) {
+    Lend(parameter, gradient);
+  } else if (!gradient.defined()) {
+    place.zero_();
   } else if (gradient.scalar_type() != at::kFloat) {
-    memory.copy_(gradient).mul_(share_);
+    place.copy_(gradient).mul_(share_);
   } else {
-    at::mul_out(memory, gradient, share_);
+    at::mul_out(place, gradient, share_);
   }
   MarkReady(parameter);
+}
+
+bool GradientReducer::Lends(size_t parameter) const {
+  return lends_ && memory_[parameter].numel() >= kLent;
+}
+
+// All ranks lend the same gradients, whether they have them or not.
+void GradientReducer::Lend(size_t parameter, const at::Tensor& gradient) {
+  const at::Tensor& memory = memory_[parameter];
+  at::Tensor lent = gradient;
+  if (!gradient.defined()) {
+    lent = at::zeros_like(memory);
+  } else if (gradient.scalar_type() != at::kFloat || gradient.strides() != memory.strides()) {
+    lent = at::empty_like(memory).copy_(gradient);
+  }
+  transport_->Lend(bucket_of_[parameter], offset_of_[parameter], std::move(lent));
 }
 
 void GradientReducer::MarkReady(size_t parameter) {
@@ -275,6 +306,7 @@ at::Tensor GradientReducer::Exchange(const at::Tensor& loss) {
     transport_->Begin(control_bucket_);
   }
   if (apart) NoteWait([&] { transport_->Await(control_bucket_); });
+  if (lends_) transport_->TakeBack();
   Restart();
   return (loss_ / static_cast<float>(ranks_.size())).to(loss.device());
 }

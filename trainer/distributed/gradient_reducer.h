@@ -23,7 +23,8 @@ namespace genesis {
 // host waits for the others alone; elsewhere a bucket of a GPU goes through memory of the host.
 //
 // Where the ranks have common memory they share out the update, too, and each has the means of its
-// part of each parameter alone (PartOf): memory() is anything elsewhere (reduce-scatter).
+// part of each parameter alone (PartOf): memory() is anything elsewhere (reduce-scatter). Large
+// gradients stay where the backward pass made them, where other ranks can read them there.
 //
 // A step: each gradient is put, in any order; Finish ends it. A CUDA graph captures a step that
 // ends in Reduce, and Agree goes with each replay.
@@ -37,7 +38,8 @@ class GradientReducer {
   GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>& masters,
                   const training::v1::DistributedSpec& spec, size_t common = 0);
 
-  // The gradient of a parameter, in any format; undefined counts as zeros.
+  // The gradient of a parameter, in any format; undefined counts as zeros. It is not written to
+  // before Finish.
   void Put(size_t parameter, const at::Tensor& gradient);
   // Once all were put: makes memory() the means over the ranks (of this one's parts), adds up
   // `arrived` (float32 [parameters] on the CPU), agrees on the control flags of the ranks, and
@@ -97,6 +99,8 @@ class GradientReducer {
   void ReadFlags();
   at::Tensor Exchange(const at::Tensor& loss);
   void Scatter();
+  bool Lends(size_t parameter) const;
+  void Lend(size_t parameter, const at::Tensor& gradient);
   void CutParts();
   void MarkReady(size_t parameter);
   void Pack(size_t number);
@@ -119,13 +123,15 @@ class GradientReducer {
   at::Tensor control_;  // float32, on the CPU: flags, arrived. Behind the loss, or apart from it.
   size_t control_bucket_ = 0;
   bool scattered_ = false;
+  bool lends_ = false;  // Large gradients are read where they are.
   // The parts of memory() (PartOf) by rank and parameter, that norms are made of; where it is
   // scattered, this rank's alone. On CPUs.
   std::vector<std::vector<at::Tensor>> parts_;
   at::Tensor norms_;    // float32 [ranks, parameters]: those of all parts; behind control_.
   at::Tensor arrived_;  // Of all ranks, in the last step that was finished.
   std::vector<at::Tensor> memory_;
-  size_t next_ = 0;  // Bucket to begin.
+  std::vector<at::Tensor> places_;  // Where gradients are put: memory_ unless they are scattered.
+  size_t next_ = 0;                 // Bucket to begin.
   std::string description_;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -15,6 +16,8 @@ namespace {
 constexpr size_t kLine = 64;
 // Elements that are summed at a time: they stay in the first cache.
 constexpr int64_t kBlock = 2048;
+// Elements that are read of another rank at a time: they stay in the second cache.
+constexpr int64_t kRead = 32768;
 // Below it a second thread costs more than it brings.
 constexpr int64_t kGrain = 65536;
 
@@ -42,6 +45,12 @@ void Add(const float* a, const float* b, int64_t count, float* to) {
   for (; i < count; ++i) to[i] = a[i] + b[i];
 }
 
+void Multiply(const float* from, float factor, int64_t count, float* to) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) StoreLanes(LoadLanes(from + i) * factor, to + i);
+  for (; i < count; ++i) to[i] = from[i] * factor;
+}
+
 using Block = std::array<float, kBlock>;
 
 // The numbers as float32: where they are, or in `room`.
@@ -67,7 +76,7 @@ void Round(const float* from, int64_t count, T* to) {
 // The elements of all ranks, and where their sum goes.
 template <typename T>
 struct Terms {
-  std::vector<const T*> from;
+  std::vector<T*> from;
   std::vector<T*> to;
 };
 
@@ -81,6 +90,13 @@ void SumBlock(const Terms<T>& terms, int64_t begin, int64_t count) {
     total = sum.data();
   }
   for (T* const to : terms.to) Round(total, count, to + begin);
+}
+
+template <typename T>
+void Sum(const Terms<T>& terms, const IndexRange& elements) {
+  at::parallel_for(elements.begin, elements.end, kGrain, [&](int64_t from, int64_t to) {
+    for (int64_t at = from; at < to; at += kBlock) SumBlock(terms, at, std::min(kBlock, to - at));
+  });
 }
 
 }  // namespace
@@ -99,13 +115,15 @@ SharedMemoryTransport::SharedMemoryTransport(RankGroup& ranks, std::unique_ptr<S
       memory_(std::move(memory)),
       common_(at::from_blob(
           memory_->common(), {static_cast<int64_t>(common)}, [held = memory_](void*) {},
-          at::dtype(at::kByte))) {
+          at::dtype(at::kByte))),
+      peers_(ranks) {
   size_t offset = 0;
   for (const BucketSize& bucket : buckets) {
     buckets_.push_back({.buffer = at::from_blob(memory_->region(ranks_.rank()) + offset,
                                                 {bucket.elements}, at::dtype(bucket.type)),
                         .offset = offset,
-                        .own = {PartOf(bucket.elements, ranks_.rank(), ranks_.size())}});
+                        .gradients = {},
+                        .sums = {}});
     offset += Bytes(bucket);
   }
 }
@@ -124,14 +142,22 @@ void SharedMemoryTransport::Await(size_t bucket) {
     AwaitAll(BegunCounter(bucket), begun, "add up gradients");
     Reduce(bucket);
   }
-  if (!buckets_[bucket].scattered) {
+  if (!buckets_[bucket].scattered()) {
     AwaitAll(ReducedCounter(bucket), begun, "add up gradients");
   }
 }
 
-void SharedMemoryTransport::Scatter(size_t bucket, std::vector<IndexRange> own) {
-  buckets_[bucket].own = std::move(own);
-  buckets_[bucket].scattered = true;
+void SharedMemoryTransport::Scatter(size_t bucket, std::vector<ScatteredGradient> gradients,
+                                    at::Tensor sums, float factor) {
+  buckets_[bucket].gradients = std::move(gradients);
+  buckets_[bucket].sums = std::move(sums);
+  buckets_[bucket].factor = factor;
+}
+
+void SharedMemoryTransport::Lend(size_t bucket, int64_t begin, at::Tensor gradient) {
+  const auto address = reinterpret_cast<uint64_t>(gradient.const_data_ptr<float>());
+  std::memcpy(buckets_[bucket].buffer.mutable_data_ptr<float>() + begin, &address, sizeof(address));
+  lent_.push_back(std::move(gradient));
 }
 
 void SharedMemoryTransport::Meet() {
@@ -149,35 +175,75 @@ bool SharedMemoryTransport::AllHaveBegun(size_t bucket) const {
 
 void SharedMemoryTransport::Reduce(size_t bucket) {
   Bucket& own = buckets_[bucket];
-  switch (own.buffer.scalar_type()) {
-    case at::kHalf:
-      Sum<at::Half>(own);
-      break;
-    case at::kBFloat16:
-      Sum<at::BFloat16>(own);
-      break;
-    default:
-      Sum<float>(own);
+  if (own.scattered()) {
+    SumScattered(own);
+  } else if (own.buffer.scalar_type() == at::kHalf) {
+    SumAll<at::Half>(own);
+  } else if (own.buffer.scalar_type() == at::kBFloat16) {
+    SumAll<at::BFloat16>(own);
+  } else {
+    SumAll<float>(own);
   }
   own.reduced = true;
   memory_->Set(ReducedCounter(bucket), own.begun);
 }
 
+// By rank.
 template <typename T>
-void SharedMemoryTransport::Sum(const Bucket& bucket) const {
-  Terms<T> terms;
+std::vector<T*> SharedMemoryTransport::Elements(const Bucket& bucket) const {
+  std::vector<T*> elements;
   for (int rank = 0; rank < ranks_.size(); ++rank) {
-    T* const memory = reinterpret_cast<T*>(memory_->region(rank) + bucket.offset);
-    terms.from.push_back(memory);
-    if (!bucket.scattered || rank == ranks_.rank()) terms.to.push_back(memory);
+    elements.push_back(reinterpret_cast<T*>(memory_->region(rank) + bucket.offset));
   }
-  for (const auto& [begin, end] : bucket.own) {
-    at::parallel_for(begin, end, kGrain, [&](int64_t from, int64_t to) {
-      for (int64_t at = from; at < to; at += kBlock) {
-        SumBlock(terms, at, std::min(kBlock, to - at));
-      }
-    });
+  return elements;
+}
+
+template <typename T>
+void SharedMemoryTransport::SumAll(const Bucket& bucket) const {
+  const std::vector<T*> elements = Elements<T>(bucket);
+  Sum<T>({.from = elements, .to = elements},
+         PartOf(bucket.buffer.numel(), ranks_.rank(), ranks_.size()));
+}
+
+void SharedMemoryTransport::SumScattered(const Bucket& bucket) const {
+  const Terms<float> terms{.from = Elements<float>(bucket),
+                           .to = {bucket.sums.mutable_data_ptr<float>()}};
+  for (const ScatteredGradient& gradient : bucket.gradients) {
+    if (gradient.lent) {
+      SumLent(bucket, gradient);
+    } else {
+      Sum(terms, gradient.own);
+    }
   }
+}
+
+// As SumBlock, of what each rank has at an address of its own.
+void SharedMemoryTransport::SumLent(const Bucket& bucket, const ScatteredGradient& gradient) const {
+  std::vector<uint64_t> addresses;
+  for (const float* const place : Elements<float>(bucket)) {
+    uint64_t& address = addresses.emplace_back();
+    std::memcpy(&address, place + gradient.begin, sizeof(address));
+  }
+  float* const sums = bucket.sums.mutable_data_ptr<float>() + gradient.begin;
+  at::parallel_for(
+      gradient.own.begin - gradient.begin, gradient.own.end - gradient.begin, kGrain,
+      [&](int64_t from, int64_t to) {
+        const auto room = std::make_unique_for_overwrite<float[]>(kRead);
+        for (int64_t at = from; at < to; at += kRead) {
+          const int64_t count = std::min(kRead, to - at);
+          for (int rank = 0; rank < ranks_.size(); ++rank) {
+            const uint64_t address =
+                addresses[static_cast<size_t>(rank)] + sizeof(float) * static_cast<size_t>(at);
+            const float* term = reinterpret_cast<const float*>(address);
+            if (rank != ranks_.rank()) {
+              peers_.Read(rank, address, room.get(), sizeof(float) * static_cast<size_t>(count));
+              term = room.get();
+            }
+            Multiply(term, bucket.factor, count, rank == 0 ? sums + at : room.get());
+            if (rank > 0) Add(sums + at, room.get(), count, sums + at);
+          }
+        }
+      });
 }
 
 void SharedMemoryTransport::AwaitAll(size_t counter, uint32_t value, const char* doing) {
