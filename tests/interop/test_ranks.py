@@ -37,6 +37,21 @@ LONG = 600
 SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
 
 
+# Runs a command whose process_vm_readv is refused, as by a filter of system calls (seccomp(2)).
+WITHOUT_READING = (sys.executable, "-c", """
+import ctypes, os, platform, struct, sys
+number = {"x86_64": 310, "aarch64": 270}[platform.machine()]
+load, equal, give = 0x20, 0x15, 0x06
+filter = b"".join(struct.pack("HBBI", *each) for each in (
+    (load, 0, 0, 0), (equal, 0, 1, number), (give, 0, 0, 0x00050001), (give, 0, 0, 0x7FFF0000)))
+held = ctypes.create_string_buffer(filter)
+program = struct.pack("HxxxxxxP", len(filter) // 8, ctypes.addressof(held))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0, ctypes.get_errno()
+os.execvp(sys.argv[1], sys.argv[1:])
+""")
+
+
 def torchrun(*words, count=2, restarts=0):
     """--standalone: a port of its own."""
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}",
@@ -97,9 +112,9 @@ class RanksTest(unittest.TestCase):
         process.kill()
         process.wait()
 
-    def train(self, job, *flags, environment=None, **options):
+    def train(self, job, *flags, environment=None, launcher=(), **options):
         """Records of the steps, and what was printed."""
-        done = subprocess.run(self.command(job, *flags, **options), capture_output=True, text=True,
+        done = subprocess.run([*launcher, *self.command(job, *flags, **options)], capture_output=True, text=True,
                               env={**os.environ, **(environment or {})}, timeout=LONG)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return self.records(job), done.stdout
@@ -255,6 +270,25 @@ class RanksTest(unittest.TestCase):
                 job = self.job(f"copies{number}", distributed=settings, training={"max_steps": 8})
                 _, output = self.train(job, environment=environment)
                 self.assertIn(expected, output)
+
+    def test_large_gradients_are_the_same_to_the_bit_read_or_copied(self):
+        settings = {"model": {"world_model": {"hidden_size": 512, "latent_size": 256}},
+                    "training": {"max_steps": 12, "gradient_accumulation_steps": 2, "max_grad_norm": 0.1}}
+        one = "; one copy of weights and optimizer\n"
+        for mode in "FP32", "BF16":
+            with self.subTest(mode):
+                losses = []
+                for name, distributed, launcher, expected in (
+                        ("whole", {"shard_optimizer_state": False}, (), "by shared memory\n"),
+                        ("read", {}, (), f"by shared memory{one}"),
+                        ("copied", {}, WITHOUT_READING, "by shared memory, copied, because rank 0 cannot read memory of rank 1 "
+                         f"(process_vm_readv: Operation not permitted){one}")):
+                    job = self.job(mode + name, distributed=distributed, precision={"mode": mode}, **settings)
+                    records, output = self.train(job, launcher=launcher)
+                    self.assertIn(expected, output)
+                    losses.append([record["loss"] for record in records])
+                self.assertEqual(losses[0], losses[1])
+                self.assertEqual(losses[0], losses[2])
 
     def test_such_a_job_resumes_with_any_number_of_ranks(self):
         settings = {"training": {"max_steps": 40}, "distributed": {"shard_optimizer_state": True}}
@@ -502,6 +536,27 @@ exec unshare --mount --map-root-user sh -c "mount -t tmpfs none '{folder}' && ex
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("rank 1 was given another job than rank 0 (modified: training.batch_size: 32 -> 16); give all "
                       "ranks the same job file", done.stderr)
+
+    def test_another_copy_of_the_data_is_refused_with_what_differs(self):
+        arrays = dict(numpy.load(twin.TRAJECTORIES / "pendulum.npz"))
+        episode = numpy.flatnonzero(arrays["terminals"] | arrays["timeouts"])[-2] + 1
+        fewer = {name: array[:episode] for name, array in arrays.items()}
+        other = {**arrays, "observations": arrays["observations"] + 1, "next_observations": arrays["next_observations"] + 1}
+        for name, copy, expected in (("fewer", fewer, r"rank 1 has other files than rank 0 \(number of examples: \d+, that of rank 0: \d+\); "
+                                      "give all ranks the same data and the same module"),
+                                     ("other", other, r"\(checksum of a sample of the examples: \w{8}, that of rank 0: \w{8}\)")):
+            with self.subTest(name):
+                numpy.savez(self.folder / f"{name}.npz", **copy)
+                job = self.job(name, dataset={"trajectories": {"path": str(self.folder / "data.npz")}})
+                numpy.savez(self.folder / "data.npz", **arrays)
+                command = self.command(job)
+                place = command.index(twin.WORKER)
+                # The path leads to another file for rank 1, as on another host.
+                script = (f'test "$RANK" = 1 && mount --bind {self.folder}/{name}.npz {self.folder}/data.npz; exec "$@"')
+                done = subprocess.run([*command[:place], "unshare", "--mount", "--map-root-user", "bash", "-c", script, "worker", *command[place:]],
+                                      capture_output=True, text=True, timeout=LONG)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertRegex(done.stderr, expected)
 
     def test_weights_are_compared(self):
         _, output = self.train(self.job(distributed={"weight_check_every_steps": 7}))

@@ -23,6 +23,7 @@
 #include "trainer/run/job_files.h"
 #include "trainer/run/run_agreement.h"
 #include "trainer/run/run_checkpoints.h"
+#include "trainer/run/same_inputs.h"
 #include "trainer/run/step_reporter.h"
 #include "trainer/run/step_trace.h"
 #include "trainer/runtime/device.h"
@@ -77,9 +78,7 @@ class Run {
   // Preparation.
 
   void Prepare() {
-    absl::StatusOr<std::unique_ptr<Dataset>> dataset = OpenDataset(start_.spec());
-    Require(dataset.status(), training::v1::FAILURE_CAUSE_DATA);
-    dataset_ = *std::move(dataset);
+    dataset_ = OpenSameData(start_.spec(), ranks_);
     const int64_t batch = start_.spec().training().batch_size();
     const int64_t most = dataset_->training_size() / agreement_.rank_count();
     if (batch > most) {
