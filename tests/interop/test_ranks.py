@@ -35,8 +35,8 @@ COMPRESSED_TOLERANCE = 1e-3
 GLOO = {"GENESIS_SHARED_MEMORY": "false"}
 LONG = 600
 SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
-
-
+# Runs a command with mounts of its own, as on another host.
+APART = ("unshare", "--mount", "--map-root-user")
 # Runs a command whose process_vm_readv is refused, as by a filter of system calls (seccomp(2)).
 WITHOUT_READING = (sys.executable, "-c", """
 import ctypes, os, platform, struct, sys
@@ -122,6 +122,17 @@ class RanksTest(unittest.TestCase):
     @staticmethod
     def records(job):
         return [json.loads(line) for line in (job.parent / "telemetry.jsonl").read_text().splitlines()]
+
+    def require_namespaces(self):
+        if subprocess.run([*APART, "true"], capture_output=True).returncode != 0:
+            self.skipTest("NOT RUN: namespaces are forbidden here")
+
+    def train_by(self, script, job, *around):
+        """A finished torchrun, each of whose ranks is run by a script of bash that ends in exec "$@"; within commands `around`."""
+        command = self.command(job)
+        place = command.index(twin.WORKER)
+        return subprocess.run([*command[:place], *around, "bash", "-c", script, "worker", *command[place:]],
+                              capture_output=True, text=True, timeout=LONG)
 
     def wait_for(self, log, text):
         deadline = time.monotonic() + LONG
@@ -421,8 +432,7 @@ class RanksTest(unittest.TestCase):
         self.assertEqual(there, listed)
 
     def test_ranks_without_a_common_folder_are_told(self):
-        if subprocess.run(["unshare", "--mount", "--map-root-user", "true"], capture_output=True).returncode != 0:
-            self.skipTest("NOT RUN: namespaces are forbidden here")
+        self.require_namespaces()
         job = self.job(checkpoint={"sharded": True})
         folder = job.parent / "checkpoints"
         folder.mkdir()
@@ -431,7 +441,7 @@ class RanksTest(unittest.TestCase):
         script.write_text(f"""#!/bin/sh
 set -- '{twin.WORKER}' --spec '{job}' --checkpoint-dir '{folder}' --threads 1
 [ "$RANK" = 0 ] && exec "$@"
-exec unshare --mount --map-root-user sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\"" sh "$@"
+exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\"" sh "$@"
 """)
         script.chmod(0o755)
         done = subprocess.run(torchrun("--no-python", script), capture_output=True, text=True, timeout=LONG)
@@ -528,16 +538,13 @@ exec unshare --mount --map-root-user sh -c "mount -t tmpfs none '{folder}' && ex
 
     def test_another_job_is_refused_with_what_differs(self):
         job, other = self.job(), self.job("other", training={"batch_size": 16})
-        command = self.command(job)
-        place = command.index(twin.WORKER)
-        script = f'test "$RANK" = 1 && set -- "$1" --spec {other} --checkpoint-dir {other.parent}; exec "$@"'
-        done = subprocess.run([*command[:place], "bash", "-c", script, "worker", *command[place:]],
-                              capture_output=True, text=True, timeout=LONG)
+        done = self.train_by(f'test "$RANK" = 1 && set -- "$1" --spec {other} --checkpoint-dir {other.parent}; exec "$@"', job)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("rank 1 was given another job than rank 0 (modified: training.batch_size: 32 -> 16); give all "
                       "ranks the same job file", done.stderr)
 
     def test_another_copy_of_the_data_is_refused_with_what_differs(self):
+        self.require_namespaces()
         arrays = dict(numpy.load(twin.TRAJECTORIES / "pendulum.npz"))
         episode = numpy.flatnonzero(arrays["terminals"] | arrays["timeouts"])[-2] + 1
         fewer = {name: array[:episode] for name, array in arrays.items()}
@@ -549,12 +556,9 @@ exec unshare --mount --map-root-user sh -c "mount -t tmpfs none '{folder}' && ex
                 numpy.savez(self.folder / f"{name}.npz", **copy)
                 job = self.job(name, dataset={"trajectories": {"path": str(self.folder / "data.npz")}})
                 numpy.savez(self.folder / "data.npz", **arrays)
-                command = self.command(job)
-                place = command.index(twin.WORKER)
                 # The path leads to another file for rank 1, as on another host.
-                script = (f'test "$RANK" = 1 && mount --bind {self.folder}/{name}.npz {self.folder}/data.npz; exec "$@"')
-                done = subprocess.run([*command[:place], "unshare", "--mount", "--map-root-user", "bash", "-c", script, "worker", *command[place:]],
-                                      capture_output=True, text=True, timeout=LONG)
+                done = self.train_by(f'test "$RANK" = 1 && mount --bind {self.folder}/{name}.npz {self.folder}/data.npz; exec "$@"',
+                                     job, *APART)
                 self.assertNotEqual(done.returncode, 0)
                 self.assertRegex(done.stderr, expected)
 
@@ -657,11 +661,7 @@ exec unshare --mount --map-root-user sh -c "mount -t tmpfs none '{folder}' && ex
     def test_a_no_of_one_host_is_a_no_for_all(self):
         job = self.job(precision={"mode": "MIXED_BF16"})
         # Allowed for rank 0 alone, as where the host of the other was rolled back.
-        script = 'test "$RANK" = 0 && export ENABLE_FP16_TRAINING=true; exec "$@"'
-        command = self.command(job)
-        place = command.index(twin.WORKER)
-        done = subprocess.run([*command[:place], "bash", "-c", script, "worker", *command[place:]],
-                              capture_output=True, text=True, timeout=LONG)
+        done = self.train_by('test "$RANK" = 0 && export ENABLE_FP16_TRAINING=true; exec "$@"', job)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"precision: FP32: .*ENABLE_FP16_TRAINING")
         self.assertEqual({record["mode"] for record in self.records(job)}, {"FP32"})

@@ -36,9 +36,7 @@ PeerMemory::PeerMemory(RankGroup& ranks) : ranks_(ranks), cookie_(RandomNumber()
     own = absl::StrCat("rank ", ranks_.rank(), " cannot read memory of rank ", rank, " (", fault,
                        ")");
   }
-  for (const std::string& fault : ranks_.FromAll(own)) {
-    if (why_not_.empty()) why_not_ = fault;
-  }
+  why_not_ = ranks_.FirstFault(own);
 }
 
 // Adds the process of a rank, which has `told` of it. Returns "" or why it cannot be read.

@@ -264,7 +264,6 @@ std::unique_ptr<BucketTransport> RankGroup::MakeTransport(const std::vector<Buck
   return std::make_unique<GlooTransport>(*this, buckets);
 }
 
-// Returns the fault of the first rank that has one; empty where none has.
 std::string RankGroup::FirstFault(const std::string& own) {
   for (const std::string& fault : FromAll(own)) {
     if (!fault.empty()) return fault;

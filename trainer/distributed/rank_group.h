@@ -96,6 +96,8 @@ class RankGroup {
   std::string FromFirst(const std::string& own);
   // Returns what each rank gave, by rank.
   std::vector<std::string> FromAll(const std::string& own);
+  // Returns the fault of the first rank that has one; empty where none has.
+  std::string FirstFault(const std::string& own);
   // The tensors of all ranks one behind the other, in their order, in float32 on the CPU. All are
   // of one size.
   at::Tensor JoinAll(const at::Tensor& own);
@@ -119,7 +121,6 @@ class RankGroup {
   class GlooTransport;
 
   void AbortDevices();
-  std::string FirstFault(const std::string& own);
   std::string ConnectDevices();
   std::unique_ptr<BucketTransport> ShareMemory(const std::vector<BucketSize>& buckets,
                                                size_t common, std::string* why_not);

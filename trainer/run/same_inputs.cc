@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <fstream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -14,25 +13,17 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/files/crc32c.h"
+#include "base/files/sha256.h"
 #include "base/text/text.h"
+#include "trainer/models/dataset_fields.h"
 #include "trainer/runtime/run_failure.h"
 
 namespace genesis {
 namespace {
 
-// A sample of the examples: as many, and no more bytes.
+// A sample of the examples: as many and no more bytes, but two at least.
 constexpr int64_t kMaxExamples = 64;
 constexpr int64_t kMaxSampleBytes = int64_t{16} << 20;
-constexpr size_t kFileBlock = size_t{1} << 20;
-
-std::string Checksum(uint32_t crc) { return absl::StrFormat("%08x", crc); }
-
-std::string FieldsOf(const Dataset& dataset) {
-  return absl::StrJoin(dataset.fields(), ", ", [](std::string* text, const Field& field) {
-    absl::StrAppend(text, field.name, " ", ElementTypeName(field.type), " [",
-                    absl::StrJoin(field.shape, ", "), "]");
-  });
-}
 
 // Spread evenly over the examples, the first and the last one among them.
 std::vector<int64_t> Sample(const Dataset& dataset) {
@@ -59,21 +50,14 @@ std::string ChecksumOf(const Dataset& dataset) {
   Require(dataset.Gather(examples, out), training::v1::FAILURE_CAUSE_DATA);
   uint32_t crc = 0;
   for (const auto& value : values) crc = Crc32c(crc, value.data(), value.size());
-  return Checksum(crc);
+  return absl::StrFormat("%08x", crc);
 }
 
-// "" where the model is no file, or none that can be read: who opens it says why.
+// "" where the model is no file, or one that cannot be read: whoever builds it says why.
 std::string ModuleChecksum(const training::v1::ModelSpec& model) {
   const std::string& path =
       model.has_exported() ? model.exported().path() : model.torchscript().path();
-  if (path.empty()) return "";
-  std::ifstream file(path, std::ios::binary);
-  std::string block(kFileBlock, 0);
-  uint32_t crc = 0;
-  while (file.read(block.data(), static_cast<std::streamsize>(block.size())), file.gcount() > 0) {
-    crc = Crc32c(crc, block.data(), static_cast<size_t>(file.gcount()));
-  }
-  return Checksum(crc);
+  return std::ifstream(path).good() ? Sha256HexOfFile(path) : "";
 }
 
 // One that all ranks need alike.
@@ -92,7 +76,7 @@ void RequireSameInputs(RankGroup& ranks, const training::v1::JobSpec& spec,
        training::v1::FAILURE_CAUSE_CONFIG},
       {"number of examples", absl::StrCat(dataset.size()), data},
       {"number of examples to train on", absl::StrCat(dataset.training_size()), data},
-      {"fields of the data", FieldsOf(dataset), data},
+      {"fields of the data", DatasetFields(spec, dataset, "").WhatThereIs(), data},
       {"checksum of a sample of the examples", ChecksumOf(dataset), data}};
   std::vector<std::string> values;
   for (const Input& input : inputs) values.push_back(input.value);
@@ -101,7 +85,7 @@ void RequireSameInputs(RankGroup& ranks, const training::v1::JobSpec& spec,
   for (size_t rank = 1; rank < all.size(); ++rank) {
     const std::vector<std::string> told = absl::StrSplit(all[rank], '\n');
     for (size_t i = 0; i < inputs.size() && i < std::min(first.size(), told.size()); ++i) {
-      if (told[i] == first[i]) continue;
+      if (told[i] == first[i] || told[i].empty() || first[i].empty()) continue;
       throw RunFailure{inputs[i].cause,
                        absl::StrCat("rank ", rank, " has other files than rank 0 (", inputs[i].name,
                                     ": ", OneLine(told[i], kMaxNameBytes),
