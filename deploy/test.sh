@@ -24,6 +24,19 @@ not_run() {
        /^NOT RUN: / { sub(/^NOT RUN: /, ""); print "  " name " - " $0 }' "$log" | sort -u
 }
 
+# The end of what each failed test printed, last, where a log that was cut still has it.
+failed() {
+  local log=$GENESIS_ROOT/build/release/Testing/Temporary/LastTest.log
+  awk -v shown=30 '
+    /^[0-9]+\/[0-9]+ Testing: / { name = $3; lines = 0; inside = 1 }
+    /^<end of output>/ { inside = 0 }
+    inside { line[lines++ % shown] = $0 }
+    /^Test Failed/ {
+      print "\nFailed: " name
+      for (i = lines > shown ? lines - shown : 0; i < lines; ++i) print "  " line[i % shown]
+    }' "$log"
+}
+
 main() {
   "$GENESIS_ROOT/deploy/setup.sh" --test
   configure with-tests
@@ -33,6 +46,7 @@ main() {
   ctest --preset release --no-tests=error --parallel "$(nproc)" "$@" | tee "$log" || result=$?
   slowest "$log"
   not_run
+  if [ "$result" -ne 0 ]; then failed; fi
   exit "$result"
 }
 

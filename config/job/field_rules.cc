@@ -50,14 +50,6 @@ void SetNumber(Message& message, const FieldDescriptor& field, double value) {
   }
 }
 
-// As the user wrote it.
-std::string ValueText(const Message& message, const FieldDescriptor& field) {
-  const Reflection& fields = *message.GetReflection();
-  return field.cpp_type() == FieldDescriptor::CPPTYPE_INT64
-             ? absl::StrCat(fields.GetInt64(message, &field))
-             : FormatNumber(NumberIn(message, field));
-}
-
 bool IsGiven(const Message& message, const FieldDescriptor& field) {
   const bool set = message.GetReflection()->HasField(message, &field);
   // A field without presence is set with -0.0 too.
@@ -75,6 +67,14 @@ bool IsAccepted(const FieldRule& rule, double value) {
 // 1e12 as 1000000000000: how a user would write it into a job file.
 std::string Number(const FieldDescriptor& field, double value) {
   return IsWhole(field) ? absl::StrCat(static_cast<int64_t>(value)) : FormatNumber(value);
+}
+
+// As the user wrote it, also beyond 2^53.
+std::string ValueText(const Message& message, const FieldDescriptor& field) {
+  const Reflection& fields = *message.GetReflection();
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_INT64
+             ? absl::StrCat(fields.GetInt64(message, &field))
+             : Number(field, NumberIn(message, field));
 }
 
 std::string RangeText(const FieldDescriptor& field, const FieldRule& rule) {

@@ -40,11 +40,13 @@ TEST(DistributedSpecTest, HasDefaultsWhereSeveralRanksTrain) {
 TEST(DistributedSpecTest, NamesEveryFault) {
   JobSpec spec = Distributed();
   DistributedSpec& distributed = *spec.mutable_distributed();
+  distributed.set_ranks(1'000'000'000);
   distributed.set_timeout_seconds(0.5);
   distributed.set_weight_check_every_steps(-1);
   distributed.set_use_error_feedback(true);
   EXPECT_THAT(FaultTexts(spec),
-              ElementsAre("distributed.timeout_seconds is 0.5; accepted: 1 to 604800",
+              ElementsAre("distributed.ranks is 1000000000; accepted: 1 to 1024",
+                          "distributed.timeout_seconds is 0.5; accepted: 1 to 604800",
                           "distributed.weight_check_every_steps is -1; accepted: >= 1, or 0 for "
                           "never",
                           "distributed.use_error_feedback: true needs "

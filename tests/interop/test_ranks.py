@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -274,7 +275,8 @@ class RanksTest(unittest.TestCase):
                 ({"shard_optimizer_state": False}, {}, "by shared memory\n"),
                 # Copies are what is compared.
                 ({"weight_check_every_steps": 4}, {}, "by shared memory\n"),
-                ({"weight_check_every_steps": 4, "shard_optimizer_state": True}, {}, one),
+                ({"weight_check_every_steps": 4, "shard_optimizer_state": True}, {},
+                 one[:-1] + ", so that weight_check_every_steps has nothing to compare\n"),
                 ({}, GLOO, "because GENESIS_SHARED_MEMORY is false\n"),
                 ({"shard_optimizer_state": True}, GLOO, "is false; optimizer in shards\n"))):
             with self.subTest(**settings, **environment):
@@ -562,6 +564,29 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
                 self.assertNotEqual(done.returncode, 0)
                 self.assertRegex(done.stderr, expected)
 
+    def test_a_buffer_that_grew_for_one_rank_is_another_copy(self):
+        self.require_namespaces()
+        job = self.job(**self.replay())
+        grown = self.folder / "grown"
+        shutil.copytree(self.folder / "buffer", grown)
+        (grown / f"{0:020}.segment").write_bytes(replay_segment(trajectories(650), numpy.ones(650, numpy.float32), 50))
+        done = self.train_by(f'test "$RANK" = 1 && mount --bind {grown} {self.folder}/buffer; exec "$@"', job, *APART)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("FAILURE_CAUSE_WORKER_EXIT: rank 1 has other files than rank 0 (number of examples: 650, that of rank 0: 600); ",
+                      done.stderr)
+
+    def test_another_module_is_refused(self):
+        self.require_namespaces()
+        folder = test_modules.Folder(self.folder)
+        job = folder.classes(test_modules.Selective, training={"use_ddp": True})
+        other = test_modules.Selective()
+        torch.nn.init.ones_(other.never.weight)
+        torch.jit.script(other).save(str(self.folder / "other.pt"))
+        done = self.train_by(f'test "$RANK" = 1 && mount --bind {self.folder}/other.pt {self.folder}/net.pt; exec "$@"', job, *APART)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, r"FAILURE_CAUSE_CONFIG: rank 1 has other files than rank 0 \(checksum of the module's file: "
+                         r"[0-9a-f]{64}, that of rank 0: [0-9a-f]{64}\); give all ranks the same data and the same module")
+
     def test_weights_are_compared(self):
         _, output = self.train(self.job(distributed={"weight_check_every_steps": 7}))
         self.assertIn("training complete", output)
@@ -663,7 +688,8 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
         # Allowed for rank 0 alone, as where the host of the other was rolled back.
         done = self.train_by('test "$RANK" = 0 && export ENABLE_FP16_TRAINING=true; exec "$@"', job)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stdout, r"precision: FP32: .*ENABLE_FP16_TRAINING")
+        self.assertRegex(done.stdout, r"precision: FP32: .*ENABLE_FP16_TRAINING.* \(rank 1\)\n")
+        self.assertEqual(done.stdout.count("precision: "), 1, done.stdout)
         self.assertEqual({record["mode"] for record in self.records(job)}, {"FP32"})
 
     def test_one_trace_is_written(self):
@@ -686,8 +712,12 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
         self.assertIn("MASTER_PORT is \"x\"; accepted: 1 to 65535",
                       refused(self.job(), {**rank, "MASTER_PORT": "x"}))
         for switch in ("GENESIS_SHARED_MEMORY", "GENESIS_NCCL"):
-            self.assertEqual(refused(self.job(), {**rank, switch: "off\n"}, code=6),
-                             f'FAILURE_CAUSE_CONFIG: {switch} is "off\\n"; accepted: exactly true or false\n')
+            # Long before the half hour that a rank may be silent.
+            done = self.train_by(f"""test "$RANK" = 1 && export {switch}=$'off\\n'; exec "$@" """, self.job())
+            self.assertNotEqual(done.returncode, 0)
+            fault = f'{switch} is "off\\n"; accepted: exactly true or false'
+            self.assertIn(f"FAILURE_CAUSE_CONFIG: {fault}\n", done.stderr)
+            self.assertIn(f": rank 1 failed: {fault} (", done.stderr)
         job = self.job(training={"batch_size": 10000})
         done = subprocess.run(self.command(job), capture_output=True, text=True, timeout=LONG)
         self.assertNotEqual(done.returncode, 0)
@@ -725,7 +755,29 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
             process = self.one_of_two(self.job(distributed={"timeout_seconds": 1}), 1, silent.getsockname()[1])
             output, _ = process.communicate(timeout=LONG)
         self.assertEqual(process.returncode, 6, output)
-        self.assertIn("what listens there gives no answer", output)
+        self.assertIn("(no answer within 3 s)", output)
+
+    def test_a_port_in_use_is_named(self):
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = other.getsockname()[1]
+            process = self.one_of_two(self.job(), 0, port)
+            output, _ = process.communicate(timeout=LONG)
+        self.assertEqual(process.returncode, 6, output)
+        self.assertIn(f"rank 0 of 2 cannot serve the ranks' store: port {port} is in use on this host, maybe by another launch; "
+                      "give each launch a MASTER_PORT of its own", output)
+
+    def test_a_second_launch_on_a_port_is_told_apart(self):
+        port, = slurm_cluster.free_ports(1)
+        job = self.job(training={"max_steps": 10**6})
+        ranks = [self.one_of_two(job, rank, port) for rank in range(2)]
+        while "started: " not in ranks[0].stdout.readline():
+            self.assertIsNone(ranks[0].poll())
+        late = self.one_of_two(self.job("second"), 1, port)
+        output, _ = late.communicate(timeout=LONG)
+        self.assertEqual(late.returncode, 6, output)
+        self.assertIn("rank 1 of 2 cannot join the others: another process is this rank already; give each launch a MASTER_PORT", output)
+        while "\n" not in (line := ranks[0].stdout.readline()) or not line.startswith("step "):
+            self.assertIsNone(ranks[0].poll())
 
     def test_a_store_that_nobody_serves_is_one_sentence(self):
         port, = slurm_cluster.free_ports(1)

@@ -104,5 +104,20 @@ TEST(RankGroupTest, ARankThatNeverComesIsNamed) {
                         "WORLD_SIZE says ("));
 }
 
+TEST(RankGroupTest, ASecondProcessOfOneRankIsRefused) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::thread other([&] {
+    RankGroup ranks(PlaceOf(1, 2), store);
+    ranks.Await();
+  });
+  RankGroup ranks(PlaceOf(0, 2), store);
+  EXPECT_THAT(FailureOf([&] { RankGroup(PlaceOf(1, 2), store); }),
+              HasSubstr("rank 1 of 2 cannot join the others: another process is this rank already; "
+                        "give each launch a MASTER_PORT of its own"));
+  // Those that were there go on.
+  ranks.Await();
+  other.join();
+}
+
 }  // namespace
 }  // namespace genesis

@@ -70,7 +70,7 @@ std::string Names(const std::vector<int>& ranks) {
 
 }  // namespace
 
-void TellPresence(c10d::Store& store, int rank) { store.set(Key("came", rank), "1"); }
+bool TellPresence(c10d::Store& store, int rank) { return store.add(Key("came", rank), 1) == 1; }
 
 void TellEnd(c10d::Store& store, int rank, const std::string& why) {
   store.set(Key("end", rank), OneLine(why, kMaxText));

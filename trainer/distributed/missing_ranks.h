@@ -7,11 +7,11 @@
 namespace genesis {
 
 // Why an exchange failed, as far as the store of the ranks knows: each rank that notices leaves
-// word there, so one that leaves none within a second is missing. Free functions for any thread;
-// none throws.
+// word there, so one that leaves none within a second is missing. Free functions for any thread.
 
-// Before the first exchange: this rank is there.
-void TellPresence(c10d::Store& store, int rank);
+// Before the first exchange: this rank is there. Returns whether it is the first to say so: two
+// launches may have been given one store.
+bool TellPresence(c10d::Store& store, int rank);
 // This rank ends before the job does, and why.
 void TellEnd(c10d::Store& store, int rank, const std::string& why);
 

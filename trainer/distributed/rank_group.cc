@@ -86,13 +86,21 @@ c10::intrusive_ptr<c10d::Store> Connect(const RankPlace& place, const RankOption
       connected->set_exception(std::current_exception());
     }
   }).detach();
-  std::string fault = "what listens there gives no answer";
+  const auto patience = 2 * options.timeout + kConnectGrace;
+  std::string fault =
+      absl::StrFormat("no answer within %g s", std::chrono::duration<double>(patience).count());
   try {
-    if (store.wait_for(2 * options.timeout + kConnectGrace) == std::future_status::ready) {
+    if (store.wait_for(patience) == std::future_status::ready) {
       return store.get();
     }
   } catch (const std::exception& error) {
     fault = ExplainException(error).message;
+  }
+  if (absl::StrContains(fault, "EADDRINUSE")) {
+    FailAs(place, "serve the ranks' store",
+           absl::StrCat("port ", place.port,
+                        " is in use on this host, maybe by another launch; give "
+                        "each launch a MASTER_PORT of its own"));
   }
   FailAs(place, "find the others",
          absl::StrCat("the ranks' store at ", place.address, ":", place.port,
@@ -197,9 +205,17 @@ RankGroup::RankGroup(const RankPlace& place, const c10::intrusive_ptr<c10d::Stor
   SilenceC10d();
   connection_->store =
       c10::make_intrusive<c10d::PrefixStore>(absl::StrCat("genesis/", place_.attempt), store);
-  Together("join the others", [&] {
+  const char* const task = "join the others";
+  const bool first_here = Together(task, [&] {
     connection_->store->setTimeout(options_.timeout);
-    TellPresence(*connection_->store, place_.rank);
+    return TellPresence(*connection_->store, place_.rank);
+  });
+  if (!first_here) {
+    FailAs(place_, task,
+           "another process is this rank already; give each launch a MASTER_PORT of its own, and "
+           "each of its processes a rank of its own");
+  }
+  Together(task, [&] {
     connection_->gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
         connection_->store, place_.rank, place_.size, GlooOptions(place_, options_));
   });

@@ -158,10 +158,12 @@ TrainingSession::TrainingSession(const training::v1::StartJob& start, const Data
 
 std::string TrainingSession::exchange() const {
   if (!reducer_) return "";
-  const char* const shared = !shards_              ? ""
-                             : shards_->together() ? "; one copy of weights and optimizer"
-                                                   : "; optimizer in shards";
-  return reducer_->description() + shared;
+  if (!shards_) return reducer_->description();
+  if (!shards_->together()) return reducer_->description() + "; optimizer in shards";
+  return absl::StrCat(reducer_->description(), "; one copy of weights and optimizer",
+                      spec_.distributed().weight_check_every_steps() > 0
+                          ? ", so that weight_check_every_steps has nothing to compare"
+                          : "");
 }
 
 StepParts TrainingSession::Parts() {
@@ -212,6 +214,7 @@ void TrainingSession::FollowFirstRank() {
 void TrainingSession::CheckWeights(int64_t step) {
   const int64_t every = spec_.distributed().weight_check_every_steps();
   if (ranks_ == nullptr || every == 0 || step % every != 0) return;
+  if (shards_ && shards_->together()) return;
   NamedTensors weights = model_->parameters();
   for (size_t i = 0; i < weights.size(); ++i) weights[i].second = weights_->masters()[i];
   RequireSameWeights(*ranks_, step, weights);

@@ -258,7 +258,7 @@ int RunLocal(const LocalRunOptions& options, const RankPlace& place,
     return ToInt(ExitCode::kUsage);
   }
   std::cout << "job " << start->job_id() << " on " << device.name() << " (" << device.description()
-            << ")\nprecision: " << start->precision().reason() << std::endl;
+            << ")" << std::endl;
   if (place.size > 1) {
     std::cout << "ranks: " << place.size << ", each with batches of "
               << start->spec().training().batch_size() << std::endl;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/environment.h"
 #include "base/local_address.h"
 #include "base/program_dir.h"
 #include "base/text/text.h"
@@ -70,27 +71,49 @@ StartJob Common(RankGroup& ranks, const StartJob& own) {
                        absl::StrCat("rank ", rank, " was given another job than rank 0 (",
                                     difference, "); give all ranks the same job file")};
     }
-    if (IsFp32(told) && !IsFp32(common)) common = told;
+    if (IsFp32(told) && !IsFp32(common)) {
+      common = told;
+      auto& precision = *common.mutable_precision();
+      precision.set_reason(absl::StrCat(precision.reason(), " (rank ", rank, ")"));
+    }
     ++rank;
   }
   *common.mutable_resume_from() = first.resume_from();
   return common;
 }
 
-// A variable that switches something off. Throws RunFailure for a value that cannot be.
-bool Wanted(const char* name, const Environment& environment) {
-  const std::string value = environment(name).value_or("true");
+// A variable of the environment that switches something off.
+bool Wanted(const char* name, std::string* fault) {
+  const std::string value = ProcessEnvironment(name).value_or("true");
   if (value != "true" && value != "false") {
-    throw RunFailure{training::v1::FAILURE_CAUSE_CONFIG,
-                     absl::StrCat(name, " is \"", OneLine(value, kMaxNameBytes),
-                                  "\"; accepted: exactly true or false")};
+    *fault = absl::StrCat(name, " is \"", OneLine(value, kMaxNameBytes),
+                          "\"; accepted: exactly true or false");
   }
   return value == "true";
 }
 
-Finished RunWith(RankGroup& ranks, const StartJob& start, const training::v1::DeviceInfo& device,
-                 RunControl& control, RunObserver& observer) {
+// As the job says, and the environment: GENESIS_SHARED_MEMORY=false keeps to Gloo,
+// GENESIS_NCCL=false keeps gradients of GPUs to memory of the host. Sets `fault` for another value.
+RankOptions RankOptionsOf(const training::v1::JobSpec& spec, const training::v1::DeviceInfo& device,
+                          std::string* fault) {
+  RankOptions options;
+  const double seconds = spec.distributed().timeout_seconds();
+  if (seconds > 0) options.timeout = std::chrono::milliseconds(std::llround(1000 * seconds));
+  options.shared_memory = Wanted("GENESIS_SHARED_MEMORY", fault);
+  if (!Wanted("GENESIS_NCCL", fault)) {
+    options.no_communicator = "GENESIS_NCCL is false";
+  } else if (device.cuda()) {
+    options.communicators = NcclCommunicators(ProgramDir(), &options.no_communicator);
+  }
+  return options;
+}
+
+// A `fault` of this rank's environment fails it here, among the others, so that they hear of it.
+Finished RunWith(RankGroup& ranks, const std::string& fault, const StartJob& start,
+                 const training::v1::DeviceInfo& device, RunControl& control,
+                 RunObserver& observer) {
   try {
+    if (!fault.empty()) throw RunFailure{training::v1::FAILURE_CAUSE_CONFIG, fault};
     RequireOneVersion(ranks);
     StartJob job = Common(ranks, start);
     // One file of it is enough.
@@ -100,24 +123,6 @@ Finished RunWith(RankGroup& ranks, const StartJob& start, const training::v1::De
     return FailedRun(failure);
   }
 }
-
-}  // namespace
-
-RankOptions RankOptionsOf(const training::v1::JobSpec& spec, const training::v1::DeviceInfo& device,
-                          const Environment& environment) {
-  RankOptions options;
-  const double seconds = spec.distributed().timeout_seconds();
-  if (seconds > 0) options.timeout = std::chrono::milliseconds(std::llround(1000 * seconds));
-  options.shared_memory = Wanted("GENESIS_SHARED_MEMORY", environment);
-  if (!Wanted("GENESIS_NCCL", environment)) {
-    options.no_communicator = "GENESIS_NCCL is false";
-  } else if (device.cuda()) {
-    options.communicators = NcclCommunicators(ProgramDir(), &options.no_communicator);
-  }
-  return options;
-}
-
-namespace {
 
 // Tells the others, who are still waiting, why this rank ends.
 void TellOwnFault(RankGroup& ranks, const Finished& finished) {
@@ -156,8 +161,9 @@ Finished RunRank(const StartJob& start, const RankPlace& place,
                  const training::v1::DeviceInfo& device, RunControl& control,
                  RunObserver& observer) {
   try {
-    RankGroup ranks(place, RankOptionsOf(start.spec(), device, ProcessEnvironment));
-    const Finished finished = RunWith(ranks, start, device, control, observer);
+    std::string fault;
+    RankGroup ranks(place, RankOptionsOf(start.spec(), device, &fault));
+    const Finished finished = RunWith(ranks, fault, start, device, control, observer);
     TellOwnFault(ranks, finished);
     return finished;
   } catch (const RunFailure& failure) {
@@ -172,11 +178,12 @@ Finished RunGangRank(const StartJob& start, const std::shared_ptr<RankStoreClien
     const training::v1::RankAssignment& rank = start.rank();
     const RankPlace place = PlaceOf(rank, daemon_host);
     observer.OnLog(absl::StrCat("rank ", place.rank, " of ", place.size, ", at ", place.listen));
-    const RankOptions options = RankOptionsOf(start.spec(), device, ProcessEnvironment);
+    std::string fault;
+    const RankOptions options = RankOptionsOf(start.spec(), device, &fault);
     if (options.communicators != nullptr) KeepNcclTo(place.listen);
     RankGroup ranks(place, c10::make_intrusive<DaemonStore>(store, options.timeout), options);
     ProveSecret(ranks, rank.secret(), {rank.devices().begin(), rank.devices().end()});
-    const Finished finished = RunWith(ranks, start, device, control, observer);
+    const Finished finished = RunWith(ranks, fault, start, device, control, observer);
     TellOwnFault(ranks, finished);
     return finished;
   } catch (const RunFailure& failure) {

@@ -3,7 +3,6 @@
 #include <memory>
 #include <string>
 
-#include "base/environment.h"
 #include "genesis/training/v1/worker_service.pb.h"
 #include "trainer/distributed/rank_group.h"
 #include "trainer/distributed/rank_place.h"
@@ -13,12 +12,6 @@
 namespace genesis {
 
 class RankStoreClient;
-
-// As the job says, and the environment: GENESIS_SHARED_MEMORY=false keeps to Gloo,
-// GENESIS_NCCL=false keeps gradients of GPUs to memory of the host. Throws RunFailure for another
-// value.
-RankOptions RankOptionsOf(const training::v1::JobSpec& spec, const training::v1::DeviceInfo& device,
-                          const Environment& environment);
 
 // RunTraining of one of several ranks: waits for the others, and trains with them the job that rank
 // 0 was given, in FP32 where any host asks for it. Requires place.size > 1. Never throws.
