@@ -315,17 +315,19 @@ TEST_F(DaemonLinkTest, ARankThatWaitsForAnotherEndsWhenItsAttemptIsOver) {
 
 TEST_F(DaemonLinkTest, ARankTellsADaemonThatWasRestartedWhatItHadStored) {
   MakeRank(0);
-  std::vector<std::string> keys;  // That it has set, in each attachment.
-  // Answers sets until it waits for the other rank.
+  std::vector<std::string> keys;  // That it has written, in each attachment.
+  // Answers what it writes until it waits for the other rank.
   const auto read_until_it_waits = [&](Stream& stream) {
     return ReadUntil(stream, [&](const AttachRequest& event) {
-      if (event.store_request().has_set()) {
-        keys.push_back(event.store_request().set().key());
+      const training::v1::StoreRequest& request = event.store_request();
+      if (request.has_set() || request.has_add()) {
+        keys.push_back(request.has_set() ? request.set().key() : request.add().key());
         AttachResponse answer;
-        answer.mutable_store_response()->set_id(event.store_request().id());
+        answer.mutable_store_response()->set_id(request.id());
+        answer.mutable_store_response()->set_sum(request.add().total());
         stream.Write(answer);
       }
-      return event.store_request().has_get();
+      return request.has_get();
     });
   };
   std::vector<std::string> stored;

@@ -114,7 +114,7 @@ TEST(RankGroupTest, ASecondProcessOfOneRankIsRefused) {
   EXPECT_THAT(FailureOf([&] { RankGroup(PlaceOf(1, 2), store); }),
               HasSubstr("rank 1 of 2 cannot join the others: another process is this rank already; "
                         "give each launch a MASTER_PORT of its own"));
-  // Those that were there go on.
+  // The group goes on.
   ranks.Await();
   other.join();
 }
