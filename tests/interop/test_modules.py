@@ -5,12 +5,14 @@ import copy
 import json
 import os
 import pathlib
+import platform
 import subprocess
 import tempfile
 import typing
 import unittest
 
 import numpy
+import processor
 import torch
 import twin
 from torch import nn
@@ -377,6 +379,21 @@ class ModulesTest(unittest.TestCase):
         self.assert_told(message, "CONFIG", "the backward pass of", "net.pt", "y [12, 3] Float", "inplace operation")
         message = self.failure(self.own_loss(LateForward))
         self.assert_told(message, "CONFIG", "net.pt", "the first line, é\\nand the second", 'raise ValueError("the first')
+
+    def test_an_lstm_that_the_processor_has_not_is_told_with_the_cure(self):
+        class Recurrent(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers, self.head = nn.LSTM(3, 5, batch_first=True), nn.Linear(5, 3)
+
+            def forward(self, x):
+                return self.head(self.layers(x.view(-1, 2, 3))[0][:, -1])
+        self.train(self.folder.classes(Recurrent))
+        if "avx512f" in processor.instruction_sets() or platform.machine() != "x86_64":
+            self.skipTest("NOT RUN: oneDNN may have the LSTM for this processor")
+        self.assert_told(self.failure(self.folder.classes(Recurrent, "MIXED_BF16")), "CONFIG", "net.pt fails on x [12, 6] Float",
+                         "; oneDNN has no such layer in this precision for this processor: train in FP32, or give the module as "
+                         "genesis.export writes it (model.exported)\n", "self.layers(x.view(-1, 2, 3))")
 
     def test_fields_in_another_order_than_forward_are_told_with_the_cure(self):
         class Labelled(nn.Module):

@@ -20,6 +20,14 @@ constexpr size_t kMaxTracebackBytes = kMaxMessageBytes - 1024;
 constexpr char kOriginal[] = "Traceback of TorchScript, original code (most recent call last):";
 constexpr char kAny[] = "Traceback of TorchScript";
 
+// "" or how to go on. Torch takes oneDNN's LSTM in BF16 on any processor; oneDNN has it for those
+// with AVX-512.
+const char* Cure(const std::string& text) {
+  if (!absl::StrContains(text, "could not create a primitive descriptor")) return "";
+  return "; oneDNN has no such layer in this precision for this processor: train in FP32, or give "
+         "the module as genesis.export writes it (model.exported)";
+}
+
 }  // namespace
 
 std::string TorchText(const std::exception& error) {
@@ -60,8 +68,9 @@ std::string ModuleWords(const std::exception& error) {
     end = text.find('\n', end + 1);
   }
   end = std::min(end, text.size());
-  const std::string reason =
-      OneLine(absl::StripAsciiWhitespace(absl::string_view(text).substr(end)), kMaxLineBytes);
+  const std::string reason = absl::StrCat(
+      OneLine(absl::StripAsciiWhitespace(absl::string_view(text).substr(end)), kMaxLineBytes),
+      Cure(text));
   const absl::string_view traceback = absl::string_view(text).substr(begin, end - begin);
   return absl::StrCat(
       reason, "\n",
