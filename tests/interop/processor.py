@@ -30,3 +30,8 @@ def instruction_sets():
 def multiplies_bf16():
     """Whether products of BF16 are made by instructions of their own."""
     return bool(NATIVE_BF16 & set(instruction_sets()))
+
+
+def has_bf16_lstm():
+    """Whether oneDNN has an LSTM in BF16 for this processor. torch takes it on any: "could not create a primitive descriptor"."""
+    return platform.machine() != "x86_64" or "avx512f" in instruction_sets()

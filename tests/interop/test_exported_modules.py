@@ -17,8 +17,6 @@ from exported_jobs import (BATCH, EXAMPLES, FORMATS, GATE, MODULES, STEPS, Atten
 # Both run the same operators in the same order; what differs is how clipping and update are rounded.
 # Products and attention may be made in FP32 and rounded (trainer/accel), which is another last bit of BF16.
 TOLERANCE = {"FP32": 1e-5, "MIXED_BF16": 5e-3}
-# torch takes oneDNN's LSTM for BF16 where there is none: "could not create a primitive descriptor".
-ONEDNN_HAS_LSTM = "avx512f" in processor.instruction_sets()
 
 
 class ExportedModules(ExportedJobs):
@@ -34,7 +32,7 @@ class ExportedModules(ExportedJobs):
             for _ in range(accumulation):
                 now = next(rows)
                 with (torch.autocast("cpu", torch.bfloat16, enabled=FORMATS[mode] is not None),
-                      torch.backends.mkldnn.flags(enabled=ONEDNN_HAS_LSTM or not isinstance(module, LastState))):
+                      torch.backends.mkldnn.flags(enabled=processor.has_bf16_lstm() or not isinstance(module, LastState))):
                     loss = loss_of(module, {name: values[now] for name, values in data.items()})
                 loss = loss.float() / accumulation
                 loss.backward()

@@ -5,7 +5,6 @@ import copy
 import json
 import os
 import pathlib
-import platform
 import subprocess
 import tempfile
 import typing
@@ -389,7 +388,7 @@ class ModulesTest(unittest.TestCase):
             def forward(self, x):
                 return self.head(self.layers(x.view(-1, 2, 3))[0][:, -1])
         self.train(self.folder.classes(Recurrent))
-        if "avx512f" in processor.instruction_sets() or platform.machine() != "x86_64":
+        if processor.has_bf16_lstm():
             self.skipTest("NOT RUN: oneDNN may have the LSTM for this processor")
         self.assert_told(self.failure(self.folder.classes(Recurrent, "MIXED_BF16")), "CONFIG", "net.pt fails on x [12, 6] Float",
                          "; oneDNN has no such layer in this precision for this processor: train in FP32, or give the module as "

@@ -135,6 +135,12 @@ class RanksTest(unittest.TestCase):
         return subprocess.run([*command[:place], *around, "bash", "-c", script, "worker", *command[place:]],
                               capture_output=True, text=True, timeout=LONG)
 
+    def refusal(self, job, path, other):
+        """Errors of a torchrun whose rank 1 finds `other` at `path`, as on another host."""
+        done = self.train_by(f'test "$RANK" = 1 && mount --bind {other} {path}; exec "$@"', job, *APART)
+        self.assertNotEqual(done.returncode, 0)
+        return done.stderr
+
     def wait_for(self, log, text):
         deadline = time.monotonic() + LONG
         while text not in log.read_text():
@@ -558,11 +564,7 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
                 numpy.savez(self.folder / f"{name}.npz", **copy)
                 job = self.job(name, dataset={"trajectories": {"path": str(self.folder / "data.npz")}})
                 numpy.savez(self.folder / "data.npz", **arrays)
-                # The path leads to another file for rank 1, as on another host.
-                done = self.train_by(f'test "$RANK" = 1 && mount --bind {self.folder}/{name}.npz {self.folder}/data.npz; exec "$@"',
-                                     job, *APART)
-                self.assertNotEqual(done.returncode, 0)
-                self.assertRegex(done.stderr, expected)
+                self.assertRegex(self.refusal(job, self.folder / "data.npz", self.folder / f"{name}.npz"), expected)
 
     def test_a_buffer_that_grew_for_one_rank_is_another_copy(self):
         self.require_namespaces()
@@ -570,10 +572,8 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
         grown = self.folder / "grown"
         shutil.copytree(self.folder / "buffer", grown)
         (grown / f"{0:020}.segment").write_bytes(replay_segment(trajectories(650), numpy.ones(650, numpy.float32), 50))
-        done = self.train_by(f'test "$RANK" = 1 && mount --bind {grown} {self.folder}/buffer; exec "$@"', job, *APART)
-        self.assertNotEqual(done.returncode, 0)
         self.assertIn("FAILURE_CAUSE_WORKER_EXIT: rank 1 has other files than rank 0 (number of examples: 650, that of rank 0: 600); ",
-                      done.stderr)
+                      self.refusal(job, self.folder / "buffer", grown))
 
     def test_another_module_is_refused(self):
         self.require_namespaces()
@@ -582,9 +582,8 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
         other = test_modules.Selective()
         torch.nn.init.ones_(other.never.weight)
         torch.jit.script(other).save(str(self.folder / "other.pt"))
-        done = self.train_by(f'test "$RANK" = 1 && mount --bind {self.folder}/other.pt {self.folder}/net.pt; exec "$@"', job, *APART)
-        self.assertNotEqual(done.returncode, 0)
-        self.assertRegex(done.stderr, r"FAILURE_CAUSE_CONFIG: rank 1 has other files than rank 0 \(checksum of the module's file: "
+        self.assertRegex(self.refusal(job, self.folder / "net.pt", self.folder / "other.pt"),
+                         r"FAILURE_CAUSE_CONFIG: rank 1 has other files than rank 0 \(checksum of the module's file: "
                          r"[0-9a-f]{64}, that of rank 0: [0-9a-f]{64}\); give all ranks the same data and the same module")
 
     def test_weights_are_compared(self):
@@ -776,7 +775,7 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
         output, _ = late.communicate(timeout=LONG)
         self.assertEqual(late.returncode, 6, output)
         self.assertIn("rank 1 of 2 cannot join the others: another process is this rank already; give each launch a MASTER_PORT", output)
-        while "\n" not in (line := ranks[0].stdout.readline()) or not line.startswith("step "):
+        while not ranks[0].stdout.readline().startswith("step "):
             self.assertIsNone(ranks[0].poll())
 
     def test_a_store_that_nobody_serves_is_one_sentence(self):
