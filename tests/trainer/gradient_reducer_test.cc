@@ -346,6 +346,26 @@ TEST(GradientReducerWayTest, APartOfTheMeansGoesWithTheNormsOfTheWhole) {
   }
 }
 
+TEST(GradientReducerWayTest, ARankThatIsLostWhileWeightsAreUpdatedIsNamed) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const RankOptions options;
+  const auto step = [](GradientReducer& reducer) {
+    reducer.Put(0, torch::ones({2}));
+    reducer.Finish(torch::ones({}), torch::ones({1}));
+  };
+  std::thread other([&] {
+    RankGroup ranks(PlaceOf(1, 2), store, options);
+    GradientReducer reducer(ranks, {torch::zeros({2})}, DistributedSpec(), /*common=*/4096);
+    step(reducer);
+  });
+  RankGroup ranks(PlaceOf(0, 2), store, options);
+  GradientReducer reducer(ranks, {torch::zeros({2})}, DistributedSpec(), /*common=*/4096);
+  step(reducer);
+  other.join();
+  EXPECT_THAT(FailureOf([&] { reducer.Meet(); }),
+              HasSubstr("rank 0 of 2 cannot update weights: rank 1 has ended; its log says why"));
+}
+
 // A large gradient is read where it is, once all have it: what is written there meanwhile counts.
 TEST(GradientReducerWayTest, ALargeGradientIsReadWhereItIs) {
   WithRanks(3, [](RankGroup& ranks) {

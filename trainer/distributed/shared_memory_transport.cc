@@ -163,7 +163,7 @@ void SharedMemoryTransport::Lend(size_t bucket, int64_t begin, at::Tensor gradie
 void SharedMemoryTransport::Meet() {
   ++met_;
   memory_->Set(MetCounter(), met_);
-  AwaitAll(MetCounter(), met_, "update their weights");
+  AwaitAll(MetCounter(), met_, "update weights");
 }
 
 bool SharedMemoryTransport::AllHaveBegun(size_t bucket) const {
