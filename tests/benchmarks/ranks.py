@@ -166,6 +166,8 @@ def run(words):
             maker.stop()
             for mode in options.mode or peers.MODES:
                 found.add(compare(name, mode, folder, options, steadiness))
+                # As they come, for a run takes long and may be cut.
+                print(table(found.rows).splitlines()[-1], flush=True)
     found.steadiness = steadiness.summary()
     found.text("A step", table(found.rows))
     compared = [row for row in found.rows if "refused" not in row]
