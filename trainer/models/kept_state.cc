@@ -28,12 +28,27 @@ void VisitSlots(const ObjectPtr& object, const std::string& prefix, const Visit&
   }
 }
 
-c10::IValue CopyOf(const c10::IValue& value) {
+// What a copy of lists and objects refers to in the place of what they hold.
+using Copies = c10::IValue::HashIdentityIValueMap;
+
+// A parameter, or a tensor of a slot, is itself in a copy, too: recurrent layers of torch compute
+// with weights that a list holds, and those of a copy would never be trained.
+Copies OwnTensors(const torch::jit::Module& module) {
+  Copies own;
+  for (const torch::Tensor& parameter : module.parameters()) own.emplace(parameter, parameter);
+  VisitSlots(module._ivalue(), "", [&](const ObjectPtr& object, size_t number, const auto&) {
+    const c10::IValue& value = object->getSlot(number);
+    if (value.isTensor()) own.emplace(value, value);
+  });
+  return own;
+}
+
+c10::IValue CopyOf(const c10::IValue& value, Copies& copies) {
   if (value.isTensor()) {
     return value.toTensor().defined() ? value.toTensor().detach().clone() : value;
   }
   try {
-    return value.deepcopy();
+    return value.deepcopy(copies);
   } catch (const c10::Error&) {
     return value;  // An object of C++ code that knows no copies.
   }
@@ -94,9 +109,10 @@ void KeptGenerators::Seed(uint64_t seed) {
 
 KeptModule::KeptModule(const torch::jit::Module& module) {
   const torch::NoGradGuard no_grad;
+  Copies copies = OwnTensors(module);
   VisitSlots(module._ivalue(), "", [&](const ObjectPtr& object, size_t number, const auto&) {
     const c10::IValue& value = object->getSlot(number);
-    slots_.push_back({object, number, value, CopyOf(value)});
+    slots_.push_back({object, number, value, CopyOf(value, copies)});
   });
 }
 

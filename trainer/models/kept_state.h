@@ -32,7 +32,7 @@ class KeptGenerators {
 
 // A KeptModule is a scope in which a scripted module may be run for a look; at its end all that the
 // module keeps besides parameters is as before: buffers, attributes of any type, whether it is in
-// train mode, in all its submodules.
+// train mode, in all its submodules. Lists are other ones then, of the same parameters and buffers.
 //
 // Owner: a scope. Threads: the calling one. Failure: exceptions of LibTorch when it is made.
 class KeptModule {
