@@ -3,6 +3,7 @@
 import json
 import pathlib
 import tempfile
+import typing
 import unittest
 
 import compiled_job
@@ -57,6 +58,61 @@ class Decides(nn.Module):
         if bool(output.sum() > 0):
             output = output * 2
         return output
+
+
+class Remembers(nn.Module):
+    held: typing.List[torch.Tensor]
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(72, 4)
+        self.held = [self.head.weight, torch.zeros(1)]
+
+    def forward(self, image):
+        self.held[1].add_(1)
+        return nn.functional.linear(image.flatten(1), self.held[0], self.head.bias) + self.held[1]
+
+
+class Collects(nn.Module):
+    seen: typing.List[int]
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(72, 4)
+        self.seen = []
+
+    def forward(self, image):
+        self.seen.append(1)
+        return self.head(image.flatten(1)) * len(self.seen)
+
+
+@torch.jit.script
+class Gain:
+    def __init__(self, weight: torch.Tensor):
+        self.weight = weight
+
+
+class HoldsAnObject(nn.Module):
+    gain: Gain
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(72, 4)
+        self.gain = Gain(self.head.bias)
+
+    def forward(self, image):
+        return self.head(image.flatten(1)) * self.gain.weight
+
+
+class Recurrent(nn.Module):
+    """Recurrent layers of torch have their weights in a list, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.long, self.gated, self.head = nn.LSTM(12, 5, batch_first=True), nn.GRU(5, 5), nn.Linear(5, 4)
+
+    def forward(self, image):
+        return self.head(self.gated(self.long(image.view(-1, 6, 12))[0].transpose(0, 1))[0][-1])
 
 
 class Folder:
@@ -171,6 +227,24 @@ class CompiledModuleTest(unittest.TestCase):
         self.assertLess(compiled_job.worst(compiled, eager), TOLERANCE)
 
 
+class RecurrentModuleTest(unittest.TestCase):
+    def test_all_of_its_weights_are_trained(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Folder(name)
+            job = folder.job(Recurrent)
+            done = compiled_job.compile_job(job, folder.packages)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            eager, _ = folder.run("eager", job, compiled=False)
+            compiled, how = folder.run("compiled", job)
+            self.assertIn("compiled (", how[0])
+            self.assertLess(compiled_job.worst(compiled, eager), TOLERANCE)
+            ours, theirs = folder.model("compiled"), folder.model("eager")
+            first = torch.jit.load(str(folder.path / "net.pt")).state_dict()
+            for name, tensor in ours.items():
+                torch.testing.assert_close(tensor, theirs[name], rtol=1e-3, atol=1e-4)
+                self.assertFalse(torch.equal(tensor, first[name]), name)
+
+
 class UncompilableModuleTest(unittest.TestCase):
     def refusal(self, net):
         with tempfile.TemporaryDirectory() as name:
@@ -184,6 +258,16 @@ class UncompilableModuleTest(unittest.TestCase):
         self.assertIn("FP32: nothing was installed: forward assigns self.calls; a compiled step keeps "
                       "nothing but parameters and buffers that are changed in place",
                       self.refusal(Counts))
+
+    def test_one_that_changes_what_no_checkpoint_has(self):
+        for net, name in (Remembers, "held"), (Collects, "seen"):
+            with self.subTest(name):
+                self.assertIn(f"FP32: nothing was installed: forward changes self.{name}; a compiled step keeps nothing but parameters and "
+                              "buffers that are changed in place", self.refusal(net))
+
+    def test_one_that_holds_what_cannot_be_seen(self):
+        self.assertIn("FP32: nothing was installed: self.gain holds an object of a class; accepted: tensors, numbers and text, and lists, "
+                      "tuples and dictionaries of them", self.refusal(HoldsAnObject))
 
     def test_one_that_decides_by_values(self):
         self.assertIn("nothing was installed: forward decides by the values of tensors, and a compiled "

@@ -25,8 +25,9 @@ struct StepDescription {
 
 // Grows when a package would be called in another way or by another text, or would be made better:
 // 2 has vector instructions; 3 sums the group norms of channels_last maps by channel; 4 has
-// no tanh in a GELU; 5 gives no gradient where the loss does not depend on a parameter.
-inline constexpr int kStepFormat = 5;
+// no tanh in a GELU; 5 gives no gradient where the loss does not depend on a parameter; 6 trains
+// weights that a scripted module has in a list.
+inline constexpr int kStepFormat = 6;
 
 // The step of `spec`, every default filled in, for `model` on its device, in a mode that runs.
 // UNIMPLEMENTED for a step that cannot be compiled, with the reason.

@@ -28,7 +28,7 @@ void VisitSlots(const ObjectPtr& object, const std::string& prefix, const Visit&
   }
 }
 
-// What a copy of lists and objects refers to in the place of what they hold.
+// Copies of lists and objects refer to these in the place of what they hold.
 using Copies = c10::IValue::HashIdentityIValueMap;
 
 // A parameter, or a tensor of a slot, is itself in a copy, too: recurrent layers of torch compute

@@ -2,15 +2,37 @@
 trainer/models/scripted_model.cc computes it."""
 
 import contextlib
-import functools
+import warnings
 
 import torch
+from torch.utils import _pytree as pytree
 
 from step import LossTwin, StepError
 
 LOSSES = {"SCRIPTED_LOSS_MSE": torch.nn.functional.mse_loss,
           "SCRIPTED_LOSS_CROSS_ENTROPY": torch.nn.functional.cross_entropy,
           "SCRIPTED_LOSS_HUBER": torch.nn.functional.huber_loss}
+
+
+def refuse(names, done):
+    """What forward does to an attribute would be done once, while the graph is made, and never again."""
+    if names:
+        raise StepError(f"forward {done} {', '.join('self.' + name for name in sorted(names))}; a compiled step keeps nothing but "
+                        "parameters and buffers that are changed in place")
+
+
+def has_objects(type):
+    """Whether values of this type of TorchScript are or hold objects of a class."""
+    return type.kind() == "ClassType" or any(has_objects(each) for each in type.containedTypes())
+
+
+@contextlib.contextmanager
+def onednn(enabled):
+    flags = torch.backends.mkldnn.flags(enabled=enabled)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # That there is no Intel GPU.
+        with flags:
+            yield
 
 
 class ScriptedTwin(LossTwin):
@@ -20,26 +42,31 @@ class ScriptedTwin(LossTwin):
         self.spec = description["model"]["torchscript"]
         self.module = torch.jit.load(path, map_location="cpu")
         self.module.train()
-        self._refuse_assignments()
-        # Names by tensor: tied parameters have several.
-        self.names = {}
-        for name, tensor in [*self.module.named_parameters(remove_duplicate=False),
-                             *self.module.named_buffers(remove_duplicate=False)]:
-            self.names.setdefault(id(tensor), (tensor, []))[1].append(name)
+        graph = self.module.inlined_graph  # Which owns its nodes.
+        refuse({node.s("name") for node in graph.findAllNodes("prim::SetAttr", recurse=True)}, "assigns")
+        # oneDNN's LSTM is one operator, of whose gradients a package has none; torch's other one is made of products.
+        self.onednn = not graph.findAllNodes("aten::lstm", recurse=True)
+        self.tensors = {**dict(self.module.named_parameters(remove_duplicate=False)),
+                        **dict(self.module.named_buffers(remove_duplicate=False))}
+        for tensor in self.tensors.values():
             if tensor.is_floating_point():
                 tensor.data = tensor.data.float()
-        self.tensors = {name: tensor for tensor, names in self.names.values() for name in names}
+        self.attributes = self._attributes()
+        self.tried = False
         self.described = {what: [entry["name"] for entry in description[what]]
                           for what in ("parameters", "buffers")}
 
-    def _refuse_assignments(self):
-        """What forward assigns would be assigned once, while the graph is made, and never again."""
-        graph = self.module.inlined_graph  # Which owns its nodes.
-        assigned = {node.s("name") for node in graph.findAllNodes("prim::SetAttr", recurse=True)}
-        if assigned:
-            raise StepError(f"forward assigns {', '.join('self.' + name for name in sorted(assigned))}; "
-                            "a compiled step keeps nothing but parameters and buffers that are changed in "
-                            "place")
+    def _attributes(self):
+        """(module, attribute) by name."""
+        found = {}
+        for path, module in self.module.named_modules():
+            for leaf, (type, _) in module._concrete_type.get_attributes().items():
+                name = f"{path}.{leaf}".lstrip(".")
+                if has_objects(type):
+                    raise StepError(f"self.{name} holds an object of a class; accepted: tensors, numbers and text, and lists, tuples and "
+                                    "dictionaries of them")
+                found[name] = module._c, leaf
+        return found
 
     def _named(self, what):
         return [(name, self.tensors[name]) for name in self.described[what] if name in self.tensors]
@@ -50,32 +77,48 @@ class ScriptedTwin(LossTwin):
     def named_buffers(self):
         return self._named("buffers")
 
-    def _place(self, name):
-        """The module that owns it, and its name there."""
-        *path, leaf = name.split(".")
-        return functools.reduce(getattr, path, self.module)._c, leaf
-
     @contextlib.contextmanager
     def _holding(self, tensors):
-        """With these in the place of its own, under every name that they have."""
-        places = [(*self._place(name), tensor) for given, tensor in tensors.items()
-                  for name in self.names[id(self.tensors[given])][1]]
-        before = [(owner, leaf, owner.getattr(leaf)) for owner, leaf, _ in places]
+        """With these in the place of its own, wherever it has them: recurrent layers of torch have their weights in a list, too."""
+        given = {id(self.tensors[name]): tensor for name, tensor in tensors.items()}
+        before = [(owner, leaf, owner.getattr(leaf)) for owner, leaf in self.attributes.values()]
+        places = [place for place in before if any(id(own) in given for own in pytree.tree_leaves(place[-1]))]
         try:
-            for owner, leaf, tensor in places:
-                owner.setattr(leaf, tensor)
+            for owner, leaf, value in places:
+                owner.setattr(leaf, pytree.tree_map(lambda own: given.get(id(own), own), value))
             yield
         finally:
-            for owner, leaf, tensor in before:
-                owner.setattr(leaf, tensor)
+            for owner, leaf, value in places:
+                owner.setattr(leaf, value)
+
+    def _state(self, tensors):
+        """What its attributes hold besides these, and how often each tensor has been changed."""
+        known = {id(tensor) for tensor in tensors.values()}
+        state = {}
+        for name, (owner, leaf) in self.attributes.items():
+            values, structure = pytree.tree_flatten(owner.getattr(leaf))
+            rest = [value for value in values if id(value) not in known]
+            state[name] = (structure, [(id(value), value._version) if isinstance(value, torch.Tensor) else value for value in rest],
+                           rest)  # Held, so that no other has its id.
+        return state
+
+    def _run(self, tensors, given):
+        if self.tried:
+            return self.module(*given)
+        self.tried = True
+        before = self._state(tensors)
+        output = self.module(*given)
+        after = self._state(tensors)
+        refuse([name for name in before if before[name][:2] != after[name][:2]], "changes")
+        return output
 
     def loss_with(self, tensors, fields, autocast):
         format = tensors[self.described["parameters"][0]].dtype
         given = [fields[name] for name in self.spec["inputs"]]
         given = [each.to(format) if each.is_floating_point() else each for each in given]
         # As the worker runs it: the graph executor's optimisations are off.
-        with self._holding(tensors), torch.jit.optimized_execution(False), autocast:
-            output = self.module(*given)
+        with self._holding(tensors), torch.jit.optimized_execution(False), onednn(self.onednn), autocast:
+            output = self._run(tensors, given)
         output = output.float()
         if self.spec["loss"] not in LOSSES:
             return output.reshape(())
