@@ -8,6 +8,8 @@ import unittest
 
 import compiled_job
 import numpy
+import scripted_kinds
+import test_modules
 import torch
 import twin
 from torch import nn
@@ -102,17 +104,6 @@ class HoldsAnObject(nn.Module):
 
     def forward(self, image):
         return self.head(image.flatten(1)) * self.gain.weight
-
-
-class Recurrent(nn.Module):
-    """Recurrent layers of torch have their weights in a list, too."""
-
-    def __init__(self):
-        super().__init__()
-        self.long, self.gated, self.head = nn.LSTM(12, 5, batch_first=True), nn.GRU(5, 5), nn.Linear(5, 4)
-
-    def forward(self, image):
-        return self.head(self.gated(self.long(image.view(-1, 6, 12))[0].transpose(0, 1))[0][-1])
 
 
 class Folder:
@@ -227,22 +218,23 @@ class CompiledModuleTest(unittest.TestCase):
         self.assertLess(compiled_job.worst(compiled, eager), TOLERANCE)
 
 
-class RecurrentModuleTest(unittest.TestCase):
-    def test_all_of_its_weights_are_trained(self):
-        with tempfile.TemporaryDirectory() as name:
-            folder = Folder(name)
-            job = folder.job(Recurrent)
-            done = compiled_job.compile_job(job, folder.packages)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            eager, _ = folder.run("eager", job, compiled=False)
-            compiled, how = folder.run("compiled", job)
-            self.assertIn("compiled (", how[0])
-            self.assertLess(compiled_job.worst(compiled, eager), TOLERANCE)
-            ours, theirs = folder.model("compiled"), folder.model("eager")
-            first = torch.jit.load(str(folder.path / "net.pt")).state_dict()
-            for name, tensor in ours.items():
-                torch.testing.assert_close(tensor, theirs[name], rtol=1e-3, atol=1e-4)
-                self.assertFalse(torch.equal(tensor, first[name]), name)
+class KindsOfModulesTest(unittest.TestCase):
+    def test_what_a_list_holds_is_trained(self):
+        for kind in scripted_kinds.LastStates, scripted_kinds.Nested:
+            with self.subTest(kind.__name__), tempfile.TemporaryDirectory() as name:
+                folder = Folder(name)
+                job = test_modules.Folder(name).classes(kind)
+                done = compiled_job.compile_job(job, folder.packages)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                eager, _ = folder.run("eager", job, compiled=False)
+                compiled, how = folder.run("compiled", job)
+                self.assertIn("compiled (", how[0])
+                self.assertLess(compiled_job.worst(compiled, eager), TOLERANCE)
+                ours, theirs = folder.model("compiled"), folder.model("eager")
+                first = torch.jit.load(str(folder.path / "net.pt")).state_dict()
+                for key, tensor in ours.items():
+                    torch.testing.assert_close(tensor, theirs[key], rtol=1e-3, atol=1e-4)
+                    self.assertFalse(torch.equal(tensor, first[key]), key)
 
 
 class UncompilableModuleTest(unittest.TestCase):

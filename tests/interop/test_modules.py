@@ -13,6 +13,7 @@ import unittest
 
 import numpy
 import processor
+import scripted_kinds
 import torch
 import twin
 from torch import nn
@@ -70,34 +71,6 @@ class Selective(nn.Module):
         if bool(x.float().sum() > 0):
             hidden = hidden + self.sometimes(hidden)
         return self.last(hidden)
-
-
-class Recurrent(nn.Module):
-    """Recurrent layers of torch keep their weights in a list, too."""
-
-    def __init__(self, kind):
-        super().__init__()
-        self.layers, self.head = kind(3, 5, batch_first=True), nn.Linear(5, 3)
-
-    def forward(self, x):
-        return self.head(self.layers(x.view(-1, 2, 3))[0][:, -1])
-
-
-class Listed(nn.Module):
-    """Its list holds a weight, a buffer, and a tensor that is nowhere else."""
-
-    held: typing.List[torch.Tensor]
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 3)
-        self.register_buffer("scale", torch.ones(3))
-        self.held = [self.layer.weight, self.scale, torch.zeros(1)]
-
-    def forward(self, x):
-        self.scale.mul_(0.99)
-        self.held[2].add_(1)
-        return nn.functional.linear(x, self.held[0], self.layer.bias) * self.held[1] + torch.arange(3) * 0.01 * self.held[2]
 
 
 class FloatLoss(nn.Module):
@@ -285,22 +258,32 @@ class ModulesTest(unittest.TestCase):
             if accumulation == 1:
                 self.assertTrue(0 < steps[4] < 30, steps)
 
-    def test_weights_that_a_list_holds_are_trained(self):
-        options = {"lr": 0.01, "weight_decay": 0.1}
-        recurrent = {kind.__name__: functools.partial(Recurrent, kind) for kind in (nn.LSTM, nn.GRU, nn.RNN)}
-        for name, net in {**recurrent, "Listed": Listed}.items():
-            # Python puts another tensor in a buffer's place where it changes the format.
-            for mode in ("FP32",) if net is Listed else ("FP32", "BF16"):
-                with self.subTest(name, mode=mode):
-                    wanted, masters, _, _ = self.loop(net, "AdamW", options, mode)
-                    records, last, _ = self.train(self.folder.classes(
-                        net, mode, optimizer={"kind": "ADAMW", "learning_rate": 0.01, "weight_decay": 0.1},
-                        evaluation={"every_steps": 4}))
-                    tolerance = {"rtol": 1e-5, "atol": 1e-6} if mode == "FP32" else {"rtol": 1e-2, "atol": 1e-3}
-                    torch.testing.assert_close(torch.tensor([r["loss"] for r in records]), torch.tensor(wanted), **tolerance)
-                    for key, master in masters.items():
-                        torch.testing.assert_close(last["model_state_dict"][key], master.detach(),
-                                                   msg=lambda text, key=key: f"{key}: {text}", **tolerance)
+    def test_modules_of_many_kinds_train_as_in_python(self):
+        def traced(kind):
+            return torch.jit.trace(kind(), torch.ones(4, 6), check_trace=False)
+
+        for name, net in {**{kind.__name__: kind for kind in scripted_kinds.SCRIPTED},
+                          **{f"{kind.__name__} traced": functools.partial(traced, kind) for kind in scripted_kinds.TRACED}}.items():
+            with self.subTest(name):
+                wanted, masters, _, _ = self.loop(net, "AdamW", {"lr": 0.01, "weight_decay": 0.1})
+                records, last, _ = self.train(self.folder.classes(
+                    net, optimizer={"kind": "ADAMW", "learning_rate": 0.01, "weight_decay": 0.1}, evaluation={"every_steps": 4}))
+                self.assert_near(records, wanted, last, masters, 1e-5)
+
+    def test_recurrent_layers_train_in_pure_bf16(self):
+        for kind in scripted_kinds.BothWays, scripted_kinds.LastStates, scripted_kinds.Cells:
+            with self.subTest(kind.__name__):
+                wanted, masters, _, _ = self.loop(kind, "AdamW", {"lr": 0.01, "weight_decay": 0.1}, "BF16")
+                records, last, _ = self.train(self.folder.classes(
+                    kind, "BF16", optimizer={"kind": "ADAMW", "learning_rate": 0.01, "weight_decay": 0.1}))
+                self.assert_near(records, wanted, last, masters, 1e-2)
+
+    def assert_near(self, records, losses, last, masters, tolerance):
+        tolerances = {"rtol": tolerance, "atol": tolerance / 10}
+        torch.testing.assert_close(torch.tensor([r["loss"] for r in records]), torch.tensor(losses), **tolerances)
+        for name, master in masters.items():
+            torch.testing.assert_close(last["model_state_dict"][name], master.detach(), msg=lambda text, name=name: f"{name}: {text}",
+                                       **tolerances)
 
     # Targets in pure precision.
 
@@ -426,13 +409,13 @@ class ModulesTest(unittest.TestCase):
         self.assert_told(message, "CONFIG", "net.pt", "the first line, é\\nand the second", 'raise ValueError("the first')
 
     def test_an_lstm_that_the_processor_has_not_is_told_with_the_cure(self):
-        net = functools.partial(Recurrent, nn.LSTM)
+        net = scripted_kinds.BothWays
         self.train(self.folder.classes(net))
         if processor.has_bf16_lstm():
             self.skipTest("NOT RUN: oneDNN may have the LSTM for this processor")
         self.assert_told(self.failure(self.folder.classes(net, "MIXED_BF16")), "CONFIG", "net.pt fails on x [12, 6] Float",
                          "; oneDNN has no such layer in this precision for this processor: train in FP32, or give the module as "
-                         "genesis.export writes it (model.exported)\n", "self.layers(x.view(-1, 2, 3))")
+                         "genesis.export writes it (model.exported)\n", "self.layers(halves(x))")
 
     def test_fields_in_another_order_than_forward_are_told_with_the_cure(self):
         class Labelled(nn.Module):

@@ -1,0 +1,149 @@
+"""Modules of six numbers and three classes, of the kinds that TorchScript treats differently: weights that are kept twice, shared, views
+or frozen, in lists and dictionaries, layers with states, and traces."""
+
+import typing
+
+import torch
+from torch import nn
+
+
+def halves(x):
+    """A sequence of two."""
+    return x.view(-1, 2, 3)
+
+
+class BothWays(nn.Module):
+    """Recurrent layers of torch keep their weights in a list, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers, self.head = nn.LSTM(3, 5, 2, batch_first=True, bidirectional=True), nn.Linear(10, 3)
+
+    def forward(self, x):
+        return self.head(self.layers(halves(x))[0][:, -1])
+
+
+class LastStates(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.long, self.gated, self.head = nn.LSTM(3, 5, proj_size=4, batch_first=True), nn.GRU(3, 2, batch_first=True), nn.Linear(11, 3)
+
+    def forward(self, x):
+        _, (hidden, cell) = self.long(halves(x))
+        return self.head(torch.cat([hidden[0], cell[0], self.gated(halves(x))[1][0]], 1))
+
+
+class Cells(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.long, self.gated, self.plain, self.head = nn.LSTMCell(3, 5), nn.GRUCell(5, 4), nn.RNNCell(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        hidden, cell = self.long(x[:, :3])
+        hidden, cell = self.long(x[:, 3:], (hidden, cell))
+        return self.head(self.plain(self.gated(hidden)))
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Linear(3, 8), nn.Linear(8, 3)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x):
+        hidden = self.layer(self.embedding(halves(x)))
+        return self.head(self.attention(hidden, hidden, hidden)[0].mean(1))
+
+
+class Ensemble(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(6, 3) for _ in range(3)])
+        self.free = nn.ParameterList([nn.Parameter(torch.randn(6, 3)) for _ in range(2)])
+        self.named = nn.ModuleDict({"scale": nn.Linear(6, 3)})
+
+    def forward(self, x):
+        total = self.named["scale"](x)
+        for layer in self.layers:
+            total = total + torch.tanh(layer(x))
+        for matrix in self.free:
+            total = total + x @ matrix
+        return total
+
+
+class Norms(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv1d(2, 4, 2, padding=1), nn.InstanceNorm1d(4, affine=True, track_running_stats=True),
+                                    nn.GroupNorm(2, 4), nn.BatchNorm1d(4), nn.PReLU(4), nn.Flatten(), nn.Linear(16, 3))
+
+    def forward(self, x):
+        return self.layers(halves(x))
+
+
+class Nested(nn.Module):
+    """A weight and a buffer in a dictionary of tuples in a list, and a tensor that is nowhere else."""
+
+    held: typing.List[typing.Dict[str, typing.Tuple[torch.Tensor, torch.Tensor]]]
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("scale", torch.ones(3))
+        self.held = [{"weight": (self.layer.weight, self.scale)}, {"bias": (self.layer.bias, torch.full((3,), 0.5))}]
+
+    def forward(self, x):
+        if self.training:
+            self.scale.mul_(0.99)
+        weight, scale = self.held[0]["weight"]
+        bias, constant = self.held[1]["bias"]
+        return nn.functional.linear(x, weight, bias) * scale * constant
+
+
+class Part(nn.Module):
+    def __init__(self, weight):
+        super().__init__()
+        self.weight, self.bias = weight, nn.Parameter(torch.zeros(3))
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight, self.bias)
+
+
+class Shared(nn.Module):
+    """One weight in two parts, one that is a view, one that is frozen."""
+
+    def __init__(self):
+        super().__init__()
+        weight, both = nn.Parameter(0.1 * torch.randn(3, 6)), torch.randn(6, 6)
+        self.first, self.second = Part(weight), Part(weight)
+        self.view, self.frozen = nn.Parameter(both[3:].t()), nn.Parameter(both[:3], requires_grad=False)
+
+    def forward(self, x):
+        return self.first(x) + self.second(x * x) + x @ self.view + x @ self.frozen.t()
+
+
+class Pairs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.pairs, self.norm, self.head = nn.Bilinear(3, 3, 5), nn.LayerNorm(5), nn.Linear(5 + 8, 3)
+        self.words, self.bag = nn.Embedding(7, 4), nn.EmbeddingBag(7, 4, mode="mean")
+
+    def forward(self, x):
+        word = (3 * x.abs()).long().clamp(0, 6)
+        return self.head(torch.cat([self.norm(self.pairs(x[:, :3], x[:, 3:])), self.words(word).mean(1), self.bag(word)], 1))
+
+
+class Normalized(nn.Module):
+    """Cannot be scripted; a trace can."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers, self.head = nn.GRU(3, 5, 2, batch_first=True), nn.utils.parametrizations.weight_norm(nn.Linear(5, 3))
+
+    def forward(self, x):
+        return self.head(self.layers(halves(x))[0][:, -1])
+
+
+SCRIPTED = (BothWays, LastStates, Cells, Attention, Ensemble, Norms, Nested, Shared, Pairs)
+TRACED = (BothWays, Normalized)
