@@ -101,6 +101,19 @@ class Nested(nn.Module):
         return nn.functional.linear(x, weight, bias) * scale * constant
 
 
+class Target(nn.Module):
+    """A part without gradients, which a checkpoint has."""
+
+    def __init__(self):
+        super().__init__()
+        self.target, self.layer = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        with torch.no_grad():
+            aim = self.target(x)
+        return self.layer(x + aim)
+
+
 class Part(nn.Module):
     def __init__(self, weight):
         super().__init__()
@@ -145,5 +158,5 @@ class Normalized(nn.Module):
         return self.head(self.layers(halves(x))[0][:, -1])
 
 
-SCRIPTED = (BothWays, LastStates, Cells, Attention, Ensemble, Norms, Nested, Shared, Pairs)
+SCRIPTED = (BothWays, LastStates, Cells, Attention, Ensemble, Norms, Nested, Target, Shared, Pairs)
 TRACED = (BothWays, Normalized)

@@ -43,7 +43,9 @@ class ScriptedTwin(LossTwin):
         self.module = torch.jit.load(path, map_location="cpu")
         self.module.train()
         graph = self.module.inlined_graph  # Which owns its nodes.
-        refuse({node.s("name") for node in graph.findAllNodes("prim::SetAttr", recurse=True)}, "assigns")
+        # An object that forward makes, such as a torch.no_grad(), is new each time.
+        refuse({node.s("name") for node in graph.findAllNodes("prim::SetAttr", recurse=True)
+                if next(node.inputs()).node().kind() != "prim::CreateObject"}, "assigns")
         # oneDNN's LSTM is one operator, of whose gradients a package has none; torch's other one is made of products.
         self.onednn = not graph.findAllNodes("aten::lstm", recurse=True)
         self.tensors = {**dict(self.module.named_parameters(remove_duplicate=False)),
