@@ -1,6 +1,7 @@
 """Modules of six numbers and three classes, of the kinds that TorchScript treats differently: weights that are kept twice, shared, views
 or frozen, in lists and dictionaries, layers with states, and traces."""
 
+import enum
 import typing
 
 import torch
@@ -82,8 +83,13 @@ class Norms(nn.Module):
         return self.layers(halves(x))
 
 
+class Way(enum.Enum):
+    SCALED = 1
+    PLAIN = 2
+
+
 class Nested(nn.Module):
-    """A weight and a buffer in a dictionary of tuples in a list, and a tensor that is nowhere else."""
+    """A weight and a buffer in a dictionary of tuples in a list, a tensor that is nowhere else, and settings."""
 
     held: typing.List[typing.Dict[str, typing.Tuple[torch.Tensor, torch.Tensor]]]
 
@@ -92,13 +98,32 @@ class Nested(nn.Module):
         self.layer = nn.Linear(6, 3)
         self.register_buffer("scale", torch.ones(3))
         self.held = [{"weight": (self.layer.weight, self.scale)}, {"bias": (self.layer.bias, torch.full((3,), 0.5))}]
+        self.way, self.gains = Way.SCALED, {"all": 1.5}
 
     def forward(self, x):
         if self.training:
             self.scale.mul_(0.99)
         weight, scale = self.held[0]["weight"]
         bias, constant = self.held[1]["bias"]
-        return nn.functional.linear(x, weight, bias) * scale * constant
+        output = nn.functional.linear(x, weight, bias) * constant * self.gains["all"]
+        return output * scale if self.way == Way.SCALED else output
+
+
+class Views(nn.Module):
+    """Views of a buffer, in an attribute and in a list."""
+
+    rows: typing.List[torch.Tensor]
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("seen", torch.zeros(2, 3))
+        self.mean, self.rows = self.seen[0], [self.seen[1]]
+
+    def forward(self, x):
+        if self.training:
+            self.seen.mul_(0.9).add_(0.1)
+        return self.layer(x) * (1 + self.mean) + self.rows[0]
 
 
 class Target(nn.Module):
@@ -158,5 +183,5 @@ class Normalized(nn.Module):
         return self.head(self.layers(halves(x))[0][:, -1])
 
 
-SCRIPTED = (BothWays, LastStates, Cells, Attention, Ensemble, Norms, Nested, Target, Shared, Pairs)
+SCRIPTED = (BothWays, LastStates, Cells, Attention, Ensemble, Norms, Nested, Views, Target, Shared, Pairs)
 TRACED = (BothWays, Normalized)

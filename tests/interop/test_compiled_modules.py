@@ -261,6 +261,13 @@ class UncompilableModuleTest(unittest.TestCase):
         self.assertIn("FP32: nothing was installed: self.gain holds an object of a class; accepted: tensors, numbers and text, and lists, "
                       "tuples and dictionaries of them", self.refusal(HoldsAnObject))
 
+    def test_one_that_keeps_views_of_a_buffer(self):
+        with tempfile.TemporaryDirectory() as name:
+            done = compiled_job.compile_job(test_modules.Folder(name).classes(scripted_kinds.Views), pathlib.Path(name) / "packages")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertRegex(done.stderr, "nothing was installed: self.(mean|rows) shares memory with a parameter or buffer, and would be a "
+                                      "constant of a compiled step; make that view in forward")
+
     def test_one_that_decides_by_values(self):
         self.assertIn("nothing was installed: forward decides by the values of tensors, and a compiled "
                       "step is one path: let it decide by shapes, or train eager",

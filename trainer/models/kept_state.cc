@@ -28,25 +28,7 @@ void VisitSlots(const ObjectPtr& object, const std::string& prefix, const Visit&
   }
 }
 
-// Copies of lists and objects refer to these in the place of what they hold.
-using Copies = c10::IValue::HashIdentityIValueMap;
-
-// A parameter, or a tensor of a slot, is itself in a copy, too: recurrent layers of torch compute
-// with weights that a list holds, and those of a copy would never be trained.
-Copies OwnTensors(const torch::jit::Module& module) {
-  Copies own;
-  for (const torch::Tensor& parameter : module.parameters()) own.emplace(parameter, parameter);
-  VisitSlots(module._ivalue(), "", [&](const ObjectPtr& object, size_t number, const auto&) {
-    const c10::IValue& value = object->getSlot(number);
-    if (value.isTensor()) own.emplace(value, value);
-  });
-  return own;
-}
-
-c10::IValue CopyOf(const c10::IValue& value, Copies& copies) {
-  if (value.isTensor()) {
-    return value.toTensor().defined() ? value.toTensor().detach().clone() : value;
-  }
+c10::IValue CopyOf(const c10::IValue& value, c10::IValue::HashIdentityIValueMap& copies) {
   try {
     return value.deepcopy(copies);
   } catch (const c10::Error&) {
@@ -109,28 +91,33 @@ void KeptGenerators::Seed(uint64_t seed) {
 
 KeptModule::KeptModule(const torch::jit::Module& module) {
   const torch::NoGradGuard no_grad;
-  Copies copies = OwnTensors(module);
+  // A copy of a list holds the tensors of the list: recurrent layers of torch compute with weights
+  // that a list holds, a list may hold views of a buffer, and those of a copy would be others.
+  c10::IValue::HashIdentityIValueMap copies;
+  for (const torch::Tensor& parameter : module.parameters()) copies.emplace(parameter, parameter);
+  const auto keep = [&](const c10::IValue& value) {
+    if (!value.isTensor() || !value.toTensor().defined()) return false;
+    if (copies.emplace(value, value).second) {
+      tensors_.emplace_back(value.toTensor(), value.toTensor().detach().clone());
+    }
+    return false;
+  };
   VisitSlots(module._ivalue(), "", [&](const ObjectPtr& object, size_t number, const auto&) {
     const c10::IValue& value = object->getSlot(number);
-    slots_.push_back({object, number, value, CopyOf(value, copies)});
+    value.visit(keep);
+    slots_.push_back({object, number, CopyOf(value, copies)});
   });
 }
 
 KeptModule::~KeptModule() {
   const torch::NoGradGuard no_grad;
-  for (const Slot& slot : slots_) {
-    if (!slot.value.isTensor() || !slot.value.toTensor().defined()) {
-      slot.object->setSlot(slot.number, slot.copy);
-      continue;
-    }
-    torch::Tensor own = slot.value.toTensor();
-    const torch::Tensor& before = slot.copy.toTensor();
+  for (const Slot& slot : slots_) slot.object->setSlot(slot.number, slot.value);
+  for (auto& [own, before] : tensors_) {
     if (own.sizes() == before.sizes() && own.scalar_type() == before.scalar_type()) {
       own.copy_(before);
     } else {
       own.set_data(before);
     }
-    slot.object->setSlot(slot.number, own);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <torch/script.h>
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "trainer/models/model.h"
@@ -32,7 +33,7 @@ class KeptGenerators {
 
 // A KeptModule is a scope in which a scripted module may be run for a look; at its end all that the
 // module keeps besides parameters is as before: buffers, attributes of any type, whether it is in
-// train mode, in all its submodules. Lists are other ones then, of the same parameters and buffers.
+// train mode, in all its submodules. Lists are other ones then, of the same tensors.
 //
 // Owner: a scope. Threads: the calling one. Failure: exceptions of LibTorch when it is made.
 class KeptModule {
@@ -46,10 +47,11 @@ class KeptModule {
   struct Slot {
     c10::intrusive_ptr<c10::ivalue::Object> object;
     size_t number;
-    c10::IValue value;  // A tensor is put back into its own memory, which others may share.
-    c10::IValue copy;
+    c10::IValue value;
   };
   std::vector<Slot> slots_;
+  // And what was in them. Each is put back into its own memory, which others may share.
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> tensors_;
 };
 
 // The numbers and tensors that a module keeps in attributes, which its state_dict() does not have:

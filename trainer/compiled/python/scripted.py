@@ -21,9 +21,13 @@ def refuse(names, done):
                         "parameters and buffers that are changed in place")
 
 
-def has_objects(type):
-    """Whether values of this type of TorchScript are or hold objects of a class."""
-    return type.kind() == "ClassType" or any(has_objects(each) for each in type.containedTypes())
+def has(type, kinds):
+    """Whether values of this type of TorchScript are or hold some of these kinds."""
+    return type.kind() in kinds or any(has(each, kinds) for each in type.containedTypes())
+
+
+def memory_of(tensor):
+    return tensor.untyped_storage().data_ptr()
 
 
 @contextlib.contextmanager
@@ -50,24 +54,33 @@ class ScriptedTwin(LossTwin):
         self.onednn = not graph.findAllNodes("aten::lstm", recurse=True)
         self.tensors = {**dict(self.module.named_parameters(remove_duplicate=False)),
                         **dict(self.module.named_buffers(remove_duplicate=False))}
+        self.attributes = self._attributes()
         for tensor in self.tensors.values():
             if tensor.is_floating_point():
                 tensor.data = tensor.data.float()
-        self.attributes = self._attributes()
         self.tried = False
         self.described = {what: [entry["name"] for entry in description[what]]
                           for what in ("parameters", "buffers")}
 
     def _attributes(self):
-        """(module, attribute) by name."""
+        """(module, attribute) by name, of those that may hold tensors."""
+        own = {id(tensor) for tensor in self.tensors.values()}
+        memory = {memory_of(tensor) for tensor in self.tensors.values()}
         found = {}
         for path, module in self.module.named_modules():
             for leaf, (type, _) in module._concrete_type.get_attributes().items():
                 name = f"{path}.{leaf}".lstrip(".")
-                if has_objects(type):
+                if type.kind() == "EnumType":
+                    continue
+                if has(type, ("ClassType", "EnumType")):
                     raise StepError(f"self.{name} holds an object of a class; accepted: tensors, numbers and text, and lists, tuples and "
                                     "dictionaries of them")
                 found[name] = module._c, leaf
+                rest = [value for value in pytree.tree_leaves(module._c.getattr(leaf))
+                        if isinstance(value, torch.Tensor) and id(value) not in own]
+                if any(value.numel() and memory_of(value) in memory for value in rest):
+                    raise StepError(f"self.{name} shares memory with a parameter or buffer, and would be a constant of a compiled step; "
+                                    "make that view in forward")
         return found
 
     def _named(self, what):
