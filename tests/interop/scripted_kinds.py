@@ -126,17 +126,36 @@ class Views(nn.Module):
         return self.layer(x) * (1 + self.mean) + self.rows[0]
 
 
-class Target(nn.Module):
-    """A part without gradients, which a checkpoint has."""
+class Follower(nn.Module):
+    """A frozen part that follows a trained one."""
 
     def __init__(self):
         super().__init__()
-        self.target, self.layer = nn.Linear(6, 6), nn.Linear(6, 3)
+        self.online, self.target, self.head = nn.Linear(6, 8), nn.Linear(6, 8), nn.Linear(8, 3)
+        for parameter in self.target.parameters():
+            parameter.requires_grad_(False)
 
     def forward(self, x):
         with torch.no_grad():
-            aim = self.target(x)
-        return self.layer(x + aim)
+            # In eval mode, too, where it has to leave no trace.
+            self.target.weight.mul_(0.9).add_(0.1 * self.online.weight)
+            self.target.bias.mul_(0.9).add_(0.1 * self.online.bias)
+            aim = torch.tanh(self.target(x))
+        return self.head(torch.tanh(self.online(x)) - 0.5 * aim)
+
+
+class Clipped(nn.Module):
+    """Weights that forward changes, and an index that is a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.order = nn.Linear(6, 3), nn.Parameter(torch.tensor([2, 0, 1]), requires_grad=False)
+
+    def forward(self, x):
+        if self.training:
+            with torch.no_grad():
+                self.layer.weight.clamp_(-0.2, 0.2)
+        return self.layer(x)[:, self.order]
 
 
 class Part(nn.Module):
@@ -183,5 +202,5 @@ class Normalized(nn.Module):
         return self.head(self.layers(halves(x))[0][:, -1])
 
 
-SCRIPTED = (BothWays, LastStates, Cells, Attention, Ensemble, Norms, Nested, Views, Target, Shared, Pairs)
+SCRIPTED = (BothWays, LastStates, Cells, Attention, Ensemble, Norms, Nested, Views, Follower, Clipped, Shared, Pairs)
 TRACED = (BothWays, Normalized)

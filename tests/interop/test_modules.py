@@ -166,6 +166,43 @@ class ModulesTest(unittest.TestCase):
                 self.assertEqual(last["genesis"]["attributes"]["calls"].item(), 30)
                 self.assert_same(last["genesis"]["attributes"], last_of_rest["genesis"]["attributes"])
 
+    def test_resume_keeps_what_shares_memory(self):
+        for kind, mode in ((scripted_kinds.Views, "FP32"), (scripted_kinds.Follower, "FP32"), (scripted_kinds.Follower, "MIXED_BF16"),
+                           (scripted_kinds.Follower, "BF16")):
+            with self.subTest(kind.__name__, mode=mode):
+                job = self.folder.classes(kind, mode, checkpoint={"every_steps": 10, "keep_last": 10})
+                whole, last, files = self.train(job)
+                middle = self.folder.path / "middle.pt"
+                middle.write_bytes(files[0])
+                rest, last_of_rest, _ = self.train(job, "--resume", middle)
+                self.assertEqual(rest, whole[10:])
+                self.assert_same(last["model_state_dict"], last_of_rest["model_state_dict"])
+                watched, _, _ = self.train(self.folder.classes(kind, mode, evaluation={"every_steps": 4}))
+                self.assertEqual(watched, whole)
+
+    def test_targets_that_are_left_out_are_so_in_held_out_figures(self):
+        self.folder.arrays["label"][::3] = -100
+        _, last, _ = self.train(self.folder.classes(scripted_kinds.Ensemble, evaluation={"every_steps": 30}))
+        module = scripted_kinds.Ensemble()
+        module.load_state_dict(last["model_state_dict"])
+        held_out = EXAMPLES - EXAMPLES // 10
+        x, label = (torch.tensor(self.folder.arrays[name][held_out:]) for name in ("x", "label"))
+        with torch.no_grad():
+            wanted = nn.functional.cross_entropy(module(x), label).item()
+        self.assertAlmostEqual(last["genesis"]["evaluation"]["best_loss"], wanted, places=5)
+
+    def test_complex_numbers_are_told_before_the_job(self):
+        class Turning(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(6, 3)
+                self.register_buffer("turn", torch.ones(3, dtype=torch.complex64))
+
+            def forward(self, x):
+                return self.layer(x) * self.turn.real
+        self.assert_told(self.failure(self.folder.classes(Turning)), "CONFIG", "net.pt", "holds turn in complex numbers, which a checkpoint "
+                         "has not; keep torch.view_as_real of it")
+
     def test_evaluations_leave_no_trace(self):
         for mode in ("FP32", "MIXED_BF16", "BF16"):
             with self.subTest(mode):
@@ -213,7 +250,8 @@ class ModulesTest(unittest.TestCase):
             optimizer.step()
             with torch.no_grad():
                 for kept, master in zip(average, masters):
-                    kept.lerp_(master, 1 - decay)
+                    if master.is_floating_point():
+                        kept.lerp_(master, 1 - decay)
                 if pure:
                     for parameter, master in zip(module.parameters(), masters):
                         parameter.copy_(master)

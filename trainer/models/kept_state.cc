@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/MemoryOverlap.h>
 
 #include <functional>
 #include <map>
@@ -64,6 +65,12 @@ c10::IValue Decoded(const torch::Tensor& saved, bool is_tensor, const c10::IValu
   return saved.item<int64_t>();
 }
 
+bool IsSo(const c10::IValue& value, const torch::Tensor& saved) {
+  if (!value.isTensor() || !value.toTensor().defined()) return false;
+  const torch::Tensor now = value.toTensor().detach().to(at::kCPU);
+  return now.scalar_type() == saved.scalar_type() && torch::equal(now, saved);
+}
+
 }  // namespace
 
 KeptGenerators::KeptGenerators(torch::Device device) {
@@ -89,8 +96,10 @@ void KeptGenerators::Seed(uint64_t seed) {
   }
 }
 
-KeptModule::KeptModule(const torch::jit::Module& module) {
+KeptModule::KeptModule(const torch::jit::Module& module,
+                       const std::vector<torch::Tensor>& besides) {
   const torch::NoGradGuard no_grad;
+  for (const torch::Tensor& tensor : besides) tensors_.emplace_back(tensor, tensor.clone());
   // A copy of a list holds the tensors of the list: recurrent layers of torch compute with weights
   // that a list holds, a list may hold views of a buffer, and those of a copy would be others.
   c10::IValue::HashIdentityIValueMap copies;
@@ -113,7 +122,8 @@ KeptModule::~KeptModule() {
   const torch::NoGradGuard no_grad;
   for (const Slot& slot : slots_) slot.object->setSlot(slot.number, slot.value);
   for (auto& [own, before] : tensors_) {
-    if (own.sizes() == before.sizes() && own.scalar_type() == before.scalar_type()) {
+    if (own.sizes() == before.sizes() && own.scalar_type() == before.scalar_type() &&
+        at::has_internal_overlap(own) != at::MemOverlap::Yes) {
       own.copy_(before);
     } else {
       own.set_data(before);
@@ -140,6 +150,7 @@ void PutModuleAttributes(const torch::jit::Module& module, const NamedTensors& a
         if (found == saved.end()) return;
         const c10::TypePtr type = object->type()->getAttribute(number);
         const bool is_tensor = c10::TensorType::get()->isSubtypeOf(*type);
+        if (is_tensor && IsSo(object->getSlot(number), found->second)) return;
         c10::IValue value = Decoded(found->second, is_tensor, object->getSlot(number), device);
         // A checkpoint may be of a module with another attribute of that name.
         if (value.type()->isSubtypeOf(*type)) object->setSlot(number, std::move(value));

@@ -32,13 +32,14 @@ class KeptGenerators {
 };
 
 // A KeptModule is a scope in which a scripted module may be run for a look; at its end all that the
-// module keeps besides parameters is as before: buffers, attributes of any type, whether it is in
-// train mode, in all its submodules. Lists are other ones then, of the same tensors.
+// module keeps besides parameters is as before, and those of `besides`: buffers, attributes of any
+// type, whether it is in train mode, in all its submodules. Lists are other ones then, of the same
+// tensors.
 //
 // Owner: a scope. Threads: the calling one. Failure: exceptions of LibTorch when it is made.
 class KeptModule {
  public:
-  explicit KeptModule(const torch::jit::Module& module);
+  KeptModule(const torch::jit::Module& module, const std::vector<torch::Tensor>& besides);
   ~KeptModule();
   KeptModule(const KeptModule&) = delete;
   KeptModule& operator=(const KeptModule&) = delete;
@@ -59,7 +60,7 @@ class KeptModule {
 NamedTensors ModuleAttributes(const torch::jit::Module& module);
 
 // Puts those back that the module has, tensors on the device where they are, or on `device` where
-// there is none yet.
+// there is none yet. A tensor that is so already stays: it may be a buffer, too, or a view of one.
 void PutModuleAttributes(const torch::jit::Module& module, const NamedTensors& attributes,
                          torch::Device device);
 

@@ -34,6 +34,8 @@ struct Batch {
 struct MetricSum {
   std::string name;
   torch::Tensor sum;  // float64, no dimensions, on the device.
+  // The divisor of the sum, likewise; undefined for the number of examples.
+  torch::Tensor count = {};
 };
 
 // A model: parameters, and a loss of a batch. A kind of model is a class that implements this, a

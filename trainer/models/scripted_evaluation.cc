@@ -29,8 +29,9 @@ std::unique_ptr<at::ObserverContext> Count(const at::RecordFunction& function) {
 
 }  // namespace
 
-ScriptedEvaluation::ScriptedEvaluation(torch::jit::Module& module, torch::Device device)
-    : kept_module_(module), kept_generators_(device) {
+ScriptedEvaluation::ScriptedEvaluation(torch::jit::Module& module, torch::Device device,
+                                       const std::vector<torch::Tensor>& besides)
+    : kept_module_(module, besides), kept_generators_(device) {
   kept_generators_.Seed(kSeed);
   module.eval();
 }

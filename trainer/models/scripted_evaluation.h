@@ -4,6 +4,7 @@
 #include <torch/script.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "trainer/models/kept_state.h"
 
@@ -16,7 +17,9 @@ namespace genesis {
 // Owner: a scope; the module outlives it. Threads: the calling one. Failure: none.
 class ScriptedEvaluation {
  public:
-  ScriptedEvaluation(torch::jit::Module& module, torch::Device device);
+  // `besides` are parameters that forward changes.
+  ScriptedEvaluation(torch::jit::Module& module, torch::Device device,
+                     const std::vector<torch::Tensor>& besides);
   ScriptedEvaluation(const ScriptedEvaluation&) = delete;
   ScriptedEvaluation& operator=(const ScriptedEvaluation&) = delete;
 

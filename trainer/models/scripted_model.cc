@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <numeric>
 #include <stdexcept>
 
@@ -27,6 +28,8 @@ using training::v1::TorchScriptSpec;
 // Batch norm wants more than one.
 constexpr int64_t kTriedExamples = 2;
 constexpr size_t kMaxChoices = 6;
+// As ignore_index of torch.nn.functional.cross_entropy.
+constexpr int64_t kIgnored = -100;
 
 std::string Describe(const torch::Tensor& tensor) {
   return absl::StrCat(SizesText(tensor.sizes().vec()), " ", torch::toString(tensor.scalar_type()));
@@ -80,8 +83,7 @@ ScriptedModel::ScriptedModel(torch::jit::Module module, TorchScriptSpec spec,
   const auto all = module_.named_parameters();
   for (const auto& entry : all) {
     if (!entry.value.requires_grad()) {
-      frozen_.push_back(
-          {.name = entry.name, .exact = entry.value.clone(), .used = entry.value, .version = 0});
+      frozen_.emplace_back(entry.name, FrozenParameter(entry.value));
       continue;
     }
     const auto same = std::find_if(parameters_.begin(), parameters_.end(), [&](const auto& other) {
@@ -110,7 +112,7 @@ absl::Status ScriptedModel::CheckCompilable(training::v1::PrecisionMode mode) co
 
 NamedTensors ScriptedModel::buffers() const {
   NamedTensors buffers;
-  for (const Frozen& frozen : frozen_) buffers.emplace_back(frozen.name, frozen.exact);
+  for (const auto& [name, frozen] : frozen_) buffers.emplace_back(name, frozen.exact());
   // Asked for anew each time, for a module may put another tensor in a buffer's place.
   const auto all = module_.named_buffers();
   for (const auto& entry : all) buffers.emplace_back(entry.name, entry.value);
@@ -118,7 +120,7 @@ NamedTensors ScriptedModel::buffers() const {
 }
 
 std::shared_ptr<const void> ScriptedModel::KeepState() {
-  return std::make_shared<const KeptModule>(module_);
+  return std::make_shared<const KeptModule>(module_, Moving());
 }
 
 NamedTensors ScriptedModel::attributes() const {
@@ -136,22 +138,28 @@ NamedTensors ScriptedModel::attributes() const {
 }
 
 void ScriptedModel::PutAttributes(const NamedTensors& attributes) {
-  PutModuleAttributes(module_, first_attributes_, device());
-  PutModuleAttributes(module_, attributes, device());
+  std::map<std::string, torch::Tensor> all(first_attributes_.begin(), first_attributes_.end());
+  for (const auto& [name, tensor] : attributes) all[name] = tensor;
+  PutModuleAttributes(module_, {all.begin(), all.end()}, device());
 }
 
 void ScriptedModel::To(torch::Device device) {
+  FollowFormat(torch::kFloat);
   module_.to(device);
-  for (Frozen& frozen : frozen_) frozen.exact = frozen.exact.to(device);
+  for (auto& [name, frozen] : frozen_) frozen.Moved();
+}
+
+std::vector<torch::Tensor> ScriptedModel::Moving() const {
+  std::vector<torch::Tensor> moving;
+  for (const auto& [name, frozen] : frozen_) {
+    if (frozen.moves()) moving.push_back(frozen.exact());
+  }
+  return moving;
 }
 
 void ScriptedModel::FollowFormat(torch::ScalarType format) {
   const torch::NoGradGuard no_grad;
-  for (Frozen& frozen : frozen_) {
-    if (frozen.used.scalar_type() == format && frozen.version == frozen.exact._version()) continue;
-    frozen.used.set_data(frozen.exact.to(format, /*non_blocking=*/false, /*copy=*/true));
-    frozen.version = frozen.exact._version();
-  }
+  for (auto& [name, frozen] : frozen_) frozen.Follow(format);
   const auto all = module_.named_buffers();
   for (const auto& entry : all) {
     torch::Tensor buffer = entry.value;
@@ -197,7 +205,7 @@ std::vector<bool> ScriptedModel::FindCasts(const Batch& batch, torch::ScalarType
     for (size_t i = 0; i < choices; ++i) casts[floats[i]] = (set >> i & 1U) != 0;
     casts_[format] = casts;
     try {
-      const KeptModule kept(module_);
+      const KeptModule kept(module_, Moving());
       const KeptGenerators generators(device());
       const at::AutoGradMode with_gradients(true);
       Gradients(Output(batch, std::nullopt).reshape({}));
@@ -226,6 +234,7 @@ torch::Tensor ScriptedModel::Output(const Batch& batch, std::optional<torch::Sca
     const AutocastGuard guard(device().type(), autocast);
     output = module_.forward(std::move(inputs));
   }
+  for (auto& [name, frozen] : frozen_) frozen.Follow(format);
   if (!output.isTensor()) {
     throw std::invalid_argument(absl::StrCat("forward of ", spec_.path(), " returned ",
                                              output.type()->str(),
@@ -330,12 +339,14 @@ std::vector<MetricSum> ScriptedModel::FiguresOf(const Batch& batch) {
   std::vector<MetricSum> sums = {SumOf("loss", LossOfEach(output, target))};
   if (spec_.loss() == training::v1::SCRIPTED_LOSS_CROSS_ENTROPY) {
     sums.push_back(SumOf("accuracy", output.argmax(1).eq(target)));
+    // Targets that are left out are so here, too, as in the mean that is trained.
+    for (MetricSum& sum : sums) sum.count = SumOf("", target.ne(kIgnored)).sum;
   }
   return sums;
 }
 
 std::vector<MetricSum> ScriptedModel::Evaluate(const Batch& batch) {
-  const ScriptedEvaluation evaluation(module_, device());
+  const ScriptedEvaluation evaluation(module_, device(), Moving());
   try {
     return FiguresOf(batch);
   } catch (const std::exception& error) {
@@ -363,7 +374,7 @@ void ScriptedModel::ExplainBackward(const Batch& batch, const std::exception& er
 }
 
 bool ScriptedModel::Fails(const Batch& batch) {
-  const ScriptedEvaluation evaluation(module_, device());
+  const ScriptedEvaluation evaluation(module_, device(), Moving());
   try {
     LossOf(batch, std::nullopt);
     return false;
@@ -381,7 +392,7 @@ std::string ScriptedModel::FindBadExample(const Batch& batch) {
   if (spec_.loss() != training::v1::SCRIPTED_LOSS_CROSS_ENTROPY || bad->field != spec_.target()) {
     return absl::StrCat(bad->where, "; ", CureOf(*bad));
   }
-  const ScriptedEvaluation evaluation(module_, device());
+  const ScriptedEvaluation evaluation(module_, device(), Moving());
   const int64_t count = Output(bad->other, std::nullopt).size(1);
   return absl::StrCat(
       bad->where, "; accepted: a class number from 0 to ", count - 1, ", as the output has ", count,
@@ -415,7 +426,13 @@ absl::Status ScriptedModel::Try(const Dataset& dataset, int64_t batch_size) {
 
 absl::Status ScriptedModel::TryOn(const Batch& batch) {
   constexpr char kPlace[] = "model.torchscript: ";
+  std::vector<torch::Tensor> all;
+  for (const torch::Tensor& parameter : module_.parameters()) all.push_back(parameter);
+  for (auto& [name, frozen] : frozen_) frozen.Watch();
   try {
+    // A forward may change parameters, too: a target network that follows, weights that are
+    // clipped.
+    const KeptModule whole(module_, all);
     const OperationCounter counter;
     Evaluate(batch);
     operations_ = 3 * counter.operations() / batch.size();  // Backward is twice forward.
@@ -423,7 +440,6 @@ absl::Status ScriptedModel::TryOn(const Batch& batch) {
       // Products of a kind that is not counted: as if each weight were used once per example.
       for (const auto& entry : parameters_) operations_ += 6 * entry.second.numel();
     }
-    const KeptModule kept(module_);
     const KeptGenerators generators(device());
     const torch::Tensor loss = Loss(batch, std::nullopt);
     try {
@@ -431,6 +447,7 @@ absl::Status ScriptedModel::TryOn(const Batch& batch) {
     } catch (const std::exception& error) {
       ExplainBackward(batch, error);
     }
+    for (auto& [name, frozen] : frozen_) frozen.Notice();
   } catch (const DataFault& fault) {
     return absl::OutOfRangeError(fault.what());
   } catch (const std::invalid_argument& error) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/models/frozen_parameter.h"
 #include "trainer/models/model.h"
 
 namespace genesis {
@@ -52,18 +53,13 @@ class ScriptedModel : public Model {
  private:
   // A parameter that needs no gradient. The module runs with a copy in the format of the others;
   // what checkpoints hold stays in float32.
-  struct Frozen {
-    std::string name;
-    torch::Tensor exact;
-    torch::Tensor used;
-    uint32_t version = 0;  // Of `exact` when it was copied.
-  };
-
   ScriptedModel(torch::jit::Module module, training::v1::TorchScriptSpec spec,
                 std::vector<std::string> inputs, std::string data_path);
 
   // Brings what is not trained into the format of the parameters, as module.to(dtype) in Python.
   void FollowFormat(torch::ScalarType format);
+  // Frozen parameters that forward changes.
+  std::vector<torch::Tensor> Moving() const;
   torch::Device device() const { return parameters_.front().second.device(); }
   // Floating-point fields in the format of the parameters, but for those of a module that computes
   // its own loss which it can take as they are.
@@ -103,7 +99,7 @@ class ScriptedModel : public Model {
   NamedTensors first_attributes_;
   std::map<torch::ScalarType, std::vector<bool>> casts_;
   NamedTensors parameters_;
-  std::vector<Frozen> frozen_;
+  std::vector<std::pair<std::string, FrozenParameter>> frozen_;
   std::vector<std::pair<std::string, std::string>> tied_;
   torch::Tensor example_losses_;
   int64_t operations_ = 0;

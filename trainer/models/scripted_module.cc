@@ -66,6 +66,19 @@ void UseFloat32(const torch::jit::Module& module) {
   for (const torch::Tensor& buffer : module.buffers()) convert(buffer);
 }
 
+// Parameters and buffers; "" where none is complex.
+std::string FirstComplex(const torch::jit::Module& module) {
+  const auto parameters = module.named_parameters();
+  for (const auto& entry : parameters) {
+    if (entry.value.is_complex()) return entry.name;
+  }
+  const auto buffers = module.named_buffers();
+  for (const auto& entry : buffers) {
+    if (entry.value.is_complex()) return entry.name;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string LastLine(const std::string& message) {
@@ -99,6 +112,11 @@ absl::StatusOr<torch::jit::Module> LoadScriptedModule(const std::string& path) {
     return Fault(path,
                  "has no parameters to train; torch.jit.freeze and optimize_for_inference turn "
                  "them into constants, and requires_grad False keeps them as they are");
+  }
+  if (const std::string name = FirstComplex(module); !name.empty()) {
+    return Fault(path, absl::StrCat("holds ", name,
+                                    " in complex numbers, which a checkpoint has not; keep "
+                                    "torch.view_as_real of it"));
   }
   UseFloat32(module);
   module.train();

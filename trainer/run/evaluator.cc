@@ -46,22 +46,25 @@ training::v1::Evaluation Evaluator::Figures(int64_t step) {
   const torch::NoGradGuard no_grad;
   const TrainingSession::Fp32Weights fp32(session_);
   const int64_t part = PartSize(spec_);
-  std::map<std::string, torch::Tensor> sums;
+  std::map<std::string, MetricSum> sums;
   for (int64_t begin = dataset_.training_size(); begin < dataset_.size(); begin += part) {
     std::vector<int64_t> examples(static_cast<size_t>(std::min(part, dataset_.size() - begin)));
     std::iota(examples.begin(), examples.end(), begin);
     for (const MetricSum& metric :
          session_.model().Evaluate(session_.source().Fetch(std::move(examples)))) {
-      torch::Tensor& sum = sums[metric.name];
-      sum = sum.defined() ? sum + metric.sum : metric.sum;
+      const auto [total, first] = sums.emplace(metric.name, metric);
+      if (first) continue;
+      total->second.sum = total->second.sum + metric.sum;
+      if (metric.count.defined()) total->second.count = total->second.count + metric.count;
     }
   }
-  const auto count = static_cast<double>(dataset_.size() - dataset_.training_size());
+  const auto examples = static_cast<double>(dataset_.size() - dataset_.training_size());
   training::v1::Evaluation evaluation;
   evaluation.set_step(step);
-  for (const auto& [name, sum] : sums) {
+  for (const auto& [name, total] : sums) {
     // Sync: an evaluation waits for the device.
-    const double mean = sum.item<double>() / count;
+    const double mean =
+        total.sum.item<double>() / (total.count.defined() ? total.count.item<double>() : examples);
     if (name == "loss") {
       evaluation.set_loss(mean);
     } else {
