@@ -144,7 +144,7 @@ class Follower(nn.Module):
         return self.head(torch.tanh(self.online(x)) - 0.5 * aim)
 
 
-class Clipped(nn.Module):
+class Shrinking(nn.Module):
     """Weights that forward changes, an index that is a parameter, and a buffer whose elements are one."""
 
     def __init__(self):
@@ -155,7 +155,7 @@ class Clipped(nn.Module):
     def forward(self, x):
         if self.training:
             with torch.no_grad():
-                self.layer.weight.clamp_(-0.2, 0.2)
+                self.layer.weight.mul_(0.98)
         return self.layer(x)[:, self.order] * self.wide
 
 
@@ -203,5 +203,5 @@ class Normalized(nn.Module):
         return self.head(self.layers(halves(x))[0][:, -1])
 
 
-SCRIPTED = (BothWays, LastStates, Cells, Attention, Ensemble, Norms, Nested, Views, Follower, Clipped, Shared, Pairs)
+SCRIPTED = (BothWays, LastStates, Cells, Attention, Ensemble, Norms, Nested, Views, Follower, Shrinking, Shared, Pairs)
 TRACED = (BothWays, Normalized)

@@ -23,6 +23,7 @@ import genesis
 
 import compiled_job
 import processor
+import scripted_kinds
 import slurm_cluster
 import test_modules
 import twin
@@ -677,6 +678,17 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
                     self.assertAlmostEqual(ours["loss"], wanted, delta=TOLERANCE * wanted)
                 last = torch.load(max(self.folder.glob("*-step-*.pt")))["model_state_dict"]
                 self.assertTrue(torch.equal(last["never.weight"], never))
+
+    def test_modules_that_change_weights_or_keep_them_twice(self):
+        folder = test_modules.Folder(self.folder)
+        for kind in scripted_kinds.BothWays, scripted_kinds.Follower, scripted_kinds.Shrinking:
+            with tempfile.TemporaryDirectory() as alone:
+                wanted, _ = twin.run_worker(folder.classes(kind, training={"batch_size": 2 * test_modules.BATCH}), alone)
+            for environment, distributed in ({}, {}), (GLOO, {}), ({}, {"shard_optimizer_state": True}):
+                with self.subTest(kind.__name__, environment=environment, distributed=distributed):
+                    records, _ = self.train(folder.classes(kind, training={"use_ddp": True}, distributed=distributed), environment=environment)
+                    for ours, theirs in zip(records, wanted, strict=True):
+                        self.assertAlmostEqual(ours["loss"], theirs["loss"], delta=TOLERANCE * theirs["loss"])
 
     def test_their_steps_may_be_compiled(self):
         job = self.job(precision={"mode": "FP32"})

@@ -122,6 +122,8 @@ class Model {
 
   // Whether Loss changes buffers by the examples that it is given, as batch norm does.
   virtual bool changes_buffers() const { return false; }
+  // Whether Loss changes trained parameters, so that ranks need a copy each.
+  virtual bool changes_parameters() const { return false; }
   // Whether Loss gives a device the same operations for all batches of the same shapes.
   virtual bool repeats_itself() const { return true; }
 

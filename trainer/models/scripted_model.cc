@@ -428,6 +428,8 @@ absl::Status ScriptedModel::TryOn(const Batch& batch) {
   constexpr char kPlace[] = "model.torchscript: ";
   std::vector<torch::Tensor> all;
   for (const torch::Tensor& parameter : module_.parameters()) all.push_back(parameter);
+  std::vector<uint32_t> versions;
+  for (const auto& [name, parameter] : parameters_) versions.push_back(parameter._version());
   for (auto& [name, frozen] : frozen_) frozen.Watch();
   try {
     // A forward may change parameters, too: a target network that follows, weights that are
@@ -446,6 +448,9 @@ absl::Status ScriptedModel::TryOn(const Batch& batch) {
       Gradients(loss);
     } catch (const std::exception& error) {
       ExplainBackward(batch, error);
+    }
+    for (size_t i = 0; i < versions.size(); ++i) {
+      changes_parameters_ |= parameters_[i].second._version() != versions[i];
     }
     for (auto& [name, frozen] : frozen_) frozen.Notice();
   } catch (const DataFault& fault) {

@@ -47,6 +47,7 @@ class ScriptedModel : public Model {
   absl::Status CheckCompilable(training::v1::PrecisionMode mode) const override;
   // A user's module may decide anything anew in each call.
   bool changes_buffers() const override { return true; }
+  bool changes_parameters() const override { return changes_parameters_; }
   bool repeats_itself() const override { return false; }
   int64_t OperationsPerExample() const override { return operations_; }
 
@@ -103,6 +104,7 @@ class ScriptedModel : public Model {
   std::vector<std::pair<std::string, std::string>> tied_;
   torch::Tensor example_losses_;
   int64_t operations_ = 0;
+  bool changes_parameters_ = false;
 };
 
 }  // namespace genesis
