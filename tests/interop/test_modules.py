@@ -11,6 +11,7 @@ import tempfile
 import typing
 import unittest
 
+import exported_jobs
 import numpy
 import processor
 import scripted_kinds
@@ -152,17 +153,22 @@ class ModulesTest(unittest.TestCase):
                 if mode == "FP32" or mode == "MIXED_BF16":
                     self.assertEqual(last["model_state_dict"]["layers.1.num_batches_tracked"].item(), 30)
 
+    def resume(self, kind, mode):
+        """A job that is resumed at step 10 is the undisturbed one: its records, and the last checkpoints of both."""
+        job = self.folder.classes(kind, mode, checkpoint={"every_steps": 10, "keep_last": 10})
+        whole, last, files = self.train(job)
+        middle = self.folder.path / "middle.pt"
+        middle.write_bytes(files[0])
+        self.assertEqual(torch.load(middle)["genesis"]["step"], 10)
+        rest, last_of_rest, _ = self.train(job, "--resume", middle)
+        self.assertEqual(rest, whole[10:])
+        self.assert_same(last["model_state_dict"], last_of_rest["model_state_dict"])
+        return whole, last, last_of_rest
+
     def test_resume_is_bit_identical(self):
         for mode in ("FP32", "MIXED_BF16"):
             with self.subTest(mode):
-                job = self.folder.classes(Stateful, mode, checkpoint={"every_steps": 10, "keep_last": 10})
-                whole, last, files = self.train(job)
-                middle = self.folder.path / "middle.pt"
-                middle.write_bytes(files[0])
-                self.assertEqual(torch.load(middle)["genesis"]["step"], 10)
-                rest, last_of_rest, _ = self.train(job, "--resume", middle)
-                self.assertEqual(rest, whole[10:])
-                self.assert_same(last["model_state_dict"], last_of_rest["model_state_dict"])
+                _, last, last_of_rest = self.resume(Stateful, mode)
                 self.assertEqual(last["genesis"]["attributes"]["calls"].item(), 30)
                 self.assert_same(last["genesis"]["attributes"], last_of_rest["genesis"]["attributes"])
 
@@ -170,13 +176,7 @@ class ModulesTest(unittest.TestCase):
         for kind, mode in ((scripted_kinds.Views, "FP32"), (scripted_kinds.Follower, "FP32"), (scripted_kinds.Follower, "MIXED_BF16"),
                            (scripted_kinds.Follower, "BF16")):
             with self.subTest(kind.__name__, mode=mode):
-                job = self.folder.classes(kind, mode, checkpoint={"every_steps": 10, "keep_last": 10})
-                whole, last, files = self.train(job)
-                middle = self.folder.path / "middle.pt"
-                middle.write_bytes(files[0])
-                rest, last_of_rest, _ = self.train(job, "--resume", middle)
-                self.assertEqual(rest, whole[10:])
-                self.assert_same(last["model_state_dict"], last_of_rest["model_state_dict"])
+                whole, _, _ = self.resume(kind, mode)
                 watched, _, _ = self.train(self.folder.classes(kind, mode, evaluation={"every_steps": 4}))
                 self.assertEqual(watched, whole)
 
@@ -192,15 +192,7 @@ class ModulesTest(unittest.TestCase):
         self.assertAlmostEqual(last["genesis"]["evaluation"]["best_loss"], wanted, places=5)
 
     def test_complex_numbers_are_told_before_the_job(self):
-        class Turning(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.layer = nn.Linear(6, 3)
-                self.register_buffer("turn", torch.ones(3, dtype=torch.complex64))
-
-            def forward(self, x):
-                return self.layer(x) * self.turn.real
-        self.assert_told(self.failure(self.folder.classes(Turning)), "CONFIG", "net.pt", "holds turn in complex numbers, which a checkpoint "
+        self.assert_told(self.failure(self.folder.classes(exported_jobs.Turned)), "CONFIG", "net.pt", "holds turn in complex numbers, which a checkpoint "
                          "has not; keep torch.view_as_real of it")
 
     def test_evaluations_leave_no_trace(self):

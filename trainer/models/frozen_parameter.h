@@ -26,18 +26,15 @@ class FrozenParameter {
   // The module has been moved to another device, in float32.
   void Moved() { exact_ = used_.variable_data(); }
 
-  // Whether forward changes it: whether it was changed since Watch().
-  void Watch() { watched_version_ = used_._version(); }
-  void Notice() { moves_ = moves_ || used_._version() != watched_version_; }
+  // Whether forward has changed it.
   bool moves() const { return moves_; }
 
  private:
   torch::Tensor used_;   // The module's own.
   torch::Tensor exact_;  // The same memory in float32.
-  // When one was copied to the other.
+  // At the last Follow.
   uint32_t used_version_;
   uint32_t exact_version_;
-  uint32_t watched_version_;
   bool moves_ = false;
 };
 

@@ -427,10 +427,12 @@ absl::Status ScriptedModel::Try(const Dataset& dataset, int64_t batch_size) {
 absl::Status ScriptedModel::TryOn(const Batch& batch) {
   constexpr char kPlace[] = "model.torchscript: ";
   std::vector<torch::Tensor> all;
-  for (const torch::Tensor& parameter : module_.parameters()) all.push_back(parameter);
   std::vector<uint32_t> versions;
-  for (const auto& [name, parameter] : parameters_) versions.push_back(parameter._version());
-  for (auto& [name, frozen] : frozen_) frozen.Watch();
+  for (const auto& [name, parameter] : parameters_) {
+    all.push_back(parameter);
+    versions.push_back(parameter._version());
+  }
+  for (const auto& [name, frozen] : frozen_) all.push_back(frozen.exact());
   try {
     // A forward may change parameters, too: a target network that follows, weights that are
     // clipped.
@@ -452,7 +454,6 @@ absl::Status ScriptedModel::TryOn(const Batch& batch) {
     for (size_t i = 0; i < versions.size(); ++i) {
       changes_parameters_ |= parameters_[i].second._version() != versions[i];
     }
-    for (auto& [name, frozen] : frozen_) frozen.Notice();
   } catch (const DataFault& fault) {
     return absl::OutOfRangeError(fault.what());
   } catch (const std::invalid_argument& error) {

@@ -52,8 +52,6 @@ class ScriptedModel : public Model {
   int64_t OperationsPerExample() const override { return operations_; }
 
  private:
-  // A parameter that needs no gradient. The module runs with a copy in the format of the others;
-  // what checkpoints hold stays in float32.
   ScriptedModel(torch::jit::Module module, training::v1::TorchScriptSpec spec,
                 std::vector<std::string> inputs, std::string data_path);
 

@@ -31,8 +31,8 @@ def memory_of(tensor):
 
 
 @contextlib.contextmanager
-def onednn(enabled):
-    flags = torch.backends.mkldnn.flags(enabled=enabled)
+def without_onednn():
+    flags = torch.backends.mkldnn.flags(enabled=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # That there is no Intel GPU.
         with flags:
@@ -51,7 +51,7 @@ class ScriptedTwin(LossTwin):
         refuse({node.s("name") for node in graph.findAllNodes("prim::SetAttr", recurse=True)
                 if next(node.inputs()).node().kind() != "prim::CreateObject"}, "assigns")
         # oneDNN's LSTM is one operator, of whose gradients a package has none; torch's other one is made of products.
-        self.onednn = not graph.findAllNodes("aten::lstm", recurse=True)
+        self.way = without_onednn if graph.findAllNodes("aten::lstm", recurse=True) else contextlib.nullcontext
         self.tensors = {**dict(self.module.named_parameters(remove_duplicate=False)),
                         **dict(self.module.named_buffers(remove_duplicate=False))}
         self.attributes = self._attributes()
@@ -132,7 +132,7 @@ class ScriptedTwin(LossTwin):
         given = [fields[name] for name in self.spec["inputs"]]
         given = [each.to(format) if each.is_floating_point() else each for each in given]
         # As the worker runs it: the graph executor's optimisations are off.
-        with self._holding(tensors), torch.jit.optimized_execution(False), onednn(self.onednn), autocast:
+        with self._holding(tensors), torch.jit.optimized_execution(False), self.way(), autocast:
             output = self._run(tensors, given)
         output = output.float()
         if self.spec["loss"] not in LOSSES:
