@@ -259,6 +259,13 @@ class ModulesTest(unittest.TestCase):
                     with self.subTest(kind=kind, mode=mode, **extra):
                         self.compare_with_loop(kind, options, mode, **extra)
 
+    def test_parameters_without_a_gradient_are_named_in_the_log(self):
+        for net, end in ((Normed, ""), (Selective, "; in the trial before the job [24] of them did not receive a gradient: never.weight, never.bias.*")):
+            with self.subTest(net.__name__), tempfile.TemporaryDirectory() as checkpoints:
+                _, output = twin.run_worker(self.folder.classes(net, training={"max_steps": 1}), checkpoints)
+                trained = list(net().parameters())
+                self.assertRegex(output, f"(?m)^model: {sum(w.numel() for w in trained)} trainable parameters in {len(trained)} tensors{end}$")
+
     def compare_with_loop(self, kind, options, mode, accumulation=1, max_norm=None):
         wanted, masters, optimizer, average = self.loop(Selective, kind, options, mode, accumulation, max_norm)
         settings = {("learning_rate" if name == "lr" else name): value for name, value in options.items()}

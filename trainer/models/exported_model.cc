@@ -198,6 +198,15 @@ ExportedModel::ExportedModel(ExportedFile file, const JobSpec& spec)
 
 ExportedModel::~ExportedModel() = default;
 
+std::vector<std::string> ExportedModel::without_gradient() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : parameters_) {
+    const auto& with = file_.gradients;
+    if (std::find(with.begin(), with.end(), name) == with.end()) names.push_back(name);
+  }
+  return names;
+}
+
 void ExportedModel::To(torch::Device device) {
   if (device.is_cpu()) return;
   absl::StatusOr<GraphsOnCuda> graphs = GraphsOnCuda::Make(file_);

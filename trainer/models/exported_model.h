@@ -38,6 +38,7 @@ class ExportedModel : public Model {
   NamedTensors buffers() const override { return buffers_; }
   bool buffers_are_of_data() const override { return false; }
   std::vector<std::pair<std::string, std::string>> tied() const override { return file_.tied; }
+  std::vector<std::string> without_gradient() const override;
   std::vector<std::pair<std::string, int64_t>> versions() const override { return file_.versions; }
   void To(torch::Device device) override;
   // Without a loss scale on the way back: for steps that are looked at. See AddLossAndGradients.

@@ -62,6 +62,8 @@ class Model {
   // Names that a Python state_dict() has besides, each with the tensor that it shares, e.g.
   // lm_head.weight and token_embedding.weight.
   virtual std::vector<std::pair<std::string, std::string>> tied() const { return {}; }
+  // Names of parameters that the loss did not depend on when the model was tried.
+  virtual std::vector<std::string> without_gradient() const { return {}; }
   // Version numbers of a user's module and its parts, by their names, which load_state_dict of
   // Python asks for.
   virtual std::vector<std::pair<std::string, int64_t>> versions() const { return {}; }

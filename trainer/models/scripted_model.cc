@@ -217,11 +217,12 @@ std::vector<bool> ScriptedModel::FindCasts(const Batch& batch, torch::ScalarType
   return all;
 }
 
-void ScriptedModel::Gradients(const torch::Tensor& loss) const {
+std::vector<torch::Tensor> ScriptedModel::Gradients(const torch::Tensor& loss) const {
   std::vector<torch::Tensor> parameters;
   for (const auto& [name, parameter] : parameters_) parameters.push_back(parameter);
-  torch::autograd::grad({loss}, parameters, /*grad_outputs=*/{}, /*retain_graph=*/std::nullopt,
-                        /*create_graph=*/false, /*allow_unused=*/true);
+  return torch::autograd::grad({loss}, parameters, /*grad_outputs=*/{},
+                               /*retain_graph=*/std::nullopt, /*create_graph=*/false,
+                               /*allow_unused=*/true);
 }
 
 torch::Tensor ScriptedModel::Output(const Batch& batch, std::optional<torch::ScalarType> autocast) {
@@ -446,12 +447,15 @@ absl::Status ScriptedModel::TryOn(const Batch& batch) {
     }
     const KeptGenerators generators(device());
     const torch::Tensor loss = Loss(batch, std::nullopt);
+    std::vector<torch::Tensor> gradients;
     try {
-      Gradients(loss);
+      gradients = Gradients(loss);
     } catch (const std::exception& error) {
       ExplainBackward(batch, error);
     }
+    without_gradient_.clear();
     for (size_t i = 0; i < versions.size(); ++i) {
+      if (!gradients[i].defined()) without_gradient_.push_back(parameters_[i].first);
       changes_parameters_ |= parameters_[i].second._version() != versions[i];
     }
   } catch (const DataFault& fault) {

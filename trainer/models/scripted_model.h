@@ -33,6 +33,7 @@ class ScriptedModel : public Model {
   NamedTensors buffers() const override;
   bool buffers_are_of_data() const override { return false; }
   std::vector<std::pair<std::string, std::string>> tied() const override { return tied_; }
+  std::vector<std::string> without_gradient() const override { return without_gradient_; }
   void To(torch::Device device) override;
   // The module's own loss, or mean squared error, cross-entropy or Huber loss of its output.
   torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
@@ -67,8 +68,8 @@ class ScriptedModel : public Model {
   // Which inputs have to be cast for a forward and a backward pass: as few as can be, the first
   // ones first.
   std::vector<bool> FindCasts(const Batch& batch, torch::ScalarType format);
-  // Computes them, for a trial, and throws them away.
-  void Gradients(const torch::Tensor& loss) const;
+  // For a trial: those of the parameters, undefined where the loss does not depend on one.
+  std::vector<torch::Tensor> Gradients(const torch::Tensor& loss) const;
   // The result of forward, checked against the loss.
   torch::Tensor Output(const Batch& batch, std::optional<torch::ScalarType> autocast);
   torch::Tensor LossOf(const Batch& batch, std::optional<torch::ScalarType> autocast);
@@ -100,6 +101,7 @@ class ScriptedModel : public Model {
   NamedTensors parameters_;
   std::vector<std::pair<std::string, FrozenParameter>> frozen_;
   std::vector<std::pair<std::string, std::string>> tied_;
+  std::vector<std::string> without_gradient_;
   torch::Tensor example_losses_;
   int64_t operations_ = 0;
   bool changes_parameters_ = false;

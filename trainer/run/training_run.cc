@@ -21,6 +21,7 @@
 #include "trainer/guard/precision_report.h"
 #include "trainer/run/evaluator.h"
 #include "trainer/run/job_files.h"
+#include "trainer/run/log_lines.h"
 #include "trainer/run/run_agreement.h"
 #include "trainer/run/run_checkpoints.h"
 #include "trainer/run/same_inputs.h"
@@ -95,6 +96,7 @@ class Run {
     SetTf32(start_.spec().precision().tf32() == training::v1::TF32_ON);
     session_ = std::make_unique<TrainingSession>(start_, *dataset_, at::Device(device_.name()),
                                                  Graphs(), ranks_);
+    observer_.OnLog(ModelLine(session_->model()));
     KeepModes(start_, [this](PrecisionMode mode) { return session_->model().supports(mode); });
     if (!session_->device().is_cuda()) {
       threads_.emplace(session_->OperationsPerPass());
@@ -408,7 +410,7 @@ class Run {
     if (const auto error = evaluator_->held_out_error()) *finished.mutable_held_out() = *error;
     *finished.mutable_progress() = progress();
     if (all_fp32_) *finished.mutable_curve() = curve_.curve();
-    observer_.OnLog(CompletionLine(finished));
+    observer_.OnLog(CompletionLine(start_.job_id(), finished, evaluation_));
     return finished;
   }
 
@@ -417,20 +419,6 @@ class Run {
     checkpoints_.Flush();
     // A launcher that sees one rank end may end the others.
     if (ranks_ != nullptr) ranks_->Await();
-  }
-
-  std::string CompletionLine(const Finished& finished) const {
-    std::string line = absl::StrFormat("training complete: job %s, %d steps, loss %.6g",
-                                       start_.job_id(), step_, progress().loss());
-    if (finished.has_held_out()) {
-      absl::StrAppendFormat(&line, ", held-out error %.4g (persistence %.4g, mean %.4g)",
-                            finished.held_out().model(), finished.held_out().persistence(),
-                            finished.held_out().mean());
-    } else {
-      absl::StrAppendFormat(&line, ", held-out loss %.6g", evaluation_.loss());
-    }
-    if (!early_end_.empty()) absl::StrAppend(&line, "; ended early: ", early_end_);
-    return line;
   }
 
   Finished Stop() {

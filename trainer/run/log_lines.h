@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+#include "genesis/training/v1/job.pb.h"
+#include "genesis/training/v1/worker_service.pb.h"
+#include "trainer/models/model.h"
+
+namespace genesis {
+
+// Lines of a job's log, for people.
+
+// "model: 210435 trainable parameters in 14 tensors", and which of them the loss did not depend on
+// when the model was tried: autograd leaves those alone without a word, so that a layer that
+// forward forgets looks like one that learns nothing. The first six are named.
+std::string ModelLine(const Model& model);
+
+// "training complete: job <id>, <n> steps, loss <x>, ...". Requires the progress of `finished`.
+std::string CompletionLine(const std::string& job_id, const training::v1::Finished& finished,
+                           const training::v1::Evaluation& evaluation);
+
+}  // namespace genesis
