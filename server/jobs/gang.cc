@@ -124,9 +124,13 @@ std::optional<double> LongestWait(const Job& job) {
   return longest;
 }
 
-void NoteLastStep(Job& job) {
+void NoteEnd(Job& job) {
   const int64_t last = job.progress().step();
-  for (RankStatus& status : *job.mutable_ranks()) status.set_step(std::max(status.step(), last));
+  for (RankStatus& status : *job.mutable_ranks()) {
+    status.set_step(std::max(status.step(), last));
+    status.set_ended(true);
+    status.set_straggler(false);
+  }
 }
 
 }  // namespace genesis

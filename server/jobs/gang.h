@@ -35,8 +35,8 @@ void NoteRankSteps(const training::v1::Steps& steps, absl::Time now, int rank,
 // for a job of one process, and until all ranks have told of a step.
 std::optional<double> LongestWait(const training::v1::Job& job);
 
-// Where rank 0 has told the job's end, its last step is that of all: the others' last reports come
-// later, if at all.
-void NoteLastStep(training::v1::Job& job);
+// Where rank 0 has told the end of the attempt: its last step is that of all, for the others tell
+// of theirs later, if at all, and all have ended or are about to.
+void NoteEnd(training::v1::Job& job);
 
 }  // namespace genesis

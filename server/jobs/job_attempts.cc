@@ -171,7 +171,7 @@ void JobAttempts::EndAttempt(const Job& job, const Finished& finished) {
   const std::string id = job.id();
   Job* ended = table_.Edit(id);
   if (finished.has_progress()) *ended->mutable_progress() = finished.progress();
-  if (finished.outcome() != Finished::OUTCOME_FAILED) NoteLastStep(*ended);
+  if (finished.outcome() != Finished::OUTCOME_FAILED) NoteEnd(*ended);
   dispatcher_.NotePeak(*ended, finished.peak_memory_bytes(), finished.peak_device_bytes());
   switch (finished.outcome()) {
     case Finished::OUTCOME_COMPLETED:

@@ -445,6 +445,25 @@ class RanksTest(unittest.TestCase):
         there = {path.name for path in job.parent.glob("*.pt.shard-*") if not path.name.endswith(".json")}
         self.assertEqual(there, listed)
 
+    def test_shards_of_a_checkpoint_that_failed_are_removed(self):
+        for count, limited in (2, 1), (3, 0):
+            with self.subTest(limited):
+                job = self.job(f"full{limited}", training={"max_steps": 20}, checkpoint={"every_steps": 5, "sharded": True})
+                folder = job.parent / "checkpoints"
+                # One rank writes no file of more than 8 KiB.
+                script = job.parent / "full.sh"
+                script.write_text(f"""#!/bin/sh
+[ "$RANK" = {limited} ] && trap '' XFSZ && ulimit -f 16
+exec '{twin.WORKER}' --spec '{job}' --checkpoint-dir '{folder}' --threads 1
+""")
+                script.chmod(0o755)
+                done = subprocess.run(torchrun("--no-python", script, count=count), capture_output=True, text=True, timeout=LONG,
+                                      env={**os.environ, "GENESIS_SHARED_MEMORY": "false"})
+                output = done.stdout + done.stderr
+                self.assertNotEqual(done.returncode, 0, output)
+                self.assertRegex(output, rf"FAILURE_CAUSE_CHECKPOINT: \S+\.pt\.shard-{limited}-of-{count}-\S+: writing failed after ")
+                self.assertEqual([path.name for path in folder.iterdir()], [])
+
     def test_ranks_without_a_common_folder_are_told(self):
         self.require_namespaces()
         job = self.job(checkpoint={"sharded": True})
@@ -740,12 +759,12 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
         self.assertIn("training.batch_size is 10000; accepted for this dataset: 1 to 9000, the examples that it "
                       "trains on, shared by 2 ranks", done.stderr)
 
-    def one_of_two(self, job, rank, port):
+    def one_of_two(self, job, rank, port, address="127.0.0.1"):
         """A rank whose other one never comes."""
         process = subprocess.Popen([twin.WORKER, "--spec", job, "--checkpoint-dir", job.parent], stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True, env={
                                        **os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank),
-                                       "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+                                       "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": address, "MASTER_PORT": str(port)})
         self.addCleanup(process.kill)
         return process
 
@@ -803,6 +822,23 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
         self.assertIn(f"the ranks' store at 127.0.0.1:{port} cannot be reached; rank 0 or torchrun serves it (", output)
         self.assertNotIn("frame #", output)
         self.assertNotIn("c10d", output)
+
+    def test_an_address_that_is_none_is_told(self):
+        # No label of a name has 64 letters, so that no name server is asked.
+        name = 64 * "a" + ".invalid"
+        process = self.one_of_two(self.job(distributed={"timeout_seconds": 1}), 1, 23456, name)
+        output, _ = process.communicate(timeout=LONG)
+        self.assertEqual(process.returncode, 6, output)
+        self.assertRegex(output, rf"rank 1 of 2 cannot find the others: MASTER_ADDR is {name}, which has no address on this host \(.+\); "
+                                 "accepted: the name or the address of rank 0's host")
+
+    def test_who_is_waited_for_is_told_meanwhile(self):
+        port, = slurm_cluster.free_ports(1)
+        process = self.one_of_two(self.job(distributed={"timeout_seconds": 11}), 0, port)
+        output, _ = process.communicate(timeout=LONG)
+        self.assertEqual(process.returncode, 6, output)
+        self.assertIn("\nrank 0: waiting for rank 1 of 2 for 10 s; for 11 s at most\n", output)
+        self.assertIn("rank 0 of 2 cannot join the others: rank 1 never came; start as many as WORLD_SIZE says", output)
 
     def test_one_process_may_train_such_a_job(self):
         job = self.job()

@@ -279,6 +279,19 @@ TEST_F(CheckpointShardsTest, PrepareRemovesShardsThatNoCheckpointLists) {
   EXPECT_THAT(folder.Paths(), ElementsAre(path_));
 }
 
+TEST_F(CheckpointShardsTest, AShardOfAFailedCheckpointGoesAndOneThatIsListedStays) {
+  Write(StateAt(9), path_, 2);
+  ASSERT_TRUE(WriteShard(StateAt(9), path_, MetaOf(1, 2, "failed-4")).ok());
+  ASSERT_TRUE(WriteShard(StateAt(10), folder_.Path(10), MetaOf(1, 2, "failed-5")).ok());
+  folder_.RemoveShard(9, {.rank = 1, .ranks = 2, .token = "failed-4"});
+  folder_.RemoveShard(9, {.rank = 1, .ranks = 2, .token = "t-1"});
+  folder_.RemoveShard(10, {.rank = 1, .ranks = 2, .token = "failed-5"});
+  folder_.RemoveShard(11, {.rank = 1, .ranks = 2, .token = "never-6"});
+  EXPECT_THAT(ShardNames(path_), SizeIs(4));
+  EXPECT_THAT(ShardNames(folder_.Path(10)), IsEmpty());
+  EXPECT_TRUE(ReadCheckpoint(path_).ok());
+}
+
 TEST_F(CheckpointShardsTest, RetentionRemovesAllFilesOfOne) {
   for (const int64_t step : {1, 2, 3}) Write(StateAt(step), folder_.Path(step), 2);
   EXPECT_THAT(folder_.Retain(1, 3), ElementsAre("a-step-2", "a-step-1"));

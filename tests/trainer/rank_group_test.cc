@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/trainer/threaded_ranks.h"
+#include "trainer/distributed/missing_ranks.h"
 #include "trainer/guard/non_finite_diagnosis.h"
 #include "trainer/runtime/run_failure.h"
 
@@ -102,6 +103,22 @@ TEST(RankGroupTest, ARankThatNeverComesIsNamed) {
   EXPECT_THAT(FailureOf([&] { RankGroup(PlaceOf(0, 2), store, options); }),
               HasSubstr("rank 0 of 2 cannot join the others: rank 1 never came; start as many as "
                         "WORLD_SIZE says ("));
+}
+
+TEST(RankGroupTest, WhoIsWaitedForIsTold) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  TellPresence(*store, 0);
+  std::vector<std::string> lines;
+  const auto tell = [&](const std::string& line) {
+    lines.push_back(line);
+    TellPresence(*store, static_cast<int>(lines.size()));
+  };
+  AwaitPresence(*store, 3, std::chrono::minutes(2), std::chrono::milliseconds(100), tell);
+  EXPECT_THAT(lines, ElementsAre("waiting for ranks 1, 2 of 3 for 0.1 s; for 120 s at most",
+                                 "waiting for rank 2 of 3 for 0.2 s; for 120 s at most"));
+  EXPECT_ANY_THROW(AwaitPresence(*store, 4, std::chrono::milliseconds(20),
+                                 std::chrono::milliseconds(100), tell));
+  EXPECT_EQ(lines.size(), 2U);
 }
 
 TEST(RankGroupTest, ASecondProcessOfOneRankIsRefused) {

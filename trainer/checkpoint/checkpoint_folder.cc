@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/checkpoint/shards.h"
 #include "trainer/checkpoint/verify.h"
 
 namespace genesis {
@@ -77,6 +76,19 @@ void CheckpointFolder::RemoveStrayShards() const {
       RemoveShards(path, *listed);
     }
   }
+}
+
+void CheckpointFolder::RemoveShard(int64_t step, const ShardPlace& place) const {
+  const std::string shard = ShardPath(Path(step), place);
+  const std::string name = fs::path(shard).filename().string();
+  const std::vector<ShardFile> listed = ListedShards(Path(step)).value_or(std::vector<ShardFile>());
+  if (std::any_of(listed.begin(), listed.end(),
+                  [&](const ShardFile& each) { return each.name == name; })) {
+    return;
+  }
+  std::error_code error;
+  fs::remove(shard, error);
+  fs::remove(ManifestPath(shard), error);
 }
 
 std::string CheckpointFolder::Path(int64_t step) const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "trainer/checkpoint/shards.h"
 
 namespace genesis {
 
@@ -30,6 +31,10 @@ class CheckpointFolder {
   std::vector<std::string> Paths() const;
   // The ids of those of `paths` that name checkpoints of this job and are not there.
   std::vector<std::string> Missing(const std::vector<std::string>& paths) const;
+
+  // Removes a shard, with its manifest, of a checkpoint that could not be made. One that the
+  // checkpoint of its step lists stays.
+  void RemoveShard(int64_t step, const ShardPlace& place) const;
 
   // Removes all but some checkpoints, with manifests and shards, and returns the ids of the
   // removed. Kept are the newest `keep_last` (at least one) up to `step` and, as their manifests

@@ -9,6 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -71,6 +72,37 @@ std::string Names(const std::vector<int>& ranks) {
 }  // namespace
 
 bool TellPresence(c10d::Store& store, int rank) { return store.add(Key("came", rank), 1) == 1; }
+
+void AwaitPresence(c10d::Store& store, int size, std::chrono::milliseconds timeout,
+                   std::chrono::milliseconds interval, const TellWaiting& tell) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  auto next = begin + interval;
+  for (int rank = 0; rank < size; ++rank) {
+    while (true) {
+      const auto limit = std::min(next, begin + timeout) - Clock::now();
+      const auto patience = std::chrono::ceil<std::chrono::milliseconds>(limit);
+      try {
+        store.wait({Key("came", rank)}, std::max(patience, std::chrono::milliseconds(1)));
+        break;
+      } catch (const std::exception&) {
+        // An error before its time is the store's own.
+        const auto now = Clock::now();
+        if (now < next || now >= begin + timeout) throw;
+      }
+      std::vector<int> absent;
+      for (int other = rank; other < size; ++other) {
+        if (!store.check({Key("came", other)})) absent.push_back(other);
+      }
+      const double seconds = std::chrono::duration<double>(next - begin).count();
+      if (!absent.empty()) {
+        tell(absl::StrFormat("waiting for %s of %d for %.3g s; for %.3g s at most", Names(absent),
+                             size, seconds, std::chrono::duration<double>(timeout).count()));
+      }
+      next += interval;
+    }
+  }
+}
 
 void TellEnd(c10d::Store& store, int rank, const std::string& why) {
   store.set(Key("end", rank), OneLine(why, kMaxText));

@@ -2,7 +2,10 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <chrono>
 #include <string>
+
+#include "trainer/distributed/connect_store.h"
 
 namespace genesis {
 
@@ -12,6 +15,10 @@ namespace genesis {
 // Before the first exchange: this rank is there. Returns whether it is the first to say so: two
 // launches may have been given one store.
 bool TellPresence(c10d::Store& store, int rank);
+// Waits until all `size` ranks have said so; `tell` hears each `interval` whom it waits for, in one
+// sentence. Throws the store's error after `timeout`.
+void AwaitPresence(c10d::Store& store, int size, std::chrono::milliseconds timeout,
+                   std::chrono::milliseconds interval, const TellWaiting& tell);
 // This rank ends before the job does, and why.
 void TellEnd(c10d::Store& store, int rank, const std::string& why);
 

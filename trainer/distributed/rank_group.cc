@@ -2,11 +2,8 @@
 
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <c10/util/Logging.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <future>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -19,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "base/text/text.h"
 #include "trainer/distributed/communicator_transport.h"
+#include "trainer/distributed/connect_store.h"
 #include "trainer/distributed/missing_ranks.h"
 #include "trainer/distributed/neighbour_watch.h"
 #include "trainer/distributed/shared_memory_transport.h"
@@ -28,7 +26,6 @@
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 namespace genesis {
 namespace {
@@ -40,72 +37,11 @@ static_assert(sizeof(c10d::ProcessGroupGloo) == 488);
 
 // Elements of a broadcast that tensors are put together for.
 constexpr int64_t kMaxMessage = int64_t{4} << 20;
-constexpr std::chrono::milliseconds kConnectGrace = std::chrono::seconds(1);
 // For NCCL, whose ranks come at the same time: they have met before.
 constexpr std::chrono::milliseconds kCommunicatorTimeout = std::chrono::minutes(1);
 // How often a rank that waits for its GPU looks at it, and at the others.
 constexpr std::chrono::microseconds kLookAtDevice{50};
 constexpr std::chrono::milliseconds kLookAtOthers{100};
-
-c10::intrusive_ptr<c10d::Store> ConnectStore(const RankPlace& place, const RankOptions& options) {
-  c10d::TCPStoreOptions store;
-  store.port = place.port;
-  store.isServer = place.rank == 0 && !place.agent_store;
-  store.waitWorkers = false;
-  store.timeout = options.timeout;
-  return c10::make_intrusive<c10d::TCPStore>(place.address, store);
-}
-
-[[noreturn]] void FailAs(const RankPlace& place, const char* task, const std::string& why) {
-  throw RunFailure{
-      training::v1::FAILURE_CAUSE_WORKER_EXIT,
-      absl::StrCat("rank ", place.rank, " of ", place.size, " cannot ", task, ": ", why)};
-}
-
-// The failure says in a sentence what c10d logs with frames of C++; TORCH_CPP_LOG_LEVEL shows
-// those.
-void SilenceC10d() {
-  if (std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) {
-    c10::initLogging();
-  } else {
-    FLAGS_caffe2_log_level = c10::GLOG_FATAL;
-  }
-}
-
-c10::intrusive_ptr<c10d::Store> Connect(const RankPlace& place, const RankOptions& options) {
-  SilenceC10d();
-  using Connected = std::promise<c10::intrusive_ptr<c10d::Store>>;
-  const auto connected = std::make_shared<Connected>();
-  auto store = connected->get_future();
-  // On a thread of its own, for c10d waits without end where another program listens and says
-  // nothing. It tries each address family for the timeout.
-  std::thread([connected, place, options] {
-    try {
-      connected->set_value(ConnectStore(place, options));
-    } catch (const std::exception&) {
-      connected->set_exception(std::current_exception());
-    }
-  }).detach();
-  const auto patience = 2 * options.timeout + kConnectGrace;
-  std::string fault =
-      absl::StrFormat("no answer within %g s", std::chrono::duration<double>(patience).count());
-  try {
-    if (store.wait_for(patience) == std::future_status::ready) {
-      return store.get();
-    }
-  } catch (const std::exception& error) {
-    fault = ExplainException(error).message;
-  }
-  if (absl::StrContains(fault, "EADDRINUSE")) {
-    FailAs(place, "serve the ranks' store",
-           absl::StrCat("port ", place.port,
-                        " is in use on this host, maybe by another launch; give "
-                        "each launch a MASTER_PORT of its own"));
-  }
-  FailAs(place, "find the others",
-         absl::StrCat("the ranks' store at ", place.address, ":", place.port,
-                      " cannot be reached; rank 0 or torchrun serves it (", fault, ")"));
-}
 
 std::string AddressText(const SharedMemory::Address& address, const SharedMemory::Size& size) {
   return absl::StrCat(address.process, " ", address.descriptor, " ", address.cookie, " ",
@@ -197,7 +133,7 @@ class RankGroup::GlooTransport : public BucketTransport {
 };
 
 RankGroup::RankGroup(const RankPlace& place, const RankOptions& options)
-    : RankGroup(place, Connect(place, options), options) {}
+    : RankGroup(place, ConnectStore(place, options.timeout, options.tell), options) {}
 
 RankGroup::RankGroup(const RankPlace& place, const c10::intrusive_ptr<c10d::Store>& store,
                      const RankOptions& options)
@@ -216,6 +152,11 @@ RankGroup::RankGroup(const RankPlace& place, const c10::intrusive_ptr<c10d::Stor
            "each of its processes a rank of its own");
   }
   Together(task, [&] {
+    // One asks for all: each asks the store for each.
+    if (first()) {
+      AwaitPresence(*connection_->store, place_.size, options_.timeout, kTellWaitingEvery,
+                    options_.tell);
+    }
     connection_->gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
         connection_->store, place_.rank, place_.size, GlooOptions(place_, options_));
   });

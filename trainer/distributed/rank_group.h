@@ -15,6 +15,7 @@
 
 #include "trainer/accel/communicator.h"
 #include "trainer/distributed/bucket_transport.h"
+#include "trainer/distributed/connect_store.h"
 #include "trainer/distributed/rank_place.h"
 
 namespace genesis {
@@ -36,6 +37,7 @@ struct RankOptions {
   // For collectives among the GPUs of the ranks; null, and why, where this one has none.
   CommunicatorFactory* communicators = nullptr;
   std::string no_communicator = "it computes on the CPU";
+  TellWaiting tell = [](const std::string&) {};
 };
 
 // The ranks that train one job together, each on examples of its own, with the same weights

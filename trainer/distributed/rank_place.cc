@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "base/text/field_error.h"
 #include "trainer/distributed/slurm_lists.h"
+#include "trainer/runtime/run_failure.h"
 
 namespace genesis {
 namespace {
@@ -123,6 +124,12 @@ void FindStore(const Launcher& launcher, Variables& variables, RankPlace& place)
 }
 
 }  // namespace
+
+void FailAs(const RankPlace& place, const char* task, const std::string& why) {
+  throw RunFailure{
+      training::v1::FAILURE_CAUSE_WORKER_EXIT,
+      absl::StrCat("rank ", place.rank, " of ", place.size, " cannot ", task, ": ", why)};
+}
 
 absl::StatusOr<RankPlace> ReadRankPlace(const Environment& environment) {
   RankPlace place;

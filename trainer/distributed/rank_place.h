@@ -30,6 +30,9 @@ struct RankPlace {
   std::string size_variable = "WORLD_SIZE";  // The name of the launcher's, for messages.
 };
 
+// Throws RunFailure (FAILURE_CAUSE_WORKER_EXIT): "rank 1 of 4 cannot <task>: <why>".
+[[noreturn]] void FailAs(const RankPlace& place, const char* task, const std::string& why);
+
 // INVALID_ARGUMENT names each variable that is missing or cannot be, with what is accepted.
 absl::StatusOr<RankPlace> ReadRankPlace(const Environment& environment);
 

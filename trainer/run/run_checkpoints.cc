@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/files/durable_file.h"
@@ -113,10 +112,10 @@ void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held
                           std::chrono::steady_clock::time_point since) {
   const int64_t step = state.position.step;
   saved_step_ = step;
+  // Waits for the one before; after it nobody else holds what the callback writes to.
+  if (writes_ || sharded_) Flush();
   own_step_ = step;
   if (!writes_ && !sharded_) return;
-  // Waits for the one before; after it nobody else holds what the callback writes to.
-  Flush();
   CheckpointWritten written;
   training::v1::Checkpoint& checkpoint = *written.mutable_checkpoint();
   checkpoint.set_job_id(start_.job_id());
@@ -148,9 +147,10 @@ void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held
   };
   CheckpointMeta meta{.job_id = start_.job_id(), .held_out_loss = held_out_loss};
   if (sharded_) {
-    meta.shard = ShardPlace{.rank = ranks_->rank(),
-                            .ranks = ranks_->size(),
-                            .token = absl::StrCat(token_, "-", ++begun_)};
+    place_ = {.rank = ranks_->rank(),
+              .ranks = ranks_->size(),
+              .token = absl::StrCat(token_, "-", ++begun_)};
+    meta.shard = place_;
   }
   RequireWritten(writer_.Submit(state, std::move(meta), tell));
 }
@@ -170,27 +170,26 @@ void RunCheckpoints::Flush() {
 }
 
 // All ranks hear whether each could write its shard, so that none waits for one that will never
-// be there, and all fail alike.
+// be there. Whoever could not says why, and the others that it failed.
 void RunCheckpoints::FlushShards() {
-  const absl::Status own = writer_.FlushShard();
-  const std::vector<std::string> told = ranks_->FromAll(
-      own.ok() ? "" : absl::StrCat(static_cast<int>(own.code()), " ", own.message()));
-  for (size_t rank = 0; rank < told.size(); ++rank) {
-    if (told[rank].empty()) continue;
-    writer_.ExpectShardsWithin(std::chrono::milliseconds(0));
-    const size_t space = told[rank].find(' ');
-    int code = 0;
-    if (!absl::SimpleAtoi(told[rank].substr(0, space), &code)) code = 2;  // Unknown.
-    RequireWritten(absl::Status(static_cast<absl::StatusCode>(code),
-                                absl::StrCat("rank ", rank, ": ", told[rank].substr(space + 1))));
-  }
+  RequireShards(writer_.FlushShard());
   // All are durable; another host may see that later.
   writer_.ExpectShardsWithin(kLatest);
-  const absl::Status listed = writer_.Flush();
-  const std::string fault = ranks_->FromFirst(std::string(listed.message()));
-  RequireWritten(listed);
-  RequireWritten(fault.empty() ? absl::OkStatus()
-                               : absl::UnknownError(absl::StrCat("rank 0: ", fault)));
+  // Only the first rank has anything left to do: the list.
+  RequireShards(writer_.Flush());
+}
+
+void RunCheckpoints::RequireShards(const absl::Status& own) {
+  const std::vector<std::string> told = ranks_->FromAll(std::string(own.message()));
+  const auto failed =
+      std::find_if(told.begin(), told.end(), [](const std::string& why) { return !why.empty(); });
+  if (failed == told.end()) return;
+  writer_.ExpectShardsWithin(std::chrono::milliseconds(0));
+  // Without the list it is a part of nothing.
+  folder_.RemoveShard(own_step_, place_);
+  RequireWritten(own);
+  throw RunFailure{training::v1::FAILURE_CAUSE_WORKER_EXIT,
+                   absl::StrCat("rank ", failed - told.begin(), " failed: ", *failed)};
 }
 
 }  // namespace genesis

@@ -52,6 +52,8 @@ class RunCheckpoints {
 
  private:
   void FlushShards();
+  // Fails on all ranks where one of them did, and leaves no shard of the checkpoint.
+  void RequireShards(const absl::Status& own);
   void RequireSharedFolder();
 
   const training::v1::StartJob& start_;
@@ -61,6 +63,7 @@ class RunCheckpoints {
   const bool sharded_;
   std::string token_;      // Of the shards of this attempt.
   int64_t begun_ = 0;      // Sharded checkpoints.
+  ShardPlace place_;       // In the newest of them.
   int64_t own_step_ = -1;  // Of the newest that was begun here.
   CheckpointFolder folder_;
   int64_t saved_step_ = -1;

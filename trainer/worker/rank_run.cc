@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -162,7 +163,12 @@ Finished RunRank(const StartJob& start, const RankPlace& place,
                  RunObserver& observer) {
   try {
     std::string fault;
-    RankGroup ranks(place, RankOptionsOf(start.spec(), device, &fault));
+    RankOptions options = RankOptionsOf(start.spec(), device, &fault);
+    // The observer of a rank that is not the first says nothing.
+    options.tell = [&place](const std::string& line) {
+      std::cout << "rank " << place.rank << ": " << line << std::endl;
+    };
+    RankGroup ranks(place, options);
     const Finished finished = RunWith(ranks, fault, start, device, control, observer);
     TellOwnFault(ranks, finished);
     return finished;
@@ -179,7 +185,8 @@ Finished RunGangRank(const StartJob& start, const std::shared_ptr<RankStoreClien
     const RankPlace place = PlaceOf(rank, daemon_host);
     observer.OnLog(absl::StrCat("rank ", place.rank, " of ", place.size, ", at ", place.listen));
     std::string fault;
-    const RankOptions options = RankOptionsOf(start.spec(), device, &fault);
+    RankOptions options = RankOptionsOf(start.spec(), device, &fault);
+    options.tell = [&observer](const std::string& line) { observer.OnLog(line); };
     if (options.communicators != nullptr) KeepNcclTo(place.listen);
     RankGroup ranks(place, c10::make_intrusive<DaemonStore>(store, options.timeout), options);
     ProveSecret(ranks, rank.secret(), {rank.devices().begin(), rank.devices().end()});
