@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace genesis {
 namespace {
@@ -44,7 +45,7 @@ TEST(SharedMemoryTest, ProcessesSeeEachOthersRegionsAndWaitForEachOther) {
   const auto memory = Create();
   const pid_t child = Fork(memory->address(), [](SharedMemory& own) {
     for (uint32_t turn = 1; turn <= 2000; ++turn) {
-      if (!own.Await(0, 2, turn, kLong).empty()) return 1;
+      if (!own.Await(0, 2, turn, kLong, {}).empty()) return 1;
       std::memcpy(own.region(1), own.region(0), kSize.bytes);
       own.Set(0, turn);
     }
@@ -53,7 +54,7 @@ TEST(SharedMemoryTest, ProcessesSeeEachOthersRegionsAndWaitForEachOther) {
   for (uint32_t turn = 1; turn <= 2000; ++turn) {
     std::memset(memory->region(0), static_cast<int>(turn), kSize.bytes);
     memory->Set(2, turn);
-    ASSERT_EQ(memory->Await(1, 0, turn, kLong), "");
+    ASSERT_EQ(memory->Await(1, 0, turn, kLong, {}), "");
     ASSERT_EQ(std::memcmp(memory->region(0), memory->region(1), kSize.bytes), 0);
   }
   EXPECT_EQ(ExitOf(child), 0);
@@ -66,12 +67,12 @@ TEST(SharedMemoryTest, AKilledProcessHasEnded) {
     pause();
     return 0;
   });
-  ASSERT_EQ(memory->Await(1, 0, 1, kLong), "");
+  ASSERT_EQ(memory->Await(1, 0, 1, kLong, {}), "");
   kill(child, SIGKILL);
-  EXPECT_EQ(memory->Await(1, 0, 2, kLong), "has ended");
+  EXPECT_EQ(memory->Await(1, 0, 2, kLong, {}), "has ended");
   EXPECT_EQ(ExitOf(child), -SIGKILL);
   // Its last word counts, though it was killed.
-  EXPECT_EQ(memory->Await(1, 0, 1, kLong), "");
+  EXPECT_EQ(memory->Await(1, 0, 1, kLong, {}), "");
 }
 
 TEST(SharedMemoryTest, AStoppedProcessIsSilent) {
@@ -81,9 +82,21 @@ TEST(SharedMemoryTest, AStoppedProcessIsSilent) {
     pause();
     return 0;
   });
-  ASSERT_EQ(memory->Await(1, 0, 1, kLong), "");
+  ASSERT_EQ(memory->Await(1, 0, 1, kLong, {}), "");
   kill(child, SIGSTOP);
-  EXPECT_EQ(memory->Await(1, 0, 2, std::chrono::milliseconds(300)), "has been silent for 0.3 s");
+  EXPECT_EQ(memory->Await(1, 0, 2, std::chrono::milliseconds(300), {}),
+            "has been silent for 0.3 s");
+  std::vector<double> told;
+  const SharedMemory::Reminder reminder{.first = std::chrono::milliseconds(30),
+                                        .tell = [&](double seconds) {
+                                          told.push_back(seconds);
+                                          if (told.size() == 3) kill(child, SIGKILL);
+                                        }};
+  EXPECT_EQ(memory->Await(1, 0, 2, kLong, reminder), "has ended");
+  ASSERT_EQ(told.size(), 3U);
+  EXPECT_GE(told[0], 0.03);
+  EXPECT_GE(told[1], 0.06);
+  EXPECT_GE(told[2], 0.12);
   kill(child, SIGKILL);
   EXPECT_EQ(ExitOf(child), -SIGKILL);
 }

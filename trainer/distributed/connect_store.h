@@ -10,7 +10,7 @@
 
 namespace genesis {
 
-// Hears what a rank waits for before the first exchange, in one sentence for people.
+// Hears what a rank waits for, in one sentence for people.
 using TellWaiting = std::function<void(const std::string&)>;
 inline constexpr std::chrono::milliseconds kTellWaitingEvery = std::chrono::seconds(10);
 

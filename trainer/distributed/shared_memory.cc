@@ -165,7 +165,7 @@ void SharedMemory::Set(size_t number, uint32_t value) {
 }
 
 std::string SharedMemory::Await(int rank, size_t number, uint32_t value,
-                                std::chrono::milliseconds timeout) {
+                                std::chrono::milliseconds timeout, const Reminder& reminder) {
   for (int i = 0; i < kSpins; ++i) {
     if (counter(rank, number) == value) return "";
     Relax();
@@ -174,6 +174,7 @@ std::string SharedMemory::Await(int rank, size_t number, uint32_t value,
   std::atomic<uint32_t>& word = this->word(rank, number);
   of(rank).waiters.fetch_add(1);
   std::string fault;
+  auto reminded = reminder.first;
   for (uint32_t seen = word.load(); seen != value; seen = word.load()) {
     Sleep(word, seen);
     if (word.load() == value) break;
@@ -182,10 +183,15 @@ std::string SharedMemory::Await(int rank, size_t number, uint32_t value,
       fault = word.load() == value ? "" : "has ended";
       break;
     }
-    if (std::chrono::steady_clock::now() - begin > timeout) {
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
+    if (waited > timeout) {
       fault = absl::StrFormat("has been silent for %g s",
                               std::chrono::duration<double>(timeout).count());
       break;
+    }
+    if (waited > reminded) {
+      reminder.tell(waited.count());
+      reminded *= 2;
     }
   }
   of(rank).waiters.fetch_sub(1);

@@ -53,9 +53,15 @@ class SharedMemory {
   // Counters begin at 0, and a rank sets its own alone.
   uint32_t counter(int rank, size_t number) const;
   void Set(size_t number, uint32_t value);
+  // Hears how long a rank is awaited: after `first`, and each time twice as long has passed.
+  struct Reminder {
+    std::chrono::milliseconds first = std::chrono::seconds(30);
+    std::function<void(double seconds)> tell = [](double) {};
+  };
   // Until the counter of the rank is `value`. Returns "" or what the rank did instead: "has ended",
   // or "has been silent for ... s".
-  std::string Await(int rank, size_t number, uint32_t value, std::chrono::milliseconds timeout);
+  std::string Await(int rank, size_t number, uint32_t value, std::chrono::milliseconds timeout,
+                    const Reminder& reminder);
 
  private:
   struct Rank;

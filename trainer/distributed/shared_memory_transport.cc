@@ -9,6 +9,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "absl/strings/str_format.h"
+
 namespace genesis {
 namespace {
 
@@ -249,7 +251,12 @@ void SharedMemoryTransport::SumLent(const Bucket& bucket, const ScatteredGradien
 void SharedMemoryTransport::AwaitAll(size_t counter, uint32_t value, const char* doing) {
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     if (rank == ranks_.rank()) continue;
-    const std::string fault = memory_->Await(rank, counter, value, ranks_.options().timeout);
+    const SharedMemory::Reminder reminder{.tell = [&](double seconds) {
+      ranks_.options().tell(
+          absl::StrFormat("waiting for rank %d, silent for %.0f s", rank, seconds));
+    }};
+    const std::string fault =
+        memory_->Await(rank, counter, value, ranks_.options().timeout, reminder);
     if (!fault.empty()) ranks_.Fail(doing, rank, fault);
   }
 }
