@@ -825,12 +825,13 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
 
     def test_an_address_that_is_none_is_told(self):
         # No label of a name has 64 letters, so that no name server is asked.
-        name = 64 * "a" + ".invalid"
+        name = 64 * "a" + "\x1b[31m\n.invalid"
         process = self.one_of_two(self.job(distributed={"timeout_seconds": 1}), 1, 23456, name)
         output, _ = process.communicate(timeout=LONG)
         self.assertEqual(process.returncode, 6, output)
-        self.assertRegex(output, rf"rank 1 of 2 cannot find the others: MASTER_ADDR is {name}, which has no address on this host \(.+\); "
-                                 "accepted: the name or the address of rank 0's host")
+        shown = 64 * "a" + "\\x1b[31m\\n.invalid"
+        self.assertRegex(output, rf"rank 1 of 2 cannot find the others: MASTER_ADDR is {re.escape(shown)}, which has no address on this "
+                                 r"host \(.+\); accepted: the name or the address of rank 0's host")
 
     def test_who_is_waited_for_is_told_meanwhile(self):
         port, = slurm_cluster.free_ports(1)

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/text/text.h"
 #include "trainer/runtime/run_failure.h"
 
 namespace genesis {
@@ -84,7 +85,8 @@ Store ConnectStore(const RankPlace& place, std::chrono::milliseconds timeout,
     }
   }).detach();
   const auto patience = 2 * timeout + kConnectGrace;
-  const std::string where = absl::StrCat("the ranks' store at ", place.address, ":", place.port);
+  const std::string address = OneLine(place.address, kMaxNameBytes);
+  const std::string where = absl::StrCat("the ranks' store at ", address, ":", place.port);
   std::string fault =
       absl::StrFormat("no answer within %g s", std::chrono::duration<double>(patience).count());
   try {
@@ -101,7 +103,7 @@ Store ConnectStore(const RankPlace& place, std::chrono::milliseconds timeout,
   }
   if (const std::string unknown = LookUpFault(place.address); !unknown.empty()) {
     FailAs(place, "find the others",
-           absl::StrCat("MASTER_ADDR is ", place.address, ", which has no address on this host (",
+           absl::StrCat("MASTER_ADDR is ", address, ", which has no address on this host (",
                         unknown, "); accepted: the name or the address of rank 0's host"));
   }
   FailAs(place, "find the others",
