@@ -20,6 +20,9 @@ constexpr char kLoopback[] = "127.0.0.1";
 constexpr size_t kSecretBytes = 32;
 // A rank that works longer than half of the ranks by so much holds them up.
 constexpr double kStragglerRatio = 1.2;
+// Older figures, by both, say nothing of who is slow now: of a rank that is stopped there are none.
+constexpr absl::Duration kFresh = absl::Seconds(5);
+constexpr double kFreshSteps = 3;
 
 // Where ranks of other hosts reach the workers of this one: the address from which this host
 // reaches the first of theirs. Empty when it cannot be found: the worker's own guess has to do.
@@ -36,20 +39,9 @@ double WorkSeconds(const RankStatus& status) {
   return status.step_seconds() - status.wait_seconds();
 }
 
-void MarkStraggler(Job& job) {
-  std::vector<double> seconds;
-  RankStatus* slowest = nullptr;
-  for (RankStatus& status : *job.mutable_ranks()) {
-    status.set_straggler(false);
-    if (status.step() == 0) return;  // Until all have told of a step nothing can be compared.
-    seconds.push_back(WorkSeconds(status));
-    if (slowest == nullptr || WorkSeconds(status) > WorkSeconds(*slowest)) slowest = &status;
-  }
-  if (slowest == nullptr) return;
-  // The lower of two middle ones, so that of two ranks one can be the slower.
-  const auto middle = seconds.begin() + (std::ssize(seconds) - 1) / 2;
-  std::nth_element(seconds.begin(), middle, seconds.end());
-  slowest->set_straggler(WorkSeconds(*slowest) > *middle * kStragglerRatio);
+bool IsFresh(const RankStatus& status, absl::Time now) {
+  const absl::Duration age = now - FromTimestamp(status.progress_time());
+  return age <= std::max(kFresh, kFreshSteps * absl::Seconds(status.step_seconds()));
 }
 
 }  // namespace
@@ -112,7 +104,24 @@ void NoteRankSteps(const training::v1::Steps& steps, absl::Time now, int rank, J
     status.set_step_seconds(sum / count);
     status.set_wait_seconds(std::clamp(steps.wait_seconds() / count, 0.0, sum / count));
   }
-  MarkStraggler(job);
+  MarkStraggler(now, job);
+}
+
+void MarkStraggler(absl::Time now, Job& job) {
+  std::vector<double> seconds;
+  RankStatus* slowest = nullptr;
+  bool comparable = true;
+  for (RankStatus& status : *job.mutable_ranks()) {
+    status.set_straggler(false);
+    comparable = comparable && status.step() > 0 && IsFresh(status, now);
+    seconds.push_back(WorkSeconds(status));
+    if (slowest == nullptr || WorkSeconds(status) > WorkSeconds(*slowest)) slowest = &status;
+  }
+  if (slowest == nullptr || !comparable) return;
+  // The lower of two middle ones, so that of two ranks one can be the slower.
+  const auto middle = seconds.begin() + (std::ssize(seconds) - 1) / 2;
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  slowest->set_straggler(WorkSeconds(*slowest) > *middle * kStragglerRatio);
 }
 
 std::optional<double> LongestWait(const Job& job) {

@@ -31,6 +31,10 @@ std::vector<training::v1::RankStatus> RankStatusesOf(const std::vector<WorkerLea
 void NoteRankSteps(const training::v1::Steps& steps, absl::Time now, int rank,
                    training::v1::Job& job);
 
+// Marks the rank that the others wait for; none until all ranks have told of a step, and where one
+// has not told of any for some seconds.
+void MarkStraggler(absl::Time now, training::v1::Job& job);
+
 // The part of a step in which the rank that waits longest waits for the others, 0 to 1; nullopt
 // for a job of one process, and until all ranks have told of a step.
 std::optional<double> LongestWait(const training::v1::Job& job);

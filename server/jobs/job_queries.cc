@@ -7,6 +7,7 @@
 #include "base/timestamp.h"
 #include "config/job/job_spec.h"
 #include "config/precision/precision.h"
+#include "server/jobs/gang.h"
 #include "server/jobs/job_errors.h"
 #include "server/jobs/scheduler.h"
 #include "server/launchers/describe_submission.h"
@@ -115,6 +116,7 @@ absl::StatusOr<training::v1::Job> JobQueries::Get(const std::string& job_id) con
   if (*snapshot == nullptr) return NoSuchJob(job_id);
   Job job = (*snapshot)->job;
   if (job.state() == training::v1::JOB_STATE_QUEUED) PutPlace(ReadQueue(), job);
+  if (IsGang(job) && IsOnWorker(job.state())) MarkStraggler(clock_.Now(), job);
   return job;
 }
 

@@ -373,11 +373,20 @@ TEST_F(GangRulesTest, EachRankShowsHowItDoesAndTheOneTheOthersWaitFor) {
   EXPECT_TRUE(job.ranks(1).straggler());
   EXPECT_FALSE(job.ranks(2).straggler());
   EXPECT_EQ(job.progress().step(), 10) << "that of rank 0";
+  clock_.Advance(4);
+  EXPECT_TRUE(Get("job").ranks(1).straggler());
+  clock_.Advance(2);
+  EXPECT_FALSE(Get("job").ranks(1).straggler()) << "nobody has told of a step for long";
+  Steps("job", 0, 11, 0.5, 0.3);
+  EXPECT_FALSE(Get("job").ranks(1).straggler()) << "rank 1 may be stopped";
+  Steps("job", 1, 11, 0.5, 0.01);
+  Steps("job", 2, 11, 0.5, 0.28);
+  EXPECT_TRUE(Get("job").ranks(1).straggler());
   // Its counters are not added up.
-  EXPECT_EQ(manager_->queries().Stats(StatsRequest())->training_steps(), 1);
+  EXPECT_EQ(manager_->queries().Stats(StatsRequest())->training_steps(), 2);
   FinishRank("job", 0, Finished::OUTCOME_COMPLETED);
   EXPECT_EQ(State("job"), JOB_STATE_SUCCEEDED);
-  EXPECT_EQ(Get("job").ranks(2).step(), 10) << "all have made the steps of rank 0";
+  EXPECT_EQ(Get("job").ranks(2).step(), 11) << "all have made the steps of rank 0";
   EXPECT_THAT(metrics_.RenderText(), Not(HasSubstr(waits)));
 }
 
