@@ -29,7 +29,7 @@ constexpr int kPageSize = 1000;
 constexpr char kCsvHeader[] =
     "timestamp,job_id,step,mode,loss,baseline_loss,loss_scale,training_steps,fp16_steps,"
     "overflow_steps,overflow_rate,fp16_enabled,memory_allocated_bytes,samples_per_second,state,"
-    "divergence_ratio,held_out_loss\n";
+    "divergence_ratio,held_out_loss,divergences\n";
 
 // "7d"; InfiniteDuration for "all", nothing when it is neither.
 std::optional<absl::Duration> ParseAge(const std::string& text) {
@@ -68,7 +68,8 @@ std::string CsvLine(const HistoryRow& row) {
               row.has_memory_allocated_bytes() ? absl::StrCat(row.memory_allocated_bytes()) : "",
               real(row.has_samples_per_second(), row.samples_per_second()),
               JobStateName(row.state()), real(row.has_divergence_ratio(), row.divergence_ratio()),
-              real(row.has_held_out_loss(), row.held_out_loss())},
+              real(row.has_held_out_loss(), row.held_out_loss()),
+              row.has_divergences() ? absl::StrCat(row.divergences()) : ""},
              ",") +
          "\n";
 }

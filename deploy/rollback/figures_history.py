@@ -5,7 +5,9 @@ import csv
 import datetime
 import math
 
-NEEDED = ("timestamp", "job_id", "loss", "baseline_loss", "fp16_steps", "overflow_steps",
+import loss_excess
+
+NEEDED = ("timestamp", "job_id", "mode", "loss", "baseline_loss", "fp16_steps", "overflow_steps",
           "samples_per_second", "state")
 # What another daemon or an older one wrote with a space instead of the T.
 FORMATS = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S")
@@ -43,24 +45,16 @@ class Day:
         self.rows = 0
         self.ended = {}
         self.not_finite = 0
-        self.deviations = []
 
     def add(self, row):
         self.rows += 1
         state = row["state"].removeprefix("JOB_STATE_").upper()
         if state in ("SUCCEEDED", "FAILED"):
             self.ended[row["job_id"]] = state
-        loss, baseline = number(row["loss"]), number(row["baseline_loss"])
+        loss = number(row["loss"])
         # The database keeps no NaN: a job that makes steps and has no loss had one that was none.
         if (not math.isfinite(loss)) if loss is not None else row["samples_per_second"]:
             self.not_finite += 1
-        elif (number(row["fp16_steps"]) or 0) > 0:
-            # Both losses smoothed; an older daemon's table has one step's loss alone.
-            divergence = number(row.get("divergence_ratio"))
-            if divergence is None and loss is not None and baseline:
-                divergence = (loss - baseline) / baseline
-            if divergence is not None:
-                self.deviations.append(abs(divergence))
 
     def succeeded(self):
         return sum(state == "SUCCEEDED" for state in self.ended.values())
@@ -76,28 +70,51 @@ class Day:
         return ""
 
 
+class Losses:
+    """What the rows in reduced precision say of one job's loss against FP32's, day by day."""
+
+    def __init__(self):
+        self.windows = collections.defaultdict(list)  # Means over the watchdog's window.
+        self.steps = collections.defaultdict(list)  # Single steps, in the table of an older daemon.
+        self.found = None  # By the watchdog; None: it did not compare.
+
+    def add(self, row, day):
+        if not (number(row["fp16_steps"]) or 0) or row["mode"] == "FP32":
+            return
+        if row.get("divergences"):
+            self.found = max(self.found or 0, int(row["divergences"]))
+        window, loss, baseline = (number(row.get(name)) for name in ("divergence_ratio", "loss", "baseline_loss"))
+        if window is not None and math.isfinite(window) and window > -1:
+            self.windows[day].append(math.log1p(window))
+        elif loss is not None and math.isfinite(loss) and loss > 0 and baseline:
+            self.steps[day].append(math.log(loss / baseline))
+
+
 def read(path, days, now):
     by_day = [Day() for _ in range(days)]
     steps = collections.defaultdict(lambda: (0.0, 0.0))
+    losses = collections.defaultdict(Losses)
     for row in rows_of(path):
         age = (now - moment(row["timestamp"])).total_seconds()
         index = int(age // 86400)
         if age < 0 or index >= days:
             continue
         by_day[index].add(row)
+        losses[row["job_id"]].add(row, index)
         # Counters of the job: its largest are its last.
         made, skipped = steps[row["job_id"]]
         steps[row["job_id"]] = (max(made, number(row["fp16_steps"]) or 0),
                                 max(skipped, number(row["overflow_steps"]) or 0))
-    return summary(by_day, steps)
+    return {**summary(by_day, steps), "loss": loss_excess.judge(
+        {(job, day): values for job, each in losses.items() for day, values in (each.windows or each.steps).items()},
+        [job for job, each in losses.items() if each.found],
+        sum(each.found is not None for each in losses.values()))}
 
 
 def summary(by_day, steps):
     ended = {job: state for day in reversed(by_day) for job, state in day.ended.items()}
     made = sum(each[0] for each in steps.values())
     skipped = sum(each[1] for each in steps.values())
-    # One step's loss is noise; the mean of a day is not.
-    deviations = [sum(day.deviations) / len(day.deviations) for day in by_day if day.deviations]
     troubles = [f"{index} days ago: {day.trouble()}" for index, day in enumerate(by_day) if day.trouble()]
     return {
         "jobs_ended": len(ended),
@@ -105,7 +122,6 @@ def summary(by_day, steps):
                          if ended else None),
         "reduced_steps": made,
         "overflow_rate": skipped / made if made else None,
-        "loss_deviation": max(deviations) if deviations else None,
         "stable_days": len(by_day) - len(troubles),
         "unstable": "; ".join(troubles[:3]),
     }

@@ -6,7 +6,12 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+import loss_excess
+
 TIMEOUT = 30
+SECONDS_PER_DAY = 86400
+# Seconds between the losses that are looked at. The watchdog's windows are shorter.
+STEP = 300
 
 
 class Prometheus:
@@ -16,18 +21,32 @@ class Prometheus:
 
     def value(self, query, moment=None):
         """The one number of a query; None when there is no series or no number."""
-        parameters = urllib.parse.urlencode({"query": query, "time": moment or self.moment})
-        try:
-            with urllib.request.urlopen(f"{self.url}/api/v1/query?{parameters}",
-                                        timeout=TIMEOUT) as response:
-                answer = json.load(response)
-        except urllib.error.HTTPError as error:
-            raise ValueError(f"{query}: {error.read().decode(errors='replace')}") from error
-        result = answer["data"]["result"]
+        result = self.ask("query", query=query, time=moment or self.moment)
         if not result:
             return None
         number = float(result[0]["value"][1])
         return number if math.isfinite(number) else None
+
+    def series(self, query, days):
+        """{instance: [(age in seconds, value), ...]} of the last days."""
+        found = {}
+        for each in self.ask("query_range", query=query, start=self.moment - days * SECONDS_PER_DAY + STEP,
+                             end=self.moment, step=STEP):
+            found.setdefault(instance_of(each), []).extend(
+                (self.moment - float(at), float(value)) for at, value in each["values"])
+        return found
+
+    def ask(self, path, **parameters):
+        try:
+            with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}",
+                                        timeout=TIMEOUT) as response:
+                return json.load(response)["data"]["result"]
+        except urllib.error.HTTPError as error:
+            raise ValueError(f"{parameters['query']}: {error.read().decode(errors='replace')}") from error
+
+
+def instance_of(series):
+    return series["metric"].get("instance", "this daemon")
 
 
 def day_trouble(server, label, moment):
@@ -69,13 +88,9 @@ def read(url, days, now, deployment):
     ended, succeeded = increase("genesis_training_total"), increase("genesis_training_success_total")
     made, skipped = (increase("genesis_fp16_training_steps_total"),
                      increase("genesis_fp16_overflow_steps_total"))
-    # Of jobs in reduced precision whose FP32 loss is known, while they run.
-    deviation = server.value(
-        f"max(max_over_time(avg_over_time(abs(genesis_loss_divergence_ratio{label})[1d:5m])"
-        f"[{days}d:1d]))") if made else None
     troubles = []
     for day in range(days):
-        trouble = day_trouble(server, label, now.timestamp() - day * 86400)
+        trouble = day_trouble(server, label, now.timestamp() - day * SECONDS_PER_DAY)
         if trouble:
             troubles.append(f"{day} days ago: {trouble}")
     return {
@@ -83,7 +98,19 @@ def read(url, days, now, deployment):
         "success_rate": succeeded / ended if ended and succeeded is not None else None,
         "reduced_steps": made or 0,
         "overflow_rate": (skipped or 0) / made if made else None,
-        "loss_deviation": deviation,
+        "loss": losses(server, label, days),
         "stable_days": days - len(troubles),
         "unstable": "; ".join(troubles[:3]),
     }
+
+
+def losses(server, label, days):
+    """Of the running job whose loss is furthest from FP32's, at each moment."""
+    logs = {}
+    for instance, values in server.series(f"genesis_loss_divergence_ratio{label}", days).items():
+        for age, ratio in values:
+            if math.isfinite(ratio) and ratio > -1:
+                logs.setdefault((instance, int(age // SECONDS_PER_DAY)), []).append(math.log1p(ratio))
+    incidents = server.ask("query", time=server.moment, query="sum by (instance) (increase(genesis_incidents_total"
+                           f"{with_label(label, 'rule=' + quoted('divergence'))}[{days}d])) >= 0.5")
+    return loss_excess.judge(logs, [f"a job of {instance_of(each)}" for each in incidents], 0)

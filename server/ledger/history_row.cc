@@ -11,6 +11,13 @@ namespace {
 using training::v1::PrecisionMode;
 using training::v1::Progress;
 
+constexpr char kDivergence[] = "divergence";
+
+int64_t Divergences(const training::v1::Job& job) {
+  return std::count_if(job.incidents().begin(), job.incidents().end(),
+                       [](const auto& incident) { return incident.rule() == kDivergence; });
+}
+
 }  // namespace
 
 PrecisionMode ModeOf(const training::v1::Job& job) {
@@ -48,6 +55,8 @@ training::v1::HistoryRow MakeHistoryRow(const training::v1::Job& job, bool fp16_
   if (row.fp16_steps() > 0) {
     row.set_overflow_rate(static_cast<double>(row.overflow_steps()) /
                           static_cast<double>(row.fp16_steps()));
+    const auto action = job.spec().precision().watchdog().divergence().action();
+    if (action != training::v1::WATCHDOG_ACTION_OFF) row.set_divergences(Divergences(job));
   }
   row.set_fp16_enabled(fp16_enabled);
   if (device_memory) row.set_memory_allocated_bytes(*device_memory);

@@ -81,7 +81,8 @@ Json HistoryRecordJson(const HistoryRow& row) {
           {"samples_per_second", Measured(row.has_samples_per_second(), row.samples_per_second())},
           {"state", JobStateName(row.state())},
           {"divergence_ratio", Measured(row.has_divergence_ratio(), row.divergence_ratio())},
-          {"held_out_loss", Measured(row.has_held_out_loss(), row.held_out_loss())}};
+          {"held_out_loss", Measured(row.has_held_out_loss(), row.held_out_loss())},
+          {"divergences", Measured(row.has_divergences(), row.divergences())}};
 }
 
 Json JobRecordJson(const Job& job) {

@@ -17,7 +17,7 @@ namespace {
 
 using training::v1::HistoryRow;
 
-constexpr int64_t kSchema = 2;
+constexpr int64_t kSchema = 3;
 constexpr int64_t kForgottenAtOnce = 5000;
 
 // `timestamp` is as FormatSqlTime writes it. NULL is what was not measured.
@@ -51,15 +51,29 @@ ALTER TABLE fp16_stats ADD COLUMN held_out_loss REAL;
 PRAGMA user_version = 2;
 )sql";
 
+// The migration of the schema from 2 to 3.
+constexpr char kColumnsOf3[] = R"sql(
+ALTER TABLE fp16_stats ADD COLUMN divergences INTEGER;
+PRAGMA user_version = 3;
+)sql";
+
 constexpr char kColumns[] =
     "rowid, timestamp, job_id, step, mode, loss, baseline_loss, loss_scale, training_steps, "
     "fp16_steps, overflow_steps, overflow_rate, fp16_enabled, memory_allocated_bytes, "
-    "samples_per_second, state, divergence_ratio, held_out_loss";
+    "samples_per_second, state, divergence_ratio, held_out_loss, divergences";
 
 template <typename Value>
 void BindReal(Statement& insert, int index, bool measured, Value value) {
   if (measured) {
     insert.BindReal(index, value);
+  } else {
+    insert.BindNull(index);
+  }
+}
+
+void BindInt(Statement& insert, int index, bool measured, int64_t value) {
+  if (measured) {
+    insert.Bind(index, value);
   } else {
     insert.BindNull(index);
   }
@@ -81,15 +95,12 @@ absl::Status Insert(Statement& insert, const HistoryRow& row) {
   insert.Bind(8, row.training_steps()).Bind(9, row.fp16_steps()).Bind(10, row.overflow_steps());
   BindReal(insert, 11, row.has_overflow_rate(), row.overflow_rate());
   insert.Bind(12, int64_t{row.fp16_enabled()});
-  if (row.has_memory_allocated_bytes()) {
-    insert.Bind(13, row.memory_allocated_bytes());
-  } else {
-    insert.BindNull(13);
-  }
+  BindInt(insert, 13, row.has_memory_allocated_bytes(), row.memory_allocated_bytes());
   BindReal(insert, 14, row.has_samples_per_second(), row.samples_per_second());
   insert.Bind(15, JobStateName(row.state()));
   BindReal(insert, 16, row.has_divergence_ratio(), row.divergence_ratio());
   BindReal(insert, 17, row.has_held_out_loss(), row.held_out_loss());
+  BindInt(insert, 18, row.has_divergences(), row.divergences());
   return insert.Run();
 }
 
@@ -126,6 +137,7 @@ HistoryStore::Row RowOf(const Statement& found) {
       ByName<training::v1::JobState>(found.Text(15), training::v1::JobState_MAX, &JobStateName));
   if (!found.IsNull(16)) row.set_divergence_ratio(found.Real(16));
   if (!found.IsNull(17)) row.set_held_out_loss(found.Real(17));
+  if (!found.IsNull(18)) row.set_divergences(found.Int(18));
   return read;
 }
 
@@ -224,9 +236,9 @@ absl::Status HistoryStore::Prepare() {
   if (!row.ok()) return row.status();
   const int64_t schema = version->Int(0);
   if (schema == kSchema) return absl::OkStatus();
-  if (schema == 0 || schema == 1) {
-    return database_->Execute(
-        absl::StrCat("BEGIN IMMEDIATE;", schema == 0 ? kTables : "", kColumnsOf2, "COMMIT;"));
+  if (schema >= 0 && schema < kSchema) {
+    return database_->Execute(absl::StrCat("BEGIN IMMEDIATE;", schema < 1 ? kTables : "",
+                                           schema < 2 ? kColumnsOf2 : "", kColumnsOf3, "COMMIT;"));
   }
   return absl::FailedPreconditionError(
       absl::StrCat(path_, " has schema ", schema, "; this daemon knows ", kSchema,

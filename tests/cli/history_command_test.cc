@@ -108,10 +108,10 @@ TEST_F(HistoryCommandTest, CsvHasTheColumnsOfTheTableAndNothingWhereNothingWasMe
   EXPECT_EQ(out_.str(),
             "timestamp,job_id,step,mode,loss,baseline_loss,loss_scale,training_steps,fp16_steps,"
             "overflow_steps,overflow_rate,fp16_enabled,memory_allocated_bytes,samples_per_second,"
-            "state,divergence_ratio,held_out_loss\n"
+            "state,divergence_ratio,held_out_loss,divergences\n"
             "2026-01-02 03:03:05,fast,120,MIXED_FP16,0.125,0.25,65536,120,100,5,0.05,1,1024,2500.5,"
-            "RUNNING,,\n"
-            "2026-01-02 03:04:05,cancelled-early,0,,,,,0,0,0,,0,,,CANCELLED,,\n");
+            "RUNNING,,,\n"
+            "2026-01-02 03:04:05,cancelled-early,0,,,,,0,0,0,,0,,,CANCELLED,,,\n");
 }
 
 TEST_F(HistoryCommandTest, ReadsEveryPageOfOneDayUnlessToldOtherwise) {

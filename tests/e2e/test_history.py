@@ -28,7 +28,7 @@ sqlite3 /var/lib/genesis/metrics.db \
 COLUMNS = ["timestamp", "job_id", "step", "mode", "loss", "baseline_loss", "loss_scale",
            "training_steps", "fp16_steps", "overflow_steps", "overflow_rate", "fp16_enabled",
            "memory_allocated_bytes", "samples_per_second", "state", "divergence_ratio",
-           "held_out_loss"]
+           "held_out_loss", "divergences"]
 
 
 class HistoryTest(harness.DaemonTest):

@@ -44,6 +44,22 @@ TEST(HistoryRowTest, OverflowsAreThoseOfReducedPrecision) {
   EXPECT_TRUE(row.fp16_enabled());
 }
 
+TEST(HistoryRowTest, CountsWhatTheWatchdogFoundWhereItCompares) {
+  Job job = MakeJob(training::v1::PRECISION_MODE_MIXED_BF16);
+  EXPECT_FALSE(MakeHistoryRow(job, true, std::nullopt, kHistoryNow).has_divergences())
+      << "no step was in reduced precision";
+  job.mutable_progress()->set_reduced_precision_steps(100);
+  EXPECT_EQ(MakeHistoryRow(job, true, std::nullopt, kHistoryNow).divergences(), 0);
+  EXPECT_TRUE(MakeHistoryRow(job, true, std::nullopt, kHistoryNow).has_divergences());
+  for (const char* rule : {"divergence", "overflow", "divergence"}) {
+    job.add_incidents()->set_rule(rule);
+  }
+  EXPECT_EQ(MakeHistoryRow(job, true, std::nullopt, kHistoryNow).divergences(), 2);
+  auto& rule = *job.mutable_spec()->mutable_precision()->mutable_watchdog()->mutable_divergence();
+  rule.set_action(training::v1::WATCHDOG_ACTION_OFF);
+  EXPECT_FALSE(MakeHistoryRow(job, true, std::nullopt, kHistoryNow).has_divergences());
+}
+
 TEST(HistoryRowTest, AStepThatFp32SkipsIsNoOverflow) {
   Job job = MakeJob(training::v1::PRECISION_MODE_FP32);
   job.mutable_progress()->set_skipped_steps(3);

@@ -72,6 +72,7 @@ TEST_F(HistoryStoreTest, KeepsEveryFigureAndLeavesWhatWasNotMeasuredUnset) {
   full.set_samples_per_second(1234.5);
   full.set_divergence_ratio(-0.03);
   full.set_held_out_loss(0.5);
+  full.set_divergences(3);
   HistoryRow bare;
   *bare.mutable_time() = ToTimestamp(At(1));
   bare.set_job_id("b");
@@ -83,7 +84,7 @@ TEST_F(HistoryStoreTest, KeepsEveryFigureAndLeavesWhatWasNotMeasuredUnset) {
   EXPECT_EQ((*rows)[0].row.DebugString(), full.DebugString());
   EXPECT_EQ((*rows)[1].row.DebugString(), bare.DebugString());
   EXPECT_EQ(Ask("SELECT count(*) FROM fp16_stats WHERE loss IS NULL AND mode IS NULL AND "
-                "memory_allocated_bytes IS NULL AND overflow_rate IS NULL"),
+                "memory_allocated_bytes IS NULL AND overflow_rate IS NULL AND divergences IS NULL"),
             "1");
 }
 
@@ -114,6 +115,30 @@ TEST_F(HistoryStoreTest, TakesTheTableOfAnEarlierVersion) {
   EXPECT_EQ((*rows)[0].row.job_id(), "old");
   EXPECT_FALSE((*rows)[0].row.has_held_out_loss());
   EXPECT_EQ((*rows)[1].row.held_out_loss(), 0.25);
+}
+
+TEST_F(HistoryStoreTest, TakesTheTableOfTheVersionBeforeThis) {
+  {
+    HistoryStore store(path());
+    ASSERT_TRUE(store.Append({MakeRow("old", At(0))}).ok());
+  }
+  {
+    auto database = Database::Open(path());
+    ASSERT_TRUE(database.ok()) << database.status();
+    ASSERT_TRUE((*database)
+                    ->Execute("ALTER TABLE fp16_stats DROP COLUMN divergences; "
+                              "PRAGMA user_version = 2")
+                    .ok());
+  }
+  HistoryStore store(path());
+  HistoryRow row = MakeRow("new", At(1));
+  row.set_divergences(0);
+  ASSERT_TRUE(store.Append({row}).ok());
+  const auto rows = store.Read({});
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_EQ(rows->size(), 2u);
+  EXPECT_FALSE((*rows)[0].row.has_divergences());
+  EXPECT_TRUE((*rows)[1].row.has_divergences());
 }
 
 TEST_F(HistoryStoreTest, TimestampsCompareWithSqlitesOwn) {
@@ -181,12 +206,12 @@ TEST_F(HistoryStoreTest, ADamagedFileIsPutAsideAndTheHistoryBeginsAnew) {
 TEST_F(HistoryStoreTest, AFileOfANewerDaemonIsLeftAlone) {
   {
     auto database = Database::Open(path());
-    ASSERT_TRUE((*database)->Execute("CREATE TABLE t(x); PRAGMA user_version = 3").ok());
+    ASSERT_TRUE((*database)->Execute("CREATE TABLE t(x); PRAGMA user_version = 4").ok());
   }
   HistoryStore store(path());
   const absl::Status status = store.Append({MakeRow("a", At(0))});
   EXPECT_TRUE(absl::IsFailedPrecondition(status));
-  EXPECT_THAT(status.message(), HasSubstr("has schema 3; this daemon knows 2"));
+  EXPECT_THAT(status.message(), HasSubstr("has schema 4; this daemon knows 3"));
 }
 
 TEST_F(HistoryStoreTest, ReadingWithoutAFileSaysThatThereIsNone) {
