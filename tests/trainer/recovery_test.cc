@@ -261,12 +261,15 @@ TEST_F(RecoveryTest, AModeThatIsNoSlowerThanFp32WasStaysWhereSlownessIsEnforced)
   EXPECT_EQ(observer_.steps.back().mode, kMixedBf16);
 }
 
-TEST_F(RecoveryTest, AJobWithoutABaselineMeasuresOneAndBeginsAfresh) {
+TEST_F(RecoveryTest, AJobWithoutABaselineIsCalibratedReportsNoneAndBeginsAfresh) {
   RunIn(kMixedBf16);
   precision().set_calibration_steps(60);
   ASSERT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED);
   const std::vector<double> measured = Losses();
-  EXPECT_GT(observer_.reports.front().progress().baseline_loss(), 0);
+  for (const training::v1::Steps& report : observer_.reports) {
+    EXPECT_EQ(report.progress().baseline_loss(), 0);
+    EXPECT_FALSE(report.progress().has_divergence_ratio());
+  }
   EXPECT_EQ(observer_.steps.front().step, 1);
   observer_ = RecordingObserver();
   job_.mutable_baseline()->add_steps(1);

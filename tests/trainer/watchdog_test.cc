@@ -235,6 +235,9 @@ TEST(WatchdogTest, FindsALossThatRunsAwayFromTheBaseline) {
   // Beyond the recorded curve nothing is compared.
   EXPECT_THAT(Rules(watchdog, 601, 900, [](int64_t) { return Watchdog::Step{.loss = 99}; }),
               IsEmpty());
+  EXPECT_EQ(watchdog.baseline_loss(), 0);
+  EXPECT_EQ(watchdog.divergence(), std::nullopt);
+  EXPECT_FALSE(watchdog.suspicious());
 }
 
 TEST(WatchdogTest, SaysHowMuchMoreAndByWhichEvidence) {

@@ -57,7 +57,7 @@ class PrecisionGuard {
   // How fast its steps are in units of FP32's (Watchdog::speed); unset in FP32.
   std::optional<double> speed() const { return reduced() ? watchdog_.speed() : std::nullopt; }
   bool has_baseline() const { return watchdog_.has_baseline(); }
-  void SetBaseline(Baseline baseline) { watchdog_.SetBaseline(std::move(baseline)); }
+  void SetCalibration(const training::v1::LossCurve& fp32) { watchdog_.SetCalibration(fp32); }
 
   // FP32 is not left any more: no promotion.
   void ForbidReducedPrecision() { policy_->ForbidPromotion(); }

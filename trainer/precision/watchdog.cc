@@ -41,14 +41,15 @@ Watchdog::Watchdog(const training::v1::WatchdogSpec& spec, Baseline baseline)
              spec.max_false_alarm_rate() / 2),
       curve_(spec.divergence().threshold(), spec.divergence().window_steps(),
              spec.max_false_alarm_rate() / 2) {
-  SetBaseline(std::move(baseline));
+  baseline_ = std::move(baseline);
+  curve_.SetBaseline(baseline_);
+  SetCalibration(baseline_.curve());
 }
 
-void Watchdog::SetBaseline(Baseline baseline) {
-  baseline_ = std::move(baseline);
-  fp32_step_seconds_ = baseline_.step_seconds();
-  curve_.SetBaseline(baseline_);
-  if (!baseline_.empty()) pairs_.SetFirstLoss(baseline_.curve().losses(0));
+void Watchdog::SetCalibration(const training::v1::LossCurve& fp32) {
+  fp32_step_seconds_ = fp32.step_seconds();
+  fp32_processor_seconds_ = fp32.step_processor_seconds();
+  if (!fp32.losses().empty()) pairs_.SetFirstLoss(fp32.losses(0));
 }
 
 void Watchdog::Window::Add(double value) {
@@ -57,6 +58,11 @@ void Watchdog::Window::Add(double value) {
   if (values.size() <= size) return;
   sum -= values.front();
   values.pop_front();
+}
+
+void Watchdog::Window::Clear() {
+  values.clear();
+  sum = 0;
 }
 
 std::optional<double> Watchdog::divergence() const {
@@ -70,12 +76,11 @@ void Watchdog::Reset() {
   }
   for (Window* const window :
        {&overflows_, &warned_overflows_, &losses_, &baselines_, &seconds_, &processor_seconds_}) {
-    window->values.clear();
-    window->sum = 0;
+    window->Clear();
   }
   pairs_.Reset();
   curve_.Reset();
-  divergence_now_ = 0;
+  baseline_loss_ = divergence_now_ = 0;
   held_out_step_ = -1;
   wants_times_ = false;
   next_times_ = times_pause_ = 0;
@@ -121,7 +126,13 @@ void Watchdog::JudgeOverflow(Rule& rule, Window& window, bool skipped,
 }
 
 void Watchdog::JudgeDivergence(const Step& step, std::vector<WatchdogFinding>& findings) {
-  if (!baseline_.Covers(step.step) || step.skipped || !std::isfinite(step.loss)) return;
+  if (!baseline_.Covers(step.step)) {
+    losses_.Clear();
+    baselines_.Clear();
+    baseline_loss_ = divergence_now_ = 0;
+    return;
+  }
+  if (step.skipped || !std::isfinite(step.loss)) return;
   losses_.Add(step.loss);
   baselines_.Add(baseline_.At(step.step));
   baseline_loss_ = baselines_.mean();
@@ -200,9 +211,9 @@ void Watchdog::WatchSpeed(const Step& step) {
   };
   speed_ = ratio(fp32_step_seconds_, seconds_);
   if (slowdown_.spec.action() == training::v1::WATCHDOG_ACTION_OFF) return;
-  const double fp32_processor = baseline_.curve().step_processor_seconds();
-  const bool slow = slower(speed_) && (fp32_processor <= 0 || step.processor_seconds <= 0 ||
-                                       slower(ratio(fp32_processor, processor_seconds_)));
+  const bool slow =
+      slower(speed_) && (fp32_processor_seconds_ <= 0 || step.processor_seconds <= 0 ||
+                         slower(ratio(fp32_processor_seconds_, processor_seconds_)));
   // A finding is taken back by the same measurement that found it, never by medians alone,
   // which other programs move up and down.
   wants_times_ = slow != slowdown_.firing && step.step >= next_times_;

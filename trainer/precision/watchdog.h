@@ -67,13 +67,15 @@ class Watchdog {
   // Forgets what it saw: after a change of precision.
   void Reset();
   bool has_baseline() const { return !baseline_.empty(); }
-  // For a job that had none.
-  void SetBaseline(Baseline baseline);
+  // For a job without a baseline: the loss and the times of a few steps in FP32 before the run. No
+  // step of the run is compared with them, since no run in FP32 went on from them.
+  void SetCalibration(const training::v1::LossCurve& fp32);
 
   // The loss is more than half way to the threshold of the divergence rule, or the pairs are looked
   // into.
   bool suspicious() const { return elevated() || pairs_.suspicious(); }
-  // Mean of the baseline over the window that ended at the newest step; 0 when there is none.
+  // Mean of the baseline over the window that ended at the newest step; 0 where the baseline has no
+  // such step.
   double baseline_loss() const { return baseline_loss_; }
   // (mean loss - mean baseline) / mean baseline over that window; unset until it is full.
   std::optional<double> divergence() const;
@@ -89,6 +91,7 @@ class Watchdog {
     std::deque<double> values;
     double sum = 0;
     void Add(double value);
+    void Clear();
     bool full() const { return values.size() == size; }
     double mean() const { return sum / static_cast<double>(values.size()); }
   };
@@ -122,6 +125,7 @@ class Watchdog {
   PairEvidence pairs_;
   CurveEvidence curve_;
   double fp32_step_seconds_ = 0;
+  double fp32_processor_seconds_ = 0;
   std::optional<double> speed_;
   double baseline_loss_ = 0;
   double divergence_now_ = 0;

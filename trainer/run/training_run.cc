@@ -134,9 +134,9 @@ class Run {
     evaluator_->LoadState(state.evaluation);
   }
 
-  // The watchdog of a job in reduced precision has nothing to compare with but what is measured
-  // now.
-  bool NeedsBaseline() const {
+  // The watchdog of a job in reduced precision knows no times and no loss of FP32 but those that
+  // are measured now.
+  bool NeedsCalibration() const {
     return IsReducedPrecision(effective_.mode()) && !guard_->has_baseline();
   }
 
@@ -145,12 +145,12 @@ class Run {
     effective_ = start_.precision();
     const bool automatic = effective_.mode() == training::v1::PRECISION_MODE_AUTO;
     std::optional<Calibration> calibration;
-    if (resumed == nullptr && (automatic || NeedsBaseline())) {
+    if (resumed == nullptr && (automatic || NeedsCalibration())) {
       calibration =
           Calibrate(*session_, automatic ? AllowedModes(start_) : std::vector<PrecisionMode>(),
                     start_.spec().precision().calibration_steps());
       if (ranks_ != nullptr) TakeFromFirst(*ranks_, *calibration);
-      if (!guard_->has_baseline()) guard_->SetBaseline(Baseline(calibration->fp32));
+      if (!guard_->has_baseline()) guard_->SetCalibration(calibration->fp32);
     }
     if (calibration && automatic) {
       effective_.set_mode(calibration->chosen);
