@@ -19,6 +19,10 @@ GENESIS_DEBIAN_TREE=$GENESIS_CACHE/debian-12
 export GENESIS_ROOT GENESIS_CACHE GENESIS_TORCH_VENV GENESIS_BUF_VENV GENESIS_PROMETHEUS
 export GENESIS_OPS_VENV GENESIS_BENCH_VENV GENESIS_DEBIAN GENESIS_DEBIAN_TREE
 
+# A proxy for the web cannot reach what listens on this machine.
+no_proxy=${no_proxy:-${NO_PROXY-}}
+export no_proxy=${no_proxy:+$no_proxy,}localhost,127.0.0.1,::1
+
 say() { printf '%s\n' "$*"; }
 
 # Ends the line of a stage that was begun (setup.sh), once.

@@ -8,5 +8,5 @@ port=${address##*:}
 scheme=http
 if [ -n "${GENESIS_TLS_CERTIFICATE_FILE-}" ]; then scheme=https; fi
 # The certificate is for another name than 127.0.0.1, and nobody else can listen here.
-exec curl --fail --silent --show-error --insecure --max-time 4 --output /dev/null \
+exec curl --fail --silent --show-error --insecure --noproxy '*' --max-time 4 --output /dev/null \
   "$scheme://127.0.0.1:$port/healthz"

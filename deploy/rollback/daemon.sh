@@ -3,7 +3,8 @@
 
 # http_get PATH: the page, or a failure.
 http_get() {
-  local options=(-fsS --max-time 10)
+  # Of a container: its own environment may name a proxy.
+  local options=(-fsS --max-time 10 --noproxy "localhost,127.0.0.1,::1")
   if [ -n "${GENESIS_TLS_CA-}" ] && [ -z "$REMOTE" ]; then options+=(--cacert "$GENESIS_TLS_CA"); fi
   # Whose certificate it is does not matter where only the daemon's own machine is asked.
   if [[ $HTTP == https://127.0.0.1:* ]]; then options+=(--insecure); fi

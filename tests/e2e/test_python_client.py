@@ -211,12 +211,42 @@ class ThreeLines(ClientTest):
         numpy.savez(path, x=x.numpy(), target=target.numpy())
         losses = set()
         swapped = {"x": x.numpy().astype(">f4"), "target": target.numpy().astype(">i8")}
+        doubles = pathlib.Path(self.data_dir) / "doubles.npz"
+        numpy.savez(doubles, x=x.numpy().astype(">f8"), target=target.numpy())
+        odd = {"x": numpy.ma.masked_array(x.numpy().astype(numpy.longdouble), mask=False), "target": target}
+        conjugated = {"x": torch.complex(x, -x).conj().imag, "target": target}  # A view that negates.
         for each in (data, (x, target), [data["x"], data["target"]], dataset, Named(), path, Stream(), swapped, Pair(target, x), (x, target.tolist()),
+                     (x.tolist(), target.tolist()), doubles, odd, conjugated,
                      [Pair(*each) for each in zip(target, x)],
                      torch.utils.data.DataLoader(dataset, 7, shuffle=True), torch.utils.data.DataLoader(Stream(), 7)):
             job = self.client.train(module, each, loss="cross_entropy", max_steps=5, batch_size=16).watch()
             losses.add(job.progress.loss)
         self.assertEqual(len(losses), 1, losses)
+
+    def test_files_and_arrays_that_hold_no_numbers_are_refused_with_their_field(self):
+        folder, x = pathlib.Path(self.data_dir), numpy.ones((8, 5), "float32")
+        masked = numpy.ma.masked_array(x, mask=numpy.eye(8, 5))
+        numpy.savez(folder / "scalar.npz", x=x, weight=numpy.float32(3))
+        numpy.savez(folder / "objects.npz", x=numpy.array([None] * 8, dtype=object))
+        (folder / "text.npz").write_text("x,y")
+        with open(folder / "one.npz", "wb") as file:
+            numpy.save(file, x)
+        rows = [{"x": row} for row in masked]
+        for data, words in (
+                (folder / "scalar.npz", "field weight is no array of numbers whose first dimension counts examples (shape (), float32)"),
+                (folder / "objects.npz", "which cannot be read as an .npz file of numbers"),
+                (folder / "text.npz", "which cannot be read as an .npz file of numbers"),
+                (folder / "one.npz", "which cannot be read as an .npz file of numbers"),
+                ({"x": masked}, "field x cannot be read as an array in the data: some of its values are masked"),
+                ((masked, x[:, 0]), "field x cannot be read as an array in the data: some of its values are masked"),
+                (rows, "field x cannot be read as an array in example 0: some of its values are masked"),
+                ({"x": [list(row) for row in masked]}, "field x cannot be read as an array in the data"),
+                ({"x": torch.eye(8).to_sparse()}, "field x cannot be read as an array in the data"),
+                ({"x": torch.zeros(8, 5, dtype=torch.complex64).conj()}, "field x is no array of numbers"),
+                (([[1.0] * 5] * 3, [0.0] * 2), "fields have different numbers of examples: {'x': 3, 'target': 2}")):
+            with self.subTest(words), self.assertRaises(genesis.InvalidArgumentError) as caught:
+                self.client.train(net(), data, loss=lambda module, batch: module(batch["x"]).mean(), epochs=1)
+            self.assertIn(words, str(caught.exception))
 
     def test_a_loader_is_followed_or_refused(self):
         module, data = net(), classes(96)
@@ -247,6 +277,12 @@ class ThreeLines(ClientTest):
         with genesis.Client("127.0.0.1:9", timeout=1) as client, self.assertRaisesRegex(
                 genesis.UnavailableError, "the daemon at 127.0.0.1:9 is not available"):
             client.upload(rows)
+
+    def test_a_proxy_for_the_web_is_not_asked(self):
+        for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+            with mock.patch.dict(os.environ, {name: "http://127.0.0.1:9", "no_proxy": ""}):
+                client = self.client_of(self.daemon.grpc, timeout=harness.LONG)
+                self.assertEqual(list(client.jobs()), [])
 
     def test_data_of_other_tools(self):
         folder, data = pathlib.Path(self.data_dir), classes(96)
@@ -319,6 +355,8 @@ class ThreeLines(ClientTest):
                 ({"x": x}, {"epochs": 1, "spec": {"training": {"max_steps": 9}}}, "spec has training.max_steps, which is the argument"),
                 ({"x": x}, {"epochs": 1, "batch_size": 4, "spec": {"training": {"batch_size": 8}}}, "spec has training.batch_size, which is the"),
                 ({"x": x}, {"epochs": 1, "spec": {"trainig": {}}}, "spec has 'trainig', which no job has; did you mean training?"),
+                ({"x": x}, {"epochs": 1, "spec": {"amp": True}}, "spec has 'amp', which no job has; did you mean precision.mode?"),
+                ({"x": x}, {"epochs": 1, "spec": {"optimizer": {"lr": 1}}}, "spec has 'optimizer.lr', which no job has; did you mean optimizer.learn"),
                 ({"x": x}, {"epochs": 1, "spec": {"checkpoint": {"every": 3}}}, "spec has 'checkpoint.every', which no job has; did you mean every_"),
                 ({"x": x}, {"epochs": 1, "spec": "training"}, "spec is a str; accepted: a dict"),
                 ({"x": x}, {"epochs": 1, "holdout_fraction": 0}, "holdout_fraction is 0; accepted: above 0, at most 0.5"),
@@ -597,6 +635,20 @@ class Trajectories(ClientTest):
         buffer.add([1.0, 2.0], 3.0, 0.0, [1.0, 2.0])
         with self.assertRaisesRegex(ValueError, "accepted: 2, 1 and 2, as before"):
             buffer.add([1.0], 3.0, 0.0, [1.0])
+
+    def test_transitions_that_are_no_numbers_are_refused(self):
+        buffer, masked = self.client.append("values"), numpy.ma.masked_array([1.0, 2.0], mask=[False, True])
+        for transition, words in (((masked, 0.0, 0.0, [1.0, 2.0]), "observation is masked_array"),
+                                  (([1.0, 2.0], numpy.ma.masked, 0.0, [1.0, 2.0]), "action is masked: some of its values are masked"),
+                                  (([1.0, 2.0], 0.0, "much", [1.0, 2.0]), "reward is 'much'"),
+                                  (([1.0, None], 0.0, 0.0, [1.0, 2.0]), "observation is None"),
+                                  (([1.0, 2.0], 0.0, [1.0, 2.0], [1.0, 2.0]), "reward is [1.0, 2.0]; accepted: one number")):
+            with self.subTest(words), self.assertRaises(genesis.InvalidArgumentError) as caught:
+                buffer.add(*transition)
+            self.assertIn(words, str(caught.exception))
+        self.assertEqual(buffer.transitions, 0)
+        buffer.add(numpy.ma.masked_array([1.0, 2.0], mask=False), torch.tensor([0.5], dtype=torch.bfloat16), numpy.float16(1), (1, 2), True)
+        self.assertEqual(buffer.transitions, 1)
 
 
 class Secured(harness.DaemonTest):

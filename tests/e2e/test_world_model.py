@@ -6,7 +6,9 @@ import logging
 import os
 import pathlib
 import random
+import subprocess
 import unittest
+import warnings
 from unittest import mock
 
 import numpy
@@ -14,6 +16,8 @@ import torch
 
 import genesis
 import harness
+from genesis import precision_gate
+from genesis.training.v1 import precision_pb2
 
 # Quoted; each is a block of code of a founding document, without the lines of comments.
 VERIFY_FP16 = """
@@ -174,6 +178,46 @@ class WorldModelTest(harness.DaemonTest):
             # 36 episodes of 12 transitions are trained on; four are held out.
             self.assertEqual(stats["training_steps"], 36 * 12 // 16)
             self.assertTrue(self.names["model"].fp16_enabled)
+
+    def test_reduced_precision_really_runs(self):
+        # FP16 as it would be on a GPU: this processor may have no reduced precision of its own.
+        self.daemon.stop()
+        daemon = self.start(environment={"ENABLE_FP16_TRAINING": "true", "GENESIS_PRECISION_CPU_FALLBACK": "emulate"})
+        with mock.patch.dict(os.environ, {"GENESIS_SERVER": daemon.grpc}):
+            self.run_code(VERIFY_FP16)
+        model = self.names["model"]
+        self.assertTrue(model._fp16_stats["fp16_enabled_runtime"])
+        self.assertEqual(model.job.progress.reduced_precision_steps, 36 * 12 // 16)
+        self.assertEqual(model.job.progress.mode, precision_pb2.PRECISION_MODE_MIXED_FP16)
+
+    def test_one_gate_for_the_daemon_and_the_client(self):
+        for variable, values in (("ENABLE_FP16_TRAINING", (None, "true", "false", "True", "TRUE", "1", "yes", "on", "", " true", "true\n")),
+                                 ("FEATURE_FLAGS", (None, "", "fp16_training:true", "fp16_training:false", " fp16_training:true , x:1", "x:false",
+                                                    "my_fp16_training:false", "FP16_Training:true", "fp16_training=true", "fp16_training",
+                                                    "x:true,fp16_training:false", "\"fp16_training:true\"", "fp16_training:true,fp16_training:0"))):
+            for value in values:
+                environment = {"ENABLE_FP16_TRAINING": "true", **({} if value is None else {variable: value})}
+                if value is None:
+                    environment.pop(variable, None)
+                with self.subTest(variable=variable, value=value):
+                    done = subprocess.run([harness.BIN / "genesisd", "--check-config", "--data-dir", self.folder / "none"],
+                                          env={"PATH": os.environ["PATH"], **environment}, capture_output=True, text=True, check=False)
+                    enabled = "reduced precision is enabled" in done.stdout + done.stderr
+                    self.assertNotEqual(enabled, "reduced precision is disabled" in done.stdout + done.stderr, done)
+                    os.environ.pop(variable, None)
+                    os.environ.update(environment)
+                    with warnings.catch_warnings(record=True) as said:
+                        warnings.simplefilter("always")
+                        self.assertEqual(precision_gate.allows_reduced_precision(), enabled)
+                    self.assertEqual(bool(said), "; accepted: " in done.stdout + done.stderr)
+
+    def test_names_that_were_replaced_lead_to_what_replaces_them(self):
+        page = (harness.SOURCE / "docs" / "founding_names.md").read_text()
+        for name in ("ExtendedFP16Trainer", "ExtendedFP16Config", "PrecisionMode", "init_distributed", "cleanup_distributed", "FP16Trainer"):
+            with self.subTest(name), self.assertRaisesRegex(ImportError, f"genesis has no {name}; use "):
+                exec(f"from genesis import {name}")  # pylint: disable=exec-used
+            self.assertIn(name, page)
+        self.assertFalse(hasattr(genesis, "anything_else"))
 
     def test_figures_of_training(self):
         self.names["world_model"] = self.names["WorldModel"]()

@@ -31,9 +31,23 @@ __all__ = ["AbortedError", "AlreadyExistsError", "Appender", "AsyncClient", "Asy
            "UnavailableError", "WorldModel", "export", "from_images", "from_parquet", "from_text", "from_tokens", "load_checkpoint"]
 
 
+# Names of training code that ran in the caller's own process, with what does that here (docs/founding_names.md).
+_REPLACED = {
+    "ExtendedFP16Trainer": "genesis.Client().train(module, data, ...), which a daemon runs",
+    "FP16Trainer": "genesis.Client().train(module, data, ...), which a daemon runs",
+    "ExtendedFP16Config": "arguments of Client.train (precision=, spec={'training': ...}), with the names of docs/job_file.md",
+    "FP16Config": "arguments of Client.train (precision=, spec={'training': ...}), with the names of docs/job_file.md",
+    "PrecisionMode": "the name of a mode as text: precision='MIXED_BF16'",
+    "init_distributed": "ranks=N of Client.train; the daemon, torchrun or Slurm starts the ranks (docs/distributed.md)",
+    "cleanup_distributed": "nothing: the ranks of a job end by themselves (docs/distributed.md)",
+}
+
+
 def __getattr__(name: str) -> object:
     """Imports torch only where something is exported."""
     if name == "export":
         from genesis.exporting import export
         return export
+    if name in _REPLACED:  # Not AttributeError, of whose text `from genesis import` says nothing.
+        raise ImportError(f"genesis has no {name}; use {_REPLACED[name]}")
     raise AttributeError(f"module 'genesis' has no attribute {name!r}")

@@ -182,7 +182,9 @@ class Client:
             raise InvalidArgumentError(f"data is {str(data)!r}; accepted with a module: an .npz file, arrays, or genesis.from_parquet, "
                                        "from_images, from_text or from_tokens of files; for other files export the module first and give "
                                        "the path of the exported file")
-        first = data_of.read_first(pathlib.Path(data), batch_size) if is_file else data_of.save(data_of.chunks_of(data), folder / "data.npz")
+        first = data_of.read(pathlib.Path(data)) if is_file else {}
+        if not is_file or not data_of.is_as_sent(first):
+            is_file, first = False, data_of.save(data_of.chunks_of(first or data), folder / "data.npz")
         batch = {name: torch.from_numpy(array[:max(2, batch_size)].copy()) for name, array in first.items()}
         exported = export(module, batch, folder / "module.pt2", loss=loss, precisions=EXPORTED_FOR[precision])
         return exported, data if is_file else folder / "data.npz"

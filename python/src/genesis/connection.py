@@ -25,6 +25,8 @@ PASSING = (grpc.StatusCode.UNAVAILABLE,)
 MAX_MESSAGE_BYTES = 16 << 20
 OPTIONS = (("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
            # A daemon that restarts is found again within a second.
+           # A proxy for the web cannot reach a daemon on loopback or in a private network; genesisctl asks none either.
+           ("grpc.enable_http_proxy", 0),
            ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000))
 
 FilePath = Union[str, "os.PathLike[str]"]

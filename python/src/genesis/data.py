@@ -25,11 +25,30 @@ ACCEPTED = ("accepted: a dict of arrays or tensors with one first dimension, a t
             "DataLoader of such examples, or the path of a file that the daemon reads (docs/data.md)")
 
 
-def _array(value: Any) -> "numpy.ndarray":
+def _has_masked(value: Any) -> bool:
+    import numpy
+
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_masked, value))
+    return isinstance(value, numpy.ma.MaskedArray) and bool(numpy.ma.is_masked(value))
+
+
+def array_of(value: Any) -> "numpy.ndarray":
+    """The numbers of an array, a tensor or a list, in native byte order.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: it has none, or some of them are masked.
+    """
     import numpy
 
     if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
+        value = value.detach().resolve_conj().resolve_neg().cpu()
+        if str(value.dtype) == "torch.bfloat16":  # numpy has no such type, and float32 has all of its numbers.
+            value = value.float()
+        value = value.numpy()
+    if _has_masked(value):
+        raise ValueError("some of its values are masked, and a dataset has no mask: fill them (array.filled(0)), and give the mask as a field of "
+                         "its own where the loss needs it")
     array = numpy.asarray(value)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
@@ -39,9 +58,9 @@ def _arrays(fields: Mapping[str, Any], place: str) -> "Arrays":
     arrays = {}
     for name, value in fields.items():
         try:
-            arrays[name] = _array(value)
-        except (TypeError, ValueError) as error:
-            raise InvalidArgumentError(f"field {name} is no array in {place}: {error}; {ACCEPTED}") from None
+            arrays[name] = array_of(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InvalidArgumentError(f"field {name} cannot be read as an array in {place}: {error}; {ACCEPTED}") from None
     return _as_float32(arrays)
 
 
@@ -92,14 +111,17 @@ class _First:
                                            "one shape for all examples, such as sequences that were padded")
 
 
-def _is_column(value: Any) -> bool:
+def is_column(value: Any) -> bool:
+    """Whether it is an array or a tensor, without an import of either."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
 def _are_columns(values: Sequence[Any]) -> bool:
-    """Arrays of all examples; beside one, a list is an array that was not made yet."""
-    return any(map(_is_column, values)) and all(_is_column(each) or isinstance(each, list) for each in values) and (
-        all(map(_is_column, values)) or len({len(each) if getattr(each, "ndim", 1) else None for each in values}) == 1)
+    """Arrays of all examples; beside one, or in a tuple (inputs..., target), a list is an array that was not made yet."""
+    if isinstance(values, tuple) and len(values) > 1 and all(isinstance(each, list) for each in values):
+        return True
+    return any(map(is_column, values)) and all(is_column(each) or isinstance(each, list) for each in values) and (
+        all(map(is_column, values)) or len({len(each) if getattr(each, "ndim", 1) else None for each in values}) == 1)
 
 
 class Chunks:
@@ -187,8 +209,8 @@ def chunks_of(data: Any) -> "Iterator[Arrays]":
         raise _without_length(source)
     if isinstance(source, Mapping) or (isinstance(source, (tuple, list)) and _are_columns(source)):
         return iter([_arrays(_fields(source), "the data")])
-    if _is_column(source):
-        return iter([_fields(_array(source))])
+    if is_column(source):
+        return iter([_arrays(_fields(source), "the data")])
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, (str, bytes)):
         return _in_chunks(source[i] for i in range(len(source)))
     if hasattr(data, "__iter__") and not isinstance(data, (str, bytes)):
@@ -228,7 +250,7 @@ def _as_float32(arrays: "Arrays") -> "Arrays":
 
     found = {}
     for name, array in arrays.items():
-        if array.dtype == "float64":
+        if array.dtype.kind == "f" and array.dtype.itemsize > 4:
             with numpy.errstate(over="ignore"):
                 single = array.astype("float32")
             if numpy.isinf(single).any() and (lost := array[numpy.isinf(single) & numpy.isfinite(array)]).size:
@@ -276,11 +298,25 @@ def save(chunks: "Iterator[Arrays]", path: pathlib.Path) -> "Arrays":
     return first
 
 
-def read_first(path: pathlib.Path, count: int) -> "Arrays":
-    """The first examples of a dataset file (.npz), at most ``count``."""
+def read(path: pathlib.Path) -> "Arrays":
+    """The arrays of a dataset file (.npz) as they are there.
+
+    Raises:
+        InvalidArgumentError: no such file, or one of something else.
+    """
     import numpy
 
     if not path.is_file():
         raise InvalidArgumentError(f"data is {str(path)!r}, and there is no such file")
-    with numpy.load(path, allow_pickle=False) as file:
-        return {name: file[name][:max(2, count)].copy() for name in file.files}
+    try:
+        with numpy.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        raise InvalidArgumentError(f"data is {str(path)!r}, which cannot be read as an .npz file of numbers: {error}; numpy.savez writes one") from None
+    _check(arrays, str(path))
+    return arrays
+
+
+def is_as_sent(arrays: "Arrays") -> bool:
+    """Whether a file of these arrays is what ``save`` would write: native byte order, and no float of more than 32 bits."""
+    return all(array.dtype.isnative and not (array.dtype.kind == "f" and array.dtype.itemsize > 4) for array in arrays.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import re
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping
 
@@ -124,8 +125,8 @@ def optimizer_spec(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer"
 
 def schedule_spec(schedule: Mapping[int, float]) -> Mapping[str, Any]:
     """The field ``optimizer.schedule`` of a table from steps to factors."""
-    if not isinstance(schedule, Mapping) or not all(isinstance(step, int) and isinstance(factor, (int, float))
+    if not isinstance(schedule, Mapping) or not all(isinstance(step, numbers.Integral) and isinstance(factor, numbers.Real)
                                                     for step, factor in schedule.items()):
         raise InvalidArgumentError(f"schedule is {str(schedule)[:200]}; accepted: a dict from steps (whole numbers) to factors of the "
                                    "learning rate, such as {0: 0.1, 100: 1.0}")
-    return {"kind": "TABLE", "points": [{"step": step, "factor": schedule[step]} for step in sorted(schedule)]}
+    return {"kind": "TABLE", "points": [{"step": int(step), "factor": float(schedule[step])} for step in sorted(schedule)]}

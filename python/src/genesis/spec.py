@@ -10,9 +10,20 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from genesis.errors import InvalidArgumentError
-from genesis.training.v1 import job_pb2
+from genesis.training.v1 import field_rule_pb2, job_pb2
 
 Spec = Union[job_pb2.JobSpec, Mapping[str, Any]]
+
+
+def _by_synonym(message: Descriptor, name: str, place: str = "") -> str:
+    """The path of the first field that other programs call so."""
+    for field in message.fields:
+        if name in field.GetOptions().Extensions[field_rule_pb2.synonyms]:
+            return place + field.name
+        found = _by_synonym(field.message_type, name, f"{place}{field.name}.") if field.message_type is not None else ""
+        if found:
+            return found
+    return ""
 
 
 def _value(field: FieldDescriptor, value: Any, path: str) -> Any:
@@ -36,7 +47,8 @@ def _names(message: Descriptor, values: Mapping[str, Any], place: str = "") -> M
         field = message.fields_by_name.get(name) or message.fields_by_camelcase_name.get(name)
         path = f"{place}{name}"
         if field is None:
-            near = difflib.get_close_matches(str(name), message.fields_by_name, 1)
+            near = [_by_synonym(job_pb2.JobSpec.DESCRIPTOR, str(name))] if isinstance(name, str) else []
+            near = [each for each in near if each] or difflib.get_close_matches(str(name), message.fields_by_name, 1)
             raise InvalidArgumentError(f"spec has {path!r}, which no job has" + (f"; did you mean {near[0]}?" if near else "") +
                                        "; docs/job_file.md lists the fields")
         found[field.name] = ([_value(field, each, path) for each in value] if isinstance(value, (list, tuple)) else

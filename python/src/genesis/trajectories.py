@@ -6,18 +6,24 @@ import uuid
 from typing import Any, Dict, List, Optional, Sequence
 
 from genesis.connection import Connection
+from genesis.data import array_of, is_column
+from genesis.errors import InvalidArgumentError
+from genesis.requests import shown
 
 _COLUMNS = ("observations", "actions", "next_observations", "rewards", "terminals", "timeouts")
 
 
-def _flat(value: Any) -> List[float]:
-    if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
-    if hasattr(value, "reshape"):
-        return [float(each) for each in value.reshape(-1)]
-    if isinstance(value, Sequence):
-        return [float(each) for part in value for each in _flat(part)]
-    return [float(value)]
+def _flat(name: str, value: Any) -> List[float]:
+    try:
+        if is_column(value):
+            return [float(each) for each in array_of(value).reshape(-1)]
+        if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+            return [number for part in value for number in _flat(name, part)]
+        return [float(value)]
+    except InvalidArgumentError:
+        raise
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidArgumentError(f"{name} is {shown(value)}: {error}; accepted: numbers, as an array, a tensor, a list or one number") from None
 
 
 class Appender:
@@ -49,14 +55,17 @@ class Appender:
     def add(self, observation: Any, action: Any, reward: float, next_observation: Any, terminated: bool = False,
             truncated: bool = False) -> None:
         """One transition; the end of an episode sends it."""
-        observation, action, following = _flat(observation), _flat(action), _flat(next_observation)
+        observation, action, following, earned = map(_flat, ("observation", "action", "next_observation", "reward"),
+                                                     (observation, action, next_observation, reward))
         sizes = (len(observation), len(action))
         if self._sizes == (0, 0):
             self._sizes = sizes
         if sizes != self._sizes or len(following) != len(observation):
-            raise ValueError(f"observation, action and next observation have {sizes[0]}, {sizes[1]} and {len(following)} numbers; "
-                             f"accepted: {self._sizes[0]}, {self._sizes[1]} and {self._sizes[0]}, as before")
-        for name, value in zip(_COLUMNS, (observation, action, following, [float(reward)], [bool(terminated)],
+            raise InvalidArgumentError(f"observation, action and next observation have {sizes[0]}, {sizes[1]} and {len(following)} numbers; "
+                                       f"accepted: {self._sizes[0]}, {self._sizes[1]} and {self._sizes[0]}, as before")
+        if len(earned) != 1:
+            raise InvalidArgumentError(f"reward is {shown(reward)}; accepted: one number")
+        for name, value in zip(_COLUMNS, (observation, action, following, earned, [bool(terminated)],
                                           [bool(truncated and not terminated)])):
             self._rows[name] += value
         if terminated or truncated:

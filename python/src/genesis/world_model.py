@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
 
 from genesis.client import Client
 from genesis.connection import FilePath
+from genesis.data import array_of
 from genesis.errors import AlreadyExistsError, InvalidArgumentError
 from genesis.job import Job
+from genesis.precision_gate import allows_reduced_precision
 from genesis.spec import merged
 from genesis.training.v1 import precision_pb2
 from genesis.transfer import sha256_of
@@ -21,9 +23,6 @@ if TYPE_CHECKING:
     import numpy
     import torch
 
-GATE = "ENABLE_FP16_TRAINING"
-# As the daemon reads it.
-_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
 _ARRAYS = ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts")
 _TRANSITION = ("observation", "action", "reward", "next_observation", "done")
 ACCEPTED = ("accepted: the name of a replay buffer of the daemon; the path of a trajectory file; a dict of the arrays observations, "
@@ -31,18 +30,18 @@ ACCEPTED = ("accepted: the name of a replay buffer of the daemon; the path of a 
             "transitions (observation, action, reward, next_observation, done)")
 
 
-def _gate() -> bool:
-    value = os.environ.get(GATE, "").strip().lower()
-    if value not in _TRUE + _FALSE:
-        raise InvalidArgumentError(f"{GATE} is {value!r}; accepted: {', '.join(_TRUE)}, or {', '.join(_FALSE[:-1])}")
-    return value in _TRUE
+def _array(name: str, value: Any) -> "numpy.ndarray":
+    try:
+        return array_of(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidArgumentError(f"{name} cannot be read as an array: {error}; {ACCEPTED}") from None
 
 
 def _episode(episode: Mapping[str, Any]) -> "Dict[str, numpy.ndarray]":
     """The arrays of one episode; what follows from the others may be left out."""
     import numpy
 
-    arrays = {name: numpy.asarray(value) for name, value in episode.items() if name in _ARRAYS}
+    arrays = {name: _array(name, value) for name, value in episode.items() if name in _ARRAYS}
     missing = [name for name in ("observations", "actions", "rewards") if name not in arrays]
     if missing:
         raise InvalidArgumentError(f"an episode has no {', '.join(missing)}; {ACCEPTED}")
@@ -68,11 +67,11 @@ def _transitions(transitions: Any) -> "Dict[str, numpy.ndarray]":
         if not isinstance(transition, (tuple, list)) or len(transition) != len(_TRANSITION):
             raise InvalidArgumentError(f"item {number} of the replay buffer is no tuple ({', '.join(_TRANSITION)}); {ACCEPTED}")
     observations, actions, rewards, following, done = zip(*transitions)
-    terminals = numpy.asarray(done, dtype=bool)
+    terminals = _array("done", done).astype(bool)
     timeouts = numpy.zeros(len(rewards), dtype=bool)
     timeouts[-1] = not terminals[-1]
-    return {"observations": numpy.asarray(observations), "actions": numpy.asarray(actions), "rewards": numpy.asarray(rewards),
-            "next_observations": numpy.asarray(following), "terminals": terminals, "timeouts": timeouts}
+    return {"observations": _array("observations", observations), "actions": _array("actions", actions), "rewards": _array("rewards", rewards),
+            "next_observations": _array("next_observations", following), "terminals": terminals, "timeouts": timeouts}
 
 
 def trajectories_of(buffer: Any) -> "Dict[str, numpy.ndarray]":
@@ -125,7 +124,7 @@ class WorldModel:
     @property
     def fp16_enabled(self) -> bool:
         """Whether training may be in reduced precision: where both the caller's environment and the daemon say so."""
-        return _gate() and self.client.precision_policy().reduced_precision_enabled
+        return allows_reduced_precision() and self.client.precision_policy().reduced_precision_enabled
 
     async def train(self, num_epochs: int = 1, batch_size: int = 32) -> Dict[str, float]:
         """Trains for passes over the replay buffer and returns the figures of the last step.
@@ -138,9 +137,10 @@ class WorldModel:
     def _train(self, num_epochs: int, batch_size: int) -> Dict[str, float]:
         spec: Dict[str, Any] = {
             "model": {"world_model": {}}, "dataset": self._dataset(),
-            "training": {"epochs": num_epochs, "batch_size": batch_size},
-            # What really runs is the daemon's decision.
-            "precision": {"mode": "AUTO" if _gate() else "FP32"}}
+            "training": {"epochs": num_epochs, "batch_size": batch_size}}
+        # A job that names no mode is in reduced precision where the daemon's gate and the hardware allow it.
+        if not allows_reduced_precision():
+            spec["precision"] = {"mode": "FP32"}
         start = self._start()
         if start:
             spec["start_from_checkpoint"] = start
