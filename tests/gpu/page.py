@@ -4,6 +4,7 @@ Reports of `tests/gpu/run` and of `tests/benchmarks/run gpu`, in the order in wh
 counts. They are added to the data, which is committed, and the page is written from it."""
 
 import argparse
+import ast
 import json
 import pathlib
 import sys
@@ -27,6 +28,23 @@ def add(data, report, date):
         for row in report["rows"]:
             if "ms_per_step" in row or "refused" in row:
                 data["rows"][row["name"]] = {"date": date, **row}
+
+
+def not_run(data):
+    """The cases that no report has a result of."""
+    declared = []
+    for file in sorted(pathlib.Path(__file__).parent.glob("*cases.py")):
+        for each in ast.parse(file.read_text()).body:
+            if isinstance(each, ast.ClassDef):
+                declared += [f"{each.name}.{method.name}" for method in each.body
+                             if isinstance(method, ast.FunctionDef) and method.name.startswith("test_")]
+    return [name for name in declared if name not in data["cases"]]
+
+
+def summary(data):
+    passed, left = sum(case["result"] == "passed" for case in data["cases"].values()), not_run(data)
+    text = f"{passed} of {len(data['cases']) + len(left)} cases passed, {len(data['cases']) - passed} failed"
+    return f"{text}; not run: {', '.join(f'`{name}`' for name in left)}." if left else f"{text}."
 
 
 def cases(data):
@@ -63,9 +81,8 @@ def main():
         add(data, json.loads(path.read_text()), options.date)
     options.data.write_text(json.dumps(data, indent=1) + "\n")
     facts = ", ".join(f"{name} {value}" if name in ("driver", "torch") else str(value) for name, value in data["facts"].items())
-    passed = sum(case["result"] == "passed" for case in data["cases"].values())
     reports.document(PAGE, "measured", "\n".join(
-        [f"{facts}. {passed} of {len(data['cases'])} cases passed.", "", *steps(data), "", *cases(data)]))
+        [f"{facts}. {summary(data)}", "", *steps(data), "", *cases(data)]))
 
 
 if __name__ == "__main__":
