@@ -1,5 +1,6 @@
 #include "config/job/yaml_to_message.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 
@@ -8,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/text/nearest.h"
 #include "base/text/scalars.h"
+#include "genesis/training/v1/field_rule.pb.h"
 #include "google/protobuf/descriptor.h"
 
 namespace genesis {
@@ -41,6 +43,22 @@ void FindByName(const Descriptor& type, const std::string& name, const std::stri
       FindByName(*field.message_type(), name, Join(prefix, field.name()), found);
     }
   }
+}
+
+// The path of the first field below `type` that other programs call `name`; "" for none.
+std::string FindBySynonym(const Descriptor& type, const std::string& name,
+                          const std::string& prefix) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    const std::string path = Join(prefix, field.name());
+    const auto& synonyms = field.options().GetRepeatedExtension(training::v1::synonyms);
+    if (std::find(synonyms.begin(), synonyms.end(), name) != synonyms.end()) return path;
+    if (field.message_type() == nullptr) continue;
+    if (std::string found = FindBySynonym(*field.message_type(), name, path); !found.empty()) {
+      return found;
+    }
+  }
+  return "";
 }
 
 // PrecisionMode -> "PRECISION_MODE_".
@@ -135,11 +153,12 @@ void Reader::ReadMapping(const YAML::Node& mapping, const std::string& prefix, M
 void Reader::UnknownKey(const YAML::Node& key, const std::string& prefix, const Descriptor& type) {
   const std::string& name = key.Scalar();
   const std::vector<std::string> known = FieldNames(type);
-  const std::string nearest = Nearest(name, known);
+  std::string meant = FindBySynonym(root_, name, "");
+  const std::string nearest = meant.empty() ? Nearest(name, known) : "";
+  if (!nearest.empty()) meant = Join(prefix, nearest);
   std::vector<std::string> elsewhere;
-  if (nearest.empty()) FindByName(root_, name, "", elsewhere);
-  const std::string meant =
-      !nearest.empty() ? Join(prefix, nearest) : (elsewhere.empty() ? "" : elsewhere.front());
+  if (meant.empty()) FindByName(root_, name, "", elsewhere);
+  if (!elsewhere.empty()) meant = elsewhere.front();
   const std::string hint = meant.empty()
                                ? absl::StrCat("accepted here: ", absl::StrJoin(known, ", "))
                                : absl::StrCat("did you mean ", meant, "?");

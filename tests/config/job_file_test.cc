@@ -222,6 +222,13 @@ TEST(JobFileTest, NamesTheNearestKnownKey) {
             "job.yaml:5:3: training.batchsize: unknown key; did you mean training.batch_size?");
   EXPECT_EQ(Fault(Job("training: {epochs: 1}\nbatch_size: 4\n")),
             "job.yaml:4:1: batch_size: unknown key; did you mean training.batch_size?");
+  // Names of other programs.
+  EXPECT_EQ(Fault(Job("training: {epochs: 1}\namp: True\n")),
+            "job.yaml:4:1: amp: unknown key; did you mean precision.mode?");
+  EXPECT_EQ(Fault(Job("training: {epochs: 1}\noptimizer: {lr: 1e-5}\n")),
+            "job.yaml:4:13: optimizer.lr: unknown key; did you mean optimizer.learning_rate?");
+  EXPECT_EQ(Fault(Job("trainer: {fp16: False}\n")),
+            "job.yaml:3:1: trainer: unknown key; did you mean training?");
   EXPECT_EQ(Fault(Job("training: {epochs: 1}\ncheckpoint: {zzz: 4}\n")),
             "job.yaml:4:14: checkpoint.zzz: unknown key; accepted here: every_steps, keep_last, "
             "keep_best, sharded");
