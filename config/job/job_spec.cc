@@ -13,6 +13,10 @@ namespace genesis {
 using training::v1::JobSpec;
 
 JobSpec WithDefaults(JobSpec spec, const LossScaleSettings& loss_scale) {
+  // Its file may take batches of one size alone, which a worker reads there. Batches that are to
+  // become smaller have a size now.
+  const bool size_is_of_file = spec.model().has_exported() && spec.training().batch_size() == 0 &&
+                               !spec.scheduling().shrink_on_out_of_memory();
   FillModel(spec);
   FillDataset(spec);
   FillTraining(spec);
@@ -20,6 +24,7 @@ JobSpec WithDefaults(JobSpec spec, const LossScaleSettings& loss_scale) {
   FillPrecision(spec, loss_scale);
   FillScheduling(spec);
   FillDefaults(spec);
+  if (size_is_of_file) spec.mutable_training()->clear_batch_size();
   return spec;
 }
 

@@ -21,7 +21,8 @@ struct LossScaleSettings {
 // `spec` with every default of job.proto written out, so that a stored job is reproducible after a
 // default changes. Fields that hold an out-of-range value are left as they are for ValidateJobSpec,
 // and so is -1 where it asks for "none". The loss scale is filled in only for the modes that may
-// have one (UNSPECIFIED and MIXED_FP16). Idempotent.
+// have one (UNSPECIFIED and MIXED_FP16). The batch size of an exported module is left to the worker
+// (FillBatchSize). Idempotent.
 training::v1::JobSpec WithDefaults(training::v1::JobSpec spec, const LossScaleSettings& loss_scale);
 
 // Every fault of `spec`, by field path, in the order of job.proto; empty when it can be trained.

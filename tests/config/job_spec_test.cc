@@ -36,6 +36,19 @@ std::vector<std::string> FaultsAfter(const std::function<void(JobSpec&)>& change
   return FaultsOf(spec);
 }
 
+TEST(JobSpecDefaultsTest, TheBatchSizeOfAnExportedModuleIsLeftToTheWorker) {
+  JobSpec spec = Smallest();
+  spec.mutable_model()->mutable_exported()->set_path("net.pt2");
+  EXPECT_EQ(WithDefaults(spec, LossScaleSettings()).training().batch_size(), 0);
+  EXPECT_EQ(WithDefaults(spec, LossScaleSettings()).training().gradient_accumulation_steps(), 1);
+  spec.mutable_training()->set_batch_size(24);
+  EXPECT_EQ(WithDefaults(spec, LossScaleSettings()).training().batch_size(), 24);
+  // One that may become smaller has a size when it begins.
+  spec.mutable_training()->clear_batch_size();
+  spec.mutable_scheduling()->set_shrink_on_out_of_memory(true);
+  EXPECT_EQ(WithDefaults(spec, LossScaleSettings()).training().batch_size(), 128);
+}
+
 TEST(JobSpecDefaultsTest, AreFrozen) {
   const JobSpec spec = WithDefaults(Smallest(), LossScaleSettings());
   EXPECT_EQ(spec.model().world_model().hidden_size(), 256);

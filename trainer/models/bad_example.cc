@@ -60,6 +60,18 @@ std::optional<BadExample> FindBadExample(const Batch& batch, const std::vector<s
   return std::nullopt;
 }
 
+Batch Repeated(const Batch& batch, int64_t size) {
+  const torch::Tensor rows = torch::arange(size).remainder(batch.size());
+  Batch repeated;
+  for (const auto& [name, tensor] : batch.fields) {
+    repeated.fields[name] = tensor.index_select(0, rows.to(tensor.device()));
+  }
+  for (int64_t row = 0; row < size; ++row) {
+    repeated.examples.push_back(batch.examples[static_cast<size_t>(row % batch.size())]);
+  }
+  return repeated;
+}
+
 std::string CureOf(const BadExample& bad) {
   if (bad.other.at(bad.field).is_floating_point()) {
     return "accepted: what the module can take; correct the data, or the module";

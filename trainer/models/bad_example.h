@@ -25,6 +25,9 @@ struct BadExample {
 std::optional<BadExample> FindBadExample(const Batch& batch, const std::vector<std::string>& fields,
                                          const std::function<bool(const Batch&)>& fails);
 
+// A batch of `size`, the rows of this one over and over.
+Batch Repeated(const Batch& batch, int64_t size);
+
 // The cure for one in a field of numbers or of indices, after BadExample::where.
 std::string CureOf(const BadExample& bad);
 

@@ -31,6 +31,7 @@ constexpr uint64_t kMaxGraph = uint64_t{256} << 20;
 constexpr uint64_t kMaxSmallRecord = 4096;
 constexpr size_t kMaxTensors = 100'000;
 constexpr size_t kMaxDimensions = 16;
+constexpr int64_t kMaxBatch = 1'048'576;
 
 absl::Status Refuse(const std::string& path, const std::string& what) {
   return absl::InvalidArgumentError(
@@ -60,6 +61,7 @@ struct Manifest {
   std::map<std::string, std::string> tied;
   std::vector<std::pair<std::string, int64_t>> versions;
   std::map<std::string, std::vector<std::string>> constants;
+  std::optional<int64_t> batch_size;
   std::string losses;
   std::vector<std::string> gradients;
   std::vector<std::string> changed;
@@ -93,6 +95,7 @@ bool ReadManifest(JsonCursor& json, Manifest& manifest) {
     if (key == "torch") return json.String(manifest.torch);
     if (key == "module") return json.String(manifest.module);
     if (key == "precisions") return ReadNames(json, manifest.precisions);
+    if (key == "batch_size") return json.Count(manifest.batch_size.emplace());
     if (key == "fields") return ReadEntries(json, manifest.fields);
     if (key == "tensors") return ReadEntries(json, manifest.tensors);
     if (key == "losses") return json.String(manifest.losses);
@@ -189,9 +192,15 @@ class Reader {
     file_.path = std::move(path);
   }
 
+  absl::StatusOr<std::optional<int64_t>> ReadBatchSize() {
+    absl::Status status = ReadManifestRecord();
+    if (status.ok()) status = TakeManifest();
+    if (!status.ok()) return status;
+    return file_.batch_size;
+  }
+
   absl::StatusOr<ExportedFile> Read() {
-    if (absl::Status status = ReadManifestRecord(); !status.ok()) return status;
-    if (absl::Status status = TakeManifest(); !status.ok()) return status;
+    if (absl::Status status = ReadBatchSize().status(); !status.ok()) return status;
     if (absl::Status status = CheckNames(); !status.ok()) return status;
     if (absl::Status status = CheckRecords(); !status.ok()) return status;
     for (const std::string& graph : graphs_) {
@@ -242,6 +251,10 @@ class Reader {
 
   absl::Status TakeManifest() {
     file_.module = manifest_.module;
+    file_.batch_size = manifest_.batch_size;
+    if (file_.batch_size && (*file_.batch_size < 1 || *file_.batch_size > kMaxBatch)) {
+      return Bad(absl::StrCat("takes batches of ", *file_.batch_size));
+    }
     for (const std::string& name : manifest_.precisions) {
       if (name != "FP32" && name != "MIXED_BF16" && name != "MIXED_FP16") {
         return Bad(absl::StrCat("has a graph of the precision ", QuoteValue(name)));
@@ -447,21 +460,30 @@ class Reader {
                             " at ", PlaceText(entry.shape, first)));
   }
 
-  const ZipArchive archive_;
+  ZipArchive archive_;
   Manifest manifest_;
   std::vector<std::string> graphs_;
   ExportedFile file_;
 };
 
+absl::StatusOr<Reader> OpenReader(const std::string& path) {
+  absl::StatusOr<ZipArchive> archive = ZipArchive::Open(path);
+  if (archive.ok()) return Reader(path, *std::move(archive));
+  return absl::InvalidArgumentError(
+      absl::StrCat("model.exported.path: ", archive.status().message()));
+}
+
 }  // namespace
 
 absl::StatusOr<ExportedFile> ExportedFile::Open(const std::string& path) {
-  absl::StatusOr<ZipArchive> archive = ZipArchive::Open(path);
-  if (!archive.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.exported.path: ", archive.status().message()));
-  }
-  return Reader(path, *std::move(archive)).Read();
+  absl::StatusOr<Reader> reader = OpenReader(path);
+  return reader.ok() ? reader->Read() : absl::StatusOr<ExportedFile>(reader.status());
+}
+
+absl::StatusOr<std::optional<int64_t>> ExportedFile::BatchSizeOf(const std::string& path) {
+  absl::StatusOr<Reader> reader = OpenReader(path);
+  if (!reader.ok()) return reader.status();
+  return reader->ReadBatchSize();
 }
 
 }  // namespace genesis

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -34,12 +35,15 @@ struct ExportedFile {
   };
 
   static absl::StatusOr<ExportedFile> Open(const std::string& path);
+  // The batch_size of a file, whose tensors and graphs are not looked at.
+  static absl::StatusOr<std::optional<int64_t>> BatchSizeOf(const std::string& path);
 
   std::string path;
-  std::string module;                // The name of its class.
-  std::set<std::string> precisions;  // "FP32", "MIXED_BF16", ...: the graphs that are there.
-  std::vector<Field> fields;         // In the order of the graphs' inputs.
-  std::vector<NamedTensor> tensors;  // Likewise; constants last.
+  std::string module;                 // The name of its class.
+  std::set<std::string> precisions;   // "FP32", "MIXED_BF16", ...: the graphs that are there.
+  std::optional<int64_t> batch_size;  // Of the only batches that the graphs take.
+  std::vector<Field> fields;          // In the order of the graphs' inputs.
+  std::vector<NamedTensor> tensors;   // Likewise; constants last.
   // Names that a state_dict() has besides, each with the one whose tensor it shares.
   std::vector<std::pair<std::string, std::string>> tied;
   // Version numbers of the module and its parts, by their names.

@@ -17,6 +17,7 @@
 #include "config/precision/mode.h"
 #include "config/precision/precision.h"
 #include "trainer/models/bad_example.h"
+#include "trainer/models/batch_size.h"
 #include "trainer/models/dataset_fields.h"
 #include "trainer/models/gradients.h"
 #include "trainer/models/kept_state.h"
@@ -164,6 +165,7 @@ absl::StatusOr<std::unique_ptr<Model>> ExportedModel::Build(const JobSpec& spec,
   if (absl::Status status = CheckPrecisions(spec, *file); !status.ok()) return status;
   if (absl::Status status = CheckSampling(spec, *file); !status.ok()) return status;
   if (absl::Status status = CheckFields(spec, dataset, *file); !status.ok()) return status;
+  if (absl::Status status = CheckBatchSize(spec, dataset, *file); !status.ok()) return status;
   std::unique_ptr<ExportedModel> built(new ExportedModel(*std::move(file), spec));
   if (absl::Status status = built->Try(dataset, spec.training().batch_size()); !status.ok()) {
     return status;
@@ -261,7 +263,7 @@ void ExportedModel::Explain(const std::string& graph, const Batch& batch,
   const std::string words(absl::StripAsciiWhitespace(text.substr(text.rfind("\n\n") + 1)));
   const auto fails = [this](const Batch& part) {
     try {
-      RunGraph(kEvaluationGraph, part, one_);
+      RunGraph(kEvaluationGraph, file_.batch_size ? Repeated(part, *file_.batch_size) : part, one_);
       return false;
     } catch (const std::exception&) {
       return true;
@@ -436,8 +438,8 @@ std::vector<MetricSum> ExportedModel::Evaluate(const Batch& batch) {
 
 absl::Status ExportedModel::Try(const Dataset& dataset, int64_t batch_size) {
   const int64_t most = std::max<int64_t>(1, dataset.training_size());
-  std::vector<int64_t> examples(
-      static_cast<size_t>(std::min({most, std::max<int64_t>(1, batch_size), kTriedExamples})));
+  std::vector<int64_t> examples(static_cast<size_t>(std::min(
+      {most, std::max<int64_t>(1, batch_size), file_.batch_size.value_or(kTriedExamples)})));
   std::iota(examples.begin(), examples.end(), 0);
   const absl::StatusOr<Batch> batch = SampleBatch(dataset, examples);
   if (!batch.ok()) return batch.status();

@@ -52,6 +52,7 @@ class ExportedModel : public Model {
   NamedTensors attributes() const override;
   void PutAttributes(const NamedTensors& attributes) override;
   std::vector<MetricSum> Evaluate(const Batch& batch) override;
+  bool takes_short_batches() const override { return !file_.batch_size; }
   bool changes_buffers() const override { return !file_.changed.empty(); }
   int64_t OperationsPerExample() const override { return operations_; }
 

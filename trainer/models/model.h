@@ -122,6 +122,8 @@ class Model {
     return absl::OkStatus();
   }
 
+  // Whether Loss and Evaluate take batches that are smaller than training.batch_size.
+  virtual bool takes_short_batches() const { return true; }
   // Whether Loss changes buffers by the examples that it is given, as batch norm does.
   virtual bool changes_buffers() const { return false; }
   // Whether Loss changes trained parameters, so that ranks need a copy each.

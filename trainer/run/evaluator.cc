@@ -46,9 +46,13 @@ training::v1::Evaluation Evaluator::Figures(int64_t step) {
   const torch::NoGradGuard no_grad;
   const TrainingSession::Fp32Weights fp32(session_);
   const int64_t part = PartSize(spec_);
+  const int64_t first_held_out = dataset_.training_size();
+  const int64_t end = session_.model().takes_short_batches()
+                          ? dataset_.size()
+                          : dataset_.size() - (dataset_.size() - first_held_out) % part;
   std::map<std::string, MetricSum> sums;
-  for (int64_t begin = dataset_.training_size(); begin < dataset_.size(); begin += part) {
-    std::vector<int64_t> examples(static_cast<size_t>(std::min(part, dataset_.size() - begin)));
+  for (int64_t begin = first_held_out; begin < end; begin += part) {
+    std::vector<int64_t> examples(static_cast<size_t>(std::min(part, end - begin)));
     std::iota(examples.begin(), examples.end(), begin);
     for (const MetricSum& metric :
          session_.model().Evaluate(session_.source().Fetch(std::move(examples)))) {
@@ -58,7 +62,7 @@ training::v1::Evaluation Evaluator::Figures(int64_t step) {
       if (metric.count.defined()) total->second.count = total->second.count + metric.count;
     }
   }
-  const auto examples = static_cast<double>(dataset_.size() - dataset_.training_size());
+  const auto examples = static_cast<double>(end - first_held_out);
   training::v1::Evaluation evaluation;
   evaluation.set_step(step);
   for (const auto& [name, total] : sums) {

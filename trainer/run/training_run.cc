@@ -19,6 +19,7 @@
 #include "trainer/guard/calibration.h"
 #include "trainer/guard/precision_guard.h"
 #include "trainer/guard/precision_report.h"
+#include "trainer/models/batch_size.h"
 #include "trainer/run/evaluator.h"
 #include "trainer/run/job_files.h"
 #include "trainer/run/log_lines.h"
@@ -97,6 +98,11 @@ class Run {
     session_ = std::make_unique<TrainingSession>(start_, *dataset_, at::Device(device_.name()),
                                                  Graphs(), ranks_);
     observer_.OnLog(ModelLine(session_->model()));
+    if (const std::string line =
+            ShortBatchesLine(session_->model(), *dataset_, batch, agreement_.rank_count());
+        !line.empty()) {
+      observer_.OnLog(line);
+    }
     KeepModes(start_, [this](PrecisionMode mode) { return session_->model().supports(mode); });
     if (!session_->device().is_cuda()) {
       threads_.emplace(session_->OperationsPerPass());
@@ -473,6 +479,7 @@ Finished RunTraining(const StartJob& start, const training::v1::DeviceInfo& devi
                      RunControl& control, RunObserver& observer, RankGroup* ranks) {
   StartJob resolved = start;
   const absl::Status files = ResolveJobFiles(resolved);
+  FillBatchSize(*resolved.mutable_spec());
   Run run(resolved, device, control, observer, ranks);
   try {
     Require(files, training::v1::FAILURE_CAUSE_DATA);

@@ -22,6 +22,7 @@
 #include "config/precision/gate.h"
 #include "config/precision/precision.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
+#include "trainer/models/batch_size.h"
 #include "trainer/run/training_run.h"
 #include "trainer/worker/describe_steps.h"
 #include "trainer/worker/rank_run.h"
@@ -165,6 +166,7 @@ absl::StatusOr<StartJob> Prepare(const LocalRunOptions& options,
   start.set_job_id(JobIdOf(options.spec));
   *start.mutable_spec() = WithDefaults(*spec, LossScaleSettings());
   FindFiles(options, *start.mutable_spec());
+  FillBatchSize(*start.mutable_spec());
   const PrecisionGate gate = ReadPrecisionGate(environment, /*yaml_allows=*/true);
   for (const std::string& error : gate.errors) std::cerr << error << std::endl;
   const CpuFallback fallback = options.emulate_fp16 ? CpuFallback::kEmulate : CpuFallback::kBf16;

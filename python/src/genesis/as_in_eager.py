@@ -8,16 +8,13 @@ from unittest import mock
 
 import torch
 import torch._decomp.decompositions as decompositions
-import torch.utils.checkpoint as checkpoint
+import torch._meta_registrations as meta_registrations
+
+from genesis import recomputation
 
 
 @contextlib.contextmanager
-def patched(keep_what_draws: bool) -> Iterator[None]:
-    """
-    Args:
-        keep_what_draws: whether torch.utils.checkpoint keeps what it would compute again. Eager mode draws the random numbers of the
-            first time again, a graph others.
-    """
+def patched() -> Iterator[None]:
     fast_path = torch.backends.mha.get_fastpath_enabled()
     with contextlib.ExitStack() as patches:
         patches.callback(torch.backends.mha.set_fastpath_enabled, fast_path)
@@ -25,9 +22,8 @@ def patched(keep_what_draws: bool) -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(False)
         patches.enter_context(mock.patch.object(decompositions, "_rnn_helper", _with_dropout(decompositions._rnn_helper)))
         patches.enter_context(mock.patch.object(decompositions, "one_layer_lstm", _with_states(decompositions.one_layer_lstm)))
-        if keep_what_draws:
-            patches.enter_context(mock.patch.object(checkpoint, "_checkpoint_without_reentrant_generator", _keep))
-            patches.enter_context(mock.patch.object(checkpoint, "CheckpointFunction", _Kept))
+        patches.enter_context(mock.patch.object(meta_registrations, "_meta_grouped_mm_common", _shapes_of_grouped_products))
+        patches.enter_context(recomputation.repeating_what_is_drawn())
         yield
 
 
@@ -56,18 +52,11 @@ def _with_states(one_layer):
     return layer
 
 
+def _shapes_of_grouped_products(mat_a, mat_b, *_scales, offs=None, out_dtype=None, **_options):
+    """torch's are those of a GPU's kernel, of BF16 in aligned rows; a CPU multiplies all floating-point types."""
+    return meta_registrations._create_grouped_mm_output_tensor(mat_a, mat_b, offs, out_dtype)
+
+
 def _dropped(values: torch.Tensor, probability: float) -> torch.Tensor:
     """As ATen's dropout on a CPU computes it; the decomposition draws other numbers."""
     return values * torch.empty_like(values).bernoulli_(1 - probability).div_(1 - probability)
-
-
-def _keep(*_arguments, **_options):
-    yield
-
-
-class _Kept:
-    """In place of CheckpointFunction."""
-
-    @staticmethod
-    def apply(run_function, _preserve_rng_state, *arguments):
-        return run_function(*arguments)

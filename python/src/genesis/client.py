@@ -74,7 +74,7 @@ class Client:
               max_steps: Optional[int] = None, batch_size: Optional[int] = None, learning_rate: Optional[float] = None,
               optimizer: "Optional[torch.optim.Optimizer]" = None, schedule: Optional[Mapping[int, float]] = None,
               precision: str = "FP32", holdout_fraction: Optional[float] = None, seed: int = 0, ranks: int = 1, job_id: str = "",
-              spec: Optional[Mapping[str, Any]] = None) -> Job:
+              spec: Optional[Mapping[str, Any]] = None, dynamic_batch: bool = True) -> Job:
         """Exports a module, sends it with its data, and submits the job that trains it.
 
         Args:
@@ -84,7 +84,7 @@ class Client:
                 is sent as float32. A DataLoader with ``batch_size=None`` gives batches.
             loss: as in ``genesis.export``.
             epochs, max_steps: how long; one of the two.
-            batch_size: examples of a step. Default: that of a DataLoader, else 32.
+            batch_size: examples of a step. Default: that of a DataLoader, or the only one that an exported file takes, else 32.
             learning_rate: of AdamW, which updates all parameters where no optimizer is given. Gradients are clipped to a norm of 1, but for
                 ``spec={"training": {"max_grad_norm": -1}}``.
             optimizer: a new ``torch.optim.AdamW``, ``Adam`` or ``SGD`` of the module's parameters, with its groups.
@@ -96,6 +96,7 @@ class Client:
             ranks: processes that train it together, each with batches of ``batch_size`` (docs/distributed.md).
             job_id: makes the call repeatable. Default: generated.
             spec: more fields of the job file (docs/job_file.md), such as ``{"optimizer": {"kind": "SGD"}}``.
+            dynamic_batch: as in ``genesis.export``; ``False`` for a module that takes batches of ``batch_size`` alone.
 
         Returns:
             The job, accepted and durable.
@@ -121,14 +122,19 @@ class Client:
                                          "optimizer.learning_rate": learning_rate, "training.seed": seed or None,
                                          "dataset.arrays.holdout_fraction": holdout_fraction,
                                          "distributed.ranks": ranks if ranks != 1 else None})
-        batch_size = int(batch_size or (data.batch_size if is_loader(data) else None) or DEFAULT_BATCH_SIZE)
+        only = self._only_size(module, dynamic_batch)
+        batch_size = int(batch_size or (data.batch_size if is_loader(data) else None) or (spec or {}).get("training", {}).get("batch_size")
+                         or only or DEFAULT_BATCH_SIZE)
+        if only is not None and batch_size != only:
+            raise InvalidArgumentError(f"batch_size is {batch_size}; accepted: {only}, the size of the batches that {str(module)!r} takes, which was "
+                                       "exported with dynamic_batch=False")
         if str(precision).upper() not in EXPORTED_FOR:
             raise InvalidArgumentError(f"precision is {precision!r}; accepted: {', '.join(EXPORTED_FOR)}"
                                        + (f"; a graph keeps its weights in FP32: use MIXED_{precision.upper()}"
                                           if str(precision).upper() in ("FP16", "BF16") else ""))
         updated = self._optimizer(module, optimizer, schedule, learning_rate)
         with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
-            module_path, data_path = self._files(pathlib.Path(folder), module, data, loss, batch_size, precision.upper())
+            module_path, data_path = self._files(pathlib.Path(folder), module, data, loss, batch_size, precision.upper(), dynamic_batch)
             built: Dict[str, Any] = {
                 "model": {"exported": {"path": self.upload(module_path)}},
                 "dataset": {"arrays": {"path": self.upload(data_path)}},
@@ -164,7 +170,19 @@ class Client:
         return spec
 
     @staticmethod
-    def _files(folder: pathlib.Path, module: Any, data: Any, loss: Any, batch_size: int, precision: str) -> Any:
+    def _only_size(module: Any, dynamic_batch: bool) -> Optional[int]:
+        """Of the batches that an exported file takes."""
+        if not isinstance(module, (str, pathlib.Path)):
+            return None
+        if not dynamic_batch:
+            raise InvalidArgumentError(f"dynamic_batch is False and module is {str(module)!r}, which has been exported; give dynamic_batch to "
+                                       "genesis.export")
+        from genesis.exported_file import batch_size_of
+
+        return batch_size_of(pathlib.Path(module))
+
+    @staticmethod
+    def _files(folder: pathlib.Path, module: Any, data: Any, loss: Any, batch_size: int, precision: str, dynamic_batch: bool) -> Any:
         """(file of the module, file of the data)."""
         from genesis import data as data_of
 
@@ -184,9 +202,13 @@ class Client:
                                        "the path of the exported file")
         first = data_of.read(pathlib.Path(data)) if is_file else {}
         if not is_file or not data_of.is_as_sent(first):
-            is_file, first = False, data_of.save(data_of.chunks_of(first or data), folder / "data.npz")
-        batch = {name: torch.from_numpy(array[:max(2, batch_size)].copy()) for name, array in first.items()}
-        exported = export(module, batch, folder / "module.pt2", loss=loss, precisions=EXPORTED_FOR[precision])
+            is_file, first = False, data_of.save(data_of.chunks_of(first or data), folder / "data.npz", batch_size)
+        size = max(2, batch_size) if dynamic_batch else batch_size
+        batch = {name: torch.from_numpy(array[:size].copy()) for name, array in first.items()}
+        if not dynamic_batch and any(len(tensor) < batch_size for tensor in batch.values()):
+            raise InvalidArgumentError(f"batch_size is {batch_size} and the data has {min(map(len, batch.values()))} examples; dynamic_batch=False "
+                                       "needs as many as a batch")
+        exported = export(module, batch, folder / "module.pt2", loss=loss, precisions=EXPORTED_FOR[precision], dynamic_batch=dynamic_batch)
         return exported, data if is_file else folder / "data.npz"
 
     def submit(self, spec: Spec, *, job_id: str = "", request_id: str = "", validate_only: bool = False) -> Job:

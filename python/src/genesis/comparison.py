@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Optional
+from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional
 
 import torch
 
@@ -12,9 +12,9 @@ from genesis.errors import ExportError
 
 if TYPE_CHECKING:
     from genesis.exporting import Step
+    from genesis.runtime import Graph
 
     Tensors = Dict[str, torch.Tensor]
-    Graph = Callable[..., Any]
 
 # Largest relative difference, in FP32: sums in another order.
 TOLERANCE = 1e-4
@@ -24,6 +24,10 @@ ROUNDING = 2.0 ** -24
 SEED = 7_340_033
 # Largest relative difference of a loss of sums in another order.
 UNORDERED = 1e-6
+# Largest relative difference of a loss that is computed in BF16.
+REDUCED = 0.05
+# Examples that a worker tries each graph with before a job.
+TRIED_EXAMPLES = 2
 # Of other batches, after which a step on the first one has to give what it gave.
 OTHER_BATCHES = 3
 
@@ -40,13 +44,12 @@ class _Result(NamedTuple):
 BY_VALUES = ("the module decides by values, draws random numbers in another order than its graph, or changes a tensor by .data =, where a graph "
              "follows .copy_()")
 SIZE = ("a size of the batch became a number: x.shape[0] stays a size; len(x), float(x.shape[0]), range(x.shape[0]) and functions of math do "
-        "not")
+        f"not; {faults.ONE_SIZE}")
 KEPT = "in the second step: what forward keeps in an attribute is no part of a graph: keep it in a buffer (register_buffer)"
 OTHER_NAME = ("once weights have changed: what reads a parameter or a buffer other than by its name in the module, as a list of parameters and "
               ".data = do, has the value that it had when the module was exported; with .copy_() under torch.no_grad() a graph follows")
 ZEROS = ("nn.TransformerEncoder gives zeros for what is masked in eval mode alone: make it with enable_nested_tensor=False, or leave out what "
          "is masked")
-BY_SIZE = "forward decides by the size of the batch, and a graph goes one way: where "
 
 
 class Comparison:
@@ -84,28 +87,59 @@ class Comparison:
             raise ExportError(f"the loss of {name} on a batch is {again.item():.9g} after other batches and was {first.item():.9g} before them, with the "
                               f"same weights and buffers: {cause}")
 
-    def require_training(self, program: torch.export.ExportedProgram) -> None:
+    def require_training(self, graph: "Graph") -> None:
         """Losses, gradients and state of the graph FP32."""
-        step, graph = self._step, program.module(check_guards=False)
+        step = self._step
         self._compare(graph, step.batch, BY_VALUES)
-        self._compare(graph, self._one_more(), SIZE)
+        for batch in self._one_more():
+            self._compare(graph, batch, SIZE)
         self._compare(graph, step.batch, KEPT, steps=2)
         self._compare(graph, step.batch, OTHER_NAME, trained=self._moved())
-        for condition, size in step.conditions["FP32"]:
-            self._compare(graph, self._of_size(size), BY_SIZE + condition, may_fail=True)
+        for condition, size in step.conditions.get("FP32", []):
+            self._compare(graph, self._of_size(size), self._by_size(condition), may_fail=True)
 
-    def require_evaluation(self, program: torch.export.ExportedProgram) -> None:
+    def require_evaluation(self, graph: "Graph") -> None:
         """The loss of the graph evaluation."""
-        step, graph = self._step, program.module(check_guards=False)
+        step = self._step
         nested = any(isinstance(part, torch.nn.TransformerEncoder) and part.enable_nested_tensor for part in step.module.modules())
         self._compare_losses(graph, step.batch, step.trained, ZEROS if nested else BY_VALUES)
-        self._compare_losses(graph, self._one_more(), step.trained, SIZE)
+        for batch in self._one_more():
+            self._compare_losses(graph, batch, step.trained, SIZE)
         self._compare_losses(graph, step.batch, self._moved(), OTHER_NAME)
-        for condition, size in step.conditions["evaluation"]:
-            self._compare_losses(graph, self._of_size(size), step.trained, BY_SIZE + condition, may_fail=True)
+        for condition, size in step.conditions.get("evaluation", []):
+            self._compare_losses(graph, self._of_size(size), step.trained, self._by_size(condition), may_fail=True)
 
-    def _one_more(self) -> "Tensors":
-        return self._of_size(_examples(self._step.batch) + 1)
+    def require_reduced(self, precision: str, graph: "Graph") -> None:
+        """That a graph of mixed precision runs: a trace computes nothing, and lets pass what fails with numbers, as a product of tensors of two
+        types. And the loss of one in BF16; a processor computes FP16 slowly, and not all of it in Python."""
+        step = self._step
+        compares = precision == "MIXED_BF16"
+        for batch in (step.batch, *self._one_more()) if compares else (self._of_size(TRIED_EXAMPLES) if step.dynamic else step.batch,):
+            with step.kept(training=True):
+                try:
+                    torch.manual_seed(SEED)
+                    got = self._by_graph(graph, batch, step.trained, 1, precision)
+                except Exception as error:
+                    raise ExportError(f"the graph of {type(step.module).__name__} in {precision} does not run: {faults.first_line(error)}; it can be "
+                                      f"exported with {precision} left out of precisions, or with .float() where autocast gives tensors of two "
+                                      "types") from error
+                wanted = None
+                with contextlib.suppress(Exception):  # A graph computes some things that Python lacks a kernel for.
+                    wanted = self._loss_in_python(batch, precision) if compares else None
+            if wanted is not None and torch.isfinite(wanted) and (got[0] - wanted).abs() > REDUCED * wanted.abs():
+                raise self._difference(f"the loss in {precision}", f"with {_examples(batch)} examples", f"{_first(got[0])} instead of {_first(wanted)}",
+                                       f"leave {precision} out of precisions")
+
+    def _one_more(self) -> "List[Tensors]":
+        """A batch of another size, where the graphs take any."""
+        return [self._of_size(_examples(self._step.batch) + 1)] if self._step.dynamic else []
+
+    def _of_another_size(self, batch: "Tensors") -> str:
+        return "" if _examples(batch) == _examples(self._step.batch) else f"; {faults.ONE_SIZE}"
+
+    @staticmethod
+    def _by_size(condition: str) -> str:
+        return f"forward decides by the size of the batch, and a graph goes one way: where {condition}; {faults.ONE_SIZE}"
 
     def _of_size(self, size: int) -> "Tensors":
         return {name: torch.cat([tensor] * -(-size // len(tensor)))[:size] for name, tensor in self._step.batch.items()}
@@ -136,7 +170,7 @@ class Comparison:
                 if may_fail:
                     return
                 raise ExportError(f"{type(step.module).__name__} fails in Python's own loop, {_examples(batch)} examples, step {steps}: "
-                                  f"{faults.first_line(error)}{faults.place(error)}") from error
+                                  f"{faults.first_line(error)}{faults.place(error)}{self._of_another_size(batch)}") from error
             if not torch.isfinite(wanted.loss):
                 return
             torch.manual_seed(SEED)
@@ -156,7 +190,8 @@ class Comparison:
             except Exception as error:
                 if may_fail:
                     return
-                raise ExportError(f"{type(step.module).__name__} fails {where}: {faults.first_line(error)}{faults.place(error)}") from error
+                raise ExportError(f"{type(step.module).__name__} fails {where}: {faults.first_line(error)}{faults.place(error)}"
+                                  f"{self._of_another_size(batch)}") from error
             torch.manual_seed(SEED)
             try:
                 with torch.no_grad():
@@ -166,14 +201,14 @@ class Comparison:
         if torch.isfinite(wanted) and not _agree(got, wanted, 0.0):
             raise self._difference("the held-out loss", where, f"{_first(got)} instead of {_first(wanted)}", cause)
 
-    def _by_graph(self, graph: "Graph", batch: "Tensors", trained: "Tensors", steps: int) -> "List[torch.Tensor]":
+    def _by_graph(self, graph: "Graph", batch: "Tensors", trained: "Tensors", steps: int, precision: str = "FP32") -> "List[torch.Tensor]":
         step, trained = self._step, dict(zip(trained, _copies(trained)))
         state = dict(zip(self._step.state, _copies(self._step.state)))
         given = step.arguments(batch)[:step.fields.stop]
         got: "List[torch.Tensor]" = []
         with torch.no_grad():
             for _ in range(steps):
-                got = graph(*given, *trained.values(), *state.values(), *step.constants["FP32"])
+                got = graph(*given, *trained.values(), *state.values(), *step.constants[precision])
                 state.update(zip(step.changed, got[len(got) - len(step.changed):]))
         return got
 
@@ -183,17 +218,17 @@ class Comparison:
             return same(self._loss_in_python(self._step.batch), loss)
         return False
 
-    def _loss_in_python(self, batch: "Tensors") -> torch.Tensor:
+    def _loss_in_python(self, batch: "Tensors", precision: str = "FP32") -> torch.Tensor:
         torch.manual_seed(SEED)
-        return self._in_python(batch, self._step.trained, steps=1).loss
+        return self._in_python(batch, self._step.trained, 1, precision).loss
 
-    def _in_python(self, batch: "Tensors", trained: "Tensors", steps: int) -> _Result:
+    def _in_python(self, batch: "Tensors", trained: "Tensors", steps: int, precision: str = "FP32") -> _Result:
         """The last of some steps without an update."""
         step = self._step
         with self._weights(trained) as own:
             for _ in range(steps):
                 with torch.enable_grad():
-                    result = step.differentiate("FP32", torch.tensor(1.0), {name: tensor.clone() for name, tensor in batch.items()},
+                    result = step.differentiate(precision, torch.tensor(1.0), {name: tensor.clone() for name, tensor in batch.items()},
                                                 step.weights_of(batch), {name: own[name] for name in trained})
             now = self._own()
             return _Result(*result, {name: now[name].detach().clone() for name in step.state})

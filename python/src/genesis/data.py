@@ -8,7 +8,7 @@ import pathlib
 import shutil
 import tempfile
 import zipfile
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Sequence
 
 from genesis.errors import InvalidArgumentError
 
@@ -260,8 +260,8 @@ def _as_float32(arrays: "Arrays") -> "Arrays":
     return found
 
 
-def save(chunks: "Iterator[Arrays]", path: pathlib.Path) -> "Arrays":
-    """Writes a dataset file (.npz) and returns its first examples, at most a chunk. The same arrays give the same bytes, so that they are
+def save(chunks: "Iterator[Arrays]", path: pathlib.Path, wanted: int = 2) -> "Arrays":
+    """Writes a dataset file (.npz) and returns its first examples, ``wanted`` or more where it has as many. The same arrays give the same bytes, so that they are
     sent once.
 
     Raises:
@@ -270,17 +270,19 @@ def save(chunks: "Iterator[Arrays]", path: pathlib.Path) -> "Arrays":
     import numpy
 
     with contextlib.ExitStack() as files:
-        first: "Arrays" = {}
+        first: Dict[str, List["numpy.ndarray"]] = {}
         parts: Dict[str, Any] = {}
         count, like = 0, _First("example")
         for arrays in chunks:
             arrays = _as_float32(arrays)
             _check(arrays)
             if not first:
-                first = {name: array[:CHUNK_EXAMPLES].copy() for name, array in arrays.items()}
+                first = {name: [] for name in arrays}
                 parts = {name: files.enter_context(tempfile.TemporaryFile(dir=path.parent)) for name in arrays}
             like.compare(arrays, f"example {count}", of_batch=True)
             for name, array in arrays.items():
+                if count < wanted:
+                    first[name].append(array[:max(wanted, 2)].copy())
                 parts[name].write(numpy.ascontiguousarray(array).data.cast("B") if array.size else b"")
             count += len(next(iter(arrays.values())))
         if not count:
@@ -292,10 +294,10 @@ def save(chunks: "Iterator[Arrays]", path: pathlib.Path) -> "Arrays":
                 part.seek(0)
                 with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                     numpy.lib.format.write_array_header_1_0(member, {
-                        "descr": numpy.lib.format.dtype_to_descr(first[name].dtype), "fortran_order": False,
-                        "shape": (count, *first[name].shape[1:])})
+                        "descr": numpy.lib.format.dtype_to_descr(first[name][0].dtype), "fortran_order": False,
+                        "shape": (count, *first[name][0].shape[1:])})
                     shutil.copyfileobj(part, member, 1 << 20)
-    return first
+    return {name: numpy.concatenate(arrays) for name, arrays in first.items()}
 
 
 def read(path: pathlib.Path) -> "Arrays":

@@ -3,12 +3,13 @@ describes it."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import io
 import json
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
 import torch
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 # The first format was also written by exporters whose graphs multiply wrongly (see tracing.numbers_become_tensors); no worker reads it.
 FORMAT = 2
 ROOT = "module"
+MANIFEST = f"{ROOT}/extra/genesis.json"
 # Element types of a dataset; weights and constants may have two more.
 FIELD_TYPES = {getattr(torch, name): name for name in
                ("float32", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")}
@@ -40,6 +42,13 @@ def _versions(module: torch.nn.Module) -> Dict[str, int]:
     """Version numbers of the module and its parts, which load_state_dict asks for."""
     found = {name: metadata.get("version") for name, metadata in module.state_dict()._metadata.items()}
     return {name: version for name, version in found.items() if isinstance(version, int) and version >= 0}
+
+
+def batch_size_of(path: Path) -> Optional[int]:
+    """That of the only batches that an exported file takes; None where it takes any, or is no such file, as a worker will say."""
+    with contextlib.suppress(OSError, KeyError, ValueError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        return json.loads(archive.read(MANIFEST)).get("batch_size")
+    return None
 
 
 def write(path: Path, step: "Step", programs) -> None:
@@ -68,6 +77,8 @@ def write(path: Path, step: "Step", programs) -> None:
                     for name, tensor in tensors.items()],
         "tied": step.tied,
         "versions": _versions(step.module),
+        # Of the only batches that the graphs take; absent where they take any.
+        **({} if step.dynamic else {"batch_size": len(next(iter(step.batch.values())))}),
         "losses": "EXAMPLES" if step.by_example else "MEAN",
         "constants": constants,
         "gradients": step.gradients,
@@ -81,7 +92,7 @@ def write(path: Path, step: "Step", programs) -> None:
             if name.startswith("data/sample_inputs/"):
                 continue
             archive.writestr(zipfile.ZipInfo(f"{ROOT}/{name}"), source.read(record))
-        archive.writestr(zipfile.ZipInfo(f"{ROOT}/extra/genesis.json"), json.dumps(manifest, indent=1))
+        archive.writestr(zipfile.ZipInfo(MANIFEST), json.dumps(manifest, indent=1))
         for number, tensor in enumerate(tensors.values()):
             archive.writestr(zipfile.ZipInfo(f"{ROOT}/extra/tensors/{number}"), _bytes_of(tensor))
     partial.replace(path)

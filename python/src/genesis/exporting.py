@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from genesis import as_in_eager, exported_file, faults, outside_state, tracing
+from genesis import as_in_eager, exported_file, faults, for_nativert, outside_state, recomputation, runtime, tracing
 from genesis.comparison import Comparison, same
 from genesis.errors import ExportError
 
@@ -47,19 +47,21 @@ MOST_CONDITIONS = 8
 
 
 def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Union[str, Path], loss: Loss = None,
-           precisions: Sequence[str] = ("FP32", "MIXED_BF16", "MIXED_FP16")) -> Path:
+           precisions: Sequence[str] = ("FP32", "MIXED_BF16", "MIXED_FP16"), dynamic_batch: bool = True) -> Path:
     """Writes ``module`` with its loss as a ``.pt2`` file for ``model.exported`` of a job file.
 
     Args:
         module: trained as it is; its mode (train or eval) and weights are left as they are.
         batch: an example of a batch: each field of the dataset with the batch as its first dimension, two examples
-            or more. Other batches may have another size.
+            or more. Other batches may have another size, but for ``dynamic_batch=False``.
         path: of the file; ends in ``.pt2``.
         loss: ``None`` where ``module(**batch)`` returns the mean loss, or an object or dict with ``loss``;
             ``"mse"``, ``"cross_entropy"`` or ``"huber"`` of ``module(*fields)`` and the field ``target``; or a
             function of the module and the batch that returns the mean loss, or one loss for each example, a tensor
             [batch], whose mean is trained on, and which prioritized sampling needs.
         precisions: the precisions that the file can be trained in: ``FP32``, ``MIXED_BF16``, ``MIXED_FP16``.
+        dynamic_batch: ``False`` for a module that takes batches of one size alone, that of ``batch``, as a contrastive loss with
+            ``torch.arange(8)`` does: the job has ``training.batch_size`` of that size, and shorter batches are left out.
 
     Returns:
         The path.
@@ -77,8 +79,8 @@ def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Uni
         raise ExportError(f"precisions is {list(precisions)!r}; accepted: FP32, and any of "
                           f"{', '.join(each for each in AUTOCAST if each != 'FP32')}")
     _check_module(module)
-    _check_batch(batch)
-    step = Step(module, _distinct(module, batch), _loss_function(loss, batch))
+    _check_batch(batch, dynamic_batch)
+    step = Step(module, batch, _loss_function(loss, batch), dynamic_batch)
     try:
         exported_file.write(path, step, tracing.run_alone(lambda: step.programs(precisions)))
     finally:
@@ -104,7 +106,7 @@ def _check_module(module: torch.nn.Module) -> None:
             raise ExportError(f"{name or 'module'} has momentum=None, an average over all batches that no graph can hold; give it a number")
 
 
-def _check_batch(batch: Mapping[str, torch.Tensor]) -> None:
+def _check_batch(batch: Mapping[str, torch.Tensor], dynamic: bool) -> None:
     if not batch:
         raise ExportError("batch is empty; accepted: a dict of tensors, one for each field of the dataset")
     sizes = {}
@@ -118,8 +120,10 @@ def _check_batch(batch: Mapping[str, torch.Tensor]) -> None:
         sizes[name] = tensor.shape[0]
     if len(set(sizes.values())) > 1:
         raise ExportError(f"the fields of the batch have {sizes} examples; accepted: the same number in each")
-    if next(iter(sizes.values())) < 2:
-        raise ExportError("the batch has 1 example; accepted: 2 or more, for a size of 1 is a special case to PyTorch")
+    least = 2 if dynamic else 1
+    if next(iter(sizes.values())) < least:
+        raise ExportError(f"the batch has {next(iter(sizes.values()))} examples; accepted: {least} or more"
+                          + (", because a size of 1 is a special case to PyTorch" if dynamic else ""))
 
 
 def _distinct(module: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
@@ -196,10 +200,14 @@ class Step:
     """The step of one micro-batch as a function of tensors: scale, fields, parameters, state. Where the loss is one of each
     example, the weights of the examples come behind the fields, and the losses behind the loss."""
 
-    def __init__(self, module: torch.nn.Module, batch: Dict[str, torch.Tensor], loss):
+    def __init__(self, module: torch.nn.Module, batch: Mapping[str, torch.Tensor], loss, dynamic: bool):
         self.module = module
         self.loss = loss
-        self.batch = {name: tensor.detach() for name, tensor in batch.items()}
+        # Whether graphs take batches of any size, or of the size of this one alone.
+        self.dynamic = dynamic
+        tried = _distinct(module, batch) if dynamic else batch
+        self.batch = {name: tensor.detach() for name, tensor in tried.items()}
+        self.is_cut = any(len(tensor) < len(batch[name]) for name, tensor in tried.items())
         named = dict(module.named_parameters())
         # Copies: what the module does to its own tensors meanwhile is not exported, and undone (restore_values).
         self.trained = {name: tensor.detach().clone() for name, tensor in named.items() if tensor.requires_grad}
@@ -236,12 +244,10 @@ class Step:
         self.conditions: Dict[str, List[Tuple[str, int]]] = {}
         # Tensors that forward changes in eval mode, in place. A held-out loss leaves them as they are.
         self.changed_in_evaluation: List[str] = []
-        # Whether torch.utils.checkpoint computes random numbers once more, those of the first time: a graph would draw others.
-        self.draws_again = False
         # Whether forward or the loss needs gradients also in eval mode, as one with torch.autograd.grad does.
         self.differentiates_in_evaluation = False
         # The ways that are left to try, the fastest first.
-        self.traces = (tracing.by_batch, tracing.by_batch_in_python, tracing.by_every_size)
+        self.traces = (tracing.by_batch, tracing.by_batch_in_python, tracing.by_every_size) if dynamic else (tracing.of_one_size,)
 
     def weights_of(self, batch):
         """Weights of the examples, no two alike, so that a comparison sees them; None where the loss is one number."""
@@ -354,7 +360,7 @@ class Step:
         # oneDNN's LSTM takes an undefined tensor, which no graph can hold.
         recurrent = any(isinstance(each, torch.nn.RNNBase) for each in self.module.modules())
         try:
-            with self._without_onednn() if recurrent else contextlib.nullcontext():
+            with self._without_onednn() if recurrent else contextlib.nullcontext(), recomputation.as_by_backward():
                 yield
         finally:
             self.module.train(was_training)
@@ -386,9 +392,7 @@ class Step:
         with self.kept(training=True):
             self.refuse_changes_by_mode("train")
             try:
-                with _Redrawn() as redrawn:
-                    loss, losses, gradients, state, assigned = self._step("FP32", *self._copies())
-                self.draws_again = redrawn.found
+                loss, losses, gradients, state, assigned = self._step("FP32", *self._copies())
                 self.by_example = losses.dim() == 1
                 if not torch.isfinite(loss):
                     raise ExportError(f"the loss is {loss.item()} on the batch; accepted: a finite number; look for NaN in the batch and "
@@ -405,7 +409,8 @@ class Step:
             except ExportError:
                 raise
             except Exception as error:
-                raise ExportError(f"{type(self.module).__name__} fails on the batch: {faults.first_line(error)}{faults.place(error)}"
+                way = f"; its first {len(next(iter(self.batch.values())))} examples were tried; {faults.ONE_SIZE}" if self.is_cut else ""
+                raise ExportError(f"{type(self.module).__name__} fails on the batch: {faults.first_line(error)}{faults.place(error)}{way}"
                                   ) from error
         self._try_evaluation()
 
@@ -446,18 +451,21 @@ class Step:
         comparison.require_no_memory()
         # FP32 first: what fails in another precision fails there alone.
         found = {"FP32": self.training_program("FP32")}
-        self.refuse_operators(found["FP32"])
-        comparison.require_training(found["FP32"])
+        comparison.require_training(self.runnable("FP32", found["FP32"]))
         found["evaluation"] = self.evaluation_program()
-        self.refuse_operators(found["evaluation"])
-        comparison.require_evaluation(found["evaluation"])
+        comparison.require_evaluation(self.runnable("evaluation", found["evaluation"]))
         for name in (each for each in AUTOCAST if each in precisions and each != "FP32"):
             found[name] = self.training_program(name)
-            self.refuse_operators(found[name])
-            # Of FP16 a processor lacks some kernels that a GPU has.
-            if name == "MIXED_BF16":
-                self.run_once(name, found[name])
+            comparison.require_reduced(name, self.runnable(name, found[name]))
         return found
+
+    def runnable(self, name: str, program) -> runtime.Graph:
+        self.refuse_operators(program)
+        try:
+            return runtime.Graph(program)
+        except Exception as error:
+            raise ExportError(f"the graph of {type(self.module).__name__} in {name} cannot be loaded as a worker loads it: {faults.first_line(error)}; "
+                              "write it with other operators") from error
 
     def evaluation_program(self):
         with self.kept(training=False):
@@ -466,7 +474,7 @@ class Step:
     def _program(self, function, name: str):
         while True:
             try:
-                with tracing.quiet(), as_in_eager.patched(keep_what_draws=self.draws_again):
+                with tracing.quiet(), as_in_eager.patched():
                     return self._export(self.traces[0], function, name)
             except Exception as error:  # noqa: BLE001 - whatever it was, the next way is tried, also for the programs that follow.
                 if len(self.traces) > 1:
@@ -476,6 +484,8 @@ class Step:
                 else:
                     place = faults.place(error) or faults.place_in_forward(functools.partial(self._fail_again, function, error))
                     way = f"; it can in FP32: leave {name} out of precisions" if AUTOCAST.get(name) else ""
+                    if faults.is_of_the_size(error):
+                        way = f"; {faults.ONE_SIZE}{way}"
                     raise ExportError(f"{type(self.module).__name__} cannot be exported ({name}): {faults.reason(error)}{place}{way}"
                                       ) from error
 
@@ -484,15 +494,17 @@ class Step:
         graph = trace(function, arguments, self.fields)
         tracing.leave_out_whole_slices(graph)
         tracing.numbers_become_tensors(graph)
+        for_nativert.copy_in_two_steps(graph)
         self.constants[name] = tracing.lift_constants(graph)
-        if name in ("FP32", "evaluation"):
+        if name in ("FP32", "evaluation") and self.dynamic:
             self.conditions[name] = tracing.conditions_of_size(graph, self.fields.start)[:MOST_CONDITIONS]
         arguments += tuple(self.constants[name])
-        batch = torch.export.Dim("batch")
-        shapes = [{0: batch} if position in self.fields else None for position in range(len(arguments))]
+        batch = {0: torch.export.Dim("batch")} if self.dynamic else None
+        shapes = [batch if position in self.fields else None for position in range(len(arguments))]
         program = torch.export.export(graph, arguments, strict=False, dynamic_shapes=tuple(shapes))
-        tracing.reshape_behind_batch_norm(program.graph)
-        tracing.divide_where_sizes_become_floats(program.graph)
+        for_nativert.reshape_views(program.graph)
+        for_nativert.divide_where_sizes_become_floats(program.graph)
+        program.example_inputs = None  # A package would hold them, with all weights.
         return program
 
     def refuse_operators(self, program) -> None:
@@ -516,7 +528,8 @@ class Step:
         if isinstance(first, torch._ops.OpOverload):
             name, way = str(first), WAYS.get(str(first).split(".")[1].rstrip("_"), "write it with other operators")
         else:
-            name, way = getattr(first, "__name__", str(first)), "a size may be added, subtracted, multiplied, divided and compared"
+            name, way = getattr(first, "__name__", str(first)), ("a size may be added, subtracted, multiplied, divided and compared; "
+                                                                 f"{faults.ONE_SIZE}")
         raise ExportError(f"{type(self.module).__name__} needs the operator {name}{place}, which no worker runs; {way}")
 
     def _fail_again(self, function, error: Exception) -> None:
@@ -524,27 +537,6 @@ class Step:
         numbers = tracing.numbers_of_sizes_fail() if faults.SIZE_BECAME_A_NUMBER.search(str(error)) else contextlib.nullcontext()
         with numbers, tracing.quiet():
             self.traces[0](function, self.arguments(), self.fields)
-
-    def run_once(self, name: str, program) -> None:
-        """A trace computes nothing, and lets pass what fails with numbers, such as a product of tensors of two types."""
-        with self.kept(training=True), torch.no_grad():
-            try:
-                program.module(check_guards=False)(*self._copies(), *self.constants[name])
-            except Exception as error:
-                raise ExportError(f"the graph of {type(self.module).__name__} in {name} does not run: {faults.first_line(error)}; it can be exported "
-                                  "with precisions=('FP32',), or with .float() where autocast gives tensors of two types") from error
-
-
-class _Redrawn(TorchDispatchMode):
-    """Finds whether the backward pass draws random numbers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found = False
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.found |= torch.Tag.nondeterministic_seeded in func.tags and torch._C._current_graph_task_id() != -1
-        return func(*args, **(kwargs or {}))
 
 
 class _Stop(TorchDispatchMode):

@@ -15,6 +15,9 @@ SIZE_BECAME_A_NUMBER = re.compile(r"specialized it to be a constant \((\d+)\)")
 # What torch says of operators that take numbers for sizes.
 SIZES_OF_THE_BATCH = ("SymIntArrayRef expected to contain only concrete integers", "Cannot call numel() on tensor with symbolic sizes",
                       "isIntList() INTERNAL ASSERT FAILED")
+GUARD_OF_THE_SIZE = re.compile(r"batch = (\S+) in the specified range satisfy the generated guard (.+?)\.?$", re.MULTILINE)
+# What helps where sizes differ.
+ONE_SIZE = "a module that takes batches of one size alone is exported with dynamic_batch=False"
 # What torch says, and what it comes of.
 REASONS = (
     (r"aten\._ctc_loss\.Tensor", "ctc_loss reads lengths as numbers, one for each example, which a graph for any size of batch has not; write "
@@ -50,7 +53,7 @@ def reason(error: BaseException) -> str:
     if constant is not None:
         return (f"it takes batches of {constant[1]} alone; x.shape[0] stays a size where len(x), range(x.shape[0]), a loop over x and the number "
                 f"{constant[1]} do not, as in x.view(x.shape[0], -1)")
-    guard = re.search(r"batch = (\S+) in the specified range satisfy the generated guard (.+?)\.?$", text, re.MULTILINE)
+    guard = GUARD_OF_THE_SIZE.search(text)
     if guard is not None:
         condition = guard[2].replace(guard[1], "batch").replace(" and batch <= IntInfinity()", "")
         return f"some sizes of a batch are special to it; a graph would hold where {condition}"
@@ -58,6 +61,12 @@ def reason(error: BaseException) -> str:
         if re.search(pattern, text):
             return f"{cause} ({first_line(error)})"
     return first_line(error)
+
+
+def is_of_the_size(error: BaseException) -> bool:
+    """Whether it says that a graph would not hold for batches of any size."""
+    text = str(error)
+    return any(each in text for each in SIZES_OF_THE_BATCH) or bool(SIZE_BECAME_A_NUMBER.search(text) or GUARD_OF_THE_SIZE.search(text))
 
 
 def place(error: BaseException) -> str:

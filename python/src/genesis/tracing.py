@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import logging
-import operator
 import os
 import threading
 from typing import Any, Callable, Dict, Iterator, List, Tuple
@@ -18,8 +17,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from genesis.errors import ExportError
-
-BATCH_NORMS = ("aten.native_batch_norm", "aten._native_batch_norm", "aten._batch_norm", "aten.batch_norm_backward")
 
 
 class _Tracer:
@@ -101,6 +98,12 @@ def by_every_size(function, arguments, fields) -> torch.fx.GraphModule:
     """For modules that the other way ties to one batch size."""
     del fields
     return make_fx(function, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*arguments)
+
+
+def of_one_size(function, arguments, fields) -> torch.fx.GraphModule:
+    """For batches of the size of this one alone."""
+    del fields
+    return make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*arguments)
 
 
 def _has_no_gaps(tensor: torch.Tensor) -> bool:
@@ -207,28 +210,6 @@ def _type_beside(value: torch.Tensor, number: Any) -> torch.dtype:
     if type(number) in (float, bool):
         return torch.float32 if type(number) is float else torch.bool
     return value.dtype if value.dim() == 0 and value.dtype != torch.bool else torch.int64
-
-
-def divide_where_sizes_become_floats(graph: torch.fx.Graph) -> None:
-    """Makes each ``sym_float(size)``, as the gradient of ``x.std(0)`` has it, the quotient of the size and 1, which is the same number:
-    nativert knows no such function."""
-    for node in graph.nodes:
-        if node.target is torch.sym_float:
-            node.target, node.args = operator.truediv, (node.args[0], 1)
-
-
-def reshape_behind_batch_norm(graph: torch.fx.Graph) -> None:
-    """Makes each ``view`` behind a batch norm of something transposed a ``reshape``. The CPU's kernels then give tensors without gaps, where
-    torch traces the layout of the input, and with it views that fail."""
-    aten = torch.ops.aten
-    behind = set()
-    for node in graph.nodes:
-        turned = str(node.target).startswith(BATCH_NORMS) and not all(
-            _has_no_gaps(each.meta["val"]) for each in node.args[:2] if isinstance(each, torch.fx.Node))
-        if turned or any(each in behind for each in node.all_input_nodes):
-            behind.add(node)
-            if node.target in (aten.view.default, aten._unsafe_view.default):
-                node.target = aten.reshape.default
 
 
 def lift_constants(graph: torch.fx.GraphModule) -> List[torch.Tensor]:

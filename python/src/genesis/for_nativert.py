@@ -1,0 +1,81 @@
+"""What nativert of torch 2.11 lays out in memory otherwise than a trace says, or cannot compute, written so that it need not."""
+
+from __future__ import annotations
+
+import operator
+from typing import Dict, Set
+
+import torch
+
+aten = torch.ops.aten
+
+# What a trace has without a layout of its own.
+PLAIN = (None, torch.contiguous_format, torch.preserve_format)
+VIEWS = (aten.view.default, aten._unsafe_view.default)
+
+
+def copy_in_two_steps(graph: torch.fx.GraphModule) -> None:
+    """Writes each copy with a memory format so that nativert gives it that one, before export.
+
+    Its ``_to_copy`` fails with ``channels_last``: the type is changed first, and what that gives is cloned, which it can. Its ``clone``
+    keeps the gaps of what it copies, and its ``full_like`` has no layout but the plain one."""
+    for node in list(graph.graph.nodes):
+        value, format = node.meta.get("val"), node.kwargs.get("memory_format")
+        if node.target is aten._to_copy.default and format not in PLAIN:
+            _change_type_and_clone(graph.graph, node, format)
+        elif node.target is aten.clone.default and format in (None, torch.preserve_format) and value.is_contiguous():
+            node.kwargs = {"memory_format": torch.contiguous_format}
+        elif node.target is aten.full_like.default and not value.is_contiguous():
+            with graph.graph.inserting_before(node):
+                empty = graph.graph.call_function(aten.empty_like.default, node.args[:1], node.kwargs)
+            node.target, node.args, node.kwargs = aten.fill.Scalar, (empty, node.args[1]), {}
+    graph.graph.lint()
+    graph.recompile()
+
+
+def _change_type_and_clone(graph: torch.fx.Graph, node: torch.fx.Node, format: torch.memory_format) -> None:
+    given = node.args[0]
+    if given.meta["val"].dtype != node.meta["val"].dtype:
+        options = {name: value for name, value in node.kwargs.items() if name != "memory_format"}
+        with graph.inserting_before(node):
+            given = graph.call_function(aten._to_copy.default, (given,), options)
+    node.target, node.args, node.kwargs = aten.clone.default, (given,), {"memory_format": format}
+
+
+def reshape_views(graph: torch.fx.Graph) -> None:
+    """Makes each ``view`` a ``reshape``, which copies only where the layout allows no view. A trace knows the layouts that torch's own kernels
+    give; nativert has others for many operators, and a worker some of ours.
+
+    A view that is written to, or whose tensor is, stays one: both are the same memory."""
+    written = _written_to(graph)
+    for node in graph.nodes:
+        if node.target in VIEWS and node not in written:
+            node.target = aten.reshape.default
+
+
+def _written_to(graph: torch.fx.Graph) -> Set[torch.fx.Node]:
+    """The nodes whose memory an operator writes to, by whatever name."""
+    memory: Dict[torch.fx.Node, torch.fx.Node] = {}
+    written: Set[torch.fx.Node] = set()
+    for node in graph.nodes:
+        memory[node] = node
+        if node.target is operator.getitem:
+            memory[node] = memory[node.args[0]]
+        if not isinstance(node.target, torch._ops.OpOverload):
+            continue
+        for number, argument in enumerate(node.target._schema.arguments):
+            given = node.args[number] if number < len(node.args) else node.kwargs.get(argument.name)
+            if argument.alias_info is None or not isinstance(given, torch.fx.Node):
+                continue
+            memory[node] = memory[given]
+            if argument.alias_info.is_write:
+                written.add(memory[given])
+    return {node for node in memory if memory[node] in written}
+
+
+def divide_where_sizes_become_floats(graph: torch.fx.Graph) -> None:
+    """Makes each ``sym_float(size)``, as the gradient of ``x.std(0)`` has it, the quotient of the size and 1, which is the same number:
+    nativert knows no such function."""
+    for node in graph.nodes:
+        if node.target is torch.sym_float:
+            node.target, node.args = operator.truediv, (node.args[0], 1)

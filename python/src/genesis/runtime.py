@@ -1,0 +1,58 @@
+"""Graphs, run as a worker runs them: by nativert, which torch has in Python too."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import tempfile
+from pathlib import Path
+from typing import Iterator, List
+
+import torch
+
+NAME = "graph"
+NODE = "Exception while executing node"
+# Of c10's levels of logging.
+ERRORS = 2
+
+
+class Graph:
+    """A program that nativert runs; what it is given it may change.
+
+    ``program.module()`` computes some operators otherwise: nativert has kernels of its own for many, which lay out in memory what they give
+    as they like, and which take fewer arguments.
+
+    Raises:
+        RuntimeError: nativert cannot load it.
+    """
+
+    def __init__(self, program: torch.export.ExportedProgram) -> None:
+        from torch.export.pt2_archive._package import package_pt2
+
+        with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
+            path = Path(folder) / "graph.pt2"
+            package_pt2(path, exported_programs={NAME: program})
+            with _without_warnings():
+                self._runner = torch._C._nativert.PyModelRunner(str(path), NAME)
+
+    def __call__(self, *tensors: torch.Tensor) -> List[torch.Tensor]:
+        try:
+            given = self._runner.run_with_flat_inputs_and_outputs(*tensors)
+            return [given] if isinstance(given, torch.Tensor) else list(given)  # One alone comes without a list.
+        except RuntimeError as error:
+            # nativert puts the operator and its arguments first.
+            text = str(error)
+            raise RuntimeError(text.split("\n\n", 1)[1] if text.startswith(NODE) else text) from error
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """nativert lists the operators that it has no kernels of its own for, and runs them all the same."""
+    library = next((Path(torch.__file__).parent / "lib").glob("libc10.*"))
+    level = ctypes.c_int.in_dll(ctypes.CDLL(str(library)), "FLAGS_caffe2_log_level")
+    before = level.value
+    level.value = ERRORS
+    try:
+        yield
+    finally:
+        level.value = before

@@ -1,0 +1,199 @@
+"""Modules whose graphs a trace lays out in memory otherwise than the worker's runtime: they train as in Python, or export says so."""
+
+import unittest
+from unittest import mock
+
+import torch
+import twin
+from exported_jobs import BATCH, EXAMPLES, FORMATS, STEPS, Changed, ExportedJobs
+from torch import nn
+
+import genesis
+from genesis import for_nativert, runtime
+
+LAST, LAST_3D = torch.channels_last, torch.channels_last_3d
+
+
+class Formatted(nn.Module):
+    """Convolves maps in a memory format that ``change`` gives them, and reads them as rows."""
+
+    def __init__(self, change, dimensions=2):
+        super().__init__()
+        self.change, self.dimensions = change, dimensions
+        self.first, self.head = (nn.Conv2d if dimensions == 2 else nn.Conv3d)(1, 4, 2), nn.LazyLinear(3)
+        self(torch.zeros(2, 6))
+
+    def forward(self, x):
+        maps = x.view(-1, 1, 2, 3) if self.dimensions == 2 else x.view(-1, 1, 2, 3, 1).expand(-1, -1, -1, -1, 2)
+        maps = self.change(torch.relu(self.first(self.change(maps))))
+        return self.head(maps.flatten(1))
+
+
+class Attending(nn.Module):
+    """Attention of heads that lie inside of words, with a mask, whose output is viewed as words without a copy, as in ModernBERT."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.qkv, self.out, self.head = nn.Embedding(7, 8), nn.Linear(8, 24), nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, word):
+        hidden = self.words(word)
+        qkv = self.qkv(hidden).view(*word.shape, 3, 2, 4)
+        query, key, value = qkv.transpose(3, 1).unbind(dim=2)
+        mask = (torch.arange(4)[:, None] - torch.arange(4)).abs() <= 2
+        attended = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        return self.head(self.out(attended.transpose(1, 2).reshape(*word.shape, -1)).view(-1, 4, 8).mean(1))
+
+
+class Experts(nn.Module):
+    """Rows sorted by the expert that each chooses, and multiplied in groups, as a mixture of experts does."""
+
+    def __init__(self):
+        super().__init__()
+        self.spread, self.gate, self.head = nn.Linear(6, 8), nn.Linear(8, 4), nn.Linear(12, 3)
+        self.weight = nn.Parameter(torch.randn(4, 8, 12) * 0.4)
+
+    def forward(self, x):
+        x = torch.tanh(self.spread(x)).float()
+        share, chosen = self.gate(x).float().softmax(1).max(1)
+        chosen, order = torch.sort(chosen)
+        ends = torch.histc(chosen.float(), bins=4, min=0, max=3).cumsum(0, dtype=torch.int32)
+        grouped = torch.nn.functional.grouped_mm(x[order], self.weight, offs=ends)
+        back = torch.empty_like(order)
+        back[order] = torch.arange(order.shape[0])
+        return self.head(grouped[back] * share[:, None])
+
+
+class Gaps(nn.Module):
+    """Multiplies a copy of what has gaps by the size of the batch, and fills and draws in the layout of what is turned."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(6, 8), nn.Linear(4, 3)
+
+    def forward(self, x):
+        hidden = self.layer(x)
+        kept = hidden[:, ::2].clone() * (x.shape[0] / 12)
+        turned = hidden.view(-1, 2, 4).transpose(1, 2)
+        noise = torch.full_like(turned, 0.5).bernoulli_(0.5)
+        return self.head(kept + (turned * noise).sum(2))
+
+
+class Written(nn.Module):
+    """Writes to a view, and reads the tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        hidden = self.layer(x).clone()
+        hidden.view(-1, 2, 4)[:, 0].mul_(0.5)
+        return self.head(hidden)
+
+
+def targets(graph):
+    return [node.target for node in graph.nodes if node.op == "call_function"]
+
+
+class Layouts(ExportedJobs):
+    def losses(self, module, field, mode):
+        """Of the same steps in Python."""
+        data = {name: torch.tensor(self.arrays[name]) for name in (field, "label")}
+        optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
+        rows, losses = twin.batches(EXAMPLES - EXAMPLES // 10, BATCH, 3), []
+        torch.manual_seed(3)
+        for _ in range(STEPS):
+            now = next(rows)
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16, enabled=FORMATS[mode] is not None):
+                loss = nn.functional.cross_entropy(module(data[field][now]).float(), data["label"][now])
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    def check(self, make, field="x", modes=FORMATS):
+        def net():
+            return make()
+
+        with mock.patch.dict("exported_jobs.MODULES", {net: field}):
+            for mode in modes:
+                job, module = self.job(net, mode)
+                records, _, _ = self.train(job)
+                for record, loss in zip(records, self.losses(module, field, mode), strict=True):
+                    self.assertLess(abs(record["loss"] - loss), (1e-5 if mode == "FP32" else 1e-2) * abs(loss), (mode, record))
+
+    def test_memory_formats(self):
+        changes = {"to": lambda y: y.to(memory_format=LAST), "contiguous": lambda y: y.contiguous(memory_format=LAST),
+                   "clone": lambda y: y.clone(memory_format=LAST), "back": lambda y: y.to(memory_format=LAST).to(memory_format=torch.contiguous_format),
+                   "type": lambda y: y.to(torch.float64, memory_format=LAST).to(torch.float32, memory_format=LAST),
+                   "device": lambda y: y.to("cpu", torch.float32, memory_format=LAST, copy=True),
+                   "like": lambda y: y + torch.zeros_like(y, memory_format=LAST) + torch.full_like(y, 0.1, memory_format=LAST),
+                   "preserve": lambda y: y.to(memory_format=LAST).to(torch.float64, memory_format=torch.preserve_format).float()}
+        for name, change in changes.items():
+            with self.subTest(name):
+                self.check(lambda change=change: Formatted(change), modes=FORMATS if name in ("to", "type") else ["FP32"])
+        with self.subTest("channels_last_3d"):
+            self.check(lambda: Formatted(lambda y: y.to(memory_format=LAST_3D), 3))
+
+    def test_views_of_what_attention_gives(self):
+        self.check(Attending, "word")
+
+    def test_grouped_products(self):
+        self.check(Experts)
+
+    def test_copies_of_what_has_gaps_and_what_is_drawn_in_a_layout(self):
+        self.check(Gaps, modes=["FP32"])
+
+    def test_a_view_that_is_written_to(self):
+        self.check(Written, modes=["FP32"])
+
+    def test_views_become_reshapes_where_nothing_is_written(self):
+        class Views(nn.Module):
+            def forward(self, x):
+                rows, kept = x.view(-1, 2), (x + 1).view(3, 4)
+                written = x * 2
+                written.view(6, 2).mul_(3)
+                kept.add_(1)
+                return rows.sum() + kept.sum() + written.sum()
+
+        program = torch.export.export(Views(), (torch.ones(2, 6),), strict=False)
+        for_nativert.reshape_views(program.graph)
+        found = targets(program.graph)
+        self.assertEqual(found.count(torch.ops.aten.reshape.default), 1, found)
+        self.assertEqual(found.count(torch.ops.aten.view.default), 2, found)
+        self.assertEqual(runtime.Graph(program)(torch.ones(2, 6)), [torch.tensor(12.0 + 36 + 72)])
+
+    def test_each_graph_is_run_as_a_worker_runs_it(self):
+        """Without what makes graphs fit for the runtime, export fails with the runtime's own words."""
+        field = {"x": torch.tensor(self.arrays["x"][:5]), "label": torch.tensor(self.arrays["label"][:5])}
+
+        def loss(module, batch):
+            return nn.functional.cross_entropy(module(batch["x"]), batch["label"])
+
+        cases = [("copy_in_two_steps", Formatted(lambda y: y.to(memory_format=LAST)), "in FP32 cannot be loaded as a worker loads it: "),
+                 ("reshape_views", Formatted(lambda y: y * torch.full_like(y.contiguous(memory_format=LAST), 2)), None)]
+        for function, module, message in cases:
+            with self.subTest(function), mock.patch.object(for_nativert, function, lambda graph: None):
+                if message is None:
+                    genesis.export(module, field, self.path / "net.pt2", loss=loss, precisions=["FP32"])
+                    continue
+                with self.assertRaises(genesis.ExportError) as caught:
+                    genesis.export(module, field, self.path / "net.pt2", loss=loss)
+                self.assertIn(message, str(caught.exception))
+
+    def test_an_operator_that_a_precision_lacks_is_told(self):
+        """In FP16 too, in which a worker tries each graph before the job, on a processor."""
+        field = {"x": torch.tensor(self.arrays["x"][:5]), "label": torch.tensor(self.arrays["label"][:5])}
+
+        def loss(module, batch):
+            return nn.functional.cross_entropy(module(batch["x"]).float(), batch["label"])
+
+        with self.assertRaisesRegex(genesis.ExportError, "in MIXED_FP16 does not run: .*Half.*it can be exported with MIXED_FP16 left out of precisions"):
+            genesis.export(Changed(nn.RReLU()), field, self.path / "net.pt2", loss=loss)
+        genesis.export(Changed(nn.RReLU()), field, self.path / "net.pt2", loss=loss, precisions=["FP32", "MIXED_BF16"])
+
+
+if __name__ == "__main__":
+    unittest.main()
