@@ -57,6 +57,9 @@ class Exporting(ExportedJobs):
         frozen, spoilt = Normed().requires_grad_(False), Normed()
         with torch.no_grad():
             spoilt.layers[3].weight[2, 7] = torch.inf
+        expanded, sparse = Normed(), Normed()
+        expanded.layers[0].weight = nn.Parameter(expanded.layers[0].weight[:1].detach().expand_as(expanded.layers[0].weight))
+        sparse.layers[0].weight = nn.Parameter(sparse.layers[0].weight.detach().to_sparse())
         cases = [
             (Branching(), batch, {"loss": loss_of},
              "decides by values of tensors, which no graph does; use torch.where, at " + exported_jobs.__file__),
@@ -98,6 +101,8 @@ class Exporting(ExportedJobs):
             (nn.LazyLinear(3), batch, {"loss": loss_of}, "module is lazy and has no shapes yet; run the module on a batch before"),
             (nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3, momentum=None)), batch, {"loss": loss_of}, "1 has momentum=None"),
             (Normed().double(), batch, {"loss": loss_of}, "layers.0.weight is of torch.float64"),
+            (expanded, batch, {"loss": loss_of}, "the parameter layers.0.weight is expanded: several of its elements are one number"),
+            (sparse, batch, {"loss": loss_of}, "layers.0.weight is of the layout torch.sparse_coo; accepted: torch.strided"),
             (spoilt, batch, {"loss": loss_of}, "the parameter layers.3.weight is inf at [2, 7]; accepted: finite numbers"),
             (Normed(), batch, {"loss": lambda module, fields: module(fields["x"])}, "a tensor [5, 3] of torch.float32"),
             (Normed(), batch, {"loss": lambda module, fields: fields["x"].sum()}, "depends on no parameter"),

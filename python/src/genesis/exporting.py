@@ -94,14 +94,20 @@ def _check_module(module: torch.nn.Module) -> None:
     if isinstance(module, (torch.jit.ScriptModule, torch._dynamo.eval_frame.OptimizedModule)):
         raise ExportError(f"module is a {type(module).__name__}; accepted: the module that torch.jit or torch.compile was given")
     for name, part in module.named_modules():
+        if isinstance(part, torch.nn.modules.lazy.LazyModuleMixin) and part.has_uninitialized_params():
+            raise ExportError(f"{name or 'module'} is lazy and has no shapes yet; run the module on a batch before")
         for what, tensor in (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)):
             if tensor.is_meta:
                 raise ExportError(f"{name + '.' if name else ''}{what} is on the device meta and has no values; load the weights before")
+            if tensor.layout != torch.strided:
+                raise ExportError(f"{name + '.' if name else ''}{what} is of the layout {tensor.layout}; accepted: torch.strided, as tensor.to_dense() "
+                                  "makes it")
+            if isinstance(tensor, torch.nn.Parameter) and any(size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride())):
+                raise ExportError(f"the parameter {name + '.' if name else ''}{what} is expanded: several of its elements are one number, which no "
+                                  "optimizer can update; give torch.nn.Parameter(tensor.clone())")
             if tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None):
                 raise ExportError(f"the parameter {name + '.' if name else ''}{what} has a hook of its gradient, which no graph has; remove it, and "
                                   "hook a tensor that forward computes, or give the optimizer groups")
-        if isinstance(part, torch.nn.modules.lazy.LazyModuleMixin) and part.has_uninitialized_params():
-            raise ExportError(f"{name or 'module'} is lazy and has no shapes yet; run the module on a batch before")
         if isinstance(part, torch.nn.modules.batchnorm._NormBase) and part.track_running_stats and part.momentum is None:
             raise ExportError(f"{name or 'module'} has momentum=None, an average over all batches that no graph can hold; give it a number")
 
