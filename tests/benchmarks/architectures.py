@@ -1,5 +1,5 @@
 """Modules of transformers, torchvision and timm, and a few plain ones, in small configurations with random weights: what the
-conformance table goes through. Each entry makes (module, {field: array}, loss)."""
+conformance table goes through. Each entry makes (module, {field: array}, loss), and where it needs some, options of genesis.export."""
 
 import numpy
 import timm
@@ -89,6 +89,19 @@ def rows(module):
     return make
 
 
+def pairs():
+    """Images and texts that belong together: a loss over a batch, whose size is fixed."""
+    parts = {**SMALL, "projection_dim": 16}
+    config = transformers.CLIPConfig(
+        text_config={**parts, "vocab_size": WORDS, "max_position_embeddings": LENGTH, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+        vision_config={**parts, "image_size": 16, "patch_size": 8}, projection_dim=16)
+    generator, examples = numpy.random.default_rng(0), 2 * EXAMPLES
+    arrays = {"ids": generator.integers(1, WORDS, (examples, LENGTH)),
+              "image": generator.normal(size=(examples, 3, 16, 16)).astype("float32")}
+    return (transformers.CLIPModel(config), arrays,
+            lambda model, batch: model(input_ids=batch["ids"], pixel_values=batch["image"], return_loss=True).loss, {"dynamic_batch": False})
+
+
 SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 GROUPED = {**SMALL, "num_key_value_heads": 2, "max_position_embeddings": 32}
 GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32}
@@ -142,6 +155,10 @@ ARCHITECTURES = {
     "transformers T5": translation("T5", d_model=32, d_ff=64, d_kv=8, num_layers=2, num_heads=4),
     "transformers Bart": translation("Bart", d_model=32, encoder_layers=2, decoder_layers=2, encoder_ffn_dim=64, decoder_ffn_dim=64,
                                      encoder_attention_heads=4, decoder_attention_heads=4, max_position_embeddings=32),
+    "transformers ModernBert": masked("ModernBert", **SMALL, max_position_embeddings=32, local_attention=8, global_attn_every_n_layers=2,
+                                      bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2),
+    "transformers Mixtral": language("Mixtral", **GROUPED, num_local_experts=4),
+    "transformers CLIP": pairs,
     "torch LSTM": rows(lambda: Recurrent(nn.LSTM)),
     "torch GRU": rows(lambda: Recurrent(nn.GRU)),
     "torch U-Net": lambda: images(SmallUNet()),

@@ -116,7 +116,7 @@ def go_through(make, device):
     import genesis
 
     torch.manual_seed(0)
-    module, arrays, loss = make()
+    module, arrays, loss, *options = make()
     module.train()
     row = {"parameters": sum(each.numel() for each in module.parameters())}
     with tempfile.TemporaryDirectory(prefix="genesis-") as name:
@@ -124,7 +124,7 @@ def go_through(make, device):
         numpy.savez(folder / "rows.npz", **arrays)
         begin = time.monotonic()
         genesis.export(module, {field: torch.tensor(array[:BATCH]) for field, array in arrays.items()}, folder / "module.pt2",
-                       loss=loss, precisions=list(MODES))
+                       loss=loss, precisions=list(MODES), **(options[0] if options else {}))
         row["export_seconds"] = round(time.monotonic() - begin, 1)
         for mode in MODES:
             job = folder / f"{mode}.yaml"

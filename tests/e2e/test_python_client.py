@@ -271,6 +271,37 @@ class ThreeLines(ClientTest):
             with self.subTest(name), self.assertRaisesRegex(genesis.InvalidArgumentError, f"the DataLoader has a {name}, and each example"):
                 self.client.train(module, loader(dataset, **chosen), loss="cross_entropy", epochs=1)
 
+    def test_a_module_that_takes_batches_of_one_size(self):
+        class Pairs(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.left, self.right = nn.Linear(5, 4), nn.Linear(3, 4)
+
+            def forward(self, left, right):
+                logits = self.left(left) @ self.right(right).T
+                return nn.functional.cross_entropy(logits, torch.arange(len(logits)))
+
+        data = {"left": torch.randn(150, 5), "right": torch.randn(150, 3)}
+        with self.assertRaisesRegex(genesis.ExportError, "exported with dynamic_batch=False"):
+            self.client.train(Pairs(), data, epochs=1, batch_size=12)
+        with self.assertRaisesRegex(genesis.InvalidArgumentError, "batch_size is 512 and the data has 150 examples; dynamic_batch=False needs as many"):
+            self.client.train(Pairs(), data, epochs=1, batch_size=512, dynamic_batch=False)
+        job = self.client.train(Pairs(), data, epochs=3, batch_size=12, dynamic_batch=False).watch()
+        # 135 to train on: 11 batches and 3 that are left out.
+        self.assertEqual((job.progress.step, job.progress.samples), (33, 396))
+        path = genesis.export(Pairs(), {name: each[:14] for name, each in data.items()}, pathlib.Path(self.data_dir) / "pairs.pt2", dynamic_batch=False)
+        job = self.client.train(path, data, epochs=2)
+        self.assertEqual(job.message.spec.training.batch_size, 14)
+        self.assertEqual(job.watch().progress.samples, 2 * 9 * 14)
+        # Without a number in the job file the worker takes that of the file.
+        spec = {"model": {"exported": {"path": self.client.upload(path)}}, "dataset": {"arrays": {"path": job.message.spec.dataset.arrays.path}},
+                "training": {"max_steps": 4}}
+        self.assertEqual(self.client.submit(spec).watch().progress.samples, 4 * 14)
+        for options, message in (({"batch_size": 7}, "batch_size is 7; accepted: 14, the size of the batches that"),
+                                 ({"dynamic_batch": False}, "which has been exported; give dynamic_batch to genesis.export")):
+            with self.subTest(message), self.assertRaisesRegex(genesis.InvalidArgumentError, message):
+                self.client.train(path, data, epochs=1, **options)
+
     def test_a_daemon_that_is_not_there_is_told_in_time(self):
         rows = pathlib.Path(self.data_dir) / "rows.npy"
         numpy.save(rows, numpy.zeros(3))

@@ -1,11 +1,12 @@
 """Modules whose graphs a trace lays out in memory otherwise than the worker's runtime: they train as in Python, or export says so."""
 
+import tempfile
 import unittest
 from unittest import mock
 
 import torch
 import twin
-from exported_jobs import BATCH, EXAMPLES, FORMATS, STEPS, Changed, ExportedJobs
+from exported_jobs import BATCH, EXAMPLES, FORMATS, GATE, STEPS, Changed, ExportedJobs
 from torch import nn
 
 import genesis
@@ -125,17 +126,16 @@ class Layouts(ExportedJobs):
                     self.assertLess(abs(record["loss"] - loss), (1e-5 if mode == "FP32" else 1e-2) * abs(loss), (mode, record))
 
     def test_memory_formats(self):
-        changes = {"to": lambda y: y.to(memory_format=LAST), "contiguous": lambda y: y.contiguous(memory_format=LAST),
-                   "clone": lambda y: y.clone(memory_format=LAST), "back": lambda y: y.to(memory_format=LAST).to(memory_format=torch.contiguous_format),
-                   "type": lambda y: y.to(torch.float64, memory_format=LAST).to(torch.float32, memory_format=LAST),
-                   "device": lambda y: y.to("cpu", torch.float32, memory_format=LAST, copy=True),
-                   "like": lambda y: y + torch.zeros_like(y, memory_format=LAST) + torch.full_like(y, 0.1, memory_format=LAST),
-                   "preserve": lambda y: y.to(memory_format=LAST).to(torch.float64, memory_format=torch.preserve_format).float()}
-        for name, change in changes.items():
+        def each(y):
+            y = y.contiguous(memory_format=LAST).to(memory_format=torch.contiguous_format).clone(memory_format=LAST)
+            y = y.to("cpu", torch.float32, memory_format=LAST, copy=True) + torch.zeros_like(y, memory_format=LAST)
+            return y.to(torch.float64, memory_format=torch.preserve_format).float() + torch.full_like(y, 0.1, memory_format=LAST)
+
+        for name, change, dimensions in (("to", lambda y: y.to(memory_format=LAST), 2), ("3d", lambda y: y.to(memory_format=LAST_3D), 3),
+                                         ("type", lambda y: y.to(torch.float64, memory_format=LAST).to(torch.float32, memory_format=LAST), 2),
+                                         ("each", each, 2)):
             with self.subTest(name):
-                self.check(lambda change=change: Formatted(change), modes=FORMATS if name in ("to", "type") else ["FP32"])
-        with self.subTest("channels_last_3d"):
-            self.check(lambda: Formatted(lambda y: y.to(memory_format=LAST_3D), 3))
+                self.check(lambda change=change, dimensions=dimensions: Formatted(change, dimensions))
 
     def test_views_of_what_attention_gives(self):
         self.check(Attending, "word")
@@ -145,6 +145,16 @@ class Layouts(ExportedJobs):
 
     def test_copies_of_what_has_gaps_and_what_is_drawn_in_a_layout(self):
         self.check(Gaps, modes=["FP32"])
+
+    def test_a_last_batch_of_one_example(self):
+        for make, field in ((Attending, "word"), (lambda: Formatted(lambda y: y.to(memory_format=LAST)), "x"), (Experts, "x")):
+            with mock.patch.dict("exported_jobs.MODULES", {make: field}), tempfile.TemporaryDirectory() as checkpoints:
+                job, module = self.job(make, dataset={"arrays": {"path": str(self.path / "rows.npz"), "holdout_fraction": 0.11}})
+                _, output = twin.run_worker(job, checkpoints, environment=GATE)
+                module.load_state_dict(torch.load(twin.newest_checkpoint(checkpoints))["model_state_dict"])
+                held_out = {name: torch.tensor(self.arrays[name][-BATCH - 1:]) for name in (field, "label")}
+                wanted = nn.functional.cross_entropy(module.eval()(held_out[field]), held_out["label"]).item()
+                self.assertAlmostEqual(float(output.rsplit("held-out loss ", 1)[1].split()[0]) / wanted, 1, delta=1e-5)
 
     def test_a_view_that_is_written_to(self):
         self.check(Written, modes=["FP32"])

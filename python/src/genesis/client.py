@@ -42,6 +42,13 @@ def _refuse_given_twice(spec: Mapping[str, Any], arguments: Mapping[str, Any]) -
             raise InvalidArgumentError(f"spec has {path}, which is the argument {name}; give {name} as an argument only")
 
 
+def _size_in(spec: Optional[Mapping[str, Any]]) -> Optional[int]:
+    """The batch size of a specification, where it has one."""
+    training = (spec or {}).get("training")
+    size = training.get("batch_size") if isinstance(training, Mapping) else None
+    return size if isinstance(size, int) else None
+
+
 class Client:
     """Calls one daemon. Any thread may use it; errors are the exceptions of ``genesis.errors`` with the daemon's own text.
 
@@ -123,8 +130,7 @@ class Client:
                                          "dataset.arrays.holdout_fraction": holdout_fraction,
                                          "distributed.ranks": ranks if ranks != 1 else None})
         only = self._only_size(module, dynamic_batch)
-        batch_size = int(batch_size or (data.batch_size if is_loader(data) else None) or (spec or {}).get("training", {}).get("batch_size")
-                         or only or DEFAULT_BATCH_SIZE)
+        batch_size = int(batch_size or (data.batch_size if is_loader(data) else None) or _size_in(spec) or only or DEFAULT_BATCH_SIZE)
         if only is not None and batch_size != only:
             raise InvalidArgumentError(f"batch_size is {batch_size}; accepted: {only}, the size of the batches that {str(module)!r} takes, which was "
                                        "exported with dynamic_batch=False")

@@ -126,9 +126,9 @@ def _check_batch(batch: Mapping[str, torch.Tensor], dynamic: bool) -> None:
         sizes[name] = tensor.shape[0]
     if len(set(sizes.values())) > 1:
         raise ExportError(f"the fields of the batch have {sizes} examples; accepted: the same number in each")
-    least = 2 if dynamic else 1
-    if next(iter(sizes.values())) < least:
-        raise ExportError(f"the batch has {next(iter(sizes.values()))} examples; accepted: {least} or more"
+    count, least = next(iter(sizes.values())), 2 if dynamic else 1
+    if count < least:
+        raise ExportError(f"the batch has {count} {'example' if count == 1 else 'examples'}; accepted: {least} or more"
                           + (", because a size of 1 is a special case to PyTorch" if dynamic else ""))
 
 

@@ -46,6 +46,9 @@ def reason(error: BaseException) -> str:
             return "gaussian_nll_loss checks var by its values; write 0.5 * (var.log() + (input - target) ** 2 / var)"
         if any(Path(frame.filename).parent.name == "distributions" for frame in frames):
             return "torch.distributions checks its arguments by their values; give validate_args=False"
+        if any("for expert" in (frame.line or "") for frame in frames):
+            return ("a loop over the experts that have rows decides by values of tensors, which no graph does; multiply in groups, with "
+                    "torch.nn.functional.grouped_mm; in transformers, experts_implementation='grouped_mm' of the model does")
         return "it decides by values of tensors, which no graph does; use torch.where"
     if any(each in text for each in SIZES_OF_THE_BATCH):
         return "an operator, or its gradient, takes no size that depends on the batch; write it with others"
