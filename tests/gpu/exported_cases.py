@@ -54,5 +54,27 @@ class Exported(Case):
         self.agrees("masked")
 
     @needs_numpy
+    def test_a_skipped_step_spoils_no_buffer(self):
+        module = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+        generator = torch.Generator().manual_seed(5)
+        arrays = {"x": torch.randn(modules.EXAMPLES, 6, generator=generator).numpy(),
+                  "label": torch.randint(0, 3, (modules.EXAMPLES,), generator=generator).numpy()}
+        job = self.export(module, arrays, lambda net, batch: torch.nn.functional.cross_entropy(net(batch["x"]), batch["label"]), ["FP32"])
+        arrays["x"][11] = 3e38  # Overflows in the first product.
+        import numpy
+        numpy.savez(self.folder / "rows.npz", **arrays)
+        torch.jit.script(module).save(self.folder / "net.pt")
+        scripted = {**job, "model": {"torchscript": {"path": str(self.folder / "net.pt"), "loss": "CROSS_ENTROPY", "target": "label"}}}
+        for kind, spec in (("exported", job), ("scripted", scripted)):
+            for way, flags in ({"": ()} | ({" captured": ("--cuda-graphs",)} if ON_CUDA else {})).items():
+                with self.subTest(kind + way):
+                    run = self.train(spec, "FP32", *flags, name=kind + way)
+                    state = torch.load(run.checkpoints[-1])["model_state_dict"]
+                    self.assertTrue(all(torch.isfinite(tensor).all() for tensor in state.values()))
+                    applied = sum(not record["skipped"] for record in run.records)
+                    self.assertEqual(state["1.num_batches_tracked"].item(), applied)
+                    self.assertLess(applied, modules.STEPS)
+
+    @needs_numpy
     def test_convolutions_and_norms_agree_with_python(self):
         self.agrees("vision")

@@ -73,6 +73,16 @@ class RanksOfModules(ExportedJobs):
                     for name, tensor in module.state_dict().items():
                         torch.testing.assert_close(learnt(name, state[name], mode), learnt(name, tensor, mode), rtol=1e-2, atol=5e-3, msg=name)
 
+    def test_a_skipped_step_spoils_no_buffer_of_a_rank(self):
+        self.arrays["x"][23] = 3e38  # Overflows in the first product.
+        for environment in ({}, GLOO):
+            records, last, _ = self.train(self.ranks_job(Normed)[0], environment=environment)
+            skipped = sum(record["skipped"] for record in records)
+            self.assertGreater(skipped, 0)
+            state = last["model_state_dict"]
+            self.assertEqual(state["layers.1.num_batches_tracked"].item(), STEPS - skipped)
+            self.assertTrue(all(torch.isfinite(tensor).all() for tensor in state.values()))
+
     def test_compiled_steps_train_as_the_graph_does(self):
         packages = self.path / "packages"
         made = compiled_job.compile_job(self.ranks_job(Compilable)[0], packages)

@@ -236,6 +236,24 @@ TEST_F(ScriptedModelTest, KeepsItsAttributesThroughTrialsEvaluationsAndCheckpoin
   EXPECT_TRUE(model->attributes().empty());
 }
 
+TEST_F(ScriptedModelTest, PutsBackAllThatASkippedStepChanged) {
+  const auto model = Build(Job(Counting(), kMse), Numbers());
+  const Batch batch = Numbers().Rows(0, 8);
+  std::unique_ptr<const ModelState> state = model->CopyState();
+  const double loss = Value(model->Loss(batch, std::nullopt));
+  EXPECT_EQ(model->attributes().size(), 4u);
+  state->PutBackWhere(torch::ones({}));
+  EXPECT_EQ(Value(model->buffers()[0].second), 0);
+  EXPECT_TRUE(model->attributes().empty());
+
+  state = model->CopyState();
+  EXPECT_EQ(Value(model->Loss(batch, std::nullopt)), loss);
+  state->PutBackWhere(torch::zeros({}));
+  state = nullptr;
+  EXPECT_EQ(Value(model->buffers()[0].second), 1);
+  EXPECT_NE(Value(model->Loss(batch, std::nullopt)), loss);
+}
+
 TEST_F(ScriptedModelTest, SaysWhichExampleItCannotTake) {
   const auto model = Build(Job(Net(kNet), kCrossEntropy), Classes());
   Batch batch = Classes().Rows(0, 9);

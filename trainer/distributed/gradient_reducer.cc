@@ -354,6 +354,19 @@ void GradientReducer::Unpack(size_t number) {
   }
 }
 
+void GradientReducer::DropResidualsWhere(const at::Tensor& skipped) {
+  if (!error_feedback_) return;
+  if (skipped.is_cpu()) {
+    if (skipped.const_data_ptr<float>()[0] != 0) DropResiduals();
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  const at::Tensor dropped = skipped != 0;
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.residual.defined()) bucket.residual.masked_fill_(dropped, 0);
+  }
+}
+
 void GradientReducer::DropResiduals() {
   for (const Bucket& bucket : buckets_) {
     if (bucket.residual.defined()) bucket.residual.zero_();

@@ -76,6 +76,9 @@ class GradientReducer {
   // Drops what is carried over: at each checkpoint, so that a resumed job goes on as this one, and
   // where the loss scale changes, which it is multiplied by.
   void DropResiduals();
+  // The same after a step that was skipped, where `skipped` (float32, no dimensions, on the device)
+  // is not 0: they are of gradients that no update had. Does not wait for a GPU.
+  void DropResidualsWhere(const at::Tensor& skipped);
 
   // "2 buckets, 24.1 MiB, by shared memory".
   const std::string& description() const { return description_; }

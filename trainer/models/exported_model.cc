@@ -139,23 +139,6 @@ class QuietLog {
   const int level_;
 };
 
-// Puts tensors back when it goes.
-class KeptTensors {
- public:
-  explicit KeptTensors(const std::vector<torch::Tensor>& tensors) {
-    for (const torch::Tensor& tensor : tensors) kept_.emplace_back(tensor, tensor.clone());
-  }
-  ~KeptTensors() {
-    const torch::NoGradGuard no_grad;
-    for (auto& [tensor, copy] : kept_) tensor.copy_(copy);
-  }
-  KeptTensors(const KeptTensors&) = delete;
-  KeptTensors& operator=(const KeptTensors&) = delete;
-
- private:
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> kept_;
-};
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> ExportedModel::Build(const JobSpec& spec,
@@ -390,10 +373,11 @@ torch::Tensor ExportedModel::Loss(const Batch& batch, std::optional<torch::Scala
   return KnownGradients::Attach(step.loss, step.gradients, parameters);
 }
 
-std::shared_ptr<const void> ExportedModel::KeepState() {
+std::unique_ptr<ModelState> ExportedModel::CopyState() const {
+  if (file_.changed.empty()) return nullptr;
   std::vector<torch::Tensor> changed;
   for (const std::string& name : file_.changed) changed.push_back(by_name_.at(name));
-  return std::make_shared<const KeptTensors>(changed);
+  return std::make_unique<TensorCopies>(changed);
 }
 
 NamedTensors ExportedModel::attributes() const {

@@ -47,7 +47,7 @@ class ExportedModel : public Model {
   bool has_joint_graph() const override { return true; }
   torch::Tensor AddLossAndGradients(const Batch& batch, std::optional<torch::ScalarType> autocast,
                                     const torch::Tensor& scale) override;
-  std::shared_ptr<const void> KeepState() override;
+  std::unique_ptr<ModelState> CopyState() const override;
   torch::Tensor ExampleLosses() const override { return example_losses_; }
   NamedTensors attributes() const override;
   void PutAttributes(const NamedTensors& attributes) override;

@@ -15,6 +15,8 @@ namespace {
 using ObjectPtr = c10::intrusive_ptr<c10::ivalue::Object>;
 using Visit = std::function<void(const ObjectPtr& object, size_t number, const std::string& name)>;
 
+bool IsDefined(const c10::IValue& value) { return value.isTensor() && value.toTensor().defined(); }
+
 // Every slot of the module and its submodules but those of parameters.
 void VisitSlots(const ObjectPtr& object, const std::string& prefix, const Visit& visit) {
   const c10::ClassTypePtr type = object->type();
@@ -43,7 +45,7 @@ torch::Tensor Encoded(const ObjectPtr& object, size_t number) {
   if (object->type()->is_buffer(number) || object->type()->getAttributeName(number) == "training") {
     return {};
   }
-  if (value.isTensor() && value.toTensor().defined()) {
+  if (IsDefined(value)) {
     return value.toTensor().detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
   }
   if (value.isInt()) return torch::tensor(value.toInt(), at::kLong);
@@ -71,6 +73,31 @@ bool IsSo(const c10::IValue& value, const torch::Tensor& saved) {
   return now.scalar_type() == saved.scalar_type() && torch::equal(now, saved);
 }
 
+std::vector<torch::Tensor> Flattened(const std::vector<torch::Tensor>& tensors) {
+  std::vector<torch::Tensor> flat;
+  for (const torch::Tensor& tensor : tensors) flat.push_back(tensor.detach().reshape({-1}));
+  return flat;
+}
+
+// The inverse of joining what Flattened gives.
+std::vector<torch::Tensor> Parts(const torch::Tensor& flat,
+                                 const std::vector<std::vector<int64_t>>& sizes) {
+  std::vector<torch::Tensor> parts;
+  int64_t begin = 0;
+  for (const std::vector<int64_t>& each : sizes) {
+    const int64_t count = c10::multiply_integers(each);
+    parts.push_back(flat.narrow(0, begin, count).view(each));
+    begin += count;
+  }
+  return parts;
+}
+
+// Whether elements can be copied into the tensor in place.
+bool Fits(const torch::Tensor& tensor, const std::vector<int64_t>& sizes) {
+  return tensor.sizes() == at::IntArrayRef(sizes) &&
+         at::has_internal_overlap(tensor) != at::MemOverlap::Yes;
+}
+
 }  // namespace
 
 KeptGenerators::KeptGenerators(torch::Device device) {
@@ -96,19 +123,83 @@ void KeptGenerators::Seed(uint64_t seed) {
   }
 }
 
-KeptModule::KeptModule(const torch::jit::Module& module,
-                       const std::vector<torch::Tensor>& besides) {
+std::shared_ptr<const void> Model::KeepState() const {
+  std::unique_ptr<ModelState> state = CopyState();
+  if (state == nullptr) return nullptr;
+  return std::shared_ptr<const ModelState>(state.release(), [](const ModelState* kept) {
+    kept->PutBack();
+    delete kept;
+  });
+}
+
+TensorCopies::TensorCopies(const std::vector<torch::Tensor>& tensors) {
   const torch::NoGradGuard no_grad;
-  for (const torch::Tensor& tensor : besides) tensors_.emplace_back(tensor, tensor.clone());
+  for (const torch::Tensor& tensor : tensors) {
+    if (tensor.layout() != at::kStrided) {
+      others_.emplace_back(tensor, tensor.clone());
+      continue;
+    }
+    Copied& copied = copied_[tensor.scalar_type()];
+    copied.tensors.push_back(tensor);
+    copied.sizes.push_back(tensor.sizes().vec());
+  }
+  for (auto& [type, copied] : copied_) {
+    copied.flat = at::cat(Flattened(copied.tensors));
+    copied.before = Parts(copied.flat, copied.sizes);
+  }
+}
+
+void TensorCopies::PutBack() const {
+  const torch::NoGradGuard no_grad;
+  for (const auto& [type, copied] : copied_) {
+    for (size_t i = 0; i < copied.tensors.size(); ++i) {
+      torch::Tensor own = copied.tensors[i];
+      if (own.scalar_type() == type && Fits(own, copied.sizes[i])) {
+        own.copy_(copied.before[i]);
+      } else {
+        own.set_data(copied.before[i].clone());
+      }
+    }
+  }
+  for (auto [own, before] : others_) own.copy_(before);
+}
+
+void TensorCopies::PutBackWhere(const torch::Tensor& condition) const {
+  if (condition.is_cpu()) {
+    if (condition.const_data_ptr<float>()[0] != 0) PutBack();
+    return;
+  }
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor chosen = condition != 0;
+  for (const auto& [type, copied] : copied_) {
+    std::vector<torch::Tensor> own;
+    std::vector<torch::Tensor> before;
+    std::vector<std::vector<int64_t>> sizes;
+    for (size_t i = 0; i < copied.tensors.size(); ++i) {
+      if (!Fits(copied.tensors[i], copied.sizes[i])) continue;
+      own.push_back(copied.tensors[i]);
+      before.push_back(copied.before[i]);
+      sizes.push_back(copied.sizes[i]);
+    }
+    if (own.empty()) continue;
+    const bool all = own.size() == copied.tensors.size();
+    const torch::Tensor flat =
+        at::where(chosen, all ? copied.flat : at::cat(Flattened(before)), at::cat(Flattened(own)));
+    at::_foreach_copy_(own, Parts(flat, sizes));
+  }
+}
+
+ModuleState::ModuleState(const torch::jit::Module& module,
+                         const std::vector<torch::Tensor>& besides) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> tensors = besides;
   // A copy of a list holds the tensors of the list: recurrent layers of torch compute with weights
   // that a list holds, a list may hold views of a buffer, and those of a copy would be others.
   c10::IValue::HashIdentityIValueMap copies;
   for (const torch::Tensor& parameter : module.parameters()) copies.emplace(parameter, parameter);
   const auto keep = [&](const c10::IValue& value) {
-    if (!value.isTensor() || !value.toTensor().defined()) return false;
-    if (copies.emplace(value, value).second) {
-      tensors_.emplace_back(value.toTensor(), value.toTensor().detach().clone());
-    }
+    if (!IsDefined(value)) return false;
+    if (copies.emplace(value, value).second) tensors.push_back(value.toTensor());
     return false;
   };
   VisitSlots(module._ivalue(), "", [&](const ObjectPtr& object, size_t number, const auto&) {
@@ -116,18 +207,33 @@ KeptModule::KeptModule(const torch::jit::Module& module,
     value.visit(keep);
     slots_.push_back({object, number, CopyOf(value, copies)});
   });
+  tensors_ = std::make_unique<TensorCopies>(tensors);
 }
 
-KeptModule::~KeptModule() {
-  const torch::NoGradGuard no_grad;
+void ModuleState::PutBack() const {
   for (const Slot& slot : slots_) slot.object->setSlot(slot.number, slot.value);
-  for (auto& [own, before] : tensors_) {
-    if (own.sizes() == before.sizes() && own.scalar_type() == before.scalar_type() &&
-        at::has_internal_overlap(own) != at::MemOverlap::Yes) {
-      own.copy_(before);
-    } else {
-      own.set_data(before);
+  tensors_->PutBack();
+}
+
+void ModuleState::PutBackWhere(const torch::Tensor& condition) const {
+  if (condition.is_cpu()) {
+    if (condition.const_data_ptr<float>()[0] != 0) PutBack();
+    return;
+  }
+  const torch::NoGradGuard no_grad;
+  tensors_->PutBackWhere(condition);
+  const torch::Tensor chosen = condition != 0;
+  // Where forward put another tensor into the place of one.
+  for (const Slot& slot : slots_) {
+    const c10::IValue& now = slot.object->getSlot(slot.number);
+    if (!IsDefined(now) || !IsDefined(slot.value)) continue;
+    const torch::Tensor& own = now.toTensor();
+    const torch::Tensor& before = slot.value.toTensor();
+    if (own.is_same(before) || own.sizes() != before.sizes() ||
+        own.scalar_type() != before.scalar_type()) {
+      continue;
     }
+    slot.object->setSlot(slot.number, at::where(chosen, before, own));
   }
 }
 

@@ -30,7 +30,22 @@ struct Batch {
   int64_t size() const { return static_cast<int64_t>(examples.size()); }
 };
 
-// A figure of an evaluation: its sum over the examples of a batch, so that batches add up.
+// A copy of what a model keeps between batches besides what is trained: buffers, and the attributes
+// of a user's module.
+//
+// Owner: the caller; the model outlives it. Threads: one. Failure: exceptions of LibTorch.
+class ModelState {
+ public:
+  virtual ~ModelState() = default;
+  // Makes the model's state this one again.
+  virtual void PutBack() const = 0;
+  // Does that where `condition` (float32, no dimensions, on the model's device) is not 0, and does
+  // not wait for a GPU. On a GPU the numbers and lists of a TorchScript module stay as they are.
+  virtual void PutBackWhere(const torch::Tensor& condition) const = 0;
+};
+
+// A figure of an evaluation: its sum over the examples of a batch, so that batches add up. Several
+// of one name are the terms of one figure.
 struct MetricSum {
   std::string name;
   torch::Tensor sum;  // float64, no dimensions, on the device.
@@ -95,9 +110,11 @@ class Model {
   // wrote the model where that was a user.
   [[noreturn]] virtual void ExplainBackward(const Batch&, const std::exception&) { throw; }
 
+  // All that Loss and Evaluate change in the model; null where they change nothing.
+  virtual std::unique_ptr<ModelState> CopyState() const { return nullptr; }
   // While what is returned lives, Loss and Evaluate may be called for a look: at its end all that
   // they change in the model is as before. Null where they change nothing.
-  virtual std::shared_ptr<const void> KeepState() { return nullptr; }
+  std::shared_ptr<const void> KeepState() const;
   // Attributes that the model has changed since it was built, besides parameters and buffers; of no
   // interest to Python's load_state_dict, and needed to go on as if nothing had happened. Copies on
   // the CPU: a checkpoint is written while training goes on.

@@ -119,8 +119,8 @@ NamedTensors ScriptedModel::buffers() const {
   return buffers;
 }
 
-std::shared_ptr<const void> ScriptedModel::KeepState() {
-  return std::make_shared<const KeptModule>(module_, Moving());
+std::unique_ptr<ModelState> ScriptedModel::CopyState() const {
+  return std::make_unique<ModuleState>(module_, Moving());
 }
 
 NamedTensors ScriptedModel::attributes() const {

@@ -38,7 +38,7 @@ class ScriptedModel : public Model {
   // The module's own loss, or mean squared error, cross-entropy or Huber loss of its output.
   torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
   [[noreturn]] void ExplainBackward(const Batch& batch, const std::exception& error) override;
-  std::shared_ptr<const void> KeepState() override;
+  std::unique_ptr<ModelState> CopyState() const override;
   NamedTensors attributes() const override;
   void PutAttributes(const NamedTensors& attributes) override;
   // Only of batches with weights.

@@ -114,6 +114,7 @@ TrainStep::Drawn TrainStep::Draw(int64_t step, int64_t micro_batch, StepEvidence
 
 StepResults TrainStep::Make(int64_t step, const NextBatch& next, bool captured) {
   const torch::Tensor scale = scaler_ != nullptr ? scaler_->scale().clone() : one_;
+  const std::unique_ptr<const ModelState> state = parts_.model.CopyState();
 
   torch::Tensor loss = AccumulateGradients(step, next);
   // Others update the weights that are copied here once they have this rank's gradients.
@@ -144,6 +145,10 @@ StepResults TrainStep::Make(int64_t step, const NextBatch& next, bool captured) 
   parts_.weights.Publish();
   if (parts_.average != nullptr) parts_.average->Update(found_inf);
   if (scaler_ != nullptr) scaler_->Update(found_inf);
+  // The examples of a skipped step would live on in buffers: batch norm makes infinite means of one
+  // overflow.
+  if (state != nullptr) state->PutBackWhere(found_inf);
+  if (parts_.reducer != nullptr) parts_.reducer->DropResidualsWhere(found_inf);
 
   last_found_inf_.copy_(found_inf);
   const torch::Tensor& next_scale = scaler_ != nullptr ? scaler_->scale() : one_;

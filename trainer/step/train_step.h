@@ -62,7 +62,7 @@ struct StepMetrics {
   double loss_scale = 1;       // That the step used.
   double next_loss_scale = 1;  // After the step.
   double learning_rate = 0;    // That the step used, of parameters in no group.
-  bool skipped = false;        // A gradient was not finite; nothing was updated.
+  bool skipped = false;        // A gradient was not finite: weights and buffers are as before.
 };
 
 // The inputs of a step, kept until it is known to be good: enough to recompute it.
@@ -74,9 +74,10 @@ struct StepEvidence {
 
 // One optimizer step, in order: micro-batches forward and backward, means over the ranks where
 // there are several, global norm, finite test, clip and unscale folded into one factor, fused
-// optimizer, average, scale update. The device is never waited for in Run; figures of a step are
-// fetched while the next one runs. Where the device captures (TrainStepOptions.graphs), a step of
-// the same operations is captured once and then replayed.
+// optimizer, average, scale update, and buffers as before where nothing was updated. The device is
+// never waited for in Run; figures of a step are fetched while the next one runs. Where the device
+// captures (TrainStepOptions.graphs), a step of the same operations is captured once and then
+// replayed.
 //
 // Owner: the run. Threads: one. Failure: exceptions of LibTorch, RunFailure from the source.
 class TrainStep {
