@@ -100,6 +100,8 @@ class Exporting(ExportedJobs):
             (loss_of, batch, {"loss": loss_of}, "module is a function; accepted: a torch.nn.Module"),
             (nn.LazyLinear(3), batch, {"loss": loss_of}, "module is lazy and has no shapes yet; run the module on a batch before"),
             (nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3, momentum=None)), batch, {"loss": loss_of}, "1 has momentum=None"),
+            (Normed(), {**batch, "x": batch["x"].double()}, {"loss": loss_of},
+             "batch['x'] is of torch.float64 and the weights are of torch.float32: make the field float32"),
             (Normed().double(), batch, {"loss": loss_of}, "layers.0.weight is of torch.float64"),
             (expanded, batch, {"loss": loss_of}, "the parameter layers.0.weight is expanded: several of its elements are one number"),
             (sparse, batch, {"loss": loss_of}, "layers.0.weight is of the layout torch.sparse_coo; accepted: torch.strided"),

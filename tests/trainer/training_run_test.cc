@@ -6,9 +6,11 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "tests/trainer/job_for_test.h"
+#include "trainer/runtime/run_failure.h"
 
 namespace genesis {
 namespace {
@@ -45,6 +47,16 @@ class TrainingRunTest : public testing::Test {
   std::string first_, second_;
   std::vector<StepRecord> full_;
 };
+
+TEST(ExplainExceptionTest, SaysWhatALimitOfTheProcessIsReachedBy) {
+  const std::system_error limit(std::make_error_code(std::errc::resource_unavailable_try_again));
+  const RunFailure failure = ExplainException(limit);
+  EXPECT_EQ(failure.cause, training::v1::FAILURE_CAUSE_INTERNAL);
+  EXPECT_THAT(failure.message, testing::StartsWith("no thread could be started: Resource temp"));
+  EXPECT_THAT(failure.message, HasSubstr("raise ulimit -v, ulimit -u, TasksMax="));
+  const std::system_error other(std::make_error_code(std::errc::permission_denied));
+  EXPECT_EQ(ExplainException(other).message, "Permission denied");
+}
 
 TEST_F(TrainingRunTest, MakesAllStepsAndLeavesACheckpointAndAHeldOutError) {
   const Finished finished = Run();

@@ -26,6 +26,15 @@ bool HoldsBadData(const Batch& batch) {
   return false;
 }
 
+// Whether the loss of the batch is a mean over nothing.
+bool NothingCounts(Model& model, const Batch& batch) {
+  const torch::NoGradGuard no_grad;
+  const std::vector<MetricSum> metrics = model.Evaluate(batch);
+  return std::any_of(metrics.begin(), metrics.end(), [](const MetricSum& metric) {
+    return metric.name == "loss" && metric.count.defined() && metric.count.item<double>() == 0;
+  });
+}
+
 // Computes the forward and backward pass of one micro-batch; true when loss and gradients are
 // finite.
 bool Recompute(Model& model, MasterWeights& weights, Batch& batch,
@@ -53,8 +62,8 @@ std::vector<std::string> BadParameters(const Model& model, const StepEvidence& e
 }
 
 Verdict VerdictOf(const std::string& name) {
-  for (const Verdict verdict :
-       {Verdict::kData, Verdict::kWeights, Verdict::kPrecision, Verdict::kDivergence}) {
+  for (const Verdict verdict : {Verdict::kData, Verdict::kLabels, Verdict::kWeights,
+                                Verdict::kPrecision, Verdict::kDivergence}) {
     if (name == VerdictName(verdict)) return verdict;
   }
   return Verdict::kPassed;
@@ -85,6 +94,8 @@ NonFiniteDiagnosis Diagnose(const StepParts& parts, const StepFormat& format,
       found.verdict = Verdict::kWeights;
     } else if (HoldsBadData(batch)) {
       found.verdict = Verdict::kData;
+    } else if (NothingCounts(parts.model, batch)) {
+      found.verdict = Verdict::kLabels;
     } else {
       generator.set_state(before);
       parts.weights.SetFormat(at::kFloat);
@@ -104,6 +115,8 @@ std::string VerdictName(Verdict verdict) {
   switch (verdict) {
     case Verdict::kData:
       return "data";
+    case Verdict::kLabels:
+      return "labels";
     case Verdict::kWeights:
       return "weights";
     case Verdict::kPrecision:

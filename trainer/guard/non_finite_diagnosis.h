@@ -13,6 +13,7 @@ namespace genesis {
 // The cause of a step that was not finite; Incident.verdict.
 enum class Verdict {
   kData,        // The batch itself holds a NaN, an Inf, or a number beyond FP16's range.
+  kLabels,      // No label of the batch counts, so that its mean loss is 0 / 0.
   kWeights,     // A parameter is not finite.
   kPrecision,   // The same batch is finite in FP32.
   kDivergence,  // It is not finite in FP32 either.

@@ -103,18 +103,27 @@ std::optional<PrecisionDecision> PrecisionGuard::JudgeNonFinite(int64_t step,
                                : absl::StrFormat("the loss became %g", metrics.loss);
   const std::string where =
       found.module.empty() ? "" : absl::StrCat("; first non-finite output: ", found.module);
-  const std::string message = absl::StrCat(what, " at step ", step, " in ", PrecisionName(mode()),
-                                           where, "; verdict: ", VerdictName(found.verdict));
+  const std::string message = absl::StrCat(
+      what, " at step ", step, " in ", PrecisionName(mode()), where,
+      "; verdict: ", VerdictName(found.verdict),
+      found.verdict == Verdict::kLabels ? " (no label of the batch counts in the loss)" : "");
   const training::v1::WatchdogAction action = spec_.watchdog().non_finite().action();
   if (action != training::v1::WATCHDOG_ACTION_OFF) Report(step, "non_finite", message, found);
 
-  const bool passing = found.verdict == Verdict::kData || found.verdict == Verdict::kPassed;
+  const bool passing = found.verdict == Verdict::kData || found.verdict == Verdict::kLabels ||
+                       found.verdict == Verdict::kPassed;
   if (passing && non_finite_in_row_ < kMaxNonFiniteInRow) return std::nullopt;
   if (found.verdict == Verdict::kData) {
     Fail(training::v1::FAILURE_CAUSE_DATA,
          absl::StrCat(message, "; ", non_finite_in_row_,
                       " batches in a row hold values that are not finite or beyond 65504; repair "
                       "the dataset"));
+  }
+  if (found.verdict == Verdict::kLabels) {
+    Fail(training::v1::FAILURE_CAUSE_DATA,
+         absl::StrCat(message, "; ", non_finite_in_row_,
+                      " batches in a row have labels that are all ignored, or weights that are all "
+                      "0; correct the labels"));
   }
   const bool enforce = action == training::v1::WATCHDOG_ACTION_ENFORCE ||
                        action == training::v1::WATCHDOG_ACTION_UNSPECIFIED;

@@ -63,6 +63,7 @@ struct Manifest {
   std::map<std::string, std::vector<std::string>> constants;
   std::optional<int64_t> batch_size;
   std::string losses;
+  int64_t held_out_quotients = 0;
   std::vector<std::string> gradients;
   std::vector<std::string> changed;
 };
@@ -99,6 +100,7 @@ bool ReadManifest(JsonCursor& json, Manifest& manifest) {
     if (key == "fields") return ReadEntries(json, manifest.fields);
     if (key == "tensors") return ReadEntries(json, manifest.tensors);
     if (key == "losses") return json.String(manifest.losses);
+    if (key == "held_out_quotients") return json.Count(manifest.held_out_quotients);
     if (key == "gradients") return ReadNames(json, manifest.gradients);
     if (key == "changed") return ReadNames(json, manifest.changed);
     if (key == "tied") {
@@ -283,6 +285,8 @@ class Reader {
     if (!file_.by_example && manifest_.losses != "MEAN") {
       return Bad(absl::StrCat("has losses ", QuoteValue(manifest_.losses)));
     }
+    file_.held_out_quotients = static_cast<size_t>(manifest_.held_out_quotients);
+    if (file_.held_out_quotients > kMaxTensors) return Bad("has too many held-out quotients");
     file_.constants = manifest_.constants;
     file_.gradients = manifest_.gradients;
     file_.changed = manifest_.changed;
@@ -403,8 +407,9 @@ class Reader {
     const size_t inputs = 1 + file_.fields.size() + examples + file_.tensors.size() -
                           static_cast<size_t>(constants) +
                           (own == file_.constants.end() ? 0 : own->second.size());
+    const size_t quotients = file_.held_out_quotients;
     const size_t outputs = graph == kEvaluationGraph
-                               ? 1
+                               ? 1 + (quotients > 0 ? 1 + 2 * quotients : 0)
                                : 1 + examples + file_.gradients.size() + file_.changed.size();
     if (outline.inputs == inputs && outline.outputs == outputs) return absl::OkStatus();
     return Bad(absl::StrCat("has a graph ", graph, " of ", outline.inputs, " inputs and ",

@@ -53,6 +53,9 @@ struct ExportedFile {
   // Whether graphs take a weight of each example behind the fields, float32 [B], and give the loss
   // of each behind the mean, those of training.
   bool by_example = false;
+  // Parts of the held-out loss that are not means over the examples. Where there are any, the graph
+  // gives behind the loss the part that is one, then each of these and what it was divided by.
+  size_t held_out_quotients = 0;
   std::vector<std::string> gradients;  // Trained tensors that the loss depends on, in order.
   std::vector<std::string> changed;    // State that a step changes, in order.
 };

@@ -22,6 +22,7 @@
 #include "trainer/models/gradients.h"
 #include "trainer/models/kept_state.h"
 #include "trainer/models/module_faults.h"
+#include "trainer/models/module_model.h"
 #include "trainer/models/sample_batch.h"
 #include "trainer/models/scripted_evaluation.h"
 
@@ -416,8 +417,14 @@ std::vector<MetricSum> ExportedModel::Evaluate(const Batch& batch) {
     throw std::invalid_argument(absl::StrCat("model.exported: the graph ", kEvaluationGraph, " of ",
                                              file_.path, " gives no loss of one number"));
   }
-  return {
-      {"loss", outputs.front().to(torch::kDouble).reshape({}) * static_cast<double>(batch.size())}};
+  const auto number = [&outputs](size_t i) { return outputs[i].to(torch::kDouble).reshape({}); };
+  const auto examples = static_cast<double>(batch.size());
+  if (file_.held_out_quotients == 0) return {{"loss", number(0) * examples}};
+  std::vector<MetricSum> sums = {{"loss", number(1) * examples}};
+  for (size_t i = 2; i + 1 < outputs.size(); i += 2) {
+    sums.push_back(MeanOver(outputs[i], outputs[i + 1]));
+  }
+  return sums;
 }
 
 absl::Status ExportedModel::Try(const Dataset& dataset, int64_t batch_size) {

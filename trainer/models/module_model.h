@@ -46,4 +46,8 @@ std::optional<torch::Tensor> Weights(const Batch& batch);
 // which the mean over all but the first dimension counts.
 MetricSum SumOf(const std::string& name, const torch::Tensor& metrics);
 
+// The loss of a batch that is a mean over what counts of it, `divisor` of them, e.g. labels that
+// are not ignored. That of a batch in which nothing counts, 0 / 0, adds nothing to others.
+MetricSum MeanOver(const torch::Tensor& mean, const torch::Tensor& divisor);
+
 }  // namespace genesis

@@ -44,4 +44,20 @@ class OperationCounter {
   at::CallbackHandle handle_;
 };
 
+// Notes what the cross-entropies that the calling thread computes while it lives divide by: the
+// labels that are not ignored, or their weights.
+class DivisorWatch {
+ public:
+  DivisorWatch();
+  ~DivisorWatch() { at::removeCallback(handle_); }
+  DivisorWatch(const DivisorWatch&) = delete;
+  DivisorWatch& operator=(const DivisorWatch&) = delete;
+
+  // Where `loss` is what one of them returned; else undefined.
+  torch::Tensor Of(const torch::Tensor& loss) const;
+
+ private:
+  at::CallbackHandle handle_;
+};
+
 }  // namespace genesis

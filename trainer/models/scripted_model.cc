@@ -332,9 +332,13 @@ torch::Tensor ScriptedModel::Loss(const Batch& batch, std::optional<torch::Scala
 }
 
 std::vector<MetricSum> ScriptedModel::FiguresOf(const Batch& batch) {
+  const DivisorWatch divisors;
   const torch::Tensor output = Output(batch, std::nullopt);
   if (spec_.loss() == training::v1::SCRIPTED_LOSS_MODULE) {
-    return {{"loss", output.to(torch::kDouble).reshape({}) * static_cast<double>(batch.size())}};
+    const torch::Tensor loss = output.to(torch::kDouble).reshape({});
+    const torch::Tensor divisor = divisors.Of(output);
+    if (!divisor.defined()) return {{"loss", loss * static_cast<double>(batch.size())}};
+    return {MeanOver(loss, divisor)};
   }
   const torch::Tensor target = Target(batch);
   std::vector<MetricSum> sums = {SumOf("loss", LossOfEach(output, target))};

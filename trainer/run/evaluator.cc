@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "config/job/model_kinds.h"
@@ -14,11 +16,70 @@ namespace {
 // larger: its losses are means over examples. That of a user's module may depend on the batch, and
 // takes as much memory.
 constexpr int64_t kPart = 1024;
+constexpr char kNothingCounts[] =
+    "no held-out example counts in the loss (their labels are ignored, or their weights are 0), so "
+    "the held-out loss is not measured; hold out examples that count";
 
 int64_t PartSize(const training::v1::JobSpec& spec) {
   const int64_t batch = spec.training().batch_size();
   return ModuleFile(spec.model()).empty() ? std::max<int64_t>(kPart, batch) : batch;
 }
+
+// Figures of several batches.
+class MetricTotals {
+ public:
+  void Add(const std::vector<MetricSum>& batch) {
+    ++batches_;
+    std::map<std::string, int> terms;
+    for (const MetricSum& metric : batch) {
+      Total& total = totals_[{metric.name, terms[metric.name]++}];
+      const auto add = [](torch::Tensor& to, const torch::Tensor& more) {
+        to = to.defined() ? to + more : more;
+      };
+      add(total.sum, metric.sum);
+      if (!metric.count.defined()) continue;
+      add(total.count, metric.count);
+      add(total.empty, (metric.count == 0).to(torch::kLong));
+    }
+  }
+
+  std::map<std::string, double> Means(int64_t examples) const {
+    std::map<std::string, double> means;
+    for (const auto& [key, total] : totals_) {
+      const double count =
+          total.count.defined() ? total.count.item<double>() : static_cast<double>(examples);
+      means[key.first] += total.sum.item<double>() / count;
+    }
+    return means;
+  }
+
+  // A remark about a figure in which some batches have no part; or "".
+  std::string Note(const std::string& name) const {
+    int64_t empty = 0;
+    for (const auto& [key, total] : totals_) {
+      if (key.first != name || !total.empty.defined()) continue;
+      empty = std::max(empty, total.empty.item<int64_t>());
+    }
+    if (empty == 0) return "";
+    if (empty == batches_) {
+      return kNothingCounts;
+    }
+    return absl::StrFormat(
+        "%d of %d held-out batches have nothing that counts in the loss (their labels are ignored, "
+        "or their weights are 0); the held-out loss is that of the others",
+        empty, batches_);
+  }
+
+ private:
+  struct Total {
+    torch::Tensor sum;
+    torch::Tensor count;  // Undefined for the number of examples; then `empty` is, too.
+    torch::Tensor empty;  // Batches in which nothing counts.
+  };
+  // By name and the number of the term.
+  std::map<std::pair<std::string, int>, Total> totals_;
+  int64_t batches_ = 0;
+};
 
 }  // namespace
 
@@ -31,16 +92,20 @@ training::v1::Evaluation Evaluator::Measure(int64_t step, RankGroup* ranks) {
   if (ranks == nullptr || ranks->first()) evaluation = Figures(step);
   if (ranks != nullptr) {
     evaluation.ParseFromString(ranks->FromFirst(evaluation.SerializeAsString()));
+    note_ = ranks->FromFirst(note_);
   }
+  last_ = evaluation;
+  if (!measured()) return evaluation;
   if (evaluation.loss() < state_.best_loss - spec_.evaluation().min_improvement()) {
     state_ = {.best_loss = evaluation.loss(), .best_step = step, .without_improvement = 0};
     evaluation.set_best(true);
   } else {
     ++state_.without_improvement;
   }
-  last_ = evaluation;
   return evaluation;
 }
+
+bool Evaluator::measured() const { return note_ != kNothingCounts; }
 
 training::v1::Evaluation Evaluator::Figures(int64_t step) {
   const torch::NoGradGuard no_grad;
@@ -50,31 +115,24 @@ training::v1::Evaluation Evaluator::Figures(int64_t step) {
   const int64_t end = session_.model().takes_short_batches()
                           ? dataset_.size()
                           : dataset_.size() - (dataset_.size() - first_held_out) % part;
-  std::map<std::string, MetricSum> sums;
+  MetricTotals totals;
   for (int64_t begin = first_held_out; begin < end; begin += part) {
     std::vector<int64_t> examples(static_cast<size_t>(std::min(part, end - begin)));
     std::iota(examples.begin(), examples.end(), begin);
-    for (const MetricSum& metric :
-         session_.model().Evaluate(session_.source().Fetch(std::move(examples)))) {
-      const auto [total, first] = sums.emplace(metric.name, metric);
-      if (first) continue;
-      total->second.sum = total->second.sum + metric.sum;
-      if (metric.count.defined()) total->second.count = total->second.count + metric.count;
-    }
+    totals.Add(session_.model().Evaluate(session_.source().Fetch(std::move(examples))));
   }
-  const auto examples = static_cast<double>(end - first_held_out);
+  const int64_t examples = end - first_held_out;
   training::v1::Evaluation evaluation;
   evaluation.set_step(step);
-  for (const auto& [name, total] : sums) {
-    // Sync: an evaluation waits for the device.
-    const double mean =
-        total.sum.item<double>() / (total.count.defined() ? total.count.item<double>() : examples);
+  // Sync: an evaluation waits for the device.
+  for (const auto& [name, mean] : totals.Means(examples)) {
     if (name == "loss") {
       evaluation.set_loss(mean);
     } else {
       (*evaluation.mutable_metrics())[name] = mean;
     }
   }
+  note_ = totals.Note("loss");
   session_.model().AddDerivedMetrics(evaluation);
   return evaluation;
 }

@@ -21,6 +21,10 @@ class Evaluator {
   // Measures the weights as they are after `step`. `ranks` is null, or those of the job, which all
   // take what rank 0 measured.
   training::v1::Evaluation Measure(int64_t step, RankGroup* ranks = nullptr);
+  // A remark about the last evaluation; mostly "".
+  const std::string& note() const { return note_; }
+  // Whether anything counted in the last one. One in which nothing did is no reason to stop.
+  bool measured() const;
   // The last evaluation in the terms of a world model; nullopt for other models.
   std::optional<training::v1::HeldOutError> held_out_error() const;
   // Why the job should stop now, or "".
@@ -37,6 +41,7 @@ class Evaluator {
   TrainingSession& session_;
   EvaluationState state_;
   training::v1::Evaluation last_;
+  std::string note_;
 };
 
 }  // namespace genesis

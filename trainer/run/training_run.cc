@@ -371,7 +371,7 @@ class Run {
     const auto since = std::chrono::steady_clock::now();
     const std::shared_ptr<const TrainingState> state = TakeState();
     std::optional<double> held_out_loss;
-    if (evaluated_step_ == step_) held_out_loss = evaluation_.loss();
+    if (evaluated_step_ == step_ && evaluator_->measured()) held_out_loss = evaluation_.loss();
     checkpoints_.Save(*state, held_out_loss, since);
     guard_->KeepGoodState(state);
     observer_.OnSection(training::v1::SECTION_STEP);
@@ -382,12 +382,19 @@ class Run {
     observer_.OnSection(training::v1::SECTION_EVALUATION);
     evaluation_ = evaluator_->Measure(step_, ranks_);
     evaluated_step_ = step_;
+    if (!evaluator_->note().empty()) {
+      observer_.OnLog(absl::StrCat("evaluation: step ", step_, ": ", evaluator_->note()));
+    }
+    if (evaluator_->measured()) TellEvaluation();
+    observer_.OnSection(training::v1::SECTION_STEP);
+  }
+
+  void TellEvaluation() {
     guard_->NoteHeldOut(step_, evaluation_.loss());
     if (all_fp32_) curve_.AddHeldOut(step_, evaluation_.loss());
     observer_.OnLog(absl::StrFormat("evaluation: step %d, held-out loss %.6g%s", step_,
                                     evaluation_.loss(), evaluation_.best() ? ", the best" : ""));
     observer_.OnEvaluated(evaluation_);
-    observer_.OnSection(training::v1::SECTION_STEP);
   }
 
   // The end.

@@ -1,6 +1,7 @@
 #include "trainer/runtime/run_failure.h"
 
 #include <stdexcept>
+#include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -39,6 +40,14 @@ RunFailure ExplainException(const std::exception& error) {
   // A scripted module does not fit the job.
   if (dynamic_cast<const std::invalid_argument*>(&error) != nullptr) {
     return {training::v1::FAILURE_CAUSE_CONFIG, what};
+  }
+  const auto* const system = dynamic_cast<const std::system_error*>(&error);
+  if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
+    return {training::v1::FAILURE_CAUSE_INTERNAL,
+            absl::StrCat("no thread could be started: ", what,
+                         "; the address space, the memory or the number of threads of this process "
+                         "is limited: raise ulimit -v, ulimit -u, TasksMax= of its unit, or the "
+                         "pids limit of its container")};
   }
   if (IsDeviceFault(error)) {
     // A kernel that finds an index out of range takes the whole device down, and says no more.

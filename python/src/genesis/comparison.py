@@ -195,7 +195,7 @@ class Comparison:
             torch.manual_seed(SEED)
             try:
                 with torch.no_grad():
-                    got, = graph(*step.arguments(batch)[:step.fields.stop], *_copies(trained), *_copies(step.state), *step.constants["evaluation"])
+                    got, *_ = graph(*step.arguments(batch)[:step.fields.stop], *_copies(trained), *_copies(step.state), *step.constants["evaluation"])
             except Exception as error:
                 raise ExportError(f"the graph of {type(step.module).__name__} does not run {where}: {faults.first_line(error)}") from error
         if torch.isfinite(wanted) and not _agree(got, wanted, 0.0):

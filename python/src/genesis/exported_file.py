@@ -84,6 +84,8 @@ def write(path: Path, step: "Step", programs) -> None:
         "gradients": step.gradients,
         "changed": step.changed,
     }
+    if step.held_out_quotients:
+        manifest["held_out_quotients"] = step.held_out_quotients
     partial = path.with_name(path.name + ".part")
     with zipfile.ZipFile(packed) as source, zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
         for record in source.namelist():

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from genesis import as_in_eager, exported_file, faults, for_nativert, outside_state, recomputation, runtime, tracing
+from genesis import as_in_eager, exported_file, faults, for_nativert, held_out, outside_state, recomputation, runtime, tracing
 from genesis.comparison import Comparison, same
 from genesis.errors import ExportError
 
@@ -250,6 +250,8 @@ class Step:
         self.conditions: Dict[str, List[Tuple[str, int]]] = {}
         # Tensors that forward changes in eval mode, in place. A held-out loss leaves them as they are.
         self.changed_in_evaluation: List[str] = []
+        # Parts of the held-out loss that divide by what the batch has of something: held_out.give_parts.
+        self.held_out_quotients = 0
         # Whether forward or the loss needs gradients also in eval mode, as one with torch.autograd.grad does.
         self.differentiates_in_evaluation = False
         # The ways that are left to try, the fastest first.
@@ -416,8 +418,8 @@ class Step:
                 raise
             except Exception as error:
                 way = f"; its first {len(next(iter(self.batch.values())))} examples were tried; {faults.ONE_SIZE}" if self.is_cut else ""
-                raise ExportError(f"{type(self.module).__name__} fails on the batch: {faults.first_line(error)}{faults.place(error)}{way}"
-                                  ) from error
+                raise ExportError(f"{type(self.module).__name__} fails on the batch: {faults.first_line(error)}"
+                                  f"{faults.of_types(error, self.batch)}{faults.place(error)}{way}") from error
         self._try_evaluation()
 
     def _try_evaluation(self) -> None:
@@ -501,6 +503,8 @@ class Step:
         tracing.leave_out_whole_slices(graph)
         tracing.numbers_become_tensors(graph)
         for_nativert.copy_in_two_steps(graph)
+        if name == "evaluation":
+            self.held_out_quotients = held_out.give_parts(graph, self.fields)
         self.constants[name] = tracing.lift_constants(graph)
         if name in ("FP32", "evaluation") and self.dynamic:
             self.conditions[name] = tracing.conditions_of_size(graph, self.fields.start)[:MOST_CONDITIONS]

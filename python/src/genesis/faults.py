@@ -6,7 +6,7 @@ import re
 import traceback
 import warnings
 from pathlib import Path
-from typing import Any, Callable, Sequence, Tuple
+from typing import Any, Callable, Mapping, Sequence, Tuple
 
 import torch
 
@@ -33,6 +33,15 @@ def first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     line = lines[0] if lines else "no message"
     return f"{type(error).__name__}: {line if len(line) <= LONGEST_LINE else line[:LONGEST_LINE] + ' ...'}"
+
+
+def of_types(error: BaseException, batch: Mapping[str, torch.Tensor]) -> str:
+    """Which fields are float64, where that is what an operator does not take beside weights of float32."""
+    names = [name for name, tensor in batch.items() if tensor.dtype == torch.float64]
+    if not names or not any(each in str(error) for each in ("dtype", "Double", "double")):
+        return ""
+    return (f"; batch[{names[0]!r}] is of torch.float64 and the weights are of torch.float32: make the field float32, as "
+            "array.astype('float32') does")
 
 
 def reason(error: BaseException) -> str:

@@ -1,0 +1,146 @@
+"""The held-out loss as parts that add up over batches.
+
+A loss that divides by the labels of the batch that count (``ignore_index`` and ``weight`` of a cross-entropy, a mask) is no mean over
+examples: the mean of two batches of it is not the loss of both together. Such quotients are found in the graph of the held-out loss,
+which gets them as outputs of their own, each with its divisor.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Callable, List, NamedTuple, Optional, Set, Tuple
+
+import torch
+from torch.fx import GraphModule, Node
+
+ATEN = torch.ops.aten
+MEAN_OF_LOSS = 1  # reduction= of an operator.
+NLL = {ATEN.nll_loss_forward.default, ATEN.nll_loss2d_forward.default}
+SUMS = {ATEN.sum.default, ATEN.sum.dim_IntList}
+MEANS = {ATEN.mean.default, ATEN.mean.dim}
+# f(a + b) is f(a) + f(b) for these.
+SAME = {ATEN.view.default, ATEN.reshape.default, ATEN.detach.default, ATEN.clone.default, ATEN.alias.default, ATEN._to_copy.default,
+        ATEN.to.dtype, ATEN.neg.default, ATEN.squeeze.default, ATEN.unsqueeze.default, ATEN.contiguous.default}
+PRODUCTS = {ATEN.mul.Tensor, ATEN.mul.Scalar}
+QUOTIENTS = {ATEN.div.Tensor, ATEN.div.Scalar}
+DIFFERENCES = {ATEN.sub.Tensor, ATEN.sub.Scalar}
+TAKEN_FROM = {ATEN.rsub.Scalar, ATEN.rsub.Tensor}  # rsub(a, b) is b - a.
+SUMMANDS = {ATEN.add.Tensor, ATEN.add.Scalar, *DIFFERENCES, *TAKEN_FROM}
+# What keeps a divisor from being 0.
+BOUNDS = {ATEN.clamp.default, ATEN.clamp_min.default, ATEN.maximum.default, ATEN.clamp.Tensor, ATEN.add.Tensor, ATEN.add.Scalar}
+
+
+class Quotient(NamedTuple):
+    """A part of the loss, and what it was divided by."""
+
+    value: Node
+    divisor: Node
+
+
+class Parts(NamedTuple):
+    """A number as a sum: what is a mean over the examples of the batch, and quotients."""
+
+    mean: Optional[Node]
+    quotients: List[Quotient]
+
+
+class Finder:
+    """Takes the loss of a graph apart."""
+
+    def __init__(self, graph: GraphModule, fields: range) -> None:
+        self.graph = graph.graph
+        self.fields = fields
+        self.of_batch = self._of_batch()
+
+    def _of_batch(self) -> Set[Node]:
+        """The nodes whose values differ from batch to batch."""
+        found: Set[Node] = set()
+        for position, node in enumerate(self.graph.nodes):
+            if (node.op == "placeholder" and position in self.fields) or any(each in found for each in node.all_input_nodes):
+                found.add(node)
+        return found
+
+    def _varies(self, value: Any) -> bool:
+        return isinstance(value, Node) and value in self.of_batch
+
+    def _call(self, like: Node, *arguments: Any) -> Node:
+        return self.graph.call_function(like.target, (*arguments, *like.args[len(arguments):]), like.kwargs)
+
+    def _each(self, parts: Parts, change: Callable[[Node], Node]) -> Parts:
+        return Parts(None if parts.mean is None else change(parts.mean),
+                     [Quotient(change(each.value), each.divisor) for each in parts.quotients])
+
+    def split(self, node: Any) -> Parts:
+        found = self._quotient(node)
+        if found is not None:
+            return Parts(None, [found])
+        if isinstance(node, Node) and self._varies(node):
+            if node.target in SAME:
+                return self._each(self.split(node.args[0]), lambda value: self._call(node, value))
+            if node.target in SUMMANDS and not node.kwargs:
+                first, second = (self.split(self._tensor(each, node)) for each in node.args[:2])
+                return self._sum(self._negative(first) if node.target in TAKEN_FROM else first,
+                                 self._negative(second) if node.target in DIFFERENCES else second)
+            if node.target in (*PRODUCTS, *QUOTIENTS) and not self._varies(node.args[1]):
+                return self._each(self.split(node.args[0]), lambda value: self._call(node, value))
+            if node.target in PRODUCTS and not self._varies(node.args[0]):
+                return self._each(self.split(node.args[1]), lambda value: self._call(node, node.args[0], value))
+        return Parts(node, [])
+
+    def _tensor(self, value: Any, like: Node) -> Node:
+        if isinstance(value, Node):
+            return value
+        return self.graph.call_function(ATEN.add.Tensor, (self.graph.call_function(ATEN.zeros_like.default, (like,)), value))
+
+    def _negative(self, parts: Parts) -> Parts:
+        return self._each(parts, lambda value: self.graph.call_function(ATEN.neg.default, (value,)))
+
+    def _sum(self, first: Parts, second: Parts) -> Parts:
+        means = [each.mean for each in (first, second) if each.mean is not None]
+        mean = self.graph.call_function(ATEN.add.Tensor, tuple(means)) if len(means) == 2 else means[0] if means else None
+        return Parts(mean, first.quotients + second.quotients)
+
+    def _quotient(self, node: Any) -> Optional[Quotient]:
+        if not isinstance(node, Node):
+            return None
+        if node.target is operator.getitem and node.args[0].target in NLL and node.args[1] == 0 and node.args[0].args[3] == MEAN_OF_LOSS:
+            return Quotient(node, self.graph.call_function(operator.getitem, (node.args[0], 1)))
+        if node.target is not ATEN.div.Tensor or not self._varies(node.args[1]) or node.meta["val"].dim():
+            return None
+        numerator, divisor = self._plain(node.args[0]), self._plain(node.args[1], bounded=True)
+        for reductions in (SUMS, MEANS):
+            if numerator.target in reductions and divisor.target in reductions:
+                counted = divisor if reductions is SUMS else self.graph.call_function(ATEN.sum.default, (divisor.args[0],))
+                return Quotient(node, counted)
+        return None
+
+    def _plain(self, node: Any, bounded: bool = False) -> Node:
+        """The reduction that a number was made of."""
+        while isinstance(node, Node):
+            if bounded and node.target in BOUNDS and not self._varies(node.args[1]):
+                node = node.args[0]
+            elif node.target in SAME or (node.target in (*PRODUCTS, *QUOTIENTS) and not bounded and not self._varies(node.args[1])):
+                node = node.args[0]
+            else:
+                return node
+        return node
+
+
+def give_parts(graph: GraphModule, fields: range) -> int:
+    """Puts behind the loss, which is what the graph gives: the part of it that is a mean over the examples of the batch, and each
+    quotient with its divisor. Returns how many quotients there are; without any the graph stays as it is.
+
+    ``fields``: the arguments that have the batch as their first dimension.
+    """
+    output = next(iter(graph.graph.find_nodes(op="output")))
+    loss, = output.args[0]
+    with graph.graph.inserting_before(output):
+        parts = Finder(graph, fields).split(loss)
+        if not parts.quotients:
+            return 0
+        mean = graph.graph.call_function(ATEN.zeros_like.default, (loss,)) if parts.mean is None else parts.mean
+        flat: Tuple[Node, ...] = tuple(value for quotient in parts.quotients for value in quotient)
+    output.args = ((loss, mean, *flat),)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return len(parts.quotients)

@@ -1,0 +1,180 @@
+"""The held-out loss is that of all held-out examples together, whatever the loss divides by."""
+
+import json
+import tempfile
+import unittest
+
+import numpy
+import torch
+import twin
+from exported_jobs import GATE, ExportedJobs
+from torch import nn
+from torch.nn import functional
+
+import genesis
+
+ROWS, BATCH, HELD_OUT = 130, 9, 39  # Four batches of 9 and one of 3 are held out.
+WEIGHTS = torch.tensor([0.25, 1.0, 4.0])
+
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class OwnLoss(Plain):
+    """As models of transformers do: class numbers of each place, -100 where none counts."""
+
+    def forward(self, x, label):
+        logits = self.layers(x)
+        return {"loss": functional.cross_entropy(torch.stack([logits, -logits], 1).flatten(0, 1), label.flatten(), ignore_index=-100)}
+
+
+class ScriptedLoss(Plain):
+    def forward(self, x, label):
+        return functional.cross_entropy(self.layers(x), label, ignore_index=-7)
+
+
+def smoothed(module, batch):
+    logits = module(batch["x"])
+    return functional.cross_entropy(logits, batch["label"], weight=WEIGHTS, label_smoothing=0.2) * 0.5 + 1e-2 * logits.square().mean()
+
+
+def masked(module, batch):
+    counts = (batch["label"] >= 0).float()
+    error = (module(batch["x"])[:, 0] - batch["x"][:, 1]).square()
+    return (error * counts).sum() / counts.sum().clamp(min=1)
+
+
+def mean_masked(module, batch):
+    counts = (batch["label"] >= 0).float()
+    return 2 - (functional.logsigmoid(module(batch["x"])[:, 2]) * counts).mean() / (counts.mean() + 1e-8)
+
+
+def both(module, batch):
+    logits = module(batch["x"])
+    return functional.cross_entropy(logits, batch["label"]) - 0.1 * functional.cross_entropy(logits * 2, batch["label"], WEIGHTS)
+
+
+def own(module, batch):
+    return module(**batch)["loss"]
+
+
+class HeldOutLosses(ExportedJobs):
+    def setUp(self):
+        super().setUp()
+        generator = numpy.random.default_rng(21)
+        label = generator.integers(0, 3, ROWS)
+        # Where fewer labels count, errors are larger: a mean of means is far from the mean.
+        x = generator.normal(size=(ROWS, 6)).astype("float32")
+        label[-HELD_OUT + 1:-HELD_OUT + 9] = -100
+        x[-HELD_OUT] *= 9
+        label[-HELD_OUT + 20:-HELD_OUT + 25] = -100
+        self.arrays = {"x": x, "label": label}
+
+    def job(self, net, loss, precision="FP32", **sections):
+        torch.manual_seed(4)
+        module = net()
+        fields = {name: torch.tensor(values[70:77]) for name, values in self.arrays.items()}
+        if loss == "scripted":
+            torch.jit.script(module).save(str(self.path / "net.pt"))
+            spec = {"torchscript": {"path": str(self.path / "net.pt"), **({"loss": "MODULE", "inputs": ["x", "label"]} if net is ScriptedLoss else
+                                                                          {"loss": "CROSS_ENTROPY", "target": "label"})}}
+        else:
+            if isinstance(loss, str):
+                fields["target"] = fields.pop("label")
+            genesis.export(module, fields, self.path / "net.pt2", loss=loss, precisions=("FP32",))
+            spec = {"exported": {"path": str(self.path / "net.pt2")}}
+        arrays = {"target" if name == "label" and isinstance(loss, str) and loss != "scripted" else name: values
+                  for name, values in self.arrays.items()}
+        numpy.savez(self.path / "rows.npz", **arrays)
+        job = {"model": spec, "dataset": {"arrays": {"path": str(self.path / "rows.npz"), "holdout_fraction": HELD_OUT / ROWS}},
+               "training": {"max_steps": 6, "batch_size": BATCH, "seed": 3}, "precision": {"mode": precision},
+               "evaluation": {"every_steps": 2}, "checkpoint": {"every_steps": 2, "keep_best": 1}}
+        for section, values in sections.items():
+            job.setdefault(section, {}).update(values)
+        path = self.path / "job.yaml"
+        path.write_text(json.dumps(job))
+        return path, module
+
+    def run_job(self, job):
+        """The printed held-out loss, what was printed, and the last checkpoint."""
+        with tempfile.TemporaryDirectory() as checkpoints:
+            _, output = twin.run_worker(job, checkpoints, environment=GATE)
+            return output, torch.load(twin.newest_checkpoint(checkpoints))
+
+    def assert_held_out(self, net, loss, in_python):
+        job, module = self.job(net, loss)
+        output, last = self.run_job(job)
+        module.load_state_dict(last["model_state_dict"])
+        rows = {name: torch.tensor(values[-HELD_OUT:]) for name, values in self.arrays.items()}
+        with torch.no_grad():
+            wanted = in_python(module.eval(), rows).item()
+        printed = float(output.rsplit("held-out loss ", 1)[1].split()[0].rstrip(","))
+        self.assertAlmostEqual(printed / wanted, 1, delta=2e-5)
+        return output
+
+    def cases(self):
+        plain = lambda module, rows: functional.cross_entropy(module(rows["x"]), rows["label"])
+        yield "named", Plain, "cross_entropy", plain
+        for loss in (smoothed, masked, mean_masked, both):
+            yield loss.__name__, Plain, loss, loss
+        yield "scripted", Plain, "scripted", plain
+
+    def test_what_counts_is_added_up(self):
+        for name, net, loss, in_python in self.cases():
+            with self.subTest(name):
+                self.assertNotIn("held-out batches have nothing", self.assert_held_out(net, loss, in_python))
+
+    def test_a_module_with_its_own_loss(self):
+        label = self.arrays["label"]
+        self.arrays["label"] = numpy.stack([label, numpy.roll(label, 3)], 1)
+        self.assert_held_out(OwnLoss, own, own)
+        self.arrays["label"] = numpy.where(label == -100, -7, label)
+        self.assert_held_out(ScriptedLoss, "scripted", lambda module, rows: module(rows["x"], rows["label"]))
+
+    def test_batches_in_which_nothing_counts(self):
+        self.arrays["label"][-HELD_OUT + 9:-HELD_OUT + 18] = -100
+        self.arrays["label"][-3:] = -100
+        for name, net, loss, in_python in self.cases():
+            with self.subTest(name):
+                output = self.assert_held_out(net, loss, in_python)
+                self.assertIn("evaluation: step 6: 2 of 5 held-out batches have nothing that counts in the loss", output)
+
+    def test_losses_that_are_means_over_examples(self):
+        self.arrays["label"] = abs(self.arrays["label"]) % 3
+        for loss in ("cross_entropy", "huber", "mse"):
+            with self.subTest(loss):
+                if loss != "cross_entropy":
+                    self.arrays["label"] = numpy.random.default_rng(5).normal(size=(ROWS, 3)).astype("float32")
+                function = {"cross_entropy": functional.cross_entropy, "huber": functional.huber_loss, "mse": functional.mse_loss}[loss]
+                self.assert_held_out(Plain, loss, lambda module, rows, f=function: f(module(rows["x"]), rows["label"]))
+
+    def test_nothing_that_is_held_out_counts(self):
+        self.arrays["label"][-HELD_OUT:] = -100
+        for loss in ("cross_entropy", "scripted"):
+            with self.subTest(loss):
+                job, _ = self.job(Plain, loss, evaluation={"every_steps": 1, "patience": 2})
+                output, last = self.run_job(job)
+                self.assertEqual(last["genesis"]["step"], 6, "patience does not end it")
+                self.assertIn("evaluation: step 6: no held-out example counts in the loss (their labels are ignored", output)
+
+    def test_a_batch_of_training_in_which_no_label_counts(self):
+        self.arrays["label"][:60] = -100
+        for loss in ("cross_entropy", "scripted", masked):
+            with self.subTest(str(loss)):
+                job, _ = self.job(Plain, loss, training={"max_steps": 40, "batch_size": 3})
+                output, last = self.run_job(job)
+                self.assertEqual(last["genesis"]["step"], 40)
+                if loss is not masked:
+                    self.assertRegex(output, r"incident \(non_finite\) at step \d+: the loss became nan at step \d+ in FP32; .*verdict: labels "
+                                     r"\(no label of the batch counts in the loss\)")
+                self.assertNotIn("learning_rate", output)
+
+
+if __name__ == "__main__":
+    unittest.main()
