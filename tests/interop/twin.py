@@ -56,9 +56,14 @@ class Dataset:
 
     def statistics(self, name):
         values = getattr(self, name)[: self.training_size].double()
-        deviation = values.std(0, correction=0)
-        deviation[deviation <= 1e-6 * values.mean(0).abs().clamp(min=1)] = 1
-        return values.mean(0).float(), deviation.float()
+        mean, deviation = values.mean(0), values.std(0, correction=0)
+        if name == "change":
+            observation = self.observation[: self.training_size].double()
+            size, unit = observation.square().mean(0).sqrt(), observation.std(0, correction=0)
+            unit = torch.where(unit <= 2**-22 * size, 1, unit)
+        else:
+            size, unit = torch.hypot(mean, deviation), torch.ones_like(mean)
+        return mean.float(), torch.where(deviation <= 2**-22 * size, unit, deviation).float()
 
 
 def layers(*sizes):

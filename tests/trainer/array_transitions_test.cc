@@ -113,5 +113,61 @@ TEST(ArrayTransitionsTest, TakesStatisticsFromTheTrainingPartOnly) {
   EXPECT_THAT(statistics.deviation, testing::ElementsAre(1, 1));
 }
 
+class StatisticsOfUnits : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Exponents, StatisticsOfUnits,
+                         testing::Values(-80, -27, -14, 0, 9, 27, 60));
+
+// Two columns that move, one that counts up and one that stands still but for rounding.
+TEST_P(StatisticsOfUnits, AreTheSameInEveryUnit) {
+  const auto load = [](int exponent) {
+    Records records = SpiralRecords(4, 8);
+    std::vector<float> now;
+    std::vector<float> next;
+    for (int row = 0; row < 32; ++row) {
+      const auto add = [&](std::vector<float>& to, int at) {
+        const float wave = std::sin(static_cast<float>(at));
+        const float still = at % 2 == 0 ? 3 : std::nextafterf(3, 4);
+        for (const float value : {wave, 1e4f + wave, static_cast<float>(at), still}) {
+          to.push_back(std::ldexp(value, exponent));
+        }
+      };
+      add(now, row);
+      add(next, row + 1);
+    }
+    records["observations.npy"] = NpyBytes("<f4", "(32, 4)", RawBytes(now));
+    records["next_observations.npy"] = NpyBytes("<f4", "(32, 4)", RawBytes(next));
+    return *Load(records, 0.25);
+  };
+  const auto plain = load(0);
+  const auto scaled = load(GetParam());
+  for (const char* field : {"observation", "change", "next_observation"}) {
+    const ColumnStatistics& one = plain->statistics().at(field);
+    const ColumnStatistics& other = scaled->statistics().at(field);
+    EXPECT_EQ(one.constant, other.constant) << field;
+    for (size_t i = 0; i < one.deviation.size(); ++i) {
+      EXPECT_EQ(std::ldexp(one.mean[i], GetParam()), other.mean[i]) << field << i;
+      const bool stands = i == 3;
+      EXPECT_EQ(std::ldexp(one.deviation[i], stands ? 0 : GetParam()), other.deviation[i])
+          << field << i;
+    }
+  }
+  EXPECT_THAT(plain->statistics().at("observation").constant, testing::ElementsAre(3));
+  EXPECT_THAT(plain->statistics().at("change").constant, testing::ElementsAre(2, 3));
+  EXPECT_EQ(plain->statistics().at("change").deviation[2],
+            plain->statistics().at("observation").deviation[2]);
+  EXPECT_THAT(scaled->Describe(), EndsWith("; constant and not normalised: observation[3]"));
+}
+
+TEST(ArrayTransitionsTest, ANumberBesideALargeOneIsNoRounding) {
+  // Each is 16 units in the last place of float32 from the next.
+  Records records = SpiralRecords(2, 2);
+  records["observations.npy"] =
+      NpyBytes("<f4", "(4, 2)", RawBytes(std::vector<float>{1e6f, 1, 1e6f + 1, 2, 0, 3, 0, 4}));
+  const auto dataset = Load(records, 0.5);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_THAT((*dataset)->statistics().at("observation").deviation, testing::ElementsAre(0.5, 0.5));
+  EXPECT_THAT((*dataset)->statistics().at("observation").constant, testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace genesis

@@ -92,6 +92,28 @@ TEST(PrioritizedSamplerTest, SurvivesPrioritiesThatAreNoNumbers) {
   }
 }
 
+TEST(PrioritizedSamplerTest, ALossThatIsNotFiniteLeavesThePriority) {
+  PrioritizedSampler sampler = Sampler({3, 1, 2, 5});
+  sampler.Update({0, 1, 2, 3}, {std::nanf(""), INFINITY, -INFINITY, 7.0f});
+  EXPECT_THAT(sampler.priorities(), ElementsAre(3, 1, 2, 7));
+}
+
+TEST(PrioritizedSamplerTest, DrawsAlikeInEveryUnitOfTheLoss) {
+  const float losses[] = {4, 0, 1, 0.5f};
+  for (const int exponent : {-60, -30, 0, 30, 60}) {
+    std::vector<float> scaled;
+    for (const float loss : losses) scaled.push_back(std::ldexp(loss, exponent));
+    PrioritizedSampler sampler = Sampler({1, 1, 1, 1});
+    sampler.Update({0, 1, 2, 3}, scaled);
+    EXPECT_NEAR(sampler.Probability(0), 4 / 5.5, 1e-5) << exponent;
+    EXPECT_NEAR(sampler.Probability(3), 0.5 / 5.5, 1e-5) << exponent;
+    EXPECT_GT(sampler.Probability(1), 0) << exponent;
+    PrioritizedSampler resumed = Sampler({1, 1, 1, 1});
+    resumed.Restore(sampler.priorities());
+    EXPECT_EQ(resumed.priorities(), sampler.priorities()) << exponent;
+  }
+}
+
 TEST(PrioritizedSamplerTest, ContinuesToTheBitFromACheckpoint) {
   std::vector<float> priorities(1000);
   for (size_t i = 0; i < priorities.size(); ++i) {

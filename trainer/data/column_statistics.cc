@@ -1,13 +1,19 @@
 #include "trainer/data/column_statistics.h"
 
-#include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace genesis {
 namespace {
 
-// Below this a column's spread is rounding noise of float32, not information.
-constexpr double kConstantColumn = 1e-6;
+// Numbers whose deviation is less than this part of their size are one number and its rounding:
+// four units in the last place of float32 at most.
+constexpr double kRounding = 0x1p-22;
+
+// Whether `deviation` is nothing but the rounding of numbers of a size, whatever their unit.
+bool IsRounding(double deviation, double size) {
+  return deviation <= kRounding * size || deviation < std::numeric_limits<float>::min();
+}
 
 }  // namespace
 
@@ -32,13 +38,38 @@ void StatisticsBuilder::AddToDeviation(const float* row) {
   }
 }
 
+double StatisticsBuilder::Deviation(size_t column) const {
+  return std::sqrt(squares_[column] / static_cast<double>(rows_));
+}
+
+double StatisticsBuilder::Size(size_t column) const {
+  return std::hypot(mean_[column], Deviation(column));
+}
+
+void StatisticsBuilder::Put(size_t column, bool constant, double deviation,
+                            ColumnStatistics& statistics) const {
+  statistics.mean.push_back(static_cast<float>(mean_[column]));
+  statistics.deviation.push_back(static_cast<float>(deviation));
+  if (constant) statistics.constant.push_back(static_cast<int64_t>(column));
+}
+
 ColumnStatistics StatisticsBuilder::Finish() const {
   ColumnStatistics statistics;
   for (size_t i = 0; i < mean_.size(); ++i) {
-    const double deviation = std::sqrt(squares_[i] / static_cast<double>(rows_));
-    const bool constant = deviation <= kConstantColumn * std::max(1.0, std::abs(mean_[i]));
-    statistics.mean.push_back(static_cast<float>(mean_[i]));
-    statistics.deviation.push_back(constant ? 1.0f : static_cast<float>(deviation));
+    const bool constant = IsRounding(Deviation(i), Size(i));
+    Put(i, constant, constant ? 1 : Deviation(i), statistics);
+  }
+  return statistics;
+}
+
+ColumnStatistics StatisticsBuilder::FinishDifferences(const StatisticsBuilder& minuend) const {
+  ColumnStatistics statistics;
+  for (size_t i = 0; i < mean_.size(); ++i) {
+    const double size = minuend.Size(i);
+    const double of_minuend = minuend.Deviation(i);
+    const bool constant = IsRounding(Deviation(i), size);
+    const double unit = IsRounding(of_minuend, size) ? 1 : of_minuend;
+    Put(i, constant, constant ? unit : Deviation(i), statistics);
   }
   return statistics;
 }

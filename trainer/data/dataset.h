@@ -15,11 +15,12 @@
 
 namespace genesis {
 
-// Mean and standard deviation of each column over the training part; a constant column gets 1, so
-// that dividing by it is safe.
+// Mean and standard deviation of each column over the training part, never 0, so that dividing by
+// it is safe.
 struct ColumnStatistics {
   std::vector<float> mean;
   std::vector<float> deviation;
+  std::vector<int64_t> constant;  // Columns that do not vary; their deviation is a stand-in.
 };
 
 // One named part of every example. `shape` is that of one example, without the batch.

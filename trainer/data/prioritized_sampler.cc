@@ -10,14 +10,19 @@
 namespace genesis {
 namespace {
 
-// A loss of 0 is no reason never to see the example again, and one of infinity no reason to see
-// nothing else.
+// A loss of 0 is no reason never to see the example again.
 constexpr float kLowest = 1e-6f;
+// The priority of what is not a number.
 constexpr float kHighest = 1e12f;
 
-float Usable(float priority) {
-  if (std::isnan(priority)) return kHighest;
-  return std::clamp(priority, kLowest, kHighest);
+// The lowest beside these: losses may be in a unit in which all of them are small.
+float LowestBeside(absl::Span<const float> priorities) {
+  float largest = 0;
+  for (const float each : priorities) {
+    if (std::isfinite(each)) largest = std::max(largest, each);
+  }
+  const float lowest = kLowest * std::min(1.0f, largest);
+  return lowest > 0 ? lowest : kLowest;
 }
 
 }  // namespace
@@ -35,7 +40,11 @@ int64_t PrioritizedSampler::batches_per_epoch() const {
 
 void PrioritizedSampler::Restore(std::vector<float> priorities) {
   priorities_ = std::move(priorities);
-  std::transform(priorities_.begin(), priorities_.end(), priorities_.begin(), Usable);
+  const float lowest = LowestBeside(priorities_);
+  for (float& priority : priorities_) {
+    if (!std::isfinite(priority)) priority = kHighest;
+    if (priority <= 0) priority = lowest;
+  }
   BuildTree();
 }
 
@@ -59,9 +68,13 @@ void PrioritizedSampler::SetLeaf(int64_t example) {
 
 void PrioritizedSampler::Update(absl::Span<const int64_t> examples,
                                 absl::Span<const float> priorities) {
+  const float lowest = LowestBeside(priorities);
   for (size_t i = 0; i < examples.size(); ++i) {
+    // An overflow says nothing about the example, and a bad example would be in every batch from
+    // now on.
+    if (!std::isfinite(priorities[i])) continue;
     const auto at = static_cast<size_t>(examples[i]);
-    priorities_[at] = Usable(priorities[i]);
+    priorities_[at] = std::max(priorities[i], lowest);
     SetLeaf(examples[i]);
     // Sums are added up anew, never corrected by differences: the tree depends on the priorities
     // alone and not on the way there.

@@ -42,8 +42,8 @@ class PrioritizedSampler {
   void Advance();
   int64_t batches_per_epoch() const;
 
-  // Sets the priorities of examples; of one that is named twice the last counts. A priority that is
-  // not finite or not above 0 becomes the smallest or largest that can be told apart.
+  // Sets the priorities of examples; of one that is named twice the last counts. One that is not
+  // finite leaves the example its priority; one that is not above 0 becomes the smallest.
   void Update(absl::Span<const int64_t> examples, absl::Span<const float> priorities);
 
   // For checkpoints.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "trainer/data/column_statistics.h"
 #include "trainer/data/holdout.h"
 
@@ -14,6 +15,7 @@ namespace {
 
 // Rows are read in pieces of about this many bytes.
 constexpr int64_t kReadBytes = 1 << 20;
+constexpr size_t kNamedColumns = 8;
 
 absl::Status UnusableRows(const std::string& file, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat(file, ": ", what));
@@ -28,6 +30,22 @@ std::vector<Field> TransitionFields(int64_t observation, int64_t action, int64_t
   if (steps == 1) return fields;
   for (Field& field : fields) field.shape.insert(field.shape.begin(), steps);
   return fields;
+}
+
+// "observation[2], reward", or "" where no column of the training part is constant.
+std::string ConstantColumns(const std::map<std::string, ColumnStatistics>& statistics) {
+  std::vector<std::string> names;
+  for (const char* field : {"observation", "action", "reward"}) {
+    const ColumnStatistics& columns = statistics.at(field);
+    for (const int64_t column : columns.constant) {
+      names.push_back(columns.mean.size() == 1 ? field : absl::StrCat(field, "[", column, "]"));
+    }
+  }
+  const size_t named = std::min(names.size(), kNamedColumns);
+  const size_t left = names.size() - named;
+  names.resize(named);
+  return absl::StrCat(absl::StrJoin(names, ", "),
+                      left > 0 ? absl::StrCat(" and ", left, " more") : "");
 }
 
 // The sums over every row of the training part.
@@ -49,7 +67,7 @@ class TransitionStatistics {
   std::map<std::string, ColumnStatistics> Finish() const {
     return {{"observation", observation_.Finish()},
             {"action", action_.Finish()},
-            {"change", change_.Finish()},
+            {"change", change_.FinishDifferences(observation_)},
             {"next_observation", next_observation_.Finish()},
             {"reward", reward_.Finish()}};
   }
@@ -284,6 +302,9 @@ std::string TransitionDataset::Describe() const {
     absl::StrAppend(&text, "; ", short_episodes_, " episodes are shorter and left out");
   }
   if (!described_.empty()) absl::StrAppend(&text, "; ", described_);
+  if (const std::string names = ConstantColumns(statistics_); !names.empty()) {
+    absl::StrAppend(&text, "; constant and not normalised: ", names);
+  }
   if (table_.empty()) absl::StrAppend(&text, "; read from the file while training");
   return text;
 }

@@ -78,7 +78,8 @@ Measured Measure(TrainingSession& session, const TrainingState& from, PrecisionM
 double Deviation(const Measured& measured, const Measured& fp32) {
   double sum = 0;
   for (size_t i = 0; i < fp32.losses.size(); ++i) {
-    sum += std::abs(measured.losses[i] - fp32.losses[i]) / std::max(fp32.losses[i], 1e-12);
+    const double difference = std::abs(measured.losses[i] - fp32.losses[i]);
+    if (difference != 0) sum += difference / std::abs(fp32.losses[i]);
   }
   return sum / static_cast<double>(fp32.losses.size());
 }
