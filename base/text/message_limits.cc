@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/text/text.h"
+#include "genesis/training/v1/field_rule.pb.h"
 
 namespace genesis {
 namespace {
@@ -75,10 +76,12 @@ class LimitCheck {
   void CheckList(const Message& message, const FieldDescriptor& field, const std::string& path) {
     const int size = message.GetReflection()->FieldSize(message, &field);
     if (IsColumn(field)) return;
-    if (look_ == Look::kSizes && size > kMaxItems) {
+    const int own = field.options().GetExtension(training::v1::max_items);
+    const int most = own > 0 ? own : kMaxItems;
+    if (look_ == Look::kSizes && size > most) {
       Add(path, "",
           absl::StrCat("has ", size, field.is_map() ? " keys" : " values", "; accepted: at most ",
-                       kMaxItems));
+                       most));
       return;
     }
     for (int i = 0; i < size && !Full(); ++i) {

@@ -23,7 +23,7 @@ std::vector<FieldError> CheckSizes(const google::protobuf::Message& message);
 // CheckSizes.
 std::vector<FieldError> CheckEnums(const google::protobuf::Message& message);
 
-inline constexpr int kMaxItems = 64;
+inline constexpr int kMaxItems = 64;             // Where a field has no max_items.
 inline constexpr size_t kMaxStringBytes = 4096;  // The longest path of Linux.
 
 }  // namespace genesis

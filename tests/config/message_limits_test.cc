@@ -29,6 +29,23 @@ TEST(MessageLimits, AHugeListCostsNoMoreToRefuseThanALongOne) {
   EXPECT_EQ(faults[1].ToString(), "rehearsals: has 200000 values; accepted: at most 64");
 }
 
+TEST(MessageLimits, AListMayHaveALimitOfItsOwn) {
+  JobSpec spec;
+  for (int i = 0; i < 1024; ++i) {
+    spec.mutable_optimizer()->add_parameter_groups()->add_parameters(absl::StrCat("w", i));
+  }
+  EXPECT_THAT(CheckSizes(spec), SizeIs(0));
+  for (int i = 0; i < 70; ++i) {
+    spec.mutable_optimizer()->mutable_parameter_groups(3)->add_parameters("a");
+  }
+  EXPECT_THAT(CheckSizes(spec), SizeIs(0));
+  spec.mutable_optimizer()->add_parameter_groups();
+  const std::vector<FieldError> faults = CheckSizes(spec);
+  ASSERT_THAT(faults, SizeIs(1));
+  EXPECT_EQ(faults[0].ToString(),
+            "optimizer.parameter_groups: has 1025 values; accepted: at most 1024");
+}
+
 TEST(MessageLimits, ListsNoMoreFaultsThanAPersonReads) {
   std::vector<FieldError> faults;
   for (int i = 0; i < 1000; ++i) faults.push_back({absl::StrCat("f", i), "1", "2"});

@@ -150,6 +150,66 @@ class ThreeLines(ClientTest):
         self.assertTrue(matches("why?.*", "whyx.weight"))
         self.assertFalse(matches("why?.*", "why.weight"))
 
+    def assert_updated_as_in_torch(self, module, groups, job):
+        """One step of SGD moves each parameter by its own rate times its gradient."""
+        trained = job.watch().checkpoint().model_state_dict
+        rates = {id(tensor): group["lr"] for group in groups for tensor in group["params"]}
+        for name, tensor in module.named_parameters():
+            torch.testing.assert_close(trained[name], tensor.detach() - rates[id(tensor)] * tensor.grad, msg=name)
+
+    def test_a_name_of_a_parameter_is_no_pattern(self):
+        class Starred(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.parts = nn.ParameterDict({name: nn.Parameter(torch.randn(5, 3))
+                                               for name in ("k*", "k1", "k*2", "k?", "kx", "k\\*", "k\\")})
+
+            def forward(self, x):
+                return sum(x @ part for part in self.parts.values())
+
+        module, data = Starred(), classes(80)
+        names = list(module.parts)
+        x, target = torch.tensor(data["x"][:72], dtype=torch.float32), torch.tensor(data["target"][:72])
+        nn.functional.cross_entropy(module(x), target).backward()
+        # The base group is the largest; each of the others needs its name.
+        groups = [{"params": [module.parts[name] for name in names if name not in ("k*", "k?", "k\\*")], "lr": 0.25}] + [
+            {"params": [module.parts[name]], "lr": lr} for name, lr in (("k*", 0.5), ("k?", 0.125), ("k\\*", 1.0))]
+        job = self.client.train(module, data, loss="cross_entropy", max_steps=1, batch_size=72, optimizer=torch.optim.SGD(groups),
+                                spec={"training": {"max_grad_norm": -1}})
+        self.assert_updated_as_in_torch(module, groups, job)
+
+    def test_a_rate_for_each_of_many_layers(self):
+        module, data = nn.Sequential(nn.Linear(5, 3), *[nn.Linear(3, 3) for _ in range(149)]), classes(80)
+        with torch.no_grad():
+            for layer in module[1:]:
+                layer.weight.copy_(torch.eye(3))
+        x, target = torch.tensor(data["x"][:72], dtype=torch.float32), torch.tensor(data["target"][:72])
+        nn.functional.cross_entropy(module(x), target).backward()
+        groups = [{"params": [tensor], "lr": 0.001 * (1 + number)} for number, tensor in enumerate(module.parameters())]
+        job = self.client.train(module, data, loss="cross_entropy", max_steps=1, batch_size=72, optimizer=torch.optim.SGD(groups),
+                                spec={"training": {"max_grad_norm": -1}})
+        self.assert_updated_as_in_torch(module, groups, job)
+
+    def test_the_specification_is_checked_before_anything_is_exported_or_sent(self):
+        module, data = net(), classes(40)
+        groups = [{"params": [nn.Parameter(torch.zeros(1))], "lr": 0.1 + number} for number in range(1100)]
+        many = nn.ParameterList([group["params"][0] for group in groups])
+        # At most 1024 groups; a number out of range; a list, a name and a file that the daemon refuses.
+        for what, optimizer, spec, text in (
+                (many, torch.optim.SGD(groups), {}, "optimizer.parameter_groups: has 1099 values; accepted: at most 1024"),
+                (module, None, {"optimizer": {"momentum": 2}}, "optimizer.momentum is 2"),
+                (module, None, {"scheduling": {"labels": {str(number): "x" for number in range(70)}}}, "scheduling.labels: has 70 keys"),
+                (module, None, {"model": {"initial_weights": "no-such.pt"}}, '"no-such.pt"; accepted: a file beneath the dataset root')):
+            with (self.subTest(text), mock.patch("genesis.exporting.export") as export, mock.patch("genesis.transfer.upload") as upload,
+                  self.assertRaisesRegex(genesis.InvalidArgumentError, re.escape(text)) as raised):
+                self.client.train(what, data, loss="cross_entropy", epochs=1, optimizer=optimizer, spec=spec)
+            self.assertNotIn("not-sent", str(raised.exception))
+            export.assert_not_called()
+            upload.assert_not_called()
+        with mock.patch("genesis.exporting.export") as export, self.assertRaisesRegex(genesis.InvalidArgumentError, "job_id"):
+            self.client.train(module, data, loss="cross_entropy", epochs=1, job_id="a/b")
+        export.assert_not_called()
+
     def test_train_watch_load(self):
         module, data = net(), classes()
         before = {name: value.clone() for name, value in module.state_dict().items()}

@@ -315,6 +315,18 @@ TEST_F(ParameterGroupsTest, PatternsAreAsAShellsAndCheap) {
   EXPECT_EQ(matches("????.bias"), "3");
   EXPECT_EQ(matches("[h]ead.bias"), "");
   EXPECT_EQ(matches("*n*e*i*h*"), "0");
+  for (const char* name : {"w*", "w1", "w?", "w\\x", "w\\*"}) {
+    parameters_.emplace_back(name, torch::ones({2}));
+  }
+  EXPECT_EQ(matches("w*"), "4,5,6,7,8");
+  EXPECT_EQ(matches("w?"), "4,5,6");
+  EXPECT_EQ(matches("w\\*"), "4");
+  EXPECT_EQ(matches("w\\?"), "6");
+  EXPECT_EQ(matches("w\\x"), "7");
+  EXPECT_EQ(matches("w\\\\*"), "7,8");
+  EXPECT_EQ(matches("w\\\\\\*"), "8");
+  EXPECT_EQ(matches("*\\*"), "4,8");
+  EXPECT_EQ(matches("w1\\"), "");
   parameters_.emplace_back(std::string(4000, 'a'), torch::ones({2}));
   std::string costly;
   for (int i = 0; i < 1000; ++i) costly += "*a";

@@ -18,18 +18,26 @@ using training::v1::ParameterGroupSpec;
 
 constexpr size_t kNamesListed = 5;
 
-// A shell's * and ?, in time of at most the product of the lengths.
+// Whether the character at `p` is meant as it is: that behind it is then one of a pattern's own.
+bool IsEscape(std::string_view pattern, size_t p) {
+  return pattern[p] == '\\' && p + 1 < pattern.size() &&
+         std::string_view("*?\\").find(pattern[p + 1]) != std::string_view::npos;
+}
+
+// A shell's *, ? and \ before one of them, in time of at most the product of the lengths.
 bool Matches(std::string_view pattern, std::string_view name) {
   size_t p = 0;
   size_t n = 0;
   size_t star = std::string_view::npos;  // The last one, which has taken what ends at `taken`.
   size_t taken = 0;
   while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
+    const bool left = p < pattern.size();
+    const size_t literal = left && IsEscape(pattern, p) ? p + 1 : p;
+    if (left && pattern[p] == '*') {
       star = p++;
       taken = n;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
-      ++p;
+    } else if (left && ((literal == p && pattern[p] == '?') || pattern[literal] == name[n])) {
+      p = literal + 1;
       ++n;
     } else if (star != std::string_view::npos) {
       p = star + 1;

@@ -12,7 +12,7 @@ from genesis import transfer
 from genesis.checkpoints import Checkpoint
 from genesis.connection import Connection, FilePath
 from genesis.data import is_loader
-from genesis.errors import InvalidArgumentError
+from genesis.errors import AlreadyExistsError, InvalidArgumentError
 from genesis.job import Job
 from genesis.optimizers import optimizer_spec, schedule_spec
 from genesis.requests import number_of
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     Loss = Union[None, str, Callable[[torch.nn.Module, Dict[str, torch.Tensor]], torch.Tensor]]
 
 DEFAULT_BATCH_SIZE = 32
+# Stands for the path of a file that is still to be sent.
+NOT_SENT = "genesis-not-sent-yet"
 # Precisions that a module is exported for, by that of the job. On a CPU, MIXED_FP16 is MIXED_BF16.
 _ALL = ("FP32", "MIXED_BF16", "MIXED_FP16")
 EXPORTED_FOR = {"FP32": ("FP32",), "MIXED_BF16": ("FP32", "MIXED_BF16"), "MIXED_FP16": _ALL, "AUTO": _ALL}
@@ -139,13 +141,11 @@ class Client:
                                        + (f"; a graph keeps its weights in FP32: use MIXED_{precision.upper()}"
                                           if str(precision).upper() in ("FP16", "BF16") else ""))
         updated = self._optimizer(module, optimizer, schedule, learning_rate)
-        with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
-            module_path, data_path = self._files(pathlib.Path(folder), module, data, loss, batch_size, precision.upper(), dynamic_batch)
-            built: Dict[str, Any] = {
-                "model": {"exported": {"path": self.upload(module_path)}},
-                "dataset": {"arrays": {"path": self.upload(data_path)}},
-                "training": {"batch_size": batch_size, "seed": seed},
-                "precision": {"mode": precision}}
+        built: Dict[str, Any] = {
+            "model": {"exported": {"path": f"{NOT_SENT}.pt2"}},
+            "dataset": {"arrays": {"path": f"{NOT_SENT}.npz"}},
+            "training": {"batch_size": batch_size, "seed": seed},
+            "precision": {"mode": precision}}
         if epochs is not None:
             built["training"]["epochs"] = epochs
         else:
@@ -156,7 +156,24 @@ class Client:
             built["distributed"] = {"ranks": ranks}
         if holdout_fraction is not None:
             built["dataset"]["arrays"]["holdout_fraction"] = holdout_fraction
+        self._require_valid(merged(built, spec or {}), job_id)
+        with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
+            module_path, data_path = self._files(pathlib.Path(folder), module, data, loss, batch_size, precision.upper(), dynamic_batch)
+            built["model"]["exported"]["path"] = self.upload(module_path)
+            built["dataset"]["arrays"]["path"] = self.upload(data_path)
         return self.submit(merged(built, spec or {}), job_id=job_id)
+
+    def _require_valid(self, spec: Mapping[str, Any], job_id: str) -> None:
+        """Asks the daemon before the module is exported and its files are sent, which may take long."""
+        try:
+            self.submit(spec, job_id=job_id, validate_only=True)
+        except AlreadyExistsError:
+            pass  # The call may be repeated; whether the job is the same shows once it has its paths.
+        except InvalidArgumentError as error:
+            # The daemon looks for files once all else is right.
+            faults = [line for line in str(error).splitlines() if NOT_SENT not in line]
+            if faults:
+                raise InvalidArgumentError("\n".join(faults)) from None
 
     @staticmethod
     def _optimizer(module: Any, optimizer: Any, schedule: Optional[Mapping[int, float]],

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 import re
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping
 
 from genesis.errors import InvalidArgumentError
+from genesis.training.v1 import field_rule_pb2, training_pb2
 
 if TYPE_CHECKING:
     import torch
 
-# Of one list of a job (base/text/message_limits.h of the daemon).
-_MAX_ITEMS = 64
+# Patterns of one group of a job.
+_MAX_PATTERNS = training_pb2.ParameterGroupSpec.DESCRIPTOR.fields_by_name["parameters"].GetOptions().Extensions[field_rule_pb2.max_items]
 # Options whose other values are refused, for no job has them.
 _FIXED = {"amsgrad": False, "maximize": False, "dampening": 0}
 # Options that all groups share, with their name in a job file.
@@ -36,10 +38,21 @@ def _or_none(value: float) -> float:
     return -1.0 if value == 0 else value
 
 
-def matches(pattern: str, name: str) -> bool:
-    """As the worker matches them: ``*`` is any characters, ``?`` one."""
+def _escaped(name: str) -> str:
+    """A pattern that is this name."""
+    return re.sub(r"[*?\\]", r"\\\g<0>", name)
+
+
+@functools.lru_cache(maxsize=4096)
+def _expression(pattern: str) -> "re.Pattern[str]":
     wild = {"*": ".*", "?": "."}
-    return re.fullmatch("".join(wild.get(each) or re.escape(each) for each in pattern), name, re.DOTALL) is not None
+    parts = re.findall(r"\\[*?\\]|.", pattern, re.DOTALL)
+    return re.compile("".join(wild.get(each) or re.escape(each[-1]) for each in parts), re.DOTALL)
+
+
+def matches(pattern: str, name: str) -> bool:
+    """As the worker matches them: ``*`` is any characters, ``?`` one, behind ``\\`` each is itself."""
+    return _expression(pattern).fullmatch(name) is not None
 
 
 def patterns(names: Iterable[str], others: Iterable[str]) -> List[str]:
@@ -49,8 +62,8 @@ def patterns(names: Iterable[str], others: Iterable[str]) -> List[str]:
     for name in names:
         if any(matches(pattern, name) for pattern in found):
             continue
-        wide = ["*." + name.rpartition(".")[2], re.sub(r"\d+", "*", name)] if "." in name else []
-        found[next((each for each in wide if not any(matches(each, other) for other in others)), name)] = None
+        wide = ["*." + _escaped(name.rpartition(".")[2]), re.sub(r"\d+", "*", _escaped(name))] if "." in name else []
+        found[next((each for each in wide if not any(matches(each, other) for other in others)), _escaped(name))] = None
     return list(found)
 
 
@@ -116,8 +129,8 @@ def optimizer_spec(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer"
         if names is most:
             continue
         matching = patterns(names, set(trained) - set(names))
-        divided += [{"parameters": matching[i:i + _MAX_ITEMS], "learning_rate": float(group["lr"]),
-                     "weight_decay": _or_none(group["weight_decay"])} for i in range(0, len(matching), _MAX_ITEMS)]
+        divided += [{"parameters": matching[i:i + _MAX_PATTERNS], "learning_rate": float(group["lr"]),
+                     "weight_decay": _or_none(group["weight_decay"])} for i in range(0, len(matching), _MAX_PATTERNS)]
     if divided:
         spec["parameter_groups"] = divided
     return spec
