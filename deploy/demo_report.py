@@ -26,8 +26,8 @@ def main() -> None:
     held_out, checkpoint = get(job, "held_out", {}), get(job, "latest_checkpoint", {})
     mode = get(precision, "mode", "unknown").removeprefix("PRECISION_MODE_")
     reduced = float(get(progress, "reduced_precision_steps", 0))
-    skipped = float(get(progress, "skipped_steps", 0))
-    overflow = f"{skipped / reduced:.2%}" if reduced else "none (no step in reduced precision)"
+    overflowed = float(get(progress, "overflow_steps", 0))
+    overflow = f"{overflowed / reduced:.2%}" if reduced else "none (no step in reduced precision)"
     print(f"Job          {job['id']}  {job['state'].removeprefix('JOB_STATE_')}")
     reason = get(precision, "reason", "reason unknown").removeprefix(f"{mode}: ")
     print(f"Precision    {mode} on {get(precision, 'device', 'unknown')}: {reason}")

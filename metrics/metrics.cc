@@ -47,7 +47,8 @@ Metrics::Metrics(const std::string& deployment, const std::string& version)
   }
   s.skipped_steps.With({"overflow"});
   for (const char* const result : {"success", "failure"}) s.reloads.With({result});
-  for (const char* const reason : {"file_handles", "max_connections"}) s.refused.With({reason});
+  for (const char* const reason : {"file_handles", "max_connections", "resets"})
+    s.refused.With({reason});
   for (const char* const trigger :
        {"non_finite", "overflow", "divergence", "scale_floor", "slowdown", "promotion", "policy"}) {
     s.precision_changes.With({trigger});
@@ -101,9 +102,8 @@ void Metrics::Steps(const std::string& job_id, const training::v1::Steps& steps,
   s.reduced_steps.With({}).Increment(static_cast<double>(steps.new_reduced_precision_steps()));
   s.scale_growths.With({}).Increment(static_cast<double>(steps.new_scale_growths()));
   s.scale_backoffs.With({}).Increment(static_cast<double>(steps.new_scale_backoffs()));
-  const double skipped = static_cast<double>(steps.new_skipped_steps());
-  s.skipped_steps.With({"overflow"}).Increment(skipped);
-  if (IsReducedPrecision(mode)) s.overflow_steps.With({}).Increment(skipped);
+  s.skipped_steps.With({"overflow"}).Increment(static_cast<double>(steps.new_skipped_steps()));
+  s.overflow_steps.With({}).Increment(static_cast<double>(steps.new_overflow_steps()));
   for (const float seconds : steps.step_seconds()) {
     ObserveTime(s.step_seconds.With({label}), seconds);
   }

@@ -160,10 +160,7 @@ absl::StatusOr<training::v1::StatsResponse> JobQueries::StatsOf(const std::strin
   stats.set_training_steps(progress.step());
   stats.set_samples(progress.samples());
   if (HasLossScale(job->precision().mode())) stats.set_current_scale(progress.loss_scale());
-  if (progress.reduced_precision_steps() > 0) {
-    stats.set_overflow_rate(static_cast<double>(progress.skipped_steps()) /
-                            static_cast<double>(progress.reduced_precision_steps()));
-  }
+  stats.set_overflow_rate(OverflowRate(progress).value_or(0));
   *stats.mutable_window() = statistics_.training.WindowOf(job_id, length, clock_.Steady());
   for (training::v1::HistoryPoint& point : statistics_.training.HistoryOf(job_id)) {
     *stats.add_history() = std::move(point);
@@ -188,9 +185,10 @@ training::v1::StatsResponse JobQueries::Stats() const {
   training::v1::StatsResponse stats;
   PutWhatRuns(ledger_.view(), statistics_.counters.newest_step_reduced && precision_.gate().enabled,
               stats);
-  stats.set_overflow_rate(statistics_.counters.OverflowRate());
-  stats.set_training_steps(statistics_.counters.steps);
-  stats.set_samples(statistics_.counters.samples);
+  const StepSums totals = statistics_.training.Totals();
+  stats.set_overflow_rate(totals.OverflowRate());
+  stats.set_training_steps(totals.steps);
+  stats.set_samples(totals.samples);
   for (const JobState state : AllJobStates()) (*stats.mutable_jobs_by_state())[JobStateName(state)];
   for (const auto& [state, count] : ledger_.view().CountsByState()) {
     (*stats.mutable_jobs_by_state())[JobStateName(state)] = count;

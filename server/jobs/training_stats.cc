@@ -17,7 +17,12 @@ void StepSums::Add(const training::v1::Steps& more) {
   steps += more.new_steps();
   samples += more.new_samples();
   reduced_precision_steps += more.new_reduced_precision_steps();
-  skipped_steps += more.new_skipped_steps();
+  overflow_steps += more.new_overflow_steps();
+}
+
+double StepSums::OverflowRate() const {
+  if (reduced_precision_steps == 0) return 0;
+  return static_cast<double>(overflow_steps) / static_cast<double>(reduced_precision_steps);
 }
 
 void SumHistory::Sample(const StepSums& sums, absl::Time now) {
@@ -36,17 +41,18 @@ training::v1::StatsWindow SumHistory::Window(const StepSums& sums, absl::Duratio
                        [](absl::Time time, const Moment& moment) { return time < moment.time; });
   const Moment& from = begin == moments_.begin() ? moments_.front() : *std::prev(begin);
   window.set_seconds(absl::ToDoubleSeconds(now - from.time));
-  window.set_steps(sums.steps - from.sums.steps);
-  window.set_samples(sums.samples - from.sums.samples);
-  window.set_reduced_precision_steps(sums.reduced_precision_steps -
-                                     from.sums.reduced_precision_steps);
-  window.set_skipped_steps(sums.skipped_steps - from.sums.skipped_steps);
+  const StepSums since = {
+      .steps = sums.steps - from.sums.steps,
+      .samples = sums.samples - from.sums.samples,
+      .reduced_precision_steps = sums.reduced_precision_steps - from.sums.reduced_precision_steps,
+      .overflow_steps = sums.overflow_steps - from.sums.overflow_steps};
+  window.set_steps(since.steps);
+  window.set_samples(since.samples);
+  window.set_reduced_precision_steps(since.reduced_precision_steps);
+  window.set_skipped_steps(since.overflow_steps);
+  window.set_overflow_rate(since.OverflowRate());
   if (window.seconds() > 0) {
     window.set_samples_per_second(static_cast<double>(window.samples()) / window.seconds());
-  }
-  if (window.reduced_precision_steps() > 0) {
-    window.set_overflow_rate(static_cast<double>(window.skipped_steps()) /
-                             static_cast<double>(window.reduced_precision_steps()));
   }
   return window;
 }
@@ -90,6 +96,11 @@ void TrainingStats::NoteSteps(const std::string& job_id, const training::v1::Ste
 void TrainingStats::Sample(absl::Time now) {
   absl::MutexLock lock(&mutex_);
   history_.Sample(sums_, now);
+}
+
+StepSums TrainingStats::Totals() const {
+  absl::MutexLock lock(&mutex_);
+  return sums_;
 }
 
 training::v1::StatsWindow TrainingStats::Window(absl::Duration length, absl::Time now) const {

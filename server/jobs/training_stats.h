@@ -20,8 +20,10 @@ struct StepSums {
   int64_t steps = 0;
   int64_t samples = 0;
   int64_t reduced_precision_steps = 0;
-  int64_t skipped_steps = 0;
+  int64_t overflow_steps = 0;  // Those of reduced_precision_steps that were skipped.
 
+  // overflow_steps over reduced_precision_steps; 0 before the first.
+  double OverflowRate() const;
   void Add(const training::v1::Steps& steps);
 };
 
@@ -56,6 +58,8 @@ class TrainingStats {
   // A few times a second.
   void Sample(absl::Time now);
 
+  // Of all jobs, since the daemon started.
+  StepSums Totals() const;
   training::v1::StatsWindow Window(absl::Duration length, absl::Time now) const;
   // Empty when nothing is known of the job.
   training::v1::StatsWindow WindowOf(const std::string& job_id, absl::Duration length,

@@ -216,10 +216,6 @@ void WorkerReports::OnSteps(const Job& job, const training::v1::Steps& steps) {
   if (milestone) NoteHistory(*running);
   table_.Count([this, id = job.id(), steps, mode] {
     statistics_.training.NoteSteps(id, steps, mode, clock_.Steady());
-    statistics_.counters.steps += steps.new_steps();
-    statistics_.counters.samples += steps.new_samples();
-    statistics_.counters.reduced_precision_steps += steps.new_reduced_precision_steps();
-    statistics_.counters.skipped_steps += steps.new_skipped_steps();
     if (steps.new_steps() > 0) statistics_.counters.newest_step_reduced = IsReducedPrecision(mode);
     metrics_->Steps(id, steps, mode);
   });
@@ -287,11 +283,13 @@ void WorkerReports::OnPrecisionChanged(const Job& job,
   precision.add_refused(absl::StrCat(PrecisionName(change.from()), ": left at step ", change.step(),
                                      ": ", change.reason()));
   table_.Count([this, id = job.id(), change, now = precision] {
+    const bool falls = change.trigger() != "promotion";
     spdlog::warn(
-        "job {}: precision changed from {} to {} at step {} ({}), training goes on from "
+        "job {}: {}precision changed from {} to {} at step {} ({}), training goes on from "
         "step {}: {}",
-        id, PrecisionName(change.from()), PrecisionName(change.to()), change.step(),
-        change.trigger(), change.resumed_step(), change.reason());
+        id, falls ? absl::StrCat("Falling back to ", PrecisionName(change.to()), ": ") : "",
+        PrecisionName(change.from()), PrecisionName(change.to()), change.step(), change.trigger(),
+        change.resumed_step(), change.reason());
     metrics_->PrecisionChanged(change.trigger());
     metrics_->SetEffectivePrecision(id, now);
   });

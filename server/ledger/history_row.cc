@@ -18,7 +18,19 @@ int64_t Divergences(const training::v1::Job& job) {
                        [](const auto& incident) { return incident.rule() == kDivergence; });
 }
 
+// Jobs of earlier versions did not count them; the most that they can have been then.
+int64_t OverflowSteps(const Progress& progress) {
+  if (progress.has_overflow_steps()) return progress.overflow_steps();
+  return std::min(progress.skipped_steps(), progress.reduced_precision_steps());
+}
+
 }  // namespace
+
+std::optional<double> OverflowRate(const Progress& progress) {
+  if (progress.reduced_precision_steps() == 0) return std::nullopt;
+  return static_cast<double>(OverflowSteps(progress)) /
+         static_cast<double>(progress.reduced_precision_steps());
+}
 
 PrecisionMode ModeOf(const training::v1::Job& job) {
   if (job.progress().mode() != training::v1::PRECISION_MODE_UNSPECIFIED) {
@@ -50,13 +62,11 @@ training::v1::HistoryRow MakeHistoryRow(const training::v1::Job& job, bool fp16_
   }
   row.set_training_steps(progress.step());
   row.set_fp16_steps(progress.reduced_precision_steps());
-  // A step in FP32 is skipped too when its batch is not finite; that is no overflow.
-  row.set_overflow_steps(std::min(progress.skipped_steps(), progress.reduced_precision_steps()));
-  if (row.fp16_steps() > 0) {
-    row.set_overflow_rate(static_cast<double>(row.overflow_steps()) /
-                          static_cast<double>(row.fp16_steps()));
-    const auto action = job.spec().precision().watchdog().divergence().action();
-    if (action != training::v1::WATCHDOG_ACTION_OFF) row.set_divergences(Divergences(job));
+  row.set_overflow_steps(OverflowSteps(progress));
+  if (const std::optional<double> rate = OverflowRate(progress)) row.set_overflow_rate(*rate);
+  const auto action = job.spec().precision().watchdog().divergence().action();
+  if (row.fp16_steps() > 0 && action != training::v1::WATCHDOG_ACTION_OFF) {
+    row.set_divergences(Divergences(job));
   }
   row.set_fp16_enabled(fp16_enabled);
   if (device_memory) row.set_memory_allocated_bytes(*device_memory);

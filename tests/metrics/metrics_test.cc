@@ -48,6 +48,7 @@ training::v1::Steps SomeSteps() {
   steps.set_new_samples(1280);
   steps.set_new_reduced_precision_steps(10);
   steps.set_new_skipped_steps(2);
+  steps.set_new_overflow_steps(2);
   steps.set_new_scale_growths(1);
   for (int i = 0; i < 10; ++i) steps.add_step_seconds(0.002f);
   steps.mutable_progress()->set_step(10);
@@ -372,6 +373,7 @@ TEST(MetricsPage, Fp32StepsAreNeitherReducedPrecisionNorDoTheyHaveAScale) {
   Metrics metrics("stable", "1.2.3");
   training::v1::Steps steps = SomeSteps();
   steps.set_new_reduced_precision_steps(0);
+  steps.set_new_overflow_steps(0);
   steps.mutable_progress()->set_loss_scale(1);
   metrics.Steps("job", steps, training::v1::PRECISION_MODE_FP32);
   EXPECT_EQ(Value(metrics, "genesis_fp16_training_steps_total{deployment=\"stable\"}"), "0");

@@ -29,7 +29,8 @@ Job MakeJob(training::v1::PrecisionMode mode) {
 TEST(HistoryRowTest, OverflowsAreThoseOfReducedPrecision) {
   Job job = MakeJob(training::v1::PRECISION_MODE_MIXED_FP16);
   job.mutable_progress()->set_reduced_precision_steps(100);
-  job.mutable_progress()->set_skipped_steps(25);
+  job.mutable_progress()->set_skipped_steps(65);
+  job.mutable_progress()->set_overflow_steps(25);
   job.mutable_progress()->set_baseline_loss(0.4);
   const HistoryRow row = MakeHistoryRow(job, true, 4096, kHistoryNow);
   EXPECT_EQ(FromTimestamp(row.time()), kHistoryNow);
@@ -63,11 +64,32 @@ TEST(HistoryRowTest, CountsWhatTheWatchdogFoundWhereItCompares) {
 TEST(HistoryRowTest, AStepThatFp32SkipsIsNoOverflow) {
   Job job = MakeJob(training::v1::PRECISION_MODE_FP32);
   job.mutable_progress()->set_skipped_steps(3);
+  job.mutable_progress()->set_overflow_steps(0);
   const HistoryRow row = MakeHistoryRow(job, false, std::nullopt, kHistoryNow);
   EXPECT_EQ(row.overflow_steps(), 0);
   EXPECT_FALSE(row.has_overflow_rate());
   EXPECT_FALSE(row.has_loss_scale()) << "FP32 has none";
   EXPECT_FALSE(row.has_memory_allocated_bytes());
+}
+
+TEST(HistoryRowTest, AJobThatFellBackDoesNotCountWhatFp32SkippedAsOverflows) {
+  Job job = MakeJob(training::v1::PRECISION_MODE_FP32);
+  job.mutable_progress()->set_reduced_precision_steps(80);
+  job.mutable_progress()->set_skipped_steps(120);
+  job.mutable_progress()->set_overflow_steps(0);
+  const HistoryRow row = MakeHistoryRow(job, true, std::nullopt, kHistoryNow);
+  EXPECT_EQ(row.overflow_steps(), 0);
+  EXPECT_EQ(row.overflow_rate(), 0);
+  EXPECT_EQ(OverflowRate(job.progress()), 0);
+}
+
+TEST(HistoryRowTest, AJobOfAnEarlierVersionIsAtMostOneHundredPercent) {
+  Job job = MakeJob(training::v1::PRECISION_MODE_MIXED_FP16);
+  job.mutable_progress()->set_reduced_precision_steps(80);
+  job.mutable_progress()->set_skipped_steps(120);
+  EXPECT_EQ(OverflowRate(job.progress()), 1);
+  job.mutable_progress()->set_skipped_steps(4);
+  EXPECT_EQ(OverflowRate(job.progress()), 0.05);
 }
 
 TEST(HistoryRowTest, AnAttemptThatBeginsAfreshHasNoFigures) {

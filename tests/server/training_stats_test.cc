@@ -16,6 +16,7 @@ Steps Report(int64_t step, int64_t skipped = 0) {
   steps.set_new_samples(100);
   steps.set_new_reduced_precision_steps(10);
   steps.set_new_skipped_steps(skipped);
+  steps.set_new_overflow_steps(skipped);
   steps.mutable_progress()->set_step(step);
   return steps;
 }
@@ -35,6 +36,35 @@ TEST(TrainingStatsTest, AWindowHoldsWhatHappenedInIt) {
   EXPECT_EQ(all.seconds(), 70) << "a young daemon knows no more";
   EXPECT_EQ(all.steps(), 20);
   EXPECT_DOUBLE_EQ(all.overflow_rate(), 0.3);
+}
+
+TEST(TrainingStatsTest, AStepThatFp32SkipsIsNotAnOverflow) {
+  TrainingStats stats;
+  stats.Sample(kStatsNow);
+  Steps fp32;
+  fp32.set_new_steps(50);
+  fp32.set_new_skipped_steps(40);
+  stats.NoteSteps("a", Report(10, 3), kMode, kStatsNow);
+  stats.NoteSteps("a", fp32, training::v1::PRECISION_MODE_FP32, kStatsNow);
+  stats.NoteSteps("b", fp32, training::v1::PRECISION_MODE_FP32, kStatsNow);
+  stats.NoteSteps("b", Report(10), kMode, kStatsNow);
+  EXPECT_DOUBLE_EQ(stats.Totals().OverflowRate(), 0.15);
+  EXPECT_EQ(stats.Totals().steps, 120);
+  const absl::Time later = kStatsNow + absl::Seconds(9);
+  EXPECT_DOUBLE_EQ(stats.Window(absl::Hours(1), later).overflow_rate(), 0.15);
+  EXPECT_EQ(stats.Window(absl::Hours(1), later).skipped_steps(), 3);
+  EXPECT_DOUBLE_EQ(stats.WindowOf("a", absl::Hours(1), later).overflow_rate(), 0.3);
+  EXPECT_EQ(stats.WindowOf("b", absl::Hours(1), later).overflow_rate(), 0);
+}
+
+TEST(TrainingStatsTest, WithoutAStepTheRateIsZero) {
+  TrainingStats stats;
+  EXPECT_EQ(stats.Totals().OverflowRate(), 0);
+  Steps fp32;
+  fp32.set_new_steps(5);
+  fp32.set_new_skipped_steps(5);
+  stats.NoteSteps("a", fp32, training::v1::PRECISION_MODE_FP32, kStatsNow);
+  EXPECT_EQ(stats.Totals().OverflowRate(), 0);
 }
 
 TEST(TrainingStatsTest, KeepsJobsApart) {

@@ -55,6 +55,7 @@ void ExpectSame(const RunPosition& a, const RunPosition& b) {
   EXPECT_EQ(a.applied_steps, b.applied_steps);
   EXPECT_EQ(a.samples, b.samples);
   EXPECT_EQ(a.skipped_steps, b.skipped_steps);
+  EXPECT_EQ(a.overflow_steps, b.overflow_steps);
   EXPECT_EQ(a.reduced_precision_steps, b.reduced_precision_steps);
   EXPECT_EQ(a.scale_backoffs, b.scale_backoffs);
   EXPECT_EQ(a.seconds, b.seconds);

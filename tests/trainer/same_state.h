@@ -24,9 +24,10 @@ inline std::string Numbers(const TrainingState& state) {
                     group.weight_decay, " of ", absl::StrJoin(group.parameters, ","));
   }
   absl::StrAppend(&text, "; ", position.step, " ", position.applied_steps, " ", position.samples,
-                  " ", position.skipped_steps, " ", position.reduced_precision_steps, " ",
-                  position.scale_backoffs, " ", position.seconds, " ", position.sampler.epoch, " ",
-                  position.sampler.batch, " ", position.seed, " ", position.loss, " ");
+                  " ", position.skipped_steps, " ", position.overflow_steps, " ",
+                  position.reduced_precision_steps, " ", position.scale_backoffs, " ",
+                  position.seconds, " ", position.sampler.epoch, " ", position.sampler.batch, " ",
+                  position.seed, " ", position.loss, " ");
   absl::StrAppend(&text, static_cast<int>(position.mode), "; ", state.policy.promotions, " ",
                   state.policy.clean_steps, " ", absl::StrJoin(state.policy.left, ","), "; ",
                   state.evaluation.best_loss, " ", state.evaluation.best_step, " ",

@@ -68,6 +68,7 @@ inline TrainingState StateForTest(training::v1::OptimizerKind kind, uint64_t see
                     .applied_steps = 7,
                     .samples = 576,
                     .skipped_steps = 2,
+                    .overflow_steps = 1,
                     .reduced_precision_steps = 8,
                     .scale_backoffs = 1,
                     .seconds = 1.25,

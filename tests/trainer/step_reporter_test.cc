@@ -72,6 +72,30 @@ TEST_F(StepReporterTest, CountsSkippedStepsAndGrowthsOfTheScale) {
   EXPECT_EQ(reporter.progress().loss_scale(), 4);
 }
 
+TEST_F(StepReporterTest, OnlyAStepInReducedPrecisionOverflows) {
+  StepReporter reporter = Make();
+  reporter.Add({.step = 1, .skipped = true, .mode = training::v1::PRECISION_MODE_BF16}, 1, 0, 0.1);
+  for (int64_t step = 2; step <= 6; ++step) {
+    reporter.Add({.step = step, .skipped = true, .mode = training::v1::PRECISION_MODE_FP32}, 1, 0,
+                 0.1);
+  }
+  reporter.Flush();
+  ASSERT_EQ(recorder_.reports.size(), 2u);
+  EXPECT_EQ(recorder_.reports[0].new_overflow_steps(), 1);
+  EXPECT_EQ(recorder_.reports[1].new_overflow_steps(), 0);
+  EXPECT_EQ(recorder_.reports[1].new_skipped_steps(), 5);
+  EXPECT_EQ(reporter.progress().overflow_steps(), 1);
+  EXPECT_EQ(reporter.progress().skipped_steps(), 6);
+}
+
+TEST_F(StepReporterTest, AJobThatNeverOverflowedReportsZero) {
+  StepReporter reporter = Make();
+  reporter.Add({.step = 1, .skipped = true, .mode = training::v1::PRECISION_MODE_FP32}, 1, 0, 0.1);
+  ASSERT_EQ(recorder_.reports.size(), 1u);
+  EXPECT_TRUE(recorder_.reports[0].progress().has_overflow_steps());
+  EXPECT_EQ(recorder_.reports[0].progress().overflow_steps(), 0);
+}
+
 TEST_F(StepReporterTest, ReportsWhatTheAllocatorHoldsAndNothingWithoutOne) {
   StepReporter on_cpu = Make();
   on_cpu.Add({.step = 1}, 1, 0, 0.1);
@@ -99,7 +123,9 @@ TEST_F(StepReporterTest, GoesBackToAnEarlierStepAndCountsEveryStepMade) {
   position.step = 2;
   position.samples = 1020;
   position.loss = 0.25;
+  position.overflow_steps = 7;
   reporter.Rewind(position);
+  EXPECT_EQ(reporter.progress().overflow_steps(), 7);
   EXPECT_EQ(reporter.progress().step(), 2);
   EXPECT_EQ(reporter.progress().samples(), 1020);
   EXPECT_EQ(reporter.progress().loss(), 0.25);

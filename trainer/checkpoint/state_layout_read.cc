@@ -48,6 +48,11 @@ class LayoutReader {
     position.samples = own_.At("samples").Integer(0);
     position.skipped_steps = own_.At("skipped_steps").Integer(0);
     position.reduced_precision_steps = own_.At("reduced_precision_steps").Integer(0);
+    // Earlier versions did not count them; this is the most that they can have been.
+    position.overflow_steps =
+        own_.Has("overflow_steps")
+            ? own_.At("overflow_steps").Integer(0)
+            : std::min(position.skipped_steps, position.reduced_precision_steps);
     position.sampler.epoch = own_.At("epoch").Integer(0);
     position.sampler.batch = own_.At("batch_in_epoch").Integer(0);
     if (own_.Has("batch_examples")) {

@@ -109,6 +109,7 @@ void AddPosition(const RunPosition& position, ValueDict& dict) {
   dict.Add("applied_steps", position.applied_steps);
   dict.Add("samples", position.samples);
   dict.Add("skipped_steps", position.skipped_steps);
+  dict.Add("overflow_steps", position.overflow_steps);
   dict.Add("reduced_precision_steps", position.reduced_precision_steps);
   dict.Add("scale_backoffs", position.scale_backoffs);
   dict.Add("seconds", position.seconds);

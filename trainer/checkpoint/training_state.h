@@ -26,6 +26,7 @@ struct RunPosition {
   int64_t applied_steps = 0;  // Whose update was applied: what schedules and averages count.
   int64_t samples = 0;
   int64_t skipped_steps = 0;
+  int64_t overflow_steps = 0;  // Steps in reduced precision that were skipped.
   int64_t reduced_precision_steps = 0;
   int64_t scale_backoffs = 0;
   double seconds = 0;  // Of training.

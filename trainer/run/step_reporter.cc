@@ -40,7 +40,8 @@ void StepReporter::Add(StepRecord record, double next_loss_scale, double baselin
   pending_.set_new_steps(pending_.new_steps() + 1);
   pending_.set_new_samples(pending_.new_samples() + options_.samples_per_step);
   pending_.add_step_seconds(static_cast<float>(seconds));
-  if (IsReducedPrecision(record.mode)) {
+  const bool reduced = IsReducedPrecision(record.mode);
+  if (reduced) {
     progress_.set_reduced_precision_steps(progress_.reduced_precision_steps() + 1);
     pending_.set_new_reduced_precision_steps(pending_.new_reduced_precision_steps() + 1);
   }
@@ -48,6 +49,10 @@ void StepReporter::Add(StepRecord record, double next_loss_scale, double baselin
     progress_.set_skipped_steps(progress_.skipped_steps() + 1);
     pending_.set_new_skipped_steps(pending_.new_skipped_steps() + 1);
   }
+  // FP32 skips a step too when its batch is not finite, which is not an overflow.
+  const int overflowed = record.skipped && reduced ? 1 : 0;
+  progress_.set_overflow_steps(progress_.overflow_steps() + overflowed);
+  pending_.set_new_overflow_steps(pending_.new_overflow_steps() + overflowed);
   if (next_loss_scale > record.loss_scale) {
     pending_.set_new_scale_growths(pending_.new_scale_growths() + 1);
   }
@@ -64,6 +69,7 @@ void StepReporter::Rewind(const RunPosition& position) {
   progress_.set_loss(position.loss);
   progress_.set_samples(position.samples);
   progress_.set_skipped_steps(position.skipped_steps);
+  progress_.set_overflow_steps(position.overflow_steps);
   progress_.set_reduced_precision_steps(position.reduced_precision_steps);
   progress_.set_scale_backoffs(position.scale_backoffs);
 }

@@ -134,6 +134,7 @@ class Run {
     progress_.set_loss(position.loss);
     progress_.set_samples(position.samples);
     progress_.set_skipped_steps(position.skipped_steps);
+    progress_.set_overflow_steps(position.overflow_steps);
     progress_.set_reduced_precision_steps(position.reduced_precision_steps);
     progress_.set_scale_backoffs(position.scale_backoffs);
     progress_.set_seconds(position.seconds);
@@ -346,6 +347,7 @@ class Run {
                               .applied_steps = 0,
                               .samples = progress.samples(),
                               .skipped_steps = progress.skipped_steps(),
+                              .overflow_steps = progress.overflow_steps(),
                               .reduced_precision_steps = progress.reduced_precision_steps(),
                               .scale_backoffs = progress.scale_backoffs(),
                               .seconds = progress.seconds(),

@@ -151,14 +151,15 @@ class WorldModel:
 
     def _take_figures(self, job: Job) -> None:
         progress = job.progress
-        reduced = progress.reduced_precision_steps
+        stats = job.stats()
         self._fp16_stats = {
             "fp16_enabled_runtime": progress.mode not in (precision_pb2.PRECISION_MODE_UNSPECIFIED,
                                                           precision_pb2.PRECISION_MODE_FP32),
-            "overflow_rate": progress.skipped_steps / reduced if reduced else 0.0,
+            "overflow_rate": stats.overflow_rate,
             "training_steps": progress.step,
-            "current_scale": progress.loss_scale}
-        points = job.stats().history or [progress]
+            # As everywhere: none in a mode without one.
+            "current_scale": stats.current_scale if stats.HasField("current_scale") else None}
+        points = stats.history or [progress]
         self.training_history += [{"step": point.step, "loss": point.loss, "loss_scale": point.loss_scale,
                                    "samples_per_second": point.samples_per_second} for point in points]
 
