@@ -11,6 +11,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "base/text/field_error.h"
 #include "base/text/yaml_document.h"
 #include "config/settings/listen_address.h"
 
@@ -52,6 +55,27 @@ bool StaysHere(const std::string& server) {
   if (absl::StartsWith(server, "unix:")) return true;
   const std::optional<HostPort> parsed = ParseHostPort(server);
   return parsed.has_value() && IsLoopback(parsed->host);
+}
+
+// gRPC reads a target as a URI: a path's '#', '?' and '%' would end it or stand for other bytes.
+absl::StatusOr<std::string> TargetOf(const std::string& server) {
+  absl::string_view path = server;
+  if (!absl::ConsumePrefix(&path, "unix:") || absl::StartsWith(path, "//")) return server;
+  if (absl::StrContains(path, ',')) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the unix socket ", QuoteValue(path),
+                     " has a comma, which gRPC takes for the end of an address; give it a path "
+                     "without one"));
+  }
+  std::string target = "unix:";
+  for (const char byte : path) {
+    if (absl::ascii_isalnum(static_cast<unsigned char>(byte)) || absl::StrContains("/-._~", byte)) {
+      target += byte;
+    } else {
+      absl::StrAppendFormat(&target, "%%%02X", static_cast<unsigned char>(byte));
+    }
+  }
+  return target;
 }
 
 absl::StatusOr<std::string> ReadOptionFile(const std::string& option, const std::string& path) {
@@ -118,12 +142,14 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const DaemonAddress& 
   if (!credentials.ok()) return credentials.status();
   const absl::StatusOr<std::string> token = ReadToken(address);
   if (!token.ok()) return token.status();
+  const absl::StatusOr<std::string> target = TargetOf(address.server);
+  if (!target.ok()) return target.status();
   // A proxy for the web cannot reach a daemon that listens on loopback.
   options.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   std::vector<std::unique_ptr<ClientInterceptorFactoryInterface>> interceptors;
   if (!token->empty()) interceptors.push_back(std::make_unique<TokenSenders>(*token));
-  return grpc::experimental::CreateCustomChannelWithInterceptors(address.server, *credentials,
-                                                                 options, std::move(interceptors));
+  return grpc::experimental::CreateCustomChannelWithInterceptors(*target, *credentials, options,
+                                                                 std::move(interceptors));
 }
 
 }  // namespace genesis

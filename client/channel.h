@@ -11,7 +11,7 @@ namespace genesis {
 
 // A daemon, and what it takes to be let in; as the command line names it.
 struct DaemonAddress {
-  std::string server = "127.0.0.1:50051";  // "HOST:PORT" or "unix:PATH".
+  std::string server = "127.0.0.1:50051";  // "HOST:PORT" or "unix:PATH", the path as it is.
   std::string token_file;                  // --token-file; empty for none.
   std::string token;                       // GENESIS_TOKEN; token_file wins.
   std::string tls_ca;                      // --tls-ca; empty for no TLS.

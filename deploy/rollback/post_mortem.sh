@@ -44,7 +44,10 @@ collect_all() {
   collect "$details/metrics-export.json" http_get /api/metrics/export
   collect "$details/history.csv" ctl history --csv --since 24h
   # Not made when it is missing: it would be root's, and the daemon could not write it.
-  collect "$details/fp16-stats.csv" target_inside sqlite3 -csv -header "file:$METRICS_DB?mode=rw" \
+  local path=${METRICS_DB//%/%25}
+  path=${path//\?/%3f}
+  path=${path//\#/%23}
+  collect "$details/fp16-stats.csv" target_inside sqlite3 -csv -header "file:$path?mode=rw" \
     "SELECT * FROM fp16_stats WHERE timestamp > datetime('now', '-24 hours')"
   collect "$details/settings.txt" ctl config show
   collect "$details/precision.json" ctl --output json precision

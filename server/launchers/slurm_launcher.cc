@@ -81,15 +81,18 @@ std::vector<std::string> SbatchWords(const SlurmSettings& settings, const Launch
   for (const auto& [option, value] : options) {
     if (!value.empty()) words.push_back(absl::StrCat(option, value));
   }
-  words.insert(words.end(), {absl::StrCat("--job-name=", request.name),
-                             absl::StrCat("--comment=genesis job ", request.job_id),
-                             absl::StrCat("--ntasks=", request.workers),
-                             absl::StrCat("--cpus-per-task=", settings.cpus_per_task),
-                             absl::StrCat("--signal=TERM@", settings.warn_seconds), "--no-requeue",
-                             "--dependency=singleton",
-                             // The daemon's environment may hold secrets of its own.
-                             "--export=NIL", "--chdir=/", "--open-mode=append",
-                             absl::StrCat("--output=", settings.log_dir, "/%x.log")});
+  words.insert(
+      words.end(),
+      {absl::StrCat("--job-name=", request.name),
+       absl::StrCat("--comment=genesis job ", request.job_id),
+       absl::StrCat("--ntasks=", request.workers),
+       absl::StrCat("--cpus-per-task=", settings.cpus_per_task),
+       absl::StrCat("--signal=TERM@", settings.warn_seconds), "--no-requeue",
+       "--dependency=singleton",
+       // The daemon's environment may hold secrets of its own.
+       "--export=NIL", "--chdir=/", "--open-mode=append",
+       // In a file name Slurm reads '%' as the begin of a pattern.
+       absl::StrCat("--output=", absl::StrReplaceAll(settings.log_dir, {{"%", "%%"}}), "/%x.log")});
   return words;
 }
 

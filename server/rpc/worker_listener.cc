@@ -5,7 +5,9 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/text/field_error.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -29,6 +31,12 @@ absl::StatusOr<std::unique_ptr<WorkerListener>> WorkerListener::Start(const std:
     return absl::FailedPreconditionError(absl::StrCat(
         "the workers' socket path ", path, " has ", path.size(), " characters; at most ",
         sizeof(sockaddr_un::sun_path) - 1, " fit: choose a shorter --data-dir"));
+  }
+  // Workers are gRPC clients, for which a comma ends an address.
+  if (absl::StrContains(path, ',')) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the workers' socket path ", QuoteValue(path),
+                     " has a comma, so no worker could reach it: choose another --data-dir"));
   }
   absl::StatusOr<ListenSockets> sockets = ListenSockets::Unix(path, S_IRUSR | S_IWUSR);
   if (!sockets.ok()) return sockets.status();

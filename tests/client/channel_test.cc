@@ -1,8 +1,14 @@
 #include "client/channel.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <string>
+
+#include "tests/temp_dir.h"
 
 namespace genesis {
 namespace {
@@ -27,6 +33,58 @@ TEST(OpenChannelTest, RefusesWhatCannotBeMeant) {
             "--tls-cert needs --tls-ca, the authority of the daemon's certificate; give it");
   address.tls_ca = "/nowhere/ca.pem";
   EXPECT_EQ(fault(address), "--tls-ca: /nowhere/ca.pem: no such file; check the path");
+}
+
+// A server on a socket of that name in a folder of its own.
+class UnixServer {
+ public:
+  explicit UnixServer(const std::string& name) : path_(temp_.path() + "/" + name) {
+    const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    path_.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    EXPECT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(listen(listener, 1), 0);
+    listener_ = listener;
+  }
+  ~UnixServer() { close(listener_); }
+  // Whether a channel to the path as it is comes here.
+  bool IsDialed() const {
+    DaemonAddress address;
+    address.server = "unix:" + path_;
+    const auto channel = OpenChannel(address);
+    EXPECT_TRUE(channel.ok()) << channel.status();
+    if (!channel.ok()) return false;
+    (*channel)->GetState(/*try_to_connect=*/true);
+    pollfd dialed = {listener_, POLLIN, 0};
+    return poll(&dialed, 1, /*timeout=*/20'000) == 1;
+  }
+
+ private:
+  const TempDir temp_;
+  const std::string path_;
+  int listener_ = -1;
+};
+
+TEST(OpenChannelTest, APathIsNotAUri) {
+  for (const char* const name : {"plain.sock", "x#y", "a?b=c", "50%25", "100%", "a b",
+                                 "\xc3\xa9~[1]", "p;q&r:s@t!u$v'w(x)*y+z=", "\"q\"\\", "\xff"}) {
+    EXPECT_TRUE(UnixServer(name).IsDialed()) << name;
+  }
+}
+
+TEST(OpenChannelTest, AUriStaysOne) {
+  DaemonAddress address;
+  address.server = "unix:///run/a%20b.sock";
+  EXPECT_TRUE(OpenChannel(address).ok());
+}
+
+TEST(OpenChannelTest, RefusesACommaInASocketsPath) {
+  DaemonAddress address;
+  address.server = "unix:/run/a,b.sock";
+  EXPECT_EQ(OpenChannel(address).status().message(),
+            "the unix socket \"/run/a,b.sock\" has a comma, which gRPC takes for the end of an "
+            "address; give it a path without one");
 }
 
 }  // namespace

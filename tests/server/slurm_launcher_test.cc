@@ -136,6 +136,13 @@ class SlurmLauncherTest : public RunCommandTest {
   const LaunchRequest request_ = {.name = "genesis-0a1b2c3d-1-job", .job_id = "job", .workers = 16};
 };
 
+TEST_F(SlurmLauncherTest, TheFolderOfTheLogsIsNotAPattern) {
+  settings_.log_dir = "/shared/50%j of %";
+  Program("sbatch", "echo 17");
+  EXPECT_EQ(*Launcher().Submit(request_), "17");
+  EXPECT_THAT(Told("sbatch"), Contains("--output=/shared/50%%j of %%/%x.log"));
+}
+
 TEST_F(SlurmLauncherTest, SbatchIsGivenTheJobAndItsScript) {
   settings_.partition = "gpu";
   settings_.account = "team";

@@ -7,6 +7,7 @@ import os
 import pathlib
 import random
 import time
+import urllib.parse
 from typing import Any, Callable, Dict, Iterable, Optional, Sequence, Union
 
 import grpc
@@ -48,6 +49,17 @@ def _check_server(server: Any) -> None:
         if port.isdecimal() and 1 <= int(port) <= 65535:
             return
     raise InvalidArgumentError(f"server is {shown(server)}; accepted: HOST:PORT with a port from 1 to 65535, or unix:PATH")
+
+
+def _target(server: str) -> str:
+    """The server as gRPC takes it: a URI, in which a path's ``#``, ``?`` and ``%`` would have a meaning."""
+    if not server.startswith("unix:") or server.startswith("unix://"):
+        return server
+    path = server[len("unix:"):]
+    if "," in path:
+        raise InvalidArgumentError(
+            f"server is {shown(server)}; gRPC takes a comma for the end of an address: give the socket a path without one")
+    return "unix:" + urllib.parse.quote(os.fsencode(path))
 
 
 def _is_local(server: str) -> bool:
@@ -92,9 +104,9 @@ class Connection:
                 return pathlib.Path(path).read_bytes() if path else None
 
             credentials = grpc.ssl_channel_credentials(read(tls_ca), read(tls_key), read(tls_cert))
-            self._channel = grpc.secure_channel(self.server, credentials, options=OPTIONS)
+            self._channel = grpc.secure_channel(_target(self.server), credentials, options=OPTIONS)
         else:
-            self._channel = grpc.insecure_channel(self.server, options=OPTIONS)
+            self._channel = grpc.insecure_channel(_target(self.server), options=OPTIONS)
         self._stubs: Dict[str, Callable[..., Any]] = {}
         self._requests: Dict[str, Any] = {}
         for method in SERVICE.methods:
