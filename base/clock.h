@@ -14,6 +14,9 @@ class Clock {
   virtual absl::Time Now() const = 0;
   // SteadyNow() of base/steady_time.h, for deadlines and durations.
   virtual absl::Time Steady() const = 0;
+  // RunningNow() of base/running_time.h, for deadlines that others must meet: it stands still while
+  // this process does.
+  virtual absl::Time Running() const { return Steady(); }
 
   // The clock of this machine. Lives as long as the program.
   static const Clock& System();

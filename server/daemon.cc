@@ -9,7 +9,7 @@
 #include "base/files/durable_file.h"
 #include "base/files/shared_folder.h"
 #include "base/processors.h"
-#include "base/steady_time.h"
+#include "base/running_time.h"
 #include "base/timestamp.h"
 #include "base/version.h"
 #include "server/base/guard.h"
@@ -34,10 +34,19 @@ std::string WithPort(const std::string& address, int port) {
   return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
 }
 
+void LogPause(absl::Duration lost) {
+  if (lost < absl::Seconds(1)) return;  // A busy machine.
+  spdlog::warn(
+      "genesisd did not run for {} (it was stopped, or its machine was suspended); workers and "
+      "clusters get as much longer to report",
+      absl::FormatDuration(absl::Trunc(lost, absl::Milliseconds(100))));
+}
+
 }  // namespace
 
 Daemon::Daemon(LoadedSettings loaded)
-    : loaded_(std::move(loaded)),
+    : heartbeat_(&LogPause),
+      loaded_(std::move(loaded)),
       settings_(loaded_.settings),
       start_time_(TimestampNow()),
       metrics_(settings_.deployment, kVersion),
@@ -324,9 +333,9 @@ bool Daemon::Drain() {
   Tend();
   jobs_->Drain();
   pool_->Drain();
-  const absl::Time deadline = SteadyNow() + timeout;
+  const absl::Time deadline = RunningNow() + timeout;
   const auto busy = [this] { return pool_->counts().busy + pool_->counts().reserved_busy > 0; };
-  while (busy() && SteadyNow() < deadline) absl::SleepFor(absl::Milliseconds(20));
+  while (busy() && RunningNow() < deadline) absl::SleepFor(absl::Milliseconds(20));
   const bool clean = !busy();
   for (const training::v1::WorkerInfo& worker : pool_->workers()) {
     if (worker.state() != training::v1::WORKER_STATE_BUSY) continue;

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/exit_code.h"
+#include "base/running_time.h"
 #include "config/settings/settings.h"
 #include "metrics/metrics.h"
 #include "server/api/api_gate.h"
@@ -96,6 +97,7 @@ class Daemon {
   void CreateTelemetry(const std::vector<std::string>& devices);
   void StopAll();
 
+  const Heartbeat heartbeat_;
   const LoadedSettings loaded_;
   const Settings& settings_;
   const google::protobuf::Timestamp start_time_;

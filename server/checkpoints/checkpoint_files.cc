@@ -21,7 +21,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/running_time.h"
 #include "base/text/field_error.h"
 #include "replay/file.h"
 #include "server/checkpoints/import_names.h"
@@ -192,11 +193,11 @@ absl::Status CheckpointFiles::Verify(const std::string& path, const std::string&
   const absl::StatusOr<WorkerProcess> process =
       WorkerProcess::Spawn(options_.verifier, {"--verify", path}, words_path);
   if (!process.ok()) return process.status();
-  const absl::Time deadline = absl::Now() + options_.verify_timeout;
+  const absl::Time deadline = RunningNow() + options_.verify_timeout;
   pollfd ended = {process->pidfd(), POLLIN, 0};
   bool in_time = true;
   while (poll(&ended, 1, static_cast<int>(absl::ToInt64Milliseconds(kLookAround))) == 0) {
-    in_time = absl::Now() < deadline;
+    in_time = RunningNow() < deadline;
     if (in_time && !stopping_) continue;
     process->Signal(SIGKILL);
     break;

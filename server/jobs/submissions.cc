@@ -88,7 +88,7 @@ void Submissions::Recover() {
     tracked_[submission.name()] = {.kind = submission.launcher(),
                                    .job_id = id,
                                    .cluster_id = submission.cluster_id(),
-                                   .seen = clock_.Steady(),
+                                   .seen = clock_.Running(),
                                    .restarts = job.restarts()};
     workers_->OpenReservation(submission.name());
   }
@@ -150,7 +150,7 @@ void Submissions::Begin(const Job& job) {
 
 // Its name is durable, so the cluster may hear of it.
 void Submissions::Submit(const std::string& name, Tracked& tracked) {
-  if (tracked.calling || clock_.Steady() < tracked.next_call) return;
+  if (tracked.calling || clock_.Running() < tracked.next_call) return;
   tracked.calling = true;
   const Job& job = *table_.Find(tracked.job_id);
   const LaunchRequest request = {
@@ -167,7 +167,7 @@ void Submissions::OnSubmitted(const std::string& name, const absl::StatusOr<std:
   tracked.calling = false;
   const Job* const job = JobOf(name, tracked);
   if (!id.ok()) {
-    tracked.next_call = clock_.Steady() + Backoff(++tracked.failures);
+    tracked.next_call = clock_.Running() + Backoff(++tracked.failures);
     const std::string reason = OneLine(id.status().message(), kMaxMessageBytes);
     spdlog::warn("job {}: {}; it is submitted again", tracked.job_id, reason);
     if (job != nullptr) SetReason(*job, reason);
@@ -175,7 +175,7 @@ void Submissions::OnSubmitted(const std::string& name, const absl::StatusOr<std:
   }
   tracked.failures = 0;
   tracked.cluster_id = *id;
-  tracked.seen = clock_.Steady();
+  tracked.seen = clock_.Running();
   next_polls_[tracked.kind] = absl::InfinitePast();
   if (job == nullptr) return;
   ClusterSubmission& submission = *table_.Edit(tracked.job_id)->mutable_submission();
@@ -187,14 +187,14 @@ void Submissions::OnSubmitted(const std::string& name, const absl::StatusOr<std:
 
 void Submissions::Tidy(const std::string& name, Tracked& tracked) {
   if (tracked.end_at == absl::InfiniteFuture()) {
-    tracked.end_at = clock_.Steady() + GraceOf(JobOf(name, tracked));
+    tracked.end_at = clock_.Running() + GraceOf(JobOf(name, tracked));
     workers_->CloseReservation(name);
   }
-  if (clock_.Steady() >= tracked.end_at) Cancel(name, tracked);
+  if (clock_.Running() >= tracked.end_at) Cancel(name, tracked);
 }
 
 void Submissions::Cancel(const std::string& name, Tracked& tracked) {
-  if (tracked.calling || clock_.Steady() < tracked.next_call || !launchers_->Has(tracked.kind)) {
+  if (tracked.calling || clock_.Running() < tracked.next_call || !launchers_->Has(tracked.kind)) {
     return;
   }
   tracked.calling = true;
@@ -206,7 +206,7 @@ void Submissions::Cancel(const std::string& name, Tracked& tracked) {
                         if (found == tracked_.end()) return;
                         found->second.calling = false;
                         // Until a poll says that it is gone.
-                        found->second.next_call = clock_.Steady() + kCancelPause;
+                        found->second.next_call = clock_.Running() + kCancelPause;
                         next_polls_[found->second.kind] = absl::InfinitePast();
                         if (status.ok()) return;
                         spdlog::warn("job {}: {}; it is tried again", found->second.job_id,
@@ -231,7 +231,7 @@ absl::Duration Submissions::PollPause(Kind kind) const {
 }
 
 void Submissions::Poll(Kind kind) {
-  const absl::Time now = clock_.Steady();
+  const absl::Time now = clock_.Running();
   absl::Time& next = next_polls_.try_emplace(kind, absl::InfinitePast()).first->second;
   if (polling_[kind] || now < next) {
     next = std::min(next, now + PollPause(kind));
@@ -269,7 +269,7 @@ void Submissions::OnPolled(Kind kind, const absl::StatusOr<std::vector<LaunchSta
         (found->second.cluster_id.empty() || found->second.cluster_id == status.cluster_id);
     if (ours) {
       seen.insert(status.name);
-      found->second.seen = clock_.Steady();
+      found->second.seen = clock_.Running();
       if (!found->second.cluster_id.empty() || found->second.ended) {
         OnStatus(status.name, found->second, status);
       }
@@ -287,7 +287,7 @@ void Submissions::OnPolled(Kind kind, const absl::StatusOr<std::vector<LaunchSta
 void Submissions::OnUnlisted(const std::string& name, const Tracked& tracked) {
   const Job* const job = JobOf(name, tracked);
   const bool wanted = !tracked.ended && job != nullptr && IsWanted(*job);
-  if (wanted && clock_.Steady() < tracked.seen + kListing) {
+  if (wanted && clock_.Running() < tracked.seen + kListing) {
     return SetReason(*job, "not in the cluster's list");
   }
   OnEnded(name, tracked,

@@ -18,7 +18,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/steady_time.h"
+#include "base/running_time.h"
 #include "base/version.h"
 #include "server/auth/secret_file.h"
 
@@ -86,7 +86,7 @@ class Exchange {
     std::optional<error_code> ended;
     begin([&ended](const error_code& error) { ended = error; });
     io_.restart();
-    while (!ended.has_value() && SteadyNow() < deadline_ && !stopping_) io_.run_for(kRound);
+    while (!ended.has_value() && RunningNow() < deadline_ && !stopping_) io_.run_for(kRound);
     if (ended.has_value()) return *ended;
     resolver_.cancel();
     beast::get_lowest_layer(stream_).close();
@@ -138,7 +138,7 @@ absl::StatusOr<ApiServerReply> ApiServer::Call(const ApiServerCall& call) const 
     return absl::FailedPreconditionError(absl::StrCat(
         "kubernetes.ca_file: ", options_.ca_file, ": no certificates in PEM: ", error.message()));
   }
-  Exchange exchange(&tls, SteadyNow() + options_.timeout, stopping_);
+  Exchange exchange(&tls, RunningNow() + options_.timeout, stopping_);
   error = exchange.Connect(options_.host, options_.port);
   if (error) return Fault(options_, error);
   http::request<http::string_body> request(http::string_to_verb(call.method), call.target, 11);

@@ -16,7 +16,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "base/steady_time.h"
+#include "base/running_time.h"
 
 extern char** environ;
 
@@ -106,7 +106,7 @@ class Conversation {
   absl::Status Hold(absl::Time deadline, const std::atomic<bool>* stopping) {
     while (pipes_.output.read() >= 0 || pipes_.errors.read() >= 0) {
       if (*stopping) return absl::DeadlineExceededError("the daemon stops");
-      if (SteadyNow() >= deadline) {
+      if (RunningNow() >= deadline) {
         return absl::DeadlineExceededError(
             absl::StrCat("it gave no answer within ", absl::FormatDuration(limits_.timeout)));
       }
@@ -163,7 +163,7 @@ void Reap(pid_t pid, absl::Time deadline, CommandResult& result) {
   constexpr int kPauseMs = 5;
   int status = 0;
   while (waitpid(pid, &status, WNOHANG) == 0) {
-    if (SteadyNow() >= deadline) kill(-pid, SIGKILL);
+    if (RunningNow() >= deadline) kill(-pid, SIGKILL);
     poll(nullptr, 0, kPauseMs);
   }
   if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
@@ -186,7 +186,7 @@ absl::StatusOr<CommandResult> RunCommand(const std::vector<std::string>& words,
     return error == ENOENT ? absl::NotFoundError(text) : absl::FailedPreconditionError(text);
   }
   Conversation conversation(&pipes, input, limits);
-  const absl::Time deadline = SteadyNow() + limits.timeout;
+  const absl::Time deadline = RunningNow() + limits.timeout;
   const absl::Status held = conversation.Hold(deadline, stopping);
   Reap(pid, held.ok() ? deadline : absl::InfinitePast(), conversation.result());
   if (!held.ok()) {

@@ -15,7 +15,7 @@
 
 namespace genesis {
 
-// A `Worker` is what WorkerTable knows of one worker. Times are of Clock::Steady unless said.
+// A `Worker` is what WorkerTable knows of one worker. Times are of Clock::Running unless said.
 struct Worker {
   WorkerPhase phase = WorkerPhase::kStarting;  // Changed by WorkerTable::Move alone.
   bool remote = false;                         // On another host, which starts and ends it.

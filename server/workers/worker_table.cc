@@ -92,14 +92,14 @@ void WorkerTable::Adopt(const training::v1::WorkerProcessRef& ref, const std::st
   worker.phase = WorkerPhase::kAdopted;
   worker.pid = ref.pid();
   worker.start_ticks = ref.start_ticks();
-  worker.progress.Begin(clock_.Steady());
+  worker.progress.Begin(clock_.Running());
   worker.progress.Pause();
   worker.job_id = job_id;
   worker.rank = rank;
   worker.claim = claim;
   worker.memory_bytes = memory_bytes;
   worker.acknowledged = acknowledged;
-  worker.back_by = clock_.Steady() + absl::Seconds(options_.workers.reattach_timeout_seconds);
+  worker.back_by = clock_.Running() + absl::Seconds(options_.workers.reattach_timeout_seconds);
   worker.absence = "it did not attach again after the daemon was restarted";
   DevicesOf(worker).Take(worker.device_name, memory_bytes);
 }
@@ -110,7 +110,7 @@ WorkerActions WorkerTable::Stop(absl::Duration grace) {
   for (auto& [id, worker] : workers_) {
     SignalWorker(id, worker, SIGTERM, actions);
     worker.terminated = true;
-    worker.end_at = std::min(worker.end_at, clock_.Steady() + grace);
+    worker.end_at = std::min(worker.end_at, clock_.Running() + grace);
   }
   return actions;
 }
@@ -118,7 +118,7 @@ WorkerActions WorkerTable::Stop(absl::Duration grace) {
 WorkerActions WorkerTable::Drain() {
   WorkerActions actions;
   draining_ = true;
-  const absl::Time back_by = clock_.Steady() + kReturnGrace;
+  const absl::Time back_by = clock_.Running() + kReturnGrace;
   for (auto& [id, worker] : workers_) {
     if (worker.phase == WorkerPhase::kWarm) {
       Move(id, worker, WorkerPhase::kLeaving);
@@ -151,7 +151,7 @@ WorkerActions WorkerTable::Begin(const std::string& worker_id,
   worker->job_id = start.job_id();
   worker->claim = start.claim();
   worker->rank = start.rank().rank();
-  worker->progress.Begin(clock_.Steady());
+  worker->progress.Begin(clock_.Running());
   // Without a link the worker has just died; its end tells of the job.
   Move(worker_id, *worker, worker->link ? WorkerPhase::kBusy : WorkerPhase::kAbsent);
   if (!worker->link) return actions;
@@ -182,7 +182,7 @@ WorkerActions WorkerTable::Acknowledge(const std::string& job_id, int64_t sequen
 
 void WorkerTable::ExpectExit(const std::string& job_id, absl::Duration grace,
                              const std::string& why) {
-  const absl::Time end_at = clock_.Steady() + grace;
+  const absl::Time end_at = clock_.Running() + grace;
   for (auto& [id, worker] : workers_) {
     if (!HoldsSlot(worker.phase) || worker.job_id != job_id || worker.exit) continue;
     if (grace == absl::ZeroDuration()) worker.terminated = true;
@@ -264,7 +264,7 @@ absl::Status WorkerTable::Attach(const AttachRequest& request, bool remote,
   }
   // Else an older stream has not ended yet.
   if (worker.phase != WorkerPhase::kBusy) Move(id, worker, WorkerPhase::kBusy);
-  worker.progress.Resume(clock_.Steady());
+  worker.progress.Resume(clock_.Running());
   actions.emplace_back(WriteLog{spdlog::level::info,
                                 absl::StrCat("worker ", id, " is back with job ", worker.job_id)});
   SendCommand send{worker.link, {}};
@@ -281,7 +281,7 @@ void WorkerTable::NoteEndOfJob(const std::string& id, Worker& worker,
   // Which devices a cluster gives is its own to say.
   if (!worker.reservation.empty()) return;
   DeviceTable::Device& device = devices_.Get(worker.device_name);
-  const absl::Time now = clock_.Steady();
+  const absl::Time now = clock_.Running();
   if (finished.outcome() == training::v1::Finished::OUTCOME_COMPLETED) {
     devices_.NoteSuccess(device);
   } else if (finished.failure().cause() == training::v1::FAILURE_CAUSE_DEVICE &&
@@ -304,7 +304,7 @@ std::optional<int> WorkerTable::OnMessage(const std::string& worker_id,
                               worker->claim, "; refused")});
     return std::nullopt;
   }
-  worker->progress.OnEvent(message, clock_.Steady());
+  worker->progress.OnEvent(message, clock_.Running());
   if (message.has_store_request()) {
     SendAnswers(
         workers_, worker->job_id,
@@ -335,7 +335,7 @@ void WorkerTable::OnDetached(const std::string& worker_id, const WorkerLink* lin
   const bool holds = HoldsJob(worker->phase);
   // Nobody here sees the end of its process.
   if (!holds && worker->remote) worker->exit = ProcessExit{.known = false};
-  worker->back_by = clock_.Steady() +
+  worker->back_by = clock_.Running() +
                     (holds ? absl::Seconds(options_.workers.reattach_timeout_seconds) : kIdleExit);
   worker->absence = holds ? "its stream broke and it did not attach again"
                           : "it closed its stream and did not exit";
@@ -344,7 +344,7 @@ void WorkerTable::OnDetached(const std::string& worker_id, const WorkerLink* lin
 }
 
 std::string WorkerTable::problem() const {
-  return !backoff_.problem().empty() ? backoff_.problem() : devices_.Problem(clock_.Steady());
+  return !backoff_.problem().empty() ? backoff_.problem() : devices_.Problem(clock_.Running());
 }
 
 std::optional<WorkerPhase> WorkerTable::PhaseOf(const std::string& worker_id) const {

@@ -99,11 +99,11 @@ class WorkerTable {
   WorkerCounts counts() const { return CountWorkers(workers_); }
   std::vector<training::v1::WorkerInfo> workers() const { return ListWorkers(workers_); }
   std::vector<training::v1::DeviceStatus> devices() const {
-    return devices_.Statuses(clock_.Steady());
+    return devices_.Statuses(clock_.Running());
   }
   std::string problem() const;
   int slots() const { return devices_.slots(); }
-  int free_slots() const { return devices_.free_slots(clock_.Steady()); }
+  int free_slots() const { return devices_.free_slots(clock_.Running()); }
   int64_t largest_device_bytes() const { return devices_.largest_bytes(); }
   std::set<std::string> ids() const { return IdsOf(workers_); }
   // Nullopt when there is no such worker.

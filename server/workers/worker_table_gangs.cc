@@ -19,7 +19,7 @@ constexpr absl::Duration kWantedFor = absl::Seconds(30);
 bool WorkerTable::Keep(const std::string& id, int64_t memory_bytes) {
   Worker& worker = *Find(id);
   const DeviceTable::Device& device = devices_.Get(worker.device_name);
-  if (!devices_.HasRoom(device, memory_bytes, clock_.Steady())) return false;
+  if (!devices_.HasRoom(device, memory_bytes, clock_.Running())) return false;
   worker.memory_bytes = memory_bytes;
   Move(id, worker, WorkerPhase::kReserved);
   return true;
@@ -34,8 +34,8 @@ std::vector<WorkerLease> WorkerTable::ReserveGang(int ranks, int64_t memory_byte
   }
   if (std::ssize(kept) < ranks) {
     for (const std::string& id : kept) Move(id, *Find(id), WorkerPhase::kWarm);
-    wanted_ = clock_.Steady() < wanted_until_ ? std::max(wanted_, ranks) : ranks;
-    wanted_until_ = clock_.Steady() + kWantedFor;
+    wanted_ = clock_.Running() < wanted_until_ ? std::max(wanted_, ranks) : ranks;
+    wanted_until_ = clock_.Running() + kWantedFor;
     return {};
   }
   if (ranks > 1) wanted_until_ = absl::InfinitePast();
@@ -65,7 +65,7 @@ WorkerActions WorkerTable::CloseReservation(const std::string& name) {
 WorkerActions WorkerTable::Abandon(const std::string& job_id, const std::string& why) {
   WorkerActions actions;
   SendAnswers(workers_, job_id, stores_.Close(job_id, why), actions);
-  const absl::Time end_at = clock_.Steady() + kAbandonGrace;
+  const absl::Time end_at = clock_.Running() + kAbandonGrace;
   for (auto& [id, worker] : workers_) {
     if (!HoldsJob(worker.phase) || worker.job_id != job_id || worker.exit) continue;
     worker.abandoned = true;

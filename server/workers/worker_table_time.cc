@@ -10,7 +10,7 @@ namespace genesis {
 
 WorkerActions WorkerTable::Tend() {
   WorkerActions actions;
-  const absl::Time now = clock_.Steady();
+  const absl::Time now = clock_.Running();
   for (auto& [id, worker] : workers_) {
     if (!worker.exit) EndIfHung(id, worker, options_.hang, now, actions);
     if (!worker.exit)
@@ -39,7 +39,7 @@ void WorkerTable::RemoveGone(WorkerActions& actions) {
 }
 
 std::optional<SpawnWorker> WorkerTable::NextSpawn() {
-  const absl::Time now = clock_.Steady();
+  const absl::Time now = clock_.Running();
   if (draining_ || stopping_ || !backoff_.MayStart(now)) return std::nullopt;
   for (const DeviceTable::Device& device : devices_.devices()) {
     if (device.remote || devices_.IsQuarantined(device, now)) continue;
@@ -84,7 +84,7 @@ WorkerActions WorkerTable::OnSpawnFailed(const std::string& worker_id, const std
 }
 
 WorkerActions WorkerTable::NoteStartFailure(const std::string& problem) {
-  const absl::Duration pause = backoff_.NoteFailure(problem, clock_.Steady());
+  const absl::Duration pause = backoff_.NoteFailure(problem, clock_.Running());
   return {WriteLog{spdlog::level::err,
                    absl::StrCat(problem, "; next try in ", absl::FormatDuration(pause))}};
 }

@@ -20,10 +20,17 @@ class TableClock final : public Clock {
  public:
   absl::Time Now() const override { return absl::FromUnixSeconds(1'900'000'000) + passed_; }
   absl::Time Steady() const override { return absl::FromUnixSeconds(5'000) + passed_; }
+  absl::Time Running() const override { return Steady() - stopped_; }
   void Advance(absl::Duration duration) { passed_ += duration; }
+  // Time passes in which this process does not run.
+  void Stop(absl::Duration duration) {
+    passed_ += duration;
+    stopped_ += duration;
+  }
 
  private:
   absl::Duration passed_;
+  absl::Duration stopped_;
 };
 
 // The table hands it back and never calls it.

@@ -1,0 +1,56 @@
+"""Time in which the daemon itself does not run (a suspended machine, a debugger, SIGSTOP) is not the workers'."""
+
+import os
+import pathlib
+import signal
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
+
+import harness  # noqa: E402
+from harness import spec  # noqa: E402
+
+# More steps than are made before the test ends the job.
+STEPS = 50_000_000
+
+
+class Pauses(harness.DaemonTest):
+    def stop_for(self, process, seconds):
+        os.kill(process, signal.SIGSTOP)
+        try:
+            time.sleep(seconds)
+        finally:
+            os.kill(process, signal.SIGCONT)
+
+    def attempt(self, daemon, job_id):
+        job = daemon.job(job_id)
+        self.assertEqual(job["state"], "JOB_STATE_RUNNING", job)
+        return int(job["claim"]), int(job.get("restarts", 0)), int(job["worker"]["pid"])
+
+    def test_a_healthy_worker_is_not_hung_because_its_daemon_was_stopped(self):
+        daemon = self.start("--hang-step-seconds", "3", "--workers-reattach-timeout-seconds", "4")
+        daemon.train("steady", spec(max_steps=STEPS))
+        daemon.wait_for_step("steady", 20)
+        before = self.attempt(daemon, "steady")
+        for seconds in (7, 1, 5):
+            self.stop_for(daemon.process.pid, seconds)
+            step = int(daemon.job("steady")["progress"]["step"])
+            # Long enough for a verdict on a worker that had been found to hang.
+            daemon.wait_for_step("steady", step + 1000)
+            time.sleep(1)
+            self.assertEqual(self.attempt(daemon, "steady"), before)
+        self.assertRegex(daemon.log(), r"warning genesisd did not run for [67]\.?\d*s")
+        self.assertNotIn("no progress for", daemon.log())
+
+    def test_a_worker_that_hangs_is_ended_after_a_pause_as_before_it(self):
+        daemon = self.start("--hang-step-seconds", "3")
+        daemon.train("stuck", spec(max_steps=STEPS))
+        daemon.wait_for_step("stuck", 20)
+        claim, _, worker = self.attempt(daemon, "stuck")
+        self.stop_for(daemon.process.pid, 5)
+        os.kill(worker, signal.SIGSTOP)
+        again = harness.wait_for("another attempt", lambda: (
+            lambda job: int(job["claim"]) > claim and job["state"] == "JOB_STATE_RUNNING" and job)(daemon.job("stuck")))
+        self.assertEqual(int(again["restarts"]), 1)
+        self.assertIn("no progress for 3s while making steps (hang.step_seconds)", daemon.log())
