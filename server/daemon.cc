@@ -234,7 +234,8 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
       {.settings = &settings_,
        .tls = tls_.get(),
        .services = {training_service_.get(), remote_workers_.get(), reflection_.get()},
-       .refused = [this](const std::string& reason) { metrics_.ConnectionRefused(reason); }});
+       .refused = [this](const std::string& reason) { metrics_.ConnectionRefused(reason); },
+       .unknown_method = [this] { metrics_.Request("grpc", "other", "UNIMPLEMENTED"); }});
   if (!listener.ok()) return StartFailure(ExitCode::kAddressInUse, listener.status());
   training_listener_ = *std::move(listener);
   grpc_address_ = WithPort(settings_.grpc.listen, training_listener_->port());

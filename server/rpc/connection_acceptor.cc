@@ -1,6 +1,7 @@
 #include "server/rpc/connection_acceptor.h"
 
 #include <fcntl.h>
+#include <netdb.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -9,6 +10,10 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -25,6 +30,25 @@ int OpenSpare() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 uint64_t InodeOf(int fd) {
   struct stat info = {};
   return fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode) ? info.st_ino : 0;
+}
+
+// The client of a connection as gRPC names it: a URI, with an IPv4 address also where an IPv6
+// socket took it. Empty for a unix socket, whose clients have no names.
+std::string PeerOf(int fd) {
+  sockaddr_storage address = {};
+  socklen_t length = sizeof(address);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  char host[NI_MAXHOST];
+  char port[NI_MAXSERV];
+  if (getpeername(fd, generic, &length) != 0 || address.ss_family == AF_UNIX ||
+      getnameinfo(generic, length, host, sizeof(host), port, sizeof(port),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "";
+  }
+  absl::string_view name = host;
+  const bool mapped = absl::ConsumePrefix(&name, "::ffff:") && absl::StrContains(name, '.');
+  if (address.ss_family == AF_INET || mapped) return absl::StrCat("ipv4:", name, ":", port);
+  return absl::StrCat("ipv6:%5B", absl::StrReplaceAll(host, {{"%", "%25"}}), "%5D:", port);
 }
 
 }  // namespace
@@ -77,16 +101,37 @@ void ConnectionAcceptor::AcceptFrom(int listener, const Take& take) {
     if (fd < 0 && (errno == ENOBUFS || errno == ENOMEM)) return absl::SleepFor(kPause);
     if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (fd < 0) continue;  // That connection has ended already.
-    const bool below_most = BelowMost();
-    if (below_most && handles_.HasRoom()) {
-      taken_[fd] = InodeOf(fd);
+    const std::string problem = Admit(fd);
+    if (problem.empty()) {
       take(fd);
     } else {
       // Told first: who sees the end of its connection finds it counted.
-      refused_(below_most ? "file_handles" : "max_connections");
+      refused_(problem);
       close(fd);
     }
   }
+}
+
+std::string ConnectionAcceptor::Admit(int fd) {
+  absl::MutexLock lock(&mutex_);
+  if (!BelowMost()) return "max_connections";
+  if (!handles_.HasRoom()) return "file_handles";
+  taken_[fd] = {InodeOf(fd), PeerOf(fd)};
+  return "";
+}
+
+bool ConnectionAcceptor::Close(const std::string& peer) {
+  absl::MutexLock lock(&mutex_);
+  for (auto& [fd, connection] : taken_) {
+    if (connection.peer != peer || InodeOf(fd) != connection.inode) continue;
+    connection.peer.clear();
+    // Unlike shutdown(2) it also drops what has arrived and is not read yet. gRPC, whose handle it
+    // is, finds the connection broken and closes it.
+    const sockaddr unspecified = {.sa_family = AF_UNSPEC, .sa_data = {}};
+    connect(fd, &unspecified, sizeof(unspecified));
+    return true;
+  }
+  return false;
 }
 
 // Another part of the process has taken the last handle. The spare one is given up for a moment, to
@@ -104,7 +149,7 @@ void ConnectionAcceptor::AcceptWithoutHandle(int listener) {
 
 bool ConnectionAcceptor::BelowMost() {
   if (static_cast<int>(taken_.size()) < max_connections_) return true;
-  std::erase_if(taken_, [](const auto& each) { return InodeOf(each.first) != each.second; });
+  std::erase_if(taken_, [](const auto& each) { return InodeOf(each.first) != each.second.inode; });
   return static_cast<int>(taken_.size()) < max_connections_;
 }
 

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "server/rpc/file_handles.h"
 #include "server/rpc/listen_socket.h"
 
@@ -37,10 +39,19 @@ class ConnectionAcceptor {
   // Before Start.
   void Add(ListenSockets sockets, Take take);
   void Start();
+  // Ends the connection whose client gRPC calls `peer` ("ipv4:10.0.0.1:4711"). False when none has
+  // that name, as connections of a unix socket have none. Any thread.
+  bool Close(const std::string& peer);
   // Takes no more connections; those that were taken are not ours. Idempotent.
   void Stop();
 
  private:
+  struct Connection {
+    // The socket's, by which one that was closed since, and perhaps given to another file, is told
+    // from one that is still open.
+    uint64_t inode = 0;
+    std::string peer;
+  };
   struct Source {
     ListenSockets sockets;
     Take take;
@@ -48,15 +59,17 @@ class ConnectionAcceptor {
   void Loop();
   void AcceptFrom(int listener, const Take& take);
   void AcceptWithoutHandle(int listener);
-  bool BelowMost();
+  bool BelowMost() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the connection may be given to gRPC; "" or why not.
+  std::string Admit(int fd);
 
   const int max_connections_;
   const Refused refused_;
   std::vector<Source> sources_;
   HandleRoom handles_;
-  // The connections that were taken, by handle: the socket's inode, by which one that was
-  // closed since, and perhaps given to another file, is told from one that is still open.
-  std::map<int, uint64_t> taken_;
+  absl::Mutex mutex_;
+  // The connections that were taken, by handle.
+  std::map<int, Connection> taken_ ABSL_GUARDED_BY(mutex_);
   int spare_fd_ = -1;
   int stop_fd_ = -1;  // An eventfd.
   std::thread thread_;

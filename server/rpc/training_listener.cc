@@ -7,7 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "server/rpc/reset_budget.h"
 #include "server/rpc/server_tls.h"
+#include "spdlog/spdlog.h"
 
 namespace genesis {
 namespace {
@@ -46,12 +48,17 @@ absl::StatusOr<std::unique_ptr<TrainingListener>> TrainingListener::Start(const 
   absl::StatusOr<ListenSockets> tcp = ListenSockets::Tcp(settings.grpc.listen);
   if (!tcp.ok()) return tcp.status();
   std::unique_ptr<TrainingListener> listener(
-      new TrainingListener(settings.grpc.max_connections, options.refused));
+      new TrainingListener(settings.grpc.max_connections, options));
   listener->port_ = tcp->port();
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   SetLimits(settings, builder);
   for (grpc::Service* service : options.services) builder.RegisterService(service);
+  builder.RegisterCallbackGenericService(&listener->unknown_methods_);
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> watches;
+  watches.push_back(std::make_unique<ResetWatch>(
+      [each = listener.get()](const std::string& peer) { each->OnFlood(peer); }));
+  builder.experimental().SetInterceptorCreators(std::move(watches));
   listener->AddSockets(
       builder, *std::move(tcp),
       options.tls == nullptr
@@ -86,6 +93,15 @@ void TrainingListener::AddSockets(grpc::ServerBuilder& builder, ListenSockets so
     connection.fd = fd;
     external->HandleNewConnection(&connection);
   });
+}
+
+void TrainingListener::OnFlood(const std::string& peer) {
+  const bool closed = acceptor_.Close(peer);
+  if (closed) refused_("resets");
+  spdlog::warn("{} opened and abandoned more than {} calls, each within {}; {}", peer,
+               ResetBudget::kBurst, absl::FormatDuration(ResetBudget::kEarly),
+               closed ? "its connection is closed"
+                      : "a client of the unix socket is not closed: end the process that does it");
 }
 
 void TrainingListener::Stop(std::chrono::system_clock::time_point deadline) {

@@ -13,12 +13,14 @@
 #include "config/settings/settings.h"
 #include "server/auth/tls_files.h"
 #include "server/rpc/connection_acceptor.h"
+#include "server/rpc/unknown_methods.h"
 
 namespace genesis {
 
 // The gRPC server that clients reach, on grpc.listen and, when it is set, on grpc.unix_socket: the
 // services it is given and the standard health service. Bounded in connections, file handles,
-// message and header sizes and calls per connection; asks silent connections whether they live.
+// message and header sizes, calls per connection and calls that a connection abandons; asks silent
+// connections whether they live.
 //
 // Owner: the daemon. Threads: gRPC's and the acceptor's. Failure: none after the start.
 class TrainingListener {
@@ -27,7 +29,11 @@ class TrainingListener {
     const Settings* settings = nullptr;         // Read during Start only.
     const TlsStore* tls = nullptr;              // Null: no TLS. Outlives the listener.
     std::vector<grpc::Service*> services = {};  // Outlive it too.
+    // Told of each connection that is closed before its client closes it, just before:
+    // "file_handles", "max_connections" or "resets".
     ConnectionAcceptor::Refused refused = [](const std::string&) {};
+    // Told of each call of a method that no service has.
+    std::function<void()> unknown_method = [] {};
   };
 
   // FAILED_PRECONDITION naming the address and the cause when one cannot be bound.
@@ -44,15 +50,21 @@ class TrainingListener {
  private:
   using External = grpc::experimental::ExternalConnectionAcceptor;
 
-  TrainingListener(int max_connections, ConnectionAcceptor::Refused refused)
-      : acceptor_(max_connections, std::move(refused)) {}
+  TrainingListener(int max_connections, const Options& options)
+      : refused_(options.refused),
+        unknown_methods_(options.unknown_method),
+        acceptor_(max_connections, options.refused) {}
+  void OnFlood(const std::string& peer);
   void AddSockets(grpc::ServerBuilder& builder, ListenSockets sockets,
                   const std::shared_ptr<grpc::ServerCredentials>& credentials);
 
   int port_ = 0;
   std::vector<std::unique_ptr<External>> externals_;
+  const ConnectionAcceptor::Refused refused_;
+  UnknownMethods unknown_methods_;
+  // Outlives the server, whose calls may end connections; stopped before it.
+  ConnectionAcceptor acceptor_;
   std::unique_ptr<grpc::Server> server_;
-  ConnectionAcceptor acceptor_;  // Before the server goes, so that nothing is handed to it then.
 };
 
 }  // namespace genesis

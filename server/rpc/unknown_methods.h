@@ -1,0 +1,24 @@
+#pragma once
+
+#include <grpcpp/generic/async_generic_service.h>
+
+#include <functional>
+#include <utility>
+
+namespace genesis {
+
+// Refuses calls of methods that no service has, as gRPC itself does, and reports each to a counter.
+//
+// Owner: the listener. Threads: gRPC's, which call `on_call`.
+class UnknownMethods final : public grpc::CallbackGenericService {
+ public:
+  explicit UnknownMethods(std::function<void()> on_call) : on_call_(std::move(on_call)) {}
+
+ private:
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override;
+
+  const std::function<void()> on_call_;
+};
+
+}  // namespace genesis
