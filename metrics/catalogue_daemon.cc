@@ -155,8 +155,8 @@ std::vector<MetricInfo> DaemonMetrics() {
        kCounter,
        "connections",
        {"reason"},
-       "Connections to the gRPC API that were closed at once; reason is file_handles or "
-       "max_connections.",
+       "Connections to the gRPC API that were closed at once (reason is file_handles or "
+       "max_connections), or because their client abandoned too many calls (resets).",
        {}},
       {"genesis_caught_errors_total",
        kCounter,
@@ -181,7 +181,8 @@ std::vector<MetricInfo> DaemonMetrics() {
        kCounter,
        "requests",
        {"protocol", "method", "code"},
-       "Finished requests; code is the gRPC code's name or the HTTP status.",
+       "Finished requests; code is the gRPC code's name or the HTTP status. The method is other "
+       "when the request names none that exists or is refused before its method is looked for.",
        {}},
       {"process_cpu_seconds_total",
        kCounter,

@@ -133,6 +133,7 @@ HttpHandlers Daemon::MakeHttpHandlers() {
     const bool exports = MetricsExport::IsHere(request);
     if (!exports && !ApiRoutes::IsHere(request)) return pages(request, respond);
     if (!started_) {
+      metrics_.Request("http", "other", "503");
       return respond(ErrorResponse(absl::UnavailableError("the daemon is starting; try again")));
     }
     exports ? export_->Handle(request, respond) : http_api_->Handle(request, respond);
@@ -142,11 +143,15 @@ HttpHandlers Daemon::MakeHttpHandlers() {
                                                          const Respond& respond) {
     const bool says_little = request.path == "/healthz" || request.path == "/readyz";
     if (absl::Status status = hosts.Check(request); !status.ok() && !says_little) {
+      metrics_.Request("http", "other", "403");
       return HttpUploadStart{.refusal = ErrorResponse(status)};
     }
     return started_ ? http_api_->Upload(request, respond) : HttpUploadStart();
   };
-  handlers.refuse = &ApiRoutes::Refuse;
+  handlers.refuse = [this](const HttpRequest& request, int status, const std::string& why) {
+    metrics_.Request("http", "other", absl::StrCat(status));
+    return ApiRoutes::Refuse(request, status, why);
+  };
   handlers.is_probe = &IsProbe;
   return handlers;
 }

@@ -66,8 +66,8 @@ class OneLineMessage final : public spdlog::custom_flag_formatter {
 };
 
 std::unique_ptr<spdlog::formatter> MakeFormatter() {
-  auto formatter = std::make_unique<spdlog::pattern_formatter>();
-  formatter->add_flag<OneLineMessage>('*').set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %*");
+  auto formatter = std::make_unique<spdlog::pattern_formatter>(spdlog::pattern_time_type::utc);
+  formatter->add_flag<OneLineMessage>('*').set_pattern("%Y-%m-%dT%H:%M:%S.%e+00:00 %^%l%$ %*");
   return formatter;
 }
 

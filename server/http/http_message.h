@@ -90,7 +90,8 @@ struct HttpHandlers {
   // May be empty. Whether a request is one of those that shall be answered however many others are
   // under way: it is answered at once, and shortly.
   std::function<bool(const HttpRequest&)> is_probe = nullptr;
-  // May be empty. How a request is refused whose head was read and whose body is not wanted.
+  // May be empty. How a request is refused whose body is not wanted, or whose head could not be
+  // read; then the request is empty.
   std::function<HttpResponse(const HttpRequest&, int status, const std::string& why)> refuse =
       nullptr;
 };

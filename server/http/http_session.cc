@@ -37,19 +37,23 @@ constexpr size_t kReadBytes = 4096;
 constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
 constexpr size_t kPieceBytes = size_t{64} * 1024;
 
+struct Refusal {
+  int status = 400;
+  std::string why;
+};
+
 // The answer to a request that could not be read; empty when nobody is left to answer.
-std::optional<HttpResponse> AnswerTo(const error_code& error, const HttpLimits& limits) {
+std::optional<Refusal> AnswerTo(const error_code& error, const HttpLimits& limits) {
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
-    return HttpResponse{.status = 431,
-                        .body = "The request's header is over " +
-                                std::to_string(limits.max_header_bytes) + " bytes\n"};
+    return Refusal{
+        431, "The request's header is over " + std::to_string(limits.max_header_bytes) + " bytes"};
   }
   // Anything else of Beast's is bad syntax; the rest (timeout, reset) leaves no one to talk to.
   if (error == http::error::end_of_stream || error == http::error::partial_message ||
       error.category() != make_error_code(http::error::end_of_stream).category()) {
     return std::nullopt;
   }
-  return HttpResponse{.status = 400, .body = "Not an HTTP/1.1 request: " + error.message() + "\n"};
+  return Refusal{400, "Not an HTTP/1.1 request: " + error.message()};
 }
 
 HttpRequest PlainHead(const http::request<http::empty_body>& head) {
@@ -156,7 +160,7 @@ class HttpSession final : public HttpSessionBase,
   void ParseHead(absl::string_view bytes) {
     const std::string fault = HeadFault(bytes);
     if (!fault.empty()) {
-      return RefuseHead({.status = 400, .body = "Not an HTTP/1.1 request: " + fault + "\n"});
+      return RefuseHead({400, "Not an HTTP/1.1 request: " + fault});
     }
     error_code error;
     head_parser_->put(boost::asio::buffer(bytes.data(), bytes.size()), error);
@@ -167,14 +171,14 @@ class HttpSession final : public HttpSessionBase,
   }
 
   void RefuseHead(const error_code& error) {
-    const std::optional<HttpResponse> callback = AnswerTo(error, context_->limits);
-    if (callback.has_value()) return RefuseHead(*callback);
+    const std::optional<Refusal> refusal = AnswerTo(error, context_->limits);
+    if (refusal.has_value()) return RefuseHead(*refusal);
     End();
   }
 
-  void RefuseHead(const HttpResponse& callback) {
+  void RefuseHead(const Refusal& refusal) {
     terms_ = {};
-    Send(callback);
+    Send(Refused(HttpRequest(), refusal.status, refusal.why));
   }
 
   void OnHead() {
@@ -261,10 +265,10 @@ class HttpSession final : public HttpSessionBase,
                              std::to_string(context_->limits.max_body_bytes) + " bytes");
     }
     if (error) {
-      const std::optional<HttpResponse> callback = AnswerTo(error, context_->limits);
-      if (!callback.has_value()) return End();
+      const std::optional<Refusal> refusal = AnswerTo(error, context_->limits);
+      if (!refusal.has_value()) return End();
       terms_.keep_alive = false;
-      return Send(*callback);
+      return Send(Refused(HttpRequest(), refusal->status, refusal->why));
     }
     request_.body = std::move(body_parser_->get().body());
     context_->Hold(Shared());
@@ -321,9 +325,11 @@ class HttpSession final : public HttpSessionBase,
     };
   }
 
-  void Refuse(int status, const std::string& why) {
-    Answer(context_->handlers.refuse ? context_->handlers.refuse(request_, status, why)
-                                     : HttpResponse{.status = status, .body = why + "\n"});
+  void Refuse(int status, const std::string& why) { Answer(Refused(request_, status, why)); }
+
+  HttpResponse Refused(const HttpRequest& request, int status, const std::string& why) const {
+    if (context_->handlers.refuse) return context_->handlers.refuse(request, status, why);
+    return {.status = status, .body = why + "\n"};
   }
 
   void Answer(HttpResponse callback) {

@@ -115,6 +115,7 @@ void MetricsExport::Handle(const HttpRequest& request, const Respond& respond) {
   }
   if (++under_way_ > kMaxUnderWay) {
     --under_way_;
+    parts_.on_response(kPath, 503);
     return respond(ErrorResponse(absl::UnavailableError(absl::StrCat(
         kMaxUnderWay, " exports are under way, which is the most; try again in a moment"))));
   }

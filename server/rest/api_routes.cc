@@ -118,6 +118,11 @@ HttpResponse ApiRoutes::Refuse(const HttpRequest& request, int status, const std
 
 ApiRoutes::ApiRoutes(Parts parts) : parts_(parts), threads_(kHandlerThreads) {}
 
+HttpResponse ApiRoutes::Counted(const std::string& path, HttpResponse response) const {
+  parts_.metrics->Request("http", path, absl::StrCat(response.status));
+  return response;
+}
+
 void ApiRoutes::Handle(const HttpRequest& request, const Respond& respond) {
   threads_.Post([this, request, respond] {
     const absl::Status made = Guarded("http", [&] { Call(request, respond); });
@@ -127,14 +132,15 @@ void ApiRoutes::Handle(const HttpRequest& request, const Respond& respond) {
 
 void ApiRoutes::Call(const HttpRequest& request, const Respond& respond) {
   if (absl::Status status = CheckOrigin(request); !status.ok()) {
-    return respond(ErrorResponse(status));
+    return respond(Counted("other", ErrorResponse(status)));
   }
   // A description of what is public anyway: no token is asked for.
   if (request.path == "/v1/openapi.json" && (request.method == "GET" || request.method == "HEAD")) {
-    return respond({.content_type = "application/json", .body = OpenApiText()});
+    return respond(
+        Counted(request.path, {.content_type = "application/json", .body = OpenApiText()}));
   }
   ApiMatch match = FindTarget(request.method, request.path);
-  if (match.refusal) return respond(*std::move(match.refusal));
+  if (match.refusal) return respond(Counted("other", *std::move(match.refusal)));
   const MethodRow& method = *match.target.method;
   const MethodDescriptor& descriptor = DescriptorOf(method);
   if (!descriptor.server_streaming()) {
@@ -161,7 +167,7 @@ HttpUploadStart ApiRoutes::Upload(const HttpRequest& request, const Respond& res
   const MethodDescriptor& descriptor = DescriptorOf(*match.target.method);
   if (!descriptor.client_streaming()) return {};
   if (absl::Status status = CheckOrigin(request); !status.ok()) {
-    return {.refusal = ErrorResponse(status)};
+    return {.refusal = Counted("other", ErrorResponse(status))};
   }
   const ApiStreamCall call{
       ApiCall(parts_.gate, *match.target.method, "http", CredentialsOf(request)), request,

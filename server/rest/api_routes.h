@@ -44,6 +44,8 @@ class ApiRoutes {
   using Fields = std::map<std::string, std::string>;
 
   void Call(const HttpRequest& request, const Respond& respond);
+  // A request that reaches no method is answered, and counted.
+  HttpResponse Counted(const std::string& path, HttpResponse response) const;
   void CallUnary(const MethodRow& method, const Fields& fields, const HttpRequest& request,
                  const Respond& respond) const;
 

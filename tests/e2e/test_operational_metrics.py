@@ -1,8 +1,12 @@
 """The gauges that alerts look at: work in no checkpoint, the newest step, free space, quarantine."""
 
+import datetime
+import http.client
 import os
 import time
 import unittest
+
+import grpc
 
 import harness
 
@@ -56,6 +60,49 @@ class OperationalMetrics(harness.DaemonTest):
         daemon.wait_for_step("survive-1", 6)
         self.assertLess(abs(self.value(daemon, UNPROTECTED) - protected), 5)
         daemon.ctl("cancel", "survive-1", "--now")
+
+    def test_requests_that_reach_no_method_are_counted_without_their_names(self):
+        daemon = self.start_with_fake_worker()
+        host, port = daemon.http.rsplit(":", 1)
+
+        def status(method, path, **headers):
+            connection = http.client.HTTPConnection(host, int(port), timeout=harness.LONG)
+            connection.request(method, path, headers=headers)
+            code = connection.getresponse().status
+            connection.close()
+            return code
+
+        for method, path, headers, expected in (
+                ("GET", "/v1/nothing", {}, 404), ("GET", "/v1", {}, 404), ("GET", "/v1/jobs/a:fly", {}, 404),
+                ("DELETE", "/v1/jobs", {}, 405), ("PUT", "/v1/server", {}, 405),
+                ("GET", "/v1/jobs", {"Host": "evil.example"}, 403), ("GET", "/", {"Host": "evil.example"}, 403),
+                ("GET", "/v1/jobs", {"Origin": "http://evil.example"}, 403),
+                ("GET", "/wp-admin", {}, 404), ("GET", "/v1/jobs", {"Transfer-Encoding": "odd"}, 400)):
+            def count(code=expected):
+                return self.value(daemon, "genesis_requests_total", protocol="http", method="other", code=code) or 0
+
+            before = count()
+            self.assertEqual(status(method, path, **headers), expected, path)
+            self.assertEqual(count(), before + 1, (method, path))
+        healthy = self.value(daemon, "genesis_requests_total", protocol="http", method="ListJobs", code="OK") or 0
+        self.assertEqual(status("GET", "/v1/jobs"), 200)
+        self.assertEqual(self.value(daemon, "genesis_requests_total", protocol="http", method="ListJobs", code="OK"),
+                         healthy + 1)
+        with grpc.insecure_channel(daemon.grpc) as channel:
+            for name in ("/genesis.training.v1.TrainingService/Fly", "/a.B/C", "/x y"):
+                with self.assertRaises(grpc.RpcError) as caught:
+                    channel.unary_unary(name)(b"", timeout=harness.LONG)
+                self.assertEqual(caught.exception.code(), grpc.StatusCode.UNIMPLEMENTED)
+                self.assertIn("there is no method", caught.exception.details())
+        self.assertEqual(self.value(daemon, "genesis_requests_total", protocol="grpc", method="other",
+                                    code="UNIMPLEMENTED"), 3)
+
+    def test_the_log_is_in_utc_wherever_the_machine_is(self):
+        daemon = self.start("--workers-program", str(harness.FAKE_WORKER), environment={"TZ": "Asia/Kolkata"})
+        first = daemon.log().split(" ", 1)[0]
+        self.assertTrue(first.endswith("+00:00"), first)
+        age = datetime.datetime.now(datetime.timezone.utc) - datetime.datetime.fromisoformat(first)
+        self.assertLess(abs(age.total_seconds()), harness.LONG)
 
     def test_free_space_is_that_of_the_file_systems(self):
         daemon = self.start_with_fake_worker()
