@@ -93,7 +93,8 @@ class MemoryDataset : public Dataset {
     };
     torch::Tensor deviation = rows.std(0, /*unbiased=*/false);
     deviation = torch::where(deviation < 1e-6, torch::ones_like(deviation), deviation);
-    statistics_[name] = {.mean = floats(rows.mean(0)), .deviation = floats(deviation)};
+    statistics_[name] = {
+        .mean = floats(rows.mean(0)), .deviation = floats(deviation), .constant = {}};
   }
 
   std::vector<Field> fields_;
