@@ -18,9 +18,11 @@ std::string Describe(const training::v1::StateChange& change) {
 }
 
 std::string Describe(const training::v1::PrecisionChange& change) {
-  return absl::StrCat("precision ", PrecisionName(change.from()), " -> ",
-                      PrecisionName(change.to()), " at step ", change.step(), " (",
-                      change.trigger(), "): ", change.reason());
+  const bool falls = change.trigger() != "promotion";
+  return absl::StrCat(
+      falls ? absl::StrCat("Falling back to ", PrecisionName(change.to()), ": ") : "", "precision ",
+      PrecisionName(change.from()), " -> ", PrecisionName(change.to()), " at step ", change.step(),
+      " (", change.trigger(), "): ", change.reason());
 }
 
 std::string Describe(const training::v1::Checkpoint& checkpoint) {

@@ -24,6 +24,21 @@ constexpr int kMaxShown = 5;
 
 }  // namespace
 
+std::vector<std::string> PrecisionWarnings(const training::v1::Job& job) {
+  std::vector<std::string> shown;
+  if (!IsReducedPrecision(job.precision().mode())) return shown;
+  const auto& warnings = job.precision().report().alignment_warnings();
+  for (const std::string& warning : warnings) {
+    if (shown.size() == kMaxShown) break;
+    shown.push_back(Printable(warning));
+  }
+  if (warnings.size() > kMaxShown) {
+    shown.push_back(absl::StrCat("and ", warnings.size() - kMaxShown,
+                                 " more: genesisctl --output json job ", Printable(job.id())));
+  }
+  return shown;
+}
+
 std::string DescribeModel(const training::v1::JobSpec& spec) { return KindOf(spec.model()); }
 
 std::string DescribeDataset(const training::v1::JobSpec& spec) {
@@ -58,6 +73,7 @@ void AddPrecision(const training::v1::Job& job,
                        absl::StrFormat("%s %.3g ms a step: %s", PrecisionName(result.mode()),
                                        1e3 * result.step_seconds(), Printable(result.verdict())));
   }
+  for (const std::string& warning : PrecisionWarnings(job)) pairs.emplace_back("warning", warning);
   for (int i = std::max(0, job.precision_changes_size() - kMaxShown);
        i < job.precision_changes_size(); ++i) {
     const training::v1::PrecisionChange& change = job.precision_changes(i);

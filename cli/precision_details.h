@@ -12,6 +12,9 @@ namespace genesis::cli {
 std::string DescribeModel(const training::v1::JobSpec& spec);
 std::string DescribeDataset(const training::v1::JobSpec& spec);
 
+// Sizes that slow the job's reduced precision, a few for a screen; none for a job in FP32.
+std::vector<std::string> PrecisionWarnings(const training::v1::Job& job);
+
 // Lines on the precision of a job: what runs and why, what was refused, on what hardware, what AUTO
 // measured; then its moves and incidents, newest last.
 void AddPrecision(const training::v1::Job& job,

@@ -129,6 +129,13 @@ void ProgressLine::Update(const Job& job) {
   out_ << RenderProgress(job, kPlainWidth) << "\n" << std::flush;
 }
 
+void ProgressLine::Warn(const std::vector<std::string>& warnings) {
+  if (warnings == warned_) return;
+  warned_ = warnings;
+  Close();
+  for (const std::string& warning : warnings) out_ << "warning: " << warning << "\n";
+}
+
 void ProgressLine::Close() {
   if (open_) out_ << "\n" << std::flush;
   open_ = false;

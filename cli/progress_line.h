@@ -3,6 +3,7 @@
 #include <functional>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "genesis/training/v1/job.pb.h"
@@ -28,6 +29,8 @@ class ProgressLine {
   ProgressLine(std::ostream& out, bool terminal, int width, std::function<absl::Time()> now);
 
   void Update(const training::v1::Job& job);
+  // Prints the warnings above the line, each set of them once.
+  void Warn(const std::vector<std::string>& warnings);
   // Ends the line that is being redrawn, so that other text can follow.
   void Close();
 
@@ -38,6 +41,7 @@ class ProgressLine {
   const std::function<absl::Time()> now_;
   bool open_ = false;  // A line without its end is on the terminal.
   training::v1::JobState last_state_ = training::v1::JOB_STATE_UNSPECIFIED;
+  std::vector<std::string> warned_;
   absl::Time last_print_ = absl::InfinitePast();
 };
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/commands/commands.h"
 #include "cli/event_line.h"
+#include "cli/precision_details.h"
 #include "cli/progress_line.h"
 #include "cli/text.h"
 #include "cli/upload.h"
@@ -88,6 +89,7 @@ void PrintUpdate(const training::v1::WatchJobResponse& update, bool events, Prog
       line.Close();
       session.out << EventLine(event) << "\n";
     }
+    line.Warn(PrecisionWarnings(update.job()));
     line.Update(update.job());
     return;
   }

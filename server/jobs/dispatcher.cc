@@ -43,6 +43,17 @@ std::vector<std::string> IdsOf(const std::vector<WorkerLease>& leases) {
 // Workloads whose use of memory is remembered.
 constexpr size_t kMaxPeaks = 1000;
 
+// The warning about a job that gets FP32 instead of what it was to run in; "" for others. A job
+// that names no mode is to run in FP32 where the gate is shut.
+std::string FallbackAtStart(const training::v1::EffectivePrecision& precision, bool gate_open) {
+  const bool named = precision.requested() != training::v1::PRECISION_MODE_UNSPECIFIED;
+  if (precision.mode() != training::v1::PRECISION_MODE_FP32 || precision.refused().empty() ||
+      !(named || gate_open)) {
+    return "";
+  }
+  return absl::StrCat("Falling back to FP32: ", precision.refused(0));
+}
+
 }  // namespace
 
 // Assigning is a change of its own, after the commit of the one that made it possible: a worker is
@@ -274,8 +285,15 @@ void Dispatcher::Assign(const std::string& job_id, const std::vector<WorkerLease
   const std::vector<training::v1::PrecisionMode> allowed =
       AllowedOn(job->spec().precision(), leases);
   start.mutable_allowed_modes()->Assign(allowed.begin(), allowed.end());
-  table_.Announce([this, start, leases]() mutable {
+  const std::string fallback = FallbackAtStart(start.precision(), precision_.gate().enabled);
+  if (!fallback.empty()) {
+    training::v1::JobEvent event;
+    event.set_log_line(fallback);
+    table_.AddEvent(job_id, std::move(event));
+  }
+  table_.Announce([this, start, leases, fallback]() mutable {
     spdlog::info("job {}: {}", start.job_id(), start.precision().reason());
+    if (!fallback.empty()) spdlog::warn("job {}: {}", start.job_id(), fallback);
     if (!precision_.gate().enabled) spdlog::info("FP16 training disabled - using FP32");
     metrics_->JobBegins(start.job_id(), start.precision(), start.baseline().peak_device_bytes());
     const std::vector<training::v1::RankAssignment> ranks = AssignRanks(leases);

@@ -6,8 +6,10 @@
 #include "absl/strings/str_join.h"
 #include "cli/commands/arguments.h"
 #include "cli/commands/command_table.h"
+#include "cli/event_line.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/precision_details.h"
 #include "cli/progress_line.h"
 #include "cli/session.h"
 #include "cli/table.h"
@@ -179,6 +181,38 @@ TEST(ProgressTest, ShowsStepPercentLossScaleRateAndWhatIsLeft) {
   EXPECT_THAT(RenderProgress(skipping, 200), HasSubstr("  scale 65536  skipped 3  "));
 }
 
+TEST(PrecisionWarningsTest, AreShownWhereReducedPrecisionRuns) {
+  Job job = Running(1);
+  training::v1::EffectivePrecision& precision = *job.mutable_precision();
+  precision.mutable_report()->add_alignment_warnings("training.batch_size is 30: ...");
+  precision.mutable_report()->add_alignment_warnings("encoder.0.weight is [16, 3]: ...");
+  precision.set_mode(training::v1::PRECISION_MODE_FP32);
+  EXPECT_THAT(PrecisionWarnings(job), testing::IsEmpty());
+  precision.set_mode(training::v1::PRECISION_MODE_MIXED_BF16);
+  EXPECT_THAT(PrecisionWarnings(job), testing::ElementsAre("training.batch_size is 30: ...",
+                                                           "encoder.0.weight is [16, 3]: ..."));
+  std::vector<std::pair<std::string, std::string>> pairs;
+  AddPrecision(job, pairs);
+  EXPECT_THAT(pairs,
+              testing::Contains(testing::Pair("warning", "encoder.0.weight is [16, 3]: ...")));
+  for (int i = 0; i < 9; ++i) precision.mutable_report()->add_alignment_warnings("more");
+  const std::vector<std::string> many = PrecisionWarnings(job);
+  EXPECT_EQ(many.size(), 6U);
+  EXPECT_EQ(many.back(), "and 6 more: genesisctl --output json job walk-1");
+}
+
+TEST(EventLineTest, SaysThatAJobFallsBack) {
+  training::v1::JobEvent event;
+  training::v1::PrecisionChange& change = *event.mutable_precision_changed();
+  change.set_from(training::v1::PRECISION_MODE_MIXED_FP16);
+  change.set_to(training::v1::PRECISION_MODE_FP32);
+  change.set_trigger("overflow");
+  EXPECT_THAT(EventLine(event),
+              HasSubstr("Falling back to FP32: precision MIXED_FP16 -> FP32 at step 0 (overflow)"));
+  change.set_trigger("promotion");
+  EXPECT_THAT(EventLine(event), testing::Not(HasSubstr("Falling back")));
+}
+
 TEST(ProgressTest, ShrinksAndThenDropsTheBar) {
   const std::string wide = RenderProgress(Running(500), 110);
   EXPECT_LE(wide.size(), 110u);
@@ -267,6 +301,14 @@ TEST_F(ProgressLineTest, IsRedrawnInPlaceOnATerminal) {
   EXPECT_EQ(out_.str(),
             "\rwalk-1  RUNNING  500\x1b[K"
             "\rwalk-1  RUNNING  501\x1b[K\n");
+}
+
+TEST_F(ProgressLineTest, WarnsOnceAboveTheLine) {
+  ProgressLine line(out_, /*terminal=*/false, 21, now_);
+  line.Warn({});
+  line.Warn({"a", "b"});
+  line.Warn({"a", "b"});
+  EXPECT_EQ(out_.str(), "warning: a\nwarning: b\n");
 }
 
 TEST_F(ProgressLineTest, IsPrintedAtMostOnceASecondElsewhere) {

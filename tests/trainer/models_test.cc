@@ -371,6 +371,18 @@ TEST(AlignmentTest, NamesTheWeightsWhoseSizesNeedPadding) {
               ElementsAre("token_embedding.weight is [11, 32]: 11 is no multiple of 8"));
 }
 
+TEST(AlignmentTest, NamesABatchThatNeedsPadding) {
+  EXPECT_EQ(BatchWarning(64), "");
+  EXPECT_EQ(BatchWarning(8), "");
+  EXPECT_EQ(BatchWarning(30),
+            "training.batch_size is 30: 30 is not a multiple of 8; with 24 or 32 no part of the "
+            "matrix units is idle");
+  EXPECT_EQ(
+      BatchWarning(5),
+      "training.batch_size is 5: 5 is not a multiple of 8; with 8 no part of the matrix units "
+      "is idle");
+}
+
 TEST(AlignmentTest, SaysHowManyMoreThereAre) {
   JobSpec spec = WorldModelJob(1, 2);
   spec.mutable_model()->mutable_world_model()->set_hidden_size(15);

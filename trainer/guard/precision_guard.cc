@@ -243,8 +243,10 @@ int64_t PrecisionGuard::Apply(const PrecisionDecision& decision, int64_t step,
   change.set_reason(decision.reason);
   change.set_execution(session_.execution());
   *change.mutable_time() = TimestampNow();
+  const bool falls = decision.trigger != "promotion";
   observer_.OnLog(
-      absl::StrCat("precision changes from ", PrecisionName(from), " to ", PrecisionName(mode()),
+      absl::StrCat(falls ? absl::StrCat("Falling back to ", PrecisionName(mode()), ": ") : "",
+                   "precision changes from ", PrecisionName(from), " to ", PrecisionName(mode()),
                    " after step ", step, " (", decision.trigger, "): ", decision.reason,
                    resumed < step ? absl::StrCat("; continues from step ", resumed) : ""));
   observer_.OnLog("step: " + change.execution());

@@ -126,6 +126,10 @@ training::v1::PrecisionReport ReportPrecision(TrainingSession& session,
   training::v1::PrecisionReport report;
   report.set_hardware(HardwareOf(session.mode(), device));
   report.set_tf32(!device.cuda() ? "none" : at::globalContext().allowTF32CuBLAS() ? "on" : "off");
+  if (IsReducedPrecision(session.mode())) {
+    const std::string warning = BatchWarning(session.source().batch_size());
+    if (!warning.empty()) report.add_alignment_warnings(warning);
+  }
   for (const std::string& warning : AlignmentWarnings(session.model())) {
     report.add_alignment_warnings(warning);
   }

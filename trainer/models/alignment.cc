@@ -54,4 +54,13 @@ std::vector<std::string> AlignmentWarnings(const Model& model) {
   return warnings;
 }
 
+std::string BatchWarning(int64_t batch_size) {
+  const int64_t below = batch_size / kMultiple * kMultiple;
+  if (below == batch_size) return "";
+  return absl::StrCat("training.batch_size is ", batch_size, ": ", batch_size,
+                      " is not a multiple of ", kMultiple, "; with ",
+                      below > 0 ? absl::StrCat(below, " or ") : "", below + kMultiple,
+                      " no part of the matrix units is idle");
+}
+
 }  // namespace genesis

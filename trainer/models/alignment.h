@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,5 +13,9 @@ namespace genesis {
 // [1, 256]: 1 is no multiple of 8". At most 16 entries; where there are more, the last says how
 // many. Advice, not a fault: an output of one column has to have one.
 std::vector<std::string> AlignmentWarnings(const Model& model);
+
+// The same for the examples of a batch: "training.batch_size is 30: 30 is not a multiple of 8;
+// ...". Empty where it is one.
+std::string BatchWarning(int64_t batch_size);
 
 }  // namespace genesis
