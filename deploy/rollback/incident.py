@@ -47,6 +47,20 @@ class Snapshot:
         speeds = [job.get("progress", {}).get("samples_per_second", 0) for job in self.running()]
         return sum(speeds) or None
 
+    def loss(self):
+        return self.metrics.get("genesis_training_loss")
+
+    def baseline(self):
+        return self.metrics.get("genesis_fp32_baseline_loss")
+
+    def step_milliseconds(self):
+        seconds = self.ratio("genesis_step_duration_seconds_sum", "genesis_step_duration_seconds_count")
+        return None if seconds is None else 1000 * seconds
+
+    def device_mebibytes(self):
+        allocated = self.metrics.get("genesis_cuda_memory_allocated_bytes")
+        return None if allocated is None else allocated / 2**20
+
     def deviation(self):
         divergence = self.metrics.get("genesis_loss_divergence_ratio")
         return None if divergence is None else abs(divergence)
@@ -58,6 +72,10 @@ def percent(value):
 
 def figure(value, unit):
     return "not measured" if value is None else f"{value:,.0f} {unit}"
+
+
+def small(value, unit=""):
+    return "not measured" if value is None else f"{value:.4g}{unit}"
 
 
 def overflow(snapshot):
@@ -110,9 +128,15 @@ def all_clear(flags, before, after):
             f"DURATION: Rollback completed in {flags.recovered}", "",
             "VERIFICATION (since the restart):",
             f"- Training success rate: {percent(success(after))}",
+            f"- Loss: {small(after.loss())} (before: {small(before.loss())}, FP32 baseline: {small(before.baseline())})",
+            f"- Overflow errors: {after.metrics.get('genesis_fp16_overflow_steps_total', 0):.0f}",
             f"- Steps in reduced precision: {after.metrics.get('genesis_fp16_training_steps_total', 0):.0f}",
             f"- Jobs in reduced precision: {len(after.reduced())}", "",
             "PERFORMANCE:",
+            f"- Training time: {small(after.step_milliseconds(), ' ms a step')}"
+            f" (before: {small(before.step_milliseconds(), ' ms a step')})",
+            f"- VRAM usage: {figure(after.device_mebibytes(), 'MiB')}"
+            f" (before: {figure(before.device_mebibytes(), 'MiB')})",
             f"- Throughput: {figure(after.samples_per_second(), 'samples/s')}"
             f" (before: {figure(before.samples_per_second(), 'samples/s')})", "",
             "ROOT CAUSE: [Brief description]", "FOLLOW-UP: Post-mortem scheduled for [TIME]"]
