@@ -1,5 +1,7 @@
 #include "trainer/runtime/run_failure.h"
 
+#include <sys/resource.h>
+
 #include <stdexcept>
 #include <system_error>
 
@@ -11,7 +13,22 @@
 namespace genesis {
 namespace {
 
-constexpr size_t kRoom = 256;  // For the words around those of torch.
+constexpr size_t kRoom = 512;  // For the words around those of torch.
+
+bool IsOutOfThreads(const std::exception& error) {
+  const auto* const system = dynamic_cast<const std::system_error*>(&error);
+  return system != nullptr && system->code() == std::errc::resource_unavailable_try_again;
+}
+
+// The limit of this process's address space and what to do about it; "" without one.
+std::string AddressSpaceText() {
+  constexpr rlim_t kMebibyte = 1024 * 1024;
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+  return absl::StrCat("the process may use ", limit.rlim_cur / kMebibyte,
+                      " MiB of address space (ulimit -v), of which LibTorch reserves more than it "
+                      "uses: lift that limit, and bound memory by a cgroup");
+}
 
 }  // namespace
 
@@ -30,9 +47,17 @@ training::v1::Finished FailedRun(const RunFailure& failure) {
 RunFailure ExplainException(const std::exception& error) {
   const std::string what = BoundedText(TorchText(error), kMaxMessageBytes - kRoom);
   if (IsOutOfMemory(error)) {
+    const std::string limit = AddressSpaceText();
     return {training::v1::FAILURE_CAUSE_OUT_OF_MEMORY,
             absl::StrCat("no memory left: ", what,
-                         "; lower training.batch_size or the size of the model")};
+                         "; lower training.batch_size or the size of the model",
+                         limit.empty() ? "" : "; ", limit)};
+  }
+  if (IsOutOfThreads(error)) {
+    const std::string limit = AddressSpaceText();
+    return {training::v1::FAILURE_CAUSE_INTERNAL,
+            absl::StrCat("a thread could not be created: ", what, "; ",
+                         limit.empty() ? "raise ulimit -u, or pids.max of the cgroup" : limit)};
   }
   if (dynamic_cast<const DataFault*>(&error) != nullptr) {
     return {training::v1::FAILURE_CAUSE_DATA, what};
@@ -40,14 +65,6 @@ RunFailure ExplainException(const std::exception& error) {
   // A scripted module does not fit the job.
   if (dynamic_cast<const std::invalid_argument*>(&error) != nullptr) {
     return {training::v1::FAILURE_CAUSE_CONFIG, what};
-  }
-  const auto* const system = dynamic_cast<const std::system_error*>(&error);
-  if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
-    return {training::v1::FAILURE_CAUSE_INTERNAL,
-            absl::StrCat("no thread could be started: ", what,
-                         "; the address space, the memory or the number of threads of this process "
-                         "is limited: raise ulimit -v, ulimit -u, TasksMax= of its unit, or the "
-                         "pids limit of its container")};
   }
   if (IsDeviceFault(error)) {
     // A kernel that finds an index out of range takes the whole device down, and says no more.

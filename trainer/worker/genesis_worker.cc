@@ -18,6 +18,7 @@
 #include "trainer/accel/start_settings.h"
 #include "trainer/distributed/rank_place.h"
 #include "trainer/runtime/device.h"
+#include "trainer/runtime/run_failure.h"
 #include "trainer/worker/checkpoint_tools.h"
 #include "trainer/worker/daemon_link.h"
 #include "trainer/worker/local_run.h"
@@ -159,9 +160,7 @@ std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) 
 // Only `--spec` is started as one of several ranks.
 std::optional<std::string> NoVariables(const std::string& /*name*/) { return std::nullopt; }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   // Before any thread is there, for threads inherit it.
   genesis::BlockTerminationSignals();
   // A file at its limit (RLIMIT_FSIZE) is an error of write, like a full disk.
@@ -222,4 +221,17 @@ int main(int argc, char** argv) {
   genesis::WarmUp(device, flags.threads > 0 ? flags.threads : share);
   if (attach) return genesis::RunAttached(flags.daemon, device);
   return genesis::RunLocal(flags.local, *place, device);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return Main(argc, argv);
+  } catch (const std::exception& error) {
+    // What is thrown while a job runs is the job's failure; this is what the process lacks to
+    // begin.
+    std::cerr << "genesis-worker: " << genesis::ExplainException(error).message << std::endl;
+    return genesis::ToInt(genesis::ExitCode::kFailure);
+  }
 }
