@@ -10,6 +10,8 @@ namespace {
 
 // Connections that are remembered; one that has its whole budget again is not.
 constexpr size_t kMaxAccounts = 4096;
+// Between looks for those, which take a while.
+constexpr absl::Duration kLookPause = absl::Seconds(1);
 
 class CallWatch final : public grpc::experimental::Interceptor {
  public:
@@ -45,7 +47,8 @@ double ResetBudget::LeftAt(const Account& account, absl::Time now) {
 
 bool ResetBudget::Spend(const std::string& peer, absl::Time now) {
   absl::MutexLock lock(&mutex_);
-  if (accounts_.size() >= kMaxAccounts) {
+  if (accounts_.size() >= kMaxAccounts && now >= next_look_) {
+    next_look_ = now + kLookPause;
     std::erase_if(accounts_, [&](const auto& each) { return LeftAt(each.second, now) >= kBurst; });
   }
   Account& account = accounts_.try_emplace(peer, Account{kBurst, now}).first->second;

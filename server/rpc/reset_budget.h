@@ -12,18 +12,18 @@
 
 namespace genesis {
 
-// A `ResetBudget` counts the calls that each connection abandons early. HTTP/2 bounds the calls
-// that are open at one time, and a call that is reset is not: a client that opens and resets calls
-// without end makes the server work, and keeps gRPC's memory of each, without a bound
-// (CVE-2023-44487, "rapid reset"; gRPC 1.51 has no limit of its own).
+// A `ResetBudget` counts the calls that each connection abandons early, before it had an answer.
+// HTTP/2 bounds the calls that are open at one time, and one that is reset is not open: a client
+// that opens and resets calls without end takes time and memory without a bound (CVE-2023-44487,
+// "rapid reset"; gRPC 1.51 has no limit of its own).
 //
 // Thread-safe.
 class ResetBudget {
  public:
-  // What a connection may abandon at one time; more than all polls of one busy client.
-  static constexpr double kBurst = 200;
+  // What a connection may abandon at one time: as many calls as it may have open.
+  static constexpr double kBurst = 1000;
   // What it gets back each second.
-  static constexpr double kPerSecond = 20;
+  static constexpr double kPerSecond = 50;
   // A call that was open for longer is not counted: a client may give up.
   static constexpr absl::Duration kEarly = absl::Seconds(1);
 
@@ -39,6 +39,7 @@ class ResetBudget {
 
   absl::Mutex mutex_;
   std::map<std::string, Account> accounts_ ABSL_GUARDED_BY(mutex_);
+  absl::Time next_look_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
 // Watches the calls of a gRPC server, whatever their service, and tells of each connection that has

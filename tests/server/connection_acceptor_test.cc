@@ -113,6 +113,24 @@ TEST_F(AcceptorTest, ClosesWhatIsTooMuchAndTakesTheNextOnceOneHasGone) {
   EXPECT_EQ(tally_.After(4), std::make_pair(2, std::vector<std::string>{"max_connections"}));
 }
 
+TEST_F(AcceptorTest, EndsTheConnectionOfOnePeerWithWhatItHasSent) {
+  Start(4);
+  for (int i = 0; i < 2; ++i) ConnectClient();
+  EXPECT_EQ(tally_.After(2).first, 2);
+  ASSERT_EQ(send(clients_[0], "xyz", 3, MSG_NOSIGNAL), 3);
+  sockaddr_in own = {};
+  socklen_t length = sizeof(own);
+  getsockname(clients_[0], reinterpret_cast<sockaddr*>(&own), &length);
+  const std::string peer = absl::StrCat("ipv4:127.0.0.1:", ntohs(own.sin_port));
+  EXPECT_FALSE(acceptor_->Close("ipv4:127.0.0.1:1"));
+  EXPECT_TRUE(acceptor_->Close(peer));
+  EXPECT_FALSE(acceptor_->Close(peer)) << "it is ended once";
+  char byte = 0;
+  EXPECT_LE(recv(clients_[0], &byte, 1, 0), 0);
+  EXPECT_EQ(recv(clients_[1], &byte, 1, MSG_DONTWAIT), -1);
+  EXPECT_EQ(errno, EAGAIN) << "the other is open";
+}
+
 TEST_F(AcceptorTest, CountsARefusalBeforeItsClientCanSeeIt) {
   Start(1);
   ConnectClient();
