@@ -11,7 +11,7 @@ namespace {
 
 constexpr absl::Duration kBeatPause = absl::Milliseconds(200);
 
-// Of the whole process, for all that it waits for shares its pauses.
+// The time of the whole process; its waits share its pauses.
 struct ProcessTime {
   absl::Mutex mutex;
   RunningTime time ABSL_GUARDED_BY(mutex);

@@ -4,8 +4,8 @@
 
 namespace genesis {
 
-// What is known of all jobs since the daemon started, besides the sums of their steps. Written by
-// the writer thread, read by any.
+// Facts about all jobs since the daemon started, without the sums of their steps. Written by the
+// writer thread, read by any.
 struct Counters {
   std::atomic<bool> newest_step_reduced{false};
   // How long jobs stay on workers: a moving average over those that succeeded; 0 before the first.

@@ -58,7 +58,7 @@ class TrainingStats {
   // A few times a second.
   void Sample(absl::Time now);
 
-  // Of all jobs, since the daemon started.
+  // The sums of all jobs since the daemon started.
   StepSums Totals() const;
   training::v1::StatsWindow Window(absl::Duration length, absl::Time now) const;
   // Empty when nothing is known of the job.

@@ -20,7 +20,7 @@ class CallWatch final : public grpc::experimental::Interceptor {
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
     using grpc::experimental::InterceptionHookPoints;
-    // Of a call that was reset already nothing is taken to be sent.
+    // gRPC sends nothing for a call that was reset already.
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_SEND_MESSAGE) &&
         methods->GetSendMessageStatus()) {
       answered_ = true;

@@ -20,9 +20,9 @@ namespace genesis {
 // Thread-safe.
 class ResetBudget {
  public:
-  // What a connection may abandon at one time: as many calls as it may have open.
+  // Calls that a connection may abandon at one time: as many as it may have open.
   static constexpr double kBurst = 1000;
-  // What it gets back each second.
+  // Calls that are forgotten each second.
   static constexpr double kPerSecond = 50;
   // A call that was open for longer is not counted: a client may give up.
   static constexpr absl::Duration kEarly = absl::Seconds(1);

@@ -229,7 +229,7 @@ int main(int argc, char** argv) {
   try {
     return Main(argc, argv);
   } catch (const std::exception& error) {
-    // What is thrown while a job runs is the job's failure; this is what the process lacks to
+    // A job's own exceptions are its failure; these are of a process that lacks what it needs to
     // begin.
     std::cerr << "genesis-worker: " << genesis::ExplainException(error).message << std::endl;
     return genesis::ToInt(genesis::ExitCode::kFailure);
