@@ -143,6 +143,20 @@ class Layouts(ExportedJobs):
     def test_grouped_products(self):
         self.check(Experts)
 
+    def test_a_loop_over_the_experts_that_have_rows_is_told_of_them(self):
+        class Looped(Experts):
+            def forward(self, x):
+                x = torch.tanh(self.spread(x))
+                chosen = self.gate(x).argmax(1)
+                y = x.new_zeros(x.shape[0], 12)
+                for expert in nn.functional.one_hot(chosen, 4).sum(0).nonzero():
+                    y = torch.where((chosen == expert)[:, None], x @ self.weight[expert[0]], y)
+                return self.head(y)
+
+        with self.assertRaisesRegex(genesis.ExportError, "a loop over the experts that have rows .*grouped_mm; in transformers, .*, at .*test_layouts.py"):
+            genesis.export(Looped(), {"x": torch.tensor(self.arrays["x"][:5]), "target": torch.tensor(self.arrays["label"][:5])},
+                           self.path / "net.pt2", loss="cross_entropy")
+
     def test_copies_of_what_has_gaps_and_what_is_drawn_in_a_layout(self):
         self.check(Gaps, modes=["FP32"])
 
