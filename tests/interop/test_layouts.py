@@ -207,6 +207,24 @@ class Layouts(ExportedJobs):
                     genesis.export(module, field, self.path / "net.pt2", loss=loss)
                 self.assertIn(message, str(caught.exception))
 
+    def test_a_loss_in_bf16_that_is_another_is_told(self):
+        class Wrong(runtime.Graph):
+            made = 0
+
+            def __init__(self, program):
+                super().__init__(program)
+                Wrong.made += 1
+                self.factor = 1.2 if Wrong.made == 3 else 1.0  # Behind FP32 and evaluation.
+
+            def __call__(self, *tensors):
+                loss, *rest = super().__call__(*tensors)
+                return [loss * self.factor, *rest]
+
+        field = {"x": torch.tensor(self.arrays["x"][:5]), "target": torch.tensor(self.arrays["label"][:5])}
+        with mock.patch.object(runtime, "Graph", Wrong), self.assertRaisesRegex(
+                genesis.ExportError, "differ in the loss in MIXED_BF16, with 5 examples: .*; leave MIXED_BF16 out of precisions"):
+            genesis.export(nn.Linear(6, 3), field, self.path / "net.pt2", loss="cross_entropy")
+
     def test_an_operator_that_a_precision_lacks_is_told(self):
         """In FP16 too, in which a worker tries each graph before the job, on a processor."""
         field = {"x": torch.tensor(self.arrays["x"][:5]), "label": torch.tensor(self.arrays["label"][:5])}
