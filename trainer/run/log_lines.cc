@@ -35,17 +35,19 @@ std::string ModelLine(const Model& model) {
   return line;
 }
 
-std::string ShortBatchesLine(const Model& model, const Dataset& dataset, int64_t batch_size,
-                             int ranks) {
-  if (model.takes_short_batches()) return "";
+std::vector<std::string> ModelLines(const Model& model, const Dataset& dataset, int64_t batch_size,
+                                    int ranks) {
+  std::vector<std::string> lines = {ModelLine(model)};
+  if (model.takes_short_batches()) return lines;
   const int64_t trained = dataset.training_size();
   const int64_t held_out = dataset.size() - trained;
-  return absl::StrCat(
-      "batches: of ", batch_size,
-      " examples alone, as the module was exported (dynamic_batch=False); a shorter "
-      "last batch is left out: ",
-      trained % (batch_size * ranks), " of ", trained, " examples of each epoch, and ",
-      held_out % batch_size, " of ", held_out, " held-out examples");
+  lines.push_back(
+      absl::StrCat("batches: of ", batch_size,
+                   " examples alone, as the module was exported (dynamic_batch=False); a shorter "
+                   "last batch is left out: ",
+                   trained % (batch_size * ranks), " of ", trained, " examples of each epoch, and ",
+                   held_out % batch_size, " of ", held_out, " held-out examples"));
+  return lines;
 }
 
 std::string CompletionLine(const std::string& job_id, const training::v1::Finished& finished,

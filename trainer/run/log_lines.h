@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "genesis/training/v1/job.pb.h"
 #include "genesis/training/v1/worker_service.pb.h"
@@ -15,10 +16,10 @@ namespace genesis {
 // forward forgets looks like one that learns nothing. The first six are named.
 std::string ModelLine(const Model& model);
 
-// "batches: of 8 examples alone, ...": how many examples a job leaves out whose model takes no
-// short batches. Empty for other models.
-std::string ShortBatchesLine(const Model& model, const Dataset& dataset, int64_t batch_size,
-                             int ranks);
+// That line, and "batches: of 8 examples alone, ..." where the model takes no short batches: how
+// many examples the job leaves out.
+std::vector<std::string> ModelLines(const Model& model, const Dataset& dataset, int64_t batch_size,
+                                    int ranks);
 
 // "training complete: job <id>, <n> steps, loss <x>, ...". Requires the progress of `finished`.
 std::string CompletionLine(const std::string& job_id, const training::v1::Finished& finished,

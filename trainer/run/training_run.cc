@@ -97,10 +97,8 @@ class Run {
     SetTf32(start_.spec().precision().tf32() == training::v1::TF32_ON);
     session_ = std::make_unique<TrainingSession>(start_, *dataset_, at::Device(device_.name()),
                                                  Graphs(), ranks_);
-    observer_.OnLog(ModelLine(session_->model()));
-    if (const std::string line =
-            ShortBatchesLine(session_->model(), *dataset_, batch, agreement_.rank_count());
-        !line.empty()) {
+    for (const std::string& line :
+         ModelLines(session_->model(), *dataset_, batch, agreement_.rank_count())) {
       observer_.OnLog(line);
     }
     KeepModes(start_, [this](PrecisionMode mode) { return session_->model().supports(mode); });
@@ -141,8 +139,7 @@ class Run {
     evaluator_->LoadState(state.evaluation);
   }
 
-  // The watchdog of a job in reduced precision knows no times and no loss of FP32 but those that
-  // are measured now.
+  // Without a baseline the watchdog knows FP32's times and first loss from a calibration alone.
   bool NeedsCalibration() const {
     return IsReducedPrecision(effective_.mode()) && !guard_->has_baseline();
   }
