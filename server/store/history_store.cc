@@ -189,8 +189,8 @@ absl::Status HistoryStore::Append(const std::vector<HistoryRow>& rows) {
   absl::Status status = EnsureOpen();
   if (status.ok()) status = database_->Execute("BEGIN IMMEDIATE");
   if (!status.ok()) return status;
-  absl::StatusOr<Statement> insert = database_->Prepare(absl::StrCat(
-      "INSERT INTO fp16_stats VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+  absl::StatusOr<Statement> insert = database_->Prepare(
+      "INSERT INTO fp16_stats VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
   status = insert.status();
   for (size_t i = 0; i < rows.size() && status.ok(); ++i) status = Insert(*insert, rows[i]);
   if (status.ok()) status = database_->Execute("COMMIT");
