@@ -155,7 +155,10 @@ TEST_P(StatisticsOfUnits, AreTheSameInEveryUnit) {
   EXPECT_THAT(plain->statistics().at("change").constant, testing::ElementsAre(2, 3));
   EXPECT_EQ(plain->statistics().at("change").deviation[2],
             plain->statistics().at("observation").deviation[2]);
-  EXPECT_THAT(scaled->Describe(), EndsWith("; constant and not normalised: observation[3]"));
+  EXPECT_THAT(scaled->Describe(),
+              EndsWith("; constant and not normalised: observation[3]; change is constant up to "
+                       "rounding of float32: observation[2] (a large offset hides changes: "
+                       "subtract it)"));
 }
 
 TEST(ArrayTransitionsTest, ANumberBesideALargeOneIsNoRounding) {

@@ -32,20 +32,45 @@ std::vector<Field> TransitionFields(int64_t observation, int64_t action, int64_t
   return fields;
 }
 
-// "observation[2], reward", or "" where no column of the training part is constant.
-std::string ConstantColumns(const std::map<std::string, ColumnStatistics>& statistics) {
-  std::vector<std::string> names;
-  for (const char* field : {"observation", "action", "reward"}) {
-    const ColumnStatistics& columns = statistics.at(field);
-    for (const int64_t column : columns.constant) {
-      names.push_back(columns.mean.size() == 1 ? field : absl::StrCat(field, "[", column, "]"));
-    }
-  }
+// "observation[2], reward", or "" for none.
+std::string Listed(std::vector<std::string> names) {
   const size_t named = std::min(names.size(), kNamedColumns);
   const size_t left = names.size() - named;
   names.resize(named);
   return absl::StrCat(absl::StrJoin(names, ", "),
                       left > 0 ? absl::StrCat(" and ", left, " more") : "");
+}
+
+std::string ColumnName(const char* field, int64_t column, const ColumnStatistics& columns) {
+  return columns.mean.size() == 1 ? field : absl::StrCat(field, "[", column, "]");
+}
+
+// What the log says of columns of the training part that do not vary; mostly "".
+std::string ConstantColumns(const std::map<std::string, ColumnStatistics>& statistics) {
+  std::vector<std::string> constant;
+  for (const char* field : {"observation", "action", "reward"}) {
+    const ColumnStatistics& columns = statistics.at(field);
+    for (const int64_t column : columns.constant) {
+      constant.push_back(ColumnName(field, column, columns));
+    }
+  }
+  // Such a column predicts itself, and looks learnt at once.
+  std::vector<std::string> unchanging;
+  const ColumnStatistics& observations = statistics.at("observation");
+  for (const int64_t column : statistics.at("change").constant) {
+    if (!std::binary_search(observations.constant.begin(), observations.constant.end(), column)) {
+      unchanging.push_back(ColumnName("observation", column, observations));
+    }
+  }
+  std::string text;
+  if (!constant.empty()) {
+    absl::StrAppend(&text, "; constant and not normalised: ", Listed(std::move(constant)));
+  }
+  if (!unchanging.empty()) {
+    absl::StrAppend(&text, "; change is constant up to rounding of float32: ",
+                    Listed(std::move(unchanging)), " (a large offset hides changes: subtract it)");
+  }
+  return text;
 }
 
 // The sums over every row of the training part.
@@ -302,9 +327,7 @@ std::string TransitionDataset::Describe() const {
     absl::StrAppend(&text, "; ", short_episodes_, " episodes are shorter and left out");
   }
   if (!described_.empty()) absl::StrAppend(&text, "; ", described_);
-  if (const std::string names = ConstantColumns(statistics_); !names.empty()) {
-    absl::StrAppend(&text, "; constant and not normalised: ", names);
-  }
+  absl::StrAppend(&text, ConstantColumns(statistics_));
   if (table_.empty()) absl::StrAppend(&text, "; read from the file while training");
   return text;
 }
