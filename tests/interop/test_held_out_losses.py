@@ -3,6 +3,7 @@
 import json
 import tempfile
 import unittest
+import warnings
 
 import numpy
 import torch
@@ -58,6 +59,47 @@ def mean_masked(module, batch):
 def both(module, batch):
     logits = module(batch["x"])
     return functional.cross_entropy(logits, batch["label"]) - 0.1 * functional.cross_entropy(logits * 2, batch["label"], WEIGHTS)
+
+
+def parts_of(module, batch):
+    counts = (batch["label"] >= 0).float()
+    return (module(batch["x"])[:, 0] - batch["x"][:, 1]).square(), counts
+
+
+def summed(module, batch):
+    return functional.cross_entropy(module(batch["x"]), batch["label"], reduction="sum") / (batch["label"] != -100).sum()
+
+
+def weighted_logits(module, batch):
+    counts = (batch["label"] >= 0).float()
+    return functional.binary_cross_entropy_with_logits(module(batch["x"])[:, 0], (batch["x"][:, 1] > 0).float(), weight=counts,
+                                                       reduction="sum") / counts.sum().clamp(min=1)
+
+
+def smooth(module, batch):
+    counts = (batch["label"] >= 0).float()
+    return functional.smooth_l1_loss(module(batch["x"])[:, 0] * counts, batch["x"][:, 1] * counts, reduction="sum") / counts.sum().clamp(1)
+
+
+def counted(module, batch):
+    losses, counts = parts_of(module, batch)
+    return (losses * counts).sum() / torch.count_nonzero(counts).clamp(min=1)
+
+
+def where(module, batch):
+    losses, counts = parts_of(module, batch)
+    number = counts.sum()
+    return torch.where(number > 0, (losses * counts).sum() / number.clamp(min=1), 0)
+
+
+def reciprocal(module, batch):
+    losses, counts = parts_of(module, batch)
+    return (losses * counts).sum() * (1 / counts.sum())
+
+
+def dotted(module, batch):
+    losses, counts = parts_of(module, batch)
+    return torch.dot(losses, counts) / counts.sum()
 
 
 def own(module, batch):
@@ -121,7 +163,7 @@ class HeldOutLosses(ExportedJobs):
     def cases(self):
         plain = lambda module, rows: functional.cross_entropy(module(rows["x"]), rows["label"])
         yield "named", Plain, "cross_entropy", plain
-        for loss in (smoothed, masked, mean_masked, both):
+        for loss in (smoothed, masked, mean_masked, both, summed, weighted_logits, smooth, counted, where, reciprocal, dotted):
             yield loss.__name__, Plain, loss, loss
         yield "scripted", Plain, "scripted", plain
 
@@ -129,6 +171,19 @@ class HeldOutLosses(ExportedJobs):
         for name, net, loss, in_python in self.cases():
             with self.subTest(name):
                 self.assertNotIn("held-out batches have nothing", self.assert_held_out(net, loss, in_python))
+
+    def test_a_loss_that_does_not_add_up_is_warned_of_at_export(self):
+        fields = {name: torch.tensor(values[70:82]) for name, values in self.arrays.items()}
+        fields["label"][:3] = -100
+        fields["x"][0] *= 9
+        for loss, warned in ((lambda module, batch: masked(module, batch).sqrt(), True),
+                             (lambda module, batch: torch.stack([masked(module, batch), counted(module, batch)]).sum(), True),
+                             (masked, False), (summed, False), (lambda module, batch: module(batch["x"]).square().mean(), False)):
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                genesis.export(Plain(), fields, self.path / "net.pt2", loss=loss)
+            told = [str(each.message) for each in said if "does not add up over batches" in str(each.message)]
+            self.assertEqual(len(told), warned, told)
 
     def test_a_module_with_its_own_loss(self):
         label = self.arrays["label"]

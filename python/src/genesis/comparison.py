@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional
+import warnings
+from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -24,6 +25,8 @@ ROUNDING = 2.0 ** -24
 SEED = 7_340_033
 # Largest relative difference of a loss of sums in another order.
 UNORDERED = 1e-6
+# From which relative difference on the held-out loss of two parts is not that of the whole.
+NOT_ADDED = 1e-3
 # Largest relative difference of a loss that is computed in BF16.
 REDUCED = 0.05
 # It may differ besides by so many times what that rounding changes.
@@ -110,6 +113,35 @@ class Comparison:
         self._compare_losses(graph, step.batch, self._moved(), OTHER_NAME)
         for condition, size in step.conditions.get("evaluation", []):
             self._compare_losses(graph, self._of_size(size), step.trained, self._by_size(condition), may_fail=True)
+        if step.dynamic:
+            self._warn_of_means(graph)
+
+    def _warn_of_means(self, graph: "Graph") -> None:
+        """A job adds up the held-out loss over batches. Warns where that of the batch is not that of two parts of it."""
+        step, count = self._step, _examples(self._step.batch)
+        first = count // 3
+        if not first:
+            return
+        whole, *parts = ({name: tensor[begin:end] for name, tensor in step.batch.items()} for begin, end in ((0, count), (0, first), (first, count)))
+        try:
+            wanted = self._evaluated(graph, whole)[0].double()
+            means = [(self._evaluated(graph, part), _examples(part) / count) for part in parts]
+        except RuntimeError:  # Of a size that the loss does not take.
+            return
+        together = _together(means)
+        if not torch.isfinite(wanted + together) or abs(together - wanted) <= NOT_ADDED * abs(wanted):
+            return
+        warnings.warn(
+            f"the held-out loss of {type(step.module).__name__} does not add up over batches: it is {wanted:.4g} for the {count} examples of batch, and "
+            f"{together:.4g} for the first {first} and the others together. A job's held-out loss is then a mean over batches of training.batch_size, "
+            "which patience, keep_best and target_loss go by. A sum divided by a sum over the batch adds up, such as (losses * mask).sum() / mask.sum()",
+            stacklevel=2)
+
+    def _evaluated(self, graph: "Graph", batch: "Tensors") -> "List[torch.Tensor]":
+        step = self._step
+        torch.manual_seed(SEED)
+        with torch.no_grad():
+            return graph(*step.arguments(batch)[:step.fields.stop], *_copies(step.trained), *_copies(step.state), *step.constants["evaluation"])
 
     def require_reduced(self, precision: str, graph: "Graph") -> None:
         """That a graph of mixed precision runs: a trace computes nothing, and lets pass what fails with numbers, as a product of tensors of two
@@ -279,6 +311,19 @@ class Comparison:
 
     def _difference(self, name: str, where: str, what: str, cause: str) -> ExportError:
         return ExportError(f"the graph and the module {type(self._step.module).__name__} differ in {name}, {where}: {what}; {cause}")
+
+
+def _together(means: "List[Tuple[List[torch.Tensor], float]]") -> torch.Tensor:
+    """The held-out loss of some batches as the worker adds it up: what the graph gives of each (held_out.give_parts), with the part of the
+    examples that it has."""
+    if len(means[0][0]) == 1:
+        return torch.stack([got[0].double() * share for got, share in means]).sum()
+    total = torch.stack([got[1].double() * share for got, share in means]).sum()
+    for place in range(2, len(means[0][0]), 2):
+        divided = [(got[place].double(), got[place + 1].double()) for got, _ in means if got[place + 1] != 0]
+        if divided:
+            total = total + sum(value * divisor for value, divisor in divided) / sum(divisor for _, divisor in divided)
+    return total
 
 
 def _examples(batch: "Tensors") -> int:

@@ -14,9 +14,13 @@ import torch
 from torch.fx import GraphModule, Node
 
 ATEN = torch.ops.aten
-MEAN_OF_LOSS = 1  # reduction= of an operator.
+MEAN_OF_LOSS, SUM_OF_LOSS = 1, 2  # reduction= of an operator.
 NLL = {ATEN.nll_loss_forward.default, ATEN.nll_loss2d_forward.default}
 SUMS = {ATEN.sum.default, ATEN.sum.dim_IntList}
+COUNTS = {ATEN.count_nonzero.default, ATEN.dot.default}
+# The place of reduction= in the arguments.
+REDUCTIONS = {ATEN.mse_loss.default: 2, ATEN.smooth_l1_loss.default: 2, ATEN.huber_loss.default: 2, ATEN.binary_cross_entropy.default: 3,
+              ATEN.binary_cross_entropy_with_logits.default: 4}
 MEANS = {ATEN.mean.default, ATEN.mean.dim}
 # f(a + b) is f(a) + f(b) for these.
 SAME = {ATEN.view.default, ATEN.reshape.default, ATEN.detach.default, ATEN.clone.default, ATEN.alias.default, ATEN._to_copy.default,
@@ -105,14 +109,41 @@ class Finder:
             return None
         if node.target is operator.getitem and node.args[0].target in NLL and node.args[1] == 0 and node.args[0].args[3] == MEAN_OF_LOSS:
             return Quotient(node, self.graph.call_function(operator.getitem, (node.args[0], 1)))
-        if node.target is not ATEN.div.Tensor or not self._varies(node.args[1]) or node.meta["val"].dim():
+        if node.target is ATEN.where.self and not self._varies(node.args[2]):
+            found = self._quotient(node.args[1])  # 0 where nothing counts.
+            return found and Quotient(node, found.divisor)
+        terms = self._terms(node)
+        if terms is None or not self._varies(terms[1]) or "val" not in node.meta or node.meta["val"].dim():
             return None
-        numerator, divisor = self._plain(node.args[0]), self._plain(node.args[1], bounded=True)
-        for reductions in (SUMS, MEANS):
-            if numerator.target in reductions and divisor.target in reductions:
-                counted = divisor if reductions is SUMS else self.graph.call_function(ATEN.sum.default, (divisor.args[0],))
-                return Quotient(node, counted)
+        numerator, divisor = self._plain(terms[0]), self._plain(terms[1], bounded=True)
+        if self._is_sum(numerator) and self._is_sum(divisor):
+            return Quotient(node, divisor)
+        if all(isinstance(each, Node) and each.target in MEANS for each in (numerator, divisor)):
+            return Quotient(node, self.graph.call_function(ATEN.sum.default, (divisor.args[0],)))
         return None
+
+    def _terms(self, node: Node) -> Optional[Tuple[Any, Any]]:
+        """Numerator and divisor, also of a product with a reciprocal."""
+        if node.target is ATEN.div.Tensor:
+            return node.args[0], node.args[1]
+        if node.target is ATEN.mul.Tensor:
+            for one, other in (node.args, node.args[::-1]):
+                inverse = self._plain(other)
+                if isinstance(inverse, Node) and inverse.target is ATEN.reciprocal.default:
+                    return one, inverse.args[0]
+        return None
+
+    @staticmethod
+    def _is_sum(node: Any) -> bool:
+        """Whether it is the sum of one number for each element, so that those of two batches add up."""
+        if not isinstance(node, Node):
+            return False
+        if node.target is operator.getitem and node.args[0].target in NLL:
+            return node.args[1] == 1 or node.args[0].args[3] == SUM_OF_LOSS
+        place = REDUCTIONS.get(node.target)
+        if place is not None:
+            return len(node.args) > place and node.args[place] == SUM_OF_LOSS
+        return node.target in SUMS or node.target in COUNTS
 
     def _plain(self, node: Any, bounded: bool = False) -> Node:
         """The reduction that a number was made of."""
