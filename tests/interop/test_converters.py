@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 import numpy
+import pandas
 import pyarrow
 import torch
 from PIL import Image
@@ -149,7 +150,17 @@ class Converters(unittest.TestCase):
         self.refused([(row, 1)] * 1024 + [(row, 1.5)], "field target is of float32 in example 1024, and of int64 in example 0")
         self.refused([{"x": row}, {"y": row}], "example 1 has the fields y, the first one x;")
         self.refused([(row, 1)] * 1029 + [(row, 0.5)], "field target is of float32 in example 1029, and of int64 in example 0")
-        self.refused([(row, 1)] * 3 + [(row, [1, [2]])], "field target is no array in example 3: ")
+        self.refused([(row, 1)] * 3 + [(row, [1, [2]])], "field target cannot be read as an array in example 3: ")
+
+    def test_frames_of_pandas_are_arrays(self):
+        rows, labels = self.random.normal(size=(40, 3)).astype("float32"), self.random.integers(0, 3, 40)
+        frame, series = pandas.DataFrame(rows, columns=list("abc")), pandas.Series(labels)
+        for source in ((frame, series), [frame, series], (frame, labels), {"x": frame, "target": series}):
+            found = self.saved(source)
+            numpy.testing.assert_array_equal(found["x"], rows)
+            numpy.testing.assert_array_equal(found["target"], labels)
+        numpy.testing.assert_array_equal(self.saved(frame)["x"], rows)
+        self.refused((pandas.DataFrame({"a": ["x", "y"]}), pandas.Series([0, 1])), "field x is no array of numbers")
 
     def test_a_batch_that_does_not_belong_to_the_others_is_named(self):
         row, label = torch.zeros(3), torch.tensor(1)
@@ -169,7 +180,7 @@ class Converters(unittest.TestCase):
         self.refused(loader(*same, [(row, label, label)] * 4), f"{place} has the fields x0, x1, target, the first one x, target;")
         self.refused(loader(*same, [(row, "a")] * 4), f"field target is no array of numbers whose first dimension counts examples "
                                                       f"(shape (4,), <U1) in {place}; ")
-        self.refused(loader(*same, [(row.bfloat16(), label)] * 4), f"field x is no array in {place}: ")
+        self.refused(loader(*same, [(row.to(torch.float8_e4m3fn), label)] * 4), f"field x cannot be read as an array in {place}: ")
 
     def test_the_same_examples_give_the_same_bytes(self):
         x, target = self.random.normal(size=(3000, 4)), self.random.integers(0, 3, 3000)

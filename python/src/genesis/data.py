@@ -124,6 +124,15 @@ def _are_columns(values: Sequence[Any]) -> bool:
         all(map(is_column, values)) or len({len(each) if getattr(each, "ndim", 1) else None for each in values}) == 1)
 
 
+def _unframed(value: Any) -> Any:
+    """The array of a DataFrame or a Series of pandas, also in a tuple or a list of arrays; other data as it is."""
+    if hasattr(value, "iloc") and hasattr(value, "to_numpy"):
+        return value.to_numpy()
+    if isinstance(value, (tuple, list)) and any(hasattr(each, "iloc") for each in value):
+        return {name: _unframed(each) for name, each in _fields(value).items()}
+    return value
+
+
 class Chunks:
     """Examples that are read, converted and sent some at a time, as ``genesis.from_parquet`` and the like give them.
 
@@ -200,7 +209,7 @@ def chunks_of(data: Any) -> "Iterator[Arrays]":
     Raises:
         InvalidArgumentError: no such data. Fields and numbers are checked by save().
     """
-    source = data.dataset if is_loader(data) else data
+    source = data.dataset if is_loader(data) else _unframed(data)
     if isinstance(source, Chunks):
         return iter(source)
     if is_loader(data) and hasattr(source, "__getitem__") and hasattr(source, "__len__"):
@@ -282,7 +291,7 @@ def save(chunks: "Iterator[Arrays]", path: pathlib.Path, wanted: int = 2) -> "Ar
             like.compare(arrays, f"example {count}", of_batch=True)
             for name, array in arrays.items():
                 if count < wanted:
-                    first[name].append(array[:max(wanted, 2)].copy())
+                    first[name].append(array[:max(wanted, CHUNK_EXAMPLES)].copy())
                 parts[name].write(numpy.ascontiguousarray(array).data.cast("B") if array.size else b"")
             count += len(next(iter(arrays.values())))
         if not count:
