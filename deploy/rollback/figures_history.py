@@ -82,11 +82,11 @@ class Losses:
         if not (number(row["fp16_steps"]) or 0) or row["mode"] == "FP32":
             return
         if row.get("divergences"):
-            self.found = max(self.found or 0, int(row["divergences"]))
+            self.found = max(self.found or 0, int(float(row["divergences"])))
         window, loss, baseline = (number(row.get(name)) for name in ("divergence_ratio", "loss", "baseline_loss"))
         if window is not None and math.isfinite(window) and window > -1:
             self.windows[day].append(math.log1p(window))
-        elif loss is not None and math.isfinite(loss) and loss > 0 and baseline:
+        elif loss is not None and math.isfinite(loss) and loss > 0 and (baseline or 0) > 0:
             self.steps[day].append(math.log(loss / baseline))
 
 

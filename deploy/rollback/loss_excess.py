@@ -14,7 +14,8 @@ FALSE_ALARMS = 1e-3
 # Enough was measured when an excess of this size would have been seen with CONFIDENCE.
 PLANTED = 0.10
 CONFIDENCE = 0.995
-FEWEST = 5
+# Rows that follow each other and are alike say too little of their noise below that.
+FEWEST = 20
 # From so many jobs on a job counts once, however long it is.
 MANY_JOBS = 12
 
@@ -50,9 +51,9 @@ def mean_of(series):
     values = [sum(each) / len(each) for each in series if each]
     if len(values) < MANY_JOBS:
         values = [value for each in series for value in each]
+        if len(values) < FEWEST:
+            return None
     number = len(values)
-    if number < FEWEST:
-        return None
     mean = sum(values) / number
     rest = [value - mean for value in values]
     squares = sum(each * each for each in rest)
@@ -77,10 +78,12 @@ def judge(logs, found, watched):
         return figure, f"the watchdog found that {', '.join(sorted(found)[:3])} lost more than FP32", False
     groups = [(job, mean_of([values])) for job, values in sorted(jobs.items())]
     groups += [(f"{day} days ago", mean_of(series)) for day, series in sorted(days.items())]
-    groups += [("all jobs", whole)]
     measured = [(name, mean) for name, mean in groups if mean]
     above = [(name, mean) for name, mean in measured
              if mean.ratio() > LIMIT and mean.surely_above(LIMIT / 2, FALSE_ALARMS / len(measured))]
+    # One look, where the others are many.
+    if whole and whole.ratio() > LIMIT and whole.surely_above(LIMIT / 2, 1 - CONFIDENCE):
+        above.append(("all jobs", whole))
     if above:
         name, mean = max(above, key=lambda each: each[1].value)
         return mean.ratio(), f"{name}; signed mean, more than chance", False

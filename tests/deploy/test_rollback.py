@@ -484,6 +484,18 @@ class Criteria(unittest.TestCase):
             missed = [each for each in planted if each[2]]
             self.assertLessEqual(len(missed), 2, (shape, missed[:3]))
 
+    def test_a_divergence_of_all_jobs_is_not_excused_by_the_watchdog(self):
+        for shape in ({"noise": 0.18, "alike": 0, "rows": 1, "jobs": 203}, {"noise": 0.25, "alike": 0.5, "rows": 5, "jobs": 140}):
+            for excess, most in ((0.0, 0), (0.10, 1)):
+                judged = [self.losses(random.Random(seed), divergences=0, excess=excess, **shape) for seed in range(40)]
+                wrong = [each for each in judged if bool(each[2]) != (excess == 0)]
+                self.assertLessEqual(len(wrong), most, (shape, wrong[:3]))
+
+    def test_losses_at_or_below_zero_are_not_compared(self):
+        rows = paired_history(random.Random(3), noise=0.05, alike=0, rows=20).splitlines()
+        row = dict(zip(COLUMNS.split(","), rows[-1].split(",")), loss="0.1", baseline_loss="-0.2", divergence_ratio="", divergences="0.0")
+        self.assertEqual(self.judge_history("\n".join([*rows, ",".join(row.values())]) + "\n").stderr, "")
+
     def test_a_lower_loss_needs_no_rescue(self):
         self.assertTrue(self.losses(random.Random(1), noise=0.05, alike=0, rows=50, excess=-0.2)[2])
 
