@@ -97,7 +97,8 @@ void HistoryRecorder::WriteWaiting() {
 
 void HistoryRecorder::ForgetOld() {
   const absl::StatusOr<bool> more = store_->Forget(absl::Now() - options_.retention);
-  TellStatus(more.status());
+  // That old rows can be removed does not mean that new ones can be written.
+  if (!more.ok()) TellStatus(more.status());
   // The rest soon, and not at once: new rows want to be written too.
   next_forget_ = SteadyNow() + (more.ok() && *more ? absl::Seconds(1) : kForgetPause);
 }
