@@ -25,8 +25,6 @@ ROUNDING = 2.0 ** -24
 SEED = 7_340_033
 # Largest relative difference of a loss of sums in another order.
 UNORDERED = 1e-6
-# From which relative difference on the held-out loss of two parts is not that of the whole.
-NOT_ADDED = 1e-3
 # Largest relative difference of a loss that is computed in BF16.
 REDUCED = 0.05
 # It may differ besides by so many times what that rounding changes.
@@ -129,7 +127,7 @@ class Comparison:
         except RuntimeError:  # Of a size that the loss does not take.
             return
         together = _together(means)
-        if not torch.isfinite(wanted + together) or abs(together - wanted) <= NOT_ADDED * abs(wanted):
+        if not torch.isfinite(wanted + together) or abs(together - wanted) <= TOLERANCE * abs(wanted):
             return
         warnings.warn(
             f"the held-out loss of {type(step.module).__name__} does not add up over batches: it is {wanted:.4g} for the {count} examples of batch, and "
