@@ -45,7 +45,7 @@ std::string ColumnName(const char* field, int64_t column, const ColumnStatistics
   return columns.mean.size() == 1 ? field : absl::StrCat(field, "[", column, "]");
 }
 
-// What the log says of columns of the training part that do not vary; mostly "".
+// Names the columns of the training part that do not vary, for the log; mostly "".
 std::string ConstantColumns(const std::map<std::string, ColumnStatistics>& statistics) {
   std::vector<std::string> constant;
   for (const char* field : {"observation", "action", "reward"}) {

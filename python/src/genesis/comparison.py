@@ -137,8 +137,8 @@ class Comparison:
 
     def _evaluated(self, graph: "Graph", batch: "Tensors") -> "List[torch.Tensor]":
         step = self._step
-        torch.manual_seed(SEED)
-        with torch.no_grad():
+        with torch.random.fork_rng(devices=()), torch.no_grad():
+            torch.manual_seed(SEED)
             return graph(*step.arguments(batch)[:step.fields.stop], *_copies(step.trained), *_copies(step.state), *step.constants["evaluation"])
 
     def require_reduced(self, precision: str, graph: "Graph") -> None:
