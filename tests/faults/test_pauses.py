@@ -15,6 +15,11 @@ from harness import spec  # noqa: E402
 STEPS = 50_000_000
 
 
+def steady():
+    """Nothing but steps: a checkpoint has a limit of its own, which is long."""
+    return {**spec(max_steps=STEPS), "checkpoint": {"every_steps": STEPS}}
+
+
 class Pauses(harness.DaemonTest):
     def stop_for(self, process, seconds):
         os.kill(process, signal.SIGSTOP)
@@ -30,7 +35,7 @@ class Pauses(harness.DaemonTest):
 
     def test_a_healthy_worker_is_not_hung_because_its_daemon_was_stopped(self):
         daemon = self.start("--hang-step-seconds", "3", "--workers-reattach-timeout-seconds", "4")
-        daemon.train("steady", spec(max_steps=STEPS))
+        daemon.train("steady", steady())
         daemon.wait_for_step("steady", 20)
         before = self.attempt(daemon, "steady")
         for seconds in (7, 1, 5):
@@ -45,7 +50,7 @@ class Pauses(harness.DaemonTest):
 
     def test_a_worker_that_hangs_is_ended_after_a_pause_as_before_it(self):
         daemon = self.start("--hang-step-seconds", "3")
-        daemon.train("stuck", spec(max_steps=STEPS))
+        daemon.train("stuck", steady())
         daemon.wait_for_step("stuck", 20)
         claim, _, worker = self.attempt(daemon, "stuck")
         self.stop_for(daemon.process.pid, 5)
