@@ -76,7 +76,7 @@ class Losses:
     def __init__(self):
         self.windows = collections.defaultdict(list)  # Means over the watchdog's window.
         self.steps = collections.defaultdict(list)  # Single steps, in the table of an older daemon.
-        self.found = None  # By the watchdog; None: it did not compare.
+        self.found = None  # Divergences that the watchdog found; None where it did not compare.
 
     def add(self, row, day):
         if not (number(row["fp16_steps"]) or 0) or row["mode"] == "FP32":

@@ -122,9 +122,9 @@ class Comparison:
             return
         whole, *parts = ({name: tensor[begin:end] for name, tensor in step.batch.items()} for begin, end in ((0, count), (0, first), (first, count)))
         try:
-            wanted = self._evaluated(graph, whole)[0].double()
-            means = [(self._evaluated(graph, part), _examples(part) / count) for part in parts]
-        except RuntimeError:  # Of a size that the loss does not take.
+            wanted = self._evaluated(graph, whole, step.trained)[0].double()
+            means = [(self._evaluated(graph, part, step.trained), _examples(part) / count) for part in parts]
+        except RuntimeError:  # The loss may take no batch of that size.
             return
         together = _together(means)
         if not torch.isfinite(wanted + together) or abs(together - wanted) <= TOLERANCE * abs(wanted):
@@ -135,11 +135,11 @@ class Comparison:
             "which patience, keep_best and target_loss go by. A sum divided by a sum over the batch adds up, such as (losses * mask).sum() / mask.sum()",
             stacklevel=2)
 
-    def _evaluated(self, graph: "Graph", batch: "Tensors") -> "List[torch.Tensor]":
+    def _evaluated(self, graph: "Graph", batch: "Tensors", trained: "Tensors") -> "List[torch.Tensor]":
         step = self._step
         with torch.random.fork_rng(devices=()), torch.no_grad():
             torch.manual_seed(SEED)
-            return graph(*step.arguments(batch)[:step.fields.stop], *_copies(step.trained), *_copies(step.state), *step.constants["evaluation"])
+            return graph(*step.arguments(batch)[:step.fields.stop], *_copies(trained), *_copies(step.state), *step.constants["evaluation"])
 
     def require_reduced(self, precision: str, graph: "Graph") -> None:
         """That a graph of mixed precision runs: a trace computes nothing, and lets pass what fails with numbers, as a product of tensors of two
@@ -225,10 +225,8 @@ class Comparison:
                     return
                 raise ExportError(f"{type(step.module).__name__} fails {where}: {faults.first_line(error)}{faults.place(error)}"
                                   f"{self._of_another_size(batch)}") from error
-            torch.manual_seed(SEED)
             try:
-                with torch.no_grad():
-                    got, *_ = graph(*step.arguments(batch)[:step.fields.stop], *_copies(trained), *_copies(step.state), *step.constants["evaluation"])
+                got, *_ = self._evaluated(graph, batch, trained)
             except Exception as error:
                 raise ExportError(f"the graph of {type(step.module).__name__} does not run {where}: {faults.first_line(error)}") from error
         if torch.isfinite(wanted) and not _agree(got, wanted, 0.0):

@@ -30,7 +30,7 @@ QUOTIENTS = {ATEN.div.Tensor, ATEN.div.Scalar}
 DIFFERENCES = {ATEN.sub.Tensor, ATEN.sub.Scalar}
 TAKEN_FROM = {ATEN.rsub.Scalar, ATEN.rsub.Tensor}  # rsub(a, b) is b - a.
 SUMMANDS = {ATEN.add.Tensor, ATEN.add.Scalar, *DIFFERENCES, *TAKEN_FROM}
-# What keeps a divisor from being 0.
+# Operators that keep a divisor from being 0.
 BOUNDS = {ATEN.clamp.default, ATEN.clamp_min.default, ATEN.maximum.default, ATEN.clamp.Tensor, ATEN.add.Tensor, ATEN.add.Scalar}
 
 

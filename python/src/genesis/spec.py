@@ -47,9 +47,8 @@ def _names(message: Descriptor, values: Mapping[str, Any], place: str = "") -> M
         field = message.fields_by_name.get(name) or message.fields_by_camelcase_name.get(name)
         path = f"{place}{name}"
         if field is None:
-            near = [_by_synonym(job_pb2.JobSpec.DESCRIPTOR, str(name))] if isinstance(name, str) else []
-            near = [each for each in near if each] or difflib.get_close_matches(str(name), message.fields_by_name, 1)
-            raise InvalidArgumentError(f"spec has {path!r}, which no job has" + (f"; did you mean {near[0]}?" if near else "") +
+            near = _by_synonym(job_pb2.JobSpec.DESCRIPTOR, str(name)) or "".join(difflib.get_close_matches(str(name), message.fields_by_name, 1))
+            raise InvalidArgumentError(f"spec has {path!r}, which no job has" + (f"; did you mean {near}?" if near else "") +
                                        "; docs/job_file.md lists the fields")
         found[field.name] = ([_value(field, each, path) for each in value] if isinstance(value, (list, tuple)) else
                              _value(field, value, path))
