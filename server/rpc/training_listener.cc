@@ -5,9 +5,9 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "server/rpc/reset_budget.h"
 #include "server/rpc/server_tls.h"
 #include "spdlog/spdlog.h"
 
@@ -55,10 +55,6 @@ absl::StatusOr<std::unique_ptr<TrainingListener>> TrainingListener::Start(const 
   SetLimits(settings, builder);
   for (grpc::Service* service : options.services) builder.RegisterService(service);
   builder.RegisterCallbackGenericService(&listener->unknown_methods_);
-  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> watches;
-  watches.push_back(std::make_unique<ResetWatch>(
-      [each = listener.get()](const std::string& peer) { each->OnFlood(peer); }));
-  builder.experimental().SetInterceptorCreators(std::move(watches));
   listener->AddSockets(
       builder, *std::move(tcp),
       options.tls == nullptr
@@ -77,6 +73,9 @@ absl::StatusOr<std::unique_ptr<TrainingListener>> TrainingListener::Start(const 
         "gRPC could not start a server for ", settings.grpc.listen, "; its log line says why"));
   }
   listener->acceptor_.Start();
+  listener->reset_watch_.emplace(
+      kMaxCallsPerConnection,
+      [each = listener.get()](const std::string& peer) { each->OnFlood(peer); });
   return listener;
 }
 
@@ -98,13 +97,18 @@ void TrainingListener::AddSockets(grpc::ServerBuilder& builder, ListenSockets so
 void TrainingListener::OnFlood(const std::string& peer) {
   const bool closed = acceptor_.Close(peer);
   if (closed) refused_("resets");
-  spdlog::warn("{} opened and abandoned more than {} calls, each within {}; {}", peer,
-               ResetBudget::kBurst, absl::FormatDuration(ResetBudget::kEarly),
-               closed ? "its connection is closed"
-                      : "a client of the unix socket is not closed: end the process that does it");
+  const char* done = "its connection is closed";
+  if (!closed && absl::StartsWith(peer, "unix:")) {
+    done = "a client of a unix socket is not closed: end the process that does it";
+  } else if (!closed) {
+    done = "it has closed its connection itself";
+  }
+  spdlog::warn("{} opened and abandoned {} calls or more, faster than {} a second; {}", peer,
+               ResetBudget::kBurst, ResetBudget::kPerSecond, done);
 }
 
 void TrainingListener::Stop(std::chrono::system_clock::time_point deadline) {
+  reset_watch_.reset();
   acceptor_.Stop();
   if (server_ != nullptr) server_->Shutdown(deadline);
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "config/settings/settings.h"
 #include "server/auth/tls_files.h"
 #include "server/rpc/connection_acceptor.h"
+#include "server/rpc/reset_watch.h"
 #include "server/rpc/unknown_methods.h"
 
 namespace genesis {
@@ -22,7 +24,8 @@ namespace genesis {
 // message and header sizes, calls per connection and calls that a connection abandons; asks silent
 // connections whether they live.
 //
-// Owner: the daemon. Threads: gRPC's and the acceptor's. Failure: none after the start.
+// Owner: the daemon. Threads: gRPC's, the acceptor's and the reset
+// watch's. Failure: none after the start.
 class TrainingListener {
  public:
   struct Options {
@@ -62,9 +65,9 @@ class TrainingListener {
   std::vector<std::unique_ptr<External>> externals_;
   const ConnectionAcceptor::Refused refused_;
   UnknownMethods unknown_methods_;
-  // Outlives the server, whose calls may end connections; stopped before it.
   ConnectionAcceptor acceptor_;
   std::unique_ptr<grpc::Server> server_;
+  std::optional<ResetWatch> reset_watch_;
 };
 
 }  // namespace genesis

@@ -1,0 +1,162 @@
+#include "server/rpc/reset_watch.h"
+
+#include <grpc/grpc.h>
+#include <grpc/support/alloc.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "base/steady_time.h"
+
+namespace genesis {
+namespace {
+
+using Json = nlohmann::json;
+
+// Between two readings. A connection sends about a thousand calls in this time.
+constexpr absl::Duration kReadingPause = absl::Milliseconds(10);
+// Calls of a server that failed, or that were opened, since the last look at its connections.
+constexpr int64_t kSuspectFailed = 100;
+constexpr int64_t kSuspectOpened = 200;
+constexpr int kMaxSocketsInOneReading = 500;
+// After a flood, when the calls that were read before the connection was closed have ended.
+constexpr absl::Duration kTrimPause = absl::Seconds(1);
+
+// An answer of channelz. An empty object where the entity is gone.
+Json Parse(char* answer) {
+  if (answer == nullptr) return Json::object();
+  Json parsed = Json::parse(answer, nullptr, /*allow_exceptions=*/false);
+  gpr_free(answer);
+  return parsed.is_object() ? parsed : Json::object();
+}
+
+// Numbers are texts, as Protobuf's JSON has them, and left out where they are 0.
+int64_t Number(const Json& object, const char* name) {
+  int64_t number = 0;
+  const auto found = object.find(name);
+  if (found != object.end() && found->is_string()) {
+    (void)absl::SimpleAtoi(found->get_ref<const std::string&>(), &number);
+  }
+  return number;
+}
+
+const Json& Member(const Json& object, const char* name) {
+  static const Json kNone = Json::object();
+  const auto found = object.find(name);
+  return found == object.end() ? kNone : *found;
+}
+
+template <typename Handle>
+void ForEachServer(Handle handle) {
+  int64_t next = 0;
+  for (bool end = false; !end;) {
+    const Json page = Parse(grpc_channelz_get_servers(next));
+    for (const Json& server : Member(page, "server")) {
+      const int64_t id = Number(Member(server, "ref"), "serverId");
+      handle(id, Member(server, "data"));
+      next = id + 1;
+    }
+    end = Member(page, "server").empty() || page.value("end", false);
+  }
+}
+
+template <typename Handle>
+void ForEachSocket(int64_t server, Handle handle) {
+  int64_t next = 0;
+  for (bool end = false; !end;) {
+    const Json page =
+        Parse(grpc_channelz_get_server_sockets(server, next, kMaxSocketsInOneReading));
+    for (const Json& socket : Member(page, "socketRef")) {
+      const int64_t id = Number(socket, "socketId");
+      handle(id);
+      next = id + 1;
+    }
+    end = Member(page, "socketRef").empty() || page.value("end", false);
+  }
+}
+
+}  // namespace
+
+bool ResetBudget::Spend(double calls, absl::Time now) {
+  const double before =
+      as_of_ == absl::InfinitePast()
+          ? kBurst
+          : std::min(kBurst, left_ + kPerSecond * absl::ToDoubleSeconds(now - as_of_));
+  left_ = before - calls;
+  as_of_ = now;
+  return before >= 1 && left_ < 1;
+}
+
+ResetWatch::ResetWatch(int max_open_calls, OnFlood on_flood)
+    : max_open_calls_(max_open_calls),
+      on_flood_(std::move(on_flood)),
+      thread_([this] { Loop(); }) {}
+
+ResetWatch::~ResetWatch() {
+  stopped_.Notify();
+  thread_.join();
+}
+
+void ResetWatch::Loop() {
+  absl::Duration pause = kReadingPause;
+  while (!stopped_.WaitForNotificationWithTimeout(pause)) {
+    const absl::Time now = SteadyNow();
+    if (Suspects()) LookAtConnections(now);
+    if (now >= trim_at_) {
+      trim_at_ = absl::InfiniteFuture();
+      // Small blocks of ended calls keep glibc from returning what lies between them.
+      malloc_trim(0);
+    }
+    // With thousands of connections a look takes a while; half of the time at most.
+    pause = std::max(kReadingPause, SteadyNow() - now);
+  }
+}
+
+bool ResetWatch::Suspects() {
+  bool suspects = false;
+  ForEachServer([&](int64_t id, const Json& data) {
+    const int64_t failed = Number(data, "callsFailed");
+    const int64_t open = Number(data, "callsStarted") - Number(data, "callsSucceeded") - failed;
+    Calls& last = servers_[id];
+    last.open = std::min(last.open, open);
+    if (failed - last.failed < kSuspectFailed && open - last.open < kSuspectOpened) return;
+    last = {failed, open};
+    suspects = true;
+  });
+  return suspects;
+}
+
+void ResetWatch::LookAtConnections(absl::Time now) {
+  ++looks_;
+  for (const auto& [server, calls] : servers_) {
+    ForEachSocket(server, [&](int64_t socket) { LookAt(socket, now); });
+  }
+  std::erase_if(connections_, [&](const auto& each) { return each.second.last_look != looks_; });
+}
+
+void ResetWatch::LookAt(int64_t socket, absl::Time now) {
+  const Json answer = Parse(grpc_channelz_get_socket(socket));
+  const Json& found = Member(answer, "socket");
+  Connection& connection = connections_[socket];
+  connection.last_look = looks_;
+  const Json& data = Member(found, "data");
+  // gRPC counts a stream as failed that was closed before the server had ended it, but only when
+  // its call is destroyed. Of those that were started and have not succeeded no more than the limit
+  // can be open, so the rest was reset too.
+  const int64_t abandoned =
+      std::max(Number(data, "streamsFailed"),
+               Number(data, "streamsStarted") - Number(data, "streamsSucceeded") - max_open_calls_);
+  const int64_t more = abandoned - connection.abandoned;
+  connection.abandoned = std::max(connection.abandoned, abandoned);
+  if (more <= 0 || !connection.budget.Spend(static_cast<double>(more), now)) return;
+  trim_at_ = now + kTrimPause;
+  const std::string name = Member(found, "ref").value("name", "");
+  on_flood_(std::string(absl::StripPrefix(name, "chttp2 ")));
+}
+
+}  // namespace genesis
