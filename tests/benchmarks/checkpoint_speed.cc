@@ -21,8 +21,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/trainer/state_for_test.h"
-#include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/checkpoint/checkpoint_reader.h"
+#include "trainer/checkpoint/checkpoint_writer.h"
 
 namespace genesis {
 namespace {
@@ -144,7 +144,7 @@ void Measure(const std::string& folder, int64_t mebibytes) {
     if (!FirstNonFinite(state).empty()) Die("a state without Inf has one");
   });
 
-  const std::string path = names.Path(state.position.step);
+  const std::string path = names.Path(state.position.progress.step());
   sync();
   const double synchronous = Seconds([&] {
     if (!FirstNonFinite(state).empty()) Die("a state without Inf has one");

@@ -20,11 +20,11 @@
 #include "absl/synchronization/notification.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/state_for_test.h"
-#include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/checkpoint/checkpoint_reader.h"
-#include "trainer/checkpoint/write_checkpoint.h"
+#include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/verify.h"
+#include "trainer/checkpoint/write_checkpoint.h"
 
 namespace genesis {
 namespace {
@@ -37,7 +37,7 @@ using testing::IsEmpty;
 TrainingState StateAt(int64_t step, int64_t width = 4) {
   TrainingState state =
       StateForTest(training::v1::OPTIMIZER_KIND_ADAMW, static_cast<uint64_t>(step), width);
-  state.position.step = step;
+  state.position.progress.set_step(step);
   return state;
 }
 
@@ -85,7 +85,7 @@ TEST(CheckpointCrashTest, KilledAtAnySystemCallLeavesTheOldOneOrTheNew) {
     });
     const absl::StatusOr<TrainingState> left = ReadCheckpoint(path);
     ASSERT_TRUE(left.ok()) << "killed at call " << number << ": " << left.status();
-    seen.insert(left->position.step);
+    seen.insert(left->position.progress.step());
     CheckpointFolder folder(temp.path(), "a");
     ASSERT_TRUE(folder.Prepare().ok());
     for (const auto& entry : fs::directory_iterator(temp.path())) {
@@ -128,8 +128,9 @@ TEST(CheckpointCrashTest, AWriterKilledAtAnyTimeLeavesOnlyWholeFiles) {
     if (pid == 0) {
       CheckpointWriter writer(CheckpointFolder(temp.path(), "a"), {.keep_last = 2, .keep_best = 1});
       TrainingState next = state;
-      for (next.position.step = newest + 1;; ++next.position.step) {
-        const double loss = std::abs(static_cast<double>(next.position.step % 7) - 3);
+      for (next.position.progress.set_step(newest + 1);;
+           next.position.progress.set_step(next.position.progress.step() + 1)) {
+        const double loss = std::abs(static_cast<double>(next.position.progress.step() % 7) - 3);
         if (!writer.Submit(next, {.job_id = "a", .held_out_loss = loss}, nullptr).ok()) _exit(1);
       }
     }
@@ -148,8 +149,8 @@ TEST(CheckpointCrashTest, AWriterKilledAtAnyTimeLeavesOnlyWholeFiles) {
     if (folder.Paths().empty()) continue;
     const auto left = ReadCheckpoint(folder.Paths().front());
     ASSERT_TRUE(left.ok()) << left.status();
-    EXPECT_GE(left->position.step, newest);
-    newest = left->position.step;
+    EXPECT_GE(left->position.progress.step(), newest);
+    newest = left->position.progress.step();
   }
   EXPECT_GT(newest, 3);
   // A writer killed before it removed the old ones is made good by the next.

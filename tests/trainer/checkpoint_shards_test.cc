@@ -42,7 +42,7 @@ constexpr training::v1::OptimizerKind kSgd = training::v1::OPTIMIZER_KIND_SGD;
 
 TrainingState StateAt(int64_t step, int64_t width = 4) {
   TrainingState state = StateForTest(kAdamW, static_cast<uint64_t>(step), width);
-  state.position.step = step;
+  state.position.progress.set_step(step);
   return state;
 }
 
@@ -76,7 +76,7 @@ void Write(const TrainingState& state, const std::string& path, int ranks,
     const auto size = WriteShard(OwnPart(state, rank, ranks), path, MetaOf(rank, ranks, token));
     ASSERT_TRUE(size.ok()) << size.status();
   }
-  const auto shards = FindShards(path, state.position.step, MetaOf(0, ranks, token));
+  const auto shards = FindShards(path, state.position.progress.step(), MetaOf(0, ranks, token));
   ASSERT_TRUE(shards.ok()) << shards.status();
   ASSERT_TRUE(shards->has_value());
   const auto size = WriteIndex(OwnPart(state, 0, ranks), path, MetaOf(0, ranks, token), **shards);
@@ -310,8 +310,10 @@ pid_t WriteAsRank(const std::string& folder, int rank, const std::string& token,
   CheckpointWriter writer(CheckpointFolder(folder, "a"), {.keep_last = 2});
   const TrainingState state = StateAt(1, 2000);
   TrainingState next = OwnPart(state, rank, 2);
-  for (next.position.step = newest + 1;; ++next.position.step) {
-    const CheckpointMeta meta = MetaOf(rank, 2, absl::StrCat(token, "-", next.position.step));
+  for (next.position.progress.set_step(newest + 1);;
+       next.position.progress.set_step(next.position.progress.step() + 1)) {
+    const CheckpointMeta meta =
+        MetaOf(rank, 2, absl::StrCat(token, "-", next.position.progress.step()));
     if (!writer.Submit(next, meta, nullptr).ok()) _exit(1);
   }
 }
@@ -349,8 +351,8 @@ TEST_F(CheckpointShardsTest, RanksKilledAtAnyTimeLeaveOnlyWholeCheckpoints) {
     if (folder.Paths().empty()) continue;
     const auto left = ReadCheckpoint(folder.Paths().front());
     ASSERT_TRUE(left.ok()) << left.status();
-    EXPECT_GE(left->position.step, newest);
-    newest = left->position.step;
+    EXPECT_GE(left->position.progress.step(), newest);
+    newest = left->position.progress.step();
   }
   EXPECT_GT(newest, 3);
 }

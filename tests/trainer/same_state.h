@@ -23,15 +23,11 @@ inline std::string Numbers(const TrainingState& state) {
     absl::StrAppend(&text, "; ", group.learning_rate, " ", group.scheduled_learning_rate, " ",
                     group.weight_decay, " of ", absl::StrJoin(group.parameters, ","));
   }
-  absl::StrAppend(&text, "; ", position.step, " ", position.applied_steps, " ", position.samples,
-                  " ", position.skipped_steps, " ", position.overflow_steps, " ",
-                  position.reduced_precision_steps, " ", position.scale_backoffs, " ",
-                  position.seconds, " ", position.sampler.epoch, " ", position.sampler.batch, " ",
-                  position.seed, " ", position.loss, " ");
-  absl::StrAppend(&text, static_cast<int>(position.mode), "; ", state.policy.promotions, " ",
-                  state.policy.clean_steps, " ", absl::StrJoin(state.policy.left, ","), "; ",
-                  state.evaluation.best_loss, " ", state.evaluation.best_step, " ",
-                  state.evaluation.without_improvement, "; ");
+  absl::StrAppend(&text, "; ", position.progress.ShortDebugString(), " ", position.applied_steps,
+                  " ", position.sampler.epoch, " ", position.sampler.batch, " ", position.seed);
+  absl::StrAppend(&text, "; ", state.policy.promotions, " ", state.policy.clean_steps, " ",
+                  absl::StrJoin(state.policy.left, ","), "; ", state.evaluation.best_loss, " ",
+                  state.evaluation.best_step, " ", state.evaluation.without_improvement, "; ");
   if (state.scaler) {
     const GradScalerState& scaler = *state.scaler;
     absl::StrAppend(&text, scaler.scale, " ", scaler.growth_factor, " ", scaler.backoff_factor, " ",

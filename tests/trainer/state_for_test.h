@@ -64,18 +64,20 @@ inline TrainingState StateForTest(training::v1::OptimizerKind kind, uint64_t see
   state.rng_state = generator.get_state();
   state.device_rng_state = at::arange(16, at::kByte);
   state.priorities = random({9}).abs();
-  state.position = {.step = 9,
+  state.position = {.progress = {},
                     .applied_steps = 7,
-                    .samples = 576,
-                    .skipped_steps = 2,
-                    .overflow_steps = 1,
-                    .reduced_precision_steps = 8,
-                    .scale_backoffs = 1,
-                    .seconds = 1.25,
                     .sampler = {.epoch = 3, .batch = 2},
-                    .seed = ~uint64_t{0} - seed,
-                    .loss = 0.375,
-                    .mode = training::v1::PRECISION_MODE_MIXED_FP16};
+                    .seed = ~uint64_t{0} - seed};
+  training::v1::Progress& progress = state.position.progress;
+  progress.set_step(9);
+  progress.set_samples(576);
+  progress.set_skipped_steps(2);
+  progress.set_overflow_steps(1);
+  progress.set_reduced_precision_steps(8);
+  progress.set_scale_backoffs(1);
+  progress.set_seconds(1.25);
+  progress.set_loss(0.375);
+  progress.set_mode(training::v1::PRECISION_MODE_MIXED_FP16);
   state.policy = {
       .promotions = 1,
       .clean_steps = 5,

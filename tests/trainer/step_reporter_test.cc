@@ -119,12 +119,12 @@ TEST_F(StepReporterTest, ReportsWhatTheAllocatorHoldsAndNothingWithoutOne) {
 TEST_F(StepReporterTest, GoesBackToAnEarlierStepAndCountsEveryStepMade) {
   StepReporter reporter = Make();
   for (int64_t step = 1; step <= 5; ++step) reporter.Add({.step = step}, 1, 0, 0.1);
-  RunPosition position;
-  position.step = 2;
-  position.samples = 1020;
-  position.loss = 0.25;
-  position.overflow_steps = 7;
-  reporter.Rewind(position);
+  training::v1::Progress before;
+  before.set_step(2);
+  before.set_samples(1020);
+  before.set_loss(0.25);
+  before.set_overflow_steps(7);
+  reporter.Rewind(before);
   EXPECT_EQ(reporter.progress().overflow_steps(), 7);
   EXPECT_EQ(reporter.progress().step(), 2);
   EXPECT_EQ(reporter.progress().samples(), 1020);

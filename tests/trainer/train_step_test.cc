@@ -140,7 +140,7 @@ TEST_F(TrainingSessionTest, CountsSkippedStepsInNoSchedule) {
 
 RunPosition AtStep5() {
   RunPosition position;
-  position.step = 5;
+  position.progress.set_step(5);
   return position;
 }
 
@@ -162,7 +162,7 @@ TEST_F(TrainingSessionTest, CarriesCheckpointsBetweenAllModes) {
     ASSERT_TRUE(WriteCheckpoint(state, path).ok());
     const auto read = ReadCheckpoint(path);
     ASSERT_TRUE(read.ok()) << read.status();
-    EXPECT_EQ(read->position.mode, from);
+    EXPECT_EQ(read->position.progress.mode(), from);
     for (const auto to : modes) {
       TrainingSession resumed(start_, *dataset_, at::kCPU);
       ASSERT_TRUE(resumed.PutState(*read, to).ok());
@@ -191,8 +191,8 @@ TEST_F(TrainingSessionTest, WritesACheckpointThatReadsBackEqual) {
   session.SetMode(training::v1::PRECISION_MODE_MIXED_FP16);
   Step(session, 1);
   RunPosition position;
-  position.step = 1;
-  position.loss = 0.25;
+  position.progress.set_step(1);
+  position.progress.set_loss(0.25);
   const TrainingState state = session.TakeState(position);
   const std::string path = folder_.path() + "/x.pt";
   ASSERT_TRUE(WriteCheckpoint(state, path).ok());
@@ -208,9 +208,9 @@ TEST_F(TrainingSessionTest, WritesACheckpointThatReadsBackEqual) {
   EXPECT_TRUE(torch::equal(read->rng_state, state.rng_state));
   EXPECT_EQ(read->scaler->scale, 65536);
   EXPECT_EQ(read->position.seed, std::numeric_limits<uint64_t>::max());
-  EXPECT_EQ(read->position.loss, 0.25);
+  EXPECT_EQ(read->position.progress.loss(), 0.25);
   EXPECT_EQ(read->position.sampler.batch, 1);
-  EXPECT_EQ(read->position.mode, training::v1::PRECISION_MODE_MIXED_FP16);
+  EXPECT_EQ(read->position.progress.mode(), training::v1::PRECISION_MODE_MIXED_FP16);
 }
 
 // Wherever a checkpoint is cut off or changed, it is refused, or what it held is unharmed.

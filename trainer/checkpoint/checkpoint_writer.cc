@@ -84,7 +84,7 @@ void CheckpointWriter::Serve() {
       status = Write(*job);
     } catch (const std::exception& error) {
       // Nobody above catches on this thread.
-      status = absl::InternalError(absl::StrCat(folder_.Path(job->state.position.step),
+      status = absl::InternalError(absl::StrCat(folder_.Path(job->state.position.progress.step()),
                                                 ": cannot be written: ", error.what()));
     }
     // Its memory is free before the next state comes.
@@ -117,7 +117,7 @@ absl::StatusOr<std::vector<ShardFile>> CheckpointWriter::AwaitShards(const Job& 
       const absl::MutexLock lock(&mutex_);
       last = shards_due_ && std::chrono::steady_clock::now() >= *shards_due_;
     }
-    auto found = FindShards(path, job.state.position.step, job.meta);
+    auto found = FindShards(path, job.state.position.progress.step(), job.meta);
     if (!found.ok()) return found.status();
     if (*found) return **std::move(found);
     if (last) {
@@ -133,7 +133,7 @@ absl::StatusOr<std::vector<ShardFile>> CheckpointWriter::AwaitShards(const Job& 
 absl::Status CheckpointWriter::Write(const Job& job) {
   const auto begin = std::chrono::steady_clock::now();
   WrittenCheckpoint written;
-  written.step = job.state.position.step;
+  written.step = job.state.position.progress.step();
   written.id = folder_.Id(written.step);
   written.path = folder_.Path(written.step);
   if (const std::string name = FirstNonFinite(job.state); !name.empty()) {

@@ -266,7 +266,7 @@ Value ShardTree(const TrainingState& state, const ShardPlace& place) {
     return found != owners.end() && found->second == place.rank;
   };
   ValueDict root;
-  root.Add("shard", Place(state.position.step, place));
+  root.Add("shard", Place(state.position.progress.step(), place));
   for (const char* const key : {"model_state_dict", "ema_state_dict"}) {
     ValueDict* const dict = Find(whole, key);
     if (dict == nullptr) continue;

@@ -13,6 +13,11 @@ namespace genesis {
 // under "genesis".
 inline constexpr int64_t kCheckpointFormat = 2;
 
+// Counters of `Progress` that a checkpoint holds, under their names in the message.
+inline constexpr const char* kProgressCounters[] = {
+    "step",          "samples", "skipped_steps", "overflow_steps", "reduced_precision_steps",
+    "scale_backoffs"};
+
 Value ToTree(const TrainingState& state);
 
 // Also reads format 1, of release 0.1.0: what it lacks gets its default. INVALID_ARGUMENT with

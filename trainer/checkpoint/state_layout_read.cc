@@ -44,15 +44,20 @@ class LayoutReader {
  private:
   void ReadPosition() {
     RunPosition& position = state_.position;
-    position.step = own_.At("step").Integer(0);
-    position.samples = own_.At("samples").Integer(0);
-    position.skipped_steps = own_.At("skipped_steps").Integer(0);
-    position.reduced_precision_steps = own_.At("reduced_precision_steps").Integer(0);
-    // Earlier versions did not count them; this is the most that they can have been.
-    position.overflow_steps =
-        own_.Has("overflow_steps")
-            ? own_.At("overflow_steps").Integer(0)
-            : std::min(position.skipped_steps, position.reduced_precision_steps);
+    training::v1::Progress& progress = position.progress;
+    for (const char* const counter : kProgressCounters) {
+      const auto* const field = progress.GetDescriptor()->FindFieldByName(counter);
+      // Counters that were added to format 2 are optional in the message.
+      const bool in_every_file =
+          !field->has_presence() && (version_ >= 2 || field->name() != "scale_backoffs");
+      if (!in_every_file && !own_.Has(counter)) continue;
+      progress.GetReflection()->SetInt64(&progress, field, own_.At(counter).Integer(0));
+    }
+    // The largest number that there can have been.
+    if (!progress.has_overflow_steps()) {
+      progress.set_overflow_steps(
+          std::min(progress.skipped_steps(), progress.reduced_precision_steps()));
+    }
     position.sampler.epoch = own_.At("epoch").Integer(0);
     position.sampler.batch = own_.At("batch_in_epoch").Integer(0);
     if (own_.Has("batch_examples")) {
@@ -62,9 +67,9 @@ class LayoutReader {
     if (root_.status().ok() && !absl::SimpleAtoi(seed, &position.seed)) {
       own_.At("seed").Fault("is no number from 0 to 2^64 - 1");
     }
-    position.loss = own_.At("loss").Number();
-    position.mode = Mode(own_.At("mode"));
-    position.applied_steps = position.step - position.skipped_steps;
+    progress.set_loss(own_.At("loss").Number());
+    progress.set_mode(Mode(own_.At("mode")));
+    position.applied_steps = progress.step() - progress.skipped_steps();
     state_.rng_state = own_.At("rng_state").Tensor(at::kByte);
   }
 
@@ -283,8 +288,7 @@ class LayoutReader {
   void ReadRest() {
     RunPosition& position = state_.position;
     position.applied_steps = own_.At("applied_steps").Integer(0);
-    position.scale_backoffs = own_.At("scale_backoffs").Integer(0);
-    position.seconds = own_.At("seconds").Number();
+    position.progress.set_seconds(own_.At("seconds").Number());
     if (root_.Has("ema_state_dict")) {
       state_.ema = Untied(root_.At("ema_state_dict"));
       RequireFloats(root_.At("ema_state_dict"), state_.ema, state_.ema.size());

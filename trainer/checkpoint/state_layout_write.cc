@@ -105,21 +105,20 @@ Value ScalerBesides(const TrainingState& state) {
 }
 
 void AddPosition(const RunPosition& position, ValueDict& dict) {
-  dict.Add("step", position.step);
+  const training::v1::Progress& progress = position.progress;
+  for (const char* const counter : kProgressCounters) {
+    dict.Add(counter, progress.GetReflection()->GetInt64(
+                          progress, progress.GetDescriptor()->FindFieldByName(counter)));
+  }
   dict.Add("applied_steps", position.applied_steps);
-  dict.Add("samples", position.samples);
-  dict.Add("skipped_steps", position.skipped_steps);
-  dict.Add("overflow_steps", position.overflow_steps);
-  dict.Add("reduced_precision_steps", position.reduced_precision_steps);
-  dict.Add("scale_backoffs", position.scale_backoffs);
-  dict.Add("seconds", position.seconds);
+  dict.Add("seconds", progress.seconds());
   dict.Add("epoch", position.sampler.epoch);
   dict.Add("batch_in_epoch", position.sampler.batch);
   if (position.batch_examples > 0) dict.Add("batch_examples", position.batch_examples);
   // As text: a seed has 64 bits without sign.
   dict.Add("seed", std::to_string(position.seed));
-  dict.Add("loss", position.loss);
-  dict.Add("mode", PrecisionName(position.mode));
+  dict.Add("loss", progress.loss());
+  dict.Add("mode", PrecisionName(progress.mode()));
 }
 
 ValueDict ToDict(const PolicyState& policy) {

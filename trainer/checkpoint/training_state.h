@@ -20,20 +20,13 @@
 
 namespace genesis {
 
-// How far a job is, over all attempts.
+// How far a job is, over all attempts, and where its data stands.
 struct RunPosition {
-  int64_t step = 0;           // Made, skipped ones included.
-  int64_t applied_steps = 0;  // Whose update was applied: what schedules and averages count.
-  int64_t samples = 0;
-  int64_t skipped_steps = 0;
-  int64_t overflow_steps = 0;  // Steps in reduced precision that were skipped.
-  int64_t reduced_precision_steps = 0;
-  int64_t scale_backoffs = 0;
-  double seconds = 0;  // Of training.
+  // A checkpoint holds its counters (kProgressCounters), loss, seconds and mode.
+  training::v1::Progress progress;
+  int64_t applied_steps = 0;  // Steps that were not skipped; schedules and averages count these.
   SamplerPosition sampler;
   uint64_t seed = 0;
-  double loss = 0;
-  training::v1::PrecisionMode mode = training::v1::PRECISION_MODE_FP32;
   // Examples of a batch that `sampler` counts, over all ranks; 0 where the file does not say.
   int64_t batch_examples = 0;
 };

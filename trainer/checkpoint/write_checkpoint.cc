@@ -63,9 +63,9 @@ CheckpointManifest Describe(const TrainingState& state, const CheckpointMeta& me
   manifest.size = size;
   manifest.crc32c = zip.file_crc32c();
   manifest.job_id = meta.job_id;
-  manifest.step = state.position.step;
-  manifest.mode = PrecisionName(state.position.mode);
-  manifest.loss = state.position.loss;
+  manifest.step = state.position.progress.step();
+  manifest.mode = PrecisionName(state.position.progress.mode());
+  manifest.loss = state.position.progress.loss();
   manifest.held_out_loss = meta.held_out_loss;
   return manifest;
 }

@@ -46,7 +46,7 @@ Measured Measure(TrainingSession& session, const TrainingState& from, PrecisionM
   measured.result.set_mode(mode);
   std::vector<double> seconds;
   std::vector<double> processor_seconds;
-  int64_t step = from.position.step;
+  int64_t step = from.position.progress.step();
   for (int search = 0; static_cast<int>(measured.losses.size()) < steps;) {
     const auto begin = std::chrono::steady_clock::now();
     const double processor_begin = ProcessorSeconds();
@@ -113,7 +113,7 @@ Calibration Calibrate(TrainingSession& session, const std::vector<PrecisionMode>
   const Measured fp32 = Measure(session, from, training::v1::PRECISION_MODE_FP32, steps);
   calibration.results.push_back(fp32.result);
   for (size_t i = 0; i < fp32.losses.size(); ++i) {
-    calibration.fp32.add_steps(from.position.step + 1 + static_cast<int64_t>(i));
+    calibration.fp32.add_steps(from.position.progress.step() + 1 + static_cast<int64_t>(i));
     calibration.fp32.add_losses(fp32.losses[i]);
   }
   calibration.fp32.set_step_seconds(fp32.result.step_seconds());
@@ -157,7 +157,7 @@ Calibration Calibrate(TrainingSession& session, const std::vector<PrecisionMode>
 StepTimes TimeBesideFp32(TrainingSession& session, int64_t step) {
   const std::shared_ptr<const void> kept = session.model().KeepState();
   RunPosition position;
-  position.step = step;
+  position.progress.set_step(step);
   const TrainingState from = session.TakeState(position);
   const PrecisionMode mode = session.mode();
   std::vector<double> fp32;

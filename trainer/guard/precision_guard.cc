@@ -45,12 +45,13 @@ void PrecisionGuard::Begin(PrecisionMode mode, const TrainingState* resumed) {
   std::vector<PrecisionMode> allowed = AllowedModes(start_);
   allowed.push_back(mode);
   policy_.emplace(spec_, std::move(allowed), mode);
-  if (resumed != nullptr) policy_->LoadState(resumed->position.mode, resumed->policy);
+  if (resumed != nullptr) policy_->LoadState(resumed->position.progress.mode(), resumed->policy);
   session_.SetMode(policy_->mode(), /*keep_scale=*/resumed != nullptr);
 }
 
 bool PrecisionGuard::WantsGoodState(int64_t step) const {
-  return reduced() && (good_ == nullptr || step >= good_->position.step + kGoodStateSteps);
+  return reduced() &&
+         (good_ == nullptr || step >= good_->position.progress.step() + kGoodStateSteps);
 }
 
 std::optional<PrecisionDecision> PrecisionGuard::Judge(int64_t step, const StepMetrics& metrics,
@@ -226,7 +227,7 @@ int64_t PrecisionGuard::Apply(const PrecisionDecision& decision, int64_t step,
   if (decision.rewind && good_ != nullptr) {
     Require(session_.PutState(*good_, mode()), training::v1::FAILURE_CAUSE_INTERNAL);
     position = good_->position;
-    resumed = position.step;
+    resumed = position.progress.step();
   } else {
     session_.SetMode(mode());
   }

@@ -93,9 +93,10 @@ std::optional<TrainingState> RunCheckpoints::Resume(
     last = state.status();
     if (state.ok()) last = take(*state);
     if (last.ok()) {
-      observer_.OnLog(absl::StrCat("resumed from ", path, " at step ", state->position.step));
+      observer_.OnLog(
+          absl::StrCat("resumed from ", path, " at step ", state->position.progress.step()));
       // One that was never reported is written again before the job ends.
-      if (i < known) saved_step_ = state->position.step;
+      if (i < known) saved_step_ = state->position.progress.step();
       return *std::move(state);
     }
     observer_.OnLog(absl::StrCat("checkpoint ", path, " cannot be used: ", last.message()));
@@ -110,7 +111,7 @@ std::optional<TrainingState> RunCheckpoints::Resume(
 
 void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held_out_loss,
                           std::chrono::steady_clock::time_point since) {
-  const int64_t step = state.position.step;
+  const int64_t step = state.position.progress.step();
   saved_step_ = step;
   // Waits for the one before; after it nobody else holds what the callback writes to.
   if (writes_ || sharded_) Flush();
@@ -120,8 +121,8 @@ void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held
   training::v1::Checkpoint& checkpoint = *written.mutable_checkpoint();
   checkpoint.set_job_id(start_.job_id());
   checkpoint.set_step(step);
-  checkpoint.set_loss(state.position.loss);
-  checkpoint.set_mode(state.position.mode);
+  checkpoint.set_loss(state.position.progress.loss());
+  checkpoint.set_mode(state.position.progress.mode());
   if (held_out_loss) checkpoint.set_held_out_loss(*held_out_loss);
   written.set_stall_seconds(
       std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count());

@@ -63,15 +63,11 @@ void StepReporter::Add(StepRecord record, double next_loss_scale, double baselin
   if (!last_report_ || options_.clock() - *last_report_ >= kInterval) Flush();
 }
 
-void StepReporter::Rewind(const RunPosition& position) {
+void StepReporter::Rewind(training::v1::Progress progress) {
   Flush();
-  progress_.set_step(position.step);
-  progress_.set_loss(position.loss);
-  progress_.set_samples(position.samples);
-  progress_.set_skipped_steps(position.skipped_steps);
-  progress_.set_overflow_steps(position.overflow_steps);
-  progress_.set_reduced_precision_steps(position.reduced_precision_steps);
-  progress_.set_scale_backoffs(position.scale_backoffs);
+  progress.set_total_steps(progress_.total_steps());
+  progress.set_seconds(progress_.seconds());
+  progress_ = std::move(progress);
 }
 
 double StepReporter::seconds() const {

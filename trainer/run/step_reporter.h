@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "genesis/training/v1/worker_service.pb.h"
-#include "trainer/checkpoint/training_state.h"
 #include "trainer/runtime/device_memory.h"
 #include "trainer/runtime/run_observer.h"
 
@@ -37,8 +36,9 @@ class StepReporter {
   // `record.samples` is filled in here. `next_loss_scale` is the scale after the step,
   // `baseline_loss` that of FP32 at the step or 0.
   void Add(StepRecord record, double next_loss_scale, double baseline_loss, double seconds);
-  // Takes the run back to an earlier step, whose figures `position` has.
-  void Rewind(const RunPosition& position);
+  // Returns the run to an earlier step, at which it had made `progress`. The time that was spent
+  // since counts.
+  void Rewind(training::v1::Progress progress);
   // Reports what is not yet reported, if anything.
   void Flush();
 

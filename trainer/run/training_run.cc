@@ -126,16 +126,8 @@ class Run {
   }
 
   void TakePosition(const TrainingState& state) {
-    const RunPosition& position = state.position;
-    step_ = position.step;
-    progress_.set_step(position.step);
-    progress_.set_loss(position.loss);
-    progress_.set_samples(position.samples);
-    progress_.set_skipped_steps(position.skipped_steps);
-    progress_.set_overflow_steps(position.overflow_steps);
-    progress_.set_reduced_precision_steps(position.reduced_precision_steps);
-    progress_.set_scale_backoffs(position.scale_backoffs);
-    progress_.set_seconds(position.seconds);
+    progress_ = state.position.progress;
+    step_ = progress_.step();
     evaluator_->LoadState(state.evaluation);
   }
 
@@ -161,9 +153,9 @@ class Run {
       effective_.set_reason(
           absl::StrCat(PrecisionName(calibration->chosen), ": ", calibration->reason));
     } else if (automatic) {
-      effective_.set_mode(resumed->position.mode);
-      effective_.set_reason(
-          absl::StrCat(PrecisionName(resumed->position.mode), ": chosen when the job began"));
+      effective_.set_mode(resumed->position.progress.mode());
+      effective_.set_reason(absl::StrCat(PrecisionName(resumed->position.progress.mode()),
+                                         ": chosen when the job began"));
     }
     guard_->Begin(effective_.mode(), resumed);
     if (guard_->mode() != effective_.mode()) {
@@ -324,7 +316,7 @@ class Run {
     ResetPeakMemory(session_->device());
     const int64_t resumed = guard_->Apply(decision, step_, position);
     if (resumed < step_) {
-      reporter_->Rewind(position);
+      reporter_->Rewind(position.progress);
       checkpoints_.Forget();
       step_ = resumed;
     }
@@ -338,20 +330,10 @@ class Run {
 
   std::shared_ptr<const TrainingState> TakeState() {
     AbsorbAll();
-    const Progress& progress = reporter_->progress();
-    auto state = std::make_shared<TrainingState>(
-        session_->BeginState({.step = step_,
-                              .applied_steps = 0,
-                              .samples = progress.samples(),
-                              .skipped_steps = progress.skipped_steps(),
-                              .overflow_steps = progress.overflow_steps(),
-                              .reduced_precision_steps = progress.reduced_precision_steps(),
-                              .scale_backoffs = progress.scale_backoffs(),
-                              .seconds = progress.seconds(),
-                              .sampler = {},
-                              .seed = 0,
-                              .loss = progress.loss(),
-                              .mode = session_->mode()}));
+    RunPosition position;
+    position.progress = reporter_->progress();
+    position.progress.set_step(step_);
+    auto state = std::make_shared<TrainingState>(session_->BeginState(std::move(position)));
     state->policy = guard_->policy();
     state->evaluation = evaluator_->state();
     return state;

@@ -240,7 +240,7 @@ TrainingState TrainingSession::TakeState(RunPosition position) {
 TrainingState TrainingSession::BeginState(RunPosition position) {
   position.sampler = source_->position();
   position.seed = spec_.training().seed();
-  position.mode = mode_;
+  position.progress.set_mode(mode_);
   position.applied_steps = step_->applied();
   position.batch_examples = source_->batch_examples();
   step_->AwaitCopy();
@@ -274,7 +274,7 @@ TrainingState TrainingSession::BeginState(RunPosition position) {
     state.device_rng_state = at::globalContext().defaultGenerator(device_).get_state();
   }
   state.priorities = source_->priorities();
-  state.position = position;
+  state.position = std::move(position);
   copy->Start();
   step_->WaitFor(copy);
   state.copy = copy;
@@ -352,7 +352,7 @@ void TrainingSession::TakePlace(const RunPosition& position) {
   const int64_t batches =
       (spec_.training().epochs() - sampler.epoch) * source_->batches_per_epoch() - sampler.batch;
   const int64_t left = batches / spec_.training().gradient_accumulation_steps();
-  total_steps_ = std::max<int64_t>(1, position.step + std::max<int64_t>(0, left));
+  total_steps_ = std::max<int64_t>(1, position.progress.step() + std::max<int64_t>(0, left));
   schedule_ = Schedule(spec_.optimizer(), total_steps_);
 }
 
