@@ -34,7 +34,7 @@ std::vector<MetricInfo> TrainingMetrics() {
        kCounter,
        "transitions",
        {},
-       "Transitions trained on.",
+       "Training examples; of a world model: transitions.",
        {}},
       {"genesis_transitions_appended_total",
        kCounter,
