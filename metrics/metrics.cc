@@ -93,8 +93,7 @@ void Metrics::JobFinished(JobState state, FailureCause cause, double seconds) {
   if (succeeded) s.successes.With({}).Increment();
 }
 
-void Metrics::Steps(const std::string& job_id, const training::v1::Steps& steps,
-                    PrecisionMode mode) {
+void Metrics::Steps(const training::v1::Steps& steps, PrecisionMode mode) {
   Series& s = *series_;
   const std::string label = PrecisionLabel(mode);
   s.steps.With({label}).Increment(static_cast<double>(steps.new_steps()));
@@ -110,14 +109,11 @@ void Metrics::Steps(const std::string& job_id, const training::v1::Steps& steps,
   if (steps.new_steps() > 0) {
     s.last_step.With({}).Set(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
   }
-  const std::lock_guard<std::mutex> lock(s.exchange_mutex);
-  s.running.NoteSteps(job_id, steps, mode);
-  ShowRunning();
 }
 
-void Metrics::ShowRunning() {
+void Metrics::ShowRunning(const RunningStatistics& statistics) {
   Series& s = *series_;
-  const RunningStatistics statistics = s.running.Statistics();
+  const std::lock_guard<std::mutex> lock(s.exchange_mutex);
   s.loss.Put({}, statistics.loss);
   s.baseline_loss.Put({}, statistics.baseline_loss);
   s.divergence.Put({}, statistics.divergence);
@@ -146,23 +142,11 @@ void Metrics::ShowRunning() {
   s.precisions_shown = statistics.precisions;
 }
 
-void Metrics::RanksWait(const std::string& job_id, double ratio) {
-  const std::lock_guard<std::mutex> lock(series_->exchange_mutex);
-  series_->running.NoteWait(job_id, ratio);
-  ShowRunning();
-}
-
 void Metrics::PrecisionChanged(const std::string& trigger) {
   series_->precision_changes.With({trigger}).Increment();
 }
 
 void Metrics::IncidentSeen(const std::string& rule) { series_->incidents.With({rule}).Increment(); }
-
-void Metrics::Evaluated(const std::string& job_id, double held_out_loss) {
-  const std::lock_guard<std::mutex> lock(series_->exchange_mutex);
-  series_->running.NoteHeldOut(job_id, held_out_loss);
-  ShowRunning();
-}
 
 void Metrics::TransitionsAppended(int64_t count) {
   series_->appended.With({}).Increment(static_cast<double>(count));
@@ -223,27 +207,6 @@ void Metrics::SetGpu(const GpuStatistics& gpu) {
 void Metrics::SetGate(bool enabled, int config_errors) {
   series_->gate.With({}).Set(enabled ? 1 : 0);
   series_->config_errors.With({}).Set(config_errors);
-}
-
-void Metrics::JobBegins(const std::string& job_id,
-                        const training::v1::EffectivePrecision& precision,
-                        int64_t fp32_peak_bytes) {
-  const std::lock_guard<std::mutex> lock(series_->exchange_mutex);
-  series_->running.Begin(job_id, precision, fp32_peak_bytes);
-  ShowRunning();
-}
-
-void Metrics::SetEffectivePrecision(const std::string& job_id,
-                                    const training::v1::EffectivePrecision& precision) {
-  const std::lock_guard<std::mutex> lock(series_->exchange_mutex);
-  series_->running.SetPrecision(job_id, precision);
-  ShowRunning();
-}
-
-void Metrics::JobLeaves(const std::string& job_id) {
-  const std::lock_guard<std::mutex> lock(series_->exchange_mutex);
-  series_->running.End(job_id);
-  ShowRunning();
 }
 
 void Metrics::SetReady(bool ready) { series_->ready.With({}).Set(ready ? 1 : 0); }

@@ -10,6 +10,7 @@
 #include "genesis/training/v1/worker_service.pb.h"
 #include "metrics/exposition.h"
 #include "metrics/machine_statistics.h"
+#include "metrics/running_jobs.h"
 
 namespace genesis {
 
@@ -28,15 +29,13 @@ class Metrics {
   void SetJobs(training::v1::JobState state, int64_t count);
   // A job reached a final state, `seconds` after a worker first began it (0: none ever did).
   void JobFinished(training::v1::JobState state, training::v1::FailureCause cause, double seconds);
-  void Steps(const std::string& job_id, const training::v1::Steps& steps,
-             training::v1::PrecisionMode mode);
-  // The longest of the ranks of a job waits so long in each step, 0 to 1.
-  void RanksWait(const std::string& job_id, double ratio);
+  void Steps(const training::v1::Steps& steps, training::v1::PrecisionMode mode);
+  // Replaces what is shown of the jobs that have a worker.
+  void ShowRunning(const RunningStatistics& statistics);
   // A running job moved from one precision to another.
   void PrecisionChanged(const std::string& trigger);
   // A rule of the watchdog fired.
   void IncidentSeen(const std::string& rule);
-  void Evaluated(const std::string& job_id, double held_out_loss);
   // A batch became durable in a replay buffer.
   void TransitionsAppended(int64_t count);
   void CheckpointWritten(double seconds, int64_t bytes);
@@ -54,14 +53,6 @@ class Metrics {
   void SetGpu(const GpuStatistics& statistics);
   // The gate, and how many configuration values could not be read.
   void SetGate(bool enabled, int config_errors);
-  // A job has a worker, and what it is to run in; `fp32_peak_bytes` as of RunningJobs.
-  void JobBegins(const std::string& job_id, const training::v1::EffectivePrecision& precision,
-                 int64_t fp32_peak_bytes);
-  // The precision that it really runs in.
-  void SetEffectivePrecision(const std::string& job_id,
-                             const training::v1::EffectivePrecision& precision);
-  // It is off its worker: nothing of it is shown any more.
-  void JobLeaves(const std::string& job_id);
   void SetReady(bool ready);
   // Settings, tokens or certificates were read again while the daemon ran.
   void ConfigReloaded(bool success);
@@ -83,7 +74,6 @@ class Metrics {
 
  private:
   struct Series;  // series.h
-  void ShowRunning();
 
   std::unique_ptr<Series> series_;
 };

@@ -52,6 +52,12 @@ void RunningJobs::NoteWait(const std::string& job_id, double ratio) {
 
 void RunningJobs::End(const std::string& job_id) { jobs_.erase(job_id); }
 
+std::optional<int64_t> RunningJobs::AllocatedBy(const std::string& job_id) const {
+  const auto job = jobs_.find(job_id);
+  if (job == jobs_.end() || !job->second.memory) return std::nullopt;
+  return job->second.memory->allocated;
+}
+
 bool RunningJobs::IsBefore(const Job& a, const Job& b) {
   const auto rank = [](const Job& job) {
     const training::v1::Progress& progress = job.progress;

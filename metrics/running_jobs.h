@@ -43,7 +43,7 @@ struct RunningStatistics {
 
 // The newest figures of each job that is on a worker.
 //
-// Owner: Metrics. Threads: one at a time. Bounded by the number of slots.
+// Owner: TrainingStats. Threads: one at a time. Bounded by the number of slots.
 class RunningJobs {
  public:
   // The job has a worker and is to run so; `fp32_peak_bytes`: what the same workload took of device
@@ -60,6 +60,8 @@ class RunningJobs {
   void End(const std::string& job_id);
 
   RunningStatistics Statistics() const;
+  // Bytes that the allocator of the job's worker holds; nullopt without a device or a worker.
+  std::optional<int64_t> AllocatedBy(const std::string& job_id) const;
 
  private:
   struct Job {

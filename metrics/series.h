@@ -10,7 +10,6 @@
 
 #include "metrics/family.h"
 #include "metrics/metrics.h"
-#include "metrics/running_jobs.h"
 
 namespace genesis {
 
@@ -101,7 +100,6 @@ struct Metrics::Series {
 
   // Held while series come and go together, and by a scrape, which never sees half of that.
   std::mutex exchange_mutex;
-  RunningJobs running;
   std::set<std::pair<std::string, std::string>> precisions_shown;  // Mode and device.
   std::map<std::string, std::set<std::string>> throttle_reasons;   // Shown, by device.
 };

@@ -295,7 +295,7 @@ void Dispatcher::Assign(const std::string& job_id, const std::vector<WorkerLease
     spdlog::info("job {}: {}", start.job_id(), start.precision().reason());
     if (!fallback.empty()) spdlog::warn("job {}: {}", start.job_id(), fallback);
     if (!precision_.gate().enabled) spdlog::info("FP16 training disabled - using FP32");
-    metrics_->JobBegins(start.job_id(), start.precision(), start.baseline().peak_device_bytes());
+    stats_.NoteBegin(start.job_id(), start.precision(), start.baseline().peak_device_bytes());
     const std::vector<training::v1::RankAssignment> ranks = AssignRanks(leases);
     for (size_t i = 0; i < leases.size(); ++i) {
       if (!ranks.empty()) *start.mutable_rank() = ranks[i];

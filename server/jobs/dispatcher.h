@@ -14,6 +14,7 @@
 #include "server/jobs/precision_control.h"
 #include "server/jobs/scheduler.h"
 #include "server/ledger/job_ledger.h"
+#include "server/ledger/training_stats.h"
 #include "server/workers/workers.h"
 
 namespace genesis {
@@ -25,7 +26,7 @@ namespace genesis {
 class Dispatcher {
  public:
   Dispatcher(const JobManagerOptions& options, JobLedger* ledger, JobStops* stops,
-             PrecisionControl* precision, Workers* workers, Metrics* metrics)
+             PrecisionControl* precision, TrainingStats* stats, Workers* workers, Metrics* metrics)
       : options_(options),
         ledger_(*ledger),
         table_(ledger->table()),
@@ -33,6 +34,7 @@ class Dispatcher {
         clock_(ledger->clock()),
         stops_(*stops),
         precision_(*precision),
+        stats_(*stats),
         workers_(workers),
         metrics_(metrics) {}
 
@@ -99,6 +101,7 @@ class Dispatcher {
   const Clock& clock_;
   JobStops& stops_;
   PrecisionControl& precision_;
+  TrainingStats& stats_;
   Workers* const workers_;
   Metrics* const metrics_;
   std::atomic<bool> draining_{false};

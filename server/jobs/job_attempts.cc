@@ -350,20 +350,22 @@ void JobAttempts::End(const std::string& job_id, JobState state, const std::stri
   ledger_.Move(job_id, state, reason);
   Job* job = table_.Edit(job_id);
   *job->mutable_end_time() = ToTimestamp(clock_.Now());
+  // Before the job leaves its worker, because the row has the worker's memory.
+  table_.Count([this, ended = *job] {
+    options_.on_history(MakeHistoryRow(ended, precision_.gate().enabled,
+                                       stats_.DeviceMemoryOf(ended.id()),
+                                       FromTimestamp(ended.end_time())));
+  });
   LeaveWorker(job_id);
   precision_.OnJobEnded(*job);
   if (state == training::v1::JOB_STATE_SUCCEEDED) {
-    table_.Count(
-        [this, seconds = job->worker_seconds()] { statistics_.counters.NoteJob(seconds); });
+    table_.Count([this, seconds = job->worker_seconds()] { stats_.NoteSuccess(seconds); });
   }
   table_.Count([this, ended = *job] {
     fruitless_restarts_.erase(ended.id());
     dispatcher_.OnEnded(ended.id());
     spdlog::info("job {} {}: {}", ended.id(), JobStateName(ended.state()), ended.state_reason());
     metrics_->JobFinished(ended.state(), ended.failure().cause(), SecondsOnWorkers(ended));
-    options_.on_history(MakeHistoryRow(ended, precision_.gate().enabled,
-                                       statistics_.training.DeviceMemoryOf(ended.id()),
-                                       FromTimestamp(ended.end_time())));
   });
 }
 
@@ -377,7 +379,7 @@ void JobAttempts::LeaveWorker(const std::string& job_id) {
     gang_endings_.Forget(job_id);
     unprotected_.End(job_id);
     stops_.Forget(job_id);
-    metrics_->JobLeaves(job_id);
+    stats_.NoteLeave(job_id);
   });
 }
 

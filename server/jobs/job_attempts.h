@@ -11,11 +11,11 @@
 #include "server/jobs/dispatcher.h"
 #include "server/jobs/gang_endings.h"
 #include "server/jobs/job_manager_options.h"
-#include "server/jobs/job_statistics.h"
 #include "server/jobs/job_stops.h"
 #include "server/jobs/precision_control.h"
 #include "server/jobs/unprotected_work.h"
 #include "server/ledger/job_ledger.h"
+#include "server/ledger/training_stats.h"
 #include "server/workers/worker_events.h"
 #include "server/workers/workers.h"
 
@@ -34,7 +34,7 @@ class JobAttempts {
     PrecisionControl& precision;
     CheckpointRequests& checkpoints;
     Dispatcher& dispatcher;
-    JobStatistics& statistics;
+    TrainingStats& stats;
     Workers* workers;
     Metrics* metrics;
   };
@@ -48,7 +48,7 @@ class JobAttempts {
         precision_(parts.precision),
         checkpoints_(parts.checkpoints),
         dispatcher_(parts.dispatcher),
-        statistics_(parts.statistics),
+        stats_(parts.stats),
         workers_(parts.workers),
         metrics_(parts.metrics),
         unprotected_(parts.metrics) {}
@@ -105,7 +105,7 @@ class JobAttempts {
   PrecisionControl& precision_;
   CheckpointRequests& checkpoints_;
   Dispatcher& dispatcher_;
-  JobStatistics& statistics_;
+  TrainingStats& stats_;
   Workers* const workers_;
   Metrics* const metrics_;
   UnprotectedWork unprotected_;

@@ -11,23 +11,24 @@ using training::v1::Job;
 JobManager::JobManager(Options options, JobStore* store, Workers* workers, Metrics* metrics,
                        const Clock& clock)
     : options_(std::move(options)),
+      stats_(metrics),
       ledger_(store, metrics, clock, options_.retention, [this] { OnTime(); }),
       stops_(&ledger_, workers),
       precision_(options_, &ledger_, &stops_, workers, metrics),
       checkpoints_(&ledger_, workers),
-      dispatcher_(options_, &ledger_, &stops_, &precision_, workers, metrics),
+      dispatcher_(options_, &ledger_, &stops_, &precision_, &stats_, workers, metrics),
       attempts_({.options = options_,
                  .ledger = ledger_,
                  .stops = stops_,
                  .precision = precision_,
                  .checkpoints = checkpoints_,
                  .dispatcher = dispatcher_,
-                 .statistics = statistics_,
+                 .stats = stats_,
                  .workers = workers,
                  .metrics = metrics}),
       reports_(attempts_.parts(), &attempts_),
       submissions_(attempts_.parts(), &attempts_),
-      queries_(&ledger_, &dispatcher_, &precision_, &statistics_, workers),
+      queries_(&ledger_, &dispatcher_, &precision_, &stats_, workers),
       admission_(options_, &ledger_, &dispatcher_, workers, metrics),
       requests_(attempts_.parts(), &attempts_, &admission_),
       metrics_(metrics) {}
@@ -81,7 +82,7 @@ void JobManager::AskWriter(std::function<void()> alive) {
 }
 
 void JobManager::OnTime() {
-  statistics_.training.Sample(ledger_.clock().Steady());
+  stats_.Sample(ledger_.clock().Steady());
   attempts_.EndOverdue();
   dispatcher_.OnTime();
   submissions_.OnTime();

@@ -9,7 +9,6 @@
 #include "server/jobs/job_manager_options.h"
 #include "server/jobs/job_queries.h"
 #include "server/jobs/job_requests.h"
-#include "server/jobs/job_statistics.h"
 #include "server/jobs/job_stops.h"
 #include "server/jobs/precision_control.h"
 #include "server/jobs/submissions.h"
@@ -66,7 +65,7 @@ class JobManager {
 
  private:
   const Options options_;
-  JobStatistics statistics_;
+  TrainingStats stats_;
   JobLedger ledger_;
   JobStops stops_;
   PrecisionControl precision_;

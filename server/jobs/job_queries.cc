@@ -96,7 +96,7 @@ std::map<std::string, JobQueries::QueuePlace> JobQueries::ReadQueue() const {
 }
 
 std::optional<absl::Duration> JobQueries::ExpectedDuration() const {
-  const double seconds = statistics_.counters.expected_job_seconds;
+  const double seconds = stats_.expected_job_seconds();
   if (seconds <= 0) return std::nullopt;
   return absl::Seconds(seconds);
 }
@@ -143,8 +143,8 @@ absl::StatusOr<training::v1::StatsResponse> JobQueries::Stats(
   if (!length.ok()) return length.status();
   if (!request.job_id().empty()) return StatsOf(request.job_id(), *length);
   training::v1::StatsResponse stats = Stats();
-  *stats.mutable_window() = statistics_.training.Window(*length, clock_.Steady());
-  for (const auto& [mode, bytes] : statistics_.training.DeviceMemory()) {
+  *stats.mutable_window() = stats_.Window(*length, clock_.Steady());
+  for (const auto& [mode, bytes] : stats_.DeviceMemory()) {
     (*stats.mutable_device_memory_bytes())[mode] = bytes;
   }
   return stats;
@@ -161,8 +161,8 @@ absl::StatusOr<training::v1::StatsResponse> JobQueries::StatsOf(const std::strin
   stats.set_samples(progress.samples());
   if (HasLossScale(job->precision().mode())) stats.set_current_scale(progress.loss_scale());
   stats.set_overflow_rate(OverflowRate(progress).value_or(0));
-  *stats.mutable_window() = statistics_.training.WindowOf(job_id, length, clock_.Steady());
-  for (training::v1::HistoryPoint& point : statistics_.training.HistoryOf(job_id)) {
+  *stats.mutable_window() = stats_.WindowOf(job_id, length, clock_.Steady());
+  for (training::v1::HistoryPoint& point : stats_.HistoryOf(job_id)) {
     *stats.add_history() = std::move(point);
   }
   return stats;
@@ -175,17 +175,15 @@ std::vector<training::v1::HistoryRow> JobQueries::HistoryRows() const {
   for (const JobView::Shown& each : ledger_.view().InMemory()) {
     const Job& job = each.snapshot->job;
     if (!IsOnWorker(job.state())) continue;
-    rows.push_back(
-        MakeHistoryRow(job, enabled, statistics_.training.DeviceMemoryOf(job.id()), now));
+    rows.push_back(MakeHistoryRow(job, enabled, stats_.DeviceMemoryOf(job.id()), now));
   }
   return rows;
 }
 
 training::v1::StatsResponse JobQueries::Stats() const {
   training::v1::StatsResponse stats;
-  PutWhatRuns(ledger_.view(), statistics_.counters.newest_step_reduced && precision_.gate().enabled,
-              stats);
-  const StepSums totals = statistics_.training.Totals();
+  PutWhatRuns(ledger_.view(), stats_.newest_step_reduced() && precision_.gate().enabled, stats);
+  const StepTotals totals = stats_.Totals();
   stats.set_overflow_rate(totals.OverflowRate());
   stats.set_training_steps(totals.steps);
   stats.set_samples(totals.samples);

@@ -11,7 +11,6 @@
 #include "absl/time/time.h"
 #include "genesis/training/v1/training_service.pb.h"
 #include "server/jobs/dispatcher.h"
-#include "server/jobs/job_statistics.h"
 #include "server/jobs/precision_control.h"
 #include "server/ledger/event_hub.h"
 #include "server/ledger/job_ledger.h"
@@ -25,12 +24,12 @@ namespace genesis {
 class JobQueries {
  public:
   JobQueries(JobLedger* ledger, const Dispatcher* dispatcher, const PrecisionControl* precision,
-             const JobStatistics* statistics, const Workers* workers)
+             const TrainingStats* stats, const Workers* workers)
       : ledger_(*ledger),
         clock_(ledger->clock()),
         dispatcher_(*dispatcher),
         precision_(*precision),
-        statistics_(*statistics),
+        stats_(*stats),
         workers_(workers) {}
 
   // Places in the queue filled in. NOT_FOUND.
@@ -65,7 +64,7 @@ class JobQueries {
   const Clock& clock_;
   const Dispatcher& dispatcher_;
   const PrecisionControl& precision_;
-  const JobStatistics& statistics_;
+  const TrainingStats& stats_;
   const Workers* const workers_;
 };
 

@@ -199,9 +199,8 @@ void WorkerReports::OnStarted(const Job& job, const training::v1::Started& start
   table_.Count([this, id] { attempts_.OnStarted(id); });
   if (!started.has_precision()) return;
   *running->mutable_precision() = started.precision();
-  table_.Announce([this, id, precision = started.precision()] {
-    metrics_->SetEffectivePrecision(id, precision);
-  });
+  table_.Announce(
+      [this, id, precision = started.precision()] { stats_.NotePrecision(id, precision); });
 }
 
 void WorkerReports::OnSteps(const Job& job, const training::v1::Steps& steps) {
@@ -214,25 +213,21 @@ void WorkerReports::OnSteps(const Job& job, const training::v1::Steps& steps) {
   *running->mutable_progress() = steps.progress();
   NoteRank(steps, /*rank=*/0, *running);
   if (milestone) NoteHistory(*running);
-  table_.Count([this, id = job.id(), steps, mode] {
-    statistics_.training.NoteSteps(id, steps, mode, clock_.Steady());
-    if (steps.new_steps() > 0) statistics_.counters.newest_step_reduced = IsReducedPrecision(mode);
-    metrics_->Steps(id, steps, mode);
-  });
+  table_.Count(
+      [this, id = job.id(), steps, mode] { stats_.NoteSteps(id, steps, mode, clock_.Steady()); });
 }
 
 void WorkerReports::NoteRank(const training::v1::Steps& steps, int rank, Job& job) {
   NoteRankSteps(steps, clock_.Now(), rank, job);
   const std::optional<double> wait = LongestWait(job);
   if (!wait) return;
-  table_.Count([this, id = job.id(), wait = *wait] { metrics_->RanksWait(id, wait); });
+  table_.Count([this, id = job.id(), wait = *wait] { stats_.NoteWait(id, wait); });
 }
 
 void WorkerReports::NoteHistory(const Job& job) {
   table_.Count([this, job] {
     options_.on_history(MakeHistoryRow(job, precision_.gate().enabled,
-                                       statistics_.training.DeviceMemoryOf(job.id()),
-                                       clock_.Now()));
+                                       stats_.DeviceMemoryOf(job.id()), clock_.Now()));
   });
 }
 
@@ -291,7 +286,7 @@ void WorkerReports::OnPrecisionChanged(const Job& job,
         PrecisionName(change.from()), PrecisionName(change.to()), change.step(), change.trigger(),
         change.resumed_step(), change.reason());
     metrics_->PrecisionChanged(change.trigger());
-    metrics_->SetEffectivePrecision(id, now);
+    stats_.NotePrecision(id, now);
   });
 }
 
@@ -313,7 +308,7 @@ void WorkerReports::OnEvaluated(const Job& job, const training::v1::Evaluation& 
   training::v1::JobEvent event;
   *event.mutable_evaluated() = evaluation;
   table_.AddEvent(job.id(), std::move(event));
-  table_.Count([this, id = job.id(), evaluation] { metrics_->Evaluated(id, evaluation.loss()); });
+  table_.Count([this, id = job.id(), evaluation] { stats_.NoteHeldOut(id, evaluation.loss()); });
 }
 
 }  // namespace genesis

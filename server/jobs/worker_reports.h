@@ -26,7 +26,7 @@ class WorkerReports final : public WorkerEvents {
         precision_(parts.precision),
         checkpoints_(parts.checkpoints),
         dispatcher_(parts.dispatcher),
-        statistics_(parts.statistics),
+        stats_(parts.stats),
         workers_(parts.workers),
         metrics_(parts.metrics),
         attempts_(*attempts) {}
@@ -65,7 +65,7 @@ class WorkerReports final : public WorkerEvents {
   PrecisionControl& precision_;
   CheckpointRequests& checkpoints_;
   Dispatcher& dispatcher_;
-  JobStatistics& statistics_;
+  TrainingStats& stats_;
   Workers* const workers_;
   Metrics* const metrics_;
   JobAttempts& attempts_;

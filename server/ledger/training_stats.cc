@@ -1,4 +1,4 @@
-#include "server/jobs/training_stats.h"
+#include "server/ledger/training_stats.h"
 
 #include <algorithm>
 
@@ -13,26 +13,26 @@ constexpr size_t kMaxJobs = 64;
 
 }  // namespace
 
-void StepSums::Add(const training::v1::Steps& more) {
+void StepTotals::Add(const training::v1::Steps& more) {
   steps += more.new_steps();
   samples += more.new_samples();
   reduced_precision_steps += more.new_reduced_precision_steps();
   overflow_steps += more.new_overflow_steps();
 }
 
-double StepSums::OverflowRate() const {
+double StepTotals::OverflowRate() const {
   if (reduced_precision_steps == 0) return 0;
   return static_cast<double>(overflow_steps) / static_cast<double>(reduced_precision_steps);
 }
 
-void SumHistory::Sample(const StepSums& sums, absl::Time now) {
+void TotalsHistory::Sample(const StepTotals& totals, absl::Time now) {
   if (!moments_.empty() && now - moments_.back().time < resolution_) return;
-  moments_.push_back({now, sums});
+  moments_.push_back({now, totals});
   while (now - moments_.front().time > kKept) moments_.pop_front();
 }
 
-training::v1::StatsWindow SumHistory::Window(const StepSums& sums, absl::Duration length,
-                                             absl::Time now) const {
+training::v1::StatsWindow TotalsHistory::Window(const StepTotals& totals, absl::Duration length,
+                                                absl::Time now) const {
   training::v1::StatsWindow window;
   if (moments_.empty()) return window;
   // The youngest that is old enough, else the oldest there is.
@@ -41,11 +41,11 @@ training::v1::StatsWindow SumHistory::Window(const StepSums& sums, absl::Duratio
                        [](absl::Time time, const Moment& moment) { return time < moment.time; });
   const Moment& from = begin == moments_.begin() ? moments_.front() : *std::prev(begin);
   window.set_seconds(absl::ToDoubleSeconds(now - from.time));
-  const StepSums since = {
-      .steps = sums.steps - from.sums.steps,
-      .samples = sums.samples - from.sums.samples,
-      .reduced_precision_steps = sums.reduced_precision_steps - from.sums.reduced_precision_steps,
-      .overflow_steps = sums.overflow_steps - from.sums.overflow_steps};
+  const StepTotals since = {.steps = totals.steps - from.totals.steps,
+                            .samples = totals.samples - from.totals.samples,
+                            .reduced_precision_steps = totals.reduced_precision_steps -
+                                                       from.totals.reduced_precision_steps,
+                            .overflow_steps = totals.overflow_steps - from.totals.overflow_steps};
   window.set_steps(since.steps);
   window.set_samples(since.samples);
   window.set_reduced_precision_steps(since.reduced_precision_steps);
@@ -68,17 +68,32 @@ TrainingStats::JobStats& TrainingStats::StatsOf(const std::string& job_id) {
   return stats;
 }
 
+void TrainingStats::NoteBegin(const std::string& job_id,
+                              const training::v1::EffectivePrecision& precision,
+                              int64_t fp32_peak_bytes) {
+  absl::MutexLock lock(&mutex_);
+  running_.Begin(job_id, precision, fp32_peak_bytes);
+  metrics_->ShowRunning(running_.Statistics());
+}
+
+void TrainingStats::NotePrecision(const std::string& job_id,
+                                  const training::v1::EffectivePrecision& precision) {
+  absl::MutexLock lock(&mutex_);
+  running_.SetPrecision(job_id, precision);
+  metrics_->ShowRunning(running_.Statistics());
+}
+
 void TrainingStats::NoteSteps(const std::string& job_id, const training::v1::Steps& steps,
                               training::v1::PrecisionMode mode, absl::Time now) {
   absl::MutexLock lock(&mutex_);
   JobStats& job = StatsOf(job_id);
-  job.history.Sample(job.sums, now);
-  sums_.Add(steps);
-  job.sums.Add(steps);
-  if (steps.has_cuda_memory_allocated_bytes()) {
-    device_memory_[PrecisionLabel(mode)] = steps.cuda_memory_allocated_bytes();
-    job.device_memory = steps.cuda_memory_allocated_bytes();
-  }
+  job.history.Sample(job.totals, now);
+  totals_.Add(steps);
+  job.totals.Add(steps);
+  if (steps.new_steps() > 0) newest_step_reduced_ = IsReducedPrecision(mode);
+  running_.NoteSteps(job_id, steps, mode);
+  metrics_->Steps(steps, mode);
+  metrics_->ShowRunning(running_.Statistics());
   if (job.reports++ % job.stride != 0) return;
   training::v1::HistoryPoint& point = job.points.emplace_back();
   point.set_step(steps.progress().step());
@@ -93,19 +108,54 @@ void TrainingStats::NoteSteps(const std::string& job_id, const training::v1::Ste
   job.stride *= 2;
 }
 
-void TrainingStats::Sample(absl::Time now) {
+void TrainingStats::NoteHeldOut(const std::string& job_id, double loss) {
   absl::MutexLock lock(&mutex_);
-  history_.Sample(sums_, now);
+  running_.NoteHeldOut(job_id, loss);
+  metrics_->ShowRunning(running_.Statistics());
 }
 
-StepSums TrainingStats::Totals() const {
+void TrainingStats::NoteWait(const std::string& job_id, double ratio) {
   absl::MutexLock lock(&mutex_);
-  return sums_;
+  running_.NoteWait(job_id, ratio);
+  metrics_->ShowRunning(running_.Statistics());
+}
+
+void TrainingStats::NoteLeave(const std::string& job_id) {
+  absl::MutexLock lock(&mutex_);
+  running_.End(job_id);
+  metrics_->ShowRunning(running_.Statistics());
+}
+
+void TrainingStats::NoteSuccess(double seconds) {
+  constexpr double kWeight = 0.25;  // Weight of the newest job; some ten jobs count.
+  absl::MutexLock lock(&mutex_);
+  const double before = expected_job_seconds_;
+  expected_job_seconds_ = before == 0 ? seconds : before + kWeight * (seconds - before);
+}
+
+bool TrainingStats::newest_step_reduced() const {
+  absl::MutexLock lock(&mutex_);
+  return newest_step_reduced_;
+}
+
+double TrainingStats::expected_job_seconds() const {
+  absl::MutexLock lock(&mutex_);
+  return expected_job_seconds_;
+}
+
+void TrainingStats::Sample(absl::Time now) {
+  absl::MutexLock lock(&mutex_);
+  history_.Sample(totals_, now);
+}
+
+StepTotals TrainingStats::Totals() const {
+  absl::MutexLock lock(&mutex_);
+  return totals_;
 }
 
 training::v1::StatsWindow TrainingStats::Window(absl::Duration length, absl::Time now) const {
   absl::MutexLock lock(&mutex_);
-  return history_.Window(sums_, length, now);
+  return history_.Window(totals_, length, now);
 }
 
 training::v1::StatsWindow TrainingStats::WindowOf(const std::string& job_id, absl::Duration length,
@@ -113,7 +163,7 @@ training::v1::StatsWindow TrainingStats::WindowOf(const std::string& job_id, abs
   absl::MutexLock lock(&mutex_);
   const auto job = jobs_.find(job_id);
   if (job == jobs_.end()) return {};
-  return job->second.history.Window(job->second.sums, length, now);
+  return job->second.history.Window(job->second.totals, length, now);
 }
 
 std::vector<training::v1::HistoryPoint> TrainingStats::HistoryOf(const std::string& job_id) const {
@@ -125,14 +175,14 @@ std::vector<training::v1::HistoryPoint> TrainingStats::HistoryOf(const std::stri
 
 std::optional<int64_t> TrainingStats::DeviceMemoryOf(const std::string& job_id) const {
   absl::MutexLock lock(&mutex_);
-  const auto job = jobs_.find(job_id);
-  if (job == jobs_.end()) return std::nullopt;
-  return job->second.device_memory;
+  return running_.AllocatedBy(job_id);
 }
 
 std::map<std::string, int64_t> TrainingStats::DeviceMemory() const {
   absl::MutexLock lock(&mutex_);
-  return device_memory_;
+  std::map<std::string, int64_t> bytes;
+  for (const auto& [label, memory] : running_.Statistics().memory) bytes[label] = memory.allocated;
+  return bytes;
 }
 
 }  // namespace genesis

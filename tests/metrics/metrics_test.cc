@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <mutex>
 #include <optional>
 #include <regex>
 #include <string>
@@ -58,6 +59,46 @@ training::v1::Steps SomeSteps() {
   return steps;
 }
 
+// Metrics with the jobs that they show, as the daemon's statistics of training keep them.
+class MetricsOfJobs : public Metrics {
+ public:
+  using Metrics::Metrics;
+
+  void Steps(const std::string& job_id, const training::v1::Steps& steps,
+             training::v1::PrecisionMode mode) {
+    Metrics::Steps(steps, mode);
+    Change([&](RunningJobs& jobs) { jobs.NoteSteps(job_id, steps, mode); });
+  }
+  void JobBegins(const std::string& job_id, const training::v1::EffectivePrecision& precision,
+                 int64_t fp32_peak_bytes) {
+    Change([&](RunningJobs& jobs) { jobs.Begin(job_id, precision, fp32_peak_bytes); });
+  }
+  void SetEffectivePrecision(const std::string& job_id,
+                             const training::v1::EffectivePrecision& precision) {
+    Change([&](RunningJobs& jobs) { jobs.SetPrecision(job_id, precision); });
+  }
+  void Evaluated(const std::string& job_id, double loss) {
+    Change([&](RunningJobs& jobs) { jobs.NoteHeldOut(job_id, loss); });
+  }
+  void RanksWait(const std::string& job_id, double ratio) {
+    Change([&](RunningJobs& jobs) { jobs.NoteWait(job_id, ratio); });
+  }
+  void JobLeaves(const std::string& job_id) {
+    Change([&](RunningJobs& jobs) { jobs.End(job_id); });
+  }
+
+ private:
+  template <typename Action>
+  void Change(Action action) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    action(jobs_);
+    ShowRunning(jobs_.Statistics());
+  }
+
+  std::mutex mutex_;
+  RunningJobs jobs_;
+};
+
 GpuStatistics SomeGpu() {
   GpuStatistics gpu;
   gpu.device = "cuda:0";
@@ -71,7 +112,7 @@ GpuStatistics SomeGpu() {
 }
 
 // Every series there can be.
-void Fill(Metrics& metrics) {
+void Fill(MetricsOfJobs& metrics) {
   metrics.JobMoved(training::v1::JOB_STATE_UNSPECIFIED, training::v1::JOB_STATE_QUEUED);
   metrics.JobMoved(training::v1::JOB_STATE_QUEUED, training::v1::JOB_STATE_RUNNING);
   metrics.JobFinished(training::v1::JOB_STATE_SUCCEEDED, training::v1::FAILURE_CAUSE_UNSPECIFIED,
@@ -198,7 +239,7 @@ TEST(MetricNames, AreFrozenBecauseDashboardsAndAlertsTypeThem) {
 }
 
 TEST(MetricNames, EveryNameOfTheCatalogueIsRendered) {
-  Metrics metrics("stable", "1.2.3");
+  MetricsOfJobs metrics("stable", "1.2.3");
   Fill(metrics);
   const std::string text = metrics.RenderText();
   for (const MetricInfo& metric : MetricCatalogue()) {
@@ -208,7 +249,7 @@ TEST(MetricNames, EveryNameOfTheCatalogueIsRendered) {
 }
 
 TEST(MetricNames, EverySeriesCarriesTheDeploymentAndTheLabelsOfTheCatalogue) {
-  Metrics metrics("canary", "1.2.3");
+  MetricsOfJobs metrics("canary", "1.2.3");
   Fill(metrics);
   const std::regex series("([a-z0-9_]+)\\{(.*)\\} [^ ]+");
   for (const std::string& line : Lines(metrics.RenderText())) {
@@ -228,7 +269,7 @@ TEST(MetricNames, EverySeriesCarriesTheDeploymentAndTheLabelsOfTheCatalogue) {
 }
 
 TEST(MetricsPage, IsCleanForPromtool) {
-  Metrics metrics("stable", "1.2.3");
+  MetricsOfJobs metrics("stable", "1.2.3");
   Fill(metrics);
   FILE* promtool = popen(GENESIS_PROMTOOL " check metrics 2>&1", "w");
   ASSERT_NE(promtool, nullptr);
@@ -238,7 +279,7 @@ TEST(MetricsPage, IsCleanForPromtool) {
 }
 
 TEST(MetricsPage, WhatWasNotMeasuredHasNoSeries) {
-  Metrics metrics("stable", "1.2.3");
+  MetricsOfJobs metrics("stable", "1.2.3");
   const std::string text = metrics.RenderText();
   for (const char* name :
        {"genesis_training_loss", "genesis_grad_norm", "genesis_loss_scale", "genesis_cuda_memory_",
@@ -250,13 +291,13 @@ TEST(MetricsPage, WhatWasNotMeasuredHasNoSeries) {
 }
 
 TEST(MetricsPage, CountersStartAtZeroSoThatTheFirstFailureIsAChange) {
-  Metrics metrics("stable", "1.2.3");
+  MetricsOfJobs metrics("stable", "1.2.3");
   EXPECT_EQ(Value(metrics, "genesis_training_total{deployment=\"stable\"}"), "0");
   EXPECT_EQ(Value(metrics, "genesis_fp16_overflow_steps_total{deployment=\"stable\"}"), "0");
 }
 
 TEST(MetricsPage, AReportOfStepsIsCounted) {
-  Metrics metrics("stable", "1.2.3");
+  MetricsOfJobs metrics("stable", "1.2.3");
   metrics.Steps("job", SomeSteps(), training::v1::PRECISION_MODE_MIXED_FP16);
   metrics.Steps("job", SomeSteps(), training::v1::PRECISION_MODE_MIXED_FP16);
   const std::string all = "{deployment=\"stable\"}", mode = "{deployment=\"stable\",mode=\"fp16\"}";
@@ -272,7 +313,7 @@ TEST(MetricsPage, AReportOfStepsIsCounted) {
 }
 
 TEST(MetricsPage, OneScrapeStaysBelowAThousandSeriesHoweverManyJobsThereWere) {
-  Metrics metrics("stable", "1.2.3");
+  MetricsOfJobs metrics("stable", "1.2.3");
   const auto count = [&] {
     int series = 0;
     for (const std::string& line : Lines(metrics.RenderText()))
@@ -312,7 +353,7 @@ TEST(MetricsPage, OneScrapeStaysBelowAThousandSeriesHoweverManyJobsThereWere) {
 }
 
 TEST(MetricsPage, AFirstFailureIsAChangeForAlertsWhateverItsKind) {
-  Metrics metrics("stable", "1.2.3");
+  MetricsOfJobs metrics("stable", "1.2.3");
   EXPECT_EQ(Value(metrics,
                   "genesis_jobs_finished_total{deployment=\"stable\",cause=\"non_finite\","
                   "state=\"failed\"}"),
@@ -325,7 +366,7 @@ TEST(MetricsPage, AFirstFailureIsAChangeForAlertsWhateverItsKind) {
 }
 
 TEST(MetricsPage, WhatIsNoLongerMeasuredIsNoLongerShown) {
-  Metrics metrics("stable", "1.2.3");
+  MetricsOfJobs metrics("stable", "1.2.3");
   metrics.SetVolume("data", VolumeStatistics{.free = 10, .size = 20});
   metrics.SetUnprotectedSince(2e9);
   metrics.SetGpu(SomeGpu());
@@ -349,7 +390,7 @@ TEST(MetricsPage, WhatIsNoLongerMeasuredIsNoLongerShown) {
 }
 
 TEST(MetricsPage, AStepIsStampedWithTheTimeOfItsReport) {
-  Metrics metrics("stable", "1.2.3");
+  MetricsOfJobs metrics("stable", "1.2.3");
   const double before = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
   training::v1::Steps none;
   metrics.Steps("job", none, training::v1::PRECISION_MODE_FP32);
@@ -361,7 +402,7 @@ TEST(MetricsPage, AStepIsStampedWithTheTimeOfItsReport) {
 }
 
 TEST(MetricsPage, AppendedTransitionsAddUp) {
-  Metrics metrics("stable", "1.2.3");
+  MetricsOfJobs metrics("stable", "1.2.3");
   const std::string series = "genesis_transitions_appended_total{deployment=\"stable\"}";
   EXPECT_EQ(Value(metrics, series), "0");
   metrics.TransitionsAppended(52);
@@ -370,7 +411,7 @@ TEST(MetricsPage, AppendedTransitionsAddUp) {
 }
 
 TEST(MetricsPage, Fp32StepsAreNeitherReducedPrecisionNorDoTheyHaveAScale) {
-  Metrics metrics("stable", "1.2.3");
+  MetricsOfJobs metrics("stable", "1.2.3");
   training::v1::Steps steps = SomeSteps();
   steps.set_new_reduced_precision_steps(0);
   steps.set_new_overflow_steps(0);
@@ -385,7 +426,7 @@ TEST(MetricsPage, Fp32StepsAreNeitherReducedPrecisionNorDoTheyHaveAScale) {
 }
 
 TEST(MetricsPage, ALossThatIsNotANumberIsShownAsSuch) {
-  Metrics metrics("stable", "1.2.3");
+  MetricsOfJobs metrics("stable", "1.2.3");
   training::v1::Steps steps = SomeSteps();
   metrics.Steps("job", steps, training::v1::PRECISION_MODE_FP32);
   steps.mutable_progress()->set_loss(std::numeric_limits<double>::quiet_NaN());
@@ -395,7 +436,7 @@ TEST(MetricsPage, ALossThatIsNotANumberIsShownAsSuch) {
 }
 
 TEST(MetricsPage, AReportBeforeTheFirstStepShowsNoLoss) {
-  Metrics metrics("stable", "1.2.3");
+  MetricsOfJobs metrics("stable", "1.2.3");
   training::v1::Steps steps;
   steps.mutable_progress()->set_total_steps(100);
   metrics.Steps("job", steps, training::v1::PRECISION_MODE_FP32);
@@ -403,7 +444,7 @@ TEST(MetricsPage, AReportBeforeTheFirstStepShowsNoLoss) {
 }
 
 TEST(MetricsPage, ATimeThatIsNoTimeDoesNotSpoilTheSum) {
-  Metrics metrics("stable", "1.2.3");
+  MetricsOfJobs metrics("stable", "1.2.3");
   metrics.CheckpointWritten(0.5, 1);
   metrics.CheckpointWritten(std::numeric_limits<double>::quiet_NaN(), 1);
   metrics.CheckpointWritten(-1, 2);
@@ -414,7 +455,7 @@ TEST(MetricsPage, ATimeThatIsNoTimeDoesNotSpoilTheSum) {
 }
 
 TEST(MetricsPage, JobsAreCountedInTheStateTheyAreIn) {
-  Metrics metrics("stable", "1.2.3");
+  MetricsOfJobs metrics("stable", "1.2.3");
   for (int i = 0; i < 2; ++i) {
     metrics.JobMoved(training::v1::JOB_STATE_UNSPECIFIED, training::v1::JOB_STATE_QUEUED);
   }
@@ -424,7 +465,7 @@ TEST(MetricsPage, JobsAreCountedInTheStateTheyAreIn) {
 }
 
 TEST(MetricsPage, ACancelledJobIsNeitherSuccessNorFailure) {
-  Metrics metrics("stable", "1.2.3");
+  MetricsOfJobs metrics("stable", "1.2.3");
   metrics.JobFinished(training::v1::JOB_STATE_SUCCEEDED, training::v1::FAILURE_CAUSE_UNSPECIFIED,
                       20);
   metrics.JobFinished(training::v1::JOB_STATE_FAILED, training::v1::FAILURE_CAUSE_NON_FINITE, 4);
@@ -441,7 +482,7 @@ TEST(MetricsPage, ACancelledJobIsNeitherSuccessNorFailure) {
 }
 
 TEST(MetricsPage, WhatAJobRunsInIsShownWhileItRuns) {
-  Metrics metrics("stable", "1.2.3");
+  MetricsOfJobs metrics("stable", "1.2.3");
   training::v1::EffectivePrecision precision;
   precision.set_device("cpu");
   precision.set_mode(training::v1::PRECISION_MODE_MIXED_BF16);
@@ -457,7 +498,7 @@ TEST(MetricsPage, WhatAJobRunsInIsShownWhileItRuns) {
 }
 
 TEST(MetricsPage, IsWholeWhileEventsArrive) {
-  Metrics metrics("stable", "1.2.3");
+  MetricsOfJobs metrics("stable", "1.2.3");
   constexpr int kRounds = 300;
   std::vector<std::thread> threads;
   for (const auto mode :

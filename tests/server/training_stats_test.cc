@@ -1,4 +1,4 @@
-#include "server/jobs/training_stats.h"
+#include "server/ledger/training_stats.h"
 
 #include <gmock/gmock.h>
 
@@ -22,7 +22,8 @@ Steps Report(int64_t step, int64_t skipped = 0) {
 }
 
 TEST(TrainingStatsTest, AWindowHoldsWhatHappenedInIt) {
-  TrainingStats stats;
+  Metrics metrics("stable", "1.2.3");
+  TrainingStats stats(&metrics);
   stats.Sample(kStatsNow);
   stats.NoteSteps("a", Report(10, 5), kMode, kStatsNow + absl::Seconds(1));
   stats.Sample(kStatsNow + absl::Seconds(60));
@@ -39,7 +40,8 @@ TEST(TrainingStatsTest, AWindowHoldsWhatHappenedInIt) {
 }
 
 TEST(TrainingStatsTest, AStepThatFp32SkipsIsNotAnOverflow) {
-  TrainingStats stats;
+  Metrics metrics("stable", "1.2.3");
+  TrainingStats stats(&metrics);
   stats.Sample(kStatsNow);
   Steps fp32;
   fp32.set_new_steps(50);
@@ -58,7 +60,8 @@ TEST(TrainingStatsTest, AStepThatFp32SkipsIsNotAnOverflow) {
 }
 
 TEST(TrainingStatsTest, WithoutAStepTheRateIsZero) {
-  TrainingStats stats;
+  Metrics metrics("stable", "1.2.3");
+  TrainingStats stats(&metrics);
   EXPECT_EQ(stats.Totals().OverflowRate(), 0);
   Steps fp32;
   fp32.set_new_steps(5);
@@ -68,7 +71,8 @@ TEST(TrainingStatsTest, WithoutAStepTheRateIsZero) {
 }
 
 TEST(TrainingStatsTest, KeepsJobsApart) {
-  TrainingStats stats;
+  Metrics metrics("stable", "1.2.3");
+  TrainingStats stats(&metrics);
   stats.NoteSteps("a", Report(10), kMode, kStatsNow);
   stats.NoteSteps("b", Report(10), kMode, kStatsNow);
   stats.NoteSteps("b", Report(20), kMode, kStatsNow + absl::Seconds(20));
@@ -78,7 +82,8 @@ TEST(TrainingStatsTest, KeepsJobsApart) {
 }
 
 TEST(TrainingStatsTest, AHistoryStaysBoundedAndEven) {
-  TrainingStats stats;
+  Metrics metrics("stable", "1.2.3");
+  TrainingStats stats(&metrics);
   for (int64_t i = 1; i <= 10000; ++i) stats.NoteSteps("a", Report(i), kMode, kStatsNow);
   const auto points = stats.HistoryOf("a");
   ASSERT_GT(points.size(), 100U);
@@ -91,7 +96,8 @@ TEST(TrainingStatsTest, AHistoryStaysBoundedAndEven) {
 }
 
 TEST(TrainingStatsTest, ForgetsTheJobUsedLongestAgo) {
-  TrainingStats stats;
+  Metrics metrics("stable", "1.2.3");
+  TrainingStats stats(&metrics);
   for (int i = 0; i < 64; ++i) stats.NoteSteps(std::to_string(i), Report(1), kMode, kStatsNow);
   stats.NoteSteps("0", Report(2), kMode, kStatsNow);
   stats.NoteSteps("new", Report(1), kMode, kStatsNow);
@@ -99,14 +105,28 @@ TEST(TrainingStatsTest, ForgetsTheJobUsedLongestAgo) {
   EXPECT_EQ(stats.HistoryOf("0").size(), 2U);
 }
 
-TEST(TrainingStatsTest, TellsDeviceMemoryByPrecisionOnlyWhereItIsMeasured) {
-  TrainingStats stats;
+TEST(TrainingStatsTest, DeviceMemoryIsWhatTheWorkersOfRunningJobsHold) {
+  Metrics metrics("stable", "1.2.3");
+  TrainingStats stats(&metrics);
+  const auto holding = [](int64_t bytes) {
+    Steps steps = Report(2);
+    steps.set_cuda_memory_allocated_bytes(bytes);
+    return steps;
+  };
   stats.NoteSteps("a", Report(1), kMode, kStatsNow);
   EXPECT_TRUE(stats.DeviceMemory().empty());
-  Steps measured = Report(2);
-  measured.set_cuda_memory_allocated_bytes(1 << 20);
-  stats.NoteSteps("a", measured, kMode, kStatsNow);
-  EXPECT_EQ(stats.DeviceMemory().at("fp16"), 1 << 20);
+  EXPECT_EQ(stats.DeviceMemoryOf("a"), std::nullopt);
+  stats.NoteSteps("a", holding(1 << 20), kMode, kStatsNow);
+  stats.NoteSteps("b", holding(3 << 20), kMode, kStatsNow);
+  EXPECT_EQ(stats.DeviceMemory().at("fp16"), 4 << 20);
+  EXPECT_EQ(stats.DeviceMemoryOf("b"), 3 << 20);
+  const std::string shown =
+      "genesis_cuda_memory_allocated_bytes{deployment=\"stable\",mode=\"fp16\"} 4194304";
+  EXPECT_THAT(metrics.RenderText(), testing::HasSubstr(shown));
+  stats.NoteLeave("a");
+  EXPECT_EQ(stats.DeviceMemory().at("fp16"), 3 << 20);
+  EXPECT_EQ(stats.DeviceMemoryOf("a"), std::nullopt);
+  EXPECT_THAT(metrics.RenderText(), testing::Not(testing::HasSubstr(shown)));
 }
 
 }  // namespace
