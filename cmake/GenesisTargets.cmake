@@ -54,24 +54,6 @@ function(genesis_tests room)
   target_compile_definitions(${room}_tests PRIVATE ${ARG_DEFINITIONS})
 endfunction()
 
-# genesis_test(name LINK ...): <name>.cc as a program of its own, for those with LibTorch: linked each
-# with no more than it tests, and packed singly for machines with a GPU.
-function(genesis_test name)
-  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
-  genesis_gtest_program(${name} ${name} ${name}.cc)
-  target_link_libraries(${name} PRIVATE ${ARG_LINK})
-  foreach(_library ${ARG_LINK})
-    get_target_property(_torch ${_library} GENESIS_TORCH)
-    if(_torch)
-      genesis_begin_with_torch(${name})
-      # -fPIC: as the library that made the header; a program would be -fPIE. -O1: a test is compiled
-      # more often than it runs, and in two thirds of the time; the libraries that it tests are as released.
-      target_compile_options(${name} PRIVATE -fPIC $<$<CONFIG:RelWithDebInfo>:-O1>)
-      break()
-    endif()
-  endforeach()
-endfunction()
-
 function(genesis_gtest_program name prefix)
   add_executable(${name} ${ARGN})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)

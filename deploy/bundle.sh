@@ -5,8 +5,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 PROGRAMS=(genesisd genesisctl genesis-worker)
-TESTS=(train_step_test captured_step_test recovery_test optimizer_test training_run_test models_test scaler_driver
-  model_driver checkpoint_driver)
+TESTS=(trainer_step_tests trainer_optim_tests trainer_run_tests trainer_models_tests scaler_driver model_driver
+  checkpoint_driver)
 LIMIT_MIB=64
 # What the target has of its own: LibTorch and NVIDIA's libraries from its Python, and glibc.
 FROM_TORCH='^lib(torch|c10|shm|gomp|cuda|cublas|cudnn|cufft|cufile|cupti|curand|cusolver|cusparse|nv|nccl)'

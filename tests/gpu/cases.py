@@ -251,7 +251,7 @@ class Steps(Case):
     def test_a_healthy_step_waits_for_no_device(self):
         """Counts the reads of numbers from the device in ten steps of each mode."""
         done = subprocess.run(
-            [machine.TESTS / "train_step_test", "--gtest_filter=*NeverWaitsForTheDevice*"],
+            [machine.TESTS / "trainer_step_tests", "--gtest_filter=*NeverWaitsForTheDevice*"],
             capture_output=True, text=True, timeout=machine.LONG,
             env={**os.environ, "GENESIS_TEST_DEVICE": ITS_NAME})
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -264,10 +264,9 @@ class Steps(Case):
         self.figure(program, done.stdout.strip().splitlines()[-1].strip("[ ]"))
 
     def test_unit_tests_of_the_step_pass_on_this_machine(self):
-        for program in ("optimizer_test", "recovery_test", "training_run_test"):
+        for program, suites in (("trainer_optim_tests", "*"), ("trainer_run_tests", "RecoveryTest.*:TrainingRunTest.*")):
             with self.subTest(program):
-                self.passes(program)
-
+                self.passes(program, f"--gtest_filter={suites}")
 
     def test_a_trace_shows_the_parts_of_a_step(self):
         job = jobs.world_model(steps=20)
