@@ -4,7 +4,7 @@
 
 namespace genesis {
 
-// A source of time, so that rules about time are tested without waiting.
+// A source of time that tests can replace, so they need not wait.
 //
 // Thread-safe. Failure: none.
 class Clock {
@@ -14,11 +14,11 @@ class Clock {
   virtual absl::Time Now() const = 0;
   // SteadyNow() of base/steady_time.h, for deadlines and durations.
   virtual absl::Time Steady() const = 0;
-  // RunningNow() of base/running_time.h, for deadlines that others must meet: it stands still while
-  // this process does.
+  // RunningNow() of base/running_time.h, for deadlines that other processes must meet. It does not
+  // advance while this process is stopped.
   virtual absl::Time Running() const { return Steady(); }
 
-  // The clock of this machine. Lives as long as the program.
+  // The system clock. Lives as long as the program.
   static const Clock& System();
 };
 

@@ -6,11 +6,10 @@
 
 namespace genesis {
 
-// How a setting's environment variable is looked up. Tests pass a map; programs pass
-// ProcessEnvironment.
+// Looks up a setting's environment variable. Tests pass a map; programs pass ProcessEnvironment.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
-// getenv. Unset gives nullopt, set and empty gives "".
+// Calls getenv(3). Returns nullopt if unset and "" if set but empty.
 std::optional<std::string> ProcessEnvironment(const std::string& name);
 
 }  // namespace genesis

@@ -5,7 +5,8 @@
 
 namespace genesis {
 
-// The exit codes of the programs. 1 and 2 mean the same in all; ExitCodes() explains each.
+// The exit codes of the programs. 1 and 2 mean the same in every program. ExitCodes() explains
+// each.
 enum class ExitCode : int {
   kOk = 0,
   kFailure = 1,
@@ -19,7 +20,7 @@ enum class ExitCode : int {
 
 constexpr int ToInt(ExitCode code) { return static_cast<int>(code); }
 
-// One row of the table that --help and docs/reference.md print and a test freezes.
+// One row of the table that --help and docs/reference.md print. A test freezes it.
 struct ExitCodeRow {
   ExitCode code;
   const char* programs;
@@ -27,7 +28,7 @@ struct ExitCodeRow {
 };
 const std::vector<ExitCodeRow>& ExitCodes();
 
-// The rows of `program` for its --help, "  0  ..." each.
+// Returns the rows of `program` for its --help, "  0  ..." each.
 std::string ExitCodesHelp(const std::string& program);
 
 }  // namespace genesis

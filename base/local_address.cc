@@ -16,7 +16,7 @@
 namespace genesis {
 namespace {
 
-// As a number; empty for an address of another family.
+// Returns the numeric address, or "" for another address family.
 std::string AddressText(const sockaddr* address) {
   const socklen_t size = address->sa_family == AF_INET    ? sizeof(sockaddr_in)
                          : address->sa_family == AF_INET6 ? sizeof(sockaddr_in6)
@@ -35,8 +35,7 @@ absl::StatusOr<std::string> LocalAddressTo(const std::string& host) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* found = nullptr;
-  // A datagram socket that is connected has chosen its route, and has sent nothing. Any port will
-  // do.
+  // connect() on a datagram socket selects the route and sends nothing. Any port will do.
   if (const int fault = getaddrinfo(host.c_str(), "9", &hints, &found); fault != 0) {
     return absl::UnavailableError(
         absl::StrCat("host ", host, " has no address: ", gai_strerror(fault)));

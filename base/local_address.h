@@ -7,12 +7,12 @@
 namespace genesis {
 
 // Returns the address of this machine from which `host` is reached: "10.0.0.3" for a name or a
-// number, as the routing table has it. Nothing is sent but what looking up a name sends.
-// UNAVAILABLE naming `host` when it has no address or no route leads to it.
+// number, as the routing table has it. Sends nothing except the name lookup. UNAVAILABLE naming
+// `host` when it has no address or no route leads to it.
 absl::StatusOr<std::string> LocalAddressTo(const std::string& host);
 
-// The network interface of this machine that has the address: "eth0" for "10.0.0.3"; empty for
-// none.
+// Returns the network interface of this machine that has the address: "eth0" for "10.0.0.3". Empty
+// if there is none.
 std::string InterfaceOf(const std::string& address);
 
 }  // namespace genesis

@@ -10,9 +10,9 @@ struct IndexRange {
   int64_t end = 0;
 };
 
-// Part number `part` of `parts` of `count` numbers in memory: whole runs of 64, so that no two
-// writers share a line of the cache and vector loops make of each run what they make of the whole.
-// Some are empty where there are few numbers.
+// Returns part `part` of `parts` of `count` numbers in memory. Parts consist of whole runs of 64,
+// so that no two writers share a cache line and vector loops treat each run as in the whole array.
+// Some parts are empty if `count` is small.
 inline IndexRange PartOf(int64_t count, int part, int parts) {
   constexpr int64_t kRun = 64;
   const int64_t runs = (count + kRun - 1) / kRun;

@@ -10,7 +10,8 @@
 namespace genesis {
 namespace {
 
-// The path of the process's group below the mount, e.g. "/system.slice/genesis-trainer.service".
+// Returns the path of the process's group below the mount, e.g.
+// "/system.slice/genesis-trainer.service".
 std::string GroupOf(const std::string& own_group) {
   constexpr char kVersion2[] = "0::";
   std::ifstream file(own_group);
@@ -20,7 +21,8 @@ std::string GroupOf(const std::string& own_group) {
   return "/";
 }
 
-// The quota of a file like "200000 100000"; `fallback` for "max 100000", or no file.
+// Returns the quota of a file like "200000 100000", or `fallback` for "max 100000" or a missing
+// file.
 int Quota(const std::string& path, int fallback) {
   std::ifstream file(path);
   int64_t quota = 0;

@@ -4,11 +4,11 @@
 
 namespace genesis {
 
-// Processors that this process may use, at least 1: those of its affinity, and no more than the
-// quota of its control group or of one above it (version 2, cpu.max), rounded up. With more threads
-// than that the kernel stops all of them for most of each tenth of a second.
+// Returns the number of processors that this process may use, at least 1: those of its affinity,
+// limited by the quota of its control group and of the groups above it (version 2, cpu.max),
+// rounded up. With more threads, the kernel throttles all of them for most of each 100 ms period.
 //
-// `own_group` is a file like /proc/self/cgroup, `groups` where the control groups are mounted.
+// `own_group` is a file like /proc/self/cgroup. `groups` is the mount point of the control groups.
 int UsableProcessors(const std::string& own_group = "/proc/self/cgroup",
                      const std::string& groups = "/sys/fs/cgroup");
 

@@ -4,7 +4,7 @@
 
 namespace genesis {
 
-// The folder of the program that runs, where the others of its installation are.
+// Returns the folder of the running program, which holds the other programs of its installation.
 std::string ProgramDir();
 
 }  // namespace genesis

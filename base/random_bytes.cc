@@ -8,7 +8,7 @@ namespace genesis {
 
 std::string RandomBytes(size_t count) {
   std::string bytes(count, '\0');
-  // A signal may end the wait for the kernel's first seed.
+  // A signal may interrupt the wait for the kernel's first seed.
   while (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
   }
   return bytes;

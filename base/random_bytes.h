@@ -6,11 +6,11 @@
 
 namespace genesis {
 
-// Bytes from the kernel's generator (getrandom(2)), fit for secrets. `count` is 1 to 256: so few
-// come in one piece and without an error, once the kernel's generator has been seeded.
+// Returns bytes of the kernel's generator (getrandom(2)), fit for secrets. `count` is 1 to 256: up
+// to that size a call returns all bytes and cannot fail once the generator is seeded.
 std::string RandomBytes(size_t count);
 
-// A name's random part.
+// Returns a random number for unique names.
 uint64_t RandomNumber();
 
 }  // namespace genesis

@@ -11,7 +11,7 @@ namespace {
 
 constexpr absl::Duration kBeatPause = absl::Milliseconds(200);
 
-// The time of the whole process; its waits share its pauses.
+// The running time of the whole process: all waits in it share its pauses.
 struct ProcessTime {
   absl::Mutex mutex;
   RunningTime time ABSL_GUARDED_BY(mutex);

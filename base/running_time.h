@@ -8,36 +8,36 @@
 
 namespace genesis {
 
-// A clock that stands still while its process does: a steady clock less the gaps between beats. A
-// process that was stopped, or whose machine was suspended, must not blame others for that time.
+// A clock that stops while its process does: a steady clock minus the gaps between beats. A process
+// that was stopped, or whose machine was suspended, must not blame other processes for that time.
 //
 // Not thread-safe.
 class RunningTime {
  public:
-  // The most that one gap between beats counts for. Well above the pause between beats, so that a
-  // busy machine loses no time, and below the shortest deadline, one second.
+  // The most that a gap between two beats counts. It is well above the pause between beats, so that
+  // a busy machine loses no time, and below the shortest deadline of one second.
   static constexpr absl::Duration kMaxGap = absl::Milliseconds(500);
 
-  // The process runs at `steady`. Returns the time that the gap before it did not count.
+  // Records that the process runs at `steady`. Returns the part of the preceding gap that is not
+  // counted.
   absl::Duration Beat(absl::Time steady);
-  // `steady` less all that did not count, also before the beat that ends the present gap.
+  // Returns `steady` minus all uncounted time, including that of the current gap.
   absl::Time Read(absl::Time steady) const;
-  // Nothing beats any more: from here every moment counts.
+  // Ends the beats: from here all time counts.
   void End(absl::Time steady);
 
  private:
-  absl::Time last_beat_ = absl::InfiniteFuture();  // Infinite while nothing beats.
+  absl::Time last_beat_ = absl::InfiniteFuture();  // Infinite while there are no beats.
   absl::Duration lost_;
 };
 
-// SteadyNow() less the time in which this process did not run, while a `Heartbeat` exists: for
-// deadlines that others must meet. Thread-safe.
+// Returns SteadyNow() minus the time in which this process did not run while a `Heartbeat` existed.
+// For deadlines that other processes must meet. Thread-safe.
 absl::Time RunningNow();
 
-// A `Heartbeat` makes RunningNow() leave out pauses of this process.
+// While a `Heartbeat` exists, RunningNow() leaves out pauses of this process.
 //
-// Owner: the daemon. Threads: one of its own, which calls `on_pause` after each pause. Failure:
-// none.
+// Owner: the daemon. Threads: its own thread calls `on_pause` after each pause. Failure: none.
 class Heartbeat {
  public:
   explicit Heartbeat(std::function<void(absl::Duration)> on_pause);

@@ -8,9 +8,9 @@
 
 namespace genesis {
 
-// Shares out things of these sizes, the largest first to the rank that has least, as
-// torch.distributed.optim.ZeroRedundancyOptimizer does; returns the rank of each. All ranks come to
-// the same.
+// Distributes items of these sizes over ranks, the largest first to the least loaded rank, as
+// torch.distributed.optim.ZeroRedundancyOptimizer does. Returns the rank of each item;
+// deterministic, so all ranks agree.
 inline std::vector<int> ShareBySize(const std::vector<int64_t>& sizes, int ranks) {
   std::vector<size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), size_t{0});

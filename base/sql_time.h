@@ -6,10 +6,10 @@
 
 namespace genesis {
 
-// "2026-01-31 12:00:00" in UTC, as SQLite's datetime() writes it, so that both compare rightly as
-// text. The history has its times so, in the database and wherever it is shown.
+// Returns "2026-01-31 12:00:00" in UTC, the format of SQLite's datetime(), so that both compare
+// correctly as text. The metrics history stores and shows its times in this format.
 std::string FormatSqlTime(absl::Time time);
-// The Unix epoch for a text that is no such time.
+// Returns the Unix epoch if `text` is not such a time.
 absl::Time ParseSqlTime(const std::string& text);
 
 }  // namespace genesis

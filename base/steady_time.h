@@ -9,29 +9,29 @@
 
 namespace genesis {
 
-// Now, for deadlines and durations: the wall clock as it stood when the process began, and from
-// there the monotonic clock, so that a clock that is set changes no wait. Times that people or
-// other processes read are absl::Now()'s.
+// Returns the current time for deadlines and durations: the wall clock at the start of the process,
+// advanced by the monotonic clock, so setting the clock changes no wait. For times that people or
+// other processes read, use absl::Now().
 absl::Time SteadyNow();
 
 // A condition variable for an absl::Mutex whose timeouts follow SteadyNow(). Timeouts of absl
-// follow the wall clock: an hour by which it is set back is an hour more to wait.
+// follow the wall clock: setting it back an hour extends a wait by an hour.
 //
 // Thread-safe.
 class SteadyCondition {
  public:
-  // After the state that a waiter's predicate reads has changed.
+  // Call after changing the state that a waiter's predicate reads.
   void NotifyAll() { changed_.notify_all(); }
 
-  // Waits until `holds()` or `deadline`; returns holds(). `mutex` is held, before and after;
-  // `holds` is called with it held.
+  // Waits until `holds()` or `deadline`; returns holds(). The caller holds `mutex`, and `holds` is
+  // called with it held.
   template <typename Predicate>
   bool WaitUntil(absl::Mutex& mutex, absl::Time deadline, Predicate holds) {
     Held held{mutex};
     while (!holds()) {
       const absl::Duration left = deadline - SteadyNow();
       if (left <= absl::ZeroDuration()) return false;
-      // Far deadlines are waited for in pieces: a clock's numbers end.
+      // Wait for far deadlines in pieces, so that the clock's numbers cannot overflow.
       changed_.wait_for(held, absl::ToChronoNanoseconds(std::min(left, absl::Hours(1))));
     }
     return true;
@@ -54,7 +54,7 @@ class SteadyNotification {
     notified_ = true;
     changed_.NotifyAll();
   }
-  // Whether it was notified before the timeout.
+  // Returns whether it was notified before the timeout.
   bool WaitFor(absl::Duration timeout) {
     absl::MutexLock lock(&mutex_);
     return changed_.WaitUntil(mutex_, SteadyNow() + timeout,

@@ -6,13 +6,13 @@
 
 namespace genesis {
 
-// Now, to the nanosecond (protobuf's own TimeUtil::GetCurrentTime counts whole seconds).
+// Returns the current time to the nanosecond (protobuf's TimeUtil::GetCurrentTime counts seconds).
 google::protobuf::Timestamp TimestampNow();
 
 google::protobuf::Timestamp ToTimestamp(absl::Time time);
 absl::Time FromTimestamp(const google::protobuf::Timestamp& time);
 
-// Seconds from `begin` to `end`.
+// Returns the seconds from `begin` to `end`.
 double SecondsBetween(const google::protobuf::Timestamp& begin,
                       const google::protobuf::Timestamp& end);
 

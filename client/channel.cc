@@ -27,7 +27,7 @@ using grpc::experimental::Interceptor;
 using grpc::experimental::InterceptorBatchMethods;
 
 // Adds the token to every call. gRPC's own call credentials refuse connections without TLS, which
-// is right between machines and too much on one.
+// is right between machines but too strict on one.
 class TokenSender final : public Interceptor {
  public:
   explicit TokenSender(std::string header) : header_(std::move(header)) {}
@@ -57,7 +57,7 @@ bool StaysHere(const std::string& server) {
   return parsed.has_value() && IsLoopback(parsed->host);
 }
 
-// gRPC reads a target as a URI: a path's '#', '?' and '%' would end it or stand for other bytes.
+// gRPC parses a target as a URI: '#', '?' and '%' in a path would end it or be decoded.
 absl::StatusOr<std::string> TargetOf(const std::string& server) {
   absl::string_view path = server;
   if (!absl::ConsumePrefix(&path, "unix:") || absl::StartsWith(path, "//")) return server;
@@ -94,7 +94,7 @@ absl::StatusOr<std::string> ReadToken(const DaemonAddress& address) {
     token = *std::move(text);
   }
   absl::StripAsciiWhitespace(&token);
-  // A header holds nothing else. The token itself is not shown.
+  // A header accepts no other characters. The token itself is not shown.
   if (!std::all_of(token.begin(), token.end(), absl::ascii_isgraph) ||
       (token.empty() && name == "--token-file")) {
     return absl::InvalidArgumentError(
@@ -144,7 +144,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const DaemonAddress& 
   if (!token.ok()) return token.status();
   const absl::StatusOr<std::string> target = TargetOf(address.server);
   if (!target.ok()) return target.status();
-  // A proxy for the web cannot reach a daemon that listens on loopback.
+  // An HTTP proxy cannot reach a daemon that listens on loopback.
   options.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   std::vector<std::unique_ptr<ClientInterceptorFactoryInterface>> interceptors;
   if (!token->empty()) interceptors.push_back(std::make_unique<TokenSenders>(*token));

@@ -9,9 +9,9 @@
 
 namespace genesis {
 
-// A daemon, and what it takes to be let in; as the command line names it.
+// A daemon's address and the credentials for it, as the command line names them.
 struct DaemonAddress {
-  std::string server = "127.0.0.1:50051";  // "HOST:PORT" or "unix:PATH", the path as it is.
+  std::string server = "127.0.0.1:50051";  // "HOST:PORT" or "unix:PATH"; the path is not escaped.
   std::string token_file;                  // --token-file; empty for none.
   std::string token;                       // GENESIS_TOKEN; token_file wins.
   std::string tls_ca;                      // --tls-ca; empty for no TLS.
@@ -19,10 +19,10 @@ struct DaemonAddress {
   std::string tls_key;                     // --tls-key.
 };
 
-// The connection that `address` asks for: plain, or with TLS when an authority is given, and with
-// the token on every call; `options` besides. It is made at the first call. INVALID_ARGUMENT, with
-// the option's name and what to do, when a file cannot be read or a token would travel unencrypted
-// to another machine.
+// Creates a channel for `address`: plaintext, or TLS if an authority is given. Every call carries
+// the token. `options` are applied too. Connects at the first call. INVALID_ARGUMENT, with the
+// option's name and a cure, if a file cannot be read or a token would travel unencrypted to another
+// machine.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const DaemonAddress& address,
                                                            grpc::ChannelArguments options = {});
 

@@ -10,7 +10,7 @@
 
 namespace genesis {
 
-// A file handle that is closed with its owner.
+// A file descriptor, closed by the destructor.
 class FileHandle {
  public:
   FileHandle() = default;
@@ -27,17 +27,17 @@ class FileHandle {
   int fd_ = -1;
 };
 
-// A status that names the file and says what errno does: NOT_FOUND, PERMISSION_DENIED,
+// Returns a status with the path and the text of errno: NOT_FOUND, PERMISSION_DENIED,
 // RESOURCE_EXHAUSTED for a full disk, ALREADY_EXISTS, INVALID_ARGUMENT for a path that is too long,
-// else UNKNOWN.
+// otherwise UNKNOWN.
 absl::Status FileFault(const std::string& path, int error);
 
-// Opens a file or folder below a folder. Neither ".." nor any link on the way leads out of it: the
-// kernel refuses to follow one (openat2). Statuses of FileFault; a link or a way out is NOT_FOUND.
+// Opens a file or folder below `root`. The kernel (openat2) follows no link and no ".." out of it;
+// either is NOT_FOUND. Other errors: see FileFault.
 absl::StatusOr<FileHandle> OpenBeneath(const std::string& root, const std::string& relative,
                                        int flags, mode_t mode = 0);
 
-// `path` as seen from `root`, or NOT_FOUND when it does not begin with it.
+// Returns `path` relative to `root`, or NOT_FOUND if it does not begin with `root`.
 absl::StatusOr<std::string> RelativeTo(const std::string& root, const std::string& path);
 
 }  // namespace genesis

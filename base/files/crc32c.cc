@@ -10,11 +10,11 @@
 namespace genesis {
 namespace {
 
-constexpr uint32_t kPolynomial = 0x82F63B78;  // Reflected.
+constexpr uint32_t kPolynomial = 0x82F63B78;  // Bit-reversed.
 
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
-// Table k takes a byte that has k more bytes behind it.
+// Table k handles a byte that is followed by k more bytes.
 constexpr Tables MakeTables() {
   Tables tables{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -32,7 +32,8 @@ constexpr Tables MakeTables() {
 }
 constexpr Tables kTables = MakeTables();
 
-// Product of two polynomials modulo that of the checksum; the highest bit is the coefficient of 1.
+// Returns the product of two polynomials modulo the polynomial of the checksum. The highest bit is
+// the coefficient of 1.
 uint32_t Multiply(uint32_t a, uint32_t b) {
   uint32_t product = 0;
   for (uint32_t bit = uint32_t{1} << 31; bit != 0; bit >>= 1) {
@@ -61,11 +62,11 @@ __attribute__((target("sse4.2"))) uint32_t WithInstruction(uint32_t crc, const u
 
 }  // namespace
 
-// A checksum is a remainder: bytes that follow shift the one before by as many places (as zlib's
-// crc32_combine has it).
+// A checksum is a remainder: each byte that follows shifts it by eight places (as in zlib's
+// crc32_combine).
 uint32_t CombineCrc32c(uint32_t first, uint32_t second, uint64_t second_size) {
   uint32_t shifted = first;
-  uint32_t power = uint32_t{1} << 23;  // x^8: a byte.
+  uint32_t power = uint32_t{1} << 23;  // x^8: one byte.
   for (; second_size > 0; second_size >>= 1) {
     if ((second_size & 1) != 0) shifted = Multiply(power, shifted);
     power = Multiply(power, power);

@@ -69,8 +69,7 @@ void DurableFile::Write(const void* data, uint64_t size) {
     size -= static_cast<uint64_t>(wrote);
     size_ += static_cast<uint64_t>(wrote);
     if (size_ - begun_ < kSyncPiece) continue;
-    // Only a hint: a file system that cannot says nothing that matters, and the sync tells of
-    // errors.
+    // Only a hint, so errors are ignored: the final sync reports them.
     sync_file_range(fd_, static_cast<off_t>(begun_), static_cast<off_t>(size_ - begun_),
                     SYNC_FILE_RANGE_WRITE);
     begun_ = size_;

@@ -8,8 +8,9 @@
 
 namespace genesis {
 
-// A file that appears under its name only whole and durable: written beside it under a name of its
-// own, synced, renamed, and the folder synced. Without Commit nothing is left behind.
+// A file that appears under its name only when complete and durable: it is written under a
+// temporary name in the same folder, synced and renamed, and the folder is synced. Without Commit,
+// no file remains.
 //
 // Owner: one writer. Threads: one. Failure: the first error is kept and Commit returns it;
 // RESOURCE_EXHAUSTED when the disk is full.
@@ -22,12 +23,12 @@ class DurableFile {
   DurableFile& operator=(DurableFile&&) = delete;
   ~DurableFile();
 
-  // After an error does nothing. The disk begins at once, so that Commit finds little left to do.
+  // Does nothing after an error. Starts writeback early, so that Commit has little left to sync.
   void Write(const void* data, uint64_t size);
   absl::Status Commit();
 
   uint64_t size() const { return size_; }
-  // Where the bytes are until Commit.
+  // Path that holds the bytes until Commit.
   const std::string& temporary() const { return temporary_; }
   // The first error, or OK.
   const absl::Status& status() const { return status_; }
@@ -41,11 +42,11 @@ class DurableFile {
   std::string full_cure_;
   int fd_ = -1;
   uint64_t size_ = 0;
-  uint64_t begun_ = 0;  // That the disk was asked to write.
+  uint64_t begun_ = 0;  // Bytes for which writeback was started.
   absl::Status status_;
 };
 
-// Makes `bytes` the whole content of a file, durably.
+// Writes `bytes` as the whole content of a file, durably.
 absl::Status WriteDurably(const std::string& path, const std::string& bytes);
 
 }  // namespace genesis

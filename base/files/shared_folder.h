@@ -6,11 +6,11 @@
 
 namespace genesis {
 
-// The mark that tells a folder that several hosts see from another of the same path: its file
-// .genesis-folder, 32 hexadecimal digits. "" when there is none.
+// Returns the ID by which hosts recognize a folder that they share: the content of its file
+// .genesis-folder, 32 hexadecimal digits. "" if the file does not exist.
 std::string ReadFolderId(const std::string& folder);
 
-// The same, and writes the file where there is none. UNAVAILABLE when it cannot be written.
+// Returns the same ID; creates the file if it does not exist. UNAVAILABLE if it cannot be written.
 absl::StatusOr<std::string> EnsureFolderId(const std::string& folder);
 
 }  // namespace genesis

@@ -15,7 +15,7 @@
 namespace genesis {
 namespace {
 
-// A value in quotes and a sentence or two.
+// Room for a quoted value and a sentence or two.
 constexpr size_t kMaxFaultBytes = 1024;
 
 }  // namespace
@@ -56,7 +56,7 @@ std::string QuoteValue(absl::string_view text) {
   constexpr size_t kLongest = 120;
   constexpr size_t kLongestEscaped = 6 * kLongest;
   size_t end = std::min(text.size(), kLongest);
-  // A character is not cut in two; bytes that are none are not looked through for its beginning.
+  // Do not cut a character in two. Bytes that are not UTF-8 are not searched for its beginning.
   for (int i = 0; i < 3 && IsInsideUtf8Character(text, end); ++i) --end;
   const std::string escaped = OneLine(
       absl::StrReplaceAll(text.substr(0, end), {{"\\", "\\\\"}, {"\"", "\\\""}}), kLongestEscaped);

@@ -8,11 +8,11 @@ namespace genesis {
 // JSON that keeps the order in which members are set.
 using Json = nlohmann::ordered_json;
 
-// For people: indented, with a newline at the end. Bytes that are not UTF-8 become U+FFFD; NaN and
-// infinity, which JSON does not have, become null.
+// Prints JSON for people: indented, with a newline at the end. Bytes that are not UTF-8 become
+// U+FFFD; NaN and infinity, which JSON lacks, become null.
 std::string PrintJson(const Json& value);
 
-// Null where nothing was measured: 0 would be the best loss there is.
+// Returns null if nothing was measured: 0 would read as the best possible loss.
 template <typename T>
 Json Measured(bool measured, const T& value) {
   return measured ? Json(value) : Json();

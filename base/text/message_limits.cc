@@ -20,15 +20,16 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// A path of that length, its authentication and base64.
+// Room for a path of that length and its authentication, in base64.
 constexpr size_t kMaxTokenBytes = 2 * kMaxStringBytes;
 
-// "PRECISION_MODE_" for PrecisionMode: what stands before "UNSPECIFIED" in the name of number 0.
+// Returns "PRECISION_MODE_" for PrecisionMode: the part before "UNSPECIFIED" in the name of number
+// 0.
 std::string PrefixOf(const EnumDescriptor& type) {
   return std::string(absl::StripSuffix(type.value(0)->name(), "UNSPECIFIED"));
 }
 
-// As users write them: without the prefix, and without number 0, which asks for the default.
+// Returns the names as users write them: without the prefix, and without number 0, the default.
 std::string NamesOf(const EnumDescriptor& type) {
   const std::string prefix = PrefixOf(type);
   std::vector<std::string> names;
@@ -39,7 +40,7 @@ std::string NamesOf(const EnumDescriptor& type) {
   return absl::StrJoin(names, ", ");
 }
 
-// Numbers and truth values: nothing is made of each but a place in a column.
+// Numbers and Booleans: each takes only a place in a column.
 bool IsColumn(const FieldDescriptor& field) {
   const auto type = field.cpp_type();
   return type == FieldDescriptor::CPPTYPE_FLOAT || type == FieldDescriptor::CPPTYPE_BOOL;
@@ -93,7 +94,7 @@ class LimitCheck {
     }
   }
 
-  // The key is foreign text, so it is quoted where it is a part of a path.
+  // The key is untrusted text, so it is quoted in a path.
   void CheckEntry(const Message& entry, const std::string& path) {
     const FieldDescriptor& key = *entry.GetDescriptor()->map_key();
     std::string name = "key";
@@ -107,7 +108,7 @@ class LimitCheck {
     CheckValue(entry, *entry.GetDescriptor()->map_value(), -1, absl::StrCat(path, ".", name));
   }
 
-  // `index` < 0 for a field that is no list.
+  // `index` is negative if the field is not a list.
   void CheckValue(const Message& message, const FieldDescriptor& field, int index,
                   const std::string& path) {
     const Reflection& reflection = *message.GetReflection();

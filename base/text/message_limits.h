@@ -9,21 +9,21 @@
 
 namespace genesis {
 
-// The faults in the shape of a message that came from somebody else, before anything looks at
-// what it means. A JobSpec within a message is named as a job file names it: "training.batch_size".
-// Each function stops at kMaxFaultsListed faults.
+// Checks of the shape of a foreign message, run before its meaning is checked. Fields of a JobSpec
+// within a message are named as in a job file: "training.batch_size". Each function stops at
+// kMaxFaultsListed errors.
 
-// Lists, maps and strings that are too long, so that what it costs to refuse a message does not
-// grow with the message. Columns of numbers are bounded by the message alone; a page token may be
-// longer, for it holds a string.
+// Reports lists, maps and strings that are too long, so that the cost of refusing a message does
+// not grow with it. Columns of numbers are bounded only by the size of the message. A page token
+// may be longer because it holds a string.
 std::vector<FieldError> CheckSizes(const google::protobuf::Message& message);
 
-// Numbers that their enum does not have: proto3 lets all of them through. Not within a JobSpec that
-// is a part of `message`: ValidateJobSpec finds them together with its other faults. After
+// Reports numbers that their enum does not define: proto3 accepts all of them. Skips a JobSpec that
+// is a part of `message`: ValidateJobSpec reports its enums with its other errors. Call after
 // CheckSizes.
 std::vector<FieldError> CheckEnums(const google::protobuf::Message& message);
 
-inline constexpr int kMaxItems = 64;             // Where a field has no max_items.
-inline constexpr size_t kMaxStringBytes = 4096;  // The longest path of Linux.
+inline constexpr int kMaxItems = 64;             // Default for fields without max_items.
+inline constexpr size_t kMaxStringBytes = 4096;  // The longest path on Linux.
 
 }  // namespace genesis

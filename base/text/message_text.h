@@ -4,9 +4,9 @@
 
 namespace genesis {
 
-// Makes every string of `message` fit to be sent, stored and read again: BoundedText of at most
-// kMaxMessageBytes each and 1 MiB together; of a list that goes beyond, the rest is left out.
-// Protobuf writes strings that are no UTF-8, but does not read them.
+// Bounds every string of `message` so that it can be sent, stored and read back: BoundedText of at
+// most kMaxMessageBytes each and 1 MiB in total. Drops the rest of a list that goes beyond.
+// Protobuf writes strings that are not UTF-8 but does not read them.
 void BoundTexts(google::protobuf::Message& message);
 
 }  // namespace genesis

@@ -7,7 +7,7 @@
 namespace genesis {
 namespace {
 
-// Optimal string alignment distance, with the last three rows of the table kept.
+// Returns the optimal string alignment distance. Only the last three rows of the table are kept.
 size_t EditDistance(const std::string& a, const std::string& b) {
   std::vector<size_t> before(b.size() + 1), previous(b.size() + 1), current(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) previous[j] = j;
@@ -29,7 +29,7 @@ size_t EditDistance(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string Nearest(const std::string& name, const std::vector<std::string>& candidates) {
-  // Longer than any key of ours by far: not a slip of the hand, and not worth the square of it.
+  // Far longer than any key, so not a typing error and not worth the quadratic cost.
   constexpr size_t kLongest = 200;
   if (name.size() > kLongest) return "";
   const std::string lower = absl::AsciiStrToLower(name);

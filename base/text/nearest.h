@@ -5,9 +5,9 @@
 
 namespace genesis {
 
-// The candidate that `name` was most likely meant to be, by edit distance (insert, remove, change,
-// swap neighbours; case does not count), or "" when none is near: more than a third of the letters
-// would have to change. The first of equals wins.
+// Returns the candidate that `name` was most likely meant to be, or "" if none is near, that is, if
+// more than a third of the letters would have to change. Compares by edit distance (insert, remove,
+// change, swap neighbours), ignoring case. The first of equals wins.
 std::string Nearest(const std::string& name, const std::vector<std::string>& candidates);
 
 }  // namespace genesis

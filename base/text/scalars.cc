@@ -15,7 +15,7 @@ std::optional<Number> Parse(const std::string& text) {
   return number;
 }
 
-// "010" is 8 to some readers of YAML and 10 to others, so it is neither.
+// Some YAML readers take "010" as 8 and others as 10, so it is rejected.
 bool HasLeadingZero(const std::string& text) {
   const size_t first = text.starts_with('-') ? 1 : 0;
   return text.size() > first + 1 && text[first] == '0';
@@ -35,7 +35,7 @@ std::optional<uint64_t> ParseUint64(const std::string& text) {
 
 std::optional<double> ParseDouble(const std::string& text) {
   const std::optional<double> number = Parse<double>(text);
-  // from_chars reads "nan" and "inf" too.
+  // from_chars also accepts "nan" and "inf".
   if (!number.has_value() || !std::isfinite(*number)) return std::nullopt;
   return number;
 }

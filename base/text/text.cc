@@ -11,7 +11,7 @@
 namespace genesis {
 namespace {
 
-// The number of the character of `length` bytes at the front of `text`.
+// Returns the code point of the character of `length` bytes at the front of `text`.
 uint32_t CodePoint(absl::string_view text, size_t length) {
   const auto lead = static_cast<unsigned char>(text[0]);
   if (length == 1) return lead;
@@ -22,7 +22,7 @@ uint32_t CodePoint(absl::string_view text, size_t length) {
   return point;
 }
 
-// A character that a terminal, a log reader or a person would take for something else.
+// Returns whether a terminal, a log reader or a person would misread the character.
 bool IsControl(uint32_t point) {
   const bool c0_or_c1 = point < 0x20 || (point >= 0x7F && point < 0xA0);
   const bool separator = point == 0x2028 || point == 0x2029;
@@ -61,11 +61,11 @@ std::string Fit(absl::string_view text, bool keep_lines) {
   return fit;
 }
 
-// The head and the tail of `text`, which is valid UTF-8 and stands for `total` bytes.
+// Returns the head and the tail of `text`, which is valid UTF-8 and stands for `total` bytes.
 std::string Cut(absl::string_view text, size_t max_bytes, size_t total) {
   const std::string mark = absl::StrCat(" ...[", total, " bytes in all]... ");
   const size_t room = max_bytes > mark.size() ? max_bytes - mark.size() : 0;
-  // The beginning says what happened, the end why.
+  // The head shows what happened, the tail why.
   size_t head = std::min(room / 2, text.size() / 2);
   size_t tail = text.size() - std::min(room - head, text.size() - head);
   while (head > 0 && IsInsideUtf8Character(text, head)) --head;
@@ -78,7 +78,7 @@ std::string FitWithin(absl::string_view text, size_t max_bytes, bool keep_lines)
     const std::string fit = Fit(text, keep_lines);
     return fit.size() <= max_bytes ? fit : Cut(fit, max_bytes, text.size());
   }
-  // An escape makes text longer, never shorter: what lies between is not seen in the end.
+  // Escaping only lengthens text, so the middle would be cut in any case.
   const std::string ends = Fit(text.substr(0, max_bytes), keep_lines) +
                            Fit(text.substr(text.size() - max_bytes), keep_lines);
   return Cut(ends, max_bytes, text.size());

@@ -6,14 +6,14 @@
 
 namespace genesis {
 
-// Length of the UTF-8 character at `at`, or 0 when the bytes there are none. Overlong forms,
-// surrogates and numbers past U+10FFFF are no characters: protobuf refuses them too.
+// Returns the length of the UTF-8 character at `at`, or 0 if there is none. Overlong forms,
+// surrogates and numbers past U+10FFFF are rejected, as protobuf does.
 size_t Utf8Length(absl::string_view text, size_t at);
 
-// Whether `at` lies between the bytes of one character of valid UTF-8: text cut there is not valid.
+// Returns whether `at` lies inside a character of valid UTF-8, so cutting there would break it.
 bool IsInsideUtf8Character(absl::string_view text, size_t at);
 
-// Whether all of `text` is.
+// Returns whether all of `text` is UTF-8.
 bool IsUtf8(absl::string_view text);
 
 }  // namespace genesis

@@ -52,7 +52,7 @@ bool CheckUtf8(const std::string& text, std::vector<FieldError>& errors) {
   return true;
 }
 
-// Notes where a document starts and looks at nothing else.
+// Records where a document starts and ignores everything else.
 class DocumentStart : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark& mark) override { mark_ = mark; }
@@ -73,8 +73,8 @@ class DocumentStart : public YAML::EventHandler {
   YAML::Mark mark_;
 };
 
-// The only document of `text`, or nullopt after adding a fault. YAML::LoadAll would do, but on text
-// that begins with a stray ',' it makes empty documents until memory runs out.
+// Returns the only document of `text`, or nullopt after adding an error. YAML::LoadAll is not used:
+// on text that begins with a stray ',' it creates empty documents until memory runs out.
 std::optional<YAML::Node> LoadOnlyDocument(const std::string& text,
                                            std::vector<FieldError>& errors) {
   std::istringstream stream(text);

@@ -10,22 +10,23 @@
 
 namespace genesis {
 
-// Where a key or value stands, 1-based.
+// Position of a key or value, 1-based.
 struct Place {
   int line = 0;
   int column = 0;
 };
 Place PlaceOf(const YAML::Node& node);
 
-// The whole of a text file of at most 1 MiB. NOT_FOUND, PERMISSION_DENIED or INVALID_ARGUMENT, with
-// the path and what to do.
+// Returns the content of a text file of at most 1 MiB. NOT_FOUND, PERMISSION_DENIED or
+// INVALID_ARGUMENT, with the path and a cure.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path);
 
-// The root mapping of `text`; a null node when the text holds nothing but comments; nullopt after
-// adding a fault when it is not UTF-8, not YAML, more than one document, or no mapping at its root.
+// Returns the root mapping of `text`, or a null node if the text holds only comments. Returns
+// nullopt after adding an error if it is not UTF-8, not YAML, more than one document, or its root
+// is not a mapping.
 std::optional<YAML::Node> LoadYamlMapping(const std::string& text, std::vector<FieldError>& errors);
 
-// For messages: what kind of thing `node` is, or its text in quotes.
+// Describes `node` for messages: its kind, or its text in quotes.
 std::string DescribeYaml(const YAML::Node& node);
 
 }  // namespace genesis
