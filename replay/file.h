@@ -9,14 +9,14 @@
 
 namespace genesis {
 
-// A file descriptor that is closed with its owner, and what a log needs of a file system.
+// A file of a replay buffer: an open file descriptor, closed by the destructor.
 //
-// Owner: one. Threads: Read from any. Failure: statuses that begin with the path: NOT_FOUND,
-// PERMISSION_DENIED, RESOURCE_EXHAUSTED when the disk is full, else UNKNOWN.
+// Threads: any may call Read. Failure: statuses that begin with the path: NOT_FOUND,
+// PERMISSION_DENIED, RESOURCE_EXHAUSTED if the disk is full, otherwise UNKNOWN.
 class ReplayFile {
  public:
   static absl::StatusOr<ReplayFile> OpenToRead(const std::string& path);
-  // Creates it where it is missing; `flags` are added to open's.
+  // Creates the file if it does not exist. `flags` are added to those of open(2).
   static absl::StatusOr<ReplayFile> OpenToWrite(const std::string& path, int flags);
   ReplayFile() = default;
   ReplayFile(ReplayFile&& other) noexcept
@@ -28,13 +28,13 @@ class ReplayFile {
   }
   ~ReplayFile();
 
-  // DATA_LOSS when the range is not in the file.
+  // DATA_LOSS if the range is not in the file.
   absl::Status Read(uint64_t offset, uint64_t size, void* out) const;
   absl::Status Write(uint64_t offset, const void* data, uint64_t size) const;
   absl::Status Truncate(uint64_t size) const;
   absl::Status Sync() const;
   absl::StatusOr<uint64_t> Size() const;
-  // False when another process or owner holds the lock.
+  // Returns false if another process or owner holds the lock.
   bool TryLock() const;
   const std::string& path() const { return path_; }
 
@@ -46,7 +46,7 @@ class ReplayFile {
   int fd_ = -1;
 };
 
-// Makes the names in a folder durable.
+// Makes the names in a folder durable (fsync).
 absl::Status SyncFolder(const std::string& folder);
 
 }  // namespace genesis

@@ -9,7 +9,7 @@
 namespace genesis {
 namespace {
 
-// How often the list is read anew because the writer evicted a segment meanwhile.
+// Maximum number of times the list is read again because the writer evicted a segment meanwhile.
 constexpr int kTries = 100;
 
 }  // namespace

@@ -11,32 +11,32 @@
 
 namespace genesis {
 
-// The transitions that a replay buffer held when it was opened, whatever is appended or evicted
-// afterwards: the files stay open. Needs no lock; a batch that is being written is not in it.
+// The transitions of a replay buffer at the time of opening. Later appends and evictions do not
+// change it because its files stay open. Takes no lock and excludes a batch that is being written.
 //
-// Owner: a dataset. Threads: any, once open. Failure: NOT_FOUND, DATA_LOSS for damage.
+// Owner: a dataset. Threads: any, once open. Failure: NOT_FOUND; DATA_LOSS if a file is damaged.
 class ReplaySnapshot {
  public:
-  // Called once with each row, in order, while opening; the numbers at the end of a row follow its
-  // observations and actions.
+  // Called once per row, in order, during opening, with the numbers that follow its observations
+  // and actions.
   using RowVisitor = absl::FunctionRef<void(const ReplayRowEnd& end)>;
 
   static absl::StatusOr<ReplaySnapshot> Open(const std::string& folder, RowVisitor visit);
 
   const ReplayLayout& layout() const { return layout_; }
   int64_t size() const { return size_; }
-  // Number of the oldest transition since the buffer began.
+  // Number of the oldest transition, counted since the buffer was created.
   uint64_t first() const { return first_; }
-  // "3 segments, transitions 4096 to 16383".
+  // Returns "3 segments, transitions 4096 to 16383".
   std::string Describe() const;
-  // Copies rows [first, first + count), as segment.h describes them; 0 is the oldest.
+  // Copies rows [first, first + count) in the format of segment.h. Row 0 is the oldest.
   absl::Status Read(int64_t first, int64_t count, char* out) const;
 
  private:
   struct Record {
     int64_t first_row = 0;
     size_t segment = 0;
-    uint64_t offset = 0;  // Of its first row.
+    uint64_t offset = 0;  // Offset of its first row.
   };
 
   absl::Status OpenFiles(const std::string& folder);

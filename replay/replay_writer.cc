@@ -32,7 +32,7 @@ absl::Status CheckOptions(const std::string& folder, const ReplayOptions& option
   return status;
 }
 
-// With the folders above it, all durable.
+// Creates the folder and its parents, durably.
 absl::Status CreateFolder(const std::string& folder) {
   std::error_code error;
   std::filesystem::path path = std::filesystem::absolute(folder, error);
@@ -134,7 +134,7 @@ absl::Status ReplayWriter::LoadSegment(uint64_t first, bool last) {
     segment.size = scan->sound_size;
     segment.records = std::move(scan->records);
     if (!last) {
-      // A lost index is not worth a refusal: the next writer reads the segment again.
+      // A lost index is no reason to fail: the next writer reads the segment again.
       WriteSegmentIndex(folder_, first, segment.size, segment.records).IgnoreError();
     }
   }
@@ -242,11 +242,11 @@ absl::Status ReplayWriter::WriteRecord(const RecordEntry& record, const std::str
   const std::string bytes = EncodeRecordHeader(record) + body;
   absl::Status status = active_.Write(record.offset, bytes.data(), bytes.size());
   if (!status.ok()) {
-    // The part that was written is no record; without it the next append has a clean end.
+    // Cut off the incomplete record so that the next append starts at a clean end.
     if (!active_.Truncate(record.offset).ok()) broken_ = status;
     return status;
   }
-  // After a failed sync the pages may be dropped and a second sync may lie.
+  // After a failed sync the kernel may drop the pages, and a second sync may report success.
   if (status = active_.Sync(); !status.ok()) broken_ = status;
   return status;
 }
@@ -254,8 +254,8 @@ absl::Status ReplayWriter::WriteRecord(const RecordEntry& record, const std::str
 void ReplayWriter::Evict() {
   while (segments_.size() > 1 && size() > options_.capacity) {
     const Segment& oldest = segments_.front();
-    // Readers that hold the file open keep it. One that cannot be removed stays in the buffer, with
-    // all that follow it: a gap would look like damage.
+    // Readers keep a removed file open. A segment that cannot be removed stays in the buffer with
+    // all that follow it, because a gap would look like damage.
     if (unlink(PathOf(oldest.first).c_str()) != 0 && errno != ENOENT) return;
     unlink(absl::StrCat(folder_, "/", SegmentIndexName(oldest.first)).c_str());
     for (const RecordEntry& record : oldest.records) batches_.erase(record.id);

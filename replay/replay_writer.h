@@ -17,11 +17,11 @@
 namespace genesis {
 
 struct ReplayOptions {
-  // The fields of every transition; compared with what the folder holds.
+  // The fields of every transition; must match the folder's.
   ReplayLayout layout;
-  // Transitions kept at most; the oldest segment is removed whole to make room.
+  // Maximum number of transitions kept. The oldest segment is removed as a whole to make room.
   int64_t capacity = 1'000'000;
-  // A segment is finished once it has this many transitions. 0: an eighth of the capacity, at least
+  // Number of transitions after which a segment is finished. 0: an eighth of the capacity, at least
   // 1 and at most 65536.
   int64_t segment_transitions = 0;
 };
@@ -30,33 +30,33 @@ struct ReplayOptions {
 struct Appended {
   int64_t first = 0;  // Number of the first transition.
   int64_t count = 0;
-  bool repeated = false;  // The batch was there already.
+  bool repeated = false;  // The batch was already in the buffer.
 };
 
-// Appends to a replay buffer; segment.h describes its files. A batch is in the buffer whole, or not
-// at all, and is durable when Append returns.
+// Appends to a replay buffer, whose files segment.h describes. A batch is appended whole or not at
+// all and is durable when Append returns.
 //
-// Owner: whoever opened it; one per folder, which a lock sees to. Threads: one at a time. Failure:
-// INVALID_ARGUMENT for an unusable batch, ALREADY_EXISTS for another batch of the same id,
-// RESOURCE_EXHAUSTED for a full disk (nothing was appended; try again), DATA_LOSS for damage. Once
-// a sync has failed nothing more is taken: what the disk holds is known only after opening anew.
+// A lock ensures one writer per folder. Threads: one at a time. Failure: INVALID_ARGUMENT for an
+// unusable batch, ALREADY_EXISTS for another batch of the same id, RESOURCE_EXHAUSTED for a full
+// disk (nothing was appended; try again), DATA_LOSS for damage. After a failed sync every append
+// fails: the content of the disk is unknown until the buffer is opened again.
 class ReplayWriter {
  public:
-  // Creates the folder where it is missing and cuts a torn record away. FAILED_PRECONDITION when
+  // Creates the folder if it does not exist and cuts off a torn record. FAILED_PRECONDITION if
   // another writer holds the folder or its transitions have another layout.
   static absl::StatusOr<std::unique_ptr<ReplayWriter>> Open(const std::string& folder,
                                                             const ReplayOptions& options);
 
-  // `batch_id`: 1 to 255 bytes. The same id with the same transitions again appends nothing and
-  // succeeds, as long as the batch is still in the buffer.
+  // `batch_id` has 1 to 255 bytes. Repeating an ID with the same transitions appends nothing and
+  // succeeds as long as the batch is still in the buffer.
   absl::StatusOr<Appended> Append(const std::string& batch_id,
                                   absl::Span<const ReplayTransition> transitions);
 
-  // Transitions in the buffer, and the number of the oldest.
+  // Number of transitions in the buffer, and the number of the oldest.
   int64_t size() const { return static_cast<int64_t>(next_ - first()); }
   uint64_t first() const { return segments_.empty() ? next_ : segments_.front().first; }
   size_t segments() const { return segments_.size(); }
-  // The repairs made at opening; empty when all was in order.
+  // The repairs made during opening; empty if there were none.
   const std::string& repaired() const { return repaired_; }
 
  private:
@@ -65,7 +65,7 @@ class ReplayWriter {
     uint64_t size = 0;  // Bytes.
     std::vector<RecordEntry> records;
   };
-  // A batch that is in the buffer.
+  // A batch in the buffer.
   struct Place {
     uint64_t segment = 0;
     RecordEntry record;

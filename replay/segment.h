@@ -13,13 +13,13 @@
 //   FOLDER/lock                       held by the one writer (flock)
 //   FOLDER/<first>.segment            transitions, appended to; <first> is the number of its first
 //                                     transition, 20 digits
-//   FOLDER/<first>.index              where the records of a finished segment begin; can be made
-//                                     again from the segment (segment_index.h)
-//   FOLDER/capacity                   transitions that the daemon keeps at most, in digits; only
-//                                     where the daemon appends (server/datasets)
+//   FOLDER/<first>.index              offsets of the records of a finished segment; can be
+//                                     rebuilt from the segment (segment_index.h)
+//   FOLDER/capacity                   maximum number of transitions, in digits; exists only if
+//                                     the daemon appends (server/datasets)
 //
-// Transitions are numbered from 0 in the order in which they were appended, and keep their numbers
-// when older ones are evicted. A segment is
+// Transitions are numbered from 0 in the order of appending and keep their numbers when older ones
+// are evicted. A segment is
 //
 //   header, 64 bytes:  "GNSRPLY1", version u32 = 1, observation_size u32, action_size u32, 0 u32,
 //                      first u64, 0 (28 bytes), checksum of the 60 bytes before u32
@@ -31,11 +31,11 @@
 //                      priority f32 (0: none), flags u32 (1: terminal, 2: timeout)
 //
 // A batch is acknowledged once its record is synced. A record that a crash cut off is the last of
-// the last segment and was not acknowledged; the next writer cuts it away. A broken record with a
-// sound one after it is damage, which is never repaired by itself.
+// the last segment and was not acknowledged, so the next writer removes it. A broken record before
+// a sound one is damage, which is never repaired automatically.
 //
-// An episode is a run of transitions up to one with a flag; recorders that run side by side append
-// whole episodes.
+// An episode is a run of transitions up to one with a flag. Concurrent recorders append whole
+// episodes.
 namespace genesis {
 
 inline constexpr uint64_t kSegmentHeaderSize = 64;
@@ -45,7 +45,7 @@ inline constexpr uint32_t kMaxBatchId = 255;
 inline constexpr uint32_t kMaxBatchTransitions = 1 << 20;
 inline constexpr uint64_t kMaxBatchBytes = uint64_t{1} << 30;
 
-// The same for all transitions of a buffer.
+// Sizes that all transitions of a buffer share.
 struct ReplayLayout {
   int64_t observation_size = 0;
   int64_t action_size = 0;
@@ -59,12 +59,12 @@ struct ReplayLayout {
 struct ReplayTransition {
   std::vector<float> observation, action, next_observation;
   float reward = 0;
-  bool terminal = false;  // The episode reached an end of its own.
-  bool timeout = false;   // The recording of it was ended.
+  bool terminal = false;  // The episode ended by itself.
+  bool timeout = false;   // The recording was cut off.
   std::optional<float> priority;
 };
 
-// The numbers of a row that are neither observations nor actions.
+// The numbers of a row other than observations and actions.
 struct ReplayRowEnd {
   float reward = 0;
   float priority = 0;
@@ -78,9 +78,9 @@ struct SegmentHeader {
   uint64_t first = 0;
 };
 
-// Where a record stands in its segment.
+// Position of a record in its segment.
 struct RecordEntry {
-  uint64_t offset = 0;  // Of its header.
+  uint64_t offset = 0;  // Offset of its header.
   uint64_t body_size = 0;
   uint32_t body_checksum = 0;
   uint64_t first = 0;
@@ -93,21 +93,21 @@ struct RecordEntry {
 };
 
 std::string SegmentName(uint64_t first);
-// The number in a segment's name; nullopt for another file.
+// Returns the number in a segment's name, or nullopt for another file.
 std::optional<uint64_t> SegmentFirst(const std::string& name);
 
 std::string EncodeSegmentHeader(const SegmentHeader& header);
-// nullopt for 64 bytes that are none; `version` is what they claim.
+// Returns nullopt if the 64 bytes are not a header. `version` is set to the version they hold.
 std::optional<SegmentHeader> DecodeSegmentHeader(const char* bytes, uint32_t& version);
 
-// The body of a record. Requires transitions of the layout.
+// Encodes the body of a record. Requires transitions of the layout.
 std::string EncodeBody(const std::string& id, absl::Span<const ReplayTransition> transitions);
 std::string EncodeRecordHeader(const RecordEntry& record);
-// nullopt for 40 bytes that are none, or whose sizes disagree with `layout`.
+// Returns nullopt if the 40 bytes are not a header or its sizes disagree with `layout`.
 std::optional<RecordEntry> DecodeRecordHeader(const char* bytes, const ReplayLayout& layout);
 
-// INVALID_ARGUMENT when a transition has other sizes, a value that is not finite or a priority that
-// is not above 0; the message names transition, value and what is accepted.
+// Returns INVALID_ARGUMENT if a transition has other sizes, a value that is not finite or a
+// priority that is not above 0. The message names the transition, the value and the accepted range.
 absl::Status CheckTransitions(const ReplayLayout& layout,
                               absl::Span<const ReplayTransition> transitions);
 

@@ -10,13 +10,13 @@
 
 namespace genesis {
 
-// The index of a finished segment, so that a writer need not read the whole buffer to know its
-// batch ids: "GNSRPLX1", size of the segment u64, number of records u64, then per record offset
-// u64, body_size u64, first u64, body checksum u32, count u32, id_size u32 and the id, and last the
-// checksum of all before u32.
+// The index of a finished segment, from which a writer loads batch IDs without reading the whole
+// buffer: "GNSRPLX1", size of the segment u64, number of records u64, then per record offset u64,
+// body_size u64, first u64, body checksum u32, count u32, id_size u32 and the id, and last the
+// checksum of all preceding bytes u32.
 //
-// It is only a copy: one that is missing, damaged or of another size of the segment is ignored and
-// made again from the segment.
+// It is only a cache: if it is missing, damaged or for another segment size, it is ignored and
+// rebuilt from the segment.
 absl::Status WriteSegmentIndex(const std::string& folder, uint64_t first, uint64_t segment_size,
                                const std::vector<RecordEntry>& records);
 std::optional<std::vector<RecordEntry>> ReadSegmentIndex(const std::string& folder, uint64_t first,

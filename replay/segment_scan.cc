@@ -17,7 +17,7 @@ absl::Status Damaged(const ReplayFile& file, const std::string& what) {
       "; restore this segment from a copy, or move it and all older ones out of the folder"));
 }
 
-// The record at `offset`, or nothing where none is sound.
+// Reads the record at `offset`. Returns false if it is not sound.
 absl::StatusOr<bool> ReadRecord(const ReplayFile& file, uint64_t offset, uint64_t size,
                                 const SegmentScan& scan, RecordEntry& record, std::string& body) {
   if (size - offset < kRecordHeaderSize) return false;
@@ -38,7 +38,7 @@ absl::StatusOr<bool> ReadRecord(const ReplayFile& file, uint64_t offset, uint64_
   return Crc32c(0, body.data(), body.size()) == record.body_checksum;
 }
 
-// Whether a sound record header stands anywhere after `offset`. Records begin at multiples of 4.
+// Returns whether a sound record header follows `offset`. Records begin at multiples of 4.
 absl::StatusOr<bool> HasLaterRecord(const ReplayFile& file, uint64_t offset, uint64_t size,
                                     const SegmentScan& scan) {
   constexpr uint64_t kPiece = 1 << 20;
@@ -86,7 +86,7 @@ absl::StatusOr<SegmentHeader> ReadSegmentHeader(const ReplayFile& file) {
 absl::StatusOr<SegmentScan> ScanSegment(const ReplayFile& file, bool last, RowsVisitor visit) {
   const absl::StatusOr<SegmentHeader> header = ReadSegmentHeader(file);
   if (!header.ok()) return header.status();
-  // Batches appended from here on are not seen.
+  // Batches appended from here on are ignored.
   const absl::StatusOr<uint64_t> size = file.Size();
   if (!size.ok()) return size.status();
   SegmentScan scan{.header = *header, .records = {}, .sound_size = kSegmentHeaderSize};

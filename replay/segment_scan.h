@@ -16,7 +16,7 @@ struct SegmentScan {
   SegmentHeader header;
   std::vector<RecordEntry> records;
   uint64_t sound_size = 0;  // Bytes up to the end of the last sound record.
-  uint64_t torn_size = 0;   // Bytes after them, of a record that was never finished.
+  uint64_t torn_size = 0;   // Bytes after them, of an unfinished record.
 
   int64_t transitions() const {
     return records.empty() ? 0
@@ -28,14 +28,14 @@ struct SegmentScan {
 // Called with each sound record and its rows.
 using RowsVisitor = absl::FunctionRef<void(const RecordEntry& record, const std::string& body)>;
 
-// Reads a segment from front to end and compares every checksum. `last` is whether it may end in a
-// torn record. DATA_LOSS for damage, naming file and byte.
+// Reads a whole segment and verifies every checksum. `last` allows a torn record at its end.
+// DATA_LOSS for damage, with the file and the byte.
 absl::StatusOr<SegmentScan> ScanSegment(const ReplayFile& file, bool last, RowsVisitor visit);
 
-// Just the header, compared with the file's name.
+// Reads the header only and compares it with the file's name.
 absl::StatusOr<SegmentHeader> ReadSegmentHeader(const ReplayFile& file);
 
-// Numbers in the names of the segments of a folder, ascending.
+// Returns the numbers in the names of a folder's segments, in ascending order.
 absl::StatusOr<std::vector<uint64_t>> ListSegments(const std::string& folder);
 
 }  // namespace genesis
