@@ -24,12 +24,12 @@ constexpr double kMaxDeviation = 0.05;
 constexpr double kMaxOverflows = 0.05;
 // The first steps choose algorithms and fill caches.
 constexpr int kWarmUp = 2;
-// Skipped steps before the first applied one: the scale finding its place.
+// Maximum number of skipped steps before the first applied one, while the scale adapts.
 constexpr int kMaxSearch = 24;
-// The length of a comparison of times in the middle of a run.
+// Size of a timing comparison during a run.
 constexpr int kTurns = 4;
 constexpr int kStepsOfTurn = 3;
-// A mode has to be this much faster than FP32 to be worth its risk.
+// Minimum speed relative to FP32 that justifies a mode.
 constexpr double kWorthwhile = 1.05;
 
 struct Measured {
@@ -56,7 +56,7 @@ Measured Measure(TrainingSession& session, const TrainingState& from, PrecisionM
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() +
         (IsReducedPrecision(mode) ? session.faults().Delay(step) : 0);
     if (metrics.skipped && measured.losses.empty() && ++search < kMaxSearch) {
-      // The same batch again at the lower scale: FP32 saw it too.
+      // Repeat the batch at the lower scale because FP32 saw it too.
       TrainingState again = from;
       again.scaler = session.scaler_state();
       Require(session.PutState(again, mode), training::v1::FAILURE_CAUSE_INTERNAL);
@@ -84,7 +84,7 @@ double Deviation(const Measured& measured, const Measured& fp32) {
   return sum / static_cast<double>(fp32.losses.size());
 }
 
-// Why a mode cannot be chosen, or "".
+// Returns why a mode cannot be chosen, or "".
 std::string Objection(const CalibrationResult& result, int steps, double speed) {
   if (!(result.loss_deviation() <= kMaxDeviation)) {
     return absl::StrFormat("its loss differs from FP32's by %.2f %%; accepted: at most %g %%",
@@ -106,7 +106,7 @@ std::string Objection(const CalibrationResult& result, int steps, double speed) 
 Calibration Calibrate(TrainingSession& session, const std::vector<PrecisionMode>& modes,
                       int steps) {
   steps = std::max(steps, kWarmUp + 1);
-  // State of a user's module that is in no checkpoint, lists for example.
+  // State of a user's module outside of checkpoints, such as lists.
   const std::shared_ptr<const void> kept = session.model().KeepState();
   const TrainingState from = session.TakeState({});
   Calibration calibration;
@@ -173,7 +173,7 @@ StepTimes TimeBesideFp32(TrainingSession& session, int64_t step) {
         const double took =
             std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
         const double delay = timed == mode ? session.faults().Delay(step) : 0;
-        // The first one fills caches.
+        // The first step of a turn fills caches.
         if (i > 1) seconds.push_back(took + delay);
       }
     }
@@ -183,7 +183,7 @@ StepTimes TimeBesideFp32(TrainingSession& session, int64_t step) {
     at::Generator generator = at::globalContext().defaultGenerator(session.device());
     generator.set_state(from.device_rng_state);
   }
-  // Whatever comes between makes a step longer, never shorter.
+  // Interference makes a step only longer, so take the minimum.
   return {.fp32 = *std::min_element(fp32.begin(), fp32.end()),
           .reduced = *std::min_element(reduced.begin(), reduced.end())};
 }

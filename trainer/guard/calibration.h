@@ -10,14 +10,14 @@ namespace genesis {
 struct Calibration {
   std::vector<training::v1::CalibrationResult> results;  // FP32 first.
   training::v1::PrecisionMode chosen = training::v1::PRECISION_MODE_FP32;
-  std::string reason;            // One sentence with the figures.
-  training::v1::LossCurve fp32;  // What FP32 showed, to compare the first steps with.
+  std::string reason;            // One sentence with the values.
+  training::v1::LossCurve fp32;  // FP32's losses and times, to compare the first steps with.
 };
 
-// AUTO: makes a few steps in FP32 and in each of `modes`, on the job's own model and data and from
-// the same state, and chooses the fastest mode whose loss agrees with FP32's (within 5 %) and that
-// overflows in at most 5 % of its steps once its scale is found. Puts everything back, so the run
-// begins as if it had not been measured. Requires that every step has been read.
+// AUTO: runs a few steps in FP32 and in each of `modes`, on the job's own model and data and from
+// the same state. Chooses the fastest mode whose loss agrees with FP32's (within 5 %) and that
+// overflows in at most 5 % of its steps once its scale has adapted. Restores everything, so the run
+// is unaffected. Requires that every step has been read.
 Calibration Calibrate(TrainingSession& session,
                       const std::vector<training::v1::PrecisionMode>& modes, int steps);
 
@@ -27,12 +27,12 @@ struct StepTimes {
   double reduced = 0;
 };
 
-// Makes a few steps in FP32 and in the mode of now, in turn, so that whatever else the machine does
-// is beside both, and puts everything back: the run goes on as if it had not been measured.
-// Requires that every step has been read.
+// Times a few steps in FP32 and in the current mode, in turn, so that other load on the machine
+// affects both. Restores everything, so the run is unaffected. Requires that every step has been
+// read.
 StepTimes TimeBesideFp32(TrainingSession& session, int64_t step);
 
-// Makes it what rank 0 measured, for times differ from rank to rank.
+// Replaces the measurement by rank 0's, because times differ from rank to rank.
 void TakeFromFirst(RankGroup& ranks, Calibration& calibration);
 void TakeFromFirst(RankGroup& ranks, StepTimes& times);
 

@@ -26,7 +26,7 @@ bool HoldsBadData(const Batch& batch) {
   return false;
 }
 
-// Whether the loss of the batch is a mean over nothing.
+// Returns whether the loss of the batch is a mean over nothing.
 bool NothingCounts(Model& model, const Batch& batch) {
   const torch::NoGradGuard no_grad;
   const std::vector<MetricSum> metrics = model.Evaluate(batch);
@@ -35,7 +35,7 @@ bool NothingCounts(Model& model, const Batch& batch) {
   });
 }
 
-// Computes the forward and backward pass of one micro-batch; true when loss and gradients are
+// Computes the forward and backward pass of one micro-batch. Returns whether loss and gradients are
 // finite.
 bool Recompute(Model& model, MasterWeights& weights, Batch& batch,
                std::optional<torch::ScalarType> autocast, double loss_scale) {
@@ -154,7 +154,7 @@ NonFiniteDiagnosis FirstDiagnosis(RankGroup& ranks, NonFiniteDiagnosis own) {
 }
 
 NonFiniteDiagnosis DiagnoseLastStep(TrainingSession& session, int64_t step, double loss_scale) {
-  // Diagnose puts the weights elsewhere.
+  // Diagnose moves the weights.
   session.step().ForgetCapture();
   const StepParts parts = session.Parts();
   NonFiniteDiagnosis found =

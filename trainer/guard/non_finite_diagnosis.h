@@ -12,12 +12,12 @@ namespace genesis {
 
 // The cause of a step that was not finite; Incident.verdict.
 enum class Verdict {
-  kData,        // The batch itself holds a NaN, an Inf, or a number beyond FP16's range.
-  kLabels,      // No label of the batch counts, so that its mean loss is 0 / 0.
+  kData,        // The batch holds a NaN, an Inf, or a number beyond FP16's range.
+  kLabels,      // No label of the batch counts, so its mean loss is 0 / 0.
   kWeights,     // A parameter is not finite.
   kPrecision,   // The same batch is finite in FP32.
   kDivergence,  // It is not finite in FP32 either.
-  kPassed,      // Finite when made again: a fault that does not repeat.
+  kPassed,      // Finite when recomputed: a fault that does not repeat.
 };
 
 std::string VerdictName(Verdict verdict);
@@ -25,25 +25,25 @@ std::string VerdictName(Verdict verdict);
 // The diagnosis of a step that was not finite.
 struct NonFiniteDiagnosis {
   Verdict verdict = Verdict::kPassed;
-  int32_t micro_batch = -1;             // First that is not finite when made again.
+  int32_t micro_batch = -1;             // First micro-batch that is not finite when recomputed.
   std::string module;                   // "encoder.0 (aten::linear)": first non-finite output.
-  std::vector<std::string> parameters;  // With a non-finite gradient in the step itself.
-  std::vector<int64_t> examples;        // Of that micro-batch.
+  std::vector<std::string> parameters;  // Parameters with a non-finite gradient in the step itself.
+  std::vector<int64_t> examples;        // Examples of that micro-batch.
 
   // Sets verdict, micro_batch, module, parameters and examples.
   void Describe(training::v1::Incident& incident) const;
 };
 
-// Finds out why the step that was read last was not finite: computes each of its micro-batches
-// again under an observer of every operator, in the step's format and then in FP32, with the
-// weights as they are now (a step that is not finite changes none). With several ranks it returns
-// what the first of them found that found anything. Slow, for it looks at every number; changes
-// nothing but gradients, which the next step forgets. Fault injection acts as it did in `step`, and
-// the loss is scaled by `loss_scale` as it was.
+// Determines why the step that was last read was not finite. Recomputes each of its micro-batches
+// under an observer of every operator, in the step's format and then in FP32, with the current
+// weights (a step that is not finite changes none). With several ranks it returns the result of the
+// first rank that found a cause. Slow because it checks every number. Changes nothing but
+// gradients, which the next step resets. Fault injection acts as it did in `step`, and the loss is
+// scaled by `loss_scale` as it was.
 NonFiniteDiagnosis DiagnoseLastStep(TrainingSession& session, int64_t step, double loss_scale);
 
-// The diagnosis of the first rank that found anything, so that all ranks decide alike; `own` where
-// none did. Collective: every rank calls it.
+// Returns the diagnosis of the first rank that found a cause, so that all ranks decide alike, or
+// `own` if none did. Collective: every rank calls it.
 NonFiniteDiagnosis FirstDiagnosis(RankGroup& ranks, NonFiniteDiagnosis own);
 
 }  // namespace genesis

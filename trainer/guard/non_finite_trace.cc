@@ -21,13 +21,13 @@ void ForEachTensor(const Values& values, const Use& use) {
   }
 }
 
-// "encoder.0.weight" is a part of the module "encoder.0".
+// "encoder.0.weight" belongs to the module "encoder.0".
 std::string ModuleOf(const std::string& parameter) {
   const size_t dot = parameter.rfind('.');
   return dot == std::string::npos ? parameter : parameter.substr(0, dot);
 }
 
-// Whether the inputs were finite; operators may overwrite them, so it is asked first.
+// Whether the inputs were finite. Checked first because operators may overwrite them.
 struct Inputs : public at::ObserverContext {
   bool finite = true;
 };
@@ -42,7 +42,7 @@ NonFiniteTrace::NonFiniteTrace(const NamedTensors& parameters) : watch_(*this) {
 
 std::unique_ptr<at::ObserverContext> NonFiniteTrace::OnStart(const at::RecordFunction& function) {
   if (looking_ || !found_.empty()) return nullptr;
-  // Others, such as the steps of the autograd engine, have no inputs to look at.
+  // Other functions, such as the steps of the autograd engine, have no inputs to check.
   if (!absl::StartsWith(function.name(), "aten::")) return nullptr;
   looking_ = true;
   auto inputs = std::make_unique<Inputs>();
@@ -58,7 +58,7 @@ std::unique_ptr<at::ObserverContext> NonFiniteTrace::OnStart(const at::RecordFun
 
 void NonFiniteTrace::OnEnd(const at::RecordFunction& function, at::ObserverContext* context) {
   if (looking_ || !found_.empty() || context == nullptr) return;
-  // Memory that nothing was written to yet may hold anything.
+  // Memory that was not written yet may hold anything.
   const std::string name = function.name();
   const bool unwritten =
       absl::StrContains(name, "empty") || name == "aten::resize_" || name == "aten::set_";

@@ -9,17 +9,17 @@
 
 namespace genesis {
 
-// While it lives, keeps the first operator that turned finite inputs into an output that is not
-// finite, of those that an OperatorWatch tells of. The module is known by the parameter that the
-// operator, or the one before it, took.
+// While it lives, records the first operator observed by an OperatorWatch that turned finite inputs
+// into an output that is not finite. The module is identified by the parameter that this operator,
+// or the one before it, used.
 //
-// Owner: a scope. Threads: as OperatorWatch. Failure: none; looking at the numbers waits for the
+// Owner: a scope. Threads: as OperatorWatch. Failure: none; reading the numbers waits for the
 // device.
 class NonFiniteTrace : private OperatorListener {
  public:
   explicit NonFiniteTrace(const NamedTensors& parameters);
 
-  // "encoder.0 (aten::linear)", or "" while all outputs were finite.
+  // "encoder.0 (aten::linear)", or "" if all outputs were finite.
   const std::string& found() const { return found_; }
 
  private:
@@ -29,7 +29,7 @@ class NonFiniteTrace : private OperatorListener {
   std::unordered_map<const void*, std::string> modules_;  // By the address of a parameter's data.
   std::string last_module_;
   std::string found_;
-  bool looking_ = false;  // Its own operators are not looked at.
+  bool looking_ = false;  // Set while its own operators run, which are not checked.
   OperatorWatch watch_;
 };
 

@@ -5,7 +5,7 @@
 namespace genesis {
 namespace {
 
-// The functions that at::RecordFunction calls carry no context of ours.
+// The callbacks of at::RecordFunction carry no user context.
 OperatorListener* active = nullptr;
 
 std::unique_ptr<at::ObserverContext> OnStart(const at::RecordFunction& function) {

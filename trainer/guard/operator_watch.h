@@ -6,24 +6,24 @@
 
 namespace genesis {
 
-// Who is told of each operator while an OperatorWatch lives. The autograd engine's threads call it
-// while the thread that made the watch waits for them, so never two at a time.
+// Receives each operator while an OperatorWatch lives. The autograd engine's threads call it while
+// the thread that created the watch waits for them, so calls never overlap.
 class OperatorListener {
  public:
   virtual ~OperatorListener() = default;
-  // Its return value comes back at the operator's end.
+  // The return value is passed to OnEnd.
   virtual std::unique_ptr<at::ObserverContext> OnStart(const at::RecordFunction& /*function*/) {
     return nullptr;
   }
   virtual void OnEnd(const at::RecordFunction& function, at::ObserverContext* context) = 0;
 };
 
-// While it lives, tells of the operators of its thread and of the autograd engine's threads that
-// work for it, with inputs and outputs. Other threads, such as the one that writes a checkpoint or
-// the one that makes batches, are not watched. LibTorch's modules have no forward hooks; operators
-// have (at::RecordFunction), those of scripted modules too.
+// While it lives, reports the operators of its thread and of the autograd engine's threads that
+// work for it, with inputs and outputs. Other threads, such as those that write checkpoints or
+// gather batches, are not watched. LibTorch's modules have no forward hooks, but operators do
+// (at::RecordFunction), also in scripted modules.
 //
-// Owner: a scope. Threads: ends on the thread that made it; one at a time in the process.
+// Owner: a scope. Threads: destroyed on the thread that created it; one at a time per process.
 class OperatorWatch {
  public:
   explicit OperatorWatch(OperatorListener& listener);

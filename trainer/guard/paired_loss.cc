@@ -38,7 +38,7 @@ PairedLoss PairedLossReading::Read() const {
 
 namespace {
 
-// float64 [2] on the device: the format's loss and FP32's.
+// Returns float64 [2] on the device: the format's loss and FP32's.
 torch::Tensor BothLosses(const StepParts& parts, const StepFormat& format,
                          const StepEvidence& evidence, int64_t step) {
   const torch::NoGradGuard no_grad;
@@ -71,7 +71,7 @@ torch::Tensor BothLosses(const StepParts& parts, const StepFormat& format,
 
 PairedLossReading ComparePrecision(TrainingSession& session, int64_t step) {
   const StepFormat format = FormatOf(session.mode());
-  // BothLosses puts the weights elsewhere.
+  // BothLosses moves the weights.
   if (format.weights != at::kFloat) session.step().ForgetCapture();
   const StepParts parts = session.Parts();
   torch::Tensor losses;

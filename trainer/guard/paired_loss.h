@@ -12,30 +12,29 @@
 
 namespace genesis {
 
-// A PairedLossReading is a pair of losses on its way from the device: made without waiting for it,
+// A PairedLossReading is a pair of losses in flight from the device: created without waiting, and
 // read a step later, when it has long arrived.
 //
 // Owner: the precision guard; the ranks outlive it. Threads: one. Failure: exceptions of LibTorch.
 class PairedLossReading {
  public:
-  // `losses` is float64 [2] on the device, the reduced format's and FP32's; undefined on ranks
-  // other than the first, which read what that one found. `ranks` is null where the job is trained
-  // by this process alone.
+  // `losses` is float64 [2] on the device, the reduced format's and FP32's; undefined on all ranks
+  // but the first, which get its result. `ranks` is null if this process trains the job alone.
   PairedLossReading(const torch::Tensor& losses, double rounding_error, RankGroup* ranks);
 
   PairedLoss Read() const;
 
  private:
-  torch::Tensor losses_;  // On the host; pinned where the device is CUDA.
+  torch::Tensor losses_;  // On the host; pinned if the device is CUDA.
   std::optional<c10::Event> copied_;
   const double rounding_error_;
   RankGroup* const ranks_;
 };
 
-// The loss of the last step's batch in the session's mode and in FP32, with the weights as they are
-// now and the same random numbers: two forward passes, which leave weights, buffers, gradients and
-// generators as they were. Fault injection acts as it did in `step`. With several ranks the batch
-// is rank 0's. The device is not waited for.
+// Computes the loss of the last step's batch in the session's mode and in FP32, with the current
+// weights and the same random numbers: two forward passes that leave weights, buffers, gradients
+// and generators unchanged. Fault injection acts as it did in `step`. With several ranks the batch
+// is rank 0's. Does not wait for the device.
 PairedLossReading ComparePrecision(TrainingSession& session, int64_t step);
 
 }  // namespace genesis

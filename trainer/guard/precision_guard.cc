@@ -17,12 +17,12 @@ namespace {
 using training::v1::PrecisionMode;
 using training::v1::StartJob;
 
-// Bad batches are passed over; this many in a row are no accident.
+// Bad batches are skipped, but this many in a row are no accident.
 constexpr int64_t kMaxNonFiniteInRow = 10;
-// Steps between states that a rewind can take, where no checkpoint is nearer.
+// Steps between states for a rewind if no checkpoint is nearer.
 constexpr int64_t kGoodStateSteps = 500;
 
-// The curve that the daemon gave, or the file that the job names.
+// Returns the curve from the daemon, or from the file that the job names.
 Baseline ReadBaseline(const StartJob& start) {
   const std::string& file = start.spec().precision().baseline_file();
   if (file.empty()) return Baseline(start.baseline());
@@ -192,7 +192,7 @@ std::optional<PrecisionDecision> PrecisionGuard::JudgeSpeed(int64_t step, RankGr
   StepTimes times = TimeBesideFp32(session_, step);
   if (ranks != nullptr) TakeFromFirst(*ranks, times);
   if (watchdog_.IsSlow(times.fp32, times.reduced)) {
-    // Another time, so that what came and went in between is not taken for the mode.
+    // Measure again, so that a temporary load is not attributed to the mode.
     times = TimeBesideFp32(session_, step);
     if (ranks != nullptr) TakeFromFirst(*ranks, times);
   }

@@ -21,60 +21,59 @@ namespace genesis {
 // A change of precision that is due.
 struct PrecisionDecision {
   training::v1::PrecisionMode to = training::v1::PRECISION_MODE_FP32;
-  bool rewind = false;  // To the last good state; else the weights of now are good.
+  bool rewind = false;  // To the last good state; otherwise the current weights are kept.
   std::string trigger;
   std::string reason;
 };
 
-// How long a step took, and how long processors worked at it; 0 where that is not known.
+// Duration and processor time of a step; 0 if unknown.
 struct StepCost {
   double seconds = 0;
   double processor_seconds = 0;
 };
 
-// Watches every finished step of a run: finds out why one was not finite, asks the watchdog, and
-// decides when precision changes; then makes the change. A step that was not finite changed no
-// weights, so most changes lose nothing; only a loss that ran away takes the run back to its last
-// good state.
+// Checks every finished step of a run: diagnoses steps that are not finite, runs the watchdog, and
+// decides on and applies changes of precision. A step that was not finite changed no weights, so
+// most changes lose nothing. Only a diverged loss rewinds the run to its last good state.
 //
-// Owner: the run. Threads: one. Failure: RunFailure where nothing is left to fall back to.
+// Owner: the run. Threads: one. Failure: RunFailure if there is no fallback left.
 class PrecisionGuard {
  public:
-  // Its baseline is the file that the job names, or what the daemon gave, which may be nothing.
+  // The baseline is the file that the job names, or the daemon's curve, which may be empty.
   PrecisionGuard(const training::v1::StartJob& start, TrainingSession& session,
                  RunObserver& observer);
 
-  // Before the first step: takes `mode`, and where `resumed` is a state whose job had fallen back
-  // from that mode, what it had fallen back to.
+  // Call before the first step. Sets `mode`. If `resumed` is the state of a job that had fallen
+  // back from that mode, sets the mode that it had fallen back to.
   void Begin(training::v1::PrecisionMode mode, const TrainingState* resumed);
   training::v1::PrecisionMode mode() const { return policy_->mode(); }
   const PolicyState& policy() const { return policy_->state(); }
   double baseline_loss() const { return watchdog_.baseline_loss(); }
-  // How far the loss is from FP32's (Watchdog::divergence); unset in FP32.
+  // Relative difference of the loss from FP32's (Watchdog::divergence); unset in FP32.
   std::optional<double> divergence() const {
     return reduced() ? watchdog_.divergence() : std::nullopt;
   }
-  // How fast its steps are in units of FP32's (Watchdog::speed); unset in FP32.
+  // Speed of the steps relative to FP32 (Watchdog::speed); unset in FP32.
   std::optional<double> speed() const { return reduced() ? watchdog_.speed() : std::nullopt; }
   bool has_baseline() const { return watchdog_.has_baseline(); }
   void SetCalibration(const training::v1::LossCurve& fp32) { watchdog_.SetCalibration(fp32); }
 
-  // FP32 is not left any more: no promotion.
+  // Disables promotions: a job in FP32 stays there.
   void ForbidReducedPrecision() { policy_->ForbidPromotion(); }
 
-  // Looks at the figures of the step that was read last.
+  // Judges the metrics of the step that was last read.
   std::optional<PrecisionDecision> Judge(int64_t step, const StepMetrics& metrics,
                                          const StepCost& cost);
 
-  // Whether steps in both formats should be timed now. Then JudgeSpeed, which requires that every
-  // step has been read; `ranks` is null where the job is trained by this process alone.
+  // Returns whether steps in both formats should be timed now. If so, call JudgeSpeed, which
+  // requires that every step has been read. `ranks` is null if this process trains the job alone.
   bool WantsTimes() const { return reduced() && watchdog_.WantsTimes(); }
   std::optional<PrecisionDecision> JudgeSpeed(int64_t step, RankGroup* ranks);
-  // The held-out loss after a step.
+  // `loss` is the held-out loss after a step.
   void NoteHeldOut(int64_t step, double loss) { watchdog_.AddHeldOut(step, loss); }
 
-  // A state to go back to, unless the loss is already on its way off; shared with whoever writes it
-  // to a file. FP32 is what a run falls back to: nothing leads back from there, and none is kept.
+  // Keeps a state for a rewind, unless the loss is already suspicious. Shared with the thread that
+  // writes it to a file. None is kept in FP32, which has no fallback.
   void KeepGoodState(std::shared_ptr<const TrainingState> state) {
     if (!reduced()) {
       good_ = nullptr;
@@ -82,24 +81,24 @@ class PrecisionGuard {
       good_ = std::move(state);
     }
   }
-  // Whether one should be taken now, besides those of checkpoints.
+  // Returns whether to take such a state now, in addition to those of checkpoints.
   bool WantsGoodState(int64_t step) const;
 
-  // Makes the change. Returns the step to go on from: `step`, or that of the last good state, whose
-  // position is then put into `position`. Requires that every step has been read.
+  // Applies the change. Returns the step to continue from: `step`, or that of the last good state,
+  // whose position is then stored in `position`. Requires that every step has been read.
   int64_t Apply(const PrecisionDecision& decision, int64_t step, RunPosition& position);
 
  private:
   bool reduced() const { return mode() != training::v1::PRECISION_MODE_FP32; }
-  // Notes whether a step was not finite.
+  // Records whether a step was not finite.
   void NoteNonFinite(bool non_finite);
-  // More steps in the window of the rule non_finite than its threshold.
+  // Returns whether the window of the rule non_finite has more such steps than its threshold.
   bool TooManyNonFinite() const;
   std::optional<PrecisionDecision> JudgeNonFinite(int64_t step, const StepMetrics& metrics);
   std::optional<PrecisionDecision> JudgeFloor(int64_t step, const StepMetrics& metrics);
   std::optional<PrecisionDecision> JudgeWatched(int64_t step, const StepMetrics& metrics,
                                                 const StepCost& cost);
-  // Reports what was found; what to do where that is enforced.
+  // Reports the finding. Returns the action if it is enforced.
   std::optional<PrecisionDecision> Take(int64_t step, const WatchdogFinding& finding,
                                         const NonFiniteDiagnosis& found);
   std::optional<PrecisionDecision> FallBack(const std::string& trigger, bool rewind,
@@ -115,9 +114,9 @@ class PrecisionGuard {
   Watchdog watchdog_;
   std::optional<PrecisionPolicy> policy_;
   std::shared_ptr<const TrainingState> good_;
-  std::optional<PairedLossReading> pair_;  // Of a step before, not yet read.
+  std::optional<PairedLossReading> pair_;  // From an earlier step, not yet read.
   int64_t pair_step_ = 0;
-  std::deque<bool> non_finite_;  // The newest steps, as many as the rule looks at.
+  std::deque<bool> non_finite_;  // The newest steps, as many as the rule covers.
   int64_t non_finite_in_row_ = 0;
   bool floor_reported_ = false;
 };

@@ -9,13 +9,13 @@
 
 namespace genesis {
 
-// The meaning of a mode on this machine and for this model. Runs one forward pass of a batch of the
-// job's size under an observer of operators, so the lists of operators are what ran, not what was
-// meant to run; model and random generators are left as they were.
+// Reports what a mode means on this machine and for this model. Runs one forward pass of a batch of
+// the job's size under an observer of operators, so the lists contain the operators that actually
+// ran. Leaves model and random generators unchanged.
 training::v1::PrecisionReport ReportPrecision(TrainingSession& session,
                                               const training::v1::DeviceInfo& device);
 
-// "Hopper tensor cores (sm_90)", "avx2 (emulates BF16)".
+// Returns "Hopper tensor cores (sm_90)", "avx2 (emulates BF16)".
 std::string HardwareOf(training::v1::PrecisionMode mode, const training::v1::DeviceInfo& device);
 
 }  // namespace genesis

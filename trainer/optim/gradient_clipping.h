@@ -10,23 +10,23 @@
 namespace genesis {
 
 // torch.nn.utils.clip_grad_norm_ for each of ParameterGroups.clipped, folded with the division by
-// the loss scale into one divisor that the optimizer takes; nothing waits for the device.
+// the loss scale into one divisor for the optimizer. Never waits for the device.
 //
 // Owner: the run. Threads: immutable.
 class GradientClipping {
  public:
   GradientClipping(const ParameterGroups& groups, at::Device device);
 
-  // For each of ParameterGroups.optimizer what its gradients are divided by: float32, without
-  // dimensions. `norms` has those of all gradients, scaled (float32 [parameters]), `norm` the one
-  // of them together, unscaled.
+  // Returns, for each of ParameterGroups.optimizer, the divisor of its gradients: float32, no
+  // dimensions. `norms` are those of all gradients, scaled (float32 [parameters]). `norm` is their
+  // global norm, unscaled.
   std::vector<at::Tensor> Divisors(const at::Tensor& norms, const at::Tensor& norm,
                                    const at::Tensor& scale) const;
 
  private:
   const std::vector<ClippedGroup> clipped_;
   const size_t optimizer_groups_;
-  // int64, on the device: the parameters of each of clipped_. Undefined where it has all.
+  // int64, on the device: the parameters of each of clipped_. Undefined for all parameters.
   std::vector<at::Tensor> parameters_;
 };
 

@@ -33,8 +33,8 @@ void MasterWeights::Accumulate() {
     if (parameters_[i].grad().defined()) arrived[i] = 1;
   }
   if (shared()) {
-    // Autograd sums by itself; the list is made once the last micro-batch is known to be so, which
-    // is never known here, so it is made anew each time: handles, no copies.
+    // Autograd accumulates in place. The list of handles is rebuilt each time because this class
+    // cannot tell which micro-batch is the last.
     gradients_.clear();
     for (const at::Tensor& parameter : parameters_) {
       gradients_.push_back(parameter.grad().defined() ? parameter.grad()
@@ -58,7 +58,7 @@ at::Tensor MasterWeights::Release(size_t parameter) {
   const at::NoGradGuard no_grad;
   at::Tensor gradient = std::exchange(parameters_[parameter].mutable_grad(), {});
   if (gradient.defined()) arrived_.mutable_data_ptr<float>()[parameter] = 1;
-  // The sum over the micro-batches is autograd's, or this one's.
+  // The sum over the micro-batches is autograd's or in gradients_.
   if (shared() || gradients_.empty()) return gradient;
   at::Tensor sum = std::exchange(gradients_[parameter], {});
   return gradient.defined() ? sum.add_(gradient) : sum;

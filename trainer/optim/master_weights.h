@@ -6,8 +6,8 @@
 
 namespace genesis {
 
-// The FP32 weights that an optimizer updates, beside the parameters that a model computes with. In
-// FP32 and the mixed modes the two are the same memory. In pure FP16 and BF16 the parameters are
+// The FP32 weights that an optimizer updates, separate from the parameters that a model computes
+// with. In FP32 and the mixed modes both share memory. In pure FP16 and BF16 the parameters are
 // rounded copies, and gradients are summed over micro-batches in FP32 (Micikevicius et al., 2018).
 //
 // Owner: the run. Threads: one. Failure: exceptions of LibTorch.
@@ -20,23 +20,23 @@ class MasterWeights {
   void SetFormat(at::ScalarType format);
   at::ScalarType format() const { return parameters_.front().scalar_type(); }
 
-  // Before the first micro-batch of a step: forgets its gradients.
+  // Call before the first micro-batch of a step: resets the gradients.
   void BeginStep();
-  // After each backward pass.
+  // Call after each backward pass.
   void Accumulate();
-  // Instead of Accumulate for the last one, for each parameter once its gradient is complete: gives
-  // away the sum over the micro-batches, in any format; undefined where none arrived.
+  // Replaces Accumulate for the last micro-batch: call for each parameter once its gradient is
+  // complete. Moves out the sum over the micro-batches, in any format; undefined if none arrived.
   at::Tensor Release(size_t parameter);
-  // Once all were released: what became of them, float32.
+  // Sets the reduced gradients, float32, after all were released.
   void TakeGradients(const std::vector<at::Tensor>& gradients) { gradients_ = gradients; }
-  // float32, one per parameter, summed over the micro-batches; zeros where none arrived.
+  // float32, one per parameter, summed over the micro-batches; zeros if none arrived.
   const std::vector<at::Tensor>& gradients() const { return gradients_; }
-  // The same, undefined where none arrived in any micro-batch: what the optimizer takes.
+  // The gradients for the optimizer: undefined if none arrived in any micro-batch.
   std::vector<at::Tensor> ArrivedGradients() const;
-  // float32 [parameters] on the CPU: above 0 where a gradient arrived, here or, once it was added
-  // up, in any rank.
+  // float32 [parameters] on the CPU: above 0 if a gradient arrived in this rank or, after the
+  // reduction, in any rank.
   const at::Tensor& arrived() const { return arrived_; }
-  // After the masters changed: rounds them into the parameters.
+  // Rounds the masters into the parameters. Call after changing the masters.
   void Publish();
 
   const std::vector<at::Tensor>& masters() const { return masters_; }

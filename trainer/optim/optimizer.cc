@@ -10,15 +10,15 @@ namespace {
 
 constexpr char kStep[] = "step";
 
-// LibTorch's fused kernels walk over memory from end to end and look at no strides. So they get
-// views of the memory where a tensor's order is another, as that of convolutions in channels_last.
+// LibTorch's fused kernels read memory linearly and ignore strides. If the order of a tensor is
+// another, such as channels_last of convolutions, they get views of the memory.
 at::Tensor Memory(const at::Tensor& dense) {
   TORCH_CHECK(dense.is_non_overlapping_and_dense(), "a parameter of sizes ", dense.sizes(),
               " and strides ", dense.strides(), " has memory that is not its own");
   return dense.is_contiguous() ? dense : dense.as_strided({dense.numel()}, {1});
 }
 
-// That of the gradient, in the order of its parameter's.
+// Returns the gradient's memory in the order of its parameter.
 at::Tensor Memory(const at::Tensor& gradient, const at::Tensor& master) {
   if (gradient.strides() == master.strides()) return Memory(gradient);
   return Memory(at::empty_like(master).copy_(gradient));
@@ -131,15 +131,15 @@ void Optimizer::StepAdam(Group& group, const std::vector<at::Tensor>& gradients,
     }
   };
   std::visit(update, Rate(group, rate_factor));
-  // A skipped update counts as no step.
+  // A skipped update does not count as a step.
   at::_foreach_sub_(group.steps, std::vector<at::Tensor>(group.steps.size(), found_inf));
 }
 
 void Optimizer::StepSgd(Group& group, const std::vector<at::Tensor>& gradients,
                         const RateFactor& rate_factor, const at::Tensor& grad_scale,
                         const at::Tensor& found_inf) {
-  // The buffers begin at zero, from where the kernel's later steps do what torch's first step
-  // does (momentum * 0 + gradient); so a skipped first step needs no care.
+  // The buffers begin at zero, so the kernel's later steps equal torch's first step (momentum * 0 +
+  // gradient). A skipped first step therefore needs no special case.
   constexpr bool kFirstStep = false;
   const auto update = [&](const auto& rate) {
     at::_fused_sgd_(group.masters, gradients, group.first, group.weight_decay, settings_.momentum,

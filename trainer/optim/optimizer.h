@@ -15,29 +15,29 @@
 
 namespace genesis {
 
-// The part of an update that one of several optimizers makes, each in a process of its own. By
-// default all of it.
+// The part of an update that one of several optimizers performs, each in its own process. By
+// default the whole update.
 struct OptimizerShare {
-  std::vector<bool> owned;  // By parameter; the others have no state here. Empty: all.
-  // This is the optimizer number `part` of `parts` that update one memory, each its part of every
-  // parameter. The number of steps is each one's own.
+  std::vector<bool> owned;  // Per parameter; parameters not owned have no state here. Empty: all.
+  // This is optimizer number `part` of `parts` that update one memory, each its part of every
+  // parameter. Each has its own number of steps.
   int part = 0;
   int parts = 1;
-  // Makes the state of a parameter, zeros like it.
+  // Creates the state of a parameter: zeros like it.
   std::function<at::Tensor(const at::Tensor& master)> zeros = [](const at::Tensor& master) {
     return at::zeros_like(master);
   };
 };
 
 // torch.optim.AdamW, Adam or SGD with fused=True: one kernel per group updates all parameters,
-// divides the gradients by a scale, and does nothing at all when an overflow was found; none of it
-// needs the host.
+// divides the gradients by a scale, and does nothing if an overflow was found. The host is not
+// involved.
 //
 // Owner: the run. Threads: one. Failure: exceptions of LibTorch.
 class Optimizer {
  public:
-  // The multiplier of all groups' learning rates: a number, or a float32 tensor without
-  // dimensions on the device where only the device knows it.
+  // The multiplier of all groups' learning rates: a number, or a float32 tensor without dimensions
+  // on the device if only the device knows it.
   using RateFactor = std::variant<double, at::Tensor>;
 
   using Entry = std::vector<std::pair<std::string, at::Tensor>>;
@@ -47,21 +47,22 @@ class Optimizer {
   Optimizer(std::vector<at::Tensor> masters, const training::v1::OptimizerSpec& spec,
             const std::vector<OptimizerGroup>& groups, OptimizerShare share = {});
 
-  // One update from one gradient per parameter; as torch's optimizers do, it leaves a parameter
-  // whose gradient is undefined as it is, with its state and without weight decay. Gradients of a
-  // group are divided by its entry in `grad_scales` first: in place, unless a gradient lies in
-  // another order than its parameter.
-  // `found_inf` is exactly 1 to skip the update, else 0. Both are float32, without dimensions.
+  // Performs one update from one gradient per parameter. Like torch's optimizers, it skips a
+  // parameter whose gradient is undefined, including its state and weight decay. First divides the
+  // gradients of a group by its entry in `grad_scales`, in place unless a gradient and its
+  // parameter differ in memory order.
+  // `found_inf` is exactly 1 to skip the update, otherwise 0. Both are float32, without dimensions.
   void Step(const std::vector<at::Tensor>& gradients, const RateFactor& rate_factor,
             const std::vector<at::Tensor>& grad_scales, const at::Tensor& found_inf);
 
   const std::vector<at::Tensor>& masters() const { return masters_; }
-  // Shares memory with the optimizer; parameters that it does not own have no entry. `rate_factor`
+  // Shares memory with the optimizer. Parameters that it does not own have no entry. `rate_factor`
   // is that of the next step.
   OptimizerState state(double rate_factor = 1) const;
-  // Zeros in the shape of a parameter's entry.
+  // Returns zeros in the shape of a parameter's entry.
   Entry NewEntry(size_t parameter) const;
-  // Copies the values in of what it owns. Requires the same kind, and entries of the same shapes.
+  // Copies in the values of the parameters that it owns. Requires the same kind, and entries of the
+  // same shapes.
   void LoadState(const OptimizerState& state);
 
  private:
@@ -69,15 +70,16 @@ class Optimizer {
   struct Group {
     double learning_rate = 0;
     double weight_decay = 0;
-    std::vector<int64_t> parameters;  // All of the group.
-    std::vector<int64_t> numbers;     // Those that are owned; the lists go along with it.
-    // All but steps are views of this part of the memory, in its order. SGD: first is the momentum.
+    std::vector<int64_t> parameters;  // All parameters of the group.
+    std::vector<int64_t> numbers;     // Owned parameters, parallel to the lists below.
+    // All but steps are views of this optimizer's part of the memory, in memory order. SGD: first
+    // is the momentum.
     std::vector<at::Tensor> masters, steps, first, second;
   };
 
-  // A tensor where only the device knows the rate.
+  // Returns a tensor if only the device knows the rate.
   static RateFactor Rate(const Group& group, const RateFactor& factor);
-  // The parameters of a group that have a gradient.
+  // Returns the parameters of a group that have a gradient.
   static Group With(const Group& group, const std::vector<at::Tensor>& gradients);
   bool is_sgd() const { return settings_.kind == training::v1::OPTIMIZER_KIND_SGD; }
   bool has_momentum() const { return settings_.momentum > 0; }
@@ -95,7 +97,7 @@ class Optimizer {
   std::vector<at::Tensor> masters_;
   const OptimizerShare share_;
   std::vector<Group> groups_;
-  std::vector<Entry> entries_;  // Of each parameter, whole; the groups' lists are views of them.
+  std::vector<Entry> entries_;  // Whole state of each parameter; the groups' lists are views of it.
 };
 
 }  // namespace genesis

@@ -18,17 +18,17 @@ using training::v1::ParameterGroupSpec;
 
 constexpr size_t kNamesListed = 5;
 
-// Whether the character at `p` is meant as it is: that behind it is then one of a pattern's own.
+// Returns whether the character at `p` escapes the next one, which is then matched literally.
 bool IsEscape(std::string_view pattern, size_t p) {
   return pattern[p] == '\\' && p + 1 < pattern.size() &&
          std::string_view("*?\\").find(pattern[p + 1]) != std::string_view::npos;
 }
 
-// A shell's *, ? and \ before one of them, in time of at most the product of the lengths.
+// Matches a shell's *, ? and \ before one of them, in time of at most the product of the lengths.
 bool Matches(std::string_view pattern, std::string_view name) {
   size_t p = 0;
   size_t n = 0;
-  size_t star = std::string_view::npos;  // The last one, which has taken what ends at `taken`.
+  size_t star = std::string_view::npos;  // The last star, which has matched up to `taken`.
   size_t taken = 0;
   while (n < name.size()) {
     const bool left = p < pattern.size();
@@ -49,7 +49,7 @@ bool Matches(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
-// The number of the first group with a pattern for it, from 1; 0 where there is none.
+// Returns the number, from 1, of the first group with a pattern that matches; 0 if none does.
 int GroupOf(const std::string& name, const OptimizerSpec& spec) {
   const auto matches = [&](const ParameterGroupSpec& group) {
     return absl::c_any_of(group.parameters(),

@@ -6,9 +6,10 @@
 
 namespace genesis {
 
-// The learning rate over the applied steps of a job: straight lines between the points of a table,
-// or a linear warm-up, then constant, linear or cosine decay to final_fraction at the last step. As
-// a torch.optim.lr_scheduler.LambdaLR, which multiplies the rate of each group:
+// A `Schedule` is the learning rate over the applied steps of a job: linear interpolation between
+// the points of a table, or a linear warm-up, then constant, linear or cosine decay to
+// final_fraction at the last step. Equivalent to torch.optim.lr_scheduler.LambdaLR, which
+// multiplies the rate of each group:
 //
 //   def factor(applied):                       # steps applied before this one, from 0
 //       if kind is TABLE: return numpy.interp(applied, steps, factors)
@@ -24,9 +25,9 @@ class Schedule {
 
   // The multiplier of all learning rates in the step after `applied` applied steps.
   double Factor(int64_t applied) const;
-  // The rate of that step where no parameter group has one of its own.
+  // The rate of that step for parameters without a rate of their group.
   double LearningRate(int64_t applied) const;
-  // The factor is the same for every step.
+  // Returns whether the factor is the same for every step.
   bool constant() const;
 
  private:

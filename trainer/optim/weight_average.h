@@ -8,15 +8,15 @@ namespace genesis {
 
 // An exponential moving average of weights (Polyak and Juditsky, 1992), with the arithmetic of
 // torch.optim.swa_utils.get_ema_multi_avg_fn: average += (weight - average) * (1 - decay). A
-// skipped step leaves it as it is, without the host's help.
+// skipped step leaves it unchanged without involving the host.
 //
 // Owner: the run. Threads: one. Failure: exceptions of LibTorch.
 class WeightAverage {
  public:
-  // Begins at the weights as they are; float32, shared with the optimizer.
+  // Begins at the current weights: float32, shared with the optimizer.
   WeightAverage(std::vector<at::Tensor> weights, double decay);
 
-  // After an update. `found_inf` is 1 where it was skipped, else 0: float32, no dimensions.
+  // Call after an update. `found_inf` is 1 if it was skipped, otherwise 0: float32, no dimensions.
   void Update(const at::Tensor& found_inf);
 
   const std::vector<at::Tensor>& average() const { return average_; }

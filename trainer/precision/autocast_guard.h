@@ -7,8 +7,8 @@
 namespace genesis {
 
 // torch.autocast for a scope: while it lives, the layers of this thread run in `format` on
-// `device`; without a format it does nothing. The cached casts of weights are dropped when the
-// outermost guard ends, because the optimizer changes the weights next. For the forward pass only.
+// `device`. Without a format it does nothing. The end of the outermost guard drops the cached casts
+// of weights, because the optimizer changes the weights next. For the forward pass only.
 //
 // Owner: a scope. Threads: acts on the calling thread alone. Failure: none.
 class AutocastGuard {

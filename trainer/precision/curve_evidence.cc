@@ -10,30 +10,30 @@ namespace genesis {
 namespace {
 
 constexpr size_t kScales[] = {1, 2, 4, 8, 16};
-// Up to so many windows a mean is short: only a large excess counts.
+// Up to this many windows a mean is short, so only a large excess counts.
 constexpr size_t kShort = 2;
-// Logarithm that the first windows of the same job in two formats are apart at most.
+// Maximum difference of the logarithms of the first windows of the same job in two formats.
 constexpr double kTwin = 0.015;
-// Thresholds that runs of two seeds may be apart.
+// Runs of two seeds may differ by this many thresholds.
 constexpr double kOtherSeed = 3;
-// Windows that noise is estimated from.
+// Number of windows from which noise is estimated.
 constexpr size_t kMemory = 64;
-// Neighbouring means that a scale needs for a word of its own.
+// Number of neighbouring means that a scale needs.
 constexpr size_t kNeighbours = 4;
-// Neighbours are never counted as independent altogether.
+// Factor of the variance, because neighbours are never fully independent.
 constexpr double kDependence = 1.2;
 constexpr double kTrimmed = 0.15;
-// For a normal distribution: its deviation over that of what is left.
+// For a normal distribution: its deviation divided by that of the trimmed squares.
 constexpr double kTrimCorrection = 1.4;
-// The windows of a baseline however long it is, and the steps of each that are looked at.
+// Maximum number of baseline windows, and of steps sampled in each.
 constexpr int64_t kMaxWindows = 20'000;
 constexpr int64_t kSamples = 64;
-// Windows of the baseline on either side.
+// Number of baseline windows on either side.
 constexpr int64_t kAround = 8;
-// The weight of the baseline's noise, which stands beside the run's own.
+// Degrees of freedom of the baseline's noise, which is used along with the run's own.
 constexpr double kBaselineFreedom = 20;
 
-// The deviation of numbers whose neighbours are compared; 0 where there are too few.
+// Returns the deviation estimated from differences of neighbours; 0 if there are too few.
 double DeviationOfNeighbours(const std::vector<double>& values) {
   if (values.size() < kNeighbours + 1) return 0;
   std::vector<double> squares;
@@ -67,7 +67,7 @@ void CurveEvidence::SetBaseline(const Baseline& baseline) {
                        static_cast<double>(variances.size() * window_steps_);
   }
   first_step_ = steps[0];
-  // Points of several steps do not end where the window does.
+  // Points of several steps may end after the window does.
   const double ragged =
       variances.empty() ? 0 : std::sqrt(variances[0] * static_cast<double>(steps_per_point));
   twin_ = kTwin + 3 * ragged / static_cast<double>(window_steps_);
@@ -112,7 +112,7 @@ double CurveEvidence::BaselineNoise(int64_t step) const {
   int64_t count = 0;
   for (int64_t i = std::max<int64_t>(at - kAround, 1); i < std::min(at + kAround, size - 1); ++i) {
     const auto place = baseline_windows_.begin() + i;
-    // Against the mean of the two beside it, so that a slope is no noise.
+    // Compare with the mean of both neighbours, so that a slope does not count as noise.
     const double bend = *(place - 1) - 2 * *place + *(place + 1);
     sum += bend * bend / 6;
     ++count;
@@ -125,7 +125,7 @@ std::optional<CurveFinding> CurveEvidence::Judge(int64_t step) const {
   const double looks = static_cast<double>(std::max<int64_t>(all_windows_, 1)) * std::size(kScales);
   const double baseline_noise = std::sqrt(2) * BaselineNoise(step);
   const double freedom = kBaselineFreedom + static_cast<double>(windows_.size()) / 2;
-  // The noise of a single window, as every scale so far lets it appear.
+  // The noise of a single window: the maximum over the scales so far.
   double noise = baseline_noise;
   for (const size_t scale : kScales) {
     if (windows_.size() < scale) break;

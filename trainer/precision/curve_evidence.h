@@ -8,27 +8,27 @@
 
 namespace genesis {
 
-// The finding of two curves when they are sure.
+// The finding of a significant difference between two curves.
 struct CurveFinding {
-  double excess = 0;  // Geometric mean of loss / baseline, less 1.
-  double chance = 0;  // Of as large a mean where the true one is what the test accepts.
-  int64_t steps = 0;  // That it was seen over.
+  double excess = 0;  // Geometric mean of loss / baseline, minus 1.
+  double chance = 0;  // Probability of such a mean if the true excess is the accepted one.
+  int64_t steps = 0;  // Number of steps it was observed over.
 };
 
-// Decides by the logarithms of loss / baseline, step by step, whether a run loses more than the one
-// in FP32. Two runs that train alike part after some hundred steps, for rounding differs, and then
-// differ by their noise; so a mean over 1, 2, 4, 8 or 16 windows is set against what such means are
-// apart by themselves, and the more so the longer they last:
+// Decides from the logarithms of loss / baseline at each step whether the loss of a run is higher
+// than in FP32. Because rounding differs, two equivalent runs diverge after some hundred steps and
+// then differ by noise. A mean over 1, 2, 4, 8 or 16 windows is therefore compared with the usual
+// difference of such means, more strictly for longer ones:
 //
-//   noise     of a mean over m windows: from how far neighbouring means of this run's own
-//             differences are apart, at every scale up to m (batch means, so autocorrelation is in
-//             them), without the largest 15 %, for a fault must not hide in its own noise; and not
-//             below that of the baseline's windows around their neighbours, times the root of 2
+//   noise     deviation of a mean over m windows, from the differences of neighbouring means of
+//             this run at every scale up to m (batch means, so autocorrelation is included). The
+//             largest 15 % are trimmed so that a fault cannot hide in its own noise. At least the
+//             deviation of the baseline's windows from their neighbours, times the root of 2
 //   accepted  half of the threshold over up to 2 windows, a quarter of it over more
-//   first     five windows are only listened to. A baseline whose first window is not within some
-//             percent is of another seed, and seeds lie further apart than formats: then three
-//             times the threshold is accepted, and smaller drifts are left to the pairs
-//   test      Student's t, at the rate divided by the looks that the baseline's length allows
+//   first     the first four windows are only observed. If the first window differs from the
+//             baseline by some percent, the baseline has another seed, and seeds differ more than
+//             formats: then three times the threshold is accepted, and pairs find smaller drifts
+//   test      Student's t, at the rate divided by the number of tests in the baseline's length
 //
 // Owner: the watchdog. Threads: one.
 class CurveEvidence {

@@ -9,14 +9,16 @@
 
 namespace genesis {
 
-// The formats that a precision mode gives a step.
+// The number formats of a step in a precision mode.
 struct StepFormat {
-  at::ScalarType weights = at::kFloat;     // Of the model's parameters; FP32 masters beside them.
-  std::optional<at::ScalarType> autocast;  // Of the layers; nullopt for the weights' own.
+  // Format of the model's parameters; FP32 masters are separate.
+  at::ScalarType weights = at::kFloat;
+  std::optional<at::ScalarType> autocast;  // Format of the layers; nullopt for that of the weights.
   bool scaled = false;                     // The loss is scaled.
 
   bool reduced() const { return autocast.has_value() || weights != at::kFloat; }
-  // The largest of the reduced format, relative: half of the distance from 1 to the next number.
+  // The largest relative rounding error of the reduced format: half of the distance from 1 to the
+  // next number.
   double rounding_error() const {
     return weights == at::kHalf || autocast == at::kHalf ? 0x1p-11 : 0x1p-8;
   }

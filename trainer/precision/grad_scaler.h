@@ -12,7 +12,7 @@ struct GradScalerOptions {
   double backoff_factor = 0.5;
   int64_t growth_interval = 2000;
 
-  // Options that torch.amp.GradScaler has not; with these values the arithmetic is torch's.
+  // Options that torch.amp.GradScaler lacks. These defaults give torch's arithmetic.
   double min_scale = 0.0;
   double max_scale = 0.0;         // 0 for none.
   int64_t hysteresis = 1;         // Overflows needed for one reduction.
@@ -22,7 +22,7 @@ struct GradScalerOptions {
                                     // overflow without a reduction (fairseq).
 };
 
-// The five entries of torch.amp.GradScaler's state dict, then what torch has not.
+// The five entries of torch.amp.GradScaler's state dict, then entries that torch lacks.
 struct GradScalerState {
   double scale = 65536.0;
   double growth_factor = 2.0;
@@ -31,14 +31,14 @@ struct GradScalerState {
   int64_t growth_tracker = 0;
 
   int64_t hysteresis_left = 1;         // Overflows until the next reduction.
-  int64_t overflows_since_change = 0;  // Of the scale.
+  int64_t overflows_since_change = 0;  // Since the scale last changed.
   int64_t steps_since_change = 0;
 };
 
-// Dynamic loss scaling with the arithmetic of torch.amp.GradScaler, bit for bit: after a step with
-// an overflow the scale is multiplied by the backoff factor, after growth_interval steps without
-// one by the growth factor. Bounds, hysteresis and tolerance come on top. Everything lives on the
-// device, so no call waits for it.
+// Dynamic loss scaling with the arithmetic of torch.amp.GradScaler, bit for bit: a step with an
+// overflow multiplies the scale by the backoff factor; growth_interval steps without one multiply
+// it by the growth factor. Bounds, hysteresis and tolerance are additions. All state is on the
+// device, so no call waits for it unless stated.
 //
 // Owner: the run. Threads: one. Failure: exceptions of LibTorch.
 class GradScaler {
@@ -48,25 +48,25 @@ class GradScaler {
   // The factor of the loss: float32, no dimensions, on the device.
   const at::Tensor& scale() const { return scale_; }
   const GradScalerOptions& options() const { return options_; }
-  // `found_inf`: float32 on the device; 1 where a gradient of the step was not finite, else 0.
+  // `found_inf`: float32 on the device; 1 if a gradient of the step was not finite, otherwise 0.
   void Update(const at::Tensor& found_inf);
 
   // Waits for the device.
   GradScalerState state() const;
-  // Takes scale, tracker and counts; factors and interval stay those of the job.
+  // Loads scale, tracker and counts. Factors and interval stay those of the job.
   void LoadState(const GradScalerState& state);
 
  private:
   bool counts_overflows() const {
     return options_.hysteresis > 1 || options_.overflow_tolerance > 0;
   }
-  // 1 where the overflow of this step leads to a reduction.
+  // Returns 1 if the overflow of this step reduces the scale.
   at::Tensor OverflowCounts(const at::Tensor& found_inf);
 
   const GradScalerOptions options_;
   at::Tensor scale_;            // float32
   at::Tensor growth_tracker_;   // int32
-  at::Tensor hysteresis_left_;  // float32, as the next two
+  at::Tensor hysteresis_left_;  // float32, like the next two.
   at::Tensor overflows_since_change_;
   at::Tensor steps_since_change_;
 };

@@ -123,7 +123,7 @@ void LossRecorder::Add(int64_t step, double loss, double seconds, double process
   pending_log_sum_ += log;
   pending_log_squares_ += log * log;
   if (++pending_ < steps_per_point_) return;
-  // A point stands in the middle of its steps.
+  // A point represents the middle of its steps.
   const auto count = static_cast<double>(pending_);
   const double mean_log = pending_log_sum_ / count;
   curve_.add_steps(step - (pending_ - 1) / 2);
@@ -142,7 +142,7 @@ void LossRecorder::AddHeldOut(int64_t step, double loss) {
   steps.Add(step);
   losses.Add(loss);
   if (steps.size() < kMaxPoints) return;
-  // Every second one, the newest among them.
+  // Keep every second one, including the newest.
   for (int i = 0; i < kMaxPoints / 2; ++i) {
     steps[i] = steps[2 * i + 1];
     losses[i] = losses[2 * i + 1];

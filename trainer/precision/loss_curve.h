@@ -10,32 +10,35 @@
 
 namespace genesis {
 
-// Natural logarithm of a loss; of one that is not above zero that of a number next to it.
+// Returns the natural logarithm of a loss. A loss that is not above zero is replaced by a tiny
+// positive number.
 double LogLoss(double loss);
 
-// Losses of a run in FP32 to compare with. Threads: immutable.
+// The losses of an FP32 run, for comparison. Threads: immutable.
 class Baseline {
  public:
-  // None: empty() is true.
+  // An empty baseline: empty() returns true.
   Baseline() = default;
   explicit Baseline(training::v1::LossCurve curve) : curve_(std::move(curve)) {}
 
   bool empty() const { return curve_.steps().empty(); }
-  // The curve reaches this step.
+  // Returns whether the curve reaches this step.
   bool Covers(int64_t step) const;
-  // The loss at a step, on a straight line between the two nearest points. Requires Covers(step).
+  // Returns the loss at a step, interpolated linearly between the nearest points. Requires
+  // Covers(step).
   double At(int64_t step) const;
-  // Mean logarithm of the loss there, between points as At; of a curve without logarithms that of
-  // its losses. Requires Covers(step).
+  // Returns the mean logarithm of the loss, interpolated as At does. If the curve has no
+  // logarithms, uses those of its losses. Requires Covers(step).
   double LogAt(int64_t step) const;
-  // The held-out loss at a step, between the nearest two measurements; nullopt outside of them.
+  // Returns the held-out loss at a step, between the nearest two measurements; nullopt outside of
+  // them.
   std::optional<double> HeldOutAt(int64_t step) const;
-  // Median time of a step; 0 when not known. Seconds.
+  // Median time of a step in seconds; 0 if unknown.
   double step_seconds() const { return curve_.step_seconds(); }
   const training::v1::LossCurve& curve() const { return curve_; }
 
  private:
-  // The points at or before a step and after it, and how far between them it lies.
+  // The points at or before a step and after it, and the fraction between them.
   struct Place {
     int before = 0;
     int after = 0;
@@ -46,20 +49,18 @@ class Baseline {
   training::v1::LossCurve curve_;
 };
 
-// Reads lines of JSON with "step" and "loss", as genesis-worker --telemetry writes them. Lines
-// whose loss is null are passed over. INVALID_ARGUMENT names line and fault; NOT_FOUND.
+// Reads lines of JSON with "step" and "loss", as genesis-worker --telemetry writes them. Skips
+// lines whose loss is null. INVALID_ARGUMENT with the line and the error; NOT_FOUND.
 absl::StatusOr<training::v1::LossCurve> ReadLossCurve(const std::string& path);
 
-// Records a curve of at most 1024 points: the mean of each run of equally many steps, which doubles
-// when there is no room.
-//
-// Owner: the run. Threads: one.
+// Records a curve of at most 1024 points. Each is the mean of equally many steps; the number
+// doubles when the curve is full.
 class LossRecorder {
  public:
-  // How long the step took, and how long processors worked at it; 0 when not known.
+  // `seconds` is the duration of the step and `processor_seconds` its processor time; 0 if unknown.
   void Add(int64_t step, double loss, double seconds, double processor_seconds = 0);
   void AddHeldOut(int64_t step, double loss);
-  // With the median times of the newest steps.
+  // Returns the curve with the median times of the newest steps.
   training::v1::LossCurve curve() const;
 
  private:

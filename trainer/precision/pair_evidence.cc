@@ -13,18 +13,18 @@ namespace {
 constexpr size_t kPairs = 16;
 constexpr size_t kLastingPairs = 4 * kPairs;
 constexpr int64_t kWindowsBetween = 2;
-// Ratios that happen to be alike are no proof of no noise.
+// A small spread of ratios does not prove that there is no noise.
 constexpr double kLeastDeviation = 0.004;
 constexpr double kPiSquared = 9.869604401089358;
-// Differences that rounding is learnt from, the newest.
+// Number of newest differences from which rounding is estimated.
 constexpr size_t kDifferences = 21;
-// Pairs that are learnt from in any case, and how many of them come in a window.
+// Number of first pairs that always contribute to the estimate, and how many of them a window has.
 constexpr size_t kFirstPairs = 5;
-// Thresholds above which a window is no noise any more.
+// Above this many thresholds, the excess of a window is not noise.
 constexpr double kGross = 3;
-// At most so many squares of the format's rounding error of the first loss,
+// Upper bound of the rounding term, in squared rounding errors of the format times the first loss.
 constexpr double kMaxRoundings = 6;
-// or this part of the loss where a run goes on whose first loss nobody knows.
+// Upper bound as a fraction of the loss, if a resumed run's first loss is unknown.
 constexpr double kMaxUnknown = 0.25;
 
 }  // namespace
@@ -67,7 +67,7 @@ std::optional<PairFinding> PairEvidence::Add(int64_t step, const PairedLoss& pai
   found_ = found_ && ratio > std::log1p(threshold_ / 4);
   bursting_ = ratio > std::log1p(threshold_ / 2) || level_ > std::log1p(threshold_ / 4) ||
               !lasting_.empty();
-  // A suspected change must not become what is usual.
+  // A suspected change must not shift the estimate.
   if (!bursting_ && ratio <= std::log1p(threshold_ / 4)) LearnRounding(pair, 1);
   sum_ = {};
   return std::nullopt;
@@ -107,7 +107,7 @@ std::optional<PairFinding> PairEvidence::Judge(int64_t step, double rounding_err
   bursting_ = false;
   ++bursts_;
   const auto tried = static_cast<double>(bursts_);
-  // Half of the rate for each of the two tests.
+  // Each of the two tests gets half of the rate.
   const double rate = false_alarm_rate_ / 2 * 6 / kPiSquared / tried / tried;
   const auto chance = [](const Mean& mean, double accepted) {
     return StudentTail((mean.value - std::log1p(accepted)) / mean.error, mean.freedom);
@@ -130,7 +130,7 @@ std::optional<PairFinding> PairEvidence::Judge(int64_t step, double rounding_err
     found_ = true;
     return finding;
   }
-  // Worth another look soon only while it may still be true.
+  // Look again soon only while an excess is still possible.
   const bool hopeless = burst.value < std::log1p(threshold_ / 4);
   if (hopeless) {
     const auto count = static_cast<double>(kPairs);
@@ -148,7 +148,7 @@ std::optional<PairFinding> PairEvidence::Judge(int64_t step, double rounding_err
 }
 
 void PairEvidence::Reset() {
-  // Another format rounds in another way.
+  // Another format has other rounding errors.
   differences_.clear();
   rounding_ = 0;
   burst_.clear();

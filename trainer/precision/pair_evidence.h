@@ -7,52 +7,53 @@
 
 namespace genesis {
 
-// The loss of one batch with the same weights, in the format of the steps and in FP32.
+// The losses of one batch with the same weights, in the format of the steps and in FP32.
 struct PairedLoss {
   double reduced = 0;
   double fp32 = 0;
-  double rounding_error = 0;  // The format's largest, relative: 2^-8 for BF16, 2^-11 for FP16.
+  // Largest relative error of the format: 2^-8 for BF16, 2^-11 for FP16.
+  double rounding_error = 0;
 };
 
-// The finding of the pairs when they are sure.
+// The finding of a significant difference in the pairs.
 struct PairFinding {
   double excess = 0;  // (reduced - fp32) / fp32, the geometric mean.
-  double chance = 0;  // Of as large a mean where the true one is what the test accepts.
+  double chance = 0;  // Probability of such a mean if the true excess is the accepted one.
   int pairs = 0;
-  bool lasting = false;  // A smaller excess that stayed.
+  bool lasting = false;  // A smaller excess that persisted.
 };
 
-// Decides by paired losses whether reduced precision loses more than FP32. Both formats see the
-// same weights and the same batch, so neither chaos nor the data's noise is between them, as it is
-// between two curves of the same job.
+// Decides from paired losses whether the loss in reduced precision is higher than in FP32. Both
+// formats see the same weights and the same batch, so they differ neither by chaos nor by the
+// data's noise, unlike two curves of the same job.
 //
-// A format of b bits of mantissa rounds with an error of about 2^-b of what it rounds, which adds a
-// number to a squared loss that stays the same while the loss falls: 1e-4 of the first loss in
-// BF16, and more than a tenth of the loss once that has fallen to a thousandth. It harms nothing,
-// and is learnt from the pairs that were not high, as the mean of reduced - fp32 weighted by
-// 1 / fp32^2, up to a bound that the format sets; ratios are of reduced / (fp32 + rounding).
+// A format of b bits of mantissa has a relative rounding error of about 2^-b. It adds a term to a
+// squared loss that stays constant while the loss falls: 1e-4 of the first loss in BF16, and more
+// than a tenth of the loss once that has fallen to a thousandth. It is harmless. It is estimated
+// from the pairs that were not high, as the mean of reduced - fp32 weighted by 1 / fp32^2, up to a
+// bound that depends on the format. Ratios are reduced / (fp32 + rounding).
 //
-// The first few pairs follow each other closely; then one is asked for every two windows. One that
-// is half the threshold above FP32, or several that are a quarter of it, begin a burst, a pair at
-// each step; over it a t-test asks whether the excess is above half the threshold, which is a
-// finding, or above a quarter of it over the last four bursts, a window apart, which is a lasting
-// one. The k-th burst may err with a part 6 / (pi k)^2 of the rate, which makes the rate in all
-// however long the run is.
+// The first few pairs follow each other closely, then one is requested every two windows. One that
+// is half the threshold above FP32, or several that are a quarter of it, begin a burst of one pair
+// per step. A t-test over the burst checks whether the excess is above half the threshold, which is
+// a finding. A test over the last four bursts, a window apart, checks for an excess above a quarter
+// of it, which is a lasting finding. The k-th burst may err with a fraction 6 / (pi k)^2 of the
+// rate, so the total stays within the rate for a run of any length.
 //
 // Owner: the watchdog. Threads: one.
 class PairEvidence {
  public:
   PairEvidence(double threshold, int64_t window_steps, double false_alarm_rate);
 
-  // The loss of FP32 at the beginning, where that is known.
+  // Sets the initial loss in FP32, if it is known.
   void SetFirstLoss(double loss) { known_first_loss_ = loss; }
-  // Whether a pair is wanted at this step. `excess` is what the loss is above FP32's over the
-  // window, relative, where that is known: one that is suspicious is looked into sooner.
+  // Returns whether to measure a pair at this step. `excess` is the relative excess of the loss
+  // over FP32's in the window, if known. A suspicious excess is checked sooner.
   bool Wants(int64_t step, double excess) const;
   std::optional<PairFinding> Add(int64_t step, const PairedLoss& pair);
-  // A burst is under way, or the one before found an excess that no pair has denied since.
+  // A burst is in progress, or the last one found an excess that no later pair has refuted.
   bool suspicious() const { return bursting_ || !lasting_.empty() || found_; }
-  // The part of the loss that rounding adds.
+  // The part of the loss caused by rounding.
   double rounding() const { return rounding_; }
   void Reset();
 
@@ -64,12 +65,12 @@ class PairEvidence {
   };
   static Mean MeanOf(const std::vector<double>& ratios);
 
-  // The pairs' evidence of rounding.
+  // One observation of the rounding error.
   struct Difference {
     double of_losses = 0;  // reduced - fp32
-    double weight = 0;     // Their number / fp32^2.
+    double weight = 0;     // Number of pairs / fp32^2.
   };
-  // Between the first pairs.
+  // Number of steps between the first pairs.
   int64_t ShortPause() const;
   void LearnRounding(const PairedLoss& mean, double pairs);
   std::optional<PairFinding> Judge(int64_t step, double rounding_error);
@@ -78,16 +79,16 @@ class PairEvidence {
   const int64_t window_steps_;
   const double false_alarm_rate_;
   double known_first_loss_ = 0;
-  double first_loss_ = 0;  // Of the pairs, or what was known.
+  double first_loss_ = 0;  // First loss of the pairs, or the known one.
   std::deque<Difference> differences_;
   double rounding_ = 0;
-  PairedLoss sum_;  // Of the burst.
+  PairedLoss sum_;  // Sum over the burst.
   bool bursting_ = false;
   bool found_ = false;
-  double level_ = 0;             // Of the single pairs' logarithms, the newest counting most.
+  double level_ = 0;             // Moving average of the single pairs' logarithms.
   std::vector<double> burst_;    // Logarithms of the ratios.
-  std::vector<double> lasting_;  // Those of the bursts in a row that found the smaller excess.
-  int64_t next_step_ = 0;        // Of the next pair.
+  std::vector<double> lasting_;  // Ratios of consecutive bursts without a refutation.
+  int64_t next_step_ = 0;        // Step of the next pair.
   int64_t first_step_ = 0;
   int64_t last_step_ = 0;
   int64_t bursts_ = 0;

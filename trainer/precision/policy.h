@@ -11,32 +11,30 @@
 
 namespace genesis {
 
-// Where the precision policy stands; kept in checkpoints, for what is tried next depends on it.
+// The state of the precision policy, kept in checkpoints because the next decision depends on it.
 struct PolicyState {
-  int32_t promotions = 0;   // Made so far.
-  int64_t clean_steps = 0;  // Applied since the last change of precision.
-  // The modes that were left for a fallback, newest last.
+  int32_t promotions = 0;   // Promotions so far.
+  int64_t clean_steps = 0;  // Steps applied since the last change of precision.
+  // The modes left by a fallback, newest last.
   std::vector<training::v1::PrecisionMode> left;
 };
 
-// Which precision comes next: down an ordered list of fallbacks, and up again after clean steps, a
+// Chooses the next precision: down an ordered list of fallbacks, and up again after clean steps, a
 // limited number of times.
-//
-// Owner: the run. Threads: one.
 class PrecisionPolicy {
  public:
   using Mode = training::v1::PrecisionMode;
 
-  // `allowed`: what gate and device let run besides FP32, which always may.
+  // `allowed`: modes that gate and device allow in addition to FP32, which is always allowed.
   PrecisionPolicy(const training::v1::PrecisionSpec& spec, std::vector<Mode> allowed, Mode mode);
 
   Mode mode() const { return mode_; }
-  // Where to go from the present mode; nullopt in FP32.
+  // Returns the mode to fall back to from the current one; nullopt in FP32.
   std::optional<Mode> Fallback() const;
-  // The mode before the last fallback, once it may be tried again.
+  // Returns the mode before the last fallback once it may be tried again.
   std::optional<Mode> Promotion() const;
 
-  // From now on there is only down.
+  // Disables promotions from now on.
   void ForbidPromotion() { promotion_forbidden_ = true; }
 
   void AddCleanStep() { ++state_.clean_steps; }
@@ -45,8 +43,8 @@ class PrecisionPolicy {
   void Promote();
 
   const PolicyState& state() const { return state_; }
-  // Goes on where a run stood in `mode`, if it began in this one's mode; another says nothing of
-  // it.
+  // Restores the state of a run in `mode` if it began in the same mode as this one. Otherwise does
+  // nothing.
   void LoadState(Mode mode, const PolicyState& state);
 
  private:
@@ -59,15 +57,16 @@ class PrecisionPolicy {
   bool promotion_forbidden_ = false;
 };
 
-// The modes that gate and device let a job change to, as the daemon found them.
+// Returns the modes that gate and device allow for a job, as determined by the daemon.
 std::vector<training::v1::PrecisionMode> AllowedModes(const training::v1::StartJob& start);
 
-// Leaves a job the modes that its model can be trained in; FP32 where it was to begin in another.
+// Restricts a job to the modes that its model supports, and to FP32 if its initial mode is not
+// supported.
 void KeepModes(training::v1::StartJob& start,
                const std::function<bool(training::v1::PrecisionMode)>& supports);
 
-// The modes that a job may come to that is to begin in `mode`, FP32 among them; AUTO may begin in
-// each that is allowed.
+// Returns the modes that a job with the initial `mode` may reach, including FP32. AUTO may begin in
+// each allowed mode.
 std::set<training::v1::PrecisionMode> ReachableModes(
     const training::v1::PrecisionSpec& spec,
     const std::vector<training::v1::PrecisionMode>& allowed, training::v1::PrecisionMode mode);

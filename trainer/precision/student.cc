@@ -10,11 +10,11 @@ constexpr int kMaxTerms = 300;
 constexpr double kPrecise = 1e-12;
 constexpr double kTiny = 1e-300;
 
-// The regularized incomplete beta function, by its continued fraction (modified Lentz).
+// Returns the regularized incomplete beta function, by its continued fraction (modified Lentz).
 double IncompleteBeta(double a, double b, double x) {
   if (x <= 0) return 0;
   if (x >= 1) return 1;
-  // The fraction converges fast on this side of the mean only.
+  // The fraction converges fast only on this side of the mean.
   if (x > (a + 1) / (a + b + 2)) return 1 - IncompleteBeta(b, a, 1 - x);
   const double front = std::exp(std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) +
                                 a * std::log(x) + b * std::log1p(-x)) /

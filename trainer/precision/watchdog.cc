@@ -10,13 +10,14 @@
 namespace genesis {
 namespace {
 
-// A scale that starts at 65536 and halves reaches its floor in fewer.
+// A scale that starts at 65536 and halves reaches its floor in fewer steps.
 constexpr int64_t kSkippedAtStart = 24;
-// Windows until times are wanted again after they were measured; twice as many each time.
+// Windows between two measurements of times; doubles each time.
 constexpr int64_t kTimesPause = 10;
-// A difference below this part of the first baseline loss is none: both have arrived at nothing.
+// A difference below this fraction of the first baseline loss is ignored: both losses are
+// practically zero.
 constexpr double kImmaterial = 1e-7;
-// For messages: no test is surer than that.
+// Lower bound in messages; no test is more certain than that.
 constexpr double kLeastChance = 1e-15;
 
 size_t SizeOf(const training::v1::WatchdogRule& rule) {
@@ -36,7 +37,7 @@ Watchdog::Watchdog(const training::v1::WatchdogSpec& spec, Baseline baseline)
       baselines_{SizeOf(spec.divergence())},
       seconds_{SizeOf(spec.slowdown())},
       processor_seconds_{SizeOf(spec.slowdown())},
-      // Two kinds of evidence, each with half of the rate.
+      // Each of the two kinds of evidence gets half of the rate.
       pairs_(spec.divergence().threshold(), spec.divergence().window_steps(),
              spec.max_false_alarm_rate() / 2),
       curve_(spec.divergence().threshold(), spec.divergence().window_steps(),
@@ -159,7 +160,7 @@ std::string Watchdog::Figures() const {
 }
 
 double Watchdog::Difference(const Step& step) const {
-  // The loss that rounding adds counts as FP32's.
+  // The loss due to rounding counts as FP32's.
   return LogLoss(step.loss) - LogLoss(std::exp(baseline_.LogAt(step.step)) + pairs_.rounding());
 }
 
@@ -199,7 +200,7 @@ void Watchdog::WatchSpeed(const Step& step) {
   if (fp32_step_seconds_ <= 0) return;
   seconds_.Add(step.seconds);
   processor_seconds_.Add(step.processor_seconds);
-  // A median costs a sort: once per window is soon enough.
+  // A median needs a sort, so compute it only once per window.
   if (!seconds_.full() || step.step % static_cast<int64_t>(seconds_.size) != 0) return;
   const auto ratio = [](double fp32, const Window& window) -> std::optional<double> {
     const double median = Median({window.values.begin(), window.values.end()});
@@ -214,8 +215,8 @@ void Watchdog::WatchSpeed(const Step& step) {
   const bool slow =
       slower(speed_) && (fp32_processor_seconds_ <= 0 || step.processor_seconds <= 0 ||
                          slower(ratio(fp32_processor_seconds_, processor_seconds_)));
-  // A finding is taken back by the same measurement that found it, never by medians alone,
-  // which other programs move up and down.
+  // Only the measurement that made a finding can withdraw it. Medians alone depend on other
+  // programs' load.
   wants_times_ = slow != slowdown_.firing && step.step >= next_times_;
 }
 

@@ -11,7 +11,7 @@
 namespace genesis {
 namespace {
 
-// Enough that a slow read does not stop a step, few enough to cost no memory worth mention.
+// Enough to hide a slow read, few enough to need little memory.
 constexpr size_t kAhead = 3;
 
 c10::Stream CurrentStream(at::Device device) {
@@ -113,7 +113,8 @@ void BatchSource::Send(Prepared& prepared) const {
 void BatchSource::Receive(Prepared& prepared) const {
   const c10::Stream steps = CurrentStream(device_);
   prepared.sent->block(steps);
-  // Their memory is the other stream's; it must not be used again before the step has read it.
+  // The tensors were allocated on the copy stream; keep their memory from being reused before the
+  // step has read it.
   for (auto& [name, tensor] : prepared.batch.fields) tensor.record_stream(steps);
 }
 
@@ -164,7 +165,7 @@ void BatchSource::Seek(const SamplerPosition& position) {
 }
 
 void BatchSource::Reprioritize(const torch::Tensor& losses) {
-  // Sync: the next draw depends on it; the price of prioritized sampling on a GPU.
+  // Sync: the next draw depends on it. This is the cost of prioritized sampling on a GPU.
   const torch::Tensor host = losses.to(at::kCPU, at::kFloat).contiguous();
   prioritized_->Update(drawn_, {host.const_data_ptr<float>(), drawn_.size()});
 }
@@ -174,7 +175,7 @@ torch::Tensor BatchSource::priorities() const {
 }
 
 void BatchSource::RestorePriorities(const torch::Tensor& priorities) {
-  // One of a file may be a view, whose elements do not stand one after another.
+  // A tensor from a file may be a view that is not contiguous.
   const torch::Tensor host = priorities.to(at::kCPU, at::kFloat).contiguous();
   const float* const values = host.const_data_ptr<float>();
   prioritized_->Restore({values, values + host.numel()});

@@ -17,23 +17,23 @@ struct StepResults {
   torch::Tensor gradient_norms;  // float32 [parameters], scaled.
 };
 
-// A whole step as a graph: forward, backward and update of every micro-batch read their inputs from
-// memory that the next batches are copied into, so one launch makes the step where some hundred
-// would (PyTorch: torch.cuda.graphs.make_graphed_callables, "whole-network capture").
+// A whole step as a CUDA graph. Forward, backward and update of every micro-batch read their inputs
+// from fixed memory that the next batches are copied into, so one launch replaces some hundred
+// (PyTorch: torch.cuda.graphs.make_graphed_callables, "whole-network capture").
 //
 // Owner: the train step. Threads: one. Failure: exceptions of LibTorch.
 class CapturedStep {
  public:
   using Work = std::function<StepResults(const std::vector<Batch>& micro_batches)>;
 
-  // Captures `work` for batches of these shapes, and executes nothing of it. Memory that it reads
-  // besides, and what it changes, has to stay where it is while this lives.
+  // Captures `work` for batches of these shapes without executing it. All other memory that it
+  // reads or changes has to stay at its address while this object lives.
   CapturedStep(std::unique_ptr<StepGraph> graph, const std::vector<Batch>& micro_batches,
                const Work& work);
 
-  // Whether they have the shapes that were captured.
+  // Returns whether the batches have the captured shapes.
   bool Fits(const std::vector<Batch>& micro_batches) const;
-  // Runs the step on these. Requires Fits(). The results stay as they are in later replays.
+  // Runs the step on these batches. Requires Fits(). Later replays do not overwrite the results.
   StepResults Replay(const std::vector<Batch>& micro_batches);
 
  private:

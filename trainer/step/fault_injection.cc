@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kAnyMicroBatch = -1;
 constexpr uint64_t kPoisonSeed = 0x706f69736f6e;
-constexpr double kMantissaBits = 23;  // Of float32.
+constexpr double kMantissaBits = 23;  // Mantissa bits of float32.
 
 }  // namespace
 
@@ -31,7 +31,7 @@ bool FaultInjection::SpoilBatch(int64_t step, int64_t micro_batch, bool reduced,
   const bool nan = Amount(training::v1::REHEARSAL_KIND_NAN, step, micro_batch) != 0;
   const double noise = reduced ? Amount(training::v1::REHEARSAL_KIND_POISON, step, micro_batch) : 0;
   if (!nan && noise == 0) return false;
-  // From a generator of its own: the run draws the same numbers as without.
+  // Use a separate generator, so that the run draws the same numbers as without a fault.
   const at::Generator generator =
       at::detail::createCPUGenerator(static_cast<uint64_t>(step) + kPoisonSeed);
   bool acted = false;

@@ -10,9 +10,9 @@
 
 namespace genesis {
 
-// Faults made on purpose (JobSpec.rehearsals), so that operators see the policy act before they
-// need it. All but NAN stand for what reduced precision does wrong, and so act in it alone. Without
-// any, each call returns at once.
+// Injected faults (JobSpec.rehearsals), so that operators see the policy act before they need it.
+// All but NAN imitate errors of reduced precision and apply only in it. Without faults, each call
+// returns immediately.
 //
 // Threads: immutable.
 class FaultInjection {
@@ -20,23 +20,24 @@ class FaultInjection {
   explicit FaultInjection(const training::v1::JobSpec& spec)
       : list_(spec.rehearsals().begin(), spec.rehearsals().end()) {}
 
-  // NAN: into the first floating-point field. POISON: noise in all of them, where the step is in
-  // `reduced` precision. True where one acted.
+  // NAN: sets a value of the first floating-point field. POISON: adds noise to all of them if the
+  // step is in `reduced` precision. Returns whether one applied.
   bool SpoilBatch(int64_t step, int64_t micro_batch, bool reduced, Batch& batch) const;
-  // SPIKE: what the loss, and with it every gradient, is multiplied by; 1 where none acts.
+  // SPIKE: returns the factor of the loss, and with it of every gradient; 1 if none applies.
   double LossFactor(int64_t step, int64_t micro_batch) const;
-  // In reduced precision. INF: into the first parameter's gradient, in modes with a loss scale.
-  // STALE, SATURATE and UNDERFLOW: in all gradients, which hold the loss scale where there is one.
+  // In reduced precision. INF: sets a value of the first parameter's gradient, in modes with a loss
+  // scale. STALE, SATURATE and UNDERFLOW: change all gradients, which are scaled if the mode has a
+  // loss scale.
   void SpoilGradients(int64_t step, bool scaled, const std::vector<torch::Tensor>& gradients) const;
-  // In reduced precision. TRUNCATE: in all weights.
+  // In reduced precision. TRUNCATE: truncates all weights.
   void SpoilWeights(int64_t step, const std::vector<torch::Tensor>& weights) const;
-  // SLOW: how much longer the step takes. Seconds.
+  // SLOW: returns the additional duration of the step in seconds.
   double Delay(int64_t step) const;
 
   bool empty() const { return list_.empty(); }
 
  private:
-  // The amount of a rehearsal of `kind` that acts in this step, or 0 where none does.
+  // Returns the amount of a fault of `kind` that applies in this step, or 0 if none does.
   double Amount(training::v1::RehearsalKind kind, int64_t step, int64_t micro_batch) const;
 
   const std::vector<training::v1::RehearsalSpec> list_;

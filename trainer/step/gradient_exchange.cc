@@ -34,7 +34,7 @@ torch::Tensor GradientExchange::RunLast(const std::function<torch::Tensor()>& pa
 
 torch::Tensor GradientExchange::Finish(const torch::Tensor& loss, bool captured) {
   RECORD_USER_SCOPE("average");
-  // In the order of the buckets, so that the first is under way while the next is filled.
+  // In bucket order, so that the first bucket is in flight while the next is filled.
   for (size_t i = moved_.size(); i-- > 0;) {
     if (!moved_[i]) Move(i);
   }

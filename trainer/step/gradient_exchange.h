@@ -13,31 +13,32 @@
 
 namespace genesis {
 
-// The gradients of one of several ranks on their way from the model to the reducer: each as soon as
-// the last backward pass of a step has made it, or all of them after a graph that gives them at
-// once. Micro-batches before the last exchange nothing (DistributedDataParallel.no_sync).
+// Moves the gradients of one of several ranks from the model to the reducer: each as soon as the
+// last backward pass of a step has computed it, or all of them after a joint graph. Micro-batches
+// before the last exchange nothing (DistributedDataParallel.no_sync).
 //
-// Owner: the train step; the rest outlives it. Threads: one. Failure: exceptions of LibTorch,
-// RunFailure of the ranks.
+// Owner: the train step; the other objects outlive it. Threads: one. Failure: exceptions of
+// LibTorch, RunFailure of the ranks.
 class GradientExchange {
  public:
-  // Without `overlaps` nothing is sent before Finish: fault injection changes gradients between.
+  // Without `overlaps`, nothing is sent before Finish because fault injection changes gradients
+  // before that.
   GradientExchange(const Model& model, MasterWeights& weights, GradientReducer& reducer,
                    bool overlaps);
 
-  // Before each step of a mode that has a loss scale (float32, no dimensions). Sync: on a GPU,
-  // where compression carries its errors over.
+  // Call before each step of a mode that has a loss scale (float32, no dimensions). Sync: on a GPU,
+  // if compression carries errors over to the next step.
   void NoteScale(const torch::Tensor& scale);
-  // Makes the last backward pass of a step; returns what `pass` does.
+  // Runs the last backward pass of a step and returns the result of `pass`.
   torch::Tensor RunLast(const std::function<torch::Tensor()>& pass);
-  // Makes gradients and arrivals of the weights those of all ranks, and returns the mean of the
-  // loss; while a step is `captured`, without what the host does of it.
+  // Replaces gradients and arrivals of the weights by those of all ranks, and returns the mean of
+  // the loss. While a step is `captured`, skips the work of the host.
   torch::Tensor Finish(const torch::Tensor& loss, bool captured);
-  // After Finish: of the means over the ranks, float32 [parameters].
+  // After Finish: norms of the means over the ranks, float32 [parameters].
   torch::Tensor Norms() const { return reducer_.Norms(); }
-  // With each replay of a captured step.
+  // Call with each replay of a captured step.
   void Agree() { reducer_.Agree(); }
-  // After a step that was broken off.
+  // Call after an interrupted step.
   void Restart() { reducer_.Restart(); }
 
  private:
@@ -46,7 +47,7 @@ class GradientExchange {
   MasterWeights& weights_;
   GradientReducer& reducer_;
   std::optional<GradientHooks> hooks_;
-  std::vector<bool> moved_;  // Of each parameter, in this step.
+  std::vector<bool> moved_;  // For each parameter, in this step.
   float scale_ = 0;
 };
 

@@ -8,12 +8,12 @@
 
 namespace genesis {
 
-// Calls back in a backward pass, as soon as the gradient of a parameter is complete
-// (torch.Tensor.register_post_accumulate_grad_hook); but for graphs that give all gradients at
-// once, where nothing is called.
+// Calls back in a backward pass as soon as the gradient of a parameter is complete
+// (torch.Tensor.register_post_accumulate_grad_hook). Joint graphs, which return all gradients at
+// once, trigger no call.
 //
-// Owner: the train step; the parameters outlive it. Threads: one, and that of autograd while a pass
-// runs.
+// Owner: the train step; the parameters outlive it. Threads: one, and autograd's thread while a
+// pass runs.
 class GradientHooks {
  public:
   using Callback = std::function<void(size_t parameter)>;
@@ -23,7 +23,8 @@ class GradientHooks {
   GradientHooks(const GradientHooks&) = delete;
   GradientHooks& operator=(const GradientHooks&) = delete;
 
-  // While it lives, passes call back; other passes, such as those of a diagnosis, do not.
+  // Enables the callback while it lives. Other passes, such as those of a diagnosis, do not call
+  // back.
   class Scope {
    public:
     Scope(GradientHooks& hooks, Callback callback) : hooks_(hooks) {

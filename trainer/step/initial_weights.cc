@@ -19,7 +19,7 @@
 namespace genesis {
 namespace {
 
-// Tensors of a kind that a message names; the others are a number.
+// Maximum number of tensors of a kind that a message names; the others are counted.
 constexpr size_t kMaxTensorsNamed = 3;
 
 std::string TypeAndShape(const at::Tensor& tensor) {
@@ -31,7 +31,7 @@ std::string Named(const std::string& name, const at::Tensor& tensor) {
   return absl::StrCat(OneLine(name, kMaxNameBytes), " ", TypeAndShape(tensor));
 }
 
-// "2 tensors that the job's model has not: a float32 [3], b float32 [3]"; "" for none.
+// Returns "2 tensors that the job's model has not: a float32 [3], b float32 [3]"; "" for none.
 std::string Listed(const std::vector<std::string>& tensors, const char* one, const char* several) {
   if (tensors.empty()) return "";
   const size_t shown = std::min(tensors.size(), kMaxTensorsNamed);
@@ -41,20 +41,20 @@ std::string Listed(const std::vector<std::string>& tensors, const char* one, con
       tensors.size() > shown ? ", ..." : "");
 }
 
-// Floating-point values are converted; other types are what they are.
+// Floating-point values are converted; other types must match.
 bool HasFittingType(const at::Tensor& found, const at::Tensor& own) {
   return found.scalar_type() == own.scalar_type() ||
          (found.is_floating_point() && own.is_floating_point());
 }
 
-// Says of the first value that is not finite where it stands; "" for none. `own` is the model's
-// tensor before.
+// Describes the first value that is not finite and its position; "" for none. `own` is the model's
+// tensor before loading.
 std::string NonFinite(const std::string& name, const at::Tensor& found, const at::Tensor& own) {
   if (!own.is_floating_point()) return "";
   const at::Tensor taken = found.to(own.scalar_type());
   const at::Tensor finite = at::isfinite(taken);
   if (finite.all().item<bool>()) return "";
-  // A mask of infinities is one in every file.
+  // A mask has infinities in every file.
   const at::Tensor bad = finite.logical_or(at::isinf(own).logical_and(own.eq(taken))).logical_not();
   if (!bad.any().item<bool>()) return "";
   const auto first = bad.flatten().to(at::kByte).argmax().item<int64_t>();
@@ -67,7 +67,7 @@ std::string NonFinite(const std::string& name, const at::Tensor& found, const at
           : "");
 }
 
-// One tensor of a model, with the names that it has in a state_dict(), the first one first.
+// One tensor of a model, with its names in a state_dict(), the primary name first.
 struct Slot {
   std::vector<std::string> names;
   at::Tensor tensor;
@@ -90,7 +90,7 @@ std::vector<Slot> SlotsOf(const Model& model) {
   return slots;
 }
 
-// The weights of a file, held against those of a model.
+// Compares the weights of a file with those of a model.
 class Comparison {
  public:
   Comparison(std::map<std::string, at::Tensor> saved, const std::vector<Slot>& slots)
@@ -108,10 +108,10 @@ class Comparison {
     }
   }
 
-  // For each slot of the model its tensor of the file, where there is one.
+  // Pairs of a slot's tensor and the file's tensor, for the slots that the file has.
   const std::vector<std::pair<at::Tensor, at::Tensor>>& pairs() const { return pairs_; }
 
-  // All that does not fit, or "".
+  // Returns all mismatches, or "".
   std::string Faults() const {
     std::vector<std::string> faults;
     for (std::string& listed : std::vector<std::string>{

@@ -7,14 +7,14 @@
 
 namespace genesis {
 
-// Sets the weights of a model, which is on the CPU and was not trained yet, to those of a file (see
-// ReadWeights). The file has the names, shapes and types of the model's state_dict(), where any
-// floating-point type stands for any other, and its values are finite; only infinities that the
-// model's own buffers have, as masks do, may be there. Missing may be second names of tied tensors,
-// and buffers that the data makes.
+// Loads the weights of a file (see ReadWeights) into a model on the CPU that was not trained yet.
+// The file must have the names, shapes and types of the model's state_dict(). Any floating-point
+// type matches any other. Values must be finite, except for infinities in the model's own buffers,
+// such as masks. Second names of tied tensors, and buffers that are set from the data, may be
+// missing.
 //
-// INVALID_ARGUMENT, beginning with "model.initial_weights", which names the first tensors of each
-// kind that do not fit; the model is as it was then.
+// INVALID_ARGUMENT, beginning with "model.initial_weights", names the first mismatching tensors of
+// each kind. The model is then unchanged.
 absl::Status LoadInitialWeights(const std::string& path, Model& model);
 
 }  // namespace genesis

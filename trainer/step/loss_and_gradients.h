@@ -10,31 +10,31 @@
 
 namespace genesis {
 
-// Forward and backward of one micro-batch: by a compiled step where the mode has one that fits the
-// batch, else by the model's joint graph where it has one, else by the model and autograd. Which of
-// them it was shows in nothing that follows.
+// Forward and backward of one micro-batch: by a compiled step if the mode has one that fits the
+// batch, otherwise by the model's joint graph if it has one, otherwise by the model and autograd.
+// Callers see no difference.
 //
 // Owner: the train step; the model outlives it. Threads: one. Failure: exceptions of LibTorch.
 class LossAndGradients {
  public:
   explicit LossAndGradients(Model& model);
 
-  // The format of the next micro-batches. `compiled` is null for eager, and outlives its use.
+  // Sets the format of the next micro-batches. `compiled` is null for eager and outlives its use.
   void Use(std::optional<torch::ScalarType> autocast, CompiledStep* compiled);
 
   struct Share {
-    double factor = 1;          // The loss is multiplied by it.
-    int64_t micro_batches = 1;  // The loss is divided by it.
-    torch::Tensor scale;        // Undefined where the loss has no scale.
+    double factor = 1;          // Factor of the loss.
+    int64_t micro_batches = 1;  // Divisor of the loss.
+    torch::Tensor scale;        // Undefined if the loss has no scale.
   };
-  // The loss of the batch, detached, as its share of the step says but for the scale; adds the
-  // gradients of the scaled loss to those of the parameters. `unusual` asks for eager, where the
-  // model's layers can be looked at afterwards.
+  // Returns the detached loss of the batch with its share applied, without the scale. Adds the
+  // gradients of the scaled loss to those of the parameters. `unusual` requests eager execution,
+  // after which the model's layers can be inspected.
   torch::Tensor Add(const Batch& batch, const Share& share, bool unusual);
 
  private:
   torch::Tensor AddEager(const Batch& batch, const Share& share);
-  // By the compiled step, or without one by the model's joint graph.
+  // Runs the compiled step, or without one the model's joint graph.
   torch::Tensor AddJoint(const Batch& batch, const Share& share, CompiledStep* compiled);
 
   Model& model_;

@@ -13,8 +13,8 @@ namespace genesis {
 namespace {
 
 constexpr int64_t kFigures = 5;
-// Steps that run before one is captured: libraries choose their kernels and take their
-// workspaces in them, which a capture does not allow.
+// Steps that run before a capture: libraries choose kernels and allocate workspaces in them, which
+// a capture does not allow.
 constexpr int kStepsBeforeCapture = 3;
 
 }  // namespace
@@ -76,8 +76,8 @@ void TrainStep::Run(int64_t step) {
 }
 
 void TrainStep::PrepareRank(int64_t step) const {
-  // Numbers of its own for each rank, which depend on nothing before, so that a resumed run draws
-  // them again.
+  // Each rank draws its own numbers. They depend on no earlier step, so a resumed run draws them
+  // again.
   const uint64_t seed = SplitMix64(options_.seed, static_cast<uint64_t>(step)).Next();
   torch::manual_seed(SplitMix64(seed, static_cast<uint64_t>(parts_.ranks->rank())).Next());
   if (!parts_.model.changes_buffers()) return;
@@ -94,7 +94,7 @@ StepResults TrainStep::MakeOrRepeat(int64_t step, StepEvidence& evidence) {
   for (int64_t i = 0; i < options_.gradient_accumulation_steps; ++i) {
     batches.push_back(Draw(step, i, evidence).batch);
   }
-  // The update is one with what comes before it.
+  // The graph contains the update, so wait before it.
   AwaitCopy();
   if (captured_ ? captured_->Fits(batches) : Capture(step, batches)) {
     if (exchange_) exchange_->Agree();
@@ -117,10 +117,10 @@ StepResults TrainStep::Make(int64_t step, const NextBatch& next, bool captured) 
   const std::unique_ptr<const ModelState> state = parts_.model.CopyState();
 
   torch::Tensor loss = AccumulateGradients(step, next);
-  // Others update the weights that are copied here once they have this rank's gradients.
+  // Once other ranks have this rank's gradients, they update the weights that are being copied.
   if (parts_.shards != nullptr && parts_.shards->together()) AwaitCopy();
-  // Sync: of several ranks, whose hosts wait for each other here; not for a device where NCCL
-  // exchanges gradients.
+  // Sync: with several ranks the hosts wait for each other here, unless NCCL exchanges gradients on
+  // the device.
   if (exchange_) {
     loss = exchange_->Finish(loss, captured);
     if (parts_.source.prioritized()) Reprioritize();
@@ -129,7 +129,7 @@ StepResults TrainStep::Make(int64_t step, const NextBatch& next, bool captured) 
   RECORD_USER_SCOPE("update");
   const torch::NoGradGuard no_grad;
   const std::vector<torch::Tensor>& gradients = parts_.weights.gradients();
-  // One pass over the gradients serves three ends: the figure, the finite test and the clipping.
+  // One pass over the gradients serves the metric, the finite test and the clipping.
   const torch::Tensor norms =
       exchange_ ? exchange_->Norms() : at::stack(at::_foreach_norm(gradients, 2, torch::kFloat));
   const torch::Tensor norm = at::linalg_vector_norm(norms);
@@ -145,8 +145,8 @@ StepResults TrainStep::Make(int64_t step, const NextBatch& next, bool captured) 
   parts_.weights.Publish();
   if (parts_.average != nullptr) parts_.average->Update(found_inf);
   if (scaler_ != nullptr) scaler_->Update(found_inf);
-  // The examples of a skipped step would live on in buffers: batch norm makes infinite means of one
-  // overflow.
+  // The examples of a skipped step would persist in buffers: after one overflow, batch norm would
+  // have infinite means.
   if (state != nullptr) state->PutBackWhere(found_inf);
   if (parts_.reducer != nullptr) parts_.reducer->DropResidualsWhere(found_inf);
 
@@ -170,7 +170,8 @@ torch::Tensor TrainStep::AccumulateGradients(int64_t step, const NextBatch& next
     const bool exchanged = exchange_ && i + 1 == micro_batches;
     const torch::Tensor loss = exchanged ? exchange_->RunLast(pass) : pass();
     if (!exchanged) parts_.weights.Accumulate();
-    // Not while gradients are under way: ranks exchange losses, too, and all in one order.
+    // Not while gradients are in flight: ranks exchange losses too, and the order must be the same
+    // on all.
     if (parts_.source.prioritized() && !exchanged) Reprioritize();
     total = total.defined() ? total + loss : loss;
   }
@@ -182,7 +183,7 @@ torch::Tensor TrainStep::AccumulateGradients(int64_t step, const NextBatch& next
 
 void TrainStep::Reprioritize() {
   torch::Tensor losses = parts_.model.ExampleLosses();
-  // All ranks draw the same joined batches, from the same priorities.
+  // All ranks draw the same joint batches from the same priorities.
   if (parts_.ranks != nullptr) losses = parts_.ranks->JoinAll(losses);
   parts_.source.Reprioritize(losses);
 }
@@ -214,7 +215,7 @@ void TrainStep::ForgetCapture() {
 void TrainStep::SetRates(Slot& slot) {
   const Schedule& schedule = parts_.schedule;
   if (!one_.is_cuda() || schedule.constant()) return;
-  // Whether a step before was applied is known to the device only, while it is not read.
+  // Until the previous step is read, only the device knows whether it was applied.
   const double if_skipped = schedule.Factor(applied_);
   const double if_applied = unread_ == 0 ? if_skipped : schedule.Factor(applied_ + 1);
   float* const rates = slot.rates.mutable_data_ptr<float>();
@@ -248,14 +249,14 @@ TrainStep::Slot& TrainStep::OldestUnread() {
 StepMetrics TrainStep::Read() {
   Slot& slot = OldestUnread();
   --unread_;
-  // Sync: on CUDA waits until the step's figures have arrived.
+  // Sync: on CUDA waits until the step's metrics have arrived.
   if (slot.copied && parts_.reducer != nullptr && parts_.reducer->on_device()) {
     parts_.ranks->AwaitDevice([&slot] { return slot.copied->query(); });
   } else if (slot.copied) {
     slot.copied->synchronize();
   }
   const float* const host = slot.metrics.const_data_ptr<float>();
-  // The sign of a NaN depends on the kernel and means nothing; it would be printed.
+  // The sign of a NaN depends on the kernel and has no meaning, but it would be printed.
   const auto unsigned_nan = [](float value) { return std::isnan(value) ? std::abs(value) : value; };
   evidence_ = std::move(slot.evidence);
   StepMetrics metrics{.loss = unsigned_nan(host[0]),

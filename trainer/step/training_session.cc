@@ -17,7 +17,7 @@ namespace {
 using training::v1::JobSpec;
 using training::v1::PrecisionMode;
 
-// The defaults stand in where a daemon gave a mode that the job did not name.
+// Defaults apply if the daemon chose a mode that the job did not name.
 GradScalerOptions ScalerOptions(const training::v1::PrecisionSpec& given) {
   GradScalerOptions options;
   if (given.loss_scale() > 0) options.initial_scale = given.loss_scale();
@@ -52,7 +52,7 @@ std::string Sizes(const at::Tensor& tensor) {
   return text.str();
 }
 
-// Buffers of a user's module take the format of its parameters; checkpoints are in float32.
+// Buffers of a user's module have the format of its parameters; checkpoints are in float32.
 at::ScalarType TypeInCheckpoint(const at::Tensor& tensor) {
   const bool wide = !tensor.is_floating_point() || tensor.scalar_type() == at::kDouble;
   return wide ? tensor.scalar_type() : at::kFloat;
@@ -85,7 +85,7 @@ BatchShare ShareOf(const RankGroup* ranks) {
                           : BatchShare{};
 }
 
-// Whether the ranks may share out the optimizer, and one copy of the weights with it: not where
+// Returns whether the ranks may shard the optimizer, and with it one copy of the weights. Not if
 // the job compares the copies.
 bool MayShard(const training::v1::DistributedSpec& spec) {
   return spec.has_shard_optimizer_state() ? spec.shard_optimizer_state()
@@ -96,7 +96,7 @@ std::unique_ptr<GradientReducer> ReducerOf(RankGroup* ranks, const JobSpec& spec
                                            const Model& model,
                                            const std::vector<at::Tensor>& masters) {
   if (ranks == nullptr) return nullptr;
-  // Each rank would change the one copy.
+  // Otherwise each rank would change the one copy.
   const bool one_copy = MayShard(spec.distributed()) && !model.changes_parameters();
   const size_t common = one_copy ? OptimizerShards::CommonBytes(masters) : 0;
   return std::make_unique<GradientReducer>(*ranks, masters, spec.distributed(), common);
@@ -107,7 +107,7 @@ std::unique_ptr<OptimizerShards> ShardsOf(RankGroup* ranks, const JobSpec& spec,
                                           const std::vector<at::Tensor>& masters) {
   if (ranks == nullptr || !MayShard(spec.distributed())) return nullptr;
   auto shards = std::make_unique<OptimizerShards>(*ranks, *reducer, masters);
-  // Sharing out costs nothing where it is one copy in common memory; elsewhere weights are sent.
+  // Sharding is free if common memory holds one copy. Otherwise weights have to be sent.
   if (!shards->together() && !spec.distributed().shard_optimizer_state()) return nullptr;
   return shards;
 }
@@ -223,7 +223,8 @@ void TrainingSession::CheckWeights(int64_t step) {
   RequireSameWeights(*ranks_, step, weights);
 }
 
-// Rank 0 has it all then, and writes it; another rank has its own part, which is all that it loads.
+// On return rank 0 has the whole state, which it writes. Other ranks have their own part, which is
+// all that they load.
 void TrainingSession::GatherOptimizer(OptimizerState& state) {
   for (size_t i = 0; ranks_->first() && i < state.parameters.size(); ++i) {
     if (!shards_->owns(i)) state.parameters[i] = optimizer_->NewEntry(i);
@@ -255,7 +256,7 @@ TrainingState TrainingSession::BeginState(RunPosition position) {
     }
   }
   for (const auto& [name, tensor] : model_->buffers()) {
-    // At once: a forward pass may change them.
+    // Copy immediately because a forward pass may change buffers.
     state.model.emplace_back(name, tensor.detach().to(at::kCPU, TypeInCheckpoint(tensor),
                                                       /*non_blocking=*/false, /*copy=*/true));
   }
@@ -342,13 +343,13 @@ void TrainingSession::TakePlace(const RunPosition& position) {
   const int64_t before = position.batch_examples;
   const int64_t now = source_->batch_examples();
   const bool resized = before > 0 && before != now;
-  // As many examples of the pass are done; a batch that was begun is made again.
+  // Keep the number of examples done in this epoch; a partial batch is repeated.
   if (resized) sampler.batch = sampler.batch * before / now;
-  // The place is of another dataset or batch size: begin the next pass.
+  // The position is of another dataset or batch size: start the next epoch.
   if (sampler.batch >= source_->batches_per_epoch()) sampler = {sampler.epoch + 1, 0};
   source_->Seek(sampler);
   if (!resized || spec_.training().max_steps() > 0) return;
-  // The passes that are left, in steps of another size.
+  // The remaining epochs, in steps of the new size.
   const int64_t batches =
       (spec_.training().epochs() - sampler.epoch) * source_->batches_per_epoch() - sampler.batch;
   const int64_t left = batches / spec_.training().gradient_accumulation_steps();
@@ -375,7 +376,7 @@ absl::Status TrainingSession::PutState(const TrainingState& state, PrecisionMode
   if (average_) average_->LoadState(Tensors(state.ema));
   SetMode(mode);
   if (state.scaler) {
-    // Kept also by modes without a scale: a promotion may come back to it.
+    // Modes without a scale keep it too, because a promotion may return to it.
     if (!scaler_) scaler_.emplace(ScalerOptions(spec_.precision()), device_);
     scaler_->LoadState(*state.scaler);
   }
@@ -383,7 +384,7 @@ absl::Status TrainingSession::PutState(const TrainingState& state, PrecisionMode
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     generator.set_state(state.rng_state);
   }
-  // The state is of a run on the same kind of device.
+  // Restore only a state of the same kind of device.
   at::Tensor device_rng = state.device_rng_state;
   if (device_.is_cuda() && device_rng.defined()) {
     at::Generator generator = at::globalContext().defaultGenerator(device_);

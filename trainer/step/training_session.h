@@ -31,64 +31,65 @@
 
 namespace genesis {
 
-// All that one job trains with, built from its specification: model, data source, optimizer, scaler
-// and step, on one device; how it changes precision; and how its state is taken and put back.
+// A `TrainingSession` holds what one job trains with, built from its specification: model, data
+// source, optimizer, scaler and step, on one device. It changes precision, and takes and restores
+// the state.
 //
 // Owner: the run; the dataset outlives it. Threads: one. Failure: exceptions of LibTorch,
 // RunFailure for a model that cannot be built.
 class TrainingSession {
  public:
-  // Requires batch_size <= dataset.training_size(). Starts in FP32. `device` is as this process
-  // calls it: the one CUDA device that it sees is cuda:0 here, whatever the daemon calls it.
-  // Steps are captured in `graphs` where that is not empty. `ranks` is null where the job is
-  // trained by this process alone, and outlives the session; then batch_size times their number is
-  // at most dataset.training_size().
+  // Requires batch_size <= dataset.training_size(). Starts in FP32. `device` is the name in this
+  // process: the one visible CUDA device is cuda:0, whatever the daemon calls it. Steps are
+  // captured in `graphs` unless it is empty. `ranks` is null if this process trains the job alone.
+  // Otherwise it outlives the session, and batch_size times the number of ranks is at most
+  // dataset.training_size().
   TrainingSession(const training::v1::StartJob& start, const Dataset& dataset, at::Device device,
                   StepGraphMaker graphs = {}, RankGroup* ranks = nullptr);
   TrainingSession(const TrainingSession&) = delete;
   TrainingSession& operator=(const TrainingSession&) = delete;
 
   TrainStep& step() { return *step_; }
-  // The parts of a step, all owned by this; for the guard, which recomputes a step.
+  // The parts of a step, owned by this session, for the guard, which recomputes a step.
   StepParts Parts();
   Model& model() { return *model_; }
   BatchSource& source() { return *source_; }
   const FaultInjection& faults() const { return faults_; }
   at::Device device() const { return device_; }
-  // Steps that the job makes in all.
+  // Total number of steps of the job.
   int64_t total_steps() const { return total_steps_; }
-  // Floating-point operations of one micro-batch, forward and backward, about.
+  // Approximate floating-point operations of one micro-batch, forward and backward.
   int64_t OperationsPerPass() const;
 
   training::v1::PrecisionMode mode() const { return mode_; }
-  // Sets the mode of the next steps; weights and optimizer keep their values. The loss scale starts
-  // afresh unless `keep_scale`. Requires that every step has been read.
+  // Sets the mode of the next steps; weights and optimizer keep their values. Resets the loss scale
+  // unless `keep_scale`. Requires that every step has been read.
   void SetMode(training::v1::PrecisionMode mode, bool keep_scale = false);
 
-  // How the steps of the mode run, for people: "compiled ...", "exported graph, because ...",
-  // "eager, because ..." or "captured ...".
+  // Describes how the steps of the mode run: "compiled ...", "exported graph, because ...", "eager,
+  // because ..." or "captured ...".
   std::string execution();
 
-  // How gradients are exchanged, for people; empty where one process trains.
+  // Describes how gradients are exchanged; empty if one process trains.
   std::string exchange() const;
 
-  // The lower bound of the loss scale; 0 where there is no scale or no bound.
+  // The lower bound of the loss scale; 0 if there is no scale or no bound.
   double lowest_loss_scale() const { return scaler_ ? scaler_->options().min_scale : 0; }
 
-  // Waits for the device; nullopt where no mode so far had a scale.
+  // Waits for the device. Returns nullopt if no mode so far had a scale.
   std::optional<GradScalerState> scaler_state() const {
     return scaler_ ? std::optional(scaler_->state()) : std::nullopt;
   }
 
-  // Makes weights and buffers those of rank 0. Requires several ranks, and that every step has been
+  // Copies weights and buffers from rank 0. Requires several ranks, and that every step has been
   // read.
   void FollowFirstRank();
 
-  // After each step: fails where it is time to compare the weights of several ranks
-  // (distributed.weight_check_every_steps) and they are not the same.
+  // Call after each step. If a comparison is due (distributed.weight_check_every_steps), fails
+  // unless the weights of all ranks are the same.
   void CheckWeights(int64_t step);
 
-  // With the FP32 weights in the model while it lives; for evaluation.
+  // Holds the FP32 weights in the model while it lives, for evaluation.
   class Fp32Weights {
    public:
     explicit Fp32Weights(TrainingSession& session) : session_(session) {
@@ -106,15 +107,15 @@ class TrainingSession {
     TrainingSession& session_;
   };
 
-  // A copy of everything on the CPU; waits for the device. `position` lacks the sampler's place,
-  // the mode and the applied steps, which are filled in here. Policy and evaluation are the
-  // caller's.
+  // Copies the whole state to the CPU; waits for the device. Fills in the sampler's position, the
+  // mode and the applied steps of `position`. The caller adds policy and evaluation.
   TrainingState TakeState(RunPosition position);
-  // The same, not yet complete: large tensors are copied while the next step runs.
+  // Returns the same state before it is complete: large tensors are copied while the next step
+  // runs.
   TrainingState BeginState(RunPosition position);
 
-  // INVALID_ARGUMENT, with nothing changed, when `state` is of another model. The next steps run in
-  // `mode`, whatever the state was made in. Requires that every step has been read.
+  // INVALID_ARGUMENT, with nothing changed, if `state` is of another model. The next steps run in
+  // `mode`, regardless of the mode of the state. Requires that every step has been read.
   absl::Status PutState(const TrainingState& state, training::v1::PrecisionMode mode);
 
  private:
@@ -136,8 +137,8 @@ class TrainingSession {
   std::unique_ptr<MasterWeights> weights_;
   const ParameterGroups groups_;
   const GradientClipping clipping_;
-  std::unique_ptr<GradientReducer> reducer_;  // Of several ranks.
-  std::unique_ptr<OptimizerShards> shards_;   // Of ranks that share out the optimizer's state.
+  std::unique_ptr<GradientReducer> reducer_;  // Set if there are several ranks.
+  std::unique_ptr<OptimizerShards> shards_;   // Set if ranks shard the optimizer's state.
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<WeightAverage> average_;
   std::optional<GradScaler> scaler_;
