@@ -161,7 +161,7 @@ class ArrayDataset final : public Dataset {
   ArrayFile source_;
   int64_t size_ = 0, training_size_ = 0;
   bool keep_ = false;       // All arrays are in kept_.
-  bool in_memory_ = false;  // Nothing is read from the file any more.
+  bool in_memory_ = false;  // The file is no longer read.
   std::vector<Field> fields_;
   std::vector<StoredArray> arrays_;
   std::vector<std::string> kept_;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kNpy[] = ".npy";
 
-// Names of a file, for a message: `"x", "y" and 3 more`.
+// Lists names of a file for a message: `"x", "y" and 3 more`.
 std::string QuoteNames(const std::vector<std::string>& names) {
   constexpr size_t kMaxShown = 8;
   std::vector<std::string> shown;
@@ -30,7 +30,7 @@ std::string QuoteNames(const std::vector<std::string>& names) {
              : absl::StrCat(list, " and ", names.size() - shown.size(), " more");
 }
 
-// An array of a .npy file that stands at `offset` of `file` and takes `size` bytes.
+// Returns the array of a .npy file at `offset` of `file`, of `size` bytes.
 absl::StatusOr<StoredArray> ArrayInFile(const std::string& name,
                                         const std::shared_ptr<const DataFile>& file,
                                         uint64_t offset, uint64_t size) {

@@ -16,7 +16,7 @@
 
 namespace genesis {
 
-// One array of a file: in the file, or in memory where the file is compressed. C order.
+// One array of a file, in C order. It is in the file, or in memory if the file is compressed.
 class StoredArray {
  public:
   StoredArray() = default;
@@ -29,9 +29,9 @@ class StoredArray {
   int64_t elements() const { return ShapeElements(shape_); }
   int64_t held_bytes() const;
 
-  // Copies elements [first, first + count) as they are.
+  // Copies elements [first, first + count) without conversion.
   absl::Status Read(int64_t first, int64_t count, char* out) const;
-  // The same as float32; what it cannot hold becomes infinite.
+  // Copies elements as float32. Values out of its range become infinite.
   absl::Status ReadFloats(int64_t first, int64_t count, float* out) const;
 
  private:
@@ -42,21 +42,21 @@ class StoredArray {
   std::shared_ptr<const std::string> bytes_;
 };
 
-// A file of named arrays: .npz, .safetensors, or .npy, whose only array gets a name from the
-// caller. An uncompressed array stays in the file and is read from there, its checksum (.npz)
-// verified once; a compressed array is unpacked into memory.
+// A file of named arrays: .npz, .safetensors, or .npy, for which the caller names the only array.
+// An uncompressed array is read from the file, and its checksum (.npz) is verified once. A
+// compressed array is unpacked into memory.
 //
-// Owner: whoever opened it. Threads: one; the arrays it gives may be read from several. Failure:
-// statuses whose message begins with the path: those of ZipArchive, SafetensorsReader and
-// ReadNpyHeader, and RESOURCE_EXHAUSTED when unpacking takes more than the memory limit.
+// Threads: one; several may read the returned arrays. Failure: statuses whose message begins with
+// the path: those of ZipArchive, SafetensorsReader and ReadNpyHeader, and RESOURCE_EXHAUSTED if
+// unpacking exceeds the memory limit.
 class ArrayFile {
  public:
   static absl::StatusOr<ArrayFile> Open(const std::string& path, const std::string& npy_name,
                                         int64_t memory_limit_bytes);
 
-  // In the order of the alphabet.
+  // In alphabetical order.
   const std::vector<std::string>& names() const { return names_; }
-  // NOT_FOUND when there is none.
+  // NOT_FOUND if there is no such array.
   absl::StatusOr<StoredArray> Load(const std::string& name);
   absl::Status CheckUnchanged() const;
 
@@ -67,7 +67,7 @@ class ArrayFile {
   absl::StatusOr<StoredArray> Unpack(const std::string& name, const std::string& record);
 
   std::string path_;
-  int64_t room_;  // What unpacked arrays may still take.
+  int64_t room_;  // Bytes left for unpacked arrays.
   std::vector<std::string> names_;
   std::optional<ZipArchive> zip_;
   std::optional<SafetensorsReader> safetensors_;

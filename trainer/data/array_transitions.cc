@@ -98,7 +98,7 @@ absl::Status CheckTypes(const std::string& file, const Arrays& arrays) {
   return status;
 }
 
-// A flag is set where its byte is not 0.
+// A flag is set if its byte is not 0.
 absl::Status FindEpisodes(const Arrays& arrays, std::vector<int64_t>& starts) {
   const int64_t rows = arrays.terminals.elements();
   std::vector<char> terminals(static_cast<size_t>(std::min(rows, kPieceRows)));
@@ -133,7 +133,7 @@ class ArrayTransitions final : public TransitionRows {
   absl::Status Read(int64_t first, int64_t count, float* out) const override {
     const int64_t width = this->width();
     const bool discrete = IsDiscrete(arrays_.actions);
-    // Array, columns in it, column of the row at which they begin.
+    // Array, its number of columns, and their first column in the row.
     const std::tuple<const StoredArray*, int64_t, int64_t> parts[] = {
         {&arrays_.observations, observation_size_, 0},
         {&arrays_.actions, discrete ? 1 : action_size_, observation_size_},
@@ -155,7 +155,7 @@ class ArrayTransitions final : public TransitionRows {
         }
       }
     }
-    // A uint8 flag of another value than 1 means the same.
+    // A uint8 flag may have another nonzero value than 1.
     for (int64_t row = 0; row < count; ++row) {
       float& done = out[(row + 1) * width - 1];
       done = done != 0.0f ? 1.0f : 0.0f;

@@ -8,10 +8,11 @@
 
 namespace genesis {
 
-// Transitions of an .npz or .safetensors file with the arrays of D4RL (see TrajectoryFileSpec).
+// Opens the transitions of an .npz or .safetensors file with the arrays of D4RL (see
+// TrajectoryFileSpec).
 //
-// An episode ends where terminals or timeouts is true; transitions after the last such row are an
-// episode that the recording cut short. Integer actions become one-hot columns.
+// An episode ends at a row whose terminals or timeouts is true. Transitions after the last such row
+// form an episode that the recording cut short. Integer actions become one-hot columns.
 absl::StatusOr<std::unique_ptr<TransitionRows>> OpenArrayTransitions(const std::string& path,
                                                                      int64_t memory_limit_bytes);
 

@@ -5,15 +5,15 @@
 
 namespace genesis {
 
-// Where in the data a run is; kept in checkpoints.
+// The position of a run in the data, kept in checkpoints.
 struct SamplerPosition {
   int64_t epoch = 0;
   int64_t batch = 0;  // Batches of this epoch already taken.
 };
 
-// The order in which transitions are visited: a fresh permutation of 0..size-1 per epoch, cut into
-// batches; an epoch's tail shorter than a batch is dropped. A pure function of (size, batch_size,
-// seed, position), so a resumed run sees what it would have seen, and Python repeats it:
+// The order of the examples: a new permutation of 0..size-1 per epoch, cut into batches. The tail
+// of an epoch that is shorter than a batch is dropped. A pure function of (size, batch_size, seed,
+// position), so a resumed run sees the same batches, and Python can reproduce it:
 //
 //   M = 2**64 - 1
 //   def mix(x):
@@ -35,11 +35,11 @@ class BatchSampler {
  public:
   BatchSampler(int64_t size, int64_t batch_size, uint64_t seed);
 
-  // The order of the epoch that `position` is in.
+  // The order of the epoch of `position`.
   const std::vector<int64_t>& order() const { return order_; }
-  // First place in order() of the next batch; the batch is batch_size long.
+  // Index in order() of the next batch, which has batch_size examples.
   int64_t offset() const { return position_.batch * batch_size_; }
-  // Moves past the batch; after an epoch's last one to the next epoch.
+  // Moves past the batch; after the last one, to the next epoch.
   void Advance();
 
   int64_t batches_per_epoch() const { return size_ / batch_size_; }

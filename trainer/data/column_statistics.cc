@@ -6,11 +6,11 @@
 namespace genesis {
 namespace {
 
-// Numbers whose deviation is less than this part of their size are one number and its rounding:
-// four units in the last place of float32 at most.
+// Upper bound of rounding, relative to the size of numbers: at most four units in the last place of
+// float32.
 constexpr double kRounding = 0x1p-22;
 
-// Whether `deviation` is nothing but the rounding of numbers of a size, whatever their unit.
+// Returns whether `deviation` is only rounding of numbers of a size, in any unit.
 bool IsRounding(double deviation, double size) {
   return deviation <= kRounding * size || deviation < std::numeric_limits<float>::min();
 }

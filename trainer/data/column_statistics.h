@@ -8,35 +8,36 @@
 namespace genesis {
 
 // Mean and standard deviation of columns, in two passes over the rows: first every row to
-// AddToMean, then every row to AddToDeviation. Sums run in double in the order of the rows, so the
-// result does not depend on how the rows were cut into pieces. A column is constant where its
-// numbers differ by rounding alone, whatever their unit: data times a power of two have the same
-// constant columns, and deviations times that power.
+// AddToMean, then every row to AddToDeviation. Sums are in double in row order, so the result does
+// not depend on how the rows were cut into pieces. A column is constant if its numbers differ only
+// by rounding, in any unit: scaling the data by a power of two keeps the constant columns and
+// scales the deviations.
 //
-// Owner: who opens a dataset. Threads: one.
+// Owner: the function that opens a dataset. Threads: one.
 class StatisticsBuilder {
  public:
   explicit StatisticsBuilder(int64_t columns);
 
   void AddToMean(const float* row);
   void AddToDeviation(const float* row);
-  // A column that is constant has the deviation 1.
+  // Returns the statistics. A constant column has the deviation 1.
   ColumnStatistics Finish() const;
-  // The same of columns that are differences of numbers like those of `minuend`, with their
-  // rounding. One that is constant while its column of `minuend` is not has that column's
-  // deviation, so that what a model makes of noise is small beside that column.
+  // Returns the statistics of columns that are differences of numbers like those of `minuend`,
+  // including their rounding. A column that is constant while its column of `minuend` is not gets
+  // the latter's deviation, so that noise predicted by a model stays small compared with that
+  // column.
   ColumnStatistics FinishDifferences(const StatisticsBuilder& minuend) const;
 
  private:
   void FinishMean();
   double Deviation(size_t column) const;
-  // The root of the mean of squares.
+  // Returns the root mean square.
   double Size(size_t column) const;
   void Put(size_t column, bool constant, double deviation, ColumnStatistics& statistics) const;
 
   int64_t rows_ = 0;
   bool has_mean_ = false;
-  std::vector<double> mean_;  // The sum, until the first AddToDeviation.
+  std::vector<double> mean_;  // The sum until the first AddToDeviation.
   std::vector<double> squares_;
 };
 

@@ -15,15 +15,15 @@
 
 namespace genesis {
 
-// Mean and standard deviation of each column over the training part, never 0, so that dividing by
-// it is safe.
+// The mean and standard deviation of each column over the training part. Deviations are never 0, so
+// dividing by them is safe.
 struct ColumnStatistics {
   std::vector<float> mean;
   std::vector<float> deviation;
-  std::vector<int64_t> constant;  // Columns that do not vary; their deviation is a stand-in.
+  std::vector<int64_t> constant;  // Columns that do not vary; their deviation is a placeholder.
 };
 
-// One named part of every example. `shape` is that of one example, without the batch.
+// One named part of every example. `shape` is that of one example, without the batch dimension.
 struct Field {
   std::string name;
   ElementType type = ElementType::kFloat32;
@@ -33,8 +33,9 @@ struct Field {
   int64_t bytes() const { return elements() * ElementSize(type); }
 };
 
-// Examples to train on and to evaluate on, checked when opened, behind one door whatever file they
-// come from. Examples [0, training_size) are for training, [training_size, size) are held out.
+// The common interface to examples for training and evaluation, from any kind of file. They are
+// checked when opened. Examples [0, training_size) are for training, [training_size, size) are held
+// out.
 //
 // Fields by kind of data:
 //   transitions  observation [O], action [A], change [O] (next observation - observation),
@@ -54,26 +55,26 @@ class Dataset {
   virtual int64_t size() const = 0;
   virtual int64_t training_size() const = 0;
 
-  // Copies examples: out[f] has room for examples.size() * fields()[f].bytes() bytes and gets them
-  // in order. Requires 0 <= example < size(). Fails when the file changed or cannot be read.
+  // Copies examples: out[f] has room for examples.size() * fields()[f].bytes() bytes, which are
+  // written in order. Requires 0 <= example < size(). Fails if the file changed or cannot be read.
   virtual absl::Status Gather(absl::Span<const int64_t> examples,
                               absl::Span<std::byte* const> out) const = 0;
 
-  // By field name, over the training part; fields that are not normalised have none. Besides the
-  // fields of transitions: next_observation.
+  // By field name, over the training part; fields that are not normalised have none. Transitions
+  // also have next_observation.
   virtual const std::map<std::string, ColumnStatistics>& statistics() const = 0;
 
-  // One priority > 0 per training example, or empty where the data has none.
+  // One priority > 0 per training example, or empty if the data has none.
   virtual const std::vector<float>& priorities() const = 0;
 
-  // For people: "33600 transitions of 168 episodes to train on, 2400 of 12 held out".
+  // Describes the data: "33600 transitions of 168 episodes to train on, 2400 of 12 held out".
   virtual std::string Describe() const = 0;
 };
 
-// Opens the data that `spec` names. The model decides how examples are cut: rollout_steps of a
-// world model, context_length of a transformer. INVALID_ARGUMENT for data that cannot be trained on
-// (with file, row, column and value of the first fault), NOT_FOUND, PERMISSION_DENIED, or DATA_LOSS
-// for a damaged file. Never holds more than memory_limit_bytes of examples in memory.
+// Opens the data of `spec`. The model determines how examples are cut: rollout_steps of a world
+// model, context_length of a transformer. INVALID_ARGUMENT for unusable data (with file, row,
+// column and value of the first error), NOT_FOUND, PERMISSION_DENIED, or DATA_LOSS for a damaged
+// file. Never holds more than memory_limit_bytes of examples in memory.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const training::v1::JobSpec& spec);
 
 }  // namespace genesis

@@ -4,8 +4,7 @@
 
 namespace genesis {
 
-// Integer actions become one-hot columns; more distinct actions than this are more likely a mistake
-// than a game.
+// Integer actions become one-hot columns. More distinct actions than this are probably a mistake.
 inline constexpr int64_t kMaxDiscreteActions = 1024;
 
 }  // namespace genesis

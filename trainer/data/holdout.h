@@ -6,8 +6,8 @@
 
 namespace genesis {
 
-// How many of `count` are held out: the fraction, rounded, but at least one, and one stays to train
-// on. Requires count >= 2.
+// Returns how many of `count` are held out: the rounded fraction, but at least one, and at least
+// one is left to train on. Requires count >= 2.
 inline int64_t HeldOut(int64_t count, double fraction) {
   const auto wanted = std::llround(fraction * static_cast<double>(count));
   return std::clamp<int64_t>(wanted, 1, count - 1);

@@ -19,7 +19,7 @@ struct Transition {
   std::vector<double> observation, action, next_observation;
   double reward = 0;
   bool terminal = false, timeout = false;
-  bool discrete = false;  // The action is one whole number outside of brackets.
+  bool discrete = false;  // The action is one integer outside of brackets.
 };
 
 bool ParseNumbers(JsonCursor& json, std::vector<double>& numbers, bool* discrete) {
@@ -42,7 +42,7 @@ bool ParseFlag(JsonCursor& json, bool& flag) {
   return true;
 }
 
-// "" or what is wrong with the line.
+// Returns "" or what is wrong with the line.
 std::string ParseLine(absl::string_view line, Transition& transition) {
   constexpr const char* kNames[] = {"observation",      "action",   "reward",
                                     "next_observation", "terminal", "timeout"};
@@ -103,7 +103,7 @@ class JsonlTransitions final : public TransitionRows {
   }
 
   absl::Status Read(int64_t first, int64_t count, float* out) const override {
-    // As text a row takes several times the room of its numbers.
+    // Text takes several times the space of its numbers, so read few lines at a time.
     constexpr int64_t kLines = 256;
     for (int64_t done = 0; done < count; done += kLines) {
       const int64_t now = std::min(kLines, count - done);
@@ -171,7 +171,7 @@ class JsonlTransitions final : public TransitionRows {
     return absl::OkStatus();
   }
 
-  // The first line decides the sizes.
+  // Parses a line. The first line determines the sizes.
   absl::Status Parse(int64_t row, absl::string_view line, Transition& transition) {
     if (row > 0) return Check(row, line, transition);
     if (const std::string fault = ParseLine(line, transition); !fault.empty()) {
@@ -191,7 +191,7 @@ class JsonlTransitions final : public TransitionRows {
   LineFile lines_;
   bool discrete_ = false;
   bool prepared_ = false;
-  mutable int64_t highest_action_ = 0;  // Changes only before prepared_.
+  mutable int64_t highest_action_ = 0;  // Changes only until prepared_.
 };
 
 absl::Status JsonlTransitions::Check(int64_t row, absl::string_view line,

@@ -8,10 +8,10 @@
 
 namespace genesis {
 
-// Transitions of a .jsonl file, one object per line: observation and next_observation (arrays of
-// numbers, or a number), action (the same; a whole number written without a point is a discrete
-// action and becomes a one-hot column), reward (a number), terminal and timeout (true, false, 1 or
-// 0). Other members are passed over.
+// Opens the transitions of a .jsonl file, one object per line: observation and next_observation
+// (arrays of numbers, or a number), action (the same; an integer without a point is a discrete
+// action and becomes one-hot columns), reward (a number), terminal and timeout (true, false, 1 or
+// 0). Other members are ignored.
 absl::StatusOr<std::unique_ptr<TransitionRows>> OpenJsonlTransitions(const std::string& path);
 
 }  // namespace genesis

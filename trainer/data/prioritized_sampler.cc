@@ -10,12 +10,12 @@
 namespace genesis {
 namespace {
 
-// A loss of 0 is no reason never to see the example again.
+// An example with a loss of 0 must still be drawn.
 constexpr float kLowest = 1e-6f;
-// The priority of what is not a number.
+// The priority that replaces a non-finite one.
 constexpr float kHighest = 1e12f;
 
-// The lowest beside these: losses may be in a unit in which all of them are small.
+// Returns the lowest priority allowed beside these. All losses may be small because of their unit.
 float LowestBeside(absl::Span<const float> priorities) {
   float largest = 0;
   for (const float each : priorities) {
@@ -70,14 +70,14 @@ void PrioritizedSampler::Update(absl::Span<const int64_t> examples,
                                 absl::Span<const float> priorities) {
   const float lowest = LowestBeside(priorities);
   for (size_t i = 0; i < examples.size(); ++i) {
-    // An overflow says nothing about the example, and a bad example would be in every batch from
-    // now on.
+    // Keep the priority: an overflow says nothing about the example, and a bad example would
+    // otherwise be in every further batch.
     if (!std::isfinite(priorities[i])) continue;
     const auto at = static_cast<size_t>(examples[i]);
     priorities_[at] = std::max(priorities[i], lowest);
     SetLeaf(examples[i]);
-    // Sums are added up anew, never corrected by differences: the tree depends on the priorities
-    // alone and not on the way there.
+    // Recompute sums instead of correcting them by differences, so that the tree depends only on
+    // the priorities and not on the updates.
     for (size_t node = (leaves_ + at) / 2; node >= 1; node /= 2) {
       sum_[node] = sum_[2 * node] + sum_[2 * node + 1];
       least_[node] = std::min(least_[2 * node], least_[2 * node + 1]);
@@ -90,7 +90,7 @@ int64_t PrioritizedSampler::Find(double share) const {
   size_t node = 1;
   while (node < leaves_) {
     node *= 2;
-    // Rounding must not lead into a part without examples.
+    // Rounding must not lead into a subtree without examples.
     if (left >= sum_[node] && sum_[node + 1] > 0) {
       left -= sum_[node];
       ++node;
@@ -111,7 +111,7 @@ PrioritizedBatch PrioritizedSampler::Draw() const {
     const double share =
         (static_cast<double>(k) + random.Uniform()) / static_cast<double>(options_.batch_size);
     const int64_t example = Find(share);
-    // N and the sum are the same for all and fall out of the quotient.
+    // N and the total are the same for all examples and cancel.
     const double ratio = least_[1] / sum_[leaves_ + static_cast<size_t>(example)];
     batch.examples.push_back(example);
     batch.weights.push_back(static_cast<float>(std::pow(ratio, options_.importance_exponent)));

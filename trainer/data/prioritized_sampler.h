@@ -12,46 +12,46 @@ struct PrioritizedOptions {
   int64_t batch_size = 1;  // At least 1.
   uint64_t seed = 0;
   double priority_exponent = 0.6;    // alpha, above 0 and at most 1.
-  double importance_exponent = 0.4;  // beta, the same.
+  double importance_exponent = 0.4;  // beta, same range.
 };
 
-// Examples of one batch, and what to multiply each one's loss by.
+// The examples of one batch and the factor of each one's loss.
 struct PrioritizedBatch {
   std::vector<int64_t> examples;
   std::vector<float> weights;  // Above 0, at most 1.
 };
 
 // Proportional prioritized replay (Schaul et al., 2016): example i is drawn, with replacement, with
-// probability P(i) = p_i^alpha / sum of all, one from each of batch_size equal parts of the sum;
-// its weight is (N P(i))^-beta, divided by the largest weight that any example has.
+// probability P(i) = p_i^alpha / sum of all, one from each of batch_size equal parts of the sum.
+// Its weight is (N P(i))^-beta, divided by the largest weight that any example has.
 //
 // A batch is a pure function of (seed, position, priorities): for batch b of epoch e the k-th draw
 // is u = (k + Uniform()) / batch_size of the sum, from splitmix64 stream
 // e * batches_per_epoch + b of the seed (splitmix.h), found in a binary tree whose inner nodes are
-// the sums of their two children. So a run that is resumed with its priorities draws what it would
-// have drawn.
+// the sums of their two children. A run resumed with its priorities therefore draws the same
+// batches.
 //
 // Owner: the run. Threads: one. Requires one priority per example, each finite and > 0.
 class PrioritizedSampler {
  public:
   PrioritizedSampler(std::vector<float> priorities, const PrioritizedOptions& options);
 
-  // The batch at the present position, with the present priorities.
+  // Returns the batch at the current position, with the current priorities.
   PrioritizedBatch Draw() const;
-  // Moves past the batch; an epoch has as many batches as one without replacement.
+  // Moves past the batch. An epoch has as many batches as without replacement.
   void Advance();
   int64_t batches_per_epoch() const;
 
-  // Sets the priorities of examples; of one that is named twice the last counts. One that is not
-  // finite leaves the example its priority; one that is not above 0 becomes the smallest.
+  // Sets the priorities of examples; the last value of a repeated example counts. Ignores values
+  // that are not finite. Replaces values that are not above 0 by the smallest priority.
   void Update(absl::Span<const int64_t> examples, absl::Span<const float> priorities);
 
-  // For checkpoints.
+  // Kept in checkpoints.
   const std::vector<float>& priorities() const { return priorities_; }
   const SamplerPosition& position() const { return position_; }
   // Requires 0 <= position.batch < batches_per_epoch().
   void Seek(const SamplerPosition& position) { position_ = position; }
-  // Requires as many as there are examples.
+  // Requires one priority per example.
   void Restore(std::vector<float> priorities);
 
   double Probability(int64_t example) const;
@@ -64,10 +64,10 @@ class PrioritizedSampler {
   const PrioritizedOptions options_;
   SamplerPosition position_;
   std::vector<float> priorities_;
-  // Node 1 is the root, n has the children 2n and 2n + 1; the leaves begin at leaves_.
+  // Node 1 is the root, n has the children 2n and 2n + 1, and the leaves begin at leaves_.
   size_t leaves_ = 1;
   std::vector<double> sum_;
-  std::vector<double> least_;  // Of the leaves below, for the largest weight.
+  std::vector<double> least_;  // Minimum of the leaves below, for the largest weight.
 };
 
 }  // namespace genesis

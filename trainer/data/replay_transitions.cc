@@ -14,7 +14,7 @@
 namespace genesis {
 namespace {
 
-// Name of a folder, with or without a slash at its end.
+// Returns the name of a folder, with or without a trailing slash.
 std::string FolderName(const std::string& folder) {
   const std::filesystem::path path(folder);
   return (path.has_filename() ? path : path.parent_path()).filename().string();

@@ -8,8 +8,8 @@
 
 namespace genesis {
 
-// The content of a replay buffer when it was opened. Transitions without a priority get the highest
-// one that is there (1 where none is), so that each is seen soon, as Schaul et al. do.
+// Opens a snapshot of a replay buffer. Transitions without a priority get the highest existing one
+// (1 if there is none), so that each is drawn soon, as Schaul et al. do.
 absl::StatusOr<std::unique_ptr<TransitionRows>> OpenReplayTransitions(const std::string& folder);
 
 }  // namespace genesis

@@ -11,8 +11,8 @@ inline uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// splitmix64 (Steele et al., 2014), one stream of many of a seed: the same numbers on every
-// machine, which the distributions of <random> do not promise.
+// splitmix64 (Steele et al., 2014), one of many streams of a seed. Gives the same numbers on every
+// machine, which the distributions of <random> do not guarantee.
 class SplitMix64 {
  public:
   SplitMix64(uint64_t seed, uint64_t stream) : state_(Mix(Mix(seed) + stream)) {}
@@ -21,7 +21,7 @@ class SplitMix64 {
     state_ += 0x9E3779B97F4A7C15u;
     return Mix(state_);
   }
-  // 0 to n - 1, each as likely. Requires n >= 1.
+  // Returns 0 to n - 1, uniformly. Requires n >= 1.
   uint64_t Below(uint64_t n) {
     const uint64_t biased = (0 - n) % n;  // 2^64 mod n
     uint64_t random = 0;
@@ -30,9 +30,9 @@ class SplitMix64 {
     } while (random < biased);
     return random % n;
   }
-  // At least 0, below 1; a multiple of 2^-53.
+  // Returns a multiple of 2^-53 in [0, 1).
   double Uniform() { return static_cast<double>(Next() >> 11) * 0x1p-53; }
-  // At least -1, below 1.
+  // Returns a number in [-1, 1).
   double Signed() { return 2 * Uniform() - 1; }
 
  private:

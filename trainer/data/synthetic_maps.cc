@@ -13,7 +13,7 @@
 namespace genesis {
 namespace {
 
-// Loss across the longest way, and of one wall, as parts of the range from 1 to -1.
+// Loss over the longest distance, and of one wall, in units of the value range (1 to -1).
 constexpr double kDistanceLoss = 1.6 / 11;
 constexpr double kWallLoss = 0.2;
 
@@ -21,7 +21,7 @@ struct Point {
   double x = 0, y = 0;
 };
 
-// At `at` across one axis, from `begin` to `end` along the other.
+// A wall at `at` on one axis, from `begin` to `end` on the other.
 struct Wall {
   bool horizontal = false;
   double at = 0, begin = 0, end = 0;

@@ -9,7 +9,7 @@
 namespace genesis {
 namespace {
 
-// 0 half of the time, 1 a quarter, 2 and 3 an eighth each.
+// Returns 0 with probability 1/2, 1 with 1/4, 2 and 3 with 1/8 each.
 uint64_t Choice(uint64_t random) {
   const uint64_t eighth = random >> 61;
   if (eighth < 4) return 0;

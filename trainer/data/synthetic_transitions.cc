@@ -12,10 +12,11 @@ namespace genesis {
 namespace {
 
 constexpr int64_t kMaxState = 32;
-// Absolute sum of each row of A: the state stays bounded whatever the actions are.
+// Absolute sum of each row of A: keeps the state bounded for any actions.
 constexpr double kContraction = 0.9;
 
-// rows x columns in [-1, 1), each row divided so that its absolute values add up to `sum`.
+// Returns rows x columns in [-1, 1), with each row divided so that its absolute values sum to
+// `sum`.
 std::vector<double> RandomMatrix(SplitMix64& random, int64_t rows, int64_t columns, double sum) {
   std::vector<double> matrix(static_cast<size_t>(rows * columns));
   for (double& value : matrix) value = random.Signed();
@@ -71,7 +72,7 @@ class SyntheticTransitions final : public TransitionRows {
   }
 
  private:
-  // Steps [begin, end) of an episode, which is run from its beginning.
+  // Writes steps [begin, end) of an episode, which is computed from its beginning.
   float* Episode(int64_t episode, int64_t begin, int64_t end, float* out) const {
     SplitMix64 random(seed_, static_cast<uint64_t>(episode) + 1);
     std::vector<double> state(state_size_), next(state_size_);

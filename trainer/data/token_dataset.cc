@@ -25,7 +25,7 @@ int64_t Token(const char* at, int64_t width) {
   return token;
 }
 
-// Tokens from a file or, where `file` is null, made ones.
+// Tokens from a file, or synthetic ones if `file` is null.
 class TokenDataset final : public Dataset {
  public:
   TokenDataset(std::string name, int64_t width, std::shared_ptr<const DataFile> file,

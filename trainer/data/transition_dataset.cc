@@ -13,7 +13,7 @@
 namespace genesis {
 namespace {
 
-// Rows are read in pieces of about this many bytes.
+// Rows are read in pieces of about this size.
 constexpr int64_t kReadBytes = 1 << 20;
 constexpr size_t kNamedColumns = 8;
 
@@ -32,7 +32,7 @@ std::vector<Field> TransitionFields(int64_t observation, int64_t action, int64_t
   return fields;
 }
 
-// "observation[2], reward", or "" for none.
+// Returns "observation[2], reward", or "" for none.
 std::string Listed(std::vector<std::string> names) {
   const size_t named = std::min(names.size(), kNamedColumns);
   const size_t left = names.size() - named;
@@ -45,7 +45,7 @@ std::string ColumnName(const char* field, int64_t column, const ColumnStatistics
   return columns.mean.size() == 1 ? field : absl::StrCat(field, "[", column, "]");
 }
 
-// Names the columns of the training part that do not vary, for the log; mostly "".
+// Lists the columns of the training part that do not vary, for the log; mostly "".
 std::string ConstantColumns(const std::map<std::string, ColumnStatistics>& statistics) {
   std::vector<std::string> constant;
   for (const char* field : {"observation", "action", "reward"}) {
@@ -54,7 +54,7 @@ std::string ConstantColumns(const std::map<std::string, ColumnStatistics>& stati
       constant.push_back(ColumnName(field, column, columns));
     }
   }
-  // Such a column predicts itself, and looks learnt at once.
+  // Such a column predicts itself, so it looks learnt immediately.
   std::vector<std::string> unchanging;
   const ColumnStatistics& observations = statistics.at("observation");
   for (const int64_t column : statistics.at("change").constant) {
@@ -73,7 +73,7 @@ std::string ConstantColumns(const std::map<std::string, ColumnStatistics>& stati
   return text;
 }
 
-// The sums over every row of the training part.
+// Sums over every row of the training part.
 class TransitionStatistics {
  public:
   TransitionStatistics(int64_t observation, int64_t action)
@@ -221,7 +221,7 @@ absl::Status TransitionDataset::ReadAll(bool keep) {
   return absl::OkStatus();
 }
 
-// "(episode 7, step 34)". Both count from 0.
+// Returns "(episode 7, step 34)". Both count from 0.
 std::string TransitionDataset::Place(int64_t row) const {
   const auto after = std::upper_bound(starts_.begin(), starts_.end(), row);
   return absl::StrCat("(episode ", after - starts_.begin() - 1, ", step ", row - *(after - 1), ")");
@@ -277,7 +277,7 @@ void TransitionDataset::TakePriorities() {
   if (rows.empty()) return;
   priorities_.reserve(static_cast<size_t>(training_size()));
   for (int64_t example = 0; example < training_size(); ++example) {
-    // A window is worth as much as its best step.
+    // A window has the priority of its best step.
     const auto first = rows.begin() + FirstRow(example);
     priorities_.push_back(*std::max_element(first, first + options_.rollout_steps));
   }

@@ -19,15 +19,15 @@ struct TransitionOptions {
   int64_t memory_limit_bytes = int64_t{1} << 30;
 };
 
-// Transitions, or windows of rollout_steps of them inside one episode, whatever file they are in.
-// The last episodes are held out. Rows that fit the memory limit are kept; else Gather reads them.
-// Both give the same numbers to the bit.
+// Transitions, or windows of rollout_steps of them inside one episode, from any kind of file. The
+// last episodes are held out. Rows that fit the memory limit are kept; otherwise Gather reads them.
+// Both return bitwise the same numbers.
 //
 // Owner: the run. Threads and failure: as Dataset says.
 class TransitionDataset final : public Dataset {
  public:
-  // Reads every row twice: the first time looks for values that are not finite and sums up for the
-  // means, the second time sums up for the deviations.
+  // Reads every row twice: first to find values that are not finite and to sum for the means, then
+  // to sum for the deviations.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(std::unique_ptr<TransitionRows> rows,
                                                        const TransitionOptions& options);
 
@@ -54,16 +54,17 @@ class TransitionDataset final : public Dataset {
 
   const TransitionOptions options_;
   std::unique_ptr<TransitionRows> rows_;
-  // As TransitionRows has them, which may be gone once its rows are kept.
+  // Copied from TransitionRows, which may be released once its rows are kept.
   const int64_t observation_size_, action_size_, width_;
   const std::vector<int64_t> starts_;
   const std::string file_;
   const std::string described_;
 
   int64_t training_episodes_ = 0;
-  int64_t short_episodes_ = 0;              // Too short for a window.
-  std::vector<int64_t> first_examples_{0};  // Of each episode, then the number of examples.
-  std::vector<float> table_;                // All rows, or empty.
+  int64_t short_episodes_ = 0;  // Too short for a window.
+  // First example of each episode, then the number of examples.
+  std::vector<int64_t> first_examples_{0};
+  std::vector<float> table_;  // All rows, or empty.
   std::vector<Field> fields_;
   std::map<std::string, ColumnStatistics> statistics_;
   std::vector<float> priorities_;

@@ -9,14 +9,14 @@
 
 namespace genesis {
 
-// The values of one transition, in the order in which they stand in a row.
+// The parts of one transition, in row order.
 enum class TransitionPart { kObservation, kAction, kNextObservation, kReward, kDone };
 
 // Transitions of whole episodes in time order, as a file holds them. A row is float32:
 // observation [O], action [A], next observation [O], reward [1], done [1].
 //
-// Opening a kind of file finds its sizes and its episodes; whether the values are finite is for
-// TransitionDataset to see, which reads every row once.
+// Opening a file determines its sizes and episodes. TransitionDataset checks that the values are
+// finite because it reads every row.
 //
 // Owner: a TransitionDataset. Threads: Read may be called from several at once. Failure: statuses
 // whose message begins with the file's name.
@@ -26,22 +26,22 @@ class TransitionRows {
 
   // Copies rows [first, first + count), each width() numbers.
   virtual absl::Status Read(int64_t first, int64_t count, float* out) const = 0;
-  // The words of a message about one value: "observations[123, 1] is nan".
+  // Returns the text for one value in a message: "observations[123, 1] is nan".
   virtual std::string ValueText(TransitionPart part, int64_t row, int64_t column) const = 0;
-  // Host memory that examples take already, e.g. because the file is compressed.
+  // Host memory in bytes that examples already take, e.g. because the file is compressed.
   virtual int64_t held_bytes() const { return 0; }
-  // The opened part, when the file's name does not say it: "3 segments, transitions 0 to 4095".
+  // Describes the opened part if the file's name does not: "3 segments, transitions 0 to 4095".
   virtual std::string Describe() const { return ""; }
-  // One per row, each > 0; empty where the data has none.
+  // One per row, each > 0; empty if the data has none.
   virtual std::vector<float> TakePriorities() { return {}; }
 
   int64_t width() const { return 2 * observation_size_ + action_size_ + 2; }
   int64_t size() const { return starts_.back(); }
   int64_t observation_size() const { return observation_size_; }
   int64_t action_size() const { return action_size_; }
-  // First row of each episode, and at the end the number of rows.
+  // First row of each episode, then the number of rows.
   const std::vector<int64_t>& starts() const { return starts_; }
-  // The beginning of messages.
+  // The prefix of messages.
   const std::string& file() const { return file_; }
 
  protected:

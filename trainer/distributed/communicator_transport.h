@@ -11,7 +11,7 @@
 
 namespace genesis {
 
-// The all-reduce among the GPUs of the ranks: buckets and sums lie there, and the host waits for
+// All-reduce among the GPUs of the ranks. Buckets and sums are on the GPU, and the host waits for
 // none of them.
 class CommunicatorTransport : public BucketTransport {
  public:
@@ -20,7 +20,7 @@ class CommunicatorTransport : public BucketTransport {
 
   const at::Tensor& buffer(size_t bucket) const override { return buffers_[bucket]; }
   void Begin(size_t bucket) override;
-  // For all that were begun before, too: they are made one after the other.
+  // Also waits for all buckets begun before, because they are reduced in order.
   void Await(size_t /*bucket*/) override { communicator_.Join(); }
   bool on_device() const override { return true; }
 

@@ -22,7 +22,7 @@ namespace {
 using Store = c10::intrusive_ptr<c10d::Store>;
 
 constexpr std::chrono::milliseconds kConnectGrace = std::chrono::seconds(1);
-// For a name server to say no.
+// Time for a name server to report that a name does not exist.
 constexpr std::chrono::milliseconds kLookUp = std::chrono::seconds(2);
 
 Store Connect(const RankPlace& place, std::chrono::milliseconds timeout) {
@@ -34,7 +34,7 @@ Store Connect(const RankPlace& place, std::chrono::milliseconds timeout) {
   return c10::make_intrusive<c10d::TCPStore>(place.address, store);
 }
 
-// Why `host` has no address; "" where it has one, or that is not known soon.
+// Returns why `host` has no address; "" if it has one or the lookup takes too long.
 std::string LookUpFault(const std::string& host) {
   const auto fault = std::make_shared<std::promise<std::string>>();
   std::future<std::string> answer = fault->get_future();
@@ -48,7 +48,7 @@ std::string LookUpFault(const std::string& host) {
   return known ? answer.get() : "";
 }
 
-// Throws what the connecting thread threw.
+// Throws the exceptions of the connecting thread.
 Store AwaitStore(std::future<Store>& store, const RankPlace& place, const std::string& where,
                  std::chrono::milliseconds patience, const TellWaiting& tell) {
   const auto begin = std::chrono::steady_clock::now();
@@ -75,8 +75,8 @@ Store ConnectStore(const RankPlace& place, std::chrono::milliseconds timeout,
   SilenceC10d();
   const auto connected = std::make_shared<std::promise<Store>>();
   std::future<Store> store = connected->get_future();
-  // On a thread of its own, for c10d waits without end where another program listens and says
-  // nothing. It tries each address family for the timeout.
+  // In a separate thread, because c10d waits forever if another program listens and sends nothing.
+  // It tries each address family for the timeout.
   std::thread([connected, place, timeout] {
     try {
       connected->set_value(Connect(place, timeout));

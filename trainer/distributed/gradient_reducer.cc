@@ -11,15 +11,15 @@ namespace genesis {
 namespace {
 
 // As torch.nn.parallel.DistributedDataParallel: a small bucket first, so that the exchange begins
-// early. Elements.
+// early. In elements.
 constexpr int64_t kFirstBucket = (int64_t{1} << 20) / 4;
 constexpr int64_t kBucket = (int64_t{25} << 20) / 4;
-// Each gradient begins on a line of the cache.
+// Each gradient begins on a cache line.
 constexpr int64_t kAlignment = 16;
-// Gradients of fewer elements stay in the second cache, and cost more to be read from another
-// process than to be copied.
+// Smaller gradients stay in the L2 cache, so copying them is cheaper than reading them from another
+// process. In elements.
 constexpr int64_t kLent = 65536;
-// Behind the gradients: the loss, the control flags, the counts of arrived gradients.
+// Elements after the gradients: the loss, the control flags, the counts of arrived gradients.
 constexpr int64_t kLoss = 1;
 constexpr int64_t kFlags = 5;
 
@@ -40,8 +40,8 @@ at::Tensor NormsOf(const std::vector<at::Tensor>& tensors) {
   return at::stack(at::_foreach_norm(tensors, 2, at::kFloat));
 }
 
-// The norms of whole tensors, from those of their parts: [parts, tensors]. The square of a float32
-// may be none.
+// Computes the norms of whole tensors from those of their parts, [parts, tensors]. In double
+// because the square of a float32 may overflow.
 at::Tensor Joined(const at::Tensor& norms) {
   return norms.to(at::kDouble).square_().sum(0).sqrt_().to(at::kFloat);
 }
@@ -95,8 +95,8 @@ GradientReducer::GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>
   if (!on_gpu_) CutParts();
 }
 
-// Behind the gradients of the last bucket, which end there; in a bucket apart, with the norms,
-// where that one is in 16 bits or scattered.
+// Places the control elements after the gradients of the last bucket. If that bucket is in 16 bits
+// or scattered, they get a separate bucket, together with the norms.
 void GradientReducer::PlaceControl(int64_t end, int64_t parameters) {
   const bool apart = compressed_ || scattered_;
   const int64_t flags = kFlags + parameters;
@@ -104,7 +104,7 @@ void GradientReducer::PlaceControl(int64_t end, int64_t parameters) {
   const at::Tensor& buffer = transport_->buffer(control_bucket_);
   const int64_t begin = apart ? 0 : end;
   loss_ = buffer[begin];
-  // The host decides by it, and fetches nothing from a device.
+  // The host reads the flags, so they stay off the device.
   control_ = on_device() ? at::zeros({flags}) : buffer.narrow(0, begin + kLoss, flags);
   if (scattered_) {
     norms_ = buffer.narrow(0, kLoss + flags, ranks_.size() * parameters).view({ranks_.size(), -1});
@@ -138,7 +138,7 @@ void GradientReducer::CutParts() {
   }
 }
 
-// Fills buckets_ with parameters.
+// Assigns the parameters to buckets_.
 std::vector<BucketSize> GradientReducer::PlanBuckets(const std::vector<at::Tensor>& masters) {
   std::vector<BucketSize> sizes;
   bucket_of_.resize(masters.size());
@@ -198,7 +198,7 @@ bool GradientReducer::Lends(size_t parameter) const {
   return lends_ && memory_[parameter].numel() >= kLent;
 }
 
-// All ranks lend the same gradients, whether they have them or not.
+// All ranks lend the same gradients, even if some have none.
 void GradientReducer::Lend(size_t parameter, const at::Tensor& gradient) {
   const at::Tensor& memory = memory_[parameter];
   at::Tensor lent = gradient;
@@ -225,13 +225,13 @@ void GradientReducer::Pack(size_t number) {
   Bucket& bucket = buckets_[number];
   const at::Tensor wire = transport_->buffer(number).narrow(0, 0, bucket.flat.numel());
   if (bucket.residual.defined()) bucket.flat.add_(bucket.residual);
-  // Rounded before it leaves a GPU.
+  // Round before the copy from the GPU.
   const at::Tensor sent = bucket.sent ? bucket.flat.to(wire.scalar_type()) : bucket.flat;
   wire.copy_(sent, /*non_blocking=*/true);
   if (bucket.residual.defined()) {
     const at::Tensor& rounded = bucket.sent ? sent : wire;
     bucket.residual.copy_(bucket.flat).sub_(rounded);
-    // An overflow is the step's, and carries nothing over.
+    // An overflow belongs to this step, so it leaves no residual.
     bucket.residual.nan_to_num_(0, 0, 0);
   }
   if (bucket.sent) {
@@ -290,9 +290,9 @@ at::Tensor GradientReducer::Reduce(const at::Tensor& loss, const at::Tensor& arr
   return Exchange(loss);
 }
 
-// The means of gradients and loss, and the sums of what else is in the last bucket.
+// Computes the means of gradients and loss, and the sums of the other elements of the last bucket.
 at::Tensor GradientReducer::Exchange(const at::Tensor& loss) {
-  // Sync: where the sums are made on the CPU.
+  // Sync: if the sums are computed on the CPU.
   loss_.copy_(loss.detach());
   BeginReady(/*all=*/true);
   TORCH_CHECK(next_ == buckets_.size(), "a gradient is not ready");
@@ -300,7 +300,7 @@ at::Tensor GradientReducer::Exchange(const at::Tensor& loss) {
   if (apart && !scattered_) transport_->Begin(control_bucket_);
   for (size_t i = 0; i < buckets_.size(); ++i) Unpack(i);
   if (scattered_) {
-    // Added up with the zeros of the others.
+    // Summed with the zeros of the other ranks.
     norms_.zero_();
     norms_[ranks_.rank()].copy_(NormsOf(parts_.front()));
     transport_->Begin(control_bucket_);

@@ -20,9 +20,9 @@ namespace {
 
 constexpr absl::Duration kLookFor = absl::Milliseconds(700);
 constexpr std::chrono::milliseconds kLookEvery{20};
-// Enough for an error with its cure.
+// Room for an error with its cure.
 constexpr size_t kMaxText = 600;
-// Names that a reader can still take in.
+// Maximum number of names in a message.
 constexpr size_t kMaxNamed = 16;
 
 std::string Key(const char* what, int rank) { return absl::StrCat("rank/", rank, "/", what); }
@@ -30,10 +30,10 @@ std::string Key(const char* what, int rank) { return absl::StrCat("rank/", rank,
 struct Word {
   bool came = false;
   bool noticed = false;
-  std::string end;  // Its own words.
+  std::string end;  // The rank's own error message.
 };
 
-// Shared with a thread that may be left behind: a server that is stopped lets its callers wait.
+// Shared with a detached thread: a stopped server leaves its callers waiting.
 struct Findings {
   absl::Mutex mutex;
   std::vector<Word> words ABSL_GUARDED_BY(mutex);
@@ -86,7 +86,7 @@ void AwaitPresence(c10d::Store& store, int size, std::chrono::milliseconds timeo
         store.wait({Key("came", rank)}, std::max(patience, std::chrono::milliseconds(1)));
         break;
       } catch (const std::exception&) {
-        // An error before its time is the store's own.
+        // An error before the deadline comes from the store itself.
         const auto now = Clock::now();
         if (now < next || now >= begin + timeout) throw;
       }

@@ -7,9 +7,9 @@
 namespace genesis {
 namespace {
 
-// No message that the ranks send has it.
+// A tag that no other message of the ranks uses.
 constexpr int kTag = 1;
-// Longer than any job. The end of a wait would break the connections of all.
+// Longer than any job: a timeout would break the connections of all ranks.
 constexpr std::chrono::hours kForEver{24 * 365 * 10};
 
 }  // namespace

@@ -7,10 +7,10 @@
 
 namespace genesis {
 
-// A watch on the connection to the rank before this one: a thread waits for a message that never
-// comes, and learns of the connection's end as soon as the kernel does. Where every rank
-// watches the one before it, and leaves when that has gone, all of them learn of the end of one. A
-// rank that is stopped or cut off keeps its connection.
+// Watches the connection to the preceding rank: a thread waits for a message that never comes, and
+// is woken when the kernel reports the end of the connection. If every rank watches the preceding
+// one and leaves when that is gone, the end of one reaches all. A rank that is stopped or cut off
+// keeps its connection.
 //
 // Owner: the RankGroup. Threads: any.
 class NeighbourWatch {

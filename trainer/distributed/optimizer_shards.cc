@@ -17,10 +17,10 @@ std::vector<int> AssignOwners(const std::vector<at::Tensor>& masters, int ranks)
   return ShareBySize(sizes, ranks);
 }
 
-// Each tensor begins on a line of the cache.
+// Each tensor begins on a cache line.
 size_t Aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// The storages of the masters, in their order, each once.
+// Returns the distinct storages of the masters, in order.
 std::vector<c10::Storage> Storages(const std::vector<at::Tensor>& masters) {
   std::vector<c10::Storage> storages;
   std::set<const c10::StorageImpl*> seen;
@@ -31,7 +31,7 @@ std::vector<c10::Storage> Storages(const std::vector<at::Tensor>& masters) {
   return storages;
 }
 
-// Whether nothing lies in the masters' storages but masters.
+// Returns whether the masters' storages hold nothing but masters.
 bool OwnTheirStorages(const std::vector<at::Tensor>& masters) {
   std::map<const c10::StorageImpl*, size_t> covered;
   for (const at::Tensor& master : masters) {
@@ -69,7 +69,7 @@ void OptimizerShards::MoveMasters() {
   }
   reducer_.Meet();
   for (auto& [storage, place] : moves) {
-    // The memory stays mapped for as long as a tensor lies in it.
+    // Keep the memory mapped as long as a tensor uses it.
     storage.set_data_ptr_noswap({place, new at::Tensor(common_),
                                  [](void* held) { delete static_cast<at::Tensor*>(held); },
                                  at::kCPU});
@@ -112,7 +112,7 @@ void OptimizerShards::ShareWeights() {
 }
 
 void OptimizerShards::AwaitReaders() {
-  // Before the first update all ranks hold what they begin with, and some may have failed to.
+  // Before the first update all ranks hold the initial state, and some may have failed to load it.
   if (together() && updated_) reducer_.Meet();
 }
 

@@ -12,41 +12,41 @@
 
 namespace genesis {
 
-// The shares of the ranks in the optimizer's update and state (Rajbhandari et al., ZeRO, SC 2020,
-// stage 1). Ranks that share memory keep one copy of weights and state there, and each updates its
-// part of every parameter: nothing is sent. Other ranks have weights of their own and own whole
-// parameters, the largest first to the rank that has least, as
-// torch.distributed.optim.ZeroRedundancyOptimizer; each sends on what it updated.
+// Shards the optimizer's update and state over the ranks (Rajbhandari et al., ZeRO, SC 2020, stage
+// 1). Ranks that share memory keep one copy of weights and state there. Each updates its part of
+// every parameter, and nothing is sent. Otherwise each rank has its own weights and owns whole
+// parameters, the largest first to the least loaded rank, as in
+// torch.distributed.optim.ZeroRedundancyOptimizer. It broadcasts the parameters that it updated.
 //
 // Owner: the training session; ranks and reducer outlive it. Threads: one. Failure: RunFailure of
 // the ranks.
 class OptimizerShards {
  public:
-  // Bytes of common memory in which `masters` and two tensors of state for each have room; 0 where
-  // masters cannot be moved there, for they are on a GPU or lie in one storage with others.
+  // Returns the bytes of common memory for `masters` and two tensors of state for each; 0 if
+  // masters cannot be moved there because they are on a GPU or share a storage with other tensors.
   static size_t CommonBytes(const std::vector<at::Tensor>& masters);
 
-  // Requires that `reducer` was made with CommonBytes(masters). Moves the masters and whatever
-  // shares their storage to common memory, with the values of rank 0, if there is any.
+  // Requires that `reducer` was created with CommonBytes(masters). If there is common memory, moves
+  // the masters and all that shares their storage there, with the values of rank 0.
   OptimizerShards(RankGroup& ranks, GradientReducer& reducer, std::vector<at::Tensor> masters);
 
-  // Whether the ranks have one copy of weights and state. Each may then write to its part while
-  // the others neither read nor write: after all have added up their gradients, and until
+  // Returns whether the ranks have one copy of weights and state. Each may then write its part only
+  // while the others neither read nor write: after all have summed their gradients, and until
   // ShareWeights.
   bool together() const { return common_.numel() > 0; }
-  // By parameter, whether this rank updates it, or its part of it.
+  // Per parameter, whether this rank updates it or a part of it.
   std::vector<bool> owned() const;
   bool owns(size_t parameter) const { return together() || owners_[parameter] == ranks_.rank(); }
-  // Zeros like `like`, for the optimizer's state: in common memory if there is any. Called by all
-  // ranks in the same order, twice for each of the masters at most.
+  // Returns zeros like `like` for the optimizer's state, in common memory if there is any. All
+  // ranks call it in the same order, at most twice for each of the masters.
   at::Tensor Zeros(const at::Tensor& like);
 
-  // After an update: all ranks have all weights then.
+  // Call after an update. On return all ranks have all weights.
   void ShareWeights();
-  // Before weights or state are put in place otherwise: returns once no rank uses those before.
+  // Call before replacing weights or state. Returns once no rank uses the old ones.
   void AwaitReaders();
-  // Gives rank 0 what others own. `entries` has the tensors of each parameter: on rank 0 those of
-  // others are written to, elsewhere they are not looked at.
+  // Sends rank 0 the state that other ranks own. `entries` has the tensors of each parameter. Rank
+  // 0 receives into those of other ranks; the other ranks ignore all but their own.
   void GatherOnFirst(const std::vector<std::vector<std::pair<std::string, at::Tensor>>>& entries);
 
  private:
@@ -56,9 +56,9 @@ class OptimizerShards {
   RankGroup& ranks_;
   GradientReducer& reducer_;
   const std::vector<at::Tensor> masters_;
-  const std::vector<int> owners_;  // Where ranks are not together.
+  const std::vector<int> owners_;  // Used if ranks are not together.
   const at::Tensor common_;
-  size_t taken_ = 0;  // Bytes of it.
+  size_t taken_ = 0;  // Bytes of common_ in use.
   bool updated_ = false;
 };
 

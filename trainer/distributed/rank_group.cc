@@ -22,7 +22,7 @@
 #include "trainer/distributed/shared_memory_transport.h"
 #include "trainer/runtime/run_failure.h"
 
-// As LibTorch was built; its CMake package would say so.
+// Set because LibTorch was built with it; its CMake package would define it.
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -30,16 +30,16 @@
 namespace genesis {
 namespace {
 
-// Its layout was read with the names of Gloo alone (gloo_names/names.h).
+// Guards the layout, which was derived from Gloo's names alone (gloo_names/names.h).
 #if defined(__x86_64__)
 static_assert(sizeof(c10d::ProcessGroupGloo) == 488);
 #endif
 
-// Elements of a broadcast that tensors are put together for.
+// Maximum number of elements of a broadcast that combines tensors.
 constexpr int64_t kMaxMessage = int64_t{4} << 20;
-// For NCCL, whose ranks come at the same time: they have met before.
+// Timeout for NCCL. Short, because the ranks have met before.
 constexpr std::chrono::milliseconds kCommunicatorTimeout = std::chrono::minutes(1);
-// How often a rank that waits for its GPU looks at it, and at the others.
+// How often a rank that waits for its GPU polls it, and the other ranks.
 constexpr std::chrono::microseconds kLookAtDevice{50};
 constexpr std::chrono::milliseconds kLookAtOthers{100};
 
@@ -56,13 +56,13 @@ absl::StatusOr<SharedMemory::Address> ReadAddress(const std::string& text,
   if (words.size() != 4 || !absl::SimpleAtoi(words[0], &address.process) ||
       !absl::SimpleAtoi(words[1], &address.descriptor) ||
       !absl::SimpleAtoi(words[2], &address.cookie) || !absl::SimpleAtoi(words[3], &bytes)) {
-    return absl::UnavailableError(text);  // Why rank 0 has none.
+    return absl::UnavailableError(text);  // The text is why rank 0 has none.
   }
   if (bytes != size.bytes + size.common) return absl::UnavailableError("rank 0 has other buckets");
   return address;
 }
 
-// The bytes, cut or filled up with zeros to `size`.
+// Returns the bytes, cut or padded with zeros to `size`.
 at::Tensor AsTensor(const std::string& bytes, int64_t size) {
   at::Tensor tensor = at::zeros({size}, at::kByte);
   std::copy_n(bytes.begin(), std::min<int64_t>(size, std::ssize(bytes)),
@@ -89,12 +89,12 @@ c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> GlooOptions(const RankPlace&
 struct RankGroup::Connection {
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo;
-  // Where the ranks' GPUs exchange by themselves.
+  // Set if the ranks' GPUs exchange directly.
   std::unique_ptr<Communicator> communicator;
   std::optional<NeighbourWatch> watch;
 };
 
-// Each bucket is one all-reduce, which threads of Gloo's make over TCP.
+// Runs each bucket as one all-reduce in Gloo's threads over TCP.
 class RankGroup::GlooTransport : public BucketTransport {
  public:
   GlooTransport(RankGroup& ranks, const std::vector<BucketSize>& sizes)
@@ -103,13 +103,13 @@ class RankGroup::GlooTransport : public BucketTransport {
       buffers_.push_back(at::zeros({size.elements}, at::dtype(size.type)));
     }
   }
-  // A sum under way writes to its buffer.
+  // A running sum writes to its buffer.
   ~GlooTransport() override {
     for (const auto& work : works_) {
       try {
         if (work != nullptr) work->wait();
       } catch (const std::exception&) {
-        continue;  // The failure of the rank was thrown by whoever awaited it.
+        continue;  // Already thrown by Await.
       }
     }
   }
@@ -152,7 +152,7 @@ RankGroup::RankGroup(const RankPlace& place, const c10::intrusive_ptr<c10d::Stor
            "each of its processes a rank of its own");
   }
   Together(task, [&] {
-    // One asks for all: each asks the store for each.
+    // Only rank 0 waits, because each rank would ask the store about every other.
     if (first()) {
       AwaitPresence(*connection_->store, place_.size, options_.timeout, kTellWaitingEvery,
                     options_.tell);
@@ -164,7 +164,7 @@ RankGroup::RankGroup(const RankPlace& place, const c10::intrusive_ptr<c10d::Stor
 
 RankGroup::~RankGroup() = default;
 
-// An exception of c10d or Gloo means that the group is no more.
+// An exception of c10d or Gloo means that the group is broken.
 template <typename Work>
 std::invoke_result_t<Work> RankGroup::Together(const char* task, const Work& work) {
   try {
@@ -174,7 +174,7 @@ std::invoke_result_t<Work> RankGroup::Together(const char* task, const Work& wor
   }
 }
 
-// Collectives that wait for a lost rank hold up whoever frees memory of the GPU.
+// Collectives that wait for a lost rank block threads that free GPU memory.
 void RankGroup::AbortDevices() {
   if (connection_->communicator != nullptr) connection_->communicator->Abort();
 }
@@ -196,7 +196,7 @@ void RankGroup::TellFailure(const std::string& message) {
   try {
     TellEnd(*connection_->store, place_.rank, message);
   } catch (const std::exception&) {
-    return;  // The others see the rank end all the same.
+    return;  // The other ranks see this rank end in any case.
   }
 }
 
@@ -228,8 +228,8 @@ std::string RankGroup::FirstFault(const std::string& own) {
   return "";
 }
 
-// Returns "" with a communicator, or why there is none; whoever says no and when, all ranks come to
-// the same.
+// Returns "" and sets up a communicator, or returns why there is none. All ranks get the same
+// result, whichever of them fails and when.
 std::string RankGroup::ConnectDevices() {
   if (connection_->communicator != nullptr) return "";
   std::string fault = FirstFault(
@@ -266,7 +266,7 @@ std::string RankGroup::ConnectDevices() {
   return fault;
 }
 
-// Three exchanges, whoever says no and when: all ranks come to the same.
+// Uses three exchanges so that all ranks get the same result, whichever of them fails and when.
 std::unique_ptr<BucketTransport> RankGroup::ShareMemory(const std::vector<BucketSize>& buckets,
                                                         size_t common, std::string* why_not) {
   *why_not = FirstFault(options_.shared_memory ? "" : "GENESIS_SHARED_MEMORY is false");
@@ -299,7 +299,7 @@ void RankGroup::CopyFrom(int rank, const std::vector<at::Tensor>& tensors) {
   }
   Together("take the weights of another rank", [&] {
     for (const auto& [type, group] : by_type) {
-      // One message for many: each costs a tenth of a millisecond.
+      // Combine tensors into one message, because each costs a tenth of a millisecond.
       for (auto begin = group.begin(); begin != group.end();) {
         std::vector<at::Tensor> pieces;
         const auto first = begin;
@@ -319,7 +319,7 @@ void RankGroup::CopyFrom(int rank, const std::vector<at::Tensor>& tensors) {
   });
 }
 
-// Within Together.
+// Call within Together.
 void RankGroup::Broadcast(int rank, const at::Tensor& flat) {
   if (connection_->communicator != nullptr && !flat.is_cpu()) {
     connection_->communicator->Broadcast(flat, rank);
@@ -396,7 +396,7 @@ std::string RankGroup::FromFirst(const std::string& own) {
   });
 }
 
-// Within Together.
+// Call within Together.
 std::vector<at::Tensor> RankGroup::Gather(const at::Tensor& own) {
   std::vector<at::Tensor> mine = {own};
   std::vector<std::vector<at::Tensor>> all(1);
@@ -411,7 +411,7 @@ std::vector<std::string> RankGroup::FromAll(const std::string& own) {
     for (const at::Tensor& size : Gather(at::tensor({std::ssize(own)}, at::kLong))) {
       sizes.push_back(size.item<int64_t>());
     }
-    // All of one size, as the collective wants them.
+    // Pad to one size, as the collective requires.
     const int64_t longest = std::max<int64_t>(*std::max_element(sizes.begin(), sizes.end()), 1);
     std::vector<std::string> texts;
     for (const at::Tensor& bytes : Gather(AsTensor(own, longest))) {

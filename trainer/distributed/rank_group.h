@@ -20,41 +20,43 @@
 
 namespace genesis {
 
-// The control flags of a rank, or of any of them, at the end of a step.
+// The control flags of one rank, or combined over all, at the end of a step.
 struct ControlFlags {
   bool stop = false;
   bool checkpoint = false;
   bool time_is_up = false;  // training.time_limit_seconds
-  bool fp32 = false;        // To go on in FP32.
-  double seconds = 0;       // Of the step before; the mean over the ranks once it is heard.
+  bool fp32 = false;        // Requests FP32 for the next steps.
+  // Duration of the previous step; after the exchange, the mean over the ranks.
+  double seconds = 0;
 };
 
 struct RankOptions {
-  // How long a rank may be silent between two exchanges: while it loads its data, or evaluates.
-  std::chrono::milliseconds timeout = std::chrono::minutes(30);  // As c10d's own for Gloo.
-  // Whether ranks that share a host add up gradients in memory that they share.
+  // Maximum silence of a rank between two exchanges, such as while it loads its data or evaluates.
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);  // Default of c10d for Gloo.
+  // Whether ranks on one host sum gradients in shared memory.
   bool shared_memory = true;
-  // For collectives among the GPUs of the ranks; null, and why, where this one has none.
+  // Factory for collectives among the GPUs of the ranks. If it is null, no_communicator is the
+  // reason.
   CommunicatorFactory* communicators = nullptr;
   std::string no_communicator = "it computes on the CPU";
   TellWaiting tell = [](const std::string&) {};
 };
 
-// The ranks that train one job together, each on examples of its own, with the same weights
-// (data-parallel training, as torch.nn.parallel.DistributedDataParallel). Ranks that decide alike
-// make the same steps, so whatever a decision rests on is a figure of the group: gradients, loss
-// and requests travel in one all-reduce a step (GradientReducer), the rest is told by rank 0. Made
-// of c10d's ProcessGroupGloo and its store, and between GPUs of NCCL; where that is not to be had,
-// what is on a GPU travels through host memory.
+// The ranks that train one job together with the same weights, each on its own examples
+// (data-parallel training, as torch.nn.parallel.DistributedDataParallel). All ranks must make the
+// same decisions, so decisions use only values that the group shares: gradients, loss and requests
+// are exchanged in one all-reduce per step (GradientReducer), and rank 0 sends the rest. Uses
+// c10d's ProcessGroupGloo and its store, and NCCL between GPUs. Without NCCL, GPU data goes through
+// host memory.
 //
-// Every method but those that say otherwise is called by all ranks, in the same order. Owner: the
-// run's caller. Threads: one. Failure: RunFailure (FAILURE_CAUSE_WORKER_EXIT) when a rank ends, or
-// is silent for longer than options().timeout; it names the rank where that can be known.
+// Unless stated otherwise, all ranks call every method, in the same order. Owner: the run's caller.
+// Threads: one. Failure: RunFailure (FAILURE_CAUSE_WORKER_EXIT) if a rank ends or is silent for
+// longer than options().timeout. It names the rank if that is known.
 class RankGroup {
  public:
-  // Waits until all are there. Requires place.size > 1.
+  // Waits until all ranks have joined. Requires place.size > 1.
   explicit RankGroup(const RankPlace& place, const RankOptions& options = {});
-  // By a store that the ranks share already.
+  // Uses a store that the ranks already share.
   RankGroup(const RankPlace& place, const c10::intrusive_ptr<c10d::Store>& store,
             const RankOptions& options = {});
   ~RankGroup();
@@ -63,59 +65,60 @@ class RankGroup {
 
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
-  // The one that writes checkpoints and tells of the job.
+  // Rank 0 writes checkpoints and reports on the job.
   bool first() const { return place_.rank == 0; }
   const RankOptions& options() const { return options_; }
 
   // Takes effect with the next step's gradients.
   void SetFlags(const ControlFlags& flags) { own_flags_ = flags; }
   const ControlFlags& own_flags() const { return own_flags_; }
-  // Agreed by all ranks with the gradients of the last step.
+  // The flags that all ranks agreed on with the gradients of the last step.
   const ControlFlags& agreed() const { return agreed_; }
   void Agree(const ControlFlags& flags) { agreed_ = flags; }
 
-  // The fastest that these ranks have for gradients on `device`, with `common` bytes of memory for
-  // all of them where they share any. `*text` says for people which it is, and why.
+  // Returns the fastest transport that these ranks have for gradients on `device`, with `common`
+  // bytes of common memory if they share any. `*text` describes it, with the reason.
   std::unique_ptr<BucketTransport> MakeTransport(const std::vector<BucketSize>& buckets,
                                                  size_t common, at::Device device,
                                                  std::string* text);
 
-  // Adds up a contiguous tensor on the CPU over the ranks, in place.
+  // Sums a contiguous tensor on the CPU over the ranks, in place.
   void Sum(const at::Tensor& tensor);
-  // Waits until `ready`, an event of this rank's GPU that collectives lie before: they never end
-  // where another rank has. Requires a transport on_device().
+  // Waits until `ready`, an event of this rank's GPU that follows collectives, which never end if
+  // another rank has ended. Requires a transport on_device().
   void AwaitDevice(const std::function<bool()>& ready);
-  // Returns the tensor on the CPU. A GPU is awaited as by AwaitDevice where collectives run on it.
+  // Returns the tensor on the CPU. If collectives run on a GPU, waits as AwaitDevice does.
   at::Tensor Fetch(const at::Tensor& tensor);
 
-  // Makes the tensors those of rank 0, in place.
+  // Copies the tensors of rank 0 into these, in place.
   void CopyFromFirst(const std::vector<at::Tensor>& tensors) { CopyFrom(0, tensors); }
   void CopyFrom(int rank, const std::vector<at::Tensor>& tensors);
-  // Makes the tensor of rank 0 that of `rank`, in place; called by these two alone.
+  // Copies the tensor of `rank` into that of rank 0, in place. Only these two call it.
   void SendToFirst(int rank, const at::Tensor& tensor);
-  // Returns what rank 0 gave. As FromAll over the ranks' own connections, so that nothing gathers
-  // in the store of a long job.
+  // Returns the string of rank 0. Like FromAll, it uses the ranks' own connections, so that nothing
+  // accumulates in the store of a long job.
   std::string FromFirst(const std::string& own);
-  // Returns what each rank gave, by rank.
+  // Returns the strings of all ranks, by rank.
   std::vector<std::string> FromAll(const std::string& own);
-  // Returns the fault of the first rank that has one; empty where none has.
+  // Returns the error of the first rank that has one; empty if none has.
   std::string FirstFault(const std::string& own);
-  // The tensors of all ranks one behind the other, in their order, in float32 on the CPU. All are
-  // of one size.
+  // Returns the tensors of all ranks concatenated in rank order, in float32 on the CPU. All must
+  // have the same size.
   at::Tensor JoinAll(const at::Tensor& own);
-  // Until all ranks are here.
+  // Waits until all ranks have called it.
   void Await();
 
-  // How long this rank has waited for the gradients of others since it was asked last. Seconds.
+  // The time in seconds that this rank has waited for the gradients of others since the last call
+  // of TakeWaitSeconds.
   void NoteWait(double seconds) { wait_seconds_ += seconds; }
   double TakeWaitSeconds() { return std::exchange(wait_seconds_, 0); }
 
-  // Leaves word for the others why this rank ends before the job does. Never throws; for any rank
-  // at any time.
+  // Records for the other ranks why this rank ends before the job does. Never throws. Any rank may
+  // call it at any time.
   void TellFailure(const std::string& message);
-  // Throws the failure that `error` of c10d or Gloo in the course of `task` means.
+  // Throws the failure that corresponds to `error` of c10d or Gloo during `task`.
   [[noreturn]] void Fail(const char* task, const std::exception& error);
-  // Throws the failure of a rank that is known: "has ended".
+  // Throws the failure of a known rank: "has ended".
   [[noreturn]] void Fail(const char* task, int rank, const std::string& fault);
 
  private:

@@ -17,22 +17,23 @@ namespace genesis {
 namespace {
 
 constexpr int kMaxRanks = 65536;
-// Ports that a Slurm job takes by its number, so that two jobs on a host do not meet.
+// Range of ports from which a Slurm job takes one by its number, so that two jobs on a host do not
+// collide.
 constexpr int64_t kFirstJobPort = 20000;
 constexpr int64_t kJobPorts = 10000;
 
-// A launcher of ranks: the variables that say which rank a process is.
+// A launcher of ranks: the variables that identify the rank of a process.
 struct Launcher {
   const char* size;
   const char* rank;
   const char* local_rank;
   const char* local_size;
-  const char* advice;  // How its ranks get the rest.
-  bool slurm = false;  // Has lists of hosts and tasks instead of local_size, and a number a job.
+  const char* advice;  // How its ranks get the missing variables.
+  bool slurm = false;  // Uses lists of hosts and tasks instead of local_size, and has a job number.
 };
 
-// In the order in which they are looked for: the one that started the process itself comes before
-// those that may have started the launcher.
+// In order of precedence: the launcher that started the process itself comes before those that may
+// have started the launcher.
 constexpr Launcher kLaunchers[] = {
     {"WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "torchrun sets them all"},
     {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -43,7 +44,7 @@ constexpr Launcher kLaunchers[] = {
      "srun hands on the variables of the shell that calls it", /*slurm=*/true},
 };
 
-// Reads variables and keeps what is wrong with them.
+// Reads variables and collects their errors.
 class Variables {
  public:
   explicit Variables(const Environment& environment) : environment_(environment) {}
@@ -51,7 +52,7 @@ class Variables {
   bool Has(const std::string& name) const { return environment_(name).has_value(); }
   std::string Text(const std::string& name) const { return environment_(name).value_or(""); }
 
-  // `fallback` where the variable is not set; without one it has to be.
+  // Returns `fallback` if the variable is not set. Without a fallback the variable is required.
   int Number(const std::string& name, int least, int most, std::optional<int> fallback) {
     const std::optional<std::string> text = environment_(name);
     if (!text && fallback) return *fallback;
@@ -73,7 +74,7 @@ class Variables {
     const std::string visible = Text("CUDA_VISIBLE_DEVICES");
     if (visible.empty()) return absl::StrCat(local_rank);
     const std::vector<std::string> gpus = absl::StrSplit(visible, ',');
-    // A launcher that binds gives each rank its own.
+    // A launcher that binds GPUs gives each rank its own.
     if (gpus.size() == 1) return gpus.front();
     if (static_cast<size_t>(local_rank) < gpus.size()) return gpus[static_cast<size_t>(local_rank)];
     faults_.push_back(absl::StrCat("CUDA_VISIBLE_DEVICES is ", QuoteValue(visible),
@@ -102,7 +103,7 @@ const Launcher* FindLauncher(const Variables& variables) {
   return nullptr;
 }
 
-// Where rank 0 serves the store, as far as the launcher knows it.
+// Sets where rank 0 serves the store, as far as the launcher defines it.
 void FindStore(const Launcher& launcher, Variables& variables, RankPlace& place) {
   const int most = std::numeric_limits<uint16_t>::max();
   int64_t job = 0;

@@ -16,7 +16,7 @@ std::string DescribeRank(int rank, const std::vector<std::string>& devices) {
                       place < devices.size() ? absl::StrCat(" on ", devices[place]) : "");
 }
 
-// As long whatever differs, so that its time tells nothing.
+// Compares in constant time, so that timing reveals nothing.
 bool IsSame(const std::string& a, const std::string& b) {
   if (a.size() != b.size()) return false;
   int different = 0;

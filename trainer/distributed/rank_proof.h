@@ -7,11 +7,11 @@
 
 namespace genesis {
 
-// Proves to the other ranks that this one knows the secret of their job, and has them prove it:
-// each answers all the others' random challenges with an HMAC-SHA256 (RFC 2104) over them and its
-// rank. The addresses of the ranks are open on their network, and whoever reaches one could speak
-// for a rank; the secret came by the daemon's stream, which strangers cannot read. Called by all
-// ranks. `devices` names them in messages. Throws RunFailure naming a rank that cannot prove it.
+// Proves to the other ranks that this one knows the secret of their job, and verifies theirs: each
+// rank replies to the random challenges of all with an HMAC-SHA256 (RFC 2104) over them and its
+// rank. The addresses of the ranks are open on their network, so a stranger could pose as a rank;
+// the secret came through the daemon's stream, which strangers cannot read. Collective: every rank
+// calls it. `devices` names the ranks in messages. Throws RunFailure with the rank that fails.
 void ProveSecret(RankGroup& ranks, const std::string& secret,
                  const std::vector<std::string>& devices);
 

@@ -19,9 +19,9 @@ namespace genesis {
 namespace {
 
 constexpr size_t kPage = 4096;
-// A rank that waits looks whether the other lives as often.
+// How often a waiting rank checks that the other is alive.
 constexpr std::chrono::milliseconds kGlance{20};
-// A wait that is shorter than this is cheaper awake than asleep.
+// Number of spins before a waiting rank sleeps: spinning is cheaper for shorter waits.
 constexpr int kSpins = 2000;
 
 size_t WholePages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
@@ -46,7 +46,7 @@ void Wake(std::atomic<uint32_t>& word) {
           0);
 }
 
-// Until the word is no longer `seen`, or after a glance.
+// Sleeps until the word is no longer `seen`, or for one check interval.
 void Sleep(std::atomic<uint32_t>& word, uint32_t seen) {
   timespec time{};
   time.tv_nsec = std::chrono::nanoseconds(kGlance).count();
@@ -61,10 +61,10 @@ void Relax() {
 
 }  // namespace
 
-// Begins the part of a rank; its counters follow, then its region on a page of its own.
+// The header of a rank's part. Its counters follow, then its region on a separate page.
 struct alignas(64) SharedMemory::Rank {
   uint64_t cookie;
-  // Sleepers on the counters of this rank.
+  // Number of sleepers on the counters of this rank.
   std::atomic<uint32_t> waiters;
 };
 
@@ -83,7 +83,7 @@ SharedMemory::~SharedMemory() {
 }
 
 absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(const Size& size, int rank) {
-  // Without a name: nothing is left behind, whatever happens to the ranks.
+  // Anonymous, so that nothing is left behind when ranks end.
   const int descriptor = memfd_create("genesis-gradients", MFD_CLOEXEC);
   if (descriptor < 0) return Failed("memfd_create");
   std::unique_ptr<SharedMemory> memory(new SharedMemory(descriptor, size, rank));
@@ -96,7 +96,7 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(const Size& s
 
 absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Open(const Address& address,
                                                                  const Size& size, int rank) {
-  // A file description of its own, and with it a lock of its own.
+  // Opens a separate file description, which has a separate lock.
   const std::string path = absl::StrCat("/proc/", address.process, "/fd/", address.descriptor);
   const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return Failed(path.c_str());
@@ -159,7 +159,8 @@ uint32_t SharedMemory::counter(int rank, size_t number) const {
 }
 
 void SharedMemory::Set(size_t number, uint32_t value) {
-  // Sequentially consistent, as in Await: either this sees the sleeper or the sleeper the value.
+  // Sequentially consistent, as in Await: either this thread sees the sleeper, or the sleeper sees
+  // the value.
   word(rank_, number).store(value);
   if (of(rank_).waiters.load() > 0) Wake(word(rank_, number));
 }
@@ -179,7 +180,7 @@ std::string SharedMemory::Await(int rank, size_t number, uint32_t value,
     Sleep(word, seen);
     if (word.load() == value) break;
     if (!lives(rank)) {
-      // It may have set the counter and ended.
+      // The rank may have set the counter before it ended.
       fault = word.load() == value ? "" : "has ended";
       break;
     }

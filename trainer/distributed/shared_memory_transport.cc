@@ -14,13 +14,13 @@
 namespace genesis {
 namespace {
 
-// Each bucket begins on a line of the cache.
+// Each bucket begins on a cache line.
 constexpr size_t kLine = 64;
-// Elements that are summed at a time: they stay in the first cache.
+// Elements summed at a time: they fit the L1 cache.
 constexpr int64_t kBlock = 2048;
-// Elements that are read of another rank at a time: they stay in the second cache.
+// Elements read from another rank at a time: they fit the L2 cache.
 constexpr int64_t kRead = 32768;
-// Below it a second thread costs more than it brings.
+// Below this size a second thread costs more than it saves.
 constexpr int64_t kGrain = 65536;
 
 size_t Bytes(const BucketSize& bucket) {
@@ -28,7 +28,7 @@ size_t Bytes(const BucketSize& bucket) {
   return (bytes + kLine - 1) / kLine * kLine;
 }
 
-// GCC makes no vectors of a loop whose count it does not know, unless it is written with them.
+// GCC does not vectorize a loop of unknown count unless it is written with vectors.
 using Lanes = float __attribute__((vector_size(16)));
 constexpr int64_t kLanes = sizeof(Lanes) / sizeof(float);
 
@@ -40,7 +40,7 @@ Lanes LoadLanes(const float* from) {
 
 void StoreLanes(Lanes values, float* to) { std::memcpy(to, &values, sizeof(values)); }
 
-// All of them may be the same memory.
+// The arguments may be the same memory.
 void Add(const float* a, const float* b, int64_t count, float* to) {
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) StoreLanes(LoadLanes(a + i) + LoadLanes(b + i), to + i);
@@ -55,7 +55,7 @@ void Multiply(const float* from, float factor, int64_t count, float* to) {
 
 using Block = std::array<float, kBlock>;
 
-// The numbers as float32: where they are, or in `room`.
+// Returns the numbers as float32: in place, or converted into `room`.
 template <typename T>
 const float* Floats(const T* from, int64_t count, Block& room) {
   if constexpr (std::is_same_v<T, float>) {
@@ -75,14 +75,14 @@ void Round(const float* from, int64_t count, T* to) {
   }
 }
 
-// The elements of all ranks, and where their sum goes.
+// The elements of all ranks, and the destinations of their sum.
 template <typename T>
 struct Terms {
   std::vector<T*> from;
   std::vector<T*> to;
 };
 
-// In the order of the ranks, so that all who make a sum come to the same bits.
+// Sums in rank order, so that all ranks compute the same bits.
 template <typename T>
 void SumBlock(const Terms<T>& terms, int64_t begin, int64_t count) {
   Block sum, room;
@@ -190,7 +190,7 @@ void SharedMemoryTransport::Reduce(size_t bucket) {
   memory_->Set(ReducedCounter(bucket), own.begun);
 }
 
-// By rank.
+// Returns the elements by rank.
 template <typename T>
 std::vector<T*> SharedMemoryTransport::Elements(const Bucket& bucket) const {
   std::vector<T*> elements;
@@ -219,7 +219,7 @@ void SharedMemoryTransport::SumScattered(const Bucket& bucket) const {
   }
 }
 
-// As SumBlock, of what each rank has at an address of its own.
+// Like SumBlock, for gradients at a different address in each rank.
 void SharedMemoryTransport::SumLent(const Bucket& bucket, const ScatteredGradient& gradient) const {
   std::vector<uint64_t> addresses;
   for (const float* const place : Elements<float>(bucket)) {

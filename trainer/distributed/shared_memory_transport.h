@@ -15,16 +15,16 @@
 
 namespace genesis {
 
-// The all-reduce of ranks that share a host. The buckets of all ranks lie in memory that all of
-// them map. Once all have begun a bucket, each rank adds up its part of it, in the order of the
-// ranks, and writes the sum into the buckets of all: reduce-scatter and all-gather in one pass,
-// with neither copies nor sockets; a bucket that is scattered ends with the first. Gradients that
-// are lent lie in memory of their rank, on large pages, and their address in the bucket; others
-// read it there (PeerMemory). No thread of its own: a rank does its part between its own layers
-// where the others are ahead, else when it awaits the bucket. Sums are made in float32.
+// All-reduce of ranks that share a host. The buckets of all ranks are in memory that all of them
+// map. Once all have begun a bucket, each rank sums its part of it in rank order and writes the sum
+// into the buckets of all: reduce-scatter and all-gather in one pass, with neither copies nor
+// sockets. A scattered bucket skips the all-gather. Lent gradients stay in their rank's memory, on
+// large pages, with their address in the bucket; other ranks read them in place (PeerMemory). There
+// is no extra thread: a rank does its part between its own layers if the other ranks are ahead,
+// otherwise when it awaits the bucket. Sums are computed in float32.
 class SharedMemoryTransport : public BucketTransport {
  public:
-  // The memory has to be of SizeOf(buckets, ranks.size(), common).
+  // Requires memory of SizeOf(buckets, ranks.size(), common).
   SharedMemoryTransport(RankGroup& ranks, std::unique_ptr<SharedMemory> memory,
                         const std::vector<BucketSize>& buckets, size_t common);
 
@@ -44,11 +44,11 @@ class SharedMemoryTransport : public BucketTransport {
 
  private:
   struct Bucket {
-    at::Tensor buffer;                         // This rank's.
-    size_t offset = 0;                         // In the region of each rank. Bytes.
-    uint32_t begun = 0;                        // How often.
-    bool reduced = true;                       // This rank's elements, of the newest time.
-    std::vector<ScatteredGradient> gradients;  // Where it is scattered.
+    at::Tensor buffer;                         // This rank's buffer.
+    size_t offset = 0;                         // Offset in bytes in the region of each rank.
+    uint32_t begun = 0;                        // Number of times it has begun.
+    bool reduced = true;                       // This rank's part is summed, in the newest round.
+    std::vector<ScatteredGradient> gradients;  // Set if the bucket is scattered.
     at::Tensor sums;
     float factor = 1;
 
@@ -57,7 +57,7 @@ class SharedMemoryTransport : public BucketTransport {
 
   size_t BegunCounter(size_t bucket) const { return bucket; }
   size_t ReducedCounter(size_t bucket) const { return buckets_.size() + bucket; }
-  // Two in turn: a rank may be at the next Meet before another has seen that it was at this one.
+  // Two in turn: a rank may reach the next Meet before another has seen this one.
   size_t MetCounter() const { return 2 * buckets_.size() + met_ % 2; }
   bool AllHaveBegun(size_t bucket) const;
   void Reduce(size_t bucket);
@@ -70,13 +70,13 @@ class SharedMemoryTransport : public BucketTransport {
   void AwaitAll(size_t counter, uint32_t value, const char* doing);
 
   RankGroup& ranks_;
-  // Shared with the tensors that lie there.
+  // Shared with the tensors in it.
   const std::shared_ptr<SharedMemory> memory_;
   const at::Tensor common_;
   std::vector<Bucket> buckets_;
   const PeerMemory peers_;
   std::vector<at::Tensor> lent_;
-  uint32_t met_ = 0;  // How often.
+  uint32_t met_ = 0;  // Number of meetings.
 };
 
 }  // namespace genesis

@@ -15,7 +15,7 @@ std::string FirstHost(const std::string& list) {
   const size_t close = list.find(']', open);
   if (close == std::string::npos) return "";
   const std::string numbers = list.substr(open + 1, close - open - 1);
-  // "cn[1-2]-ib,cn5": the text behind the bracket belongs to the name.
+  // "cn[1-2]-ib,cn5": the text after the bracket belongs to the name.
   const size_t end = list.find(',', close);
   const size_t length = end == std::string::npos ? end : end - close - 1;
   return absl::StrCat(list.substr(0, open), numbers.substr(0, numbers.find_first_of(",-")),

@@ -13,11 +13,11 @@
 namespace genesis {
 namespace {
 
-// Names that a reader can still take in.
+// Maximum number of names in a message.
 constexpr size_t kMaxNames = 16;
 constexpr size_t kDigits = 8;
 
-// Eight digits for each weight.
+// Returns eight digits for each weight.
 std::string Checksums(const std::vector<std::pair<std::string, at::Tensor>>& weights) {
   std::string text;
   for (const auto& [name, tensor] : weights) {
@@ -28,7 +28,7 @@ std::string Checksums(const std::vector<std::pair<std::string, at::Tensor>>& wei
   return text;
 }
 
-// The checksums that most ranks have; those of rank 0 where no more have any others.
+// Returns the most frequent checksums; those of rank 0 if there is a tie.
 std::string Majority(const std::vector<std::string>& all) {
   std::map<std::string, int> count;
   for (const std::string& one : all) ++count[one];

@@ -11,9 +11,9 @@
 
 namespace genesis {
 
-// Throws RunFailure (FAILURE_CAUSE_DEVICE) on all ranks unless `weights` are the same to the bit on
-// all of them; names the ranks that differ from most, and the first weight in which they do. Each
-// rank calls it after the same `step`. Sync: waits for the device.
+// Throws RunFailure (FAILURE_CAUSE_DEVICE) on all ranks unless `weights` are bitwise the same on
+// all of them. Names the ranks that differ from most, and the first weight that differs. Each rank
+// calls it after the same `step`. Sync: waits for the device.
 void RequireSameWeights(RankGroup& ranks, int64_t step,
                         const std::vector<std::pair<std::string, at::Tensor>>& weights);
 

@@ -11,12 +11,12 @@
 
 namespace genesis {
 
-// A regular file opened for reading at any place. Its content is what was there when the file was
-// opened: a later change of its size or time of change is an error, not other data.
+// A regular file opened for random reads. Its content is that at the time of opening: a later
+// change of its size or modification time is an error.
 //
-// Owner: shared by who reads it. Threads: any. Failure: NOT_FOUND, PERMISSION_DENIED,
-// INVALID_ARGUMENT for what is no regular file, a link included (ResolveJobFiles follows those),
-// DATA_LOSS when it is shorter or has changed.
+// Owner: shared by its readers. Threads: any. Failure: NOT_FOUND, PERMISSION_DENIED,
+// INVALID_ARGUMENT if it is not a regular file, including links (ResolveJobFiles follows those),
+// DATA_LOSS if it is shorter or has changed.
 class DataFile {
  public:
   static absl::StatusOr<std::shared_ptr<const DataFile>> Open(const std::string& path);
@@ -26,13 +26,13 @@ class DataFile {
 
   uint64_t size() const { return static_cast<uint64_t>(opened_.st_size); }
   const std::string& path() const { return path_; }
-  // Without its folder.
+  // The name without the folder.
   std::string name() const;
 
   // Copies bytes [offset, offset + size).
   absl::Status Read(uint64_t offset, uint64_t size, void* out) const;
   absl::Status CheckUnchanged() const;
-  // "; it begins like a zip file" for one that was taken for another kind; "" when not known.
+  // Returns "; it begins like a zip file" if the file looks like another kind; "" if unknown.
   std::string LooksLike() const;
 
  private:
@@ -43,11 +43,11 @@ class DataFile {
   struct stat opened_ {};
 };
 
-// The longest message on a file. Bytes.
+// Maximum length of a message about a file, in bytes.
 inline constexpr size_t kMaxFileFault = 2000;
 
-// `fault` with a message that protobuf and terminals take, whatever the file held: valid UTF-8 on
-// one line of at most kMaxFileFault bytes.
+// Returns `fault` with a message that protobuf and terminals accept regardless of the file's
+// content: valid UTF-8 on one line of at most kMaxFileFault bytes.
 absl::Status FitFileFault(const absl::Status& fault);
 
 }  // namespace genesis

@@ -19,9 +19,9 @@ enum class ElementType {
   kBool
 };
 
-// Bytes of one element.
+// Returns the bytes of one element.
 int64_t ElementSize(ElementType type);
-// "float32", "bool", ...: NumPy's and torch's names.
+// Returns "float32", "bool", ...: the names of NumPy and torch.
 std::string ElementTypeName(ElementType type);
 
 }  // namespace genesis

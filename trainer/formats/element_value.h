@@ -10,19 +10,19 @@ namespace genesis {
 
 bool IsFloatingPoint(ElementType type);
 
-// The element at `at`, which need not be aligned, as a number; bool gives 0 or 1.
+// Returns the element at `at`, which need not be aligned, as a number; bool gives 0 or 1.
 double ElementValue(ElementType type, const char* at);
 
-// Converts `count` elements; what float32 cannot hold becomes infinite.
+// Converts `count` elements. Values out of the range of float32 become infinite.
 void ToFloats(ElementType type, const char* from, int64_t count, float* to);
 
-// First element of `count` that is NaN or infinite, or -1.
+// Returns the index of the first of `count` elements that is NaN or infinite, or -1.
 int64_t FirstNonFinite(ElementType type, const char* from, int64_t count);
 
-// Where the element with this number in C order stands: "[3, 0, 17]".
+// Returns the position of the element with this number in C order: "[3, 0, 17]".
 std::string PlaceText(const std::vector<int64_t>& shape, int64_t element);
 
-// "nan", "-inf", "0.25".
+// Returns "nan", "-inf", "0.25".
 std::string NumberText(double value);
 
 }  // namespace genesis

@@ -95,7 +95,7 @@ bool JsonCursor::HexDigits(uint32_t& value) {
   return error == std::errc() && end == first + 4;
 }
 
-// After the backslash.
+// Reads an escape after its backslash.
 bool JsonCursor::Escape(std::string& value) {
   constexpr absl::string_view kFrom = "\"\\/bfnrt";
   constexpr absl::string_view kTo = "\"\\/\b\f\n\r\t";
@@ -161,7 +161,7 @@ bool JsonCursor::Number(double& value, bool& whole) {
   const char* const digits = first + (Peek() == '-' ? 1 : 0);
   const char* const last = text_.data() + text_.size();
   const auto [end, error] = std::from_chars(first, last, value);
-  // from_chars also takes what JSON has not: "inf", "1.", ".5", "01".
+  // from_chars also accepts forms that JSON lacks: "inf", "1.", ".5", "01".
   const bool starts = digits < last && absl::ascii_isdigit(static_cast<unsigned char>(*digits));
   const bool zeros = starts && *digits == '0' && digits + 1 < end &&
                      absl::ascii_isdigit(static_cast<unsigned char>(digits[1]));
@@ -171,7 +171,7 @@ bool JsonCursor::Number(double& value, bool& whole) {
   const absl::string_view text(first, static_cast<size_t>(end - first));
   whole = text.find_first_of(".eE") == absl::string_view::npos;
   if (error == std::errc::result_out_of_range) {
-    // Too small for a double, or too large: the exponent tells.
+    // Too small or too large for a double: the sign of the exponent decides.
     value = absl::StrContains(text, "e-") || absl::StrContains(text, "E-")
                 ? 0.0
                 : std::numeric_limits<double>::infinity();

@@ -8,9 +8,9 @@
 
 namespace genesis {
 
-// Walks over a JSON text (RFC 8259) value by value, without building a tree. The caller says what
-// it expects next; each method returns false once that is not there, and fault() says why. Nothing
-// of ours nests deeper than kMaxDepth.
+// Parses a JSON text (RFC 8259) value by value, without building a tree. The caller requests the
+// value it expects next. Each method returns false on the first mismatch, and fault() is the
+// reason. Rejects nesting deeper than kMaxDepth.
 //
 // Owner: one parse. Threads: one. Failure: fault().
 class JsonCursor {
@@ -19,27 +19,27 @@ class JsonCursor {
 
   explicit JsonCursor(absl::string_view text) : text_(text) {}
 
-  // Calls `member` for each member of an object with its value next; it has to read the value.
+  // Calls `member` for each member of an object. It must read the member's value.
   bool Object(absl::FunctionRef<bool(const std::string& key)> member);
-  // Calls `element` for each element of an array with the element next.
+  // Calls `element` for each element of an array. It must read the element.
   bool Array(absl::FunctionRef<bool()> element);
   bool String(std::string& value);
   bool Bool(bool& value);
-  // Also NaN, Infinity and -Infinity, which Python's json writes. `whole` is whether it is written
-  // as a whole number, without fraction and exponent.
+  // Also accepts NaN, Infinity and -Infinity, which Python's json writes. `whole` is set if the
+  // number has neither fraction nor exponent.
   bool Number(double& value, bool& whole);
-  // Digits only, at most 2^63 - 1.
+  // Accepts digits only, up to 2^63 - 1.
   bool Count(int64_t& value);
-  // Any value.
+  // Skips any value.
   bool Skip();
-  // Only white space is left.
+  // Requires that only white space is left.
   bool End();
 
   // First character of the next value, or 0 at the end.
   char Peek();
-  // Ends the walk with a fault of the caller's; returns false.
+  // Stops with an error of the caller; returns false.
   bool Fail(const std::string& fault);
-  // "at byte 17: accepted: a number"; empty while all is well.
+  // "at byte 17: accepted: a number"; empty if there is no error.
   const std::string& fault() const { return fault_; }
 
  private:

@@ -10,7 +10,7 @@ namespace genesis {
 absl::Status LineFile::Scan(
     absl::FunctionRef<absl::Status(int64_t number, absl::string_view line)> line) {
   std::string piece;
-  std::string rest;  // The part of a line that stood in earlier pieces.
+  std::string rest;  // The start of a line from earlier pieces.
   const auto take = [&](absl::string_view text, uint64_t end) {
     starts_.push_back(end);
     return line(size() - 1, text);

@@ -12,8 +12,8 @@
 
 namespace genesis {
 
-// A text file with an index of where its lines begin, 8 bytes per line in memory. A line ends with
-// a line feed or the file; an empty last line is none.
+// A text file with an index of its lines, 8 bytes per line in memory. A line ends with a line feed
+// or the file. An empty last line does not count.
 //
 // Owner: a dataset. Threads: Read may be called from several at once, once open. Failure: as
 // DataFile; INVALID_ARGUMENT for a line longer than kMaxLine.
@@ -27,13 +27,13 @@ class LineFile {
   absl::Status Scan(absl::FunctionRef<absl::Status(int64_t number, absl::string_view line)> line);
 
   int64_t size() const { return static_cast<int64_t>(starts_.size()) - 1; }
-  // Lines [first, first + count), each with its line feed.
+  // Reads lines [first, first + count), each with its line feed.
   absl::Status Read(int64_t first, int64_t count, std::string& text) const;
   const DataFile& file() const { return *file_; }
 
  private:
   std::shared_ptr<const DataFile> file_;
-  std::vector<uint64_t> starts_ = {0};  // Of each line, then the end of the last.
+  std::vector<uint64_t> starts_ = {0};  // Start of each line, then the end of the last.
 };
 
 }  // namespace genesis

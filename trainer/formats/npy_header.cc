@@ -19,9 +19,9 @@ namespace {
 
 constexpr char kMagic[] = "\x93NUMPY";
 constexpr size_t kMagicSize = 6;
-// Magic, version and a length of two bytes.
+// Size of magic, version and a length of two bytes.
 constexpr size_t kSmallestPreamble = kMagicSize + 4;
-// NumPy's own headers take about 128 bytes.
+// Far above NumPy's own headers of about 128 bytes.
 constexpr uint32_t kMaxNpyHeader = 1 << 16;
 
 // The header of a .npy file: a Python literal such as
@@ -33,12 +33,12 @@ struct HeaderFields {
   std::optional<std::string> shape;
 };
 
-// A HeaderParser walks once over such a literal and takes nothing else.
+// Parses such a literal and rejects everything else.
 class HeaderParser {
  public:
   explicit HeaderParser(absl::string_view text) : text_(text) {}
 
-  // The fault and its byte; empty when the whole text is such a literal.
+  // Returns the error with its byte, or "" if the whole text is such a literal.
   std::string Parse(HeaderFields& fields) {
     if (!Take('{')) return Fault("accepted: a dict {...}");
     while (!Take('}')) {
@@ -79,7 +79,7 @@ class HeaderParser {
     ++at_;
     return true;
   }
-  // Written with either quote, given with the single one.
+  // Accepts either quote; the result has the single one.
   bool String(std::string& value) {
     Space();
     if (at_ == text_.size() || (text_[at_] != '\'' && text_[at_] != '"')) return false;
@@ -91,7 +91,7 @@ class HeaderParser {
     at_ = end + 1;
     return true;
   }
-  // A string, or the list of a structured type, which is not read any further.
+  // Reads a string, or the list of a structured type, which is not parsed further.
   bool Descr(std::string& value) {
     Space();
     if (at_ == text_.size() || text_[at_] != '[') return String(value);

@@ -11,22 +11,22 @@
 
 namespace genesis {
 
-// 2^40 elements; a product of dimensions below it cannot overflow.
+// 2^40 elements, so products of dimensions below it cannot overflow.
 inline constexpr int64_t kMaxArrayElements = int64_t{1} << 40;
 
-// The header of a .npy file, whose elements are in C order and little-endian.
+// The header of a .npy file whose elements are in C order and little-endian.
 struct NpyHeader {
   ElementType type = ElementType::kFloat32;
   std::vector<int64_t> shape;
   uint64_t data_offset = 0;
 };
 
-// "(1000, 3)", as NumPy writes it.
+// Returns "(1000, 3)", as NumPy prints it.
 std::string ShapeText(const std::vector<int64_t>& shape);
 // Requires a shape whose product does not overflow.
 int64_t ShapeElements(const std::vector<int64_t>& shape);
 
-// Copies bytes [offset, offset + size) of what holds the array.
+// Copies bytes [offset, offset + size) of the array's container.
 using ByteReader = absl::FunctionRef<absl::Status(uint64_t offset, uint64_t size, char* out)>;
 
 // Reads the header of a .npy file of `size` bytes, versions 1.0 and 2.0, and checks that the

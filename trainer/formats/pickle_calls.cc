@@ -5,16 +5,16 @@
 namespace genesis {
 namespace {
 
-// More dimensions than torch itself allows are a trap.
+// More dimensions than torch allows indicate an attack.
 constexpr size_t kMaxDimensions = 64;
 
-// The T that item `index` of a list is, or nullptr.
+// Returns item `index` of a list as a T, or nullptr.
 template <typename T>
 const T* ItemAs(const PickleList& list, size_t index) {
   return index < list.items.size() ? list.items[index]->As<T>() : nullptr;
 }
 
-// Sizes or strides: none is negative.
+// Parses sizes or strides, which must not be negative.
 std::optional<std::vector<int64_t>> Integers(const PickleList* list) {
   if (list == nullptr || list->items.size() > kMaxDimensions) return std::nullopt;
   std::vector<int64_t> integers;
@@ -49,7 +49,7 @@ std::optional<PickleValue> RebuildParameter(const PickleList& arguments) {
   return PickleValue{*tensor};
 }
 
-// OrderedDict(), with the items set later, or OrderedDict([[key, value], ...]) of old Pythons.
+// OrderedDict(), with items set later, or OrderedDict([[key, value], ...]) of old Pythons.
 std::optional<PickleValue> OrderedDict(const PickleList& arguments) {
   PickleDict dict;
   if (arguments.items.empty()) return PickleValue{std::move(dict)};

@@ -6,11 +6,11 @@
 
 namespace genesis {
 
-// The storage that a persistent id ("storage", type, key, device, number of elements) names;
-// nullopt when it is malformed.
+// Returns the storage of a persistent ID ("storage", type, key, device, number of elements);
+// nullopt if it is malformed.
 std::optional<PickleStorage> BuildPickleStorage(const PickleList& id);
 
-// The result of calling one of the known globals; nullopt when the arguments do not fit.
+// Returns the result of calling one of the known globals; nullopt if the arguments do not fit.
 std::optional<PickleValue> CallPickleGlobal(const PickleGlobal& callee,
                                             const PickleList& arguments);
 

@@ -49,8 +49,7 @@ enum PickleOpcode : unsigned char {
   kFrame = 0x95,
 };
 
-// The rule behind a name such as torch._utils._rebuild_tensor_v2; nullopt for one that is not
-// known.
+// Returns the rule for a name such as torch._utils._rebuild_tensor_v2; nullopt if it is unknown.
 inline std::optional<PickleGlobal> FindGlobal(const std::string& name) {
   using enum PickleRule;
   static const auto* const globals = new std::map<std::string, PickleGlobal>{

@@ -14,8 +14,8 @@
 namespace genesis {
 namespace {
 
-// The stack machine that a pickle is a program for. After a fault it goes on with empty values
-// until the step ends; the first fault is what Run returns.
+// The stack machine that executes a pickle. After an error it continues with empty values until the
+// end of the step. Run returns the first error.
 class Machine {
  public:
   explicit Machine(const std::string& bytes) : bytes_(bytes) {}
@@ -32,7 +32,7 @@ class Machine {
 
  private:
   static constexpr PickleValue* kMarkItem = nullptr;
-  // About 200,000 tensors; bounds the memory that a small file can ask for.
+  // About 200,000 tensors. Bounds the memory that a small file can request.
   static constexpr size_t kMaxValues = 4'000'000;
 
   void Step() {
@@ -45,7 +45,7 @@ class Machine {
         }
         return;
       case kFrame:
-        // The length of what follows, for readers that read ahead.
+        // The length of the next frame, for readers that read ahead.
         Number<uint64_t>();
         return;
       case kStop:
@@ -62,7 +62,7 @@ class Machine {
       case kReduce:
         return Call();
       case kBuild:
-        // Attributes of an ordered dict (a Python state dict carries _metadata): of no use here.
+        // Attributes of an ordered dict (a Python state dict has _metadata) are ignored.
         Pop();
         Top<PickleDict>();
         return;
@@ -151,7 +151,7 @@ class Machine {
     }
   }
 
-  // " in entry model.weight": the keys of the dicts that are being filled.
+  // Returns " in entry model.weight": the keys of the dicts that are being filled.
   std::string Where() const {
     std::string path;
     for (size_t at = 0; at + 1 < stack_.size();) {
@@ -160,7 +160,7 @@ class Machine {
         ++at;
         continue;
       }
-      // A key alone, or a mark and then key, value, key, value, ... up to the next mark.
+      // One key, or a mark followed by key, value, key, value, ... up to the next mark.
       const bool marked = stack_[at + 1] == kMarkItem;
       size_t key = at + (marked ? 2 : 1);
       while (marked && key + 2 < stack_.size() && stack_[key + 1] != kMarkItem &&
@@ -182,7 +182,7 @@ class Machine {
   }
   void Refuse(const std::string& what) { status_.Update(absl::InvalidArgumentError(what)); }
 
-  // The next `size` bytes; "" past the end.
+  // Returns the next `size` bytes; "" past the end.
   std::string Take(size_t size) {
     if (size > bytes_.size() - at_) {
       Break("it is cut off");
@@ -222,13 +222,13 @@ class Machine {
       Refuse(absl::StrCat("holds an integer of ", raw.size(), " bytes", Where(),
                           "; accepted: at most 8"));
     }
-    // Two's complement, little-endian, as short as possible.
+    // Two's complement, little-endian, in the minimal number of bytes.
     uint64_t value = !raw.empty() && (raw.back() & 0x80) != 0 ? ~uint64_t{0} : 0;
     std::memcpy(&value, raw.data(), std::min(raw.size(), sizeof(value)));
     return Push(static_cast<int64_t>(value));
   }
   bool PushFloat() {
-    // The one big-endian number of the format.
+    // The only big-endian number of the format.
     const std::string raw = Take(sizeof(double));
     const std::string reversed(raw.rbegin(), raw.rend());
     double value = 0;
@@ -236,7 +236,7 @@ class Machine {
     return Push(value);
   }
 
-  // The topmost value, taken off; an empty one where there is none.
+  // Pops the topmost value; returns an empty one if there is none.
   const PickleValue* Pop() {
     static const PickleValue* const none = new PickleValue();
     if (stack_.empty() || stack_.back() == kMarkItem) {
@@ -263,7 +263,7 @@ class Machine {
     return items;
   }
 
-  // The container on top of the stack, when it is a T.
+  // Returns the container on top of the stack if it is a T.
   template <typename T>
   T* Top() {
     PickleValue* const top = stack_.empty() ? kMarkItem : stack_.back();
@@ -320,7 +320,7 @@ class Machine {
     if (name == nullptr || module == nullptr) return Break("a global has no name");
     PushGlobal(*module, *name);
   }
-  // torch.save names the storage of a tensor by a persistent id.
+  // torch.save names the storage of a tensor by a persistent ID.
   void PushStorage() {
     const auto* const id = Pop()->As<PickleList>();
     const std::optional<PickleStorage> storage =

@@ -12,12 +12,12 @@
 
 namespace genesis {
 
-// The globals that a pickle may name to build a tensor or an ordered dict; each stands for a fixed
-// rule of the reader, not for code.
+// The globals that a pickle may name to build a tensor or an ordered dict. Each selects a fixed
+// rule of the reader and runs no code.
 enum class PickleRule { kRebuildTensor, kRebuildParameter, kOrderedDict, kSize, kStorageType };
 struct PickleGlobal {
   PickleRule rule = PickleRule::kStorageType;
-  ElementType type = ElementType::kFloat32;  // Of kStorageType.
+  ElementType type = ElementType::kFloat32;  // Element type of kStorageType.
 };
 struct PickleStorage {
   std::string key;
@@ -25,7 +25,7 @@ struct PickleStorage {
   int64_t elements = 0;
 };
 
-// A tensor as a pickle describes it; the elements are in the record data/<storage>.
+// A tensor as a pickle describes it. Its elements are in the record data/<storage>.
 struct PickleTensor {
   PickleStorage storage;
   int64_t offset = 0;
@@ -41,14 +41,14 @@ struct PickleDict {
   std::vector<std::pair<const PickleValue*, const PickleValue*>> items;
 };
 
-// None, bool, int, float, str, list or tuple, dict, or tensor. Globals and storages are there only
-// as arguments of a tensor.
+// None, bool, int, float, str, list or tuple, dict, or tensor. Globals and storages occur only as
+// arguments of a tensor.
 struct PickleValue {
   std::variant<std::monostate, bool, int64_t, double, std::string, PickleList, PickleDict,
                PickleTensor, PickleGlobal, PickleStorage>
       value;
 
-  // Entry `key` of a dict, or nullptr when there is none or this is no dict.
+  // Returns entry `key` of a dict, or nullptr if there is none or this is not a dict.
   const PickleValue* Find(const std::string& key) const;
   template <typename T>
   const T* As() const {
@@ -56,16 +56,16 @@ struct PickleValue {
   }
 };
 
-// A pickle in memory: values point to each other, the document owns them all.
+// A pickle in memory. Values point to each other; the document owns them all.
 struct PickleDocument {
   std::deque<PickleValue> values;
   const PickleValue* root = nullptr;
 };
 
-// Reads the pickle of a checkpoint written by torch.save (protocols 2 to 5) or by ours. Knows
-// tensors, parameters, dicts, lists, tuples, numbers, strings, bool and None only; no code runs.
-// INVALID_ARGUMENT names anything else and the entry that it is in ("wants to call os.system in
-// entry model.x"), DATA_LOSS for broken bytes.
+// Reads the pickle of a checkpoint written by torch.save (protocols 2 to 5) or by this trainer.
+// Supports only tensors, parameters, dicts, lists, tuples, numbers, strings, bool and None; runs no
+// code. INVALID_ARGUMENT names anything else and its entry ("wants to call os.system in entry
+// model.x"); DATA_LOSS for broken bytes.
 absl::StatusOr<PickleDocument> ReadPickle(const std::string& bytes);
 
 }  // namespace genesis

@@ -10,7 +10,7 @@
 
 namespace genesis {
 
-// The checksums of a record's bytes: CRC-32 (zip's, ITU-T V.42) and CRC-32C (the manifest's, RFC
+// The checksums of a record's bytes: CRC-32 (of zip, ITU-T V.42) and CRC-32C (of the manifest, RFC
 // 3720).
 struct Checksums {
   uint32_t crc32 = 0;
@@ -19,21 +19,20 @@ struct Checksums {
 
 Checksums ChecksumsOf(const void* data, uint64_t size);
 
-// The checksums of some records, in their order, by a thread ahead of the one that writes: they
-// stand before a record's bytes, and made in turn with the writing they would keep a fast disk
-// waiting.
+// Computes the checksums of records in order, in a thread ahead of the writer. They precede a
+// record's bytes, so computing them between writes would keep a fast disk waiting.
 //
-// Owner: one writer. Threads: one, besides its own. Failure: none.
+// Owner: one writer. Threads: one, in addition to its own. Failure: none.
 class ChecksumsAhead {
  public:
   // The bytes outlive it.
   explicit ChecksumsAhead(std::vector<std::string_view> records);
-  // Leaves what nobody has asked for.
+  // Does not wait for the remaining checksums.
   ~ChecksumsAhead();
   ChecksumsAhead(const ChecksumsAhead&) = delete;
   ChecksumsAhead& operator=(const ChecksumsAhead&) = delete;
 
-  // Waits until they are made.
+  // Waits until the checksums are computed.
   Checksums Of(size_t record);
 
  private:

@@ -13,21 +13,20 @@
 
 namespace genesis {
 
-// A .safetensors file: eight bytes of header length (little-endian), a JSON header that gives each
-// tensor's dtype, shape and data_offsets, then the elements, in C order and little-endian.
+// A .safetensors file: eight bytes of header length (little-endian), a JSON header with each
+// tensor's dtype, shape and data_offsets, then the elements in C order and little-endian.
 //
-// Read strictly: the header is at most 100 MB, no key is there twice, sizes agree with shapes, and
-// the tensors fill the data without holes or overlaps. Types: F64 F32 F16 BF16 I64 I32 I16 I8 U8
-// BOOL.
+// Read strictly: the header is at most 100 MB, keys are unique, sizes agree with shapes, and the
+// tensors fill the data without holes or overlaps. Types: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL.
 //
-// Owner: whoever opened it. Threads: any, once open. Failure: as DataFile, and DATA_LOSS for a
-// broken file, INVALID_ARGUMENT for a type that is not read; messages begin with the path.
+// Threads: any, once open. Failure: as DataFile; DATA_LOSS for a broken file, INVALID_ARGUMENT for
+// an unsupported type. Messages begin with the path.
 class SafetensorsReader {
  public:
   struct Tensor {
     ElementType type = ElementType::kFloat32;
     std::vector<int64_t> shape;
-    uint64_t offset = 0;  // In the file.
+    uint64_t offset = 0;  // Offset in the file.
     uint64_t size = 0;    // Bytes.
   };
 
@@ -37,7 +36,7 @@ class SafetensorsReader {
   // The entries under __metadata__.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::shared_ptr<const DataFile>& file() const { return file_; }
-  // The elements of a tensor of this reader; `out` has room for tensor.size bytes.
+  // Copies the elements of a tensor of this reader. `out` has room for tensor.size bytes.
   absl::Status Read(const Tensor& tensor, void* out) const;
 
  private:
@@ -59,9 +58,9 @@ struct SafetensorsEntry {
   const void* data = nullptr;
 };
 
-// Writes the file whole and durable, or not at all, the tensors ordered by element size, then by
-// name, as the reference implementation does. INVALID_ARGUMENT for a name that is there twice or is
-// __metadata__; RESOURCE_EXHAUSTED when the disk is full.
+// Writes the file complete and durable, or not at all. Tensors are ordered by element size, then by
+// name, as in the reference implementation. INVALID_ARGUMENT for a name that is repeated or is
+// __metadata__; RESOURCE_EXHAUSTED if the disk is full.
 absl::Status WriteSafetensors(const std::string& path, std::vector<SafetensorsEntry> entries,
                               const std::map<std::string, std::string>& metadata);
 

@@ -54,7 +54,7 @@ bool ParseEntry(JsonCursor& json, Entry& entry) {
   });
 }
 
-// Bytes that `shape` takes, or nullopt when they are too many.
+// Returns the bytes of `shape`, or nullopt if they are too many.
 std::optional<uint64_t> Bytes(const std::vector<int64_t>& shape, ElementType type) {
   int64_t elements = 1;
   for (const int64_t dimension : shape) {

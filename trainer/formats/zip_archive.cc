@@ -25,15 +25,15 @@ constexpr uint64_t kDirectoryHeaderSize = 46;
 constexpr uint64_t kMaxComment = 65535;
 constexpr uint16_t kStored = 0;
 constexpr uint16_t kDeflate = 8;
-// Deflate cannot shrink data further than this; a record that claims more is a trap for memory.
+// Deflate cannot compress more than this, so a record that claims more is an attack on memory.
 constexpr uint64_t kMaxDeflateRatio = 1032;
 constexpr uint16_t kEncrypted = 1;
-// The writer of a stream knows checksum and sizes only afterwards: they follow the data.
+// A streaming writer learns checksum and sizes afterwards, so they follow the data.
 constexpr uint16_t kDescribedAfter = 8;
 constexpr uint32_t kDescriptor = 0x08074b50;
 constexpr uint16_t kVersions[] = {0, 10, 20, 45};  // 0 is what torch.save writes.
 
-// Little-endian number at `offset`; the caller has checked that it is inside.
+// Returns the little-endian number at `offset`, which must be inside.
 template <typename T>
 T Number(const std::string& bytes, uint64_t offset) {
   T value;
@@ -45,7 +45,7 @@ bool Holds(const DataFile& file, uint64_t offset, uint64_t size) {
   return offset <= file.size() && size <= file.size() - offset;
 }
 
-// nullopt when the range is not inside the file or the disk fails.
+// Returns nullopt if the range is not inside the file or the disk fails.
 std::optional<std::string> ReadRange(const DataFile& file, uint64_t offset, uint64_t size) {
   if (!Holds(file, offset, size)) return std::nullopt;
   std::string bytes(size, '\0');
@@ -53,8 +53,8 @@ std::optional<std::string> ReadRange(const DataFile& file, uint64_t offset, uint
   return bytes;
 }
 
-// The 64-bit value of a field whose 32-bit form says "see the zip64 extra field". The values stand
-// there in a fixed order, each only when its 32-bit form is full.
+// Resolves the 64-bit value of a field whose 32-bit form refers to the zip64 extra field. The
+// values are there in a fixed order, each only if its 32-bit form is full.
 class Zip64Fields {
  public:
   explicit Zip64Fields(const std::string& extra) {
@@ -69,7 +69,7 @@ class Zip64Fields {
     sound_ = at == extra.size();
   }
 
-  // Whether the fields fill the extra data exactly.
+  // Returns whether the fields fill the extra data exactly.
   bool sound() const { return sound_; }
 
   std::optional<uint64_t> Resolve(uint32_t value) {
@@ -93,7 +93,7 @@ std::optional<std::string> Inflate(const std::string& compressed, uint64_t size)
   if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) return std::nullopt;
   int result = Z_OK;
   while (result == Z_OK) {
-    // zlib counts in 32 bits, so large records go through in pieces.
+    // zlib counts in 32 bits, so pass large records in pieces.
     constexpr uint64_t kPiece = uint64_t{1} << 30;
     stream.next_in =
         const_cast<Bytef*>(reinterpret_cast<const Bytef*>(compressed.data() + stream.total_in));
@@ -138,7 +138,7 @@ absl::StatusOr<ZipArchive::Directory> ZipArchive::FindDirectory() const {
   const uint64_t tail_offset = file_->size() - tail_size;
   const std::optional<std::string> tail = ReadRange(*file_, tail_offset, tail_size);
   if (!tail) return Corrupt("its end cannot be read");
-  // The end record is last, before a comment that ends with the file: look for it backwards.
+  // The end record is last, before a comment that ends with the file, so search backwards.
   std::optional<uint64_t> end;
   bool other_comment = false;
   for (uint64_t back = kEndSize; back <= tail_size && !end; ++back) {
@@ -180,8 +180,8 @@ absl::StatusOr<ZipArchive::Directory> ZipArchive::FindDirectory() const {
   return directory;
 }
 
-// The zip64 end record, which stands with its locator before the end record; nullopt when there
-// is none.
+// Returns the zip64 end record, which precedes the end record together with its locator; nullopt if
+// there is none.
 absl::StatusOr<std::optional<ZipArchive::Directory>> ZipArchive::FindDirectory64(
     uint64_t end_offset) const {
   if (end_offset < kLocator64Size) return std::nullopt;
@@ -273,8 +273,8 @@ absl::Status ZipArchive::AddRecord(const std::string& header, std::string name,
   return absl::OkStatus();
 }
 
-// Records that share bytes are how a small file unpacks to a huge one; bytes of no record are what
-// no checksum sees.
+// Records that share bytes let a small file unpack to a huge one, and no checksum covers bytes
+// outside of records.
 absl::Status ZipArchive::CheckRecords(uint64_t directory_offset) {
   std::vector<std::pair<uint64_t, const std::string*>> by_offset;
   for (const auto& [name, record] : records_) by_offset.emplace_back(record.header_offset, &name);
@@ -307,7 +307,7 @@ absl::Status ZipArchive::CheckRecords(uint64_t directory_offset) {
                               " bytes before its central directory belong to no record"));
 }
 
-// The header before the data must say the same as the central directory; sets data_offset.
+// Checks that the header before the data agrees with the central directory; sets data_offset.
 absl::Status ZipArchive::ReadLocalHeader(const std::string& name, Record& record) const {
   const std::string shown = absl::StrCat("record ", QuoteValue(name));
   const auto local = ReadRange(*file_, record.header_offset, zip::kLocalHeaderSize);
@@ -347,7 +347,7 @@ absl::Status ZipArchive::ReadLocalHeader(const std::string& name, Record& record
                               " is not that of the central directory"));
 }
 
-// Where the next record begins: after the data and what is told after them.
+// Returns where the next record begins: after the data and its descriptor.
 absl::StatusOr<uint64_t> ZipArchive::EndOf(const std::string& name, const Record& record) const {
   const uint64_t end = record.data_offset + record.compressed_size;
   if ((record.flags & kDescribedAfter) == 0) return end;
@@ -367,7 +367,7 @@ absl::StatusOr<uint64_t> ZipArchive::EndOf(const std::string& name, const Record
       if (ReadRange(*file_, end, wanted.size()) == wanted) return end + wanted.size();
     }
   }
-  // miniz tells nothing after a record without data.
+  // miniz writes no descriptor after a record without data.
   if (record.compressed_size == 0) return end;
   return Corrupt(absl::StrCat("what follows record ", QuoteValue(name),
                               " is not what the central directory says of it"));
@@ -388,7 +388,7 @@ absl::Status ZipArchive::NoRecord(const std::string& name) const {
 absl::Status ZipArchive::ReadPieces(const std::string& name, char* out) const {
   const absl::StatusOr<Location> place = Locate(name);
   if (!place.ok()) return place.status();
-  // As large as stays in the cache until its checksum is taken.
+  // Small enough to stay in the cache until its checksum is computed.
   constexpr uint64_t kPiece = uint64_t{1} << 18;
   std::string scratch(out == nullptr ? std::min(kPiece, place->size) : 0, '\0');
   uint32_t crc = 0;

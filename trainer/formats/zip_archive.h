@@ -13,14 +13,14 @@
 
 namespace genesis {
 
-// A zip file opened for reading: both .npz datasets and .pt checkpoints are zip files. Reads the
-// central directory when opened (zip64 included) and compares with it what the file says a second
-// time: the header of every record, what follows its data, both end records. Records and directory
-// fill the file without gap or overlap. Records are read on demand (stored and deflate), each
+// A zip file opened for reading: both .npz datasets and .pt checkpoints are zip files. Opening
+// reads the central directory (zip64 included) and checks it against the redundant parts: the
+// header of every record, the descriptor after its data, both end records. Records and directory
+// must fill the file without gap or overlap. Records are read on demand (stored and deflate), each
 // checked against its CRC-32.
 //
-// Owner: whoever opened it. Threads: Read may be called from several at once. Failure: NOT_FOUND,
-// PERMISSION_DENIED, or DATA_LOSS for anything that is not a sound zip file.
+// Threads: several may call Read at once. Failure: NOT_FOUND, PERMISSION_DENIED, or DATA_LOSS for
+// anything that is not a sound zip file.
 class ZipArchive {
  public:
   static absl::StatusOr<ZipArchive> Open(const std::string& path);
@@ -29,19 +29,19 @@ class ZipArchive {
   std::vector<std::string> names() const;
   const std::string& path() const { return path_; }
 
-  // The whole uncompressed record.
+  // Returns the whole uncompressed record.
   absl::StatusOr<std::string> Read(const std::string& name) const;
 
-  // Where the bytes of a record stand in the file. NOT_FOUND when it is not there.
+  // The position of a record's bytes in the file. NOT_FOUND if there is no such record.
   struct Location {
-    bool stored = false;  // Not compressed: the next `size` bytes from `offset` are the record.
+    bool stored = false;  // Not compressed: the `size` bytes from `offset` are the record.
     uint64_t offset = 0;
     uint64_t size = 0;  // Uncompressed.
   };
   absl::StatusOr<Location> Locate(const std::string& name) const;
-  // Compares the checksum of a stored record. Requires Locate's stored.
+  // Verifies the checksum of a stored record. Requires `stored` of Locate.
   absl::Status CheckStored(const std::string& name) const { return ReadPieces(name, nullptr); }
-  // The same, and copies the record, of Locate's size, to `out`.
+  // Verifies it and copies the record, of the size from Locate, to `out`.
   absl::Status ReadStored(const std::string& name, char* out) const {
     return ReadPieces(name, out);
   }

@@ -16,7 +16,7 @@ constexpr uint16_t kUtf8 = 0x0800;
 constexpr uint16_t kFirstOfJanuary1980 = 0x21;
 constexpr uint64_t kAlignment = 64;
 
-// Little-endian numbers one after another.
+// Serializes consecutive little-endian numbers.
 class Fields {
  public:
   template <typename T>
@@ -41,7 +41,7 @@ class Fields {
   std::string bytes_;
 };
 
-// The fields common to local header and directory, from the flags to the length of the name.
+// Adds the fields common to local header and directory, from the flags to the length of the name.
 Fields& AddCommon(Fields& fields, const ZipWriter::Record& record) {
   constexpr uint16_t kStored = 0;
   constexpr uint16_t kMidnight = 0;
@@ -59,7 +59,7 @@ std::string LocalHeader(const ZipWriter::Record& record) {
   Fields extra;
   const bool large = record.size >= zip::kFull32;
   if (large) extra.Add(zip::kZip64Extra).Add16(16).Add(record.size).Add(record.size);
-  // Up to the next multiple; the padding's own header takes four bytes.
+  // Pad to the next multiple; the padding's own header takes four bytes.
   const uint64_t begin =
       record.header_offset + zip::kLocalHeaderSize + record.name.size() + extra.bytes().size() + 4;
   const uint64_t padding = (kAlignment - begin % kAlignment) % kAlignment;
@@ -127,7 +127,7 @@ void ZipWriter::Finish() {
   if (offset >= zip::kFull32 || size >= zip::kFull32 || count >= zip::kFull16) {
     Write(Fields()
               .Add(zip::kEndOfDirectory64)
-              .Add(uint64_t{44})  // Bytes that follow.
+              .Add(uint64_t{44})  // Number of bytes that follow.
               .Add(kVersion64)
               .Add(kVersion64)
               .Add32(0)

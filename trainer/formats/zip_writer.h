@@ -10,11 +10,11 @@
 
 namespace genesis {
 
-// Writes the zip file that torch.load reads: records stored as they are, their bytes at multiples
-// of 64 so that they can be mapped, zip64 fields where 32 bits do not do. Nothing in it depends on
-// the time, so equal records give equal files.
+// Writes the zip file that torch.load reads: records are stored uncompressed, at multiples of 64 so
+// that they can be mapped, with zip64 fields if 32 bits do not suffice. It contains no times, so
+// equal records give equal files.
 //
-// Owner: one writer. Threads: one. Failure: none of its own; the sink keeps the first error.
+// Owner: one writer. Threads: one. Failure: none; the sink keeps the first error.
 class ZipWriter {
  public:
   struct Record {
@@ -25,24 +25,24 @@ class ZipWriter {
     uint64_t header_offset = 0;
   };
 
-  // Takes the file piece by piece.
+  // Receives the file piece by piece.
   using Sink = std::function<void(const void* data, uint64_t size)>;
 
   explicit ZipWriter(Sink sink) : sink_(std::move(sink)) {}
 
-  // Requires a name that is not there yet.
+  // Requires a new name.
   void Add(const std::string& name, const void* data, uint64_t size);
-  // Where they are known.
+  // Adds a record whose checksums are known.
   void Add(const std::string& name, const void* data, uint64_t size, const Checksums& sums);
-  // The directory. After it come no records.
+  // Writes the directory. No records may follow.
   void Finish();
 
   const std::vector<Record>& records() const { return records_; }
-  // The CRC-32C of all that was written.
+  // The CRC-32C of all bytes written.
   uint32_t file_crc32c() const { return file_crc32c_; }
 
  private:
-  // With their checksum.
+  // Writes bytes with their checksum.
   void Write(const void* data, uint64_t size, uint32_t crc32c);
   void Write(const std::string& bytes);
 

@@ -55,6 +55,8 @@ absl::StatusOr<training::v1::LossCurve> ReadLossCurve(const std::string& path);
 
 // Records a curve of at most 1024 points. Each is the mean of equally many steps; the number
 // doubles when the curve is full.
+//
+// Owner: the run. Threads: one.
 class LossRecorder {
  public:
   // `seconds` is the duration of the step and `processor_seconds` its processor time; 0 if unknown.

@@ -21,6 +21,8 @@ struct PolicyState {
 
 // Chooses the next precision: down an ordered list of fallbacks, and up again after clean steps, a
 // limited number of times.
+//
+// Owner: the run. Threads: one.
 class PrecisionPolicy {
  public:
   using Mode = training::v1::PrecisionMode;
