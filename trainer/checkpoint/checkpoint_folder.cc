@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr size_t kDigits = 12;
 constexpr char kSuffix[] = ".pt";
 
-// Names in the folder; empty when it cannot be read.
+// Returns the names in the folder; empty if it cannot be read.
 std::vector<std::string> Names(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -58,7 +58,8 @@ absl::Status CheckpointFolder::Prepare() {
   return absl::OkStatus();
 }
 
-// Shards that no checkpoint lists: of one that was never whole, or of an earlier one of its step.
+// Removes shards that no checkpoint lists: those of an incomplete checkpoint, or of an earlier one
+// of the same step.
 void CheckpointFolder::RemoveStrayShards() const {
   std::set<std::string> checkpoints;
   for (const std::string& name : Names(folder_)) {
@@ -137,7 +138,7 @@ std::vector<std::string> CheckpointFolder::Paths() const {
   return paths;
 }
 
-// From the manifests, so that it is the same after a restart.
+// Reads the manifests, so that the result is the same after a restart.
 std::set<int64_t> CheckpointFolder::Best(const std::vector<int64_t>& steps, int64_t count) const {
   std::vector<std::pair<double, int64_t>> losses;
   for (const int64_t step : count > 0 ? steps : std::vector<int64_t>()) {
@@ -165,7 +166,7 @@ std::vector<std::string> CheckpointFolder::Retain(int64_t keep_last, int64_t ste
   const auto sound = [&](int64_t s) {
     return s == verified_step || VerifyCheckpoint(Path(s)).ok();
   };
-  bool safe = false;  // A kept one verifies.
+  bool safe = false;  // Whether a kept checkpoint verifies.
   std::vector<int64_t> older;
   for (size_t i = 0; i < current.size(); ++i) {
     const bool kept =

@@ -8,9 +8,9 @@
 namespace genesis {
 
 // Reads a checkpoint written by WriteCheckpoint, also after torch.load and torch.save in Python.
-// Every record is checked against its CRC-32 before use, and nothing in the file is executed. The
-// message of a failure begins with the path: NOT_FOUND, DATA_LOSS for a damaged file,
-// INVALID_ARGUMENT for one that holds something else.
+// Checks every record against its CRC-32 before use and executes nothing in the file. Messages
+// begin with the path: NOT_FOUND, DATA_LOSS for a damaged file, INVALID_ARGUMENT for another kind
+// of file.
 absl::StatusOr<TrainingState> ReadCheckpoint(const std::string& path);
 
 }  // namespace genesis

@@ -83,11 +83,11 @@ void CheckpointWriter::Serve() {
     try {
       status = Write(*job);
     } catch (const std::exception& error) {
-      // Nobody above catches on this thread.
+      // No caller on this thread catches exceptions.
       status = absl::InternalError(absl::StrCat(folder_.Path(job->state.position.progress.step()),
                                                 ": cannot be written: ", error.what()));
     }
-    // Its memory is free before the next state comes.
+    // Free its memory before the next state arrives.
     job.reset();
     const absl::MutexLock lock(&mutex_);
     error_.Update(status);
@@ -108,7 +108,7 @@ absl::StatusOr<int64_t> CheckpointWriter::WriteFiles(const Job& job, const std::
   return WriteIndex(job.state, path, job.meta, *shards);
 }
 
-// By looking for them: whoever wrote one gave it its name when it was durable.
+// Polls for the files, because a shard gets its name only when it is durable.
 absl::StatusOr<std::vector<ShardFile>> CheckpointWriter::AwaitShards(const Job& job,
                                                                      const std::string& path) {
   while (true) {
@@ -142,7 +142,7 @@ absl::Status CheckpointWriter::Write(const Job& job) {
   }
   const absl::StatusOr<int64_t> size = WriteFiles(job, written.path);
   if (!size.ok()) return size.status();
-  // The first of several tells of it.
+  // Only rank 0 reports the checkpoint.
   if (job.meta.shard && job.meta.shard->rank > 0) return absl::OkStatus();
   written.size = *size;
   written.shards = job.meta.shard ? job.meta.shard->ranks : 0;

@@ -22,24 +22,24 @@ struct WrittenCheckpoint {
   std::string id;
   std::string path;
   int64_t step = 0;
-  int64_t size = 0;                      // Of all its files.
-  int shards = 0;                        // Files besides `path`.
-  double seconds = 0;                    // Of writing, in the background.
-  std::vector<std::string> removed_ids;  // By retention.
+  int64_t size = 0;                      // Total size of its files.
+  int shards = 0;                        // Number of files in addition to `path`.
+  double seconds = 0;                    // Duration of the write in the background.
+  std::vector<std::string> removed_ids;  // Checkpoints removed by retention.
 };
 
-// Writes checkpoints while training goes on, one at a time: writes, reads back, syncs, renames,
-// then removes what retention no longer keeps.
+// Writes checkpoints while training continues, one at a time: writes, reads back, syncs, renames,
+// then applies retention.
 //
-// Owner: the run; what the callback uses outlives it. The destructor waits for the write under way,
-// and for shards of others some seconds.
-// Threads: one submits; writing, retention and callbacks are on a thread of its own. Failure: the
-// first error is kept and handed out once, by the next Submit or Flush; the state of a failed write
-// is dropped, and nothing is left under its name. RESOURCE_EXHAUSTED on a full disk, OUT_OF_RANGE
-// for a state that holds a NaN or an Inf.
+// Owner: the run; objects that the callback uses outlive it. The destructor waits for the current
+// write, and some seconds for shards of other ranks.
+// Threads: one submits; a background thread writes, applies retention and runs callbacks. Failure:
+// the first error is kept and returned once, by the next Submit or Flush. The state of a failed
+// write is dropped, and no file with its name remains. RESOURCE_EXHAUSTED on a full disk,
+// OUT_OF_RANGE for a state that holds a NaN or an Inf.
 class CheckpointWriter {
  public:
-  // As in CheckpointFolder::Retain.
+  // See CheckpointFolder::Retain.
   struct Retention {
     int64_t keep_last = 1;
     int64_t keep_best = 0;
@@ -51,23 +51,23 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Takes a state whose tensors nobody changes any more; they may still be on their way. Returns at
-  // once, or, while another is being written, once that is done. The callback is called when this
-  // one is durable. After an error the state is not taken.
+  // Accepts a state whose tensors no longer change, even if copies are still in flight. Returns
+  // immediately, or after the current write has finished. Runs the callback when this checkpoint is
+  // durable. Does not accept the state after an error.
   absl::Status Submit(TrainingState state, CheckpointMeta meta, Callback callback);
 
-  // Waits until nothing is being written.
+  // Waits until no write is in progress.
   absl::Status Flush();
 
-  // Where several write one checkpoint together (CheckpointMeta::shard) each writes its shard, and
-  // the first waits for those of others, then lists them. FlushShard waits until this one's is
-  // durable, and keeps the error.
+  // If several ranks write one checkpoint together (CheckpointMeta::shard), each writes its shard,
+  // and rank 0 waits for the shards of the others, then lists them. FlushShard waits until this
+  // rank's shard is durable, and keeps the error.
   absl::Status FlushShard();
-  // From now on shards of others are waited for so long at most: all are durable, or somebody
+  // Limits the wait for shards of other ranks from now on: all are durable by then, or a rank
   // failed.
   void ExpectShardsWithin(std::chrono::milliseconds limit);
 
-  // That Submit waited, over all calls.
+  // Total time that Submit waited, over all calls.
   double stalled_seconds() const;
 
  private:
@@ -90,7 +90,7 @@ class CheckpointWriter {
   const Retention retention_;
   mutable absl::Mutex mutex_;
   std::optional<Job> job_ ABSL_GUARDED_BY(mutex_);
-  bool busy_ ABSL_GUARDED_BY(mutex_) = false;  // A job waits or is being written.
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;  // A job is queued or being written.
   bool shard_done_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<std::chrono::steady_clock::time_point> shards_due_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;

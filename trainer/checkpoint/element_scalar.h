@@ -10,7 +10,7 @@
 
 namespace genesis {
 
-// The element types of files and torch's names for them.
+// The element types of files and the corresponding types of torch.
 inline constexpr std::array<std::pair<ElementType, at::ScalarType>, 10> kElementScalars = {{
     {ElementType::kFloat32, at::kFloat},
     {ElementType::kFloat64, at::kDouble},

@@ -13,7 +13,7 @@ namespace genesis {
 namespace {
 
 constexpr int64_t kManifestFormat = 1;
-// A record takes less than 100 bytes.
+// Upper bound of a manifest's size; a record takes less than 100 bytes.
 constexpr uint64_t kMaxSize = uint64_t{256} << 20;
 
 std::string Quoted(const std::string& text) {
@@ -74,7 +74,7 @@ class Parser {
     value = static_cast<uint64_t>(count);
     return true;
   }
-  // Eight hexadecimal digits.
+  // Parses eight hexadecimal digits.
   bool Checksum(uint32_t& value) {
     std::string text;
     if (!json_.String(text)) return false;

@@ -9,19 +9,18 @@
 
 namespace genesis {
 
-// A file in which a share of a checkpoint's tensors is, beside <name>.pt, which lists it:
-// <name>.pt.shard-<rank>-of-<ranks>-<token>, with a manifest of its own.
+// A file with a part of a checkpoint's tensors, next to <name>.pt, which lists it:
+// <name>.pt.shard-<rank>-of-<ranks>-<token>. It has its own manifest.
 struct ShardFile {
-  std::string name;  // Without a folder.
+  std::string name;  // Without the folder.
   uint64_t size = 0;
   std::string sha256;  // In hexadecimal digits.
 };
 
-// The manifest beside a checkpoint <name>.pt, <name>.pt.manifest.json: enough to tell without
-// reading it what it is, and after reading it whether every byte is as it was written. It is
-// durable before the checkpoint has its name. `id` is also in the checkpoint
-// (.data/serialization_id): a manifest with another one was written for another file of this name
-// and is not used.
+// The manifest of a checkpoint <name>.pt, in <name>.pt.manifest.json. It identifies the checkpoint
+// without reading it, and verifies every byte after reading it. It is durable before the checkpoint
+// gets its name. `id` is also in the checkpoint (.data/serialization_id): a manifest with another
+// ID belongs to an earlier file of this name and is ignored.
 struct CheckpointManifest {
   struct Record {
     std::string name;
@@ -30,7 +29,7 @@ struct CheckpointManifest {
   };
 
   std::string id;
-  uint64_t size = 0;  // Of the file.
+  uint64_t size = 0;  // Size of the file.
   uint32_t crc32c = 0;
   std::vector<Record> records;
   std::string job_id;
@@ -38,15 +37,15 @@ struct CheckpointManifest {
   std::string mode;  // "FP32", ...
   double loss = 0;
   std::optional<double> held_out_loss;
-  std::string sha256;             // Of the file, where it is a shard.
-  std::vector<ShardFile> shards;  // That the file lists.
+  std::string sha256;             // SHA-256 of the file if it is a shard.
+  std::vector<ShardFile> shards;  // Shards that the file lists.
 };
 
 std::string ManifestPath(const std::string& checkpoint);
 
 absl::Status WriteManifest(const CheckpointManifest& manifest, const std::string& checkpoint);
 
-// NOT_FOUND where there is none; DATA_LOSS, with the path, for one that is broken.
+// NOT_FOUND if there is no manifest; DATA_LOSS, with the path, if it is broken.
 absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& checkpoint);
 
 }  // namespace genesis

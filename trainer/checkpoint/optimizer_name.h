@@ -8,7 +8,7 @@ namespace genesis {
 
 inline constexpr char kOptimizerKindPrefix[] = "OPTIMIZER_KIND_";
 
-// "ADAMW", "ADAM", "SGD".
+// Returns "ADAMW", "ADAM" or "SGD".
 inline std::string OptimizerName(training::v1::OptimizerKind kind) {
   return training::v1::OptimizerKind_Name(kind).substr(sizeof(kOptimizerKindPrefix) - 1);
 }

@@ -41,7 +41,7 @@ const char* StorageType(at::ScalarType type) {
   }
 }
 
-// The part of a storage that tensors of one type reach, in elements.
+// The part of a storage that tensors of one type use, in elements.
 struct Range {
   int64_t begin = std::numeric_limits<int64_t>::max();
   int64_t end = 0;
@@ -77,7 +77,7 @@ class Writer {
     }
   }
   void operator()(double number) {
-    // The one big-endian number of the format.
+    // The only big-endian number of the format.
     char bytes[sizeof(number)];
     std::memcpy(bytes, &number, sizeof(number));
     std::reverse(std::begin(bytes), std::end(bytes));
@@ -133,7 +133,7 @@ class Writer {
   }
 
  private:
-  // Finds the storages and what of them is reached, in the order of the tree.
+  // Finds the storages and the range in use of each, in tree order.
   void Measure(const Value& value) {
     if (const auto* const list = value.As<ValueList>()) {
       for (const Value& item : *list) Measure(item);
@@ -191,9 +191,9 @@ class Writer {
     Put(kTuple);
   }
 
-  // `name`: module and name with a line break between.
+  // Writes a global. `name` is the module and the name with a line break between.
   void PutGlobal(const std::string& name) {
-    // A zero byte keeps it apart from a string of the same text.
+    // A zero byte distinguishes it from a string with the same text.
     const std::string key = name + '\0';
     if (Recall(key)) return;
     Put(kGlobal);
@@ -208,7 +208,7 @@ class Writer {
     result_.pickle.append(reinterpret_cast<const char*>(&number), sizeof(number));
   }
 
-  // Names come again and again; they are written once.
+  // Names are repeated, so each is written once and then recalled.
   bool Recall(const std::string& text) {
     const auto found = memory_.find(text);
     if (found == memory_.end()) return false;

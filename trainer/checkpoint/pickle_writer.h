@@ -7,7 +7,7 @@
 
 namespace genesis {
 
-// A pickle, and the bytes that its tensors are in: storage i is the record data/i.
+// A pickle and the bytes of its tensors: storage i is the record data/i.
 struct PickledTree {
   struct Storage {
     at::Tensor owner;  // Keeps the bytes alive.
@@ -18,9 +18,9 @@ struct PickledTree {
   std::vector<Storage> storages;
 };
 
-// The pickle that torch.save writes of a tree (protocol 2): tensors on the CPU, of any strides;
-// those that share a storage share it in the file, where only the part that they reach stands.
-// Throws c10::Error for a type of element that checkpoints do not have.
+// Returns the pickle that torch.save writes for a tree (protocol 2), with tensors on the CPU, of
+// any strides. Tensors that share a storage share it in the file, which contains only the part in
+// use. Throws c10::Error for an element type that checkpoints do not support.
 PickledTree PickleTree(const Value& root);
 
 }  // namespace genesis

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 constexpr size_t kShaDigits = 64;
 constexpr uint64_t kHashedPiece = uint64_t{1} << 20;
 
-// "<name>.pt.shard-", where `path` is .../<name>.pt
+// Returns "<name>.pt.shard-" for the path .../<name>.pt.
 std::string ShardPrefix(const std::string& path) {
   return fs::path(path).filename().string() + kShardInfix;
 }
@@ -37,7 +37,8 @@ std::string Beside(const std::string& path, const std::string& name) {
   return (fs::path(path).parent_path() / name).string();
 }
 
-// "" for a plain name of shard `rank` of `ranks` of `path`, else what is accepted.
+// Returns "" if `name` is a plain name of shard `rank` of `ranks` of `path`, otherwise the accepted
+// form.
 std::string NameFault(const std::string& path, const std::string& name, size_t rank, size_t ranks) {
   const std::string begin = absl::StrCat(ShardPrefix(path), rank, "-of-", ranks, "-");
   const std::string token = absl::StartsWith(name, begin) ? name.substr(begin.size()) : "";
@@ -47,7 +48,7 @@ std::string NameFault(const std::string& path, const std::string& name, size_t r
   return plain ? "" : absl::StrCat(begin, "<letters and digits>, in the same folder");
 }
 
-// By parameter.
+// Returns the owner of each parameter.
 std::vector<int> Owners(const TrainingState& state, int ranks) {
   std::vector<int64_t> sizes;
   for (size_t i = 0; i < state.optimizer.parameters.size(); ++i) {
@@ -56,7 +57,7 @@ std::vector<int> Owners(const TrainingState& state, int ranks) {
   return ShareBySize(sizes, ranks);
 }
 
-// Names of the parameters that fall to each rank, with their second names.
+// Returns the owner of each parameter by name, including second names.
 std::map<std::string, int> OwnersByName(const TrainingState& state, int ranks) {
   const std::vector<int> owners = Owners(state, ranks);
   std::map<std::string, int> by_name;
@@ -82,7 +83,7 @@ void KeepItems(ValueDict* dict, const Condition& kept) {
   std::erase_if(dict->items, [&](const DictItem& item) { return !kept(item); });
 }
 
-// The optimizer's state for each parameter.
+// Returns the optimizer's state of the parameters.
 ValueDict* FindOptimizerState(Value& root) {
   auto* const dict = std::get_if<ValueDict>(&root.held);
   if (dict == nullptr) return nullptr;
@@ -115,7 +116,7 @@ absl::StatusOr<std::string> HexOf(const std::string& path) {
   return stream.FinishHex();
 }
 
-// Puts what a shard holds into the places that the index left.
+// Merges the content of shards into the places left open by the index.
 class Merger {
  public:
   Merger(std::string path, Value& root) : path_(std::move(path)), root_(root) {}
@@ -140,7 +141,7 @@ class Merger {
       if (!shard.ok()) return shard.status();
       if (absl::Status status = Take(path, *shard, i, files.size()); !status.ok()) return status;
     }
-    // Lists of shards belong to files alone.
+    // Only files contain lists of shards.
     KeepItems(Find(root_, "genesis"), [](const DictItem& item) {
       return item.key != DictKey(std::string("shards")) &&
              item.key != DictKey(std::string("shard_token"));

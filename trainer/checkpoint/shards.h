@@ -12,38 +12,40 @@
 
 namespace genesis {
 
-// The place of a writer among those that write one checkpoint together.
+// The position of a writer among those that write one checkpoint together.
 struct ShardPlace {
   int rank = 0;
   int ranks = 1;
-  // Tells the shards of one attempt to write a step from those of another: letters, digits, '-'.
+  // Distinguishes the shards of different attempts to write a step: letters, digits, '-'.
   std::string token;
 };
 
-// In the names of shards alone.
+// Occurs only in the names of shards.
 inline constexpr char kShardInfix[] = ".shard-";
 
-// The path of a shard of the checkpoint at `path`.
+// Returns the path of a shard of the checkpoint at `path`.
 std::string ShardPath(const std::string& path, const ShardPlace& place);
-// Names of all files in its folder that are called as its shards, and of their manifests.
+// Returns the names of all files in its folder that are named like its shards, and of their
+// manifests.
 std::vector<std::string> ShardNames(const std::string& path);
-// Removes those shards of `path` that `kept` does not list, with their manifests.
+// Removes the shards of `path` that `kept` does not list, with their manifests.
 void RemoveShards(const std::string& path, const std::vector<ShardFile>& kept = {});
 
-// The tree of the tensors that fall to `place`: parameters, their averages and the optimizer's
-// state, the largest parameter first to the rank that has least. The state may lack what the
-// optimizer holds for parameters of others.
+// Returns the tree of the tensors assigned to `place`: parameters, their averages and the
+// optimizer's state, the largest parameter first to the least loaded rank. The state may lack the
+// optimizer's entries of other ranks' parameters.
 Value ShardTree(const TrainingState& state, const ShardPlace& place);
-// The tree of the file that lists the shards: ToTree, with None for each tensor that is in one.
+// Returns the tree of the file that lists the shards: ToTree, with None for each tensor that is in
+// a shard.
 Value IndexTree(const TrainingState& state, const ShardPlace& place,
                 const std::vector<ShardFile>& shards);
 
-// Whether each file is there with its size and its SHA-256. DATA_LOSS that names the first that is
-// not, INVALID_ARGUMENT for one that is not called as a shard of `path`.
+// Verifies that each file exists with its size and its SHA-256. DATA_LOSS names the first that does
+// not match; INVALID_ARGUMENT for a file that is not named like a shard of `path`.
 absl::Status VerifyShards(const std::string& path, const std::vector<ShardFile>& shards);
 
-// ReadTorchArchive, and where the file lists shards, with their tensors in the places of None: the
-// tree of a checkpoint in one file. Each shard is verified before it is read.
+// ReadTorchArchive. If the file lists shards, replaces None by their tensors, which gives the tree
+// of a checkpoint in one file. Verifies each shard before reading it.
 absl::StatusOr<Value> ReadTree(const std::string& path);
 
 }  // namespace genesis

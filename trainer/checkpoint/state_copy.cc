@@ -11,11 +11,11 @@
 namespace genesis {
 namespace {
 
-// Below a page nothing is gained.
+// Smaller than a page, there is nothing to gain.
 constexpr size_t kLeast = 4096;
 
-// New memory costs a fault for each page when it is first written; large pages make them fewer. A
-// kernel that has none goes on without.
+// New memory costs a fault per page at the first write; large pages reduce their number. A kernel
+// without large pages ignores the request.
 void AskForLargePages(const at::Tensor& tensor) {
   constexpr uintptr_t kLarge = uintptr_t{2} << 20;
   const auto begin = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
@@ -52,7 +52,7 @@ void StateCopy::Start() {
     gpu_done_->record(c10::impl::VirtualGuardImpl(gpu_->type()).getStream(*gpu_));
   }
   thread_ = std::thread([this] {
-    // Not copy_: it would start a second team of OpenMP's threads beside that of the step.
+    // Not copy_, which would start a second team of OpenMP threads next to that of the step.
     for (const auto& [from, to] : parts_) {
       std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
     }

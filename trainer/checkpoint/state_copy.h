@@ -13,13 +13,13 @@
 
 namespace genesis {
 
-// Copies the tensors of a run on a thread of its own while the next step goes forward and backward,
-// which only read them; the step waits for the copy before it updates them (Mohan et al.,
-// CheckFreq, FAST 2021). A GPU copies by itself into pinned memory, before what it is given later,
-// so there no step waits.
+// Copies the tensors of a run in a background thread during forward and backward of the next step,
+// which only read them. The step waits for the copy before it updates them (Mohan et al.,
+// CheckFreq, FAST 2021). A GPU copies by itself into pinned memory, before its later work, so its
+// steps never wait.
 //
-// Owner: shared by the state that is made of the copies and the step that waits. Threads: Add and
-// Start on the run's, before any other; the rest on any. Failure: exceptions of LibTorch.
+// Owner: shared by the state built from the copies and the step that waits. Threads: Add and Start
+// on the run's thread, before any other call; the rest on any. Failure: exceptions of LibTorch.
 class StateCopy {
  public:
   StateCopy() = default;
@@ -27,20 +27,20 @@ class StateCopy {
   StateCopy(const StateCopy&) = delete;
   StateCopy& operator=(const StateCopy&) = delete;
 
-  // A tensor on the CPU that holds the values of `tensor` after Wait; until then nobody may change
-  // `tensor`. A small one, or one with gaps between its elements, is copied at once on the CPU.
+  // Returns a CPU tensor that holds the values of `tensor` after Wait. Until then `tensor` must not
+  // change. A small CPU tensor, or one with gaps between its elements, is copied immediately.
   at::Tensor Add(const at::Tensor& tensor);
-  // After the last Add.
+  // Starts copying. Call after the last Add.
   void Start();
 
-  // Until the copies are made; on any thread.
+  // Waits until the copies are complete. Any thread may call it.
   void Wait() const;
-  // Until an update may change what is copied: what it takes is time that training loses.
+  // Waits until an update may change the tensors; the time it takes is lost to training.
   void HoldUpdate();
   double held_seconds() const { return held_seconds_.load(std::memory_order_relaxed); }
 
  private:
-  std::vector<std::pair<at::Tensor, at::Tensor>> parts_;  // From, to.
+  std::vector<std::pair<at::Tensor, at::Tensor>> parts_;  // Source, destination.
   absl::Notification done_;
   std::optional<c10::Device> gpu_;
   std::optional<c10::Event> gpu_done_;

@@ -18,20 +18,20 @@
 namespace genesis {
 namespace {
 
-// Deeper than any state dict, and shallow enough for the stack.
+// Deeper than any state dict, but shallow enough for the stack.
 constexpr size_t kMaxDepth = 100;
 constexpr uint64_t kMinText = uint64_t{1} << 20;
 constexpr double kMaxElements = 1LL << 60;
-// Elements of expanded tensors: a view of one element can claim to be any size.
+// Limits the elements of expanded tensors: a view of one element can claim any size.
 constexpr double kMaxRepeated = 1 << 24;
-// Bytes of all tensors for each byte of the file: many views of one storage, each copied by who
-// uses it, would be many times the file. Entries of a model share a few.
+// Maximum bytes of all tensors per byte of the file: many views of one storage, each copied by its
+// user, could be many times the file. Entries of a model share only a few.
 constexpr double kMaxSharing = 16;
-// A view whose elements do not stand one after another is copied when it is read: it counts more.
+// A non-contiguous view is copied when it is read, so it counts more.
 constexpr double kCopied = 8;
 
-// Turns the values of one file into a tree. After a fault it goes on with empty values; the first
-// fault is what Read returns.
+// Converts the values of one file into a tree. After an error it continues with empty values. Read
+// returns the first error.
 class Reader {
  public:
   explicit Reader(const ZipArchive& archive) : archive_(archive) {}
@@ -54,7 +54,7 @@ class Reader {
   }
 
  private:
-  // The records stand in one folder; torch.save names it after the file.
+  // Finds the one folder of the records, which torch.save names after the file.
   absl::Status FindFolder() {
     int found = 0;
     bool script = false;
@@ -102,7 +102,8 @@ class Reader {
           absl::StrCat(archive_.path(), ": has no record ", OneLine(full, kMaxNameBytes)));
     }
     absl::StatusOr<ZipArchive::Location> location = archive_.Locate(full);
-    // torch.save never compresses, and a small file could ask for all memory.
+    // torch.save never compresses, and a compressed record would let a small file request all
+    // memory.
     if (location.ok() && !location->stored) {
       return Refused(absl::StrCat("has a compressed record ", OneLine(full, kMaxNameBytes),
                                   "; accepted: stored records"));
@@ -110,7 +111,7 @@ class Reader {
     return location;
   }
 
-  // Where in the tree the reader is, put together only for a message.
+  // Returns the reader's position in the tree, built only for messages.
   std::string Path() const {
     std::string path;
     for (const auto& [text, number] : path_) {
@@ -125,8 +126,8 @@ class Reader {
         absl::InvalidArgumentError(absl::StrCat(archive_.path(), ": ", Path(), " ", what)));
   }
 
-  // Every value takes a byte of the pickle or more, and most text is there once: only a pickle that
-  // repeats containers or text inside each other unfolds to more.
+  // Every value takes at least a byte of the pickle, and most text occurs once. Only a pickle that
+  // nests repeated containers or text unfolds to more.
   bool Spend(size_t text) {
     if (values_left_ == 0 || text_left_ < text) {
       Fault("unfolds to far more than the file holds; accepted: values that are not repeated");
@@ -187,8 +188,8 @@ class Reader {
   Value ToTensor(const PickleTensor& described) {
     const at::Tensor storage = StorageOf(described.storage);
     const auto held = static_cast<double>(storage.numel());
-    // Last element that the view reaches. Sizes and strides come from the file: in a double their
-    // product cannot wrap around.
+    // Last element of the view. Sizes and strides come from the file; in a double their product
+    // cannot wrap around.
     auto last = static_cast<double>(described.offset);
     double elements = 1;
     double nonzero = 1;
@@ -203,7 +204,7 @@ class Reader {
     } else if (nonzero > kMaxElements) {
       Fault(absl::StrCat("has a shape of ", nonzero, " elements; accepted: up to 2^60"));
     } else if (elements > held) {
-      // Expanded: the same elements again and again.
+      // Expanded: the same elements are repeated.
       repeated_left_ -= elements;
       if (repeated_left_ < 0) {
         Fault(absl::StrCat("repeats ", storage.numel(), " elements to ", elements,
@@ -225,7 +226,7 @@ class Reader {
     return view;
   }
 
-  // Tensors may share a storage; each is read once.
+  // Returns a storage. Tensors may share it, so each is read once.
   at::Tensor StorageOf(const PickleStorage& storage) {
     at::Tensor& tensor = storages_[{storage.key, storage.type}];
     if (tensor.defined()) return tensor;
@@ -251,7 +252,7 @@ class Reader {
 
   const ZipArchive& archive_;
   std::string folder_;
-  // Keys, or indices where there is no text.
+  // Keys, or indices if there is no text.
   std::vector<std::pair<const std::string*, int64_t>> path_;
   uint64_t values_left_ = 0;
   uint64_t text_left_ = 0;
@@ -270,7 +271,7 @@ absl::Status ExplainForeignFile(const std::string& path, const absl::Status& fau
       !(*file)->Read(0, begin.size(), begin.data()).ok()) {
     return fault;
   }
-  // LONG1 0x1950a86a20f9469cfc6c, with which torch.save began before version 1.6.
+  // LONG1 0x1950a86a20f9469cfc6c, the first bytes of torch.save before version 1.6.
   if (absl::StrContains(begin, "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19")) {
     return absl::InvalidArgumentError(absl::StrCat(
         path,

@@ -7,14 +7,15 @@
 
 namespace genesis {
 
-// The values in a file of torch.save, ours or Python's. Nothing in the file is executed; every
-// record is checked against its checksum before use; tensors that share a storage share it here
-// too, and none reaches outside. Messages begin with the path: NOT_FOUND, DATA_LOSS for a damaged
-// file, INVALID_ARGUMENT for one that holds something else (a TorchScript module, a file of torch
-// before 1.6), with what to do in Python.
+// Reads the values in a file of torch.save or of this trainer. Executes nothing in the file and
+// checks every record against its checksum before use. Tensors that share a storage in the file
+// share it in memory too, and none extends outside of it. Messages begin with the path: NOT_FOUND,
+// DATA_LOSS for a damaged file, INVALID_ARGUMENT for another kind of file (a TorchScript module, a
+// file of torch before 1.6), with the cure in Python.
 absl::StatusOr<Value> ReadTorchArchive(const std::string& path);
 
-// `fault` of opening a file, or what the file is instead when its beginning tells.
+// Returns `fault`, which opening a file reported, or the file's actual kind if its first bytes
+// identify it.
 absl::Status ExplainForeignFile(const std::string& path, const absl::Status& fault);
 
 }  // namespace genesis

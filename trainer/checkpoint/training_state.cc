@@ -7,9 +7,8 @@
 namespace genesis {
 namespace {
 
-// A sum is finite only where every term is (IEEE 754), and it takes one walk without temporaries;
-// at::isfinite takes five. A sum of finite terms that overflows is looked at
-// once more.
+// A sum is finite only if every term is (IEEE 754), and it takes one pass without temporaries;
+// at::isfinite takes five. If a sum of finite terms overflows, check the elements.
 bool IsFinite(const at::Tensor& tensor) {
   if (!tensor.is_floating_point()) return true;
   const at::ScalarType wide = tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;

@@ -17,8 +17,8 @@ using ValueList = std::vector<Value>;
 struct ValueTuple {
   std::vector<Value> items;
 };
-// In the order of insertion, as Python's. One with attributes is written as an OrderedDict, which
-// can have some; none are read.
+// In insertion order, as in Python. A dict with attributes is written as an OrderedDict, which
+// supports them; reading ignores them.
 struct ValueDict {
   std::vector<DictItem> items;
   std::vector<DictItem> attributes;
@@ -58,7 +58,7 @@ struct DictItem {
   Value value;
 };
 
-// Inline, for they need the complete types.
+// Inline because they need the complete types.
 inline Value::Value(std::string held_value) : held(std::move(held_value)) {}
 inline Value::Value(const char* held_value) : held(std::string(held_value)) {}
 inline Value::Value(ValueList held_value) : held(std::move(held_value)) {}

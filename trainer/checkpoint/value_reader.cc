@@ -66,7 +66,7 @@ void ValueReader::Fault(const std::string& what) const {
 }
 
 ValueReader ValueReader::Child(const std::string& name, const Value& value) const {
-  // Names come from the file: a message must neither break a line nor fill a log.
+  // Names come from the file, so a message must neither contain line breaks nor fill a log.
   const std::string shown = OneLine(name, kMaxNameBytes);
   return {shared_, path_.empty() ? shown : absl::StrCat(path_, ".", shown), value};
 }

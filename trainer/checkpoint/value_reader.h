@@ -11,41 +11,41 @@
 
 namespace genesis {
 
-// A value of a tree together with the way to it, for reading with messages that name both file and
-// entry. After a fault reading goes on with empty values; the first fault is kept for all readers
-// that came from one root: "x.pt: entry genesis.step is a string; accepted: an integer".
+// A value of a tree with its path, so that messages name both file and entry. After an error
+// reading continues with empty values. All readers of one root share the first error: "x.pt: entry
+// genesis.step is a string; accepted: an integer".
 //
-// Owner: whoever reads; the tree outlives it. Threads: one. Failure: status() of the root.
+// Owner: the reading function; the tree outlives it. Threads: one. Failure: status() of the root.
 class ValueReader {
  public:
   // `file` begins every message.
   ValueReader(std::string file, const Value& root);
 
   const Value& value() const { return *value_; }
-  // OK, or the first fault of all.
+  // OK, or the first error of all readers.
   const absl::Status& status() const { return shared_->status; }
 
-  // Entry of a dict.
+  // Returns the entry of a dict.
   ValueReader At(const std::string& key) const;
-  // Whether this is a dict with such an entry that is not None.
+  // Returns whether this is a dict with such an entry that is not None.
   bool Has(const std::string& key) const;
 
   int64_t Integer() const;
-  // At least `least`.
+  // Requires a value of at least `least`.
   int64_t Integer(int64_t least) const;
-  double Number() const;  // An integer too.
+  double Number() const;  // Accepts an integer too.
   bool Boolean() const;
   std::string Text() const;
   at::Tensor Tensor() const;
   at::Tensor Tensor(at::ScalarType type) const;
   at::Tensor TensorOrNone(at::ScalarType type) const;
-  // The elements of a list or a tuple.
+  // Returns the elements of a list or a tuple.
   std::vector<ValueReader> Items() const;
-  // The entries of a dict whose keys are of one kind.
+  // Return the entries of a dict with string or integer keys.
   std::vector<std::pair<std::string, ValueReader>> Named() const;
   std::vector<std::pair<int64_t, ValueReader>> Numbered() const;
 
-  // "entry <path> <what>"
+  // Reports "entry <path> <what>".
   void Fault(const std::string& what) const;
 
  private:
@@ -64,7 +64,7 @@ class ValueReader {
   const Value* value_;
 };
 
-// "a string", "a float32 tensor of shape [3, 4]", ...: for messages.
+// Returns "a string", "a float32 tensor of shape [3, 4]", ... for messages.
 std::string DescribeValue(const Value& value);
 
 }  // namespace genesis

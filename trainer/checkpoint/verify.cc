@@ -32,7 +32,7 @@ absl::StatusOr<uint32_t> ChecksumOfPart(const DataFile& file, uint64_t offset, u
   return crc;
 }
 
-// By two threads, for one is slower than a fast disk.
+// Uses two threads because one is slower than a fast disk.
 absl::StatusOr<uint32_t> ChecksumOf(const DataFile& file, uint64_t offset, uint64_t size) {
   if (size <= 2 * kVerifyPiece) return ChecksumOfPart(file, offset, size);
   const uint64_t half = size / 2;
@@ -44,7 +44,7 @@ absl::StatusOr<uint32_t> ChecksumOf(const DataFile& file, uint64_t offset, uint6
   return CombineCrc32c(*first, *rest, size - half);
 }
 
-// Against the checksums of the file itself.
+// Verifies against the checksums of the file itself.
 absl::Status VerifyAlone(const ZipArchive& archive) {
   for (const std::string& name : archive.names()) {
     const absl::StatusOr<ZipArchive::Location> location = archive.Locate(name);
@@ -58,7 +58,7 @@ absl::Status VerifyAlone(const ZipArchive& archive) {
   return absl::OkStatus();
 }
 
-// "" where there is none.
+// Returns "" if there is none.
 std::string IdOf(const ZipArchive& archive) {
   for (const std::string& name : archive.names()) {
     if (!absl::EndsWith(name, "/.data/serialization_id")) continue;
@@ -70,7 +70,7 @@ std::string IdOf(const ZipArchive& archive) {
   return "";
 }
 
-// The whole file, and the record that is to blame when that fails.
+// Verifies the whole file. If that fails, finds the damaged record.
 absl::Status VerifyBeside(const ZipArchive& archive, const CheckpointManifest& manifest) {
   const DataFile& file = *archive.file();
   if (file.size() != manifest.size) {

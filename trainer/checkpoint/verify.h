@@ -10,25 +10,25 @@
 
 namespace genesis {
 
-// Reads a checkpoint from end to end and compares it with its manifest: size, CRC-32C of the file
-// and of each record. Without a manifest, or beside one that was written for another file, every
-// record is checked against the CRC-32 that the file itself holds. Returns what was not as usual
-// but no fault, "" for nothing. A fault is DATA_LOSS and names path, record, what was found and
-// what was expected. Takes little memory.
-// Then the shards that its manifest lists, each by its SHA-256.
+// Reads a whole checkpoint and compares it with its manifest: size, CRC-32C of the file and of each
+// record. Without a manifest, or if the manifest belongs to another file, checks every record
+// against the CRC-32 in the file itself. Then verifies the shards that its manifest lists, each by
+// its SHA-256. Returns a note on an unusual state that is not an error, otherwise "". DATA_LOSS
+// names path, record, and the found and expected values. Needs little memory.
 absl::StatusOr<std::string> VerifyCheckpoint(const std::string& path);
 
-// The same but for shards, which whoever reads the checkpoint verifies.
+// Same, without the shards, which the reader of the checkpoint verifies.
 absl::StatusOr<std::string> VerifyFile(const std::string& path);
 
-// The same for a file that has no name yet, against the manifest that is to stand beside it.
+// Same for a file that has no name yet, against its future manifest.
 absl::Status VerifyWritten(const std::string& path, const CheckpointManifest& manifest);
 
-// The shards that a file lists, from its manifest; nullopt where that is another file's.
+// Returns the shards that a file lists, from its manifest; nullopt if the manifest belongs to
+// another file.
 std::optional<std::vector<ShardFile>> ListedShards(const std::string& path);
 
-// The first of `paths`, newest first, that verifies; `log` is told why others were passed over.
-// NOT_FOUND when none does.
+// Returns the first of `paths`, newest first, that verifies. Calls `log` with the reason for each
+// skipped one. NOT_FOUND if none does.
 absl::StatusOr<std::string> NewestGood(const std::vector<std::string>& paths,
                                        absl::FunctionRef<void(const std::string&)> log);
 

@@ -16,7 +16,7 @@
 namespace genesis {
 namespace {
 
-// Eight bytes of length, then JSON. A zip file begins with "PK" and has no brace there.
+// Eight bytes of length, then JSON. A zip file begins with "PK" and has no brace at this position.
 bool LooksLikeSafetensors(const std::string& path) {
   const absl::StatusOr<std::shared_ptr<const DataFile>> file = DataFile::Open(path);
   std::string begin(9, '\0');
@@ -24,7 +24,7 @@ bool LooksLikeSafetensors(const std::string& path) {
       file.ok() &&
       (*file)->Read(0, std::min<uint64_t>((*file)->size(), begin.size()), begin.data()).ok();
   if (!read || absl::StartsWith(begin, "PK")) return false;
-  // One that is cut off before its brace is known by its name.
+  // A file cut off before its brace is recognized by its name.
   return begin[8] == '{' || absl::EndsWith(path, ".safetensors");
 }
 
@@ -54,7 +54,7 @@ bool IsStateDict(const Value& value) {
                      [](const DictItem& item) { return item.value.As<at::Tensor>() != nullptr; });
 }
 
-// The keys of a dict, for a message.
+// Lists the keys of a dict for a message.
 std::string Keys(const ValueDict& dict) {
   std::string keys;
   for (size_t i = 0; i < dict.items.size() && i < 8; ++i) {
@@ -67,14 +67,14 @@ std::string Keys(const ValueDict& dict) {
   return keys.empty() ? "nothing" : keys;
 }
 
-// As ShardTree makes it.
+// Returns whether the tree is one of ShardTree.
 bool IsShard(const ValueReader& root) {
   if (!root.Has("shard")) return false;
   const auto* const shard = root.At("shard").value().As<ValueDict>();
   return shard != nullptr && root.At("shard").Has("token");
 }
 
-// Where in the tree the weights stand.
+// Returns the part of the tree that holds the weights.
 ValueReader FindWeights(const ValueReader& root, WeightsKind kind) {
   if (kind == WeightsKind::kAverage) return root.At("ema_state_dict");
   for (const char* const key : {"model_state_dict", "state_dict"}) {
@@ -127,7 +127,7 @@ absl::Status ExportSafetensors(const std::string& from, const std::string& to, W
                        .shape = tensor.sizes().vec(),
                        .data = tensor.const_data_ptr()});
   }
-  // The keys that Python's loaders look for.
+  // Python's loaders look for this key.
   return WriteSafetensors(to, std::move(entries), {{"format", "pt"}});
 }
 

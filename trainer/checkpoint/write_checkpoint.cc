@@ -24,7 +24,7 @@
 namespace genesis {
 namespace {
 
-// A function of the content, as long as torch's: equal states are equal files.
+// Returns a function of the content, as long as torch's ID, so that equal states give equal files.
 std::string IdOf(const std::vector<ZipWriter::Record>& records) {
   uint32_t first = 0;
   uint32_t second = 0;
@@ -53,7 +53,7 @@ void WriteArchive(const PickledTree& tree, const std::string& folder, ZipWriter&
 CheckpointManifest Describe(const TrainingState& state, const CheckpointMeta& meta,
                             const ZipWriter& zip, uint64_t size) {
   CheckpointManifest manifest;
-  // Over all records but the last, which holds it.
+  // Covers all records but the last, which holds it.
   std::vector<ZipWriter::Record> records = zip.records();
   for (const ZipWriter::Record& record : records) {
     manifest.records.push_back({.name = record.name, .size = record.size, .crc32c = record.crc32c});
@@ -77,7 +77,7 @@ absl::StatusOr<int64_t> WriteTree(const Value& root, const TrainingState& state,
   absl::StatusOr<DurableFile> file =
       DurableFile::Create(path, "free space there or lower checkpoint.keep_last");
   if (!file.ok()) return file.status();
-  // After an error the file takes no more, and says so below.
+  // After an error, writes do nothing, and the status below reports it.
   const bool is_shard = meta.shard && shards.empty();
   Sha256Stream sha256;
   ZipWriter zip([&](const void* data, uint64_t size) {
@@ -89,7 +89,7 @@ absl::StatusOr<int64_t> WriteTree(const Value& root, const TrainingState& state,
   CheckpointManifest manifest = Describe(state, meta, zip, file->size());
   manifest.shards = shards;
   if (is_shard) manifest.sha256 = sha256.FinishHex();
-  // Read back while the disk still writes, and before the file can take the place of a good one.
+  // Read back while the disk still writes, and before the file can replace a good one.
   absl::Status status = VerifyWritten(file->temporary(), manifest);
   if (!status.ok()) return status;
   status = WriteManifest(manifest, path);
@@ -126,7 +126,7 @@ absl::StatusOr<std::optional<std::vector<ShardFile>>> FindShards(const std::stri
     const std::string shard = ShardPath(path, place);
     std::error_code error;
     if (!std::filesystem::exists(shard, error)) return std::nullopt;
-    // Durable before the shard has its name.
+    // The manifest is durable before the shard gets its name.
     const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(shard);
     if (!manifest.ok()) return manifest.status();
     if (manifest->job_id != meta.job_id || manifest->step != step || manifest->sha256.empty()) {

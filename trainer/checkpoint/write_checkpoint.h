@@ -10,33 +10,34 @@
 
 namespace genesis {
 
-// The manifest's content besides the state.
+// The content of the manifest other than the state.
 struct CheckpointMeta {
   std::string job_id;
-  std::optional<double> held_out_loss = std::nullopt;  // At this step, where it was measured.
+  // If several ranks write the checkpoint together, the position of this one.
+  std::optional<double> held_out_loss = std::nullopt;
   // Where several write it together: which of them this is.
   std::optional<ShardPlace> shard = std::nullopt;
 };
 
-// Writes `state` as a file that torch.load opens with its defaults; docs/checkpoints.md describes
-// it. The manifest is written first, and the file is there only when it is whole, was read back and
-// is durable. Returns its size. RESOURCE_EXHAUSTED on a full disk, DATA_LOSS when other bytes are
-// read than were written. Waits until the state is complete. Throws what LibTorch throws.
+// Writes `state` as a file that torch.load opens with its defaults (see docs/checkpoints.md). The
+// manifest is written first. The file appears only after it was read back and is durable. Returns
+// its size. RESOURCE_EXHAUSTED on a full disk, DATA_LOSS if the bytes read back differ. Waits until
+// the state is complete. Throws the exceptions of LibTorch.
 absl::StatusOr<int64_t> WriteCheckpoint(const TrainingState& state, const std::string& path,
                                         const CheckpointMeta& meta = {});
 
-// Writes the shard of `meta.shard` beside `path`, as durably. Returns its size.
+// Writes the shard of `meta.shard` next to `path`, with the same durability. Returns its size.
 absl::StatusOr<int64_t> WriteShard(const TrainingState& state, const std::string& path,
                                    const CheckpointMeta& meta);
 
-// The shards of all ranks that are durable; nullopt while one is not there. DATA_LOSS for one that
-// is of another job or step.
+// Returns the durable shards of all ranks, or nullopt if one is missing. DATA_LOSS if one is of
+// another job or step.
 absl::StatusOr<std::optional<std::vector<ShardFile>>> FindShards(const std::string& path,
                                                                  int64_t step,
                                                                  const CheckpointMeta& meta);
 
-// Writes `path`, which lists the shards: only then there is a checkpoint. Then removes what other
-// attempts to write it left. Returns the size of all its files.
+// Writes `path`, which lists the shards and so completes the checkpoint. Then removes the files of
+// other attempts to write it. Returns the size of all its files.
 absl::StatusOr<int64_t> WriteIndex(const TrainingState& state, const std::string& path,
                                    const CheckpointMeta& meta,
                                    const std::vector<ShardFile>& shards);

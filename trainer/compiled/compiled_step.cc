@@ -31,7 +31,7 @@ absl::Status CheckSame(const std::string& path, const std::string& made_for,
                    "; the job has ", our == ours.end() ? "no more" : *our));
 }
 
-// From a description that was compared.
+// Reads a verified description.
 std::map<std::string, std::vector<int64_t>> FieldShapes(const std::string& text) {
   google::protobuf::Struct description;
   std::map<std::string, std::vector<int64_t>> shapes;
@@ -98,7 +98,7 @@ torch::Tensor CompiledStep::Run(const Batch& batch, const torch::Tensor& scale) 
 
   std::vector<torch::Tensor> gradients(outputs.begin() + 1, outputs.end());
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    // The loss does not depend on it (step.py).
+    // The loss does not depend on this parameter (step.py).
     if (gradients[i].numel() == 0 && parameters_[i].numel() > 0) gradients[i].reset();
   }
   AddGradients(parameters_, gradients);

@@ -16,28 +16,29 @@ class AOTIModelContainerRunner;
 
 namespace genesis {
 
-// Forward and backward of one micro-batch as machine code that was made before (docs/
-// compiled_step.md): takes the parameters, buffers and batch, gives the loss and the gradients.
-// Everything that follows them is the same as without it.
+// Forward and backward of one micro-batch as precompiled machine code (docs/compiled_step.md):
+// takes the parameters, buffers and batch, and returns the loss and the gradients. The rest of the
+// step is the same as without it.
 //
 // Owner: the job's CompiledSteps; the model outlives it. Threads: one. Failure: exceptions of
 // LibTorch from Run.
 class CompiledStep {
  public:
-  // INVALID_ARGUMENT where the package is of another step than `description`, and says which line
-  // differs; DATA_LOSS where it is no package; INTERNAL where it cannot be loaded.
+  // INVALID_ARGUMENT if the package is of another step than `description`, with the line that
+  // differs; DATA_LOSS if the file is not a package; INTERNAL if it cannot be loaded.
   static absl::StatusOr<std::unique_ptr<CompiledStep>> Load(const std::string& path,
                                                             const StepDescription& description,
                                                             const Model& model);
   ~CompiledStep();
 
-  // Whether the batch has the shapes that the step was made for, and the buffers its format: those
-  // of a torchscript model have another one after steps in pure FP16 or BF16, until an eager step.
+  // Returns whether the batch has the shapes of the compiled step and the buffers its format.
+  // Buffers of a torchscript model have another one after steps in pure FP16 or BF16, until an
+  // eager step.
   bool Fits(const Batch& batch) const;
 
-  // The mean loss of the batch, and adds to the gradients of the parameters those of that loss
-  // times `scale` (float32, no dimensions). Requires Fits(batch), and that the parameters are in
-  // the format of the step.
+  // Returns the mean loss of the batch, and adds the gradients of that loss times `scale` (float32,
+  // no dimensions) to those of the parameters. Requires Fits(batch), and parameters in the format
+  // of the step.
   torch::Tensor Run(const Batch& batch, const torch::Tensor& scale);
 
  private:

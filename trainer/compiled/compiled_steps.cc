@@ -9,7 +9,7 @@
 namespace genesis {
 namespace {
 
-// Enough of a key to find the file by.
+// Returns enough of a key to find the file.
 std::string Short(const std::string& key) { return key.substr(0, 12); }
 
 CompiledSteps::Choice None(std::string reason) {
@@ -30,7 +30,7 @@ const CompiledSteps::Choice& CompiledSteps::For(training::v1::PrecisionMode mode
 
 CompiledSteps::Choice CompiledSteps::Choose(training::v1::PrecisionMode mode) const {
   if (folder_.empty()) return None("no folder of compiled steps was named");
-  // Spares the many who compile nothing the making of a key.
+  // Avoids computing a key if no packages were compiled.
   std::error_code missing;
   if (std::filesystem::directory_iterator(folder_, missing) ==
       std::filesystem::directory_iterator()) {

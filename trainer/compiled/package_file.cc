@@ -22,13 +22,13 @@ namespace fs = std::filesystem;
 using torch::inductor::AOTIModelContainerRunner;
 using torch::inductor::AOTIModelContainerRunnerCpu;
 
-constexpr char kMetadataKey[] = "genesis_step";  // As trainer/compiled/python/package.py.
+constexpr char kMetadataKey[] = "genesis_step";  // Same as in trainer/compiled/python/package.py.
 constexpr char kLibrary[] = ".so";
-// Operators that the library leaves to LibTorch.
+// Operators that the library calls in LibTorch.
 constexpr char kOperators[] = ".json";
 
-// An operator that Inductor defines in Python (torch/_inductor/inductor_prims.py), as there. It
-// compiles it away but for complex tensors, where a package calls it.
+// An operator that Inductor defines in Python (torch/_inductor/inductor_prims.py). Inductor
+// compiles it away except for complex tensors, for which a package calls it.
 at::Tensor ForceStrideOrder(const at::Tensor& input, c10::IntArrayRef stride) {
   if (input.strides() == stride) return input;
   return at::empty_strided(input.sizes(), stride, input.options()).copy_(input);
@@ -39,11 +39,11 @@ TORCH_LIBRARY_FRAGMENT(prims, library) {
               ForceStrideOrder);
 }
 
-// A folder that nobody else may look into; it vanishes with this.
+// A temporary folder that no other user may read, removed by the destructor.
 class PrivateFolder {
  public:
   PrivateFolder() {
-    std::error_code missing;  // Where TMPDIR is no folder.
+    std::error_code missing;  // Set if TMPDIR is not a folder.
     path_ = (fs::temp_directory_path(missing) / "genesis-step-XXXXXX").string();
     made_ = !missing && mkdtemp(path_.data()) != nullptr;
   }

@@ -12,22 +12,22 @@ class AOTIModelContainerRunner;
 
 namespace genesis {
 
-// A package as AOTInductor makes it: a zip file with a shared library, what it was made for, and
-// its sources. LibTorch's own loader unpacks all of it below /tmp and leaves it there when the
-// process is killed.
+// A package of AOTInductor: a zip file with a shared library, the description of its step, and its
+// sources. LibTorch's own loader unpacks all of it below /tmp and leaves it there if the process is
+// killed.
 //
-// Owner: whoever opened it. Threads: one. Failure: messages begin with the path.
+// Threads: one. Failure: messages begin with the path.
 class PackageFile {
  public:
-  // DATA_LOSS where it is no zip file, or has no library.
+  // DATA_LOSS if it is not a zip file or has no library.
   static absl::StatusOr<PackageFile> Open(const std::string& path);
 
-  // The text of the StepDescription that it was made for (package.py), or "" without one. Runs no
-  // code of the package.
+  // Returns the text of the StepDescription for which it was compiled (package.py), or "" if it has
+  // none. Runs no code of the package.
   absl::StatusOr<std::string> MadeFor() const;
 
-  // Its library, loaded; it stands in the temporary folder (TMPDIR, else /tmp) only meanwhile.
-  // INTERNAL where that fails.
+  // Loads its library, which is in the temporary folder (TMPDIR, otherwise /tmp) only while
+  // loading. INTERNAL if that fails.
   absl::StatusOr<std::unique_ptr<torch::inductor::AOTIModelContainerRunner>> Load() const;
 
  private:

@@ -40,7 +40,7 @@ std::string JsonString(const std::string& text) {
   return Json(value);
 }
 
-// The processor the code was compiled for: a compiler that is told -march=native uses all of it.
+// Returns a hash of the processor's features: a compiler with -march=native uses all of them.
 std::string ProcessorFlags() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
@@ -67,7 +67,7 @@ std::string List(const std::string& name, const std::vector<std::string>& lines)
 std::vector<std::string> Lines(const NamedTensors& tensors, at::ScalarType floats) {
   std::vector<std::string> lines;
   for (const auto& [name, tensor] : tensors) {
-    // The job may be in another format just now.
+    // The job may currently be in another format.
     const at::ScalarType type = tensor.is_floating_point() ? floats : tensor.scalar_type();
     lines.push_back(Line(name, type, tensor.sizes(), tensor.strides()));
   }
@@ -90,7 +90,7 @@ std::vector<std::string> FieldLines(const Dataset& dataset, const Model& model,
   return lines;
 }
 
-// Job fields that would make a step that is compiled from the model alone another step.
+// Rejects job fields that change a step so that it cannot be compiled from the model alone.
 absl::Status CheckCompilable(const JobSpec& spec, const Model& model, const Dataset& dataset,
                              training::v1::PrecisionMode mode) {
   if (model.parameters().front().second.is_cuda()) {
@@ -111,7 +111,7 @@ absl::Status CheckCompilable(const JobSpec& spec, const Model& model, const Data
   return absl::OkStatus();
 }
 
-// The part of a job that the loss is computed by, without where weights and data come from.
+// Returns the part of the model that determines the loss, without the paths of weights and data.
 ModelSpec WithoutPaths(ModelSpec model, const Dataset& dataset) {
   model.clear_initial_weights();
   if (const ModelKind& kind = *FindKind(model); kind.path != nullptr) kind.path(model)->clear();
@@ -147,8 +147,8 @@ absl::StatusOr<StepDescription> DescribeStep(const JobSpec& spec, const Model& m
       List("fields", FieldLines(dataset, model, batch_size))};
   const std::string module = ModuleFile(spec.model());
   if (!module.empty()) {
-    // The whole file: also what the module keeps besides parameters and buffers is part of the
-    // code.
+    // Hash the whole file: state that the module keeps outside of parameters and buffers is part of
+    // the code.
     items.push_back(absl::StrCat("\"module\": \"", Sha256HexOfFile(module), "\""));
   }
   StepDescription description;

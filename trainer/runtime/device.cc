@@ -21,7 +21,7 @@ namespace {
 
 using training::v1::DeviceInfo;
 
-// "AMD EPYC 7763 64-Core Processor", or "CPU" where the system does not say.
+// Returns "AMD EPYC 7763 64-Core Processor", or "CPU" if the system does not report it.
 std::string ProcessorName() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
@@ -33,7 +33,7 @@ std::string ProcessorName() {
   return "CPU";
 }
 
-// The memory of the machine, or what the control group allows.
+// Returns the memory of the machine, or the limit of the control group.
 int64_t HostMemory() {
   int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   std::ifstream limit("/sys/fs/cgroup/memory.max");
@@ -51,14 +51,15 @@ DeviceInfo Processor() {
   return device;
 }
 
-// The few calls of NVIDIA's driver that name the device; its library is there with the driver.
+// The few calls of NVIDIA's driver that identify the device. Its library is installed with the
+// driver.
 class Driver {
  public:
   Driver() : library_(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {}
 
   bool present() const { return library_ != nullptr || access("/dev/nvidiactl", F_OK) == 0; }
 
-  // False when the driver gives no answer.
+  // Returns false if the driver does not respond.
   bool Describe(DeviceInfo& device) const {
     constexpr int kMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
     constexpr int kMinor = 76;
@@ -85,7 +86,7 @@ class Driver {
     return symbol != nullptr && reinterpret_cast<int (*)(Arguments...)>(symbol)(arguments...) == 0;
   }
 
-  void* const library_;  // Stays loaded, as LibTorch uses it too.
+  void* const library_;  // Stays loaded because LibTorch uses it too.
 };
 
 }  // namespace
@@ -134,9 +135,9 @@ void SetTf32(bool on) {
 void WarmUp(const DeviceInfo& device, int threads) {
   torch::set_num_threads(threads);
   const torch::Device where(device.name());
-  // A step in small: it starts the threads of autograd, the matrix library, and on a GPU the
-  // context; with the formats that a job may ask for. Its products are the three of a layer between
-  // others, and large enough for oneDNN, which makes its code for them when it first needs it.
+  // A miniature step: it starts the threads of autograd, the matrix library, and on a GPU the
+  // context, in the formats that a job may use. Its products are the three of an inner layer, and
+  // large enough for oneDNN, which generates its code at the first use.
   constexpr int64_t kSide = kLeastOneDnnSide;
   torch::nn::Linear layer(kSide, kSide);
   layer->to(where);

@@ -4,7 +4,7 @@
 
 namespace genesis {
 
-// The processor time of all threads of this process so far. Seconds.
+// Returns the processor time of all threads of this process so far, in seconds.
 inline double ProcessorSeconds() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);

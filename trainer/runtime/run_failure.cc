@@ -13,14 +13,14 @@
 namespace genesis {
 namespace {
 
-constexpr size_t kRoom = 512;  // For the words around those of torch.
+constexpr size_t kRoom = 512;  // Room for the text around torch's message.
 
 bool IsOutOfThreads(const std::exception& error) {
   const auto* const system = dynamic_cast<const std::system_error*>(&error);
   return system != nullptr && system->code() == std::errc::resource_unavailable_try_again;
 }
 
-// The limit of this process's address space and what to do about it; "" without one.
+// Returns the limit of this process's address space and a cure; "" if there is no limit.
 std::string AddressSpaceText() {
   constexpr rlim_t kMebibyte = 1024 * 1024;
   rlimit limit = {};
@@ -67,7 +67,7 @@ RunFailure ExplainException(const std::exception& error) {
     return {training::v1::FAILURE_CAUSE_CONFIG, what};
   }
   if (IsDeviceFault(error)) {
-    // A kernel that finds an index out of range takes the whole device down, and says no more.
+    // A kernel that finds an index out of range breaks the whole device and reports no details.
     const bool assertion = absl::StrContains(what, "device-side assert");
     return {training::v1::FAILURE_CAUSE_DEVICE,
             absl::StrCat("the device failed: ", what,

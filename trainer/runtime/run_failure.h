@@ -8,8 +8,8 @@
 
 namespace genesis {
 
-// Ends a run from any depth. Thrown inside trainer/run/ and caught in RunTraining, where the
-// exceptions of LibTorch are caught too, so that a run has one way out for all of them.
+// Ends a run from any depth. Thrown inside trainer/run/ and caught in RunTraining together with the
+// exceptions of LibTorch, so that a run has one way out.
 struct RunFailure {
   training::v1::FailureCause cause;
   std::string message;
@@ -18,10 +18,11 @@ struct RunFailure {
 // Throws RunFailure unless `status` is OK.
 void Require(const absl::Status& status, training::v1::FailureCause cause);
 
-// How a run ends by it, without its progress.
+// Returns the end of a run with this failure, without its progress.
 training::v1::Finished FailedRun(const RunFailure& failure);
 
-// The failure that an exception of LibTorch or of the standard library means for the job.
+// Returns the failure of the job that corresponds to an exception of LibTorch or of the standard
+// library.
 RunFailure ExplainException(const std::exception& error);
 
 }  // namespace genesis

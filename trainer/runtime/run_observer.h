@@ -13,8 +13,8 @@ struct StepRecord {
   int64_t step = 0;
   double loss = 0;
   double grad_norm = 0;      // Unscaled, before clipping.
-  double loss_scale = 1;     // That the step used.
-  double learning_rate = 0;  // That the step used.
+  double loss_scale = 1;     // Loss scale used by the step.
+  double learning_rate = 0;  // Learning rate used by the step.
   bool skipped = false;
   training::v1::PrecisionMode mode = training::v1::PRECISION_MODE_FP32;
   int64_t samples = 0;                              // Since the job began.
@@ -22,7 +22,7 @@ struct StepRecord {
   std::optional<double> speed = std::nullopt;       // Watchdog::speed.
 };
 
-// Where a run tells what happens. Called on the run's threads; must not block.
+// Receives the events of a run. Called on the run's threads; must not block.
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
@@ -33,7 +33,7 @@ class RunObserver {
   virtual void OnPrecisionChanged(const training::v1::PrecisionChange&) {}
   virtual void OnIncident(const training::v1::Incident&) {}
   virtual void OnEvaluated(const training::v1::Evaluation&) {}
-  // The run turns to something else than steps, or back to them.
+  // The run enters another section than steps, or returns to them.
   virtual void OnSection(training::v1::Section) {}
   virtual void OnLog(const std::string& line) = 0;
 };

@@ -7,9 +7,9 @@
 namespace genesis {
 namespace {
 
-// Below it, waking a second thread, some hundred times a step, costs more than it brings: a world
-// model of 0.7 GFLOP took 1.3 to 2 times as long with two threads as with one, of 2.7 GFLOP as long
-// (docs/performance.md).
+// Below this size, waking a second thread, some hundred times a step, costs more than it saves: a
+// world model of 0.7 GFLOP took 1.3 to 2 times as long with two threads as with one, one of 2.7
+// GFLOP equally long (docs/performance.md).
 constexpr int64_t kOperationsPerThread = 1'000'000'000;
 
 }  // namespace

@@ -4,9 +4,9 @@
 
 namespace genesis {
 
-// Threads for a job whose largest piece of work is `operations` floating-point operations: no more
-// than pay for their coordination, at most `available`. Depends on the job alone, so that the same
-// job adds in the same order every time.
+// Returns the number of threads for a job whose largest piece of work is `operations`
+// floating-point operations: only as many as pay for their coordination, at most `available`.
+// Depends only on the job, so that the same job always sums in the same order.
 int ThreadsFor(int64_t operations, int available);
 
 // Uses ThreadsFor while it lives. Owner: a scope. Threads: one at a time in the process.

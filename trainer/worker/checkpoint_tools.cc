@@ -12,7 +12,7 @@
 namespace genesis {
 namespace {
 
-// The file that `path` leads to: who calls a tool may name a link.
+// Resolves links in `path`, because a caller of a tool may pass a link.
 std::string Followed(const std::string& path) {
   std::error_code error;
   const std::filesystem::path real = std::filesystem::canonical(path, error);
@@ -25,7 +25,7 @@ int RunVerify(const std::string& named) {
   const std::string path = Followed(named);
   const absl::StatusOr<std::string> verified = VerifyCheckpoint(path);
   absl::Status status = verified.status();
-  // A file may be whole and hold a module, code that would have to be run, or nothing.
+  // An intact file may hold a module, code that would have to run, or nothing.
   if (status.ok()) {
     const absl::StatusOr<NamedTensors> weights = ReadWeights(path);
     status = weights.status();

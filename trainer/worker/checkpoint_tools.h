@@ -4,12 +4,12 @@
 
 namespace genesis {
 
-// `genesis-worker --verify FILE`: reads a checkpoint from end to end. Exit code kOk when it is
-// whole and holds weights that can be read without running any code.
+// `genesis-worker --verify FILE`: reads a whole checkpoint. Exit code kOk if it is intact and holds
+// weights that can be read without running code.
 int RunVerify(const std::string& path);
 
-// `genesis-worker --export FILE --to FILE.safetensors`: the weights of a checkpoint, or their
-// moving average. Exit code kUsage for a file that holds none.
+// `genesis-worker --export FILE --to FILE.safetensors`: exports the weights of a checkpoint, or
+// their moving average. Exit code kUsage if the file has none.
 int RunExport(const std::string& from, const std::string& to, bool average);
 
 }  // namespace genesis

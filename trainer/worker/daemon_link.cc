@@ -44,18 +44,18 @@ using training::v1::WorkerService;
 
 using Stream = grpc::ClientReaderWriter<AttachRequest, AttachResponse>;
 
-// How long the daemon may take to close the stream after the end of the job.
+// Time for the daemon to close the stream after the end of the job.
 constexpr absl::Duration kCloseWait = absl::Seconds(10);
-// How long a job without a daemon may take to the end of its step.
+// Time for a job without a daemon to finish its step.
 constexpr absl::Duration kStopWait = absl::Seconds(60);
-// For a rank to notice that another is gone, and to tell its end.
+// Time for a rank to notice that another is gone and to report its end.
 constexpr absl::Duration kAbandonWait = absl::Seconds(5);
-// The pauses between calls to a daemon that is lost.
+// Pauses between calls to a lost daemon.
 constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
 constexpr absl::Duration kStableStream = absl::Seconds(10);
-// How long a worker that a cluster has started for one job waits for its daemon, and the longest
-// pause between its calls meanwhile.
+// Time that a worker started by a cluster for one job waits for its daemon, and the longest pause
+// between its calls.
 constexpr absl::Duration kReservedPatience = absl::Minutes(10);
 constexpr absl::Duration kReservedPause = absl::Seconds(5);
 
@@ -65,7 +65,7 @@ std::string HostName() {
   return name;
 }
 
-// "trainer" of "trainer:50051", "fd00::7" of "[fd00::7]:50051".
+// Returns "trainer" for "trainer:50051", "fd00::7" for "[fd00::7]:50051".
 std::string HostOf(const std::string& server) {
   absl::string_view host = server;
   host = host.substr(0, host.rfind(':'));
@@ -74,8 +74,8 @@ std::string HostOf(const std::string& server) {
   return std::string(host);
 }
 
-// The objection of this host's environment to reduced precision, "" for none: where it says
-// nothing, the daemon's decides alone.
+// Returns why this host's environment forbids reduced precision, or "". If it does not, the
+// daemon's gate decides alone.
 std::string OwnVeto(const std::string& host) {
   const PrecisionGate gate = ReadPrecisionGate(
       [](const std::string& name) {
@@ -86,8 +86,8 @@ std::string OwnVeto(const std::string& host) {
   return gate.enabled ? "" : gate.reason + " on " + host;
 }
 
-// The name of a worker that no daemon has named: `begin` tells it from a later process of the same
-// number, and from itself before it lost a daemon.
+// Returns the name of a worker that the daemon has not named. `begin` distinguishes it from a later
+// process with the same PID, and from itself before it lost a daemon.
 std::string OwnName(int64_t begin) {
   return HostName() + "-" + std::to_string(getpid()) + "-" + std::to_string(begin);
 }
@@ -111,18 +111,18 @@ AttachRequest Hello(const DaemonToServe& daemon, const std::string& own_name,
   return request;
 }
 
-// One stream to the daemon. The writer is the sender's thread (before it, whoever says Hello), the
-// reader the link's.
+// One stream to the daemon. The sender's thread writes (before it starts, the thread that sends
+// Hello); the link's thread reads.
 struct Connection {
   explicit Connection(const std::shared_ptr<grpc::Channel>& channel)
       : stub(WorkerService::NewStub(channel)), stream(stub->Attach(&context)) {}
 
-  // INVALID_ARGUMENT; a token's or certificate's file is read anew each time.
+  // INVALID_ARGUMENT. Rereads the files of tokens and certificates each time.
   static absl::StatusOr<std::shared_ptr<Connection>> Open(const DaemonToServe& daemon) {
     grpc::ChannelArguments arguments;
-    // A channel of its own: one that is shared would still be in the back-off of the one before.
+    // Use a separate channel: a shared one would still be in the back-off of the previous one.
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    // A host that vanishes closes no connection; a process that does, closes its socket.
+    // A vanished host closes no connection, whereas a vanished process closes its socket.
     if (daemon.remote()) {
       constexpr int kMillisecondsPerSecond = 1000;
       arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveSeconds * kMillisecondsPerSecond);
@@ -141,8 +141,8 @@ struct Connection {
   std::unique_ptr<Stream> stream;
 };
 
-// The worker's half of the wire: a thread reads commands and dials again when the stream breaks,
-// the sender writes events, the calling thread trains.
+// The worker's side of the stream: a thread reads commands and reconnects when the stream breaks,
+// the sender writes events, and the calling thread trains.
 class Attachment {
  public:
   Attachment(DaemonToServe daemon, const training::v1::DeviceInfo& device)
@@ -171,7 +171,7 @@ class Attachment {
     std::thread reader([this] { ReadCommands(); });
     const TerminationWatch watch([this] { OnSignal(); });
     const std::optional<StartJob> start = WaitForJob();
-    // From here on it trains through a restart of the daemon.
+    // From here on the worker keeps training through a restart of the daemon.
     if (start) OutliveParent();
     const bool told = start ? RunJob(*start) : true;
     Close();
@@ -187,7 +187,7 @@ class Attachment {
     return ToInt(good ? ExitCode::kOk : ExitCode::kFailure);
   }
 
-  // After Serve: it was given no job, and another call may do better.
+  // Call after Serve. Returns whether the worker got no job and another call may succeed.
   bool lacked_daemon() const {
     switch (last_) {
       case grpc::StatusCode::PERMISSION_DENIED:
@@ -201,7 +201,7 @@ class Attachment {
   }
 
  private:
-  // The reader's thread.
+  // Called by the reader's thread.
 
   void ReadCommands() {
     do {
@@ -214,7 +214,7 @@ class Attachment {
     const absl::MutexLock lock(&mutex_);
     ended_ = true;
     changed_.NotifyAll();
-    // Nobody else ends a worker that hangs on another host than its daemon's.
+    // No other process ends a hanging worker on another host than its daemon's.
     if (daemon_.remote() && start_ &&
         !changed_.WaitUntil(mutex_, SteadyNow() + kStopWait,
                             [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return closing_; })) {
@@ -228,7 +228,7 @@ class Attachment {
     switch (command.command_case()) {
       case AttachResponse::kStartJob: {
         const absl::MutexLock lock(&mutex_);
-        // A worker serves one job; another one can only be the daemon's mistake.
+        // A worker serves one job; a second StartJob is a bug of the daemon.
         if (!start_) start_ = std::move(*command.mutable_start_job());
         break;
       }
@@ -256,8 +256,8 @@ class Attachment {
     }
   }
 
-  // Another rank is gone. This one notices by itself unless it is blocked: on a rank that is silent
-  // it would wait for half an hour.
+  // Another rank is gone. This rank notices by itself unless it is blocked: it would wait half an
+  // hour for a silent rank.
   void Abandon() {
     control_.RequestStop(/*checkpoint=*/false);
     store_->Close("another rank is gone, and this attempt is over");
@@ -267,7 +267,7 @@ class Attachment {
       const auto closing = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return closing_; };
       if (changed_.WaitUntil(mutex_, SteadyNow() + kAbandonWait, closing)) return;
       if (observer_ != nullptr) observer_->OnAbandoned();
-      // Until the daemon has that.
+      // Wait until the daemon has received that.
       changed_.WaitUntil(mutex_, SteadyNow() + kAbandonWait, closing);
       if (closing_) return;
       std::cerr << "another rank is gone, and this one waits for it; the process ends" << std::endl;
@@ -275,7 +275,7 @@ class Attachment {
     });
   }
 
-  // Whether there is a job that goes on without its stream.
+  // Returns whether a job continues without its stream.
   bool EndStream() {
     sender_.Detach();
     const grpc::Status status = connection()->stream->Finish();
@@ -287,12 +287,12 @@ class Attachment {
            status.error_code() != grpc::StatusCode::PERMISSION_DENIED;
   }
 
-  // Only while there is a job.
+  // Requires a job.
   bool DialAgain() {
     std::cerr << "the daemon's stream broke: " << problem_ << "; training goes on" << std::endl;
     const StartJob start = *job();
     const absl::Time give_up = SteadyNow() + absl::Seconds(start.patience_seconds());
-    // A stream that broke at once is no sign that the next one will hold.
+    // A stream that broke immediately does not indicate that the next one will hold.
     if (SteadyNow() - stream_begin_ > kStableStream) pause_ = kFirstPause;
     while (SteadyNow() < give_up) {
       if (Pause(pause_)) return false;
@@ -320,10 +320,10 @@ class Attachment {
       }
       const grpc::Status status = stream.Finish();
       problem_ = status.error_message();
-      // The job is another worker's by now, or has ended.
+      // The job has ended, or another worker has it.
       if (status.error_code() == grpc::StatusCode::PERMISSION_DENIED) return false;
     }
-    // Elsewhere the job may be another worker's by now.
+    // For a remote worker, another one may have the job by now.
     control_.RequestStop(/*checkpoint=*/!daemon_.remote());
     return false;
   }
@@ -333,7 +333,7 @@ class Attachment {
     connection_ = std::move(connection);
   }
 
-  // True when nothing is left to dial for.
+  // Returns true if there is no longer a reason to reconnect.
   bool Pause(absl::Duration pause) {
     const absl::MutexLock lock(&mutex_);
     return changed_.WaitUntil(mutex_, SteadyNow() + pause, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -347,7 +347,7 @@ class Attachment {
     });
   }
 
-  // Other threads.
+  // Called by other threads.
 
   std::shared_ptr<Connection> connection() const {
     const absl::MutexLock lock(&mutex_);
@@ -375,7 +375,7 @@ class Attachment {
     return start_.has_value() || ended_ || terminating_;
   }
 
-  // nullopt when the stream ends, or the process is to end, before there is a job.
+  // Returns nullopt if the stream or the process ends before there is a job.
   std::optional<StartJob> WaitForJob() {
     const absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(this, &Attachment::HasJobOrEnd));
@@ -393,7 +393,7 @@ class Attachment {
     sender_.Enqueue(std::move(event));
   }
 
-  // False when the daemon was lost before it had the job's end.
+  // Returns false if the daemon was lost before it received the job's end.
   bool RunJob(const StartJob& start) {
     ReportingObserver observer(start, sender_);
     {
@@ -435,25 +435,25 @@ class Attachment {
   RunControl control_;
   EventSender sender_;
   const std::shared_ptr<RankStoreClient> store_;
-  std::thread abandoned_;  // The reader's, until it is joined.
-  // The reader's thread only: why the newest stream ended, when it began, how long to wait for the
-  // next.
+  std::thread abandoned_;  // Used by the reader's thread until joined.
+  // Used only by the reader's thread: why the newest stream ended, when it began, how long to wait
+  // before the next.
   std::string problem_;
   grpc::StatusCode last_ = grpc::StatusCode::OK;
   absl::Time stream_begin_ = SteadyNow();
   absl::Duration pause_ = kFirstPause;
 
   mutable absl::Mutex mutex_;
-  SteadyCondition changed_;  // Of ended_, closing_ and terminating_, for waits with a limit.
+  SteadyCondition changed_;  // Signals ended_, closing_ and terminating_, for waits with a timeout.
   std::shared_ptr<Connection> connection_ ABSL_GUARDED_BY(mutex_);
   std::optional<StartJob> start_ ABSL_GUARDED_BY(mutex_);
-  ReportingObserver* observer_ ABSL_GUARDED_BY(mutex_) = nullptr;  // While the job runs.
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;                     // No more commands come.
+  ReportingObserver* observer_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Set while the job runs.
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;                     // No more commands will arrive.
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;      // The end of the stream is expected.
-  bool terminating_ ABSL_GUARDED_BY(mutex_) = false;  // A signal asked the process to end.
+  bool terminating_ ABSL_GUARDED_BY(mutex_) = false;  // A signal requested the end of the process.
 };
 
-// Whether SIGTERM or SIGINT comes within `pause`; they are blocked.
+// Returns whether SIGTERM or SIGINT arrives within `pause`. Both must be blocked.
 bool IsTerminatedWithin(absl::Duration pause) {
   sigset_t signals;
   sigemptyset(&signals);
@@ -466,7 +466,7 @@ bool IsTerminatedWithin(absl::Duration pause) {
 }  // namespace
 
 int RunAttached(const DaemonToServe& daemon, const training::v1::DeviceInfo& device) {
-  // A worker outlives its daemon, and with it the terminal or the process group of the daemon.
+  // A worker outlives its daemon, and so the daemon's terminal or process group.
   std::signal(SIGHUP, SIG_IGN);
   absl::Time give_up = SteadyNow() + kReservedPatience;
   absl::Duration pause = kFirstPause;
@@ -475,7 +475,7 @@ int RunAttached(const DaemonToServe& daemon, const training::v1::DeviceInfo& dev
     const absl::Time begin = SteadyNow();
     const int code = attachment.Serve();
     if (daemon.reservation.empty() || !attachment.lacked_daemon()) return code;
-    // It was attached.
+    // It had been attached, so start waiting again.
     if (SteadyNow() - begin > kStableStream) {
       give_up = SteadyNow() + kReservedPatience;
       pause = kFirstPause;

@@ -9,23 +9,23 @@ namespace genesis {
 
 // A daemon to serve.
 struct DaemonToServe {
-  DaemonAddress address;  // "unix:/path", or "HOST:PORT" with what it takes to be let in there.
-  // The daemon's name of this process; empty for a worker that the daemon did not start.
+  DaemonAddress address;  // "unix:/path", or "HOST:PORT" with credentials.
+  // The daemon's name of this process; empty if the daemon did not start it.
   std::string worker_id;
   // The daemon's checkpoint folder as this host sees it; for a worker without worker_id.
   std::string checkpoint_dir;
 
-  // The name under which a cluster was asked for it, where the daemon did so for one job; it then
-  // waits through restarts of the daemon. Else empty.
+  // The name under which the daemon requested the worker from a cluster for one job. Such a worker
+  // waits through restarts of the daemon. Empty otherwise.
   std::string reservation;
 
   bool remote() const { return worker_id.empty(); }
 };
 
-// Serves one daemon as its worker: dials it, says Hello, waits for one job, runs it on the calling
+// Serves one daemon as its worker: connects, sends Hello, waits for one job, runs it on the calling
 // thread, reports it, and returns the exit code of the process:
 //   kOk       the job ended and its end was sent, or the daemon had no job;
-//   kUsage    the address or what comes with it cannot be used;
+//   kUsage    the address or its credentials cannot be used;
 //   kFailure  the daemon cannot be reached, or refuses the worker, or was lost for longer than the
 //             job's patience; with a reservation, for ten minutes before there was a job.
 // SIGTERM and SIGINT stop a job with a checkpoint. Call it when warm; signals must be blocked (see

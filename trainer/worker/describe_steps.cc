@@ -24,9 +24,9 @@ namespace {
 
 using training::v1::PrecisionMode;
 
-// The integers and booleans of a batch from all over the training part: lengths, indices and
-// labels, in whose place random numbers would mean nothing. By field name, base64 of the elements
-// in memory order.
+// Returns the integers and Booleans of a batch from all over the training part: lengths, indices
+// and labels, which random numbers cannot replace. By field name, base64 of the elements in memory
+// order.
 absl::StatusOr<google::protobuf::Struct> IntegersOf(const Dataset& dataset, int64_t batch_size) {
   std::vector<int64_t> examples;
   for (int64_t i = 0; i < batch_size; ++i) {

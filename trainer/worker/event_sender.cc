@@ -15,12 +15,13 @@ namespace {
 using training::v1::AttachRequest;
 using training::v1::Steps;
 
-// Log lines wait in the queue only up to here.
+// Maximum queue length at which log lines are still queued.
 constexpr size_t kMaxQueued = 256;
-// Step times that a merged report carries; a daemon silent for longer loses the oldest.
+// Maximum number of step times in a merged report. If the daemon is away for longer, the oldest are
+// lost.
 constexpr int kMaxStepTimes = 65536;
 
-// Whether the daemon must hear of it, however long it is away.
+// Returns whether the event is kept until the daemon has it, however long the daemon is away.
 bool IsKept(const AttachRequest& event) {
   return !event.has_steps() && !event.has_log_line() && !event.has_section_entered() &&
          !event.has_store_request();
@@ -32,7 +33,7 @@ bool IsReduced(const training::v1::Finished& finished) {
   return finished.failure().message() == kUnreadable;
 }
 
-// The most important of an end, in words and numbers of our own.
+// Reduces an end to its essentials, without foreign texts and numbers.
 void Reduce(training::v1::Finished& finished) {
   training::v1::Finished reduced;
   reduced.set_outcome(finished.outcome());
@@ -46,7 +47,7 @@ void Reduce(training::v1::Finished& finished) {
 
 void MergeSteps(const Steps& newer, Steps& steps) {
   Steps older = std::exchange(steps, newer);
-  // By reflection, so that a counter that is added to the message is not lost here.
+  // By reflection, so that counters added to the message later are included.
   const google::protobuf::Reflection& fields = *steps.GetReflection();
   for (int i = 0; i < steps.GetDescriptor()->field_count(); ++i) {
     const google::protobuf::FieldDescriptor* const field = steps.GetDescriptor()->field(i);
@@ -118,7 +119,7 @@ void EventSender::Refused() {
 void EventSender::Acknowledge(int64_t sequence) {
   {
     const absl::MutexLock lock(&mutex_);
-    // It may come before the write has returned.
+    // The acknowledgement may arrive before the write has returned.
     acknowledged_ = std::max(acknowledged_, sequence);
     const auto known = [acknowledged = acknowledged_](const AttachRequest& event) {
       return event.sequence() != 0 && event.sequence() <= acknowledged;

@@ -12,39 +12,37 @@
 
 namespace genesis {
 
-// Sends a worker's events in order, on a thread of its own, so that training never waits for the
-// daemon. While the daemon is slow or away, reports of steps merge into one and log lines beyond
-// the bound are dropped. Everything else is numbered and kept until the daemon has acknowledged it;
-// a new stream gets what is not acknowledged once more. Texts are made fit for the wire here,
-// whoever wrote them.
+// Sends a worker's events in order, in a background thread, so that training never waits for the
+// daemon. While the daemon is slow or away, reports of steps are merged and log lines beyond the
+// bound are dropped. All other events are numbered and kept until the daemon has acknowledged them;
+// a new stream resends unacknowledged ones. All texts are bounded and sanitized here.
 //
-// Owner: RunAttached. Threads: any. Failure: a write that fails detaches; what it was to send
-// stays.
+// Owner: RunAttached. Threads: any. Failure: a failed write detaches; its event is kept.
 class EventSender {
  public:
-  // Writes one event; false when the stream is broken.
+  // Writes one event; returns false if the stream is broken.
   using Write = std::function<bool(const training::v1::AttachRequest&)>;
 
   EventSender();
-  // Drops what is not yet sent; see Drain.
+  // Drops unsent events; see Drain.
   ~EventSender();
   EventSender(const EventSender&) = delete;
   EventSender& operator=(const EventSender&) = delete;
 
   void Enqueue(training::v1::AttachRequest event);
-  // A stream is there. `write` is called until Detach has returned.
+  // Call with a new stream. `write` is called until Detach has returned.
   void Attach(Write write);
-  // The stream is gone. Waits for the write that is under way.
+  // Call when the stream is gone. Waits for a write in progress.
   void Detach();
-  // The stream was ended because the daemon could not read a message. From now on one message is
-  // sent at a time, so that the one at fault is known; that one is cut down to what can be read, or
-  // dropped. Between Detach and Attach.
+  // Call between Detach and Attach if the daemon ended the stream because it could not read a
+  // message. From now on one message is sent at a time to identify the bad one, which is reduced to
+  // a readable form or dropped.
   void Refused();
-  // The daemon has made every event up to this number durable.
+  // Call when the daemon has made every event up to this number durable.
   void Acknowledge(int64_t sequence);
-  // Waits until everything is sent and acknowledged; false when GiveUp came before.
+  // Waits until everything is sent and acknowledged; returns false if GiveUp came first.
   bool Drain();
-  // No stream will come any more.
+  // Call if there will be no further stream.
   void GiveUp();
 
  private:
@@ -57,19 +55,19 @@ class EventSender {
   absl::Mutex mutex_;
   Write write_ ABSL_GUARDED_BY(mutex_);  // Empty while there is no stream.
   std::deque<training::v1::AttachRequest> waiting_ ABSL_GUARDED_BY(mutex_);
-  // Sent on this stream; to be kept.
+  // Sent on this stream and not yet acknowledged.
   std::deque<training::v1::AttachRequest> unacknowledged_ ABSL_GUARDED_BY(mutex_);
   int64_t last_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The next waits for the acknowledgement of the one before.
+  // Wait for each acknowledgement before sending the next event.
   bool one_at_a_time_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool given_up_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // Last, for it uses the others.
+  std::thread thread_;  // Last, because it uses the other members.
 };
 
-// Adds the counters of `newer` to `steps`, appends its step times, and takes its progress.
+// Adds the counters of `newer` to `steps`, appends its step times, and sets its progress.
 void MergeSteps(const training::v1::Steps& newer, training::v1::Steps& steps);
 
 }  // namespace genesis

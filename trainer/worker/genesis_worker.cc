@@ -1,4 +1,4 @@
-// genesis-worker: trains one job, for a daemon or by itself.
+// genesis-worker: trains one job, for a daemon or standalone.
 
 #include <algorithm>
 #include <csignal>
@@ -79,7 +79,7 @@ struct Flags {
   std::string export_from;
   std::string export_to;
   bool average = false;
-  std::string server;  // Of --daemon; empty for none.
+  std::string server;  // Value of --daemon; empty for none.
   genesis::DaemonToServe daemon;
   std::string device;
   int threads = 0;
@@ -94,7 +94,7 @@ int Usage(const std::string& fault) {
   return genesis::ToInt(genesis::ExitCode::kUsage);
 }
 
-// The flag without a value of that name, or null.
+// Returns the flag of that name that takes no value, or null.
 bool* Switch(const std::string& name, Flags& flags) {
   const std::pair<const char*, bool*> switches[] = {{"--help", &flags.help},
                                                     {"--version", &flags.version},
@@ -108,7 +108,7 @@ bool* Switch(const std::string& name, Flags& flags) {
   return nullptr;
 }
 
-// "" or what is wrong. A value is the next argument, or follows '='.
+// Returns "" or the error. A value is the next argument or follows '='.
 std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) {
   std::string threads;
   const std::pair<const char*, std::string*> valued[] = {
@@ -157,16 +157,16 @@ std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) 
   return "";
 }
 
-// Only `--spec` is started as one of several ranks.
+// Only a process with `--spec` is started as one of several ranks.
 std::optional<std::string> NoVariables(const std::string& /*name*/) { return std::nullopt; }
 
 int Main(int argc, char** argv) {
-  // Before any thread is there, for threads inherit it.
+  // Before there are other threads, because they inherit it.
   genesis::BlockTerminationSignals();
-  // A file at its limit (RLIMIT_FSIZE) is an error of write, like a full disk.
+  // Makes a file at its limit (RLIMIT_FSIZE) a write error, like a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
-  // Gloo writes to a rank that has ended without MSG_NOSIGNAL, and whoever reads the output may
-  // leave: both are errors of write, told or passed over, and end no job.
+  // Gloo writes without MSG_NOSIGNAL to a rank that may have ended, and the reader of the output
+  // may exit. Make both write errors, which end no job.
   std::signal(SIGPIPE, SIG_IGN);
   Flags flags;
   const std::string fault = ParseFlags({argv + 1, argv + argc}, flags);
@@ -201,11 +201,11 @@ int Main(int argc, char** argv) {
 
   genesis::RestartWithSettings(argv);
   std::string note;
-  // Each rank of a host takes a GPU of its own, where there are any.
+  // Each rank of a host uses its own GPU, if there are any.
   if (flags.device.empty() && place->size > 1) flags.device = "cuda:" + place->gpu;
   const genesis::training::v1::DeviceInfo device = genesis::DetectDevice(flags.device, &note);
   if (!note.empty()) std::cerr << note << std::endl;
-  // Else PyTorch's profiler reports the missing GPU as an error.
+  // Otherwise PyTorch's profiler reports the missing GPU as an error.
   if (!device.cuda()) setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
   if (flags.describe_device) {
     std::cout << genesis::DescribeDevice(device);
@@ -229,8 +229,8 @@ int main(int argc, char** argv) {
   try {
     return Main(argc, argv);
   } catch (const std::exception& error) {
-    // A job's own exceptions are its failure; these are of a process that lacks what it needs to
-    // begin.
+    // Exceptions of a job are its failure. These mean that the process lacks something it needs to
+    // start.
     std::cerr << "genesis-worker: " << genesis::ExplainException(error).message << std::endl;
     return genesis::ToInt(genesis::ExitCode::kFailure);
   }

@@ -36,14 +36,13 @@ using training::v1::Finished;
 using training::v1::JobSpec;
 using training::v1::StartJob;
 
-// A number in JSON; NaN and Inf have no form there.
+// Prints a number in JSON, which lacks NaN and Inf.
 std::string JsonNumber(double value) {
   return std::isfinite(value) ? absl::StrFormat("%.17g", value) : "null";
 }
 
-// Ends this run when the process is asked to: with a checkpoint once it makes steps. A rank that
-// waits for others before, perhaps for one that never comes, ends at once: it has nothing to lose,
-// and c10d's waits know no end but their own.
+// Ends this run on a signal: with a checkpoint once it runs steps. Before that, a rank that waits
+// for others ends immediately: it has nothing to lose, and c10d's waits cannot be interrupted.
 class Ending {
  public:
   Ending(RunControl& control, bool alone) : control_(control), stepping_(alone) {}
@@ -87,7 +86,7 @@ class PrintingObserver : public RunObserver {
   }
   void OnSteps(const training::v1::Steps& steps) override {
     const training::v1::Progress& progress = steps.progress();
-    // Ten lines a second are for programs; people get one per twentieth of the job.
+    // Programs may read ten lines per second; people get one per twentieth of the job.
     const int64_t part = progress.step() * 20 / std::max<int64_t>(total_, 1);
     if (part == printed_part_) return;
     printed_part_ = part;
@@ -115,7 +114,7 @@ class PrintingObserver : public RunObserver {
   int64_t printed_part_ = -1;
 };
 
-// The observer of a rank that is not the first: all of them run the same steps.
+// The observer of ranks other than rank 0, because all run the same steps.
 class SilentObserver : public RunObserver {
  public:
   explicit SilentObserver(Ending& ending) : ending_(ending) {}
@@ -128,7 +127,7 @@ class SilentObserver : public RunObserver {
   Ending& ending_;
 };
 
-// The file's name as a job id: "runs/My_Job.yaml" gives "my-job".
+// Returns the file's name as a job ID: "runs/My_Job.yaml" gives "my-job".
 std::string JobIdOf(const std::string& spec) {
   std::string id = absl::AsciiStrToLower(fs::path(spec).stem().string());
   for (char& c : id) {
@@ -137,12 +136,12 @@ std::string JobIdOf(const std::string& spec) {
   return JobIdFault(id).empty() ? id : "job";
 }
 
-// A path that a job names is looked for beside the job file, then in the folder "trajectories"
-// there, then below the dataset root.
+// Finds a job's path next to the job file, then in its folder "trajectories", then below the
+// dataset root.
 void FindFiles(const LocalRunOptions& options, JobSpec& spec) {
   const fs::path folder = fs::absolute(options.spec).parent_path();
   for (const JobPath& named : PathsOf(spec)) {
-    // Each is the path itself when that is absolute.
+    // An absolute path replaces the folder.
     std::vector<fs::path> places = {folder / *named.path, folder / "trajectories" / *named.path};
     if (!options.datasets_root.empty()) {
       places.push_back(fs::path(options.datasets_root) / *named.path);
@@ -190,7 +189,7 @@ absl::StatusOr<StartJob> Prepare(const LocalRunOptions& options,
   return start;
 }
 
-// "" or why a job cannot be trained by as many ranks as were started.
+// Returns "" or why a job cannot be trained by the number of ranks that were started.
 std::string RankFault(const JobSpec& spec, const RankPlace& place) {
   const int ranks = spec.distributed().ranks();
   if (ranks > 0 && ranks != place.size) {
@@ -206,7 +205,7 @@ std::string RankFault(const JobSpec& spec, const RankPlace& place) {
       "the same checkpoints; set training.use_ddp to true, or start one process");
 }
 
-// `asked`: the process was told to end.
+// `asked`: a signal requested the end of the process.
 int Report(const Finished& finished, bool asked) {
   switch (finished.outcome()) {
     case Finished::OUTCOME_COMPLETED:
@@ -216,7 +215,7 @@ int Report(const Finished& finished, bool asked) {
     default:
       std::cerr << training::v1::FailureCause_Name(finished.failure().cause()) << ": "
                 << finished.failure().message() << std::endl;
-      // Others that were told to end may have ended first, at once where they had not begun.
+      // Other ranks that got a signal may have ended first, immediately if they had not begun.
       if (asked && finished.failure().cause() == training::v1::FAILURE_CAUSE_WORKER_EXIT) {
         return ToInt(ExitCode::kFailure);
       }
@@ -272,7 +271,7 @@ int RunLocal(const LocalRunOptions& options, const RankPlace& place,
 }
 
 int RunDescribeStep(const LocalRunOptions& options, const training::v1::DeviceInfo& device) {
-  // Which modes run is decided when the job runs; the code for them may be there before.
+  // The job decides which modes run when it starts; their code may be compiled before.
   const auto allowing = [](const std::string& name) -> std::optional<std::string> {
     return name == "ENABLE_FP16_TRAINING" ? std::optional<std::string>("true") : std::nullopt;
   };

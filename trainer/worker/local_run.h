@@ -7,32 +7,31 @@
 
 namespace genesis {
 
-// --resume latest: from the newest checkpoint of the job that can be used, from the beginning where
-// there is none.
+// --resume latest: resumes from the newest usable checkpoint of the job, or starts from the
+// beginning if there is none.
 inline constexpr char kResumeLatest[] = "latest";
 
 // The options of `genesis-worker --spec`.
 struct LocalRunOptions {
   std::string spec;                            // Path of the job file.
-  std::string checkpoint_dir = "checkpoints";  // Made when it is not there.
+  std::string checkpoint_dir = "checkpoints";  // Created if it does not exist.
   std::string resume;                          // A checkpoint, kResumeLatest, or "".
   std::string telemetry;                       // File for one line of JSON per step, or "".
   std::string compiled_dir;                    // Folder of compiled steps, or "".
-  std::string datasets_root;                   // Where data is looked for too, or "".
+  std::string datasets_root;                   // Additional folder for data, or "".
   bool emulate_fp16 = false;                   // Run FP16 modes on a CPU, slowly.
   bool cuda_graphs = false;                    // Capture steps on CUDA.
 };
 
-// Runs a job file without a daemon: the same run, told on standard output, and with several ranks
+// Runs a job file without a daemon: the same run, reported on standard output, with several ranks
 // on that of rank 0. Returns the exit code of the process: kOk, kUsage for an unusable job file,
-// kJobFailed, or kFailure when it was stopped by a signal. Signals must be blocked (see
-// termination.h).
+// kJobFailed, or kFailure if a signal stopped it. Signals must be blocked (see termination.h).
 int RunLocal(const LocalRunOptions& options, const RankPlace& place,
              const training::v1::DeviceInfo& device);
 
-// Prints what the job's step is, in each mode that the job could come to on this device with
-// reduced precision allowed, as JSON: {"steps": [{"mode", "key", "text"}], "refused": "..."}, with
-// key and text of StepDescription, and without steps why they cannot be compiled. Trains nothing.
+// Prints as JSON the step of the job in each mode that the job could reach on this device with
+// reduced precision allowed: {"steps": [{"mode", "key", "text"}], "refused": "..."}, with key and
+// text of StepDescription. Without steps, "refused" is why they cannot be compiled. Trains nothing.
 int RunDescribeStep(const LocalRunOptions& options, const training::v1::DeviceInfo& device);
 
 }  // namespace genesis

@@ -33,7 +33,7 @@ bool IsFp32(const StartJob& start) {
   return start.precision().mode() == training::v1::PRECISION_MODE_FP32;
 }
 
-// Programs of two versions may exchange other things, or round otherwise.
+// Programs of two versions may exchange different messages, or round differently.
 void RequireOneVersion(RankGroup& ranks) {
   const std::string own =
       absl::StrCat("genesis-worker ", kVersion, " with LibTorch ", TORCH_VERSION);
@@ -47,7 +47,7 @@ void RequireOneVersion(RankGroup& ranks) {
   }
 }
 
-// The first field that differs: "training.batch_size: 32 -> 64".
+// Returns the first field that differs: "training.batch_size: 32 -> 64".
 std::string Difference(const StartJob& first, const StartJob& other) {
   std::string text;
   google::protobuf::util::MessageDifferencer differencer;
@@ -56,9 +56,9 @@ std::string Difference(const StartJob& first, const StartJob& other) {
   return OneLine(text.substr(0, text.find('\n')), kMaxMessageBytes);
 }
 
-// One job for all ranks: as rank 0 was given it, or a rank on a host that allows no reduced
-// precision, for any no wins. Where to resume from is what rank 0 sees: another may see a file
-// later.
+// Returns one job for all ranks: that of rank 0, or that of a rank whose host allows no reduced
+// precision, because any host can forbid it. Rank 0 decides where to resume from because other
+// ranks may see a file later.
 StartJob Common(RankGroup& ranks, const StartJob& own) {
   StartJob common;
   StartJob first;
@@ -83,7 +83,7 @@ StartJob Common(RankGroup& ranks, const StartJob& own) {
   return common;
 }
 
-// A variable of the environment that switches something off.
+// Reads an environment variable that disables a feature.
 bool Wanted(const char* name, std::string* fault) {
   const std::string value = ProcessEnvironment(name).value_or("true");
   if (value != "true" && value != "false") {
@@ -93,8 +93,9 @@ bool Wanted(const char* name, std::string* fault) {
   return value == "true";
 }
 
-// As the job says, and the environment: GENESIS_SHARED_MEMORY=false keeps to Gloo,
-// GENESIS_NCCL=false keeps gradients of GPUs to memory of the host. Sets `fault` for another value.
+// Combines the job's settings with the environment: GENESIS_SHARED_MEMORY=false forces Gloo,
+// GENESIS_NCCL=false exchanges gradients of GPUs through host memory. Sets `fault` for another
+// value.
 RankOptions RankOptionsOf(const training::v1::JobSpec& spec, const training::v1::DeviceInfo& device,
                           std::string* fault) {
   RankOptions options;
@@ -109,7 +110,8 @@ RankOptions RankOptionsOf(const training::v1::JobSpec& spec, const training::v1:
   return options;
 }
 
-// A `fault` of this rank's environment fails it here, among the others, so that they hear of it.
+// A `fault` of this rank's environment fails it here, after it has joined, so that the other ranks
+// are notified.
 Finished RunWith(RankGroup& ranks, const std::string& fault, const StartJob& start,
                  const training::v1::DeviceInfo& device, RunControl& control,
                  RunObserver& observer) {
@@ -117,7 +119,7 @@ Finished RunWith(RankGroup& ranks, const std::string& fault, const StartJob& sta
     if (!fault.empty()) throw RunFailure{training::v1::FAILURE_CAUSE_CONFIG, fault};
     RequireOneVersion(ranks);
     StartJob job = Common(ranks, start);
-    // One file of it is enough.
+    // One trace file is enough.
     if (!ranks.first()) job.mutable_spec()->clear_trace();
     return RunTraining(job, device, control, observer, &ranks);
   } catch (const RunFailure& failure) {
@@ -125,7 +127,7 @@ Finished RunWith(RankGroup& ranks, const std::string& fault, const StartJob& sta
   }
 }
 
-// Tells the others, who are still waiting, why this rank ends.
+// Reports to the other ranks, which are still waiting, why this rank ends.
 void TellOwnFault(RankGroup& ranks, const Finished& finished) {
   const bool own_fault = finished.outcome() == Finished::OUTCOME_FAILED &&
                          finished.failure().cause() != training::v1::FAILURE_CAUSE_WORKER_EXIT;
@@ -150,7 +152,7 @@ RankPlace PlaceOf(const training::v1::RankAssignment& rank, const std::string& d
   return place;
 }
 
-// NCCL listens where Gloo does; it reads the variable when it first connects.
+// Makes NCCL listen where Gloo does. NCCL reads the variable when it first connects.
 void KeepNcclTo(const std::string& address) {
   const std::string interface = InterfaceOf(address);
   if (!interface.empty()) setenv("NCCL_SOCKET_IFNAME", ("=" + interface).c_str(), /*overwrite=*/0);
@@ -164,7 +166,7 @@ Finished RunRank(const StartJob& start, const RankPlace& place,
   try {
     std::string fault;
     RankOptions options = RankOptionsOf(start.spec(), device, &fault);
-    // The observer of a rank that is not the first says nothing.
+    // The observer of other ranks than rank 0 prints nothing.
     options.tell = [&place](const std::string& line) {
       std::cout << "rank " << place.rank << ": " << line << std::endl;
     };

@@ -11,7 +11,7 @@ namespace {
 
 using training::v1::StoreRequest;
 
-// For an answer that waits for nothing but the daemon, which may be away.
+// Timeout of operations that wait only for the daemon, which may be away.
 constexpr absl::Duration kDaemonPatience = absl::Minutes(30);
 
 }  // namespace
@@ -100,7 +100,7 @@ absl::StatusOr<int64_t> RankStoreClient::Add(const std::string& key, int64_t amo
 
 void RankStoreClient::OnResponse(const Response& response) {
   const absl::MutexLock lock(&mutex_);
-  // One that was sent again is answered twice.
+  // A resent request gets two responses.
   if (!open_.contains(response.id())) return;
   answers_[response.id()] = response;
   answered_.NotifyAll();

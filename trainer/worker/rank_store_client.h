@@ -17,31 +17,32 @@
 
 namespace genesis {
 
-// A rank's end of the store that its daemon keeps for the ranks of a claim. An operation waits for
-// its answer, also while the daemon is away: with each new stream every value that this rank has
-// set is told again, for the daemon may have been restarted, and so is what has no answer yet.
+// A rank's client of the store that its daemon keeps for the ranks of a claim. An operation waits
+// for its response, also while the daemon is away. Because the daemon may have restarted, each new
+// stream resends every value that this rank has set, and requests without a response.
 //
-// Owner: Attachment. Threads: any. Failure: the status of an operation, UNAVAILABLE once no answer
-// can come any more.
+// Owner: Attachment. Threads: any. Failure: the status of an operation, UNAVAILABLE once no
+// response can arrive.
 class RankStoreClient {
  public:
-  // Sends one request; what it was given before it failed to send is told again by Resend.
+  // Sends one request. Resend repeats requests that it failed to send.
   using Send = std::function<void(const training::v1::StoreRequest&)>;
   explicit RankStoreClient(Send send) : send_(std::move(send)) {}
 
   absl::Status Set(const std::string& key, const std::string& value);
-  // The value of the key, once it is there. DEADLINE_EXCEEDED naming the key after `patience`.
+  // Returns the value of the key once it exists. DEADLINE_EXCEEDED, naming the key, after
+  // `patience`.
   absl::StatusOr<std::string> Get(const std::string& key, absl::Duration patience);
   absl::Status Wait(const std::vector<std::string>& keys, absl::Duration patience);
-  // Whether each is there now.
+  // Returns whether all of them exist now.
   absl::StatusOr<bool> HasAll(const std::vector<std::string>& keys);
-  // Adds to a count that all ranks share, and returns it.
+  // Adds to a count shared by all ranks, and returns it.
   absl::StatusOr<int64_t> Add(const std::string& key, int64_t amount);
 
-  // Both for the reader's thread.
+  // Called by the reader's thread.
   void OnResponse(const training::v1::StoreResponse& response);
   void Resend();
-  // No answer will come: every operation fails.
+  // No response will arrive: every operation fails.
   void Close(const std::string& why);
 
  private:
@@ -55,7 +56,7 @@ class RankStoreClient {
   absl::Mutex mutex_;
   SteadyCondition answered_;
   int64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
-  // To be told again: values and counts by key, and requests without an answer by id.
+  // For Resend: values and counts by key, and requests without a response by ID.
   std::map<std::string, training::v1::StoreRequest> told_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, training::v1::StoreRequest> open_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, Response> answers_ ABSL_GUARDED_BY(mutex_);

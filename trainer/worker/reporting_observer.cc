@@ -15,10 +15,10 @@ namespace {
 using training::v1::AttachRequest;
 using training::v1::Finished;
 
-// Failure.log_tail holds at most this many.
+// Maximum number of lines in Failure.log_tail.
 constexpr size_t kLogTailLines = 50;
 constexpr size_t kMaxLoggedBytes = size_t{64} * 1024;
-// Between two reports of a rank that is not the first: nothing of them is added up.
+// Pause between two reports of a rank other than rank 0, whose reports are not added up.
 constexpr absl::Duration kRankStepsPause = absl::Seconds(1);
 
 }  // namespace
@@ -60,7 +60,7 @@ void ReportingObserver::OnSection(training::v1::Section section) {
 }
 
 void ReportingObserver::OnLog(const std::string& line) {
-  // The worker's own log keeps more than what travels.
+  // The worker's own log keeps more than is sent.
   std::cerr << BoundedText(line, kMaxLoggedBytes) << std::endl;
   log_tail_.push_back(OneLine(line, kMaxLineBytes));
   if (log_tail_.size() > kLogTailLines) log_tail_.pop_front();

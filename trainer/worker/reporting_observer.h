@@ -12,10 +12,10 @@
 
 namespace genesis {
 
-// A run told to the daemon, as events of its job and claim. Rank 0 speaks for the job; another rank
-// tells of itself alone.
+// Reports a run to the daemon, as events of its job and claim. Rank 0 reports the job; other ranks
+// report only themselves.
 //
-// Owner: the link to the daemon. Threads: the run's; SendSection and OnAbandoned are for any.
+// Owner: the link to the daemon. Threads: the run's; any may call SendSection and OnAbandoned.
 class ReportingObserver : public RunObserver {
  public:
   // Both outlive it.
@@ -30,12 +30,12 @@ class ReportingObserver : public RunObserver {
   void OnEvaluated(const training::v1::Evaluation& evaluation) override;
   void OnSection(training::v1::Section section) override;
   void OnLog(const std::string& line) override;
-  // A failure takes the last log lines along, for whoever asks why.
+  // Adds the last log lines to a failure.
   void OnFinished(training::v1::Finished finished);
 
-  // Also when the daemon is back and does not know.
+  // Also called when the daemon is back and does not have the section.
   void SendSection();
-  // The run cannot tell its end, for it waits for a rank that is gone.
+  // Reports the end of a run that cannot do so itself because it waits for a rank that is gone.
   void OnAbandoned();
 
  private:
@@ -45,7 +45,7 @@ class ReportingObserver : public RunObserver {
   const training::v1::StartJob& start_;
   EventSender& sender_;
   std::deque<std::string> log_tail_;
-  absl::Time next_steps_ = absl::InfinitePast();  // Of a rank that is not the first.
+  absl::Time next_steps_ = absl::InfinitePast();  // Used by ranks other than rank 0.
   std::atomic<training::v1::Section> section_{training::v1::SECTION_SETUP};
 };
 

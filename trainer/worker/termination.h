@@ -5,10 +5,10 @@
 
 namespace genesis {
 
-// Calls `on_signal` on a thread of its own for each SIGTERM and SIGINT while it lives, so that the
+// Calls `on_signal` in a background thread for each SIGTERM and SIGINT while it lives, so that the
 // handler may take locks and log. BlockTerminationSignals must have run first.
 //
-// Owner: the one who wants to know. Threads: any. Failure: none.
+// Threads: any. Failure: none.
 class TerminationWatch {
  public:
   explicit TerminationWatch(std::function<void()> on_signal);
@@ -20,12 +20,12 @@ class TerminationWatch {
   std::thread thread_;
 };
 
-// Keeps SIGTERM and SIGINT from ending the process, for this thread and all that it starts from
-// now on. Call it first in main.
+// Keeps SIGTERM and SIGINT from ending the process, for this thread and all that it starts from now
+// on. Call it first in main.
 void BlockTerminationSignals();
 
-// The daemon starts a worker so that the kernel ends it with the daemon: without a job it is of no
-// use to the next one. From here on it lives longer. For the calling thread, which is the main one.
+// Lets the worker outlive the daemon. Until then the kernel ends both together, because a worker
+// without a job is of no use to the next daemon. Call on the main thread.
 void OutliveParent();
 
 }  // namespace genesis
