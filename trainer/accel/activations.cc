@@ -18,11 +18,11 @@ namespace {
 
 using avx512::Floats;
 
-// Elements that a thread is worth waking for.
+// Minimum number of elements per thread.
 constexpr int64_t kGrain = 32768;
 
-// x sigmoid(u) and its slope, with u' the slope of u: sigmoid(u) = 1 / (1 + e^-u), and
-// 1 - sigmoid(u) = e^-u sigmoid(u), which keeps its digits where sigmoid(u) is near 1.
+// x sigmoid(u) and its derivative, with u' the derivative of u: sigmoid(u) = 1 / (1 + e^-u). 1 -
+// sigmoid(u) = e^-u sigmoid(u) keeps its digits even if sigmoid(u) is near 1.
 GENESIS_INLINE Floats Gated(Floats x, Floats u) { return x / (1 + avx512::Exp(-u)); }
 GENESIS_INLINE Floats SlopeOfGated(Floats x, Floats u, Floats slope_of_u) {
   const Floats power = avx512::Exp(-u);

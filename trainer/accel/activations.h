@@ -7,9 +7,9 @@ namespace genesis {
 
 // aten::silu, aten::gelu and their gradients, for FP32 and BF16 (computed in FP32) of any dense
 // layout, as torch.nn.functional.silu and gelu with approximate="tanh" define them. Each element
-// takes one exponential of 2 units in the last place, for GELU's tanh is a quotient of those too:
-// LibTorch takes a tanh of 1 unit, which is four times the work. GELU by the error function and all
-// other types stay with LibTorch.
+// needs one exponential with an error of 2 units in the last place; GELU's tanh is computed from it
+// too. LibTorch uses a tanh with an error of 1 unit, which is four times the work. GELU with the
+// error function and all other types are left to LibTorch.
 at::Tensor Silu(const at::Tensor& input);
 at::Tensor SiluGradient(const at::Tensor& gradient, const at::Tensor& input);
 at::Tensor Gelu(const at::Tensor& input, c10::string_view approximate);

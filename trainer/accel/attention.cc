@@ -28,8 +28,8 @@ using avx512::kLanes;
 using avx512::LoadUpTo;
 using avx512::StoreUpTo;
 
-// One query's scores of the `seen` keys, to weights whose sum is 1; the other keys get 0. Returns
-// the logarithm of the sum of e^score. `weights` may be `scores`.
+// Converts one query's scores of the `seen` keys to weights whose sum is 1; the other keys get 0.
+// Returns the logarithm of the sum of e^score. `weights` may be `scores`.
 template <typename T>
 float Softmax(float* scores, int64_t keys, int64_t seen, T* weights) {
   constexpr float kLeast = -std::numeric_limits<float>::infinity();
@@ -43,7 +43,7 @@ float Softmax(float* scores, int64_t keys, int64_t seen, T* weights) {
   BySixteen(seen, [&](int64_t i, int64_t count) {
     const Floats power = avx512::Exp(LoadUpTo(scores + i, count, kLeast) - largest);
     StoreUpTo(power, scores + i, count);
-    sums += power;  // Beyond the last score: e^-infinity.
+    sums += power;  // 0 beyond the last score: e^-infinity.
   });
   float sum = 0;
   for (int64_t lane = 0; lane < kLanes; ++lane) sum += sums[lane];
@@ -54,8 +54,8 @@ float Softmax(float* scores, int64_t keys, int64_t seen, T* weights) {
   return largest + std::log(sum);
 }
 
-// One query's scores, and the gradients of its weights, to the weights again (e^(score -
-// logsumexp)) and to the gradients of the scores: weight * (gradient - mean).
+// Converts one query's scores back to weights (e^(score - logsumexp)), and the gradients of its
+// weights to the gradients of the scores: weight * (gradient - mean).
 template <typename T>
 void SoftmaxGradient(const float* scores, const float* weight_gradients, float logsumexp,
                      float mean, int64_t keys, int64_t seen, T* weights, T* gradients) {
@@ -77,20 +77,20 @@ GENESIS_END_AVX512
 namespace genesis {
 namespace {
 
-// Scores of the heads that are worked on at once: 2 MiB in FP32.
+// Scores of the heads processed at once: 2 MiB in FP32.
 constexpr int64_t kScoresAtOnce = int64_t{1} << 19;
-// Smaller ones LibTorch has made by the time that oneDNN has found how to.
+// For smaller products, LibTorch is faster than oneDNN's setup.
 constexpr int64_t kFewestAttentionMultiplications = int64_t{1} << 23;
-// A product of one head in BF16, of which LibTorch makes two for each head of each example and five
-// for the gradients. MKL has made a smaller one in FP32 by the time that oneDNN has found how to
-// make it in BF16.
+// Minimum size of a product of one head for BF16 in oneDNN; LibTorch computes two per head of each
+// example, and five for the gradients. For a smaller one, MKL in FP32 is faster than oneDNN's
+// setup.
 constexpr int64_t kFewestBf16Multiplications = int64_t{1} << 17;
-// Queries that a thread is worth waking for.
+// Minimum number of queries per thread.
 constexpr int64_t kRowsAtOnce = 128;
 
 bool Suits(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, double dropout,
            const std::optional<at::Tensor>& mask) {
-  // Autograd has kept an undefined one where there was none.
+  // Autograd keeps an undefined mask if there was none.
   if (!MultipliesByOneDnn() || dropout != 0 || (mask.has_value() && mask->defined())) return false;
   const at::ScalarType type = query.scalar_type();
   const int64_t scores = query.size(2) * key.size(2);
@@ -101,7 +101,7 @@ bool Suits(const at::Tensor& query, const at::Tensor& key, const at::Tensor& val
          query.size(0) * query.size(1) * query.size(3) * scores >= kFewestAttentionMultiplications;
 }
 
-// Whether LibTorch's own kernel is faster in FP32.
+// Returns whether LibTorch's own kernel in FP32 is faster.
 bool SuitsFp32(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
   return IsBf16OfCpu(query) && IsBf16OfCpu(key) && IsBf16OfCpu(value) &&
          (MultipliesBf16InFp32() ||
@@ -117,7 +117,7 @@ double FactorOf(const at::Tensor& query, std::optional<double> scale) {
   return scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
 }
 
-// One matrix for each head of each example.
+// Returns one matrix for each head of each example.
 at::Tensor Matrices(const at::Tensor& heads) { return heads.flatten(0, 1); }
 
 void MultiplyScaled(const at::Tensor& left, const at::Tensor& right, double scale,
@@ -125,14 +125,14 @@ void MultiplyScaled(const at::Tensor& left, const at::Tensor& right, double scal
   at::native::mkldnn_matmul(left, right, product, /*beta=*/0, static_cast<float>(scale));
 }
 
-// left * right' * scale in FP32: of each query and key.
+// Returns left * right' * scale in FP32, for each pair of query and key.
 at::Tensor OfEachPair(const at::Tensor& left, const at::Tensor& right, double scale) {
   at::Tensor product = at::empty({left.size(0), left.size(1), right.size(1)}, at::kFloat);
   MultiplyScaled(Wide(left), Wide(right).transpose(1, 2), scale, product);
   return product;
 }
 
-// Calls part(first head, how many) for as many as fit the cache.
+// Calls part(first head, number of heads) for as many as fit the cache.
 template <typename Part>
 void ByHeads(const at::Tensor& q, const at::Tensor& k, const Part& part) {
   const int64_t at_once = std::max<int64_t>(1, kScoresAtOnce / (q.size(1) * k.size(1)));
@@ -141,7 +141,7 @@ void ByHeads(const at::Tensor& q, const at::Tensor& k, const Part& part) {
   }
 }
 
-// Calls row(index among all queries, keys that it sees) by many threads.
+// Calls row(index among all queries, keys that it sees) from many threads.
 template <typename Row>
 void ForEachQuery(const at::Tensor& scores, bool causal, const Row& row) {
   const int64_t queries = scores.size(1);
@@ -153,7 +153,7 @@ void ForEachQuery(const at::Tensor& scores, bool causal, const Row& row) {
   });
 }
 
-// The weights [heads, queries, keys] in the type `T`, from the scores, which are lost.
+// Returns the weights [heads, queries, keys] in the type `T`. Overwrites the scores.
 template <typename T>
 at::Tensor WeightsOf(const at::Tensor& scores, bool causal, const at::Tensor& logsumexp) {
   constexpr at::ScalarType kType = c10::CppTypeToScalarType<T>::value;
@@ -168,8 +168,8 @@ at::Tensor WeightsOf(const at::Tensor& scores, bool causal, const at::Tensor& lo
   return weights;
 }
 
-// The weights again, and the gradients of the scores before their scaling, in the type `T`, in
-// place of the scores and of the gradients of the weights, which are lost.
+// Returns the recomputed weights, and the gradients of the scores before their scaling, in the type
+// `T`. Overwrites the scores and the gradients of the weights.
 template <typename T>
 std::pair<at::Tensor, at::Tensor> ScoreGradients(const at::Tensor& scores,
                                                  const at::Tensor& weight_gradients,
@@ -193,7 +193,7 @@ std::pair<at::Tensor, at::Tensor> ScoreGradients(const at::Tensor& scores,
   return {weights, gradients};
 }
 
-// In the memory order that LibTorch gives it, which compiled steps rely on: [B, T, H, D].
+// Returns the matrices in the memory order of LibTorch, which compiled steps rely on: [B, T, H, D].
 at::Tensor LaidOut(const at::Tensor& matrices, const at::Tensor& like) {
   return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, matrices.options())
       .transpose(1, 2)
@@ -271,7 +271,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionGradient(
 
 }  // namespace genesis
 
-// The entry of compiled steps, past the dispatcher: see matrix_products.cc.
+// The entry point for compiled steps, which bypasses the dispatcher: see matrix_products.cc.
 AOTITorchError aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
     AtenTensorHandle query, AtenTensorHandle key, AtenTensorHandle value, double dropout_p,
     int32_t is_causal, AtenTensorHandle* attn_mask, double* scale, AtenTensorHandle* ret0,

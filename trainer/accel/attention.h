@@ -7,17 +7,18 @@
 
 namespace genesis {
 
-// aten::_scaled_dot_product_flash_attention_for_cpu: of query, key and value [B, H, T, D] (T of its
-// own for key and value) the output, and the logarithm of each query's sum of exponentials
-// [B, H, T], which the gradient takes. And its gradient: those of query, key and value, from that
-// of the output.
+// aten::_scaled_dot_product_flash_attention_for_cpu and its backward. Takes query, key and value
+// [B, H, T, D] (key and value may have another T) and returns the output, and the logarithm of each
+// query's sum of exponentials [B, H, T] for the backward. The backward returns the gradients of
+// query, key and value from that of the output.
 //
-// LibTorch's make hundreds of products of 32 rows each, one call at a time. These make two and five
-// of all heads that fit the processor's cache at once, by oneDNN (equations as in Dao et al., 2022,
-// appendix B.2), up to three times as fast. Scores are FP32 in BF16 too, for rounded ones would be
-// wrong by percents. All this where MultipliesByOneDnn. Long sequences, which LibTorch's need not
-// hold as whole matrices, and masks, dropout, other types and tiny ones stay with LibTorch's: those
-// of BF16 in FP32 where they are tiny, or where MultipliesBf16InFp32 (own_kernels.h).
+// LibTorch's kernels compute hundreds of products of 32 rows each, one call at a time. These
+// compute two and five products with oneDNN, for all heads that fit the processor's cache at once
+// (equations as in Dao et al., 2022, appendix B.2), up to three times as fast. Scores are FP32 even
+// for BF16, because rounded ones would be wrong by percents. Used if MultipliesByOneDnn. LibTorch's
+// kernels handle long sequences, for which they need no whole matrices, masks, dropout, other types
+// and tiny sizes. For BF16 they run in FP32 if sizes are tiny or MultipliesBf16InFp32
+// (own_kernels.h).
 std::tuple<at::Tensor, at::Tensor> Attention(const at::Tensor& query, const at::Tensor& key,
                                              const at::Tensor& value, double dropout, bool causal,
                                              const std::optional<at::Tensor>& mask,

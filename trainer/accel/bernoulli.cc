@@ -23,7 +23,7 @@ namespace {
 constexpr int kState = at::MERSENNE_STATE_N;
 constexpr int kShift = at::MERSENNE_STATE_M;
 
-// Where 53 bits of two numbers, the high ones of the first, are below a bound there is a one:
+// The result is one if 53 bits of two numbers, the high ones from the first, are below a bound:
 // at::bernoulli_distribution<double>.
 constexpr uint64_t kBits = (uint64_t{1} << 53) - 1;
 
@@ -39,7 +39,7 @@ namespace avx512_bernoulli {
 constexpr int kLanes = 16;
 using Pairs = uint64_t __attribute__((vector_size(64)));
 
-// Which of eight pairs are ones.
+// Returns which of eight pairs are ones.
 GENESIS_INLINE __mmask8 Ones(const uint32_t* drawn, uint64_t bound) {
   Pairs both;
   std::memcpy(&both, drawn, sizeof(both));
@@ -72,7 +72,7 @@ namespace avx2_bernoulli {
 constexpr int kLanes = 8;
 using Pairs = int64_t __attribute__((vector_size(32)));
 
-// Which of four pairs are ones: all 64 bits of such a one.
+// Returns which of four pairs are ones, with all 64 bits of a one set.
 GENESIS_INLINE __m256i Ones(const uint32_t* drawn, uint64_t bound) {
   const __m256i both = _mm256_shuffle_epi32(
       _mm256_loadu_si256(reinterpret_cast<const __m256i*>(drawn)), _MM_SHUFFLE(2, 3, 0, 1));
@@ -83,7 +83,7 @@ GENESIS_INLINE __m256i Ones(const uint32_t* drawn, uint64_t bound) {
 
 GENESIS_INLINE void CompareSome(const uint32_t* drawn, uint64_t bound, bool* out) {
   const int ones = _mm256_movemask_pd(_mm256_castsi256_pd(Ones(drawn, bound)));
-  // Bit i comes to byte i.
+  // Move bit i to byte i.
   const uint32_t bytes = static_cast<uint32_t>(ones) * 0x00204081U & 0x01010101U;
   std::memcpy(out, &bytes, sizeof(bytes));
 }
@@ -148,7 +148,7 @@ at::Tensor& Bernoulli(at::Tensor& self, double probability,
 
 }  // namespace genesis
 
-// The entry of compiled steps, past the dispatcher: see matrix_products.cc.
+// The entry point for compiled steps, which bypasses the dispatcher: see matrix_products.cc.
 AOTITorchError aoti_torch_cpu_bernoulli__float(AtenTensorHandle self, double p,
                                                AtenGeneratorHandle* generator) {
   AOTI_TORCH_CONVERT_EXCEPTION_TO_ERROR_CODE({

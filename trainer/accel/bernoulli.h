@@ -7,10 +7,10 @@
 
 namespace genesis {
 
-// aten::bernoulli_.float: each element of `self` 1 with this probability, else 0, as dropout draws
-// its masks. The numbers are those of LibTorch to the bit, and the generator is left as LibTorch
-// leaves it; the Mersenne Twister's state is renewed and compared sixteen words at once, or eight.
-// Dense tensors of bool, FP32 and BF16 where HasAvx2; others stay with LibTorch.
+// aten::bernoulli_.float: sets each element of `self` to 1 with this probability, otherwise to 0,
+// as for dropout masks. Numbers and final generator state are bitwise those of LibTorch. The state
+// of the Mersenne Twister is updated and compared sixteen or eight words at a time. For dense
+// tensors of bool, FP32 and BF16 if HasAvx2; others are left to LibTorch.
 at::Tensor& Bernoulli(at::Tensor& self, double probability, std::optional<at::Generator> generator);
 
 }  // namespace genesis

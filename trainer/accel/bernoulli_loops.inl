@@ -1,5 +1,5 @@
-// The loops of bernoulli.cc, which includes this file once for each set of vector instructions,
-// between pragmas that allow them, in a namespace with kLanes and CompareSome.
+// The loops of bernoulli.cc, which includes this file once per set of vector instructions, between
+// pragmas that enable them, in a namespace with kLanes and CompareSome.
 
 using Words = uint32_t __attribute__((vector_size(kLanes * sizeof(uint32_t))));
 
@@ -16,7 +16,8 @@ GENESIS_INLINE Word Twist(Word left, Word right) {
   return (mixed >> 1) ^ ((right & 1) * at::MATRIX_A);
 }
 
-// words[i] for `count` words from `begin` on, from words[i + distance] and the next of words[i].
+// Updates `count` words from `begin` on: words[i] from words[i + distance] and the successor of
+// words[i].
 void Renew(uint32_t* words, int begin, int count, int distance) {
   int i = begin;
   for (; i + kLanes <= begin + count; i += kLanes) {
@@ -40,7 +41,7 @@ GENESIS_INLINE Word Tempered(Word word) {
   return word ^ (word >> 18);
 }
 
-// The next `count` numbers of the generator.
+// Writes the next `count` numbers of the generator.
 void Draw(at::mt19937_data_pod& twister, uint32_t* out, int count) {
   while (count > 0) {
     if (twister.left_ == 1) {

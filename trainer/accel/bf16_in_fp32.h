@@ -4,7 +4,7 @@
 
 #include "trainer/accel/own_kernels.h"
 
-// Shared by the kernels of products, which make those of BF16 in FP32 and round them once.
+// Shared by the kernels that compute products of BF16 in FP32 and round them once.
 namespace genesis {
 
 inline bool IsBf16OfCpu(const at::Tensor& tensor) {
@@ -12,7 +12,7 @@ inline bool IsBf16OfCpu(const at::Tensor& tensor) {
          tensor.device().is_cpu();
 }
 
-// Whether a product of these is to be made in FP32.
+// Returns whether to compute a product of these tensors in FP32.
 template <typename... Tensors>
 bool InFp32(const Tensors&... tensors) {
   return MultipliesBf16InFp32() && (IsBf16OfCpu(tensors) && ...);

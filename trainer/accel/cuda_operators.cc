@@ -17,12 +17,12 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 
-// FP32 where the weights are, else the type of `input`.
+// Returns FP32 if the weights are FP32, otherwise the type of `input`.
 at::ScalarType TypeToComputeIn(const Tensor& input, const OptionalTensor& weight) {
   return weight && weight->defined() ? weight->scalar_type() : input.scalar_type();
 }
 
-// Undefined stays so.
+// Converts the tensor; undefined stays undefined.
 Tensor As(const Tensor& tensor, at::ScalarType type) {
   return tensor.defined() ? tensor.to(type) : tensor;
 }
@@ -62,9 +62,9 @@ Three GroupNormBackward(const Tensor& gradient, const Tensor& input, const Tenso
   return {As(to_input, input.scalar_type()), to_weight, to_bias};
 }
 
-// The rules of at::scaled_dot_product_attention (ATen/native/transformers/attention.cpp): kernels
-// of CUDA want heads of a multiple of 8 elements, as many for key and value as for query, and masks
-// whose rows begin at a multiple of 8 elements.
+// The rules of at::scaled_dot_product_attention (ATen/native/transformers/attention.cpp): CUDA
+// kernels require heads of a multiple of 8 elements, equally many for query, key and value, and
+// masks whose rows begin at a multiple of 8 elements.
 class Attention {
  public:
   Attention(const Tensor& query, const Tensor& key, const Tensor& value, double dropout,
@@ -76,7 +76,7 @@ class Attention {
         query_(Padded(query)),
         key_(Padded(Repeated(key))),
         value_(Padded(Repeated(value))) {
-    // Torch takes this operator for attention without dropout alone.
+    // Torch uses this operator only for attention without dropout.
     TORCH_CHECK(dropout == 0, "attention of a graph for the CPU with dropout ", dropout);
     if (mask && mask->defined()) {
       mask_ = Aligned(mask->to(query.scalar_type()))
@@ -86,7 +86,7 @@ class Attention {
              static_cast<int64_t>(at::SDPBackend::flash_attention);
   }
 
-  // Output as query, and what backward needs of it.
+  // Returns the output, as wide as the query, and the logsumexp for backward.
   std::tuple<Tensor, Tensor> Forward() const {
     if (flash_) {
       const auto found = at::_scaled_dot_product_flash_attention(
@@ -102,7 +102,7 @@ class Attention {
     Tensor to_query;
     Tensor to_key;
     Tensor to_value;
-    // Random state of dropout, which is not used here.
+    // Unused random state of dropout.
     const Tensor seed = at::empty({2}, query_.options().dtype(at::kLong));
     if (flash_) {
       std::tie(to_query, to_key, to_value) = at::_scaled_dot_product_flash_attention_backward(
@@ -128,7 +128,7 @@ class Attention {
     return Padded(mask.contiguous()).narrow(-1, 0, mask.size(-1));
   }
   Tensor Cut(const Tensor& tensor) const { return tensor.narrow(-1, 0, width_); }
-  // Each head of key and value serves so many of query that follow each other.
+  // Each head of key and value serves this many consecutive heads of query.
   Tensor Repeated(const Tensor& tensor) const {
     return shared_ == 1 ? tensor : tensor.repeat_interleave(shared_, 1);
   }

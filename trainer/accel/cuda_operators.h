@@ -6,16 +6,16 @@
 
 namespace genesis {
 
-// The operators of graphs that torch traced on a CPU which CUDA has no kernel for, or none for the
-// same types or layouts, as nativert names them ("torch.ops.aten.native_layer_norm.default"), each
-// with the operator of this process that takes its place on CUDA. Both have one schema:
-//   native_layer_norm, native_group_norm and their backward: CPU kernels take BF16 and FP16 inputs
-//     with FP32 weights, as they arise under torch.autocast("cpu"); here they are computed in FP32
-//     and rounded once.
-//   _scaled_dot_product_flash_attention_for_cpu and its backward: the flash kernel of CUDA where
-//     LibTorch prefers it for these tensors, else the memory-efficient one.
-//   view, _unsafe_view: reshape, for kernels of CUDA may leave results in another layout.
-// Defined by the first call. Threads: any.
+// Maps operators of graphs traced on a CPU for which CUDA lacks a kernel, or one for the same types
+// or layouts, to operators of this process that replace them on CUDA. Names are those of nativert
+// ("torch.ops.aten.native_layer_norm.default"). Both operators have the same schema:
+//   native_layer_norm, native_group_norm and their backward: CPU kernels accept BF16 and FP16
+//     inputs with FP32 weights, which torch.autocast("cpu") produces. These compute in FP32 and
+//     round once.
+//   _scaled_dot_product_flash_attention_for_cpu and its backward: CUDA's flash kernel if
+//     LibTorch prefers it for these tensors, otherwise the memory-efficient one.
+//   view, _unsafe_view: reshape, because CUDA kernels may leave results in another layout.
+// The first call defines them. Threads: any.
 const std::vector<std::pair<std::string, std::string>>& OperatorsForCuda();
 
 }  // namespace genesis

@@ -8,8 +8,8 @@
 namespace genesis {
 namespace {
 
-// Null, with the reason in `fault`, where the file or the symbol is missing. The library stays
-// loaded, as what it made may.
+// Returns null, with the reason in `fault`, if the file or the symbol is missing. The library stays
+// loaded because its objects may.
 template <typename Function>
 Function* Load(const std::string& path, const char* name, std::string* fault) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

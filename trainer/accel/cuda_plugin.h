@@ -7,12 +7,13 @@
 
 namespace genesis {
 
-// CUDA graphs, from the libgenesis_cuda.so in `folder`. Empty, with the reason in `fault`, where it
-// is missing or does not fit. Requires that libtorch_cuda.so is loaded (DetectDevice).
+// Returns the factory of CUDA graphs from libgenesis_cuda.so in `folder`. Empty, with the reason in
+// `fault`, if the file is missing or does not fit. Requires that libtorch_cuda.so is loaded
+// (DetectDevice).
 StepGraphMaker CudaStepGraphs(const std::string& folder, std::string* fault);
 
-// NCCL, from the libgenesis_nccl.so in `folder`; null, with the reason in `fault`, likewise. Lives
-// as long as the process.
+// Returns NCCL's communicators from libgenesis_nccl.so in `folder`; null, with the reason in
+// `fault`, if the file is missing or does not fit. Lives as long as the process.
 CommunicatorFactory* NcclCommunicators(const std::string& folder, std::string* fault);
 
 }  // namespace genesis

@@ -1,6 +1,6 @@
-// libgenesis_cuda.so: what needs the headers of CUDA. genesis-worker loads it on machines with an
-// NVIDIA driver, after libtorch_cuda.so, in whose libraries it finds all that it calls; so it is
-// linked with none, and runs wherever that library is.
+// libgenesis_cuda.so: the code that needs CUDA headers. genesis-worker loads it on machines with an
+// NVIDIA driver, after libtorch_cuda.so, whose libraries define all symbols that it uses. It is
+// therefore linked with none of them and runs with any installation of that library.
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -15,11 +15,11 @@ class CudaStepGraph : public StepGraph {
  public:
   void Capture(const std::function<void()>& work) override {
     const c10::DeviceIndex device = c10::cuda::current_device();
-    // Sync: nothing that was asked for before may run into the capture.
+    // Sync: no earlier work may run into the capture.
     c10::cuda::device_synchronize();
     const c10::cuda::CUDAStreamGuard stream(c10::cuda::getStreamFromPool());
     const at::cuda::MempoolId_t pool = at::cuda::graph_pool_handle();
-    // The mode lets the thread that prepares batches take pinned memory meanwhile.
+    // This mode allows the thread that prepares batches to allocate pinned memory meanwhile.
     graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
     try {
       work();
@@ -41,7 +41,7 @@ class CudaStepGraph : public StepGraph {
       try {
         c10::cuda::CUDACachingAllocator::endAllocateToPool(device, pool);
       } catch (const c10::Error&) {
-        // It had been told.
+        // The allocator had already ended it.
       }
     }
   }

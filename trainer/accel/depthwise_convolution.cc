@@ -14,14 +14,14 @@
 namespace genesis {
 namespace {
 
-// Numbers of a tile, which stays in a core's cache while the kernel moves over it, and columns,
-// whose products are summed one after the other.
+// Numbers of a tile, which stays in a core's cache while the kernel moves over it, and columns
+// whose products are summed in sequence.
 constexpr int64_t kTile = 65536;
 constexpr int64_t kColumns = 256;
-// Fewer channels would leave lanes of a vector empty.
+// Fewer channels would leave vector lanes empty.
 constexpr int64_t kFewestChannels = 8;
-// Groups of images whose gradients of weights are summed apart: as many for any number of threads,
-// so that the sums are the same to the bit.
+// Groups of images whose weight gradients are summed separately. Independent of the number of
+// threads, so that the sums are bitwise the same.
 constexpr int64_t kGroups = 8;
 
 // Images of channels x height x width numbers.
@@ -31,22 +31,22 @@ struct Map {
   int64_t height, width;
 };
 
-// Rows and columns each. `apart`: how far from each other the numbers of the map lie, with zeros
-// between, as those of a gradient do behind a convolution with a stride.
+// For rows and columns each. `apart`: distance between numbers of the map, with zeros between them,
+// as in a gradient of a convolution with a stride.
 struct Geometry {
   int64_t kernel[2], stride[2], padding[2], dilation[2], apart[2];
 };
 
 constexpr Geometry kSame = {{1, 1}, {1, 1}, {0, 0}, {1, 1}, {1, 1}};
 
-// A part of the result that is made at a time: some channels of some rows of an image.
+// A part of the result that is computed at a time: some channels of some rows of an image.
 struct Band {
   int64_t image, channel, channels, first_row, rows, first_column, width;
 };
 
 struct Tile {
   float* numbers;
-  char* is_empty;  // Of each row: whether it is all zeros.
+  char* is_empty;  // Per row: whether it is all zeros.
   int64_t rows, columns;
 };
 
@@ -80,7 +80,7 @@ GENESIS_END_AVX2
 namespace genesis {
 namespace {
 
-// depthwise_loops.inl for a processor's vectors.
+// The functions of depthwise_loops.inl for a processor's vectors.
 struct Loops {
   int64_t lanes;
   void (*convolve)(const Map& map, const Geometry& by, const Band& band, const float* taps,
@@ -90,7 +90,7 @@ struct Loops {
                               float* sums);
 };
 
-// Null where there are none.
+// Returns null if the processor has no suitable vectors.
 const Loops* LoopsOfProcessor() {
 #if defined(__x86_64__)
   static constexpr Loops kSixteen = {16, &avx512_loops::Convolve, &avx512_loops::AddWeightGradient};
@@ -101,12 +101,12 @@ const Loops* LoopsOfProcessor() {
   return nullptr;
 }
 
-// How many rows (0) or columns (1) so many of the result are sums of.
+// Returns the number of rows (0) or columns (1) that contribute to `count` of the result.
 int64_t Reach(const Geometry& by, int which, int64_t count) {
   return (count - 1) * by.stride[which] + by.dilation[which] * (by.kernel[which] - 1) + 1;
 }
 
-// How a result is cut into bands.
+// Cuts a result into bands.
 class Bands {
  public:
   Bands(const Geometry& by, const Map& result, int64_t channels, int64_t lanes)
@@ -141,7 +141,7 @@ class Bands {
   const int64_t channels_, height_, width_, lanes_, columns_, rows_;
 };
 
-// The memory of a tile for any of the bands.
+// The memory of a tile, large enough for any of the bands.
 class TileMemory {
  public:
   TileMemory(const Geometry& by, const Bands& bands, int64_t lanes)
@@ -161,7 +161,7 @@ class TileMemory {
   std::vector<char> is_empty_;
 };
 
-// Rows alone are maps of one row.
+// One-dimensional inputs become maps with one row.
 at::Tensor AsMaps(const at::Tensor& tensor) {
   return tensor.dim() == 3 ? tensor.unsqueeze(2) : tensor;
 }
@@ -185,7 +185,7 @@ Geometry GeometryOf(const at::Tensor& weight, const ConvolutionSettings& setting
           {1, 1}};
 }
 
-// The convolution that gives the gradient of the input of this one; of its kernel turned round.
+// Returns the convolution, with a flipped kernel, that computes the gradient of this one's input.
 Geometry Reversed(const Geometry& by) {
   Geometry made = by;
   for (int i = 0; i < 2; ++i) {
@@ -198,8 +198,8 @@ Geometry Reversed(const Geometry& by) {
 
 int64_t Places(const Geometry& by) { return by.kernel[0] * by.kernel[1]; }
 
-// Numbers of [channels, 1, height, width] for the loops: of `lanes` channels each place of the
-// kernel, then the next `lanes` channels; those that are not there are 0.
+// Returns numbers of [channels, 1, height, width] in the order of the loops: for each position of
+// the kernel `lanes` channels, then the next `lanes` channels; missing channels are 0.
 std::vector<float> Taps(const at::Tensor& weight, int64_t lanes, bool turned) {
   const at::Tensor rows = weight.reshape({weight.size(0), -1}).to(at::kFloat).contiguous();
   const int64_t channels = rows.size(0), places = rows.size(1);
@@ -231,7 +231,7 @@ void ConvolveAll(const Loops& loops, const at::Tensor& maps, const Geometry& by,
   });
 }
 
-// [channels, places + 1]: the gradient of the weight, and behind it that of the bias.
+// Returns [channels, places + 1]: the gradient of the weight, followed by that of the bias.
 at::Tensor WeightGradient(const Loops& loops, const at::Tensor& maps, const at::Tensor& arriving,
                           const Geometry& by) {
   const Map input = MapOf(maps), gradient = MapOf(arriving);
@@ -257,7 +257,7 @@ at::Tensor WeightGradient(const Loops& loops, const at::Tensor& maps, const at::
   return sums.sum(0).transpose(1, 2).reshape({-1, Places(by) + 1}).narrow(0, 0, channels);
 }
 
-// Sizes of the result; 0 where the kernel does not fit.
+// Returns the sizes of the result; 0 if the kernel does not fit.
 std::array<int64_t, 2> Results(const at::Tensor& maps, const Geometry& by) {
   std::array<int64_t, 2> sizes;
   for (int i = 0; i < 2; ++i) {
@@ -267,7 +267,8 @@ std::array<int64_t, 2> Results(const at::Tensor& maps, const Geometry& by) {
   return sizes;
 }
 
-// LibTorch computes rows alone in the order of rows, and maps as they or the weights lie.
+// LibTorch computes one-dimensional inputs contiguously, and maps in the order of the input or the
+// weights.
 at::MemoryFormat OrderOf(const at::Tensor& input, const at::Tensor& weight) {
   const bool last =
       input.dim() == 4 && (input.suggest_memory_format() == at::MemoryFormat::ChannelsLast ||
@@ -301,7 +302,7 @@ bool IsDepthwise(const at::Tensor& input, const at::Tensor& weight,
 
 at::Tensor MapsInFp32(const at::Tensor& tensor) { return AsMaps(tensor).to(at::kFloat); }
 
-// In the type and the dimensions of `like`.
+// Converts to the type and the dimensions of `like`.
 at::Tensor As(const at::Tensor& like, const at::Tensor& maps) {
   return (like.dim() == 3 ? maps.squeeze(2) : maps).to(like.scalar_type());
 }
@@ -314,7 +315,8 @@ DepthwiseGains GainsOfDepthwise(const at::Tensor& input, const at::Tensor& weigh
   const Geometry by = GeometryOf(weight, settings);
   const auto [height, width] = Results(AsMaps(input), by);
   if (height == 0 || width == 0 || Reach(by, 0, 1) * Reach(by, 1, 1) > kTile) return {};
-  // oneDNN's loops are for kernels of up to three columns, and for more than two rows and columns.
+  // oneDNN's loops support kernels of up to three columns, and maps of more than two rows and
+  // columns.
   const bool is_small = std::min(height, width) < 3;
   return {is_small, is_small || by.kernel[1] > 3};
 }

@@ -1,7 +1,7 @@
-// The loops of depthwise_convolution.cc. It includes this file once for each set of vector
-// instructions, between pragmas that allow them, in a namespace that says kLanes. They work on
-// tiles: rows of one image, kLanes channels of each position side by side, with the zeros of the
-// padding, so that no loop asks whether it is inside the map.
+// The loops of depthwise_convolution.cc, which includes this file once per set of vector
+// instructions, between pragmas that enable them, in a namespace that defines kLanes. They work on
+// tiles: rows of one image, kLanes channels of each position side by side, including the zeros of
+// the padding, so that no loop needs bounds checks.
 
 #define GENESIS_UNROLLED _Pragma("GCC unroll 8")
 
@@ -15,7 +15,7 @@ GENESIS_INLINE Floats Load(const float* from) {
 
 GENESIS_INLINE void Store(Floats values, float* to) { std::memcpy(to, &values, sizeof(values)); }
 
-// `count` positions of a row, to places that lie `apart`.
+// Copies `count` positions of a row, with the distance `apart` at the destination.
 GENESIS_INLINE void CopyRow(const Map& map, const float* from, int64_t channels, int64_t count,
                             int64_t apart, float* to) {
   const int64_t next = map.strides[3];
@@ -29,7 +29,7 @@ GENESIS_INLINE void CopyRow(const Map& map, const float* from, int64_t channels,
   }
 }
 
-// Column c of the map comes to c * apart + offset, and so do rows.
+// Column c of the map moves to c * apart + offset, and likewise for rows.
 void Fill(const Map& map, const Geometry& by, const Band& band, const Tile& tile) {
   std::memset(tile.numbers, 0, tile.rows * tile.columns * kLanes * sizeof(float));
   std::memset(tile.is_empty, 1, tile.rows);
@@ -50,7 +50,7 @@ void Fill(const Map& map, const Geometry& by, const Band& band, const Tile& tile
   }
 }
 
-// Sums over the kernel, of kCount positions that lie side by side in a row.
+// Sums over the kernel, for kCount adjacent positions of a row.
 template <int kCount>
 GENESIS_INLINE void SumTaps(const Tile& tile, const Geometry& by, const float* taps, Floats bias,
                             int64_t row, int64_t column, float* to) {
@@ -72,7 +72,7 @@ GENESIS_INLINE void SumTaps(const Tile& tile, const Geometry& by, const float* t
   for (int i = 0; i < kCount; ++i) Store(sums[i], to + i * kLanes);
 }
 
-// As a tile's row to a map's.
+// Copies a row of a tile back to a map.
 GENESIS_INLINE void CopyBack(const float* sums, const Map& out, int64_t channels, int64_t count,
                              float* to) {
   const int64_t next = out.strides[3];
@@ -86,7 +86,7 @@ GENESIS_INLINE void CopyBack(const float* sums, const Map& out, int64_t channels
   }
 }
 
-// `bias`: kLanes numbers. `taps`: as many for each place of the kernel. `sums`: as many for each
+// `bias` has kLanes numbers, `taps` kLanes for each position of the kernel, `sums` kLanes for each
 // position of a row of the result.
 void Convolve(const Map& map, const Geometry& by, const Band& band, const float* taps,
               const float* bias, const Tile& tile, float* sums, const Map& out) {
@@ -109,8 +109,8 @@ void Convolve(const Map& map, const Geometry& by, const Band& band, const float*
   }
 }
 
-// Adds products along a row to the sums of kTaps places of the kernel, kAtOnce positions at a time:
-// a sum of its own for each, for one that waits for the last would be late.
+// Adds products along a row to the sums of kTaps positions of the kernel, kAtOnce positions at a
+// time. Each position has a separate sum to hide the latency of the addition.
 template <int kTaps, int kAtOnce>
 GENESIS_INLINE void AddRow(const float* gradient, const float* input, int64_t width, int64_t stride,
                            int64_t dilation, float* to) {
@@ -165,8 +165,8 @@ void AddTaps(int64_t taps, const float* gradient, const float* input, int64_t wi
   }
 }
 
-// Adds to `sums`, kLanes numbers for each place of the kernel and behind them for the bias, what
-// the rows of `band` of the gradient give.
+// Adds the contribution of the rows of `band` of the gradient to `sums`: kLanes numbers for each
+// position of the kernel, then kLanes for the bias.
 void AddWeightGradient(const Map& map, const Geometry& by, const Band& band, const Map& gradient,
                        const Tile& input, const Tile& arriving, float* sums) {
   Fill(map, by, band, input);

@@ -11,10 +11,10 @@
 namespace genesis {
 namespace {
 
-// Numbers of a map that one thread works on at a time: they stay in its cache.
+// Numbers of a map that one thread processes at a time: they fit its cache.
 constexpr int64_t kPart = 65536;
 
-// How the maps are cut: each into parts of so many whole pixels.
+// Division of the maps into parts of whole pixels.
 struct Parts {
   int64_t channels;
   int64_t pixels;
@@ -45,12 +45,12 @@ namespace {
 using avx512::Floats;
 using avx512::kLanes;
 
-// Over the pixels of a part, per channel: the sums of gradient * input, and of gradient.
+// Sums gradient * input, and gradient, over the pixels of a part, per channel.
 template <typename T>
 void Sum(const T* gradient, const T* input, int64_t pixels, int64_t channels, float* products,
          float* sums) {
   for (int64_t channel = 0; channel < channels; channel += kLanes) {
-    // Two of each, for the next pixel need not wait for the last.
+    // Two accumulators each hide the latency of the addition.
     Floats product[2] = {};
     Floats sum[2] = {};
     const auto add = [&](int64_t pixel, int which) {
@@ -69,7 +69,7 @@ void Sum(const T* gradient, const T* input, int64_t pixels, int64_t channels, fl
   }
 }
 
-// gradient * of_gradient + input * of_input + constant, whose factors are per channel.
+// Computes gradient * of_gradient + input * of_input + constant, with factors per channel.
 template <typename T>
 void Combine(const T* gradient, const T* input, int64_t pixels, int64_t channels,
              const float* of_gradient, const float* of_input, const float* constant, T* to) {
@@ -93,7 +93,7 @@ GENESIS_END_AVX512
 namespace genesis {
 namespace {
 
-// Maps of one pixel lie in either layout; their strides say which one was meant.
+// Maps of one pixel have both layouts at once; their strides tell the intended one.
 bool Suits(const at::Tensor& input, const std::optional<at::Tensor>& weight, int64_t channels) {
   return (input.scalar_type() == at::kFloat || input.scalar_type() == at::kBFloat16) &&
          input.dim() == 4 && input.is_contiguous(at::MemoryFormat::ChannelsLast) &&
@@ -102,7 +102,7 @@ bool Suits(const at::Tensor& input, const std::optional<at::Tensor>& weight, int
          input.numel() > 0;
 }
 
-// [N, C] of each part, summed in the order of the parts.
+// Returns [N, C], summed over the parts in order.
 template <typename T>
 std::pair<at::Tensor, at::Tensor> ChannelSums(const at::Tensor& gradient, const at::Tensor& input,
                                               int64_t count, const Parts& parts) {
@@ -145,7 +145,7 @@ at::Tensor Combination(const at::Tensor& gradient, const at::Tensor& input, int6
   return result;
 }
 
-// Each row of [N, groups] as [N, C].
+// Expands each row of [N, groups] to [N, C].
 at::Tensor PerChannel(const at::Tensor& groups, int64_t channels) {
   return groups.unsqueeze(2).expand({-1, -1, channels / groups.size(1)}).flatten(1).contiguous();
 }

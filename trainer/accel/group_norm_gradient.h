@@ -10,12 +10,12 @@
 namespace genesis {
 
 // aten::native_group_norm_backward: the gradients of `input` [N, C, H, W], and of weight and bias
-// [C], from that of the output and from what the forward pass left, `mean` and `rstd` [N, groups].
+// [C], from that of the output, and `mean` and `rstd` [N, groups] of the forward pass.
 //
 // For FP32 and BF16 maps in channels_last whose channels are a multiple of 16; sums are in FP32.
-// LibTorch's sums group by group, without vector instructions where a group is narrower than a
-// vector; this one sums channel by channel and then channels to groups, so that no width of a group
-// is slow. The same for any number of threads. All else stays with LibTorch.
+// LibTorch sums by group, without vector instructions if a group is narrower than a vector. This
+// one sums by channel and then channels to groups, so no width of a group is slow. The result does
+// not depend on the number of threads. All other inputs are left to LibTorch.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNormGradient(
     const at::Tensor& gradient, const at::Tensor& input, const at::Tensor& mean,
     const at::Tensor& rstd, const std::optional<at::Tensor>& weight, int64_t count,

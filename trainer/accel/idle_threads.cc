@@ -14,8 +14,8 @@ namespace genesis {
 namespace {
 
 constexpr std::chrono::seconds kInterval{1};
-// The share of the time between two looks. Alone on its processors a thread waits for a hundredth,
-// beside one busy program for a third. Where it waits for a quarter both ways take the same time
+// Fraction of the time between two checks. A thread alone on its processors waits for a hundredth,
+// next to one busy program for a third. At a quarter, spinning and sleeping take the same time
 // (docs/performance.md).
 constexpr double kMaxWaiting = 0.25;
 
@@ -24,11 +24,11 @@ int Processors() {
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-// libgomp's own entry for "#pragma omp parallel": LibTorch brings the library.
+// libgomp's entry point for "#pragma omp parallel"; LibTorch loads the library.
 using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
 Parallel FindParallel() { return reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel")); }
 
-// With them libgomp's threads are one more than the processors.
+// Returns the size that makes libgomp's threads exceed the processors by one.
 int SizeOfCrowd(int threads) {
   const bool ours = IsSet(kSleep) && IsSet(kSpins);
   if (threads < 2 || !ours || FindParallel() == nullptr) return 0;
@@ -37,7 +37,7 @@ int SizeOfCrowd(int threads) {
 
 }  // namespace
 
-// A thread with a team of its own. Its threads live until it ends.
+// A thread with a separate team, whose threads live until it ends.
 class IdleThreads::Crowd {
  public:
   explicit Crowd(int size) : thread_([this, size] { Hold(size); }) {

@@ -27,7 +27,7 @@ bool Suits(const at::Tensor& left, const at::Tensor& right) {
          left.size(0) * left.size(1) * right.size(1) >= kFewestMultiplications;
 }
 
-// A place for the product that oneDNN can write.
+// Returns whether oneDNN can write the product to `out`.
 bool Takes(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right) {
   return out.scalar_type() == at::kFloat && out.is_contiguous() && out.dim() == 2 &&
          out.size(0) == left.size(0) && out.size(1) == right.size(1);
@@ -118,8 +118,8 @@ at::Tensor& MultiplyAndAddEachTo(const at::Tensor& addend, const at::Tensor& lef
 
 }  // namespace genesis
 
-// The entries of compiled steps, past the dispatcher: their library finds these in the program
-// before those of LibTorch.
+// The entry points for compiled steps, which bypass the dispatcher: their library finds these in
+// the program before those of LibTorch.
 AOTITorchError aoti_torch_cpu_mm_out(AtenTensorHandle out, AtenTensorHandle self,
                                      AtenTensorHandle mat2) {
   const auto tensor = torch::aot_inductor::tensor_handle_to_tensor_pointer;

@@ -2,9 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
-// LibTorch exports it, and has no header for it: result = beta * result + alpha * left * right,
-// made by oneDNN. Two matrices or two batches of them, of any strides; all three of one type, FP32
-// or BF16. A processor without AVX-512 or BF16 is refused with an exception.
+// LibTorch exports this function without a header: result = beta * result + alpha * left * right,
+// computed by oneDNN. Two matrices or two batches of them, of any strides; all three of the same
+// type, FP32 or BF16. Throws on a processor without AVX-512 or BF16.
 namespace at::native {
 TORCH_API void mkldnn_matmul(const Tensor& left, const Tensor& right, const Tensor& result,
                              float beta, float alpha);

@@ -12,8 +12,8 @@ using Creators = std::unordered_map<std::string, StaticKernels::Creator>;
 
 Creators StaticKernels::*CreatorsMember();
 
-// The registry has no way to remove. An explicit instantiation may name what is private; it does
-// not compile where the registry has become another.
+// The registry cannot remove entries. An explicit instantiation may access a private member; it
+// stops compiling if the registry changes.
 template <Creators StaticKernels::*member>
 struct Reveal {
   friend Creators StaticKernels::*CreatorsMember() { return member; }

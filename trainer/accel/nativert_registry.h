@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-// nativert's own kernels, by "torch.ops.aten.mm.default". LibTorch exports the registry, and has no
-// header for it.
+// nativert's own kernels, by "torch.ops.aten.mm.default". LibTorch exports the registry without a
+// header.
 namespace torch::nativert {
 
 class Node;

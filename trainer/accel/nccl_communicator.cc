@@ -1,7 +1,7 @@
-// libgenesis_nccl.so: what needs the headers of NCCL; loaded as libgenesis_cuda.so is, and apart
-// from it, for a LibTorch may lack the one and have the other. NCCL itself rather than c10d's
-// ProcessGroupNCCL: that one's threads end the process where a rank is lost, and see nothing of
-// what a CUDA graph repeats.
+// libgenesis_nccl.so: the code that needs NCCL headers. Loaded like libgenesis_cuda.so, but
+// separately because a LibTorch may have only one of them. Uses NCCL instead of c10d's
+// ProcessGroupNCCL, whose threads end the process if a rank is lost and do not see the replays of a
+// CUDA graph.
 #include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -20,7 +20,7 @@
 namespace genesis {
 namespace {
 
-// The words of NCCL for an error.
+// Returns NCCL's text for an error.
 std::string TextOf(ncclResult_t error, ncclComm_t communicator) {
   std::string text = ncclGetErrorString(error);
   const char* const detail = ncclGetLastError(communicator);
@@ -49,7 +49,7 @@ class NcclCommunicator : public Communicator {
  public:
   using Options = CommunicatorFactory::Options;
 
-  // On the current device.
+  // Uses the current device.
   explicit NcclCommunicator(const Options& options)
       : stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true)) {
     ncclUniqueId id;
@@ -60,8 +60,8 @@ class NcclCommunicator : public Communicator {
     Check(ncclCommInitRankConfig(&communicator_, options.size, id, options.rank, &config),
           "ncclCommInitRankConfig");
   }
-  // Requires that no CUDA graph holds its collectives any more, and that the ranks have met after
-  // the last of them (RankGroup::Await) where others go on.
+  // Requires that no CUDA graph holds its collectives, and, if other ranks continue, that the ranks
+  // have met after the last collective (RankGroup::Await).
   ~NcclCommunicator() override {
     Abort();
     aborting_.join();
@@ -97,8 +97,8 @@ class NcclCommunicator : public Communicator {
 
   void Abort() override {
     const ncclComm_t ended = std::exchange(communicator_, nullptr);
-    // NCCL ends what is under way at once, and then waits until no CUDA graph holds its
-    // collectives: those of the caller.
+    // NCCL ends collectives in flight immediately, then waits until no CUDA graph of the caller
+    // holds its collectives.
     if (ended != nullptr) aborting_ = std::thread([ended] { ncclCommAbort(ended); });
   }
 
@@ -128,7 +128,7 @@ class NcclFactory : public CommunicatorFactory {
     using Made = std::promise<std::unique_ptr<Communicator>>;
     const auto made = std::make_shared<Made>();
     auto communicator = made->get_future();
-    // On a thread of its own, for NCCL waits without end for a rank that does not come.
+    // In a separate thread, because NCCL waits forever for a rank that does not come.
     std::thread([made, options, device = c10::cuda::current_device()] {
       try {
         const c10::cuda::CUDAGuard guard(device);

@@ -19,7 +19,7 @@ using avx512::kLanes;
 
 template <typename T>
 double SumOfSquares(const T* values, int64_t count) {
-  // Four sums, for the next need not wait for the last.
+  // Four independent accumulators hide the latency of the addition.
   Floats sums[4] = {};
   int64_t i = 0;
   for (; i + 4 * kLanes <= count; i += 4 * kLanes) {
@@ -46,7 +46,7 @@ GENESIS_END_AVX512
 namespace genesis {
 namespace {
 
-// Elements that are summed in FP32.
+// Number of elements summed in FP32.
 constexpr int64_t kNormPart = 65536;
 
 struct Part {

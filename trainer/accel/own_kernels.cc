@@ -22,21 +22,21 @@ bool uses_own_kernels = false;
 bool multiplies_by_onednn = false;
 bool multiplies_bf16_in_fp32 = false;
 
-// LibTorch warns of a kernel that takes the place of another, which is the purpose here.
+// Silences LibTorch's warning about replaced kernels, which is intended here.
 class Silence : public c10::WarningHandler {
   void process(const c10::Warning& /*warning*/) override {}
 };
 
-// MKL multiplies FP32 matrices by AVX2 on every processor that is not Intel's. Where such a one has
-// AVX-512, oneDNN, which LibTorch holds too and multiplies BF16 with, makes the same products more
-// than twice as fast (docs/performance.md).
+// MKL uses AVX2 for FP32 products on every processor that is not Intel's. If such a processor has
+// AVX-512, oneDNN, which is also in LibTorch and multiplies BF16, is more than twice as fast
+// (docs/performance.md).
 bool OneDnnMultipliesFaster() { return HasAvx512() && !IsIntels(); }
 
-// Intel's vdpbf16ps adds up half as many products a second as its FP32 instructions do, AMD's twice
-// as many; AMX makes eight times as many. Without any of these, BF16 is emulated.
+// Intel's vdpbf16ps sums half as many products per second as its FP32 instructions, AMD's twice as
+// many, and AMX eight times as many. Without any of these, BF16 is emulated.
 bool Fp32MultipliesFaster() { return !HasAmxBf16() && (!HasAvx512Bf16() || IsIntels()); }
 
-// Replaces an operator's kernel, for exported graphs too.
+// Replaces an operator's kernel, also for exported graphs.
 template <typename Kernel>
 void Replace(torch::Library& library, const std::string& operation, Kernel kernel) {
   library.impl(operation.c_str(), kernel);
@@ -53,7 +53,7 @@ absl::StatusOr<bool> OwnKernelsWanted(const Environment& environment) {
   return ToStatus({{kName, QuoteValue(*text), "exactly true or false"}});
 }
 
-// Only the processor decides, so that a job computes the same to the bit each time it runs on one.
+// Only the processor decides, so that a job computes bitwise the same each time it runs on one.
 void UseOwnKernels() {
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
@@ -70,7 +70,7 @@ void UseOwnKernels() {
     library.impl("native_group_norm_backward", &GroupNormGradient);
     library.impl("_foreach_norm.Scalar", &Norms);
   }
-  // Intel's draw from MKL's stream of numbers.
+  // On Intel, LibTorch draws from MKL's generator.
   if (HasAvx2() && !IsIntels()) library.impl("bernoulli_.float", &Bernoulli);
   library.impl("_scaled_dot_product_flash_attention_for_cpu", &Attention);
   library.impl("_scaled_dot_product_flash_attention_for_cpu_backward", &AttentionGradient);

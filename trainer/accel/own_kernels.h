@@ -5,24 +5,24 @@
 
 namespace genesis {
 
-// GENESIS_OWN_KERNELS: true unless it is "false". INVALID_ARGUMENT for anything but true and false.
+// Returns GENESIS_OWN_KERNELS, true by default. INVALID_ARGUMENT unless it is true or false.
 absl::StatusOr<bool> OwnKernelsWanted(const Environment& environment);
 
-// From now on this process computes what follows by kernels of this folder, whoever calls the
-// operator: built-in models, TorchScript, autograd, compiled steps. The processor decides which:
-// activations, norms and the gradient of group norm where HasAvx512, and there, unless it is
-// Intel's, FP32 products and long attention; masks of dropout where HasAvx2, unless it is Intel's;
-// depthwise convolutions of compiled steps where HasAvx2; BF16 products and convolutions in FP32
-// where those are faster, short attention in BF16 always. A shape, layout or type that a
-// kernel does not suit stays with LibTorch's own. Call it at most once, before any thread computes.
+// Makes this process use the kernels of this folder for all callers: built-in models, TorchScript,
+// autograd, compiled steps. The processor determines which: activations, norms and the gradient of
+// group norm if HasAvx512, and then, except on Intel, FP32 products and long attention; dropout
+// masks if HasAvx2, except on Intel; depthwise convolutions of compiled steps if HasAvx2; BF16
+// products and convolutions in FP32 if those are faster; short attention in BF16 always. Unsuitable
+// shapes, layouts and types are left to LibTorch. Call at most once, before any thread computes.
 void UseOwnKernels();
 
 bool UsesOwnKernels();
 
-// Whether FP32 products are oneDNN's now.
+// Returns whether FP32 products use oneDNN now.
 bool MultipliesByOneDnn();
 
-// Whether products of BF16 are made in FP32 now, and rounded once, as AMX and AVX-512 round theirs.
+// Returns whether products of BF16 are computed in FP32 now and rounded once, as AMX and AVX-512
+// round theirs.
 bool MultipliesBf16InFp32();
 
 }  // namespace genesis

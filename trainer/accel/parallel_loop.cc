@@ -10,7 +10,7 @@ void ParallelLoop(int64_t count, int64_t least, c10::function_ref<void(int64_t, 
     if (count > 0) loop(0, count);
     return;
   }
-  // The iterator hands out addresses of a vector of bytes that nobody reads or writes, so that each
+  // The iterator passes addresses in a vector of bytes that is never read or written, so that each
   // is an index.
   char byte = 0;
   const at::Tensor indices = at::from_blob(&byte, {count}, at::kByte);

@@ -26,12 +26,12 @@ std::vector<StartSetting> MissingStartSettings() {
 void RestartWithSettings(char** argv) {
   const std::vector<StartSetting> missing = MissingStartSettings();
   for (const StartSetting& setting : missing) {
-    // Without it the program would start again for ever.
+    // Otherwise the program would restart forever.
     if (setenv(setting.name, setting.value, 0) != 0) return;
   }
   // Returns only on failure.
   if (!missing.empty()) execv("/proc/self/exe", argv);
-  // Started that way it is called "exe", and pgrep and top would not find it.
+  // Restarted this way it is named "exe", and pgrep and top would not find it.
   prctl(PR_SET_NAME, program_invocation_short_name);
 }
 

@@ -10,27 +10,27 @@ struct StartSetting {
   const char* value;
 };
 
-// libgomp: threads sleep at once when they are more than the processors, and else after some
-// milliseconds, as is its own default. See IdleThreads.
+// libgomp: threads sleep immediately if there are more than processors, otherwise after some
+// milliseconds, as is its default. See IdleThreads.
 inline constexpr StartSetting kSleep = {"OMP_WAIT_POLICY", "PASSIVE"};
 inline constexpr StartSetting kSpins = {"GOMP_SPINCOUNT", "300000"};
-// glibc: malloc asks for large pages (madvise) where the machine grants them to who asks, so that
-// products of large matrices look up fewer pages, and keeps what is freed for the next step, which
-// would wait for the kernel to zero it again. docs/performance.md has what both bring.
+// glibc: malloc requests large pages (madvise) if the machine grants them on request, so that
+// products of large matrices look up fewer pages. It keeps freed memory for the next step, which
+// would otherwise wait for the kernel to zero it again. See docs/performance.md for both effects.
 inline constexpr StartSetting kMalloc = {
     "GLIBC_TUNABLES",
     "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1099511627776:"
     "glibc.malloc.trim_threshold=1099511627776"};
 
-// Whether the environment has it so.
+// Returns whether the environment has this value.
 bool IsSet(const StartSetting& setting);
 
-// The settings that the environment leaves open: a setting of the caller's stands, and one of
-// libgomp's for both.
+// Returns the settings that the environment does not define. A variable set by the user is kept,
+// and one of libgomp's counts for both.
 std::vector<StartSetting> MissingStartSettings();
 
-// Starts the program again with them, where any are missing: same process id, arguments and name.
-// Call it before any other thread is there. Where it cannot, training is slower and not wrong.
+// Restarts the program with missing settings, if any, with the same process ID, arguments and name.
+// Call before there are other threads. On failure training is slower but correct.
 void RestartWithSettings(char** argv);
 
 }  // namespace genesis

@@ -5,21 +5,21 @@
 
 namespace genesis {
 
-// Operations that a device was given once and repeats on request, with the same memory: a CUDA
+// Operations that a device captures once and replays on request, with the same memory: a CUDA
 // graph.
 //
 // Owner: the captured step. Threads: one. Failure: exceptions of LibTorch; those of Capture leave
-// nothing behind but garbage in memory that `work` itself allocated.
+// only undefined values in memory that `work` itself allocated.
 class StepGraph {
  public:
   virtual ~StepGraph() = default;
-  // Runs `work`, whose operations are captured and not executed. Waits for the device before.
+  // Runs `work`, whose operations are captured but not executed. First waits for the device.
   virtual void Capture(const std::function<void()>& work) = 0;
-  // Gives the device what was captured, after all that it was given before; does not wait.
+  // Submits the captured operations to the device, after all earlier work. Does not wait.
   virtual void Replay() = 0;
 };
 
-// Makes an empty one. Empty itself where the device cannot capture.
+// Creates an empty graph. Empty if the device cannot capture.
 using StepGraphMaker = std::function<std::unique_ptr<StepGraph>()>;
 
 }  // namespace genesis

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMultiple = 8;
 constexpr size_t kMax = 16;
 
-// Sizes of rows and columns, or of output and input channels: what a product runs over.
+// Returns sizes of rows and columns, or of output and input channels, over which products run.
 std::vector<int64_t> Odd(const torch::Tensor& weight) {
   std::vector<int64_t> odd;
   for (int64_t i = 0; i < 2; ++i) {
@@ -25,7 +25,7 @@ std::vector<int64_t> Odd(const torch::Tensor& weight) {
   return odd;
 }
 
-// Embeddings are looked up and not multiplied, unless an output layer shares them.
+// Embeddings are looked up rather than multiplied, unless an output layer shares them.
 bool IsMultiplied(const Model& model, const std::string& name) {
   if (!absl::EndsWith(name, "_embedding.weight")) return true;
   const auto tied = model.tied();

@@ -11,7 +11,7 @@
 namespace genesis {
 namespace {
 
-// A number, or the range of several.
+// Returns a number, or the range of several.
 std::string ValueText(const torch::Tensor& values) {
   const auto text = [](const torch::Tensor& value) {
     return value.is_floating_point() ? FormatNumber(value.item<double>())

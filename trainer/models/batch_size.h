@@ -7,13 +7,13 @@
 
 namespace genesis {
 
-// Fills in training.batch_size of a job that trains an exported module and names none: the size of
-// the only batches that its file takes, or the default. A file that cannot be read, and a job that
-// names another size, are left to BuildModel.
+// Sets training.batch_size of a job that trains an exported module and leaves it unset: to the only
+// batch size that its file supports, or the default. BuildModel handles an unreadable file and a
+// job with another size.
 void FillBatchSize(training::v1::JobSpec& spec);
 
-// INVALID_ARGUMENT where the file takes batches of one size alone, and the job has another one, or
-// the dataset no such batch to train on or held out.
+// INVALID_ARGUMENT if the file supports only one batch size and the job has another one, or the
+// dataset has no such batch to train on or held out.
 absl::Status CheckBatchSize(const training::v1::JobSpec& spec, const Dataset& dataset,
                             const ExportedFile& file);
 

@@ -13,7 +13,7 @@ std::string Describe(const Field& field) {
   return absl::StrCat(field.name, " ", SizesText(field.shape), " ", ElementTypeName(field.type));
 }
 
-// The kind of the dataset as the job file names it.
+// Returns the kind of the dataset as the job file names it.
 std::string Place(const training::v1::DatasetSpec& spec) {
   const auto* const kind = spec.GetReflection()->GetOneofFieldDescriptor(
       spec, spec.GetDescriptor()->FindOneofByName("kind"));

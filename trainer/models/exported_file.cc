@@ -24,7 +24,7 @@ namespace {
 
 constexpr char kRoot[] = "module/";
 constexpr char kManifest[] = "module/extra/genesis.json";
-// The first one had no producer, and graphs that multiply what has gaps in memory wrongly.
+// Format 1 had no producer, and its graphs multiply tensors with gaps in memory incorrectly.
 constexpr int64_t kFormat = 2;
 constexpr uint64_t kMaxManifest = uint64_t{16} << 20;
 constexpr uint64_t kMaxGraph = uint64_t{256} << 20;
@@ -43,7 +43,7 @@ std::string GraphRecord(const std::string& graph) {
   return absl::StrCat(kRoot, "models/", graph, ".json");
 }
 
-// The manifest as it is written in the file.
+// The manifest as written in the file.
 struct Manifest {
   struct Entry {
     std::string name;
@@ -116,7 +116,7 @@ bool ReadManifest(JsonCursor& json, Manifest& manifest) {
       return json.Object(
           [&](const std::string& graph) { return ReadNames(json, manifest.constants[graph]); });
     }
-    // One of another format is told by its format, which comes first.
+    // Another format is reported by its number, which comes first.
     return manifest.format == kFormat ? json.Fail("an unknown key") : json.Skip();
   });
   return read && json.End();
@@ -138,7 +138,7 @@ std::optional<ExportedFile::Role> RoleOf(const std::string& name) {
   return std::nullopt;
 }
 
-// Every operator that the graph names, wherever it stands, is an allowed one.
+// Checks that every operator anywhere in the graph is allowed.
 bool CheckTargets(JsonCursor& json, std::string& refused) {
   switch (json.Peek()) {
     case '{':
@@ -157,7 +157,7 @@ bool CheckTargets(JsonCursor& json, std::string& refused) {
   }
 }
 
-// Parts of a graph without which LibTorch ends the process.
+// Required parts of a graph: without them LibTorch ends the process.
 constexpr const char* kPartsOfGraph[] = {"inputs",        "outputs",        "nodes",
                                          "tensor_values", "sym_int_values", "sym_bool_values"};
 
@@ -293,7 +293,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // Every name is there once, and is of a tensor that may have that part.
+  // Checks that every name is unique and belongs to a tensor that may have its role.
   absl::Status CheckNames() const {
     using Role = ExportedFile::Role;
     std::map<std::string, Role> roles;
@@ -332,8 +332,8 @@ class Reader {
     return status;
   }
 
-  // LibTorch reads a file by the names of its records: none is there that makes it read a pickle,
-  // load a library or restore an object.
+  // Checks the record names, by which LibTorch reads a file: none may make it read a pickle, load a
+  // library or restore an object.
   absl::Status CheckRecords() const {
     std::set<std::string> expected = {kManifest};
     std::set<std::string> small;
@@ -388,7 +388,7 @@ class Reader {
                      "module without it"));
   }
 
-  // A graph has the inputs and outputs that the manifest says: docs/exported_modules.md, "The
+  // Checks that a graph has the inputs and outputs of the manifest: docs/exported_modules.md, "The
   // file".
   absl::Status CheckOutline(const std::string& graph, const GraphOutline& outline) const {
     for (const char* part : kPartsOfGraph) {
@@ -450,7 +450,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // Parameters that are trained: a mask among the buffers may hold infinities.
+  // Checks trained parameters only: a mask among the buffers may hold infinities.
   absl::Status CheckFinite(size_t number, const torch::Tensor& tensor) const {
     if (file_.tensors[number].role != ExportedFile::Role::kTrained ||
         at::isfinite(tensor).all().item<bool>()) {

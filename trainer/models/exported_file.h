@@ -16,17 +16,17 @@
 namespace genesis {
 
 // An ExportedFile is a module that genesis.export wrote: graphs of ATen operators, one for each
-// precision and one for evaluation, initial weights, and what belongs to them by name
-// (docs/exported_modules.md). Everything is checked before LibTorch sees the file: its records are
-// known ones, its graphs name allowed operators alone, sizes agree. It holds no code and no pickle.
+// precision and one for evaluation, initial weights, and metadata by name
+// (docs/exported_modules.md). Everything is checked before LibTorch reads the file: only known
+// records, only allowed operators in graphs, matching sizes. It contains no code and no pickle.
 //
 // Owner: a scope. Threads: one. Failure: INVALID_ARGUMENT with the path and what is accepted.
 struct ExportedFile {
   enum class Role {
     kTrained,   // A parameter that gets gradients.
-    kKept,      // A buffer, or a frozen parameter: in checkpoints.
+    kKept,      // A buffer or a frozen parameter, kept in checkpoints.
     kPassing,   // A buffer that is not in state_dict().
-    kConstant,  // A tensor that one graph holds.
+    kConstant,  // A tensor inside one graph.
   };
   struct NamedTensor {
     std::string name;
@@ -35,28 +35,29 @@ struct ExportedFile {
   };
 
   static absl::StatusOr<ExportedFile> Open(const std::string& path);
-  // The batch_size of a file, whose tensors and graphs are not looked at.
+  // Returns the batch_size of a file without reading its tensors and graphs.
   static absl::StatusOr<std::optional<int64_t>> BatchSizeOf(const std::string& path);
 
   std::string path;
-  std::string module;                 // The name of its class.
-  std::set<std::string> precisions;   // "FP32", "MIXED_BF16", ...: the graphs that are there.
-  std::optional<int64_t> batch_size;  // Of the only batches that the graphs take.
-  std::vector<Field> fields;          // In the order of the graphs' inputs.
-  std::vector<NamedTensor> tensors;   // Likewise; constants last.
-  // Names that a state_dict() has besides, each with the one whose tensor it shares.
+  std::string module;                // Class name.
+  std::set<std::string> precisions;  // Precisions with a graph: "FP32", "MIXED_BF16", ...
+  // The only batch size of the graphs, if they are fixed to one.
+  std::optional<int64_t> batch_size;
+  std::vector<Field> fields;         // In the order of the graphs' inputs.
+  std::vector<NamedTensor> tensors;  // In the same order; constants last.
+  // Additional names in the state_dict(), each with the name whose tensor it shares.
   std::vector<std::pair<std::string, std::string>> tied;
-  // Version numbers of the module and its parts, by their names.
+  // Version numbers of the module and its parts, by name.
   std::vector<std::pair<std::string, int64_t>> versions;
   // The constants of each graph, by name.
   std::map<std::string, std::vector<std::string>> constants;
-  // Whether graphs take a weight of each example behind the fields, float32 [B], and give the loss
-  // of each behind the mean, those of training.
+  // Whether training graphs take a weight per example after the fields, float32 [B], and return the
+  // loss of each example after the mean.
   bool by_example = false;
-  // Parts of the held-out loss that are not means over the examples. Where there are any, the graph
-  // gives behind the loss the part that is one, then each of these and what it was divided by.
+  // Number of parts of the held-out loss that are not means over the examples. If there are any,
+  // the graph returns after the loss the part that is a mean, then each of these with its divisor.
   size_t held_out_quotients = 0;
-  std::vector<std::string> gradients;  // Trained tensors that the loss depends on, in order.
+  std::vector<std::string> gradients;  // Trained tensors on which the loss depends, in order.
   std::vector<std::string> changed;    // State that a step changes, in order.
 };
 

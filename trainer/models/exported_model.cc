@@ -35,13 +35,13 @@ using training::v1::PrecisionMode;
 
 // Evaluations draw the same numbers each time.
 constexpr uint64_t kEvaluationSeed = 0;
-// Batch norm wants more than one.
+// Batch norm needs more than one.
 constexpr int64_t kTriedExamples = 2;
 
-// A loss whose gradients are known already, to autograd.
+// A loss whose gradients are already known, as an autograd node.
 class KnownGradients final : public torch::autograd::Node {
  public:
-  // `loss` with a backward pass that gives `parameters` these gradients.
+  // Returns `loss` with a backward pass that gives `parameters` these gradients.
   static torch::Tensor Attach(const torch::Tensor& loss, variable_list gradients,
                               const variable_list& parameters) {
     const std::shared_ptr<KnownGradients> node(new KnownGradients(std::move(gradients)),
@@ -66,7 +66,7 @@ class KnownGradients final : public torch::autograd::Node {
   const variable_list gradients_;
 };
 
-// The modes that the job names, which the file has to have a graph of.
+// Checks that the file has a graph for each mode that the job names.
 absl::Status CheckPrecisions(const JobSpec& spec, const ExportedFile& file) {
   std::vector<std::pair<std::string, PrecisionMode>> named = {
       {"precision.mode", spec.precision().mode()}};
@@ -120,15 +120,15 @@ bool SharesMemory(const torch::Tensor& tensor, const std::vector<torch::Tensor>&
   });
 }
 
-// The same memory as a tensor that may be written into: nativert runs in inference mode, whose
-// tensors may not.
+// Returns a writable tensor of the same memory: nativert runs in inference mode, whose tensors are
+// read-only.
 torch::Tensor AsNormalTensor(const torch::Tensor& tensor) {
   return torch::empty({0}, tensor.options())
       .set_(tensor.storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides());
 }
 
-// Keeps LibTorch's warnings out of the log: nativert lists there, for each graph, the operators
-// that it has no kernels of its own for, and runs them all the same.
+// Suppresses LibTorch's warnings: for each graph, nativert logs the operators for which it has no
+// own kernels, but runs them anyway.
 class QuietLog {
  public:
   QuietLog() : level_(FLAGS_caffe2_log_level) { FLAGS_caffe2_log_level = c10::GLOG_ERROR; }
@@ -154,7 +154,7 @@ absl::StatusOr<std::unique_ptr<Model>> ExportedModel::Build(const JobSpec& spec,
   if (absl::Status status = built->Try(dataset, spec.training().batch_size()); !status.ok()) {
     return status;
   }
-  // For modules that draw numbers while they are trained.
+  // For modules that draw numbers in training.
   torch::manual_seed(spec.training().seed());
   return built;
 }
@@ -178,7 +178,7 @@ ExportedModel::ExportedModel(ExportedFile file, const JobSpec& spec)
       first_passing_.emplace_back(entry.name, entry.tensor.clone());
     }
   }
-  // Products of a kind that is not counted: as if each weight were used once per example.
+  // For operators that are not counted: as if each weight were used once per example.
   for (const auto& [name, tensor] : parameters_) operations_ += 6 * tensor.numel();
 }
 
@@ -199,7 +199,7 @@ void ExportedModel::To(torch::Device device) {
   if (!graphs.ok()) throw std::invalid_argument(std::string(graphs.status().message()));
   runners_.clear();
   on_cuda_.emplace(*std::move(graphs));
-  // In place: they are known by name, as parameters and as buffers.
+  // In place, because they are registered by name as parameters and buffers.
   for (const ExportedFile::NamedTensor& entry : file_.tensors) {
     entry.tensor.set_data(entry.tensor.detach().to(device));
   }
@@ -219,7 +219,7 @@ absl::Status ExportedModel::Load(const std::string& graph) {
     runner = std::make_unique<torch::nativert::ModelRunnerHandle>(
         on_cuda_ ? on_cuda_->path() : file_.path, graph);
   } catch (const std::exception& error) {
-    // Its names, which an error may repeat, are as long as who wrote the file likes.
+    // Bound the error, which may repeat names of arbitrary length from the file.
     return absl::InvalidArgumentError(absl::StrCat(
         "model.exported.path is ", file_.path, ", whose graph ", graph,
         " LibTorch cannot load: the file was changed after genesis.export wrote it, or damaged; "
@@ -242,7 +242,7 @@ void ExportedModel::Explain(const std::string& graph, const Batch& batch,
                             const std::exception& error) {
   const bool said = dynamic_cast<const std::invalid_argument*>(&error) != nullptr;
   if (said || IsOutOfMemory(error) || IsDeviceFault(error)) throw;
-  // nativert puts the operator and its arguments first.
+  // nativert prints the operator and its arguments first.
   const std::string text = TorchText(error);
   const std::string words(absl::StripAsciiWhitespace(text.substr(text.rfind("\n\n") + 1)));
   const auto fails = [this](const Batch& part) {
@@ -266,7 +266,7 @@ void ExportedModel::Explain(const std::string& graph, const Batch& batch,
 }
 
 torch::Tensor ExportedModel::WeightsOf(const Batch& batch, int64_t examples) const {
-  // A batch that is looked at once more has none.
+  // A batch that is recomputed has no weights.
   const auto found = batch.fields.find("weight");
   const bool weighed = prioritized_ && found != batch.fields.end();
   return weighed ? found->second.reshape({-1}) : torch::ones({examples}, one_.options());
@@ -280,7 +280,7 @@ std::vector<torch::Tensor> ExportedModel::RunGraph(const std::string& graph, con
   std::vector<torch::Tensor> given;
   for (const ExportedFile::NamedTensor& entry : file_.tensors) {
     if (entry.role == ExportedFile::Role::kConstant) continue;
-    // A graph makes its own gradients; autograd has no part in it.
+    // A graph computes its own gradients without autograd.
     given.push_back(entry.tensor.detach());
   }
   const auto constants = file_.constants.find(graph);
@@ -296,7 +296,7 @@ std::vector<torch::Tensor> ExportedModel::RunGraph(const std::string& graph, con
                                                file_.path, " gives what is no tensor"));
     }
     torch::Tensor tensor = std::move(output).toTensor();
-    // Gradients are added to in place, and must not be an input of the next step.
+    // Gradients are accumulated in place and must not alias an input of the next step.
     outputs.push_back(SharesMemory(tensor, given) ? tensor.clone() : AsNormalTensor(tensor));
   }
   return outputs;
@@ -384,7 +384,7 @@ std::unique_ptr<ModelState> ExportedModel::CopyState() const {
 NamedTensors ExportedModel::attributes() const {
   NamedTensors attributes;
   for (const auto& [name, tensor] : passing_) {
-    // A copy: a checkpoint is written while forward changes them.
+    // A copy, because forward changes them while a checkpoint is written.
     attributes.emplace_back(name, tensor.detach().to(at::kCPU, tensor.scalar_type(),
                                                      /*non_blocking=*/false, /*copy=*/true));
   }
@@ -439,7 +439,7 @@ absl::Status ExportedModel::Try(const Dataset& dataset, int64_t batch_size) {
     const KeptGenerators generators(torch::kCPU);
     const OperationCounter counter;
     Evaluate(*batch);
-    // Backward is twice forward.
+    // Backward costs twice as much as forward.
     const int64_t counted = 3 * counter.operations() / batch->size();
     if (counted > 0) operations_ = counted;
     const torch::NoGradGuard no_grad;

@@ -20,13 +20,13 @@ class ModelRunnerHandle;
 
 namespace genesis {
 
-// The user's own module as graphs that genesis.export made of it in Python: loss and gradients come
-// out of one graph, with neither Python nor autograd. Parameters and buffers carry the keys of the
-// module's state_dict(); parameters that need no gradient are among buffers().
+// A user's module as graphs that genesis.export created in Python: one graph computes loss and
+// gradients, without Python and autograd. Parameters and buffers have the names of the module's
+// state_dict(). Parameters that need no gradient are among buffers().
 //
 // Owner: the run. Threads: one at a time. Failure: exceptions of LibTorch, and
-// std::invalid_argument where a graph does not fit the job; BuildModel has tried each on some
-// examples before.
+// std::invalid_argument if a graph does not fit the job. BuildModel tries each graph on some
+// examples first.
 class ExportedModel : public Model {
  public:
   // See BuildModel.
@@ -41,7 +41,7 @@ class ExportedModel : public Model {
   std::vector<std::string> without_gradient() const override;
   std::vector<std::pair<std::string, int64_t>> versions() const override { return file_.versions; }
   void To(torch::Device device) override;
-  // Without a loss scale on the way back: for steps that are looked at. See AddLossAndGradients.
+  // Backward does not apply a loss scale: for recomputed steps. See AddLossAndGradients.
   torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
   bool supports(training::v1::PrecisionMode mode) const override;
   bool has_joint_graph() const override { return true; }
@@ -59,25 +59,25 @@ class ExportedModel : public Model {
  private:
   struct Step {
     torch::Tensor loss;
-    std::vector<torch::Tensor> gradients;  // Of parameters_; undefined where there is none.
+    std::vector<torch::Tensor> gradients;  // Gradients of parameters_; undefined if there is none.
   };
 
   ExportedModel(ExportedFile file, const training::v1::JobSpec& spec);
 
-  // Factors of the losses of the examples: float32 [examples].
+  // Returns the factors of the examples' losses: float32 [examples].
   torch::Tensor WeightsOf(const Batch& batch, int64_t examples) const;
-  // Loads it once. INVALID_ARGUMENT for what LibTorch cannot load.
+  // Loads the graph once. INVALID_ARGUMENT if LibTorch cannot load it.
   absl::Status Load(const std::string& graph);
   std::vector<torch::Tensor> Run(const std::string& graph, const Batch& batch,
                                  const torch::Tensor& scale);
-  // The same, with the exceptions of LibTorch.
+  // Same, with the exceptions of LibTorch.
   std::vector<torch::Tensor> RunGraph(const std::string& graph, const Batch& batch,
                                       const torch::Tensor& scale);
-  // Throws what `error` of a graph means for the user: which value of the data it cannot take,
-  // where it is one.
+  // Throws an explanation of `error` in a graph for the user, with the value of the data that the
+  // graph cannot process, if there is one.
   [[noreturn]] void Explain(const std::string& graph, const Batch& batch,
                             const std::exception& error);
-  // Runs the graph of the format, and takes over the state that it changes.
+  // Runs the graph of the format and applies its changes of the state.
   Step MakeStep(const Batch& batch, std::optional<torch::ScalarType> autocast,
                 const torch::Tensor& scale);
   absl::Status Try(const Dataset& dataset, int64_t batch_size);
@@ -85,12 +85,12 @@ class ExportedModel : public Model {
   const ExportedFile file_;
   const std::string data_path_;  // For messages.
   const bool prioritized_;
-  std::optional<GraphsOnCuda> on_cuda_;  // Where the device is one.
+  std::optional<GraphsOnCuda> on_cuda_;  // Set if the device is CUDA.
   std::map<std::string, std::unique_ptr<torch::nativert::ModelRunnerHandle>> runners_;
   NamedTensors parameters_;
   NamedTensors buffers_;
   NamedTensors passing_;
-  NamedTensors first_passing_;  // As the file has them.
+  NamedTensors first_passing_;  // Initial values from the file.
   std::map<std::string, torch::Tensor> by_name_;
   std::map<std::string, size_t> parameter_numbers_;
   torch::Tensor one_;

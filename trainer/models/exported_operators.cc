@@ -9,8 +9,8 @@
 namespace genesis {
 namespace {
 
-// By name, sorted; each with all its overloads, and with its form that writes into its first
-// argument. Printed from the list by which genesis.export looks for what a worker would refuse.
+// Sorted by name. Each entry allows all overloads, and the variant that writes to its first
+// argument. Generated from the list with which genesis.export finds what a worker would refuse.
 constexpr absl::string_view kOperators[] = {
 #include "trainer/models/exported_operator_names.inc"
 };

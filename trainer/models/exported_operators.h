@@ -4,9 +4,9 @@
 
 namespace genesis {
 
-// Whether the graph of an exported module may name it: "torch.ops.aten.addmm.default", or
-// "_operator.mul" for sizes. Allowed are operators that compute tensors of tensors: none that reads
-// files, reaches memory by an address, or runs something else.
+// Returns whether the graph of an exported module may contain this operator:
+// "torch.ops.aten.addmm.default", or "_operator.mul" for sizes. Allowed operators compute tensors
+// from tensors; none reads files, accesses memory by address, or runs other code.
 bool IsAllowedOperator(absl::string_view target);
 
 }  // namespace genesis

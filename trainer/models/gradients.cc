@@ -5,8 +5,8 @@
 namespace genesis {
 namespace {
 
-// The optimizer writes into gradients, and its CPU kernels walk them in the order of the
-// parameter's memory: each needs memory and strides of its own.
+// The optimizer writes to gradients, and its CPU kernels read them in the order of the parameter's
+// memory, so each needs separate memory with the parameter's strides.
 torch::Tensor MakeOwn(const torch::Tensor& gradient, const torch::Tensor& parameter, bool shared) {
   if (!shared && gradient.strides() == parameter.strides()) return gradient;
   return torch::empty_like(parameter).copy_(gradient);

@@ -6,8 +6,8 @@
 
 namespace genesis {
 
-// Adds `gradients` to the parameters' own, as a backward pass does. An undefined one is none: the
-// loss does not depend on the parameter, and the optimizer leaves it alone, as in torch.
+// Adds `gradients` to the parameters' own, as a backward pass does. Skips undefined ones: the loss
+// does not depend on the parameter, and the optimizer does not update it, as in torch.
 void AddGradients(const std::vector<torch::Tensor>& parameters,
                   const std::vector<torch::Tensor>& gradients);
 

@@ -17,11 +17,11 @@
 namespace genesis {
 namespace {
 
-// Weights and manifest.
+// Folder of weights and manifest.
 constexpr char kExtra[] = "module/extra/";
 constexpr char kGraphs[] = "module/models/";
 
-// Texts of JSON, quoted: each is a whole value there.
+// Replaces quoted JSON strings, each of which is a whole value.
 std::string ForCuda(const std::string& graph) {
   std::vector<std::pair<std::string, std::string>> replacements = {{"\"cpu\"", "\"cuda\""}};
   for (const auto& [operation, substitute] : OperatorsForCuda()) {
@@ -31,7 +31,7 @@ std::string ForCuda(const std::string& graph) {
   return absl::StrReplaceAll(graph, replacements);
 }
 
-// Errors are kept until asked for.
+// Keeps errors until they are requested.
 class Output {
  public:
   explicit Output(int handle) : handle_(handle) {}

@@ -8,12 +8,12 @@
 
 namespace genesis {
 
-// The graphs of an exported file as a CUDA device runs them: what torch traced on the CPU, with
-// "cuda" for each device and OperatorsForCuda for the operators that CUDA lacks; on the job's
-// device, for a worker sees one. Weights are not in it. Kept in memory: the path is one of /proc.
+// The graphs of an exported file, adapted to a CUDA device: those that torch traced on the CPU,
+// with "cuda" for each device and OperatorsForCuda for the operators that CUDA lacks. A worker sees
+// only the job's device. Contains no weights. Kept in memory, with a path in /proc.
 //
-// Owner: the model. Threads: one. Failure: INVALID_ARGUMENT or DATA_LOSS where the file cannot be
-// read again, RESOURCE_EXHAUSTED without memory.
+// Owner: the model. Threads: one. Failure: INVALID_ARGUMENT or DATA_LOSS if the file can no longer
+// be read, RESOURCE_EXHAUSTED without memory.
 class GraphsOnCuda {
  public:
   static absl::StatusOr<GraphsOnCuda> Make(const ExportedFile& file);
@@ -22,7 +22,7 @@ class GraphsOnCuda {
   GraphsOnCuda(const GraphsOnCuda&) = delete;
   GraphsOnCuda& operator=(const GraphsOnCuda&) = delete;
 
-  // A .pt2 file, as long as this lives.
+  // Path of a .pt2 file that lives as long as this object.
   std::string path() const;
 
  private:

@@ -17,7 +17,7 @@ using Visit = std::function<void(const ObjectPtr& object, size_t number, const s
 
 bool IsDefined(const c10::IValue& value) { return value.isTensor() && value.toTensor().defined(); }
 
-// Every slot of the module and its submodules but those of parameters.
+// Visits every slot of the module and its submodules except parameters.
 void VisitSlots(const ObjectPtr& object, const std::string& prefix, const Visit& visit) {
   const c10::ClassTypePtr type = object->type();
   for (size_t i = 0; i < type->numAttributes(); ++i) {
@@ -35,11 +35,11 @@ c10::IValue CopyOf(const c10::IValue& value, c10::IValue::HashIdentityIValueMap&
   try {
     return value.deepcopy(copies);
   } catch (const c10::Error&) {
-    return value;  // An object of C++ code that knows no copies.
+    return value;  // A C++ object that cannot be copied.
   }
 }
 
-// The value kept in a checkpoint; undefined for one of another type, or in the state_dict().
+// Returns the value for a checkpoint; undefined for other types, or if it is in the state_dict().
 torch::Tensor Encoded(const ObjectPtr& object, size_t number) {
   const c10::IValue& value = object->getSlot(number);
   if (object->type()->is_buffer(number) || object->type()->getAttributeName(number) == "training") {
@@ -79,7 +79,7 @@ std::vector<torch::Tensor> Flattened(const std::vector<torch::Tensor>& tensors) 
   return flat;
 }
 
-// The inverse of joining what Flattened gives.
+// Splits a concatenation of Flattened's result.
 std::vector<torch::Tensor> Parts(const torch::Tensor& flat,
                                  const std::vector<std::vector<int64_t>>& sizes) {
   std::vector<torch::Tensor> parts;
@@ -92,7 +92,7 @@ std::vector<torch::Tensor> Parts(const torch::Tensor& flat,
   return parts;
 }
 
-// Whether elements can be copied into the tensor in place.
+// Returns whether elements can be copied into the tensor in place.
 bool Fits(const torch::Tensor& tensor, const std::vector<int64_t>& sizes) {
   return tensor.sizes() == at::IntArrayRef(sizes) &&
          at::has_internal_overlap(tensor) != at::MemOverlap::Yes;
@@ -193,8 +193,8 @@ ModuleState::ModuleState(const torch::jit::Module& module,
                          const std::vector<torch::Tensor>& besides) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> tensors = besides;
-  // A copy of a list holds the tensors of the list: recurrent layers of torch compute with weights
-  // that a list holds, a list may hold views of a buffer, and those of a copy would be others.
+  // A copied list keeps the original tensors: recurrent layers of torch compute with weights in a
+  // list, and a list may hold views of a buffer. Copied tensors would be detached from them.
   c10::IValue::HashIdentityIValueMap copies;
   for (const torch::Tensor& parameter : module.parameters()) copies.emplace(parameter, parameter);
   const auto keep = [&](const c10::IValue& value) {
@@ -223,7 +223,7 @@ void ModuleState::PutBackWhere(const torch::Tensor& condition) const {
   const torch::NoGradGuard no_grad;
   tensors_->PutBackWhere(condition);
   const torch::Tensor chosen = condition != 0;
-  // Where forward put another tensor into the place of one.
+  // For tensors that forward has replaced by others.
   for (const Slot& slot : slots_) {
     const c10::IValue& now = slot.object->getSlot(slot.number);
     if (!IsDefined(now) || !IsDefined(slot.value)) continue;

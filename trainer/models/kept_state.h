@@ -13,7 +13,7 @@
 namespace genesis {
 
 // A KeptGenerators is a scope in which the calling thread may draw from torch's generators of the
-// CPU and of `device`; at its end they are as before.
+// CPU and of `device`. Its end restores them.
 //
 // Owner: a scope. Threads: the calling one. Failure: none.
 class KeptGenerators {
@@ -33,8 +33,9 @@ class KeptGenerators {
   std::vector<Saved> saved_;
 };
 
-// A TensorCopies has what was in some tensors, which it puts back into their own memory, as others
-// may share it. Tensors of one type are one copy, so that a GPU has few kernels to run.
+// A TensorCopies holds the values of some tensors and restores them in the same memory, because
+// other tensors may share it. Tensors of one type are copied together, so that a GPU runs few
+// kernels.
 //
 // Owner: the caller. Threads: one. Failure: exceptions of LibTorch.
 class TensorCopies : public ModelState {
@@ -48,17 +49,17 @@ class TensorCopies : public ModelState {
   struct Copied {
     std::vector<torch::Tensor> tensors;
     std::vector<std::vector<int64_t>> sizes;
-    torch::Tensor flat;                 // Their elements, of one behind those of the other.
-    std::vector<torch::Tensor> before;  // Its parts, each as its tensor was.
+    torch::Tensor flat;                 // Their elements, concatenated.
+    std::vector<torch::Tensor> before;  // Views of it in the original shapes.
   };
   std::map<torch::ScalarType, Copied> copied_;
-  // Sparse tensors, which are copied one by one.
+  // Sparse tensors, which are copied individually.
   std::vector<std::pair<torch::Tensor, torch::Tensor>> others_;
 };
 
-// A ModuleState is what a scripted module keeps besides parameters, and some tensors `besides`:
-// buffers, attributes of any type, whether it is in train mode, in all its submodules. Lists are
-// other ones once they are put back, of the same tensors.
+// A ModuleState is the state of a scripted module and its submodules other than parameters:
+// buffers, attributes of any type, train mode; and some additional tensors `besides`. Restored
+// lists are new objects with the same tensors.
 //
 // Owner: the caller. Threads: one. Failure: exceptions of LibTorch.
 class ModuleState : public ModelState {
@@ -74,13 +75,13 @@ class ModuleState : public ModelState {
     c10::IValue value;
   };
   std::vector<Slot> slots_;
-  std::unique_ptr<TensorCopies> tensors_;  // What was in them.
+  std::unique_ptr<TensorCopies> tensors_;  // The saved values.
 };
 
-// A KeptModule is a scope in which a scripted module may be run for a look; at its end all that the
-// module keeps is as before (ModuleState).
+// A KeptModule is a scope in which a scripted module may run without effect: its end restores the
+// module's state (ModuleState).
 //
-// Owner: a scope. Threads: the calling one. Failure: exceptions of LibTorch when it is made.
+// Owner: a scope. Threads: the calling one. Failure: exceptions of LibTorch from the constructor.
 class KeptModule {
  public:
   KeptModule(const torch::jit::Module& module, const std::vector<torch::Tensor>& besides)
@@ -93,12 +94,13 @@ class KeptModule {
   const ModuleState state_;
 };
 
-// The numbers and tensors that a module keeps in attributes, which its state_dict() does not have:
-// a number as int64, float64 or bool without dimensions. Copies, on the CPU.
+// Returns the numbers and tensors in attributes of a module, which its state_dict() lacks: a number
+// as int64, float64 or bool without dimensions. Copies, on the CPU.
 NamedTensors ModuleAttributes(const torch::jit::Module& module);
 
-// Puts those back that the module has, tensors on the device where they are, or on `device` where
-// there is none yet. A tensor that is so already stays: it may be a buffer, too, or a view of one.
+// Restores the attributes that the module has: tensors on their current device, or on `device` if
+// there is none yet. A tensor that already has the value is kept because it may also be a buffer,
+// or a view of one.
 void PutModuleAttributes(const torch::jit::Module& module, const NamedTensors& attributes,
                          torch::Device device);
 

@@ -13,7 +13,7 @@ namespace {
 namespace F = torch::nn::functional;
 using Heads = LatentWorldModel::Heads;
 
-// No dimensions, or [B] where the options leave the losses of the elements as they are.
+// No dimensions, or [B] if the options do not reduce the losses of the elements.
 torch::Tensor SumOfHeads(const Heads& predicted, const Heads& target,
                          const F::MSELossFuncOptions& mse,
                          const F::BinaryCrossEntropyWithLogitsFuncOptions& cross_entropy) {
@@ -30,14 +30,14 @@ torch::Tensor MeanOverMembers(const std::vector<torch::Tensor>& members) {
   return members.size() == 1 ? sum : sum / static_cast<double>(members.size());
 }
 
-// No dimensions.
+// Returns the loss without dimensions.
 torch::Tensor BatchLoss(const std::vector<Heads>& members, const Heads& targets) {
   std::vector<torch::Tensor> losses;
   for (const Heads& heads : members) losses.push_back(SumOfHeads(heads, targets, {}, {}));
   return MeanOverMembers(losses);
 }
 
-// [B]
+// Returns the losses [B].
 torch::Tensor LossOfEach(const std::vector<Heads>& members, const Heads& targets) {
   std::vector<torch::Tensor> losses;
   for (const Heads& heads : members) {
@@ -170,7 +170,7 @@ Forecast LatentWorldModel::forward(const torch::Tensor& observation, const torch
 
 namespace {
 
-// The one that is encoded.
+// Returns the observation that is encoded.
 torch::Tensor FirstObservation(const Batch& batch) {
   const torch::Tensor& observation = batch.at("observation");
   return observation.dim() == 3 ? observation.select(1, 0) : observation;
@@ -221,7 +221,7 @@ int64_t LatentWorldModel::OperationsPerExample() const {
     for (const torch::Tensor& weight : member->encoder_->parameters()) encoder += weight.numel();
   }
   others -= encoder;
-  // A multiplication and an addition per weight: once forward, twice backward.
+  // A multiplication and an addition per weight, once forward and twice backward.
   return 6 * (encoder + rollout_steps_ * others);
 }
 

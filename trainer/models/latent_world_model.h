@@ -14,17 +14,16 @@ namespace genesis {
 
 class WorldModelModule;
 
-// The predictions, in the units of the recording: of each step where actions of several
-// were given.
+// The predictions in recorded units, per step if there are actions for several steps.
 struct Forecast {
   torch::Tensor next_observation, reward, done_logit;
 };
 
 // A world model: encoder, latent dynamics (MLP or GRU), and heads for the change of the
-// observation, the reward and the end of the episode. It takes and gives recorded units; the
-// statistics that it normalises by are buffers and so part of its state dict. With rollouts only
-// the first observation is encoded; the latent state is rolled forward with the actions and decoded
-// at each step. An ensemble trains members side by side and predicts their mean.
+// observation, the reward and the end of the episode. Inputs and outputs are in recorded units; the
+// statistics for normalisation are buffers and so part of its state dict. With rollouts only the
+// first observation is encoded, and the latent state is rolled forward with the actions and decoded
+// at each step. An ensemble trains its members together and predicts their mean.
 //
 // Owner: the run. Threads: one at a time. Failure: exceptions of LibTorch.
 class LatentWorldModel : public ModuleModel {
@@ -37,15 +36,14 @@ class LatentWorldModel : public ModuleModel {
   Forecast forward(const torch::Tensor& observation, const torch::Tensor& action);
 
   void To(torch::Device device) override;
-  // The mean over steps and members of: squared errors of the normalised change of the observation
-  // and of the normalised reward, and the binary cross-entropy of done.
+  // Returns the mean over steps and members of: squared errors of the normalised change of the
+  // observation and of the normalised reward, and the binary cross-entropy of done.
   torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
   torch::Tensor ExampleLosses() const override;
   std::vector<MetricSum> Evaluate(const Batch& batch) override;
   int64_t OperationsPerExample() const override;
 
-  // Predictions in normalised units, and what they should have been: [B, columns] or
-  // [B, H, columns].
+  // Predictions or targets in normalised units: [B, columns] or [B, H, columns].
   struct Heads {
     torch::Tensor change, reward, done;
   };
@@ -54,15 +52,16 @@ class LatentWorldModel : public ModuleModel {
   LatentWorldModel(std::shared_ptr<WorldModelModule> module, torch::Tensor next_observation_mean,
                    int64_t rollout_steps);
 
-  // One per member.
+  // Returns one per member.
   std::vector<Heads> Predict(const torch::Tensor& observation, const torch::Tensor& action);
   Heads Targets(const Batch& batch) const;
   Forecast ToUnits(const torch::Tensor& observation, const std::vector<Heads>& members) const;
 
   const std::shared_ptr<WorldModelModule> module_;
   const int64_t rollout_steps_;
-  torch::Tensor next_observation_mean_;  // For the mean predictor; no part of the state.
-  // From the last Loss, detached: the losses of its examples are asked for in few kinds of job.
+  torch::Tensor next_observation_mean_;  // For the mean predictor; not part of the state.
+  // From the last Loss, detached. The losses of its examples are computed on request because few
+  // jobs need them.
   std::vector<Heads> last_predictions_;
   Heads last_targets_;
 };

@@ -12,7 +12,7 @@ using training::v1::RadioUnetSpec;
 
 constexpr char kLatentNoise[] = "noise";  // A drawn field.
 
-// Map to the mean and the logarithm of the variance of each latent element.
+// Maps a radio map to the mean and the logarithm of the variance of each latent element.
 class Encoder : public nn::Module {
  public:
   Encoder(const LevelChannels& channels, int64_t map, int64_t latent) {
@@ -112,7 +112,7 @@ MapAutoencoder::MapAutoencoder(std::shared_ptr<AutoencoderModule> module, const 
 
 MapAutoencoder::Errors MapAutoencoder::Measure(const Batch& batch,
                                                std::optional<torch::ScalarType> autocast) {
-  // The bounds of exp(), as Rombach et al. have them.
+  // Bounds of the logarithm, as in Rombach et al.
   constexpr double kLeast = -30;
   constexpr double kMax = 20;
   const torch::Tensor map = batch.at("image").to(torch::kFloat);
@@ -124,7 +124,7 @@ MapAutoencoder::Errors MapAutoencoder::Measure(const Batch& batch,
     const AutocastGuard guard(map.device().type(), autocast);
     encoded = module_->encoder().forward(channels_last(map));
   }
-  // The latent map is drawn in float32, for its variance can be very small.
+  // The latent map is drawn in float32 because its variance can be very small.
   const std::vector<torch::Tensor> halves = encoded.to(torch::kFloat).chunk(2, 1);
   const torch::Tensor& mean = halves[0];
   const torch::Tensor log_variance = halves[1].clamp(kLeast, kMax);

@@ -17,8 +17,8 @@ using training::v1::RadioUnetSpec;
 constexpr char kStep[] = "step";
 constexpr char kNoise[] = "noise";
 
-// The share of the map's variance that is left after each step (Nichol and Dhariwal, 2021, equation
-// 17).
+// Returns the fraction of the map's variance that remains after each step (Nichol and Dhariwal,
+// 2021, equation 17).
 torch::Tensor CosineSchedule(int64_t steps) {
   constexpr double kOffset = 0.008;
   constexpr double kMaxNoise = 0.999;
@@ -43,7 +43,7 @@ class DiffusionModule : public nn::Module {
       : width_(spec.base_channels()), schedule_steps_(spec.diffusion_steps()) {
     const LevelChannels channels = ChannelsOf(spec);
     const int64_t time = 4 * width_;
-    // One after another: the order of making is the order of drawing.
+    // One by one, because the order of construction is the order of drawing.
     time_embedding_ = register_module("time_embedding", nn::Sequential());
     time_embedding_->push_back(nn::Linear(width_, time));
     time_embedding_->push_back(nn::SiLU());
@@ -56,7 +56,7 @@ class DiffusionModule : public nn::Module {
     norm_ = register_module("norm", Norm(channels[0]));
     output_ = register_module("output", Convolution(channels[0], shape.channels));
     {
-      // The first prediction is no noise at all.
+      // The first prediction is zero.
       const torch::NoGradGuard no_grad;
       output_->weight.zero_();
       output_->bias.zero_();
@@ -65,7 +65,7 @@ class DiffusionModule : public nn::Module {
     UseChannelsLast(*this);
   }
 
-  // The noise in `maps` [B, C + K, H, W] at `steps` [B].
+  // Returns the noise in `maps` [B, C + K, H, W] at `steps` [B].
   torch::Tensor forward(const torch::Tensor& maps, const torch::Tensor& steps) {
     const torch::Tensor time = time_embedding_->forward(Sinusoids(steps).to(maps.dtype()));
     torch::Tensor x = input_->forward(maps);
@@ -91,11 +91,11 @@ class DiffusionModule : public nn::Module {
   }
 
   int64_t schedule_steps() const { return schedule_steps_; }
-  // Part of the map's variance that is left at each step, by step.
+  // Fraction of the map's variance that remains at each step.
   const torch::Tensor& signal() const { return signal_; }
 
  private:
-  // The step number as sines and cosines of falling frequency (Vaswani et al., 2017).
+  // Returns the step number as sines and cosines of decreasing frequency (Vaswani et al., 2017).
   torch::Tensor Sinusoids(const torch::Tensor& steps) const {
     const int64_t half = width_ / 2;
     const torch::Tensor frequencies =

@@ -15,13 +15,13 @@
 namespace genesis {
 namespace {
 
-// Room for what a message says besides.
+// Leaves room for the rest of a message.
 constexpr size_t kMaxTracebackBytes = kMaxMessageBytes - 1024;
 constexpr char kOriginal[] = "Traceback of TorchScript, original code (most recent call last):";
 constexpr char kAny[] = "Traceback of TorchScript";
 
-// "" or how to go on. Torch takes oneDNN's LSTM in BF16 on any processor; oneDNN has it for those
-// with AVX-512.
+// Returns "" or the cure. Torch uses oneDNN's LSTM in BF16 on any processor, but oneDNN supports it
+// only with AVX-512.
 const char* Cure(const std::string& text) {
   if (!absl::StrContains(text, "could not create a primitive descriptor")) return "";
   return "; oneDNN has no such layer in this precision for this processor: train in FP32, or give "
@@ -57,11 +57,12 @@ bool IsDeviceFault(const std::exception& error) {
 
 std::string ModuleWords(const std::exception& error) {
   const std::string text = TorchText(error);
-  // The serialized code is the same once more, in words that nobody wrote.
+  // Skip the traceback of the serialized code, which repeats the original in generated source.
   size_t begin = text.find(kOriginal);
   if (begin == std::string::npos) begin = text.find(kAny);
   if (begin == std::string::npos) return OneLine(LastLine(text), kMaxLineBytes);
-  // Lines of the traceback are indented; what was thrown, which may have several lines, is not.
+  // Lines of the traceback are indented. The exception's message, which may have several lines, is
+  // not.
   size_t end = text.find('\n', begin);
   while (end != std::string::npos && end + 1 < text.size() &&
          (text[end + 1] == ' ' || text[end + 1] == '\n')) {

@@ -10,8 +10,8 @@
 
 namespace genesis {
 
-// The base of models that are modules of ours: names, moving, and how a mean loss is made of the
-// losses of the examples.
+// The base of built-in models: names, device moves, and the mean loss from the losses of the
+// examples.
 //
 // Owner: the run. Threads: one at a time. Failure: exceptions of LibTorch.
 class ModuleModel : public Model {
@@ -22,14 +22,14 @@ class ModuleModel : public Model {
   torch::Tensor ExampleLosses() const override { return example_losses_; }
 
  protected:
-  // Requires that every parameter and buffer is registered: later ones stay unknown.
+  // Requires that every parameter and buffer is registered; later ones are ignored.
   explicit ModuleModel(std::shared_ptr<torch::nn::Module> module);
 
-  // InputType() without the list of parameters, for it is asked at every step.
+  // InputType() without the list of parameters, because every step calls it.
   torch::ScalarType format() const { return parameters_.front().second.scalar_type(); }
 
-  // Mean of `example_losses` [B], each times its weight where the batch has weights; keeps them for
-  // ExampleLosses().
+  // Returns the mean of `example_losses` [B], each times its weight if the batch has weights. Keeps
+  // them for ExampleLosses().
   torch::Tensor MeanLoss(const torch::Tensor& example_losses, const Batch& batch);
 
  private:
@@ -39,15 +39,15 @@ class ModuleModel : public Model {
   torch::Tensor example_losses_;
 };
 
-// The factor of each example's loss [B]; nullopt where the batch has none.
+// Returns the factor of each example's loss [B]; nullopt if the batch has none.
 std::optional<torch::Tensor> Weights(const Batch& batch);
 
-// Sum over the examples, in float64, of a figure that was measured for each: any shape [B, ...], of
-// which the mean over all but the first dimension counts.
+// Returns the sum over the examples, in float64, of a metric of each: any shape [B, ...], averaged
+// over all but the first dimension.
 MetricSum SumOf(const std::string& name, const torch::Tensor& metrics);
 
-// The loss of a batch that is a mean over what counts of it, `divisor` of them, e.g. labels that
-// are not ignored. That of a batch in which nothing counts, 0 / 0, adds nothing to others.
+// Returns the metric for a batch loss that is a mean over `divisor` items that count, e.g. labels
+// that are not ignored. If nothing in the batch counts, 0 / 0, it adds nothing to other batches.
 MetricSum MeanOver(const torch::Tensor& mean, const torch::Tensor& divisor);
 
 }  // namespace genesis

@@ -57,7 +57,7 @@ torch::Tensor MapAttention::forward(const torch::Tensor& x) {
   const int64_t batch = x.size(0);
   const int64_t channels = x.size(1);
   const int64_t pixels = x.size(2) * x.size(3);
-  // In channels_last layout this is no copy.
+  // No copy in channels_last layout.
   const torch::Tensor rows =
       norm_->forward(x).permute({0, 2, 3, 1}).reshape({batch, pixels, channels});
   const auto by_head = [&](const torch::Tensor& t) {
@@ -154,7 +154,7 @@ std::vector<std::shared_ptr<Level>> AddUpLevels(nn::Module& owner, const LevelCh
 int64_t LayerOperations(const nn::Module& layer, int64_t pixels) {
   int64_t weights = 0;
   for (const torch::Tensor& parameter : layer.parameters()) weights += parameter.numel();
-  // A multiplication and an addition per weight and pixel: once forward, twice backward.
+  // A multiplication and an addition per weight and pixel, once forward and twice backward.
   return 6 * weights * pixels;
 }
 
@@ -173,8 +173,8 @@ void UseChannelsLast(nn::Module& module) {
   const torch::NoGradGuard no_grad;
   for (torch::Tensor& parameter : module.parameters()) {
     if (parameter.dim() == 4) {
-      // contiguous() would leave a weight of one input channel or one pixel with strides that say
-      // nothing of its layout.
+      // contiguous() would leave a weight of one input channel or one pixel with strides that do
+      // not identify its layout.
       parameter.set_data(parameter.to(torch::MemoryFormat::ChannelsLast));
     }
   }

@@ -52,7 +52,7 @@ void AddDrawn(const std::string& field, const torch::Tensor& drawn, Batch& batch
 }
 
 at::Generator EvaluationGenerator(int64_t example) {
-  constexpr uint64_t kSeed = 0x67656e65736973;  // Any; it has to stay.
+  constexpr uint64_t kSeed = 0x67656e65736973;  // Arbitrary, but must not change.
   return at::detail::createCPUGenerator(kSeed + static_cast<uint64_t>(example));
 }
 

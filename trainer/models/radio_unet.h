@@ -12,15 +12,15 @@
 
 namespace genesis {
 
-// The maps of radio_unet.
+// The shape of the maps of radio_unet.
 struct MapShape {
   int64_t channels = 0;
-  int64_t condition_channels = 0;  // 0: the data has none.
+  int64_t condition_channels = 0;  // 0 if the data has no condition.
   int64_t height = 0;
   int64_t width = 0;
 };
 
-// The half of a latent diffusion model (Rombach et al., 2022) that the job asks for. See
+// Builds the part of a latent diffusion model (Rombach et al., 2022) that the job selects. See
 // BuildModel.
 absl::StatusOr<std::unique_ptr<Model>> BuildRadioUnet(const training::v1::JobSpec& spec,
                                                       const Dataset& dataset);
@@ -29,10 +29,10 @@ class DiffusionModule;
 class AutoencoderModule;
 
 // A U-Net that predicts the noise in a map at a random step of a cosine schedule, from the noisy
-// map, the step and, where the data has one, a condition of the same height and width.
+// map, the step and, if the data has one, a condition of the same height and width.
 //
-// Random numbers are drawn on the CPU and moved, so that a run is the same on every device;
-// evaluation draws those of an example from a generator of its own.
+// Random numbers are drawn on the CPU and moved, so that a run is the same on every device.
+// Evaluation uses a separate generator for each example.
 //
 // Owner: the run. Threads: one at a time. Failure: exceptions of LibTorch.
 class MapDiffusion : public ModuleModel {
@@ -40,17 +40,17 @@ class MapDiffusion : public ModuleModel {
   // Draws the weights from the default generator.
   MapDiffusion(const training::v1::RadioUnetSpec& spec, const MapShape& shape);
 
-  // "step" int64 [B] and "noise", of the shape of the maps.
+  // Draws "step" int64 [B] and "noise" in the shape of the maps.
   void Draw(Batch& batch) const override;
   std::vector<Field> drawn() const override;
-  // Mean squared error of the noise.
+  // Returns the mean squared error of the noise.
   torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
   std::vector<MetricSum> Evaluate(const Batch& batch) override;
   int64_t OperationsPerExample() const override;
 
  private:
   MapDiffusion(std::shared_ptr<DiffusionModule> module, const MapShape& shape);
-  // One for each example, [B].
+  // Returns the loss of each example, [B].
   torch::Tensor Losses(const Batch& batch, std::optional<torch::ScalarType> autocast);
 
   const std::shared_ptr<DiffusionModule> module_;
@@ -59,14 +59,14 @@ class MapDiffusion : public ModuleModel {
 
 // A variational autoencoder of maps: the loss is the mean squared error of the map plus kl_weight
 // times the Kullback-Leibler divergence of the latent map from the unit normal, in nats per element
-// of the map. A condition is not used.
+// of the map. Ignores conditions.
 //
 // Random numbers, owner, threads and failure as above.
 class MapAutoencoder : public ModuleModel {
  public:
   MapAutoencoder(const training::v1::RadioUnetSpec& spec, const MapShape& shape);
 
-  // "noise", of the shape of the latent maps.
+  // Draws "noise" in the shape of the latent maps.
   void Draw(Batch& batch) const override;
   std::vector<Field> drawn() const override;
   torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
@@ -74,7 +74,7 @@ class MapAutoencoder : public ModuleModel {
   int64_t OperationsPerExample() const override;
 
  private:
-  // One for each example, [B].
+  // One per example, [B].
   struct Errors {
     torch::Tensor reconstruction, divergence;
   };
@@ -89,11 +89,11 @@ class MapAutoencoder : public ModuleModel {
   const double kl_weight_;
 };
 
-// Puts what was drawn on the CPU beside the fields of the batch, without waiting for its device.
+// Adds a field drawn on the CPU to the batch, without waiting for its device.
 void AddDrawn(const std::string& field, const torch::Tensor& drawn, Batch& batch);
-// A generator for what one example of an evaluation needs: the same however examples are batched.
+// Returns a generator for one example of an evaluation, independent of how examples are batched.
 at::Generator EvaluationGenerator(int64_t example);
-// `base_channels` times each multiplier.
+// Returns `base_channels` times each multiplier.
 std::vector<int64_t> ChannelsOf(const training::v1::RadioUnetSpec& spec);
 
 }  // namespace genesis

@@ -9,18 +9,18 @@
 
 namespace genesis {
 
-// A BatchMemory is a batch whose values are still to come: its tensors, and where Dataset::Gather
-// puts the values of each. The batch owns what the targets point to.
+// A BatchMemory is a batch whose values are not loaded yet: its tensors, and the destinations for
+// Dataset::Gather. The batch owns the memory of the targets.
 struct BatchMemory {
   Batch batch;
   std::vector<std::byte*> targets;
 };
 
-// Memory for some examples on the CPU. INTERNAL when two fields have one name, for a tensor would
-// stand for both.
+// Allocates memory for some examples on the CPU. INTERNAL if two fields have one name, because they
+// would share a tensor.
 absl::StatusOr<BatchMemory> MakeBatchMemory(const Dataset& dataset, int64_t examples, bool pinned);
 
-// Some examples on the CPU, outside of training: to try a model on.
+// Returns some examples on the CPU, outside of training, to try a model with.
 absl::StatusOr<Batch> SampleBatch(const Dataset& dataset, const std::vector<int64_t>& examples);
 
 }  // namespace genesis

@@ -85,8 +85,8 @@ class TransformerModule : public nn::Module {
     }
   }
 
-  // GPT-2's: normal with deviation 0.02, less for what is added to the residual stream, in the
-  // order of parameters(); biases 0, norms as they are.
+  // As in GPT-2: normal with deviation 0.02, less for weights that add to the residual stream, in
+  // the order of parameters(). Biases are 0, norms keep their defaults.
   void Initialize() {
     const torch::NoGradGuard no_grad;
     const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(blocks_.size()));
@@ -100,7 +100,7 @@ class TransformerModule : public nn::Module {
     }
   }
 
-  // Logits [B, T, V] of tokens [B, T].
+  // Returns logits [B, T, V] of tokens [B, T].
   torch::Tensor forward(const torch::Tensor& tokens) {
     const torch::Tensor positions =
         torch::arange(tokens.size(1), torch::TensorOptions(torch::kLong).device(tokens.device()));
@@ -116,7 +116,7 @@ class TransformerModule : public nn::Module {
   nn::Embedding token_embedding_{nullptr}, position_embedding_{nullptr};
   std::vector<std::shared_ptr<Block>> blocks_;
   nn::LayerNorm norm_{nullptr};
-  nn::Linear output_{nullptr};  // None where it is the token embedding.
+  nn::Linear output_{nullptr};  // Null if the token embedding is the output layer.
 };
 
 absl::StatusOr<std::unique_ptr<Model>> Transformer::Build(const training::v1::JobSpec& spec,
@@ -129,7 +129,7 @@ absl::StatusOr<std::unique_ptr<Model>> Transformer::Build(const training::v1::Jo
       fields.Shape("tokens", {{"T + 1", model.context_length() + 1}}, {ElementType::kInt64});
   if (!tokens.ok()) return tokens.status();
   auto module = std::make_shared<TransformerModule>(model);
-  // The layers drew weights of their own when they were made; these are the ones that count.
+  // Overwrites the initial weights of the layers.
   torch::manual_seed(spec.training().seed());
   module->Initialize();
   return std::unique_ptr<Model>(new Transformer(std::move(module), model));
@@ -175,11 +175,11 @@ std::vector<MetricSum> Transformer::Evaluate(const Batch& batch) {
 int64_t Transformer::OperationsPerExample() const {
   int64_t weights = 0;
   for (const auto& entry : parameters()) weights += entry.second.numel();
-  // Looked up and not multiplied. A tied embedding is multiplied as the output layer.
+  // Looked up, not multiplied. A tied embedding is multiplied as the output layer.
   weights -= module_->position_embedding()->weight.numel();
   if (spec_.untied_output()) weights -= module_->token_embedding()->weight.numel();
   // Per token: a multiplication and an addition per weight, and the two products of attention with
-  // every position (Chowdhery et al., 2022); once forward, twice backward.
+  // every position (Chowdhery et al., 2022); once forward and twice backward.
   const int64_t attention =
       int64_t{12} * spec_.layers() * spec_.embedding_size() * spec_.context_length();
   return spec_.context_length() * (6 * weights + attention);

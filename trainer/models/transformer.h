@@ -15,12 +15,12 @@ namespace genesis {
 
 class TransformerModule;
 
-// A decoder-only transformer that predicts the next token: GPT-2 with names that say what they are.
-// Pre-norm blocks of causal attention and a GELU network of four times the width, learned
+// A decoder-only transformer that predicts the next token: GPT-2 with descriptive names. It has
+// pre-norm blocks of causal attention and a GELU network of four times the width, learned
 // positions, and an output layer that is the token embedding unless it is untied.
 //
-// Owner: the run. Threads: one at a time. Failure: exceptions of LibTorch; tokens outside of the
-// vocabulary are one on a CPU, and a fault that poisons the process on CUDA, so the dataset checks.
+// Owner: the run. Threads: one at a time. Failure: exceptions of LibTorch. Tokens outside of the
+// vocabulary throw on a CPU, but break the process on CUDA, so the dataset checks them.
 class Transformer : public ModuleModel {
  public:
   // See BuildModel.
@@ -28,17 +28,17 @@ class Transformer : public ModuleModel {
                                                       const Dataset& dataset);
 
   std::vector<std::pair<std::string, std::string>> tied() const override;
-  // Mean cross-entropy of the next tokens.
+  // Returns the mean cross-entropy of the next tokens.
   torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
   std::vector<MetricSum> Evaluate(const Batch& batch) override;
-  // Perplexity.
+  // Adds the perplexity.
   void AddDerivedMetrics(training::v1::Evaluation& evaluation) const override;
   int64_t OperationsPerExample() const override;
 
  private:
   Transformer(std::shared_ptr<TransformerModule> module, const training::v1::TransformerSpec& spec);
 
-  // Cross-entropy of each token, [B, T], from logits [B, T, V].
+  // Returns the cross-entropy of each token, [B, T], from logits [B, T, V].
   static torch::Tensor TokenLosses(const torch::Tensor& logits, const torch::Tensor& targets);
 
   const std::shared_ptr<TransformerModule> module_;

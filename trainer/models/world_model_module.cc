@@ -7,8 +7,8 @@ namespace {
 
 namespace nn = torch::nn;
 
-// Linear layers between the given widths, SiLU between them. One after another, for the order in
-// which they are made is the order in which the generator is drawn from.
+// Returns linear layers between the given widths, with SiLU between them. Built one by one, because
+// the order of construction is the order of drawing from the generator.
 nn::Sequential Layers(const std::vector<int64_t>& widths) {
   nn::Sequential layers;
   for (size_t i = 0; i + 1 < widths.size(); ++i) {
@@ -36,7 +36,7 @@ WorldModelMember::WorldModelMember(const WorldModelSizes& sizes) {
 torch::Tensor WorldModelMember::Advance(const torch::Tensor& latent, const torch::Tensor& action) {
   const torch::Tensor input = action.to(latent.dtype());
   if (cell_) return cell_->forward(input, latent);
-  // The dynamics say how the latent state moves; the latent state itself passes by.
+  // The dynamics predict the change of the latent state.
   return latent + dynamics_->forward(torch::cat({latent, input}, 1));
 }
 

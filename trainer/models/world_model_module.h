@@ -7,7 +7,7 @@
 
 namespace genesis {
 
-// The sizes that a world model is built of.
+// The layer sizes of a world model.
 struct WorldModelSizes {
   int64_t observation = 0;
   int64_t action = 0;
@@ -22,22 +22,22 @@ class WorldModelMember : public torch::nn::Module {
   explicit WorldModelMember(const WorldModelSizes& sizes);
 
   torch::Tensor Encode(const torch::Tensor& observation) { return encoder_->forward(observation); }
-  // The latent state after an action.
+  // Returns the latent state after an action.
   torch::Tensor Advance(const torch::Tensor& latent, const torch::Tensor& action);
 
   torch::nn::Sequential encoder_{nullptr}, dynamics_{nullptr};
-  torch::nn::GRUCell cell_{nullptr};  // In place of dynamics_, under the same name.
+  torch::nn::GRUCell cell_{nullptr};  // Replaces dynamics_, under the same name.
   torch::nn::Sequential change_head_{nullptr}, reward_head_{nullptr}, done_head_{nullptr};
 };
 
-// Mean and deviation that one kind of column is normalised by: buffers of the module.
+// Mean and deviation for normalising one kind of column: buffers of the module.
 struct Normalisation {
   torch::Tensor mean, deviation;
 
   torch::Tensor Apply(const torch::Tensor& t) const { return (t - mean) / deviation; }
 };
 
-// The members and the statistics. A single member's parameters stand at the top
+// The members and the statistics. The parameters of a single member are at the top
 // (encoder.0.weight); those of several are members.0.encoder.0.weight and so on.
 class WorldModelModule : public torch::nn::Module {
  public:

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-// The names of Gloo's types that c10d's ProcessGroupGloo.hpp mentions. LibTorch holds Gloo and does
-// not ship its headers; those of another release differ in layout. So nothing here can be made or
-// looked into: what would try does not link.
+// Declares Gloo's types that c10d's ProcessGroupGloo.hpp mentions. LibTorch contains Gloo without
+// its headers, and those of another release differ in layout. Objects of these types can therefore
+// be neither created nor accessed: code that tries does not link.
 namespace gloo {
 
 class Context {
