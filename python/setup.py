@@ -1,4 +1,4 @@
-"""Generates the messages of the API from ../proto with protoc (Debian: protobuf-compiler) while the wheel is built."""
+"""Generates the API's messages from ../proto with protoc (Debian: protobuf-compiler) while building the wheel."""
 
 import pathlib
 import shutil
@@ -9,12 +9,12 @@ from setuptools.command.build_py import build_py
 
 HERE = pathlib.Path(__file__).resolve().parent
 PROTO = HERE.parent / "proto"
-# The wire between daemon and worker is not the client's.
+# The protocol between daemon and worker is not part of the client.
 PRIVATE = ("worker_service.proto",)
 
 
 class BuildWithMessages(build_py):
-    """build_py, and the modules genesis.training.v1.*_pb2 beside what it copies."""
+    """build_py that also generates the modules genesis.training.v1.*_pb2."""
 
     def run(self):
         super().run()

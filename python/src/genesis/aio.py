@@ -1,7 +1,6 @@
-"""The client for asyncio: every method of ``Client`` and ``Job``, awaited.
+"""The client for asyncio: every method of ``Client`` and ``Job`` as a coroutine.
 
-Calls run on threads of the client's own, so that no call holds up the loop, whatever it sends or loads.
-"""
+Calls run in threads of the client, so that none blocks the event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ _END = object()
 
 
 class _Threads:
-    """Runs calls beside the loop."""
+    """Runs calls outside of the event loop."""
 
     def __init__(self) -> None:
         self._pool = concurrent.futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="genesis")
@@ -44,7 +43,7 @@ class _Threads:
     def _close(close: Callable[[], None]) -> None:
         try:
             close()
-        except ValueError:  # Another thread is still in it; it ends with the stream.
+        except ValueError:  # Another thread is still reading; it ends with the stream.
             pass
 
     def close(self) -> None:
@@ -52,7 +51,7 @@ class _Threads:
 
 
 class AsyncJob:
-    """A job whose methods are awaited; ``events`` is an asynchronous iterator."""
+    """A job with coroutine methods; ``events`` is an asynchronous iterator."""
 
     def __init__(self, threads: _Threads, job: Job) -> None:
         self._threads, self.job = threads, job
@@ -63,7 +62,7 @@ class AsyncJob:
 
     @property
     def state(self) -> str:
-        """As last known."""
+        """The last known state."""
         return self.job.state
 
     async def events(self, cursor: int = 0) -> AsyncIterator[Event]:
@@ -71,7 +70,7 @@ class AsyncJob:
             yield event
 
     async def watch(self, **options: Any) -> "AsyncJob":
-        """Waits until the job ends; raises JobFailedError where it failed or was cancelled."""
+        """Waits until the job ends. Raises JobFailedError if it failed or was cancelled."""
         await self._threads.run(self.job.watch, **options)
         return self
 
@@ -92,8 +91,8 @@ class AsyncJob:
 
 
 class AsyncClient:
-    """Calls one daemon from asyncio. Takes the arguments of ``Client`` and has its methods; those that give jobs give
-    ``AsyncJob``, and those that iterate give lists.
+    """Calls one daemon from asyncio. Has the arguments and methods of ``Client``. Methods that return jobs return
+    ``AsyncJob``, and iterators become lists.
 
     >>> async with genesis.AsyncClient() as client:
     ...     job = await client.train(module, data, loss="mse", epochs=20)

@@ -1,4 +1,4 @@
-"""What torch 2.11 traces otherwise than eager mode computes it, changed while a trace lasts."""
+"""Patches, for the duration of a trace, operators that torch 2.11 traces differently from eager mode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def patched() -> Iterator[None]:
     fast_path = torch.backends.mha.get_fastpath_enabled()
     with contextlib.ExitStack() as patches:
         patches.callback(torch.backends.mha.set_fastpath_enabled, fast_path)
-        # nn.TransformerEncoder makes nested tensors in eval mode, which no graph has.
+        # nn.TransformerEncoder creates nested tensors in eval mode, which no graph supports.
         torch.backends.mha.set_fastpath_enabled(False)
         patches.enter_context(mock.patch.object(decompositions, "_rnn_helper", _with_dropout(decompositions._rnn_helper)))
         patches.enter_context(mock.patch.object(decompositions, "one_layer_lstm", _with_states(decompositions.one_layer_lstm)))
@@ -28,7 +28,7 @@ def patched() -> Iterator[None]:
 
 
 def _with_dropout(helper):
-    """torch's decomposition of LSTM, GRU and RNN leaves out the dropout between layers: it compares ``num_layers < i - 1``."""
+    """torch's decomposition of LSTM, GRU and RNN omits the dropout between layers: it compares ``num_layers < i - 1``."""
     def layers(input, hidden, params, has_biases, num_layers, dropout, train, bidirectional, batch_first, layer_fn):
         directions, calls = 1 + bidirectional, 0
 
@@ -45,7 +45,7 @@ def _with_dropout(helper):
 
 
 def _with_states(one_layer):
-    """torch's decomposition of LSTM gives the last states a dimension too many: it squeezes the batch, and not the layer."""
+    """torch's decomposition of LSTM returns the last states with an extra dimension: it squeezes the batch instead of the layer."""
     def layer(given, hidden, *arguments, **options):
         output, states = one_layer(given, hidden, *arguments, **options)
         return output, tuple(state.reshape(before.shape) for state, before in zip(states, hidden))
@@ -53,10 +53,10 @@ def _with_states(one_layer):
 
 
 def _shapes_of_grouped_products(mat_a, mat_b, *_scales, offs=None, out_dtype=None, **_options):
-    """torch's are those of a GPU's kernel, of BF16 in aligned rows; a CPU multiplies all floating-point types."""
+    """torch's version requires the formats of a GPU kernel, aligned rows in BF16; a CPU multiplies all floating-point types."""
     return meta_registrations._create_grouped_mm_output_tensor(mat_a, mat_b, offs, out_dtype)
 
 
 def _dropped(values: torch.Tensor, probability: float) -> torch.Tensor:
-    """As ATen's dropout on a CPU computes it; the decomposition draws other numbers."""
+    """Dropout as ATen computes it on a CPU; the decomposition draws other numbers."""
     return values * torch.empty_like(values).bernoulli_(1 - probability).div_(1 - probability)

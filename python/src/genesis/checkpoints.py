@@ -1,4 +1,4 @@
-"""Checkpoints of jobs, and what is in them."""
+"""Checkpoints of jobs and their content."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def load_checkpoint(path: FilePath) -> Dict[str, Any]:
-    """What ``torch.load`` gives of a checkpoint file of this machine; of one in shards (``checkpoint.sharded``), which lie beside it,
-    the same as of one file. Nothing but tensors and plain values is read (``weights_only``)."""
+    """Returns the content of a local checkpoint file, as ``torch.load`` does. A checkpoint in shards (``checkpoint.sharded``), which
+    must be in the same folder, gives the same result as one file. Reads only tensors and plain values (``weights_only``)."""
     import torch
 
     path = pathlib.Path(path)
@@ -40,7 +40,7 @@ def load_checkpoint(path: FilePath) -> Dict[str, Any]:
 
 
 def _shard(path: pathlib.Path, listed: Dict[str, Any]) -> pathlib.Path:
-    """The file of a shard, once it is known to be the one that is listed."""
+    """The file of a shard, after checking that it is the listed one."""
     name = listed["file"]
     if not name.startswith(f"{path.name}.shard-") or "/" in name:
         raise DataLossError(f"{path} lists the shard {name!r}; accepted: {path.name}.shard-..., in the same folder")
@@ -58,7 +58,7 @@ def _shard(path: pathlib.Path, listed: Dict[str, Any]) -> pathlib.Path:
 
 
 class Checkpoint:
-    """A durable file of the daemon that training can continue from, and that torch opens.
+    """A durable file of the daemon from which training can continue, and which torch can open.
 
     ``record`` is the message ``Checkpoint`` of the API: ``id``, ``job_id``, ``step``, ``loss``, ``size_bytes`` and more.
     """
@@ -81,14 +81,14 @@ class Checkpoint:
         return self.record.loss
 
     def download(self, path: FilePath, *, on_progress: OnProgress = None) -> pathlib.Path:
-        """Fetches the file; its checksum is compared. A download that broke goes on when it is repeated."""
+        """Downloads the file and verifies its checksum. Call it again to resume a broken download."""
         download(self._connection, self.id, path, on_progress=on_progress)
         return pathlib.Path(path)
 
     def load(self) -> Dict[str, Any]:
-        """What ``torch.load`` gives of the file: ``model_state_dict``, ``optimizer_state_dict``, ``step`` and more. Fetched once;
-        nothing but tensors and plain values is read (``weights_only``). One in shards is read where it lies, which has to be a folder of
-        this machine: the daemon sends single files."""
+        """Returns the content of the file, as ``torch.load`` does: ``model_state_dict``, ``optimizer_state_dict``, ``step`` and more.
+        Downloads it once and reads only tensors and plain values (``weights_only``). A checkpoint in shards is read in place, in a
+        folder of this machine, because the daemon sends only single files."""
         if self._content is None and self.record.shard_count:
             self._content = load_checkpoint(self.record.path)
         if self._content is None:
@@ -99,7 +99,7 @@ class Checkpoint:
 
     @property
     def model_state_dict(self) -> "Dict[str, torch.Tensor]":
-        """The weights, as ``load_state_dict`` of the module takes them."""
+        """The weights, for ``load_state_dict`` of the module."""
         return self.load()["model_state_dict"]
 
     @property

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     Loss = Union[None, str, Callable[[torch.nn.Module, Dict[str, torch.Tensor]], torch.Tensor]]
 
 DEFAULT_BATCH_SIZE = 32
-# Stands for the path of a file that is still to be sent.
+# Placeholder for the path of a file that is not uploaded yet.
 NOT_SENT = "genesis-not-sent-yet"
-# Precisions that a module is exported for, by that of the job. On a CPU, MIXED_FP16 is MIXED_BF16.
+# Precisions for which a module is exported, by that of the job. On a CPU, MIXED_FP16 runs as MIXED_BF16.
 _ALL = ("FP32", "MIXED_BF16", "MIXED_FP16")
 EXPORTED_FOR = {"FP32": ("FP32",), "MIXED_BF16": ("FP32", "MIXED_BF16"), "MIXED_FP16": _ALL, "AUTO": _ALL}
 
 
 def _refuse_given_twice(spec: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    """``arguments`` by their path in a job file; None where one is not given."""
+    """Rejects values given in both. ``arguments`` are by their path in a job file, None if not given."""
     for path, argument in arguments.items():
         part: Any = spec
         for name in path.split("."):
@@ -45,21 +45,21 @@ def _refuse_given_twice(spec: Mapping[str, Any], arguments: Mapping[str, Any]) -
 
 
 def _size_in(spec: Optional[Mapping[str, Any]]) -> Optional[int]:
-    """The batch size of a specification, where it has one."""
+    """The batch size of a specification, if it has one."""
     training = (spec or {}).get("training")
     size = training.get("batch_size") if isinstance(training, Mapping) else None
     return size if isinstance(size, int) else None
 
 
 class Client:
-    """Calls one daemon. Any thread may use it; errors are the exceptions of ``genesis.errors`` with the daemon's own text.
+    """Calls one daemon. Any thread may use it. Errors are the exceptions of ``genesis.errors`` with the daemon's message.
 
     Args:
-        server: ``HOST:PORT`` or ``unix:PATH``. Default: ``GENESIS_SERVER``, else ``127.0.0.1:50051``.
-        token, token_file: who calls (docs/security.md). Default: ``GENESIS_TOKEN_FILE``, ``GENESIS_TOKEN``.
-        tls_ca, tls_cert, tls_key: PEM files; TLS is spoken where ``tls_ca`` is given. Default: ``GENESIS_TLS_CA``,
+        server: ``HOST:PORT`` or ``unix:PATH``. Default: ``GENESIS_SERVER``, otherwise ``127.0.0.1:50051``.
+        token, token_file: the caller's credentials (docs/security.md). Default: ``GENESIS_TOKEN_FILE``, ``GENESIS_TOKEN``.
+        tls_ca, tls_cert, tls_key: PEM files; ``tls_ca`` enables TLS. Default: ``GENESIS_TLS_CA``,
             ``GENESIS_TLS_CERT``, ``GENESIS_TLS_KEY``.
-        timeout: seconds in which a call is answered; calls to a daemon that restarts are repeated within it.
+        timeout: seconds for a call, including retries while the daemon restarts.
     """
 
     def __init__(self, server: Optional[str] = None, *, token: Optional[str] = None, token_file: Optional[FilePath] = None,
@@ -84,34 +84,34 @@ class Client:
               optimizer: "Optional[torch.optim.Optimizer]" = None, schedule: Optional[Mapping[int, float]] = None,
               precision: str = "FP32", holdout_fraction: Optional[float] = None, seed: int = 0, ranks: int = 1, job_id: str = "",
               spec: Optional[Mapping[str, Any]] = None, dynamic_batch: bool = True) -> Job:
-        """Exports a module, sends it with its data, and submits the job that trains it.
+        """Exports a module, uploads it with its data, and submits the job that trains it.
 
         Args:
-            module: the module, trained from the weights that it has; or the path of a file that ``genesis.export`` wrote.
-            data: a dict of arrays or tensors by field, a tuple ``(x, target)``, a torch Dataset or DataLoader, what
-                ``genesis.from_parquet``, ``from_images``, ``from_text`` or ``from_tokens`` gives, or the path of a dataset file. float64
-                is sent as float32. A DataLoader with ``batch_size=None`` gives batches.
+            module: the module, trained from its current weights, or the path of a file that ``genesis.export`` wrote.
+            data: a dict of arrays or tensors by field, a tuple ``(x, target)``, a torch Dataset or DataLoader, a result of
+                ``genesis.from_parquet``, ``from_images``, ``from_text`` or ``from_tokens``, or the path of a dataset file. float64
+                is sent as float32. A DataLoader with ``batch_size=None`` yields batches.
             loss: as in ``genesis.export``.
-            epochs, max_steps: how long; one of the two.
-            batch_size: examples of a step. Default: that of a DataLoader, or the only one that an exported file takes, else 32.
-            learning_rate: of AdamW, which updates all parameters where no optimizer is given. Gradients are clipped to a norm of 1, but for
+            epochs, max_steps: length of the training; give one of the two.
+            batch_size: examples per step. Default: that of a DataLoader, or the only one that an exported file supports, otherwise 32.
+            learning_rate: of AdamW, which updates all parameters if no optimizer is given. Gradients are clipped to a norm of 1, except with
                 ``spec={"training": {"max_grad_norm": -1}}``.
-            optimizer: a new ``torch.optim.AdamW``, ``Adam`` or ``SGD`` of the module's parameters, with its groups.
-            schedule: what learning rates are multiplied by at some steps, with straight lines between them:
+            optimizer: a new ``torch.optim.AdamW``, ``Adam`` or ``SGD`` of the module's parameters, including its groups.
+            schedule: factors of the learning rates at some steps, interpolated linearly:
                 ``{0: 0.0, 100: 1.0, 1000: 0.1}``.
             precision: ``FP32``, ``MIXED_BF16``, ``MIXED_FP16``, or ``AUTO``, which measures.
-            holdout_fraction: the part of the examples, at the end, that the held-out loss is measured on, above 0. Default: 0.1.
-            seed: of the order of the examples.
-            ranks: processes that train it together, each with batches of ``batch_size`` (docs/distributed.md).
-            job_id: makes the call repeatable. Default: generated.
-            spec: more fields of the job file (docs/job_file.md), such as ``{"optimizer": {"kind": "SGD"}}``.
-            dynamic_batch: as in ``genesis.export``; ``False`` for a module that takes batches of ``batch_size`` alone.
+            holdout_fraction: fraction of the examples, at the end, for the held-out loss, above 0. Default: 0.1.
+            seed: seed of the order of the examples.
+            ranks: number of processes that train together, each with batches of ``batch_size`` (docs/distributed.md).
+            job_id: makes the call idempotent. Default: generated.
+            spec: additional fields of the job file (docs/job_file.md), such as ``{"optimizer": {"kind": "SGD"}}``.
+            dynamic_batch: as in ``genesis.export``; ``False`` for a module that supports only batches of ``batch_size``.
 
         Returns:
             The job, accepted and durable.
 
         Raises:
-            ExportError: the module cannot be exported; the text says what to write instead.
+            ExportError: the module cannot be exported; the message contains a cure.
             InvalidArgumentError: the data or the specification is wrong.
         """
         if (epochs is None) == (max_steps is None):
@@ -164,13 +164,13 @@ class Client:
         return self.submit(merged(built, spec or {}), job_id=job_id)
 
     def _require_valid(self, spec: Mapping[str, Any], job_id: str) -> None:
-        """Asks the daemon before the module is exported and its files are sent, which may take long."""
+        """Validates with the daemon before the module is exported and its files are uploaded, which may take long."""
         try:
             self.submit(spec, job_id=job_id, validate_only=True)
         except AlreadyExistsError:
-            pass  # The call may be repeated; whether the job is the same shows once it has its paths.
+            pass  # The call may be a retry. Once the job has its paths, the daemon checks whether it is the same.
         except InvalidArgumentError as error:
-            # The daemon looks for files once all else is right.
+            # The daemon checks for files only if everything else is valid.
             faults = [line for line in str(error).splitlines() if NOT_SENT not in line]
             if faults:
                 raise InvalidArgumentError("\n".join(faults)) from None
@@ -194,7 +194,7 @@ class Client:
 
     @staticmethod
     def _only_size(module: Any, dynamic_batch: bool) -> Optional[int]:
-        """Of the batches that an exported file takes."""
+        """The only batch size of an exported file."""
         if not isinstance(module, (str, pathlib.Path)):
             return None
         if not dynamic_batch:
@@ -206,7 +206,7 @@ class Client:
 
     @staticmethod
     def _files(folder: pathlib.Path, module: Any, data: Any, loss: Any, batch_size: int, precision: str, dynamic_batch: bool) -> Any:
-        """(file of the module, file of the data)."""
+        """Returns (file of the module, file of the data)."""
         from genesis import data as data_of
 
         if isinstance(module, (str, pathlib.Path)) and not pathlib.Path(module).is_file():
@@ -235,8 +235,8 @@ class Client:
         return exported, data if is_file else folder / "data.npz"
 
     def submit(self, spec: Spec, *, job_id: str = "", request_id: str = "", validate_only: bool = False) -> Job:
-        """Submits a job as a job file describes it: a dict with the names of docs/job_file.md, or the message ``JobSpec``. Paths
-        are the daemon's; ``upload`` gives those of local files."""
+        """Submits a job as a dict with the names of docs/job_file.md, or as the message ``JobSpec``. Paths are the daemon's; ``upload``
+        returns those of local files."""
         request = self.connection.request("Train", spec=spec_of(spec), job_id=job_id, validate_only=validate_only,
                                           request_id=request_id or ("" if job_id else uuid.uuid4().hex))
         return Job(self.connection, self.connection.call("Train", request).job)
@@ -246,8 +246,8 @@ class Client:
 
     def jobs(self, *, states: Sequence[str] = (), owner: str = "", labels: Optional[Mapping[str, str]] = None,
              id_prefix: str = "", order: str = "NEWEST_FIRST") -> Iterator[Job]:
-        """Jobs, a page at a time. ``states`` are names such as ``RUNNING``; ``order`` is ``NEWEST_FIRST``, ``OLDEST_FIRST`` or
-        ``PRIORITY``."""
+        """Returns jobs, fetched page by page. ``states`` are names such as ``RUNNING``; ``order`` is ``NEWEST_FIRST``, ``OLDEST_FIRST``
+        or ``PRIORITY``."""
         fields = {"states": [number_of(job_pb2.JobState, "states", state) for state in ([states] if isinstance(states, str) else states)],
                   "owner": owner, "labels": labels or {}, "id_prefix": id_prefix, "order": number_of(training_service_pb2.JobOrder, "order", order)}
         return (Job(self.connection, each) for each in self._pages("ListJobs", "jobs", **fields))
@@ -271,7 +271,7 @@ class Client:
         return (Checkpoint(self.connection, each) for each in self._pages("ListCheckpoints", "checkpoints", job_id=job_id))
 
     def import_checkpoint(self, path: FilePath, checkpoint_id: str) -> Checkpoint:
-        """Gives the daemon a checkpoint that was made elsewhere, for ``start_from_checkpoint``."""
+        """Uploads a checkpoint from elsewhere to the daemon, for ``start_from_checkpoint``."""
         return Checkpoint(self.connection, transfer.import_checkpoint(self.connection, path, checkpoint_id))
 
     def delete_checkpoint(self, checkpoint_id: str) -> None:
@@ -280,12 +280,12 @@ class Client:
     # Data.
 
     def upload(self, path: FilePath, *, on_progress: transfer.OnProgress = None) -> str:
-        """Sends a local file that jobs read, and returns the path that a job names it by. It goes on where it broke; what the
-        daemon has is not sent again."""
+        """Uploads a local file for jobs, and returns its path for job files. Resumes where it broke, and does not send a file again that
+        the daemon has."""
         return transfer.upload(self.connection, path, on_progress=on_progress)
 
     def append(self, dataset: str, *, capacity: int = 0) -> Appender:
-        """Appends transitions to a replay buffer, which is made when missing."""
+        """Appends transitions to a replay buffer, which is created if it does not exist."""
         return Appender(self.connection, dataset, capacity)
 
     def datasets(self) -> Iterator[operations_pb2.DatasetInfo]:
@@ -297,20 +297,19 @@ class Client:
     # The daemon.
 
     def stats(self, window_seconds: int = 0) -> training_service_pb2.StatsResponse:
-        """The pool and the counters of all jobs."""
+        """Statistics of the pool and of all jobs."""
         return self.connection.call("Stats", window_seconds=window_seconds)
 
     def server_info(self) -> training_service_pb2.GetServerInfoResponse:
         return self.connection.call("GetServerInfo")
 
     def precision_policy(self) -> training_service_pb2.GetPrecisionPolicyResponse:
-        """Whether jobs may run in reduced precision, and who says so."""
+        """Whether jobs may run in reduced precision, and where that is configured."""
         return self.connection.call("GetPrecisionPolicy")
 
     def set_precision_policy(self, allowed: bool, *, reason: str = "",
                              application: str = "NEW_ATTEMPTS") -> training_service_pb2.SetPrecisionPolicyResponse:
-        """Forbids reduced precision, or leaves it to the gate again. ``application`` is ``NEW_ATTEMPTS``, ``NEXT_STEP`` or
-        ``AT_ONCE``."""
+        """Forbids reduced precision, or leaves it to the gate again. ``application`` is ``NEW_ATTEMPTS``, ``NEXT_STEP`` or ``AT_ONCE``."""
         return self.connection.call("SetPrecisionPolicy", reduced_precision_allowed=allowed, reason=reason,
                                     application=number_of(operations_pb2.PolicyApplication, "application", application))
 
@@ -318,15 +317,15 @@ class Client:
         return self.connection.call("ListWorkers")
 
     def drain_worker(self, worker_id: str) -> operations_pb2.WorkerInfo:
-        """Ends a worker; its job is checkpointed and queued again."""
+        """Ends a worker; its job is checkpointed and requeued."""
         return self.connection.call("DrainWorker", worker_id=worker_id).worker
 
     def config(self) -> List[operations_pb2.SettingValue]:
-        """Every setting in effect, and where it comes from."""
+        """Every setting in effect, with its source."""
         return list(self.connection.call("GetConfig").settings)
 
     def reload_config(self, *, validate_only: bool = False) -> List[operations_pb2.SettingValue]:
-        """What changed."""
+        """Returns the changed settings."""
         return list(self.connection.call("ReloadConfig", validate_only=validate_only).changed)
 
     def backup(self) -> training_service_pb2.BackupStoreResponse:
@@ -334,5 +333,5 @@ class Client:
         return self.connection.call("BackupStore", repeat=False)
 
     def history(self, job_id: str = "") -> Iterator[operations_pb2.HistoryRow]:
-        """Figures of all jobs over time, oldest first."""
+        """Metrics of all jobs over time, oldest first."""
         return self._pages("GetHistory", "rows", job_id=job_id, page_size=1000)

@@ -1,4 +1,4 @@
-"""A graph beside the step of Python that it was traced of."""
+"""Compares a graph with the Python step from which it was traced."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
 
     Tensors = Dict[str, torch.Tensor]
 
-# Largest relative difference, in FP32: sums in another order.
+# Largest relative difference in FP32, due to another order of sums.
 TOLERANCE = 1e-4
-# That of a gradient may be as large besides, of the norm of all gradients: half of the last place of float32.
+# Additional difference of a gradient, relative to the norm of all gradients: half a unit in the last place of float32.
 ROUNDING = 2.0 ** -24
-# Of the random numbers that both draw: none that a module would choose.
+# Seed of both sides' random numbers; no module would choose it.
 SEED = 7_340_033
-# Largest relative difference of a loss of sums in another order.
+# Largest relative difference of a loss due to another order of sums.
 UNORDERED = 1e-6
-# Largest relative difference of a loss that is computed in BF16.
+# Largest relative difference of a loss computed in BF16.
 REDUCED = 0.05
-# It may differ besides by so many times what that rounding changes.
+# Additional difference, in multiples of the change due to rounding.
 ROUNDINGS = 4
-# Examples that a worker tries each graph with before a job.
+# Number of examples with which a worker tries each graph before a job.
 TRIED_EXAMPLES = 2
-# Of other batches, after which a step on the first one has to give what it gave.
+# Number of other batches after which a step on the first one must give the same result.
 OTHER_BATCHES = 3
 
 
 class _Result(NamedTuple):
-    """What a step of Python gives, and leaves in buffers and frozen parameters."""
+    """The results of a step in Python, and the buffers and frozen parameters after it."""
     loss: torch.Tensor
     losses: torch.Tensor
     gradients: "Dict[str, Optional[torch.Tensor]]"
     state: "Tensors"
 
 
-# What may be the cause of a difference.
+# Possible causes of a difference.
 BY_VALUES = ("the module decides by values, draws random numbers in another order than its graph, or changes a tensor by .data =, where a graph "
              "follows .copy_()")
 SIZE = ("a size of the batch became a number: x.shape[0] stays a size; len(x), float(x.shape[0]), range(x.shape[0]) and functions of math do "
@@ -56,15 +56,15 @@ ZEROS = ("nn.TransformerEncoder gives zeros for what is masked in eval mode alon
 
 
 class Comparison:
-    """Graphs in FP32 beside the module itself, run as a loop in Python runs it: what was traced once may be another thing in the next
-    step, with other weights, or with a batch of another size. Where they differ, ExportError says what may be the cause."""
+    """Compares graphs in FP32 with the module itself, run in Python as a training loop does: a trace may be wrong for the next step, for
+    other weights, or for a batch of another size. If they differ, ExportError names possible causes."""
 
     def __init__(self, step: "Step") -> None:
         self._step = step
 
     def require_no_memory(self) -> None:
-        """Before a trace: the loss depends on batch, weights, buffers and torch's random numbers alone, not on what forward has kept
-        elsewhere in the steps before, nor on numbers that others draw. Compared to the bit where forward has changed an attribute."""
+        """Call before a trace. Requires that the loss depends only on batch, weights, buffers and torch's random numbers, not on other
+        state that forward kept in earlier steps, nor on other generators' numbers. Compares bitwise if forward has changed an attribute."""
         step, name = self._step, type(self._step.module).__name__
         with step.kept(training=True):
             drawn = outside_state.drawn()
@@ -73,7 +73,7 @@ class Comparison:
                 raise ExportError(f"{name} draws with random or numpy.random, which no graph does: draw with torch.rand, and choose with torch.where")
             before, turns = outside_state.attributes(step.module), []
             for turn in range(OTHER_BATCHES):
-                with contextlib.suppress(Exception):  # It may not take these rows together.
+                with contextlib.suppress(Exception):  # The module may not support these rows together.
                     self._loss_in_python(self._rolled(turn + 1))
                 turns.append(outside_state.numbers(step.module))
             again, after = self._loss_in_python(step.batch), outside_state.attributes(step.module)
@@ -82,7 +82,7 @@ class Comparison:
         if counted:
             raise ExportError(f"forward of {name} changes the number {counted[0]} in each step, which a graph would keep as it was: make it a buffer "
                               "(register_buffer), change it in place, and choose with torch.where")
-        # A kernel whose sums have no fixed order is no memory.
+        # A kernel whose sums have no fixed order is not state.
         if not same(again, first) and (changed or (again - first).abs() > UNORDERED * first.abs()):
             cause = (f"what forward keeps in {', '.join(changed[:3])} is no part of a graph: keep it in a buffer (register_buffer)" if changed else
                      "it draws with a generator of its own (leave out generator=, and the job's seed decides), or keeps something elsewhere than in "
@@ -91,7 +91,7 @@ class Comparison:
                               f"same weights and buffers: {cause}")
 
     def require_training(self, graph: "Graph") -> None:
-        """Losses, gradients and state of the graph FP32."""
+        """Compares losses, gradients and state of the graph FP32."""
         step = self._step
         self._compare(graph, step.batch, BY_VALUES)
         for batch in self._one_more():
@@ -102,7 +102,7 @@ class Comparison:
             self._compare(graph, self._of_size(size), self._by_size(condition), may_fail=True)
 
     def require_evaluation(self, graph: "Graph") -> None:
-        """The loss of the graph evaluation."""
+        """Compares the loss of the graph evaluation."""
         step = self._step
         nested = any(isinstance(part, torch.nn.TransformerEncoder) and part.enable_nested_tensor for part in step.module.modules())
         self._compare_losses(graph, step.batch, step.trained, ZEROS if nested else BY_VALUES)
@@ -115,7 +115,7 @@ class Comparison:
             self._warn_of_means(graph)
 
     def _warn_of_means(self, graph: "Graph") -> None:
-        """A job adds up the held-out loss over batches. Warns where that of the batch is not that of two parts of it."""
+        """Warns if the held-out loss of the batch does not equal that of two parts of it, because a job sums it over batches."""
         step, count = self._step, _examples(self._step.batch)
         first = count // 3
         if not first:
@@ -124,7 +124,7 @@ class Comparison:
         try:
             wanted = self._evaluated(graph, whole, step.trained)[0].double()
             means = [(self._evaluated(graph, part, step.trained), _examples(part) / count) for part in parts]
-        except RuntimeError:  # The loss may take no batch of that size.
+        except RuntimeError:  # The loss may not support a batch of that size.
             return
         together = _together(means)
         if not torch.isfinite(wanted + together) or abs(together - wanted) <= TOLERANCE * abs(wanted):
@@ -142,8 +142,8 @@ class Comparison:
             return graph(*step.arguments(batch)[:step.fields.stop], *_copies(trained), *_copies(step.state), *step.constants["evaluation"])
 
     def require_reduced(self, precision: str, graph: "Graph") -> None:
-        """That a graph of mixed precision runs: a trace computes nothing, and lets pass what fails with numbers, as a product of tensors of two
-        types. And the loss of one in BF16; a processor computes FP16 slowly, and not all of it in Python."""
+        """Requires that a graph of mixed precision runs: a trace computes nothing, so it misses errors that depend on values, such as a
+        product of tensors of two types. Also compares the loss in BF16. FP16 is too slow on a CPU, and partly unsupported in Python."""
         step = self._step
         compares = precision == "MIXED_BF16"
         for batch in (step.batch, *self._one_more()) if compares else (self._of_size(TRIED_EXAMPLES) if step.dynamic else step.batch,):
@@ -156,15 +156,15 @@ class Comparison:
                                       f"exported with {precision} left out of precisions, or with .float() where autocast gives tensors of two "
                                       "types") from error
                 wanted = exact = None
-                with contextlib.suppress(Exception):  # A graph computes some things that Python lacks a kernel for.
+                with contextlib.suppress(Exception):  # A graph supports some operators for which Python lacks a kernel.
                     wanted, exact = (self._loss_in_python(batch, each) for each in (precision, "FP32")) if compares else (None, None)
-            # Of a loss that is a small difference of large numbers, rounding is a large part.
+            # If a loss is a small difference of large numbers, rounding is a large part of it.
             if wanted is not None and torch.isfinite(wanted) and (got[0] - wanted).abs() > REDUCED * wanted.abs() + ROUNDINGS * (wanted - exact).abs():
                 raise self._difference(f"the loss in {precision}", f"with {_examples(batch)} examples", f"{_first(got[0])} instead of {_first(wanted)}",
                                        f"leave {precision} out of precisions")
 
     def _one_more(self) -> "List[Tensors]":
-        """A batch of another size, where the graphs take any."""
+        """Returns a batch of another size if the graphs support any size."""
         return [self._of_size(_examples(self._step.batch) + 1)] if self._step.dynamic else []
 
     def _of_another_size(self, batch: "Tensors") -> str:
@@ -178,12 +178,12 @@ class Comparison:
         return {name: torch.cat([tensor] * -(-size // len(tensor)))[:size] for name, tensor in self._step.batch.items()}
 
     def _rolled(self, turn: int) -> "Tensors":
-        """The rows in another order, with other values where those may be any."""
+        """Returns the rows in another order, with other values where any are valid."""
         return {name: torch.roll(tensor, turn, 0) * (1 + 0.1 * turn) if tensor.is_floating_point() else torch.roll(tensor, turn, 0)
                 for name, tensor in self._step.batch.items()}
 
     def _moved(self) -> "Tensors":
-        """Weights as after some steps, each with its sign."""
+        """Returns weights as after some steps, with their signs kept."""
         generator = torch.Generator().manual_seed(1)
 
         def noise(tensor: torch.Tensor) -> torch.Tensor:
@@ -193,7 +193,7 @@ class Comparison:
 
     def _compare(self, graph: "Graph", batch: "Tensors", cause: str, trained: "Optional[Tensors]" = None, steps: int = 1,
                  may_fail: bool = False) -> None:
-        """``may_fail``: nothing is compared where the module does not take the batch."""
+        """With ``may_fail``, compares nothing if the module does not support the batch."""
         step, trained = self._step, trained or self._step.trained
         with step.kept(training=True):
             torch.manual_seed(SEED)
@@ -244,8 +244,8 @@ class Comparison:
         return got
 
     def _gives(self, loss: torch.Tensor, number: float) -> bool:
-        """Whether the loss is the same where all that is drawn with random or numpy.random is this."""
-        with outside_state.drawing(number), contextlib.suppress(Exception):  # Of what wants several numbers.
+        """Whether the loss is the same if random and numpy.random always draw this number."""
+        with outside_state.drawing(number), contextlib.suppress(Exception):  # For code that needs several numbers.
             return same(self._loss_in_python(self._step.batch), loss)
         return False
 
@@ -254,7 +254,7 @@ class Comparison:
         return self._in_python(batch, self._step.trained, 1, precision).loss
 
     def _in_python(self, batch: "Tensors", trained: "Tensors", steps: int, precision: str = "FP32") -> _Result:
-        """The last of some steps without an update."""
+        """Returns the last result of some steps without an update."""
         step = self._step
         with self._weights(trained) as own:
             for _ in range(steps):
@@ -269,7 +269,7 @@ class Comparison:
 
     @contextlib.contextmanager
     def _weights(self, trained: "Tensors") -> "Iterator[Tensors]":
-        """The module's own tensors by name, with these values while this lasts; they are left as they were."""
+        """Sets the module's own tensors to these values, and restores them at the end. Yields them by name."""
         own = self._own()
         values = {name: tensor.detach().clone() for name, tensor in own.items()}
         registered = [(part._buffers, dict(part._buffers)) for part in self._step.module.modules() if not isinstance(part, torch.jit.ScriptModule)]
@@ -279,12 +279,12 @@ class Comparison:
                     own[name].copy_(tensor)
             yield own
         finally:
-            for current, before in registered:  # forward may have assigned others.
+            for current, before in registered:  # forward may have assigned other tensors.
                 current.clear()
                 current.update(before)
             with torch.no_grad():
                 for name, tensor in own.items():
-                    # One that was expanded cannot be written to, and was not.
+                    # An expanded tensor cannot be written, and was not.
                     if not same(tensor, values[name]):
                         tensor.copy_(values[name])
 
@@ -293,7 +293,7 @@ class Comparison:
         expected: "Dict[str, Optional[torch.Tensor]]" = {"loss": wanted.loss}
         if step.by_example:
             expected["the losses of the examples"] = wanted.losses
-        # A gradient that is zero but for rounding, as that of a bias before a norm, is as exact as those that it is made of.
+        # A gradient that is zero except for rounding, such as that of a bias before a norm, is only as exact as its terms.
         norms = [gradient.double().norm() for gradient in wanted.gradients.values() if gradient is not None]
         rounding = {name: ROUNDING * torch.stack(norms).norm().item() for name in step.gradients if norms}
         expected.update((name, wanted.gradients[name]) for name in step.gradients)
@@ -310,8 +310,8 @@ class Comparison:
 
 
 def _together(means: "List[Tuple[List[torch.Tensor], float]]") -> torch.Tensor:
-    """The held-out loss of some batches as the worker adds it up: what the graph gives of each (held_out.give_parts), with the part of the
-    examples that it has."""
+    """Combines the held-out loss of some batches as the worker does, from the graph's outputs for each (held_out.give_parts) and its
+    fraction of the examples."""
     if len(means[0][0]) == 1:
         return torch.stack([got[0].double() * share for got, share in means]).sum()
     total = torch.stack([got[1].double() * share for got, share in means]).sum()
@@ -332,13 +332,13 @@ def same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _copies(tensors: "Tensors") -> "List[torch.Tensor]":
-    """For a graph, which may change what it is given."""
+    """Copies for a graph, which may change its inputs."""
     return [tensor.clone() for tensor in tensors.values()]
 
 
 def _agree(ours: torch.Tensor, theirs: torch.Tensor, rounding: float) -> bool:
     ours, theirs = ours.double(), theirs.double()
-    # Written so that NaN agrees with nothing.
+    # Written so that NaN fails.
     return bool((ours - theirs).norm() <= TOLERANCE * theirs.norm() + rounding + 1e-12)
 
 

@@ -20,13 +20,13 @@ from genesis.training.v1 import training_service_pb2
 
 SERVICE = training_service_pb2.DESCRIPTOR.services_by_name["TrainingService"]
 DEFAULT_SERVER = "127.0.0.1:50051"
-# Statuses of a call that may be repeated: the daemon restarts, or is busy.
+# Status codes of calls that may be retried: the daemon restarts, or is busy.
 PASSING = (grpc.StatusCode.UNAVAILABLE,)
-# Larger than any message that the daemon takes or gives.
+# Larger than any message that the daemon accepts or sends.
 MAX_MESSAGE_BYTES = 16 << 20
 OPTIONS = (("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-           # A daemon that restarts is found again within a second.
-           # A proxy for the web cannot reach a daemon on loopback or in a private network; genesisctl asks none either.
+           # Reconnect within a second after a restart of the daemon.¶An HTTP proxy cannot reach a daemon on loopback or in a private
+           # network. genesisctl uses none either.
            ("grpc.enable_http_proxy", 0),
            ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000))
 
@@ -34,7 +34,7 @@ FilePath = Union[str, "os.PathLike[str]"]
 
 
 def _class_of(descriptor: Any) -> Any:
-    """The class of a message; protobuf 3.21 to 7 name the function differently."""
+    """Returns the class of a message; protobuf 3.21 to 7 name the function differently."""
     if hasattr(message_factory, "GetMessageClass"):
         return message_factory.GetMessageClass(descriptor)
     return message_factory.MessageFactory().GetPrototype(descriptor)
@@ -42,7 +42,7 @@ def _class_of(descriptor: Any) -> Any:
 
 def _check_server(server: Any) -> None:
     if isinstance(server, str):
-        # gRPC has more forms of names than a host and a port.
+        # gRPC supports more name formats than a host and a port.
         if server.startswith("unix:") or "//" in server or ":" not in server or server.endswith("]"):
             return
         port = server.rsplit(":", 1)[1]
@@ -52,7 +52,7 @@ def _check_server(server: Any) -> None:
 
 
 def _target(server: str) -> str:
-    """The server as gRPC takes it: a URI, in which a path's ``#``, ``?`` and ``%`` would have a meaning."""
+    """Returns the server as a URI for gRPC, in which a path's ``#``, ``?`` and ``%`` have a meaning."""
     if not server.startswith("unix:") or server.startswith("unix://"):
         return server
     path = server[len("unix:"):]
@@ -75,7 +75,7 @@ def _is_local(server: str) -> bool:
 class Connection:
     """The stubs of TrainingService by name, with a token on every call.
 
-    Connections are made at the first call and made again when they break. Any thread may use one.
+    Connects at the first call and reconnects when the connection breaks. Any thread may use it.
     """
 
     def __init__(self, server: Optional[str] = None, *, token: Optional[str] = None, token_file: Optional[FilePath] = None,
@@ -127,12 +127,11 @@ class Connection:
         return from_rpc(error, self.server)
 
     def request(self, method: str, /, **fields: Any) -> Any:
-        """The request of a call; InvalidArgumentError where a field takes no such value."""
+        """Returns the request of a call. Raises InvalidArgumentError if a field does not accept its value."""
         return message(self._requests[method], **fields)
 
     def call(self, method: str, request: Any = None, *, timeout: Optional[float] = None, repeat: bool = True, **fields: Any) -> Any:
-        """Makes a unary call. One that met a daemon that starts or is away is repeated until the timeout when it may be
-        (``repeat``)."""
+        """Makes a unary call. While the daemon starts or is away, retries until the timeout if ``repeat``."""
         if request is None:
             request = self.request(method, **fields)
         deadline = time.monotonic() + (timeout or self.timeout)
@@ -144,7 +143,7 @@ class Connection:
         return self._persist(attempt, deadline if repeat else 0)
 
     def _persist(self, attempt: Callable[[], Any], deadline: float) -> Any:
-        """The first answer; tried again until the deadline while the daemon is away."""
+        """Returns the first response. Retries until the deadline while the daemon is away."""
         pause = 0.1
         while True:
             try:
@@ -156,13 +155,13 @@ class Connection:
             pause = min(2 * pause, 2.0)
 
     def stream(self, method: str, request: Any) -> Any:
-        """Starts a call whose answers or requests (an iterable) are a stream, as gRPC gives it. It has no timeout."""
+        """Starts a streaming call (of responses, or of ``request``, an iterable) and returns gRPC's call object. It has no timeout."""
         return self._stubs[method](request, metadata=self._metadata)
 
     def send(self, method: str, requests: Iterable[Any]) -> Any:
-        """The answer to a stream of requests, which is sent once."""
+        """Sends a stream of requests once and returns the response."""
         return self._persist(lambda: self.stream(method, iter(requests)), 0)
 
     def send_again(self, method: str, requests: Sequence[Any]) -> Any:
-        """The answer to requests that may be sent twice; repeated until the timeout while the daemon is away."""
+        """Sends requests that may be sent twice and returns the response. Retries until the timeout while the daemon is away."""
         return self._persist(lambda: self.stream(method, iter(requests)), time.monotonic() + self.timeout)

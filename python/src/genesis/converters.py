@@ -1,7 +1,6 @@
-"""Data of other tools as examples for ``Client.train``: Parquet, folders of images, text and files of tokens.
+"""Converts data of other tools to examples for ``Client.train``: Parquet, folders of images, text and files of tokens.
 
-Each function gives ``Chunks``: nothing is read before they are sent, and no more than a chunk of them is in memory at a time.
-"""
+Each function returns ``Chunks``: data is read only when it is sent, and only one chunk is in memory at a time."""
 
 from __future__ import annotations
 
@@ -24,14 +23,14 @@ FilePath = Union[str, pathlib.Path]
 Columns = Union[str, Sequence[str]]
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-# Of text that is read at a time.
+# Bytes of text read at a time.
 TEXT_BYTES = 1 << 20
-# Integers of a Parquet file that torch has no type for, as the next larger one.
+# Integer types of Parquet that torch lacks, and the next larger ones.
 WIDENED = {"uint16": "int32", "uint32": "int64"}
 
 
 def _files(paths: Union[FilePath, Sequence[FilePath]], ending: str = "") -> List[pathlib.Path]:
-    """The files of a path, of several, or of a folder, in the order of their names."""
+    """The files of a path, of several paths, or of a folder, sorted by name."""
     found: List[pathlib.Path] = []
     for each in [paths] if isinstance(paths, (str, pathlib.Path)) else paths:
         path = pathlib.Path(each)
@@ -46,10 +45,10 @@ def from_parquet(paths: Union[FilePath, Sequence[FilePath]], fields: Optional[Ma
 
     Args:
         paths: a file, a list of files, or a folder of ``*.parquet``.
-        fields: columns of each field: ``{"x": ["height", "weight"], "target": "class"}`` gives x [N, 2] and target [N]. Default: each
+        fields: columns of each field: ``{"x": ["height", "weight"], "target": "class"}`` returns x [N, 2] and target [N]. Default: each
             column is a field.
 
-    Columns are of numbers, or of lists of numbers with one length. Text and nulls are refused with their row.
+    Columns contain numbers, or lists of numbers of the same length. Text and nulls raise an error with their row.
     """
     def chunks() -> Iterator[Arrays]:
         import pyarrow
@@ -83,7 +82,7 @@ def _side_by_side(table: "Dict[str, numpy.ndarray]", columns: Sequence[str]) -> 
 
 
 def _numbers(column: Any, path: pathlib.Path, name: str, row: int) -> "numpy.ndarray":
-    """A column of a batch whose first row is number ``row`` of the file."""
+    """Converts a column of a batch whose first row is number ``row`` of the file."""
     import numpy
     from pyarrow import compute, types
 
@@ -100,7 +99,7 @@ def _numbers(column: Any, path: pathlib.Path, name: str, row: int) -> "numpy.nda
         if inner.null_count:
             first = int(numpy.flatnonzero(inner.is_null().to_numpy(zero_copy_only=False))[0]) // int(lengths[0])
             raise InvalidArgumentError(f"{path}: column {name!r} has a null in row {row + first}; leave such rows out, or fill them")
-        # Of lists of lists no row could be named.
+        # For nested lists no row could be named.
         return (_numbers(inner, path, name, row) if not types.is_nested(inner.type) else _refuse(path, name, column.type)).reshape(
             len(column), int(lengths[0]))
     if not (types.is_integer(column.type) or types.is_floating(column.type) or types.is_boolean(column.type)):
@@ -115,14 +114,14 @@ def _refuse(path: pathlib.Path, name: str, kind: Any) -> NoReturn:
 
 
 def from_images(folder: FilePath, size: Optional[Tuple[int, int]] = None, mode: str = "RGB", seed: int = 0) -> Chunks:
-    """A folder with a folder of images for each class, as torchvision's ImageFolder; needs Pillow.
+    """A folder with a folder of images per class, as for torchvision's ImageFolder; needs Pillow.
 
-    Gives ``x`` [N, channels, height, width], float32 from 0 to 1, and ``target`` [N], int64: the class by the order of the names of the
-    folders, which ``.classes`` lists. The order of the images is drawn from ``seed``, so that what is held out has all classes.
+    Returns ``x`` [N, channels, height, width], float32 from 0 to 1, and ``target`` [N], int64: the index of the class in the sorted
+    folder names, ``.classes``. ``seed`` shuffles the images, so that the held-out part has all classes.
 
     Args:
-        size: (height, width) that images are resized to. Default: all have one size.
-        mode: of Pillow: ``RGB``, ``L`` for grey.
+        size: (height, width) to which images are resized. Default: all images must have the same size.
+        mode: Pillow's mode: ``RGB``, or ``L`` for grey.
     """
     folder = pathlib.Path(folder)
     classes = sorted(each.name for each in folder.iterdir() if each.is_dir())
@@ -132,7 +131,7 @@ def from_images(folder: FilePath, size: Optional[Tuple[int, int]] = None, mode: 
         raise InvalidArgumentError(f"{folder} has no images in folders of their classes; accepted: <class>/<name> with one of the endings "
                                    f"{', '.join(IMAGE_ENDINGS)}")
     random.Random(seed).shuffle(images)
-    # Some 16 MiB of a usual image in a chunk.
+    # Some 16 MiB of typical images per chunk.
     count = 64
 
     def chunks() -> Iterator[Arrays]:
@@ -170,7 +169,7 @@ def _pixels(file: pathlib.Path, size: Optional[Tuple[int, int]], mode: str) -> "
 
 
 def _rows(pieces: "Iterator[numpy.ndarray]", length: int, field: str) -> Iterator[Arrays]:
-    """Tokens in rows of ``length``; what is left at the end is no example."""
+    """Cuts tokens into rows of ``length``; drops the rest at the end."""
     import numpy
 
     left = numpy.empty(0, "int64")
@@ -189,12 +188,12 @@ def _check_length(length: int) -> None:
 
 def from_text(paths: Union[FilePath, Sequence[FilePath]], length: int, tokenizer: Optional[Callable[[str], Sequence[int]]] = None,
               field: str = "ids") -> Chunks:
-    """Text files in UTF-8 as rows of tokens [N, length], int64, one file after the other.
+    """Reads text files in UTF-8 as rows of tokens [N, length], int64, one file after the other.
 
     Args:
         paths: a file, a list of files, or a folder of ``*.txt``.
-        length: tokens in an example.
-        tokenizer: the tokens of a text, such as ``tokenizer.encode`` of transformers; it is given some lines at a time. Default: the bytes,
+        length: tokens per example.
+        tokenizer: converts text to tokens, such as ``tokenizer.encode`` of transformers; called with some lines at a time. Default: bytes,
             0 to 255.
     """
     _check_length(length)
@@ -208,7 +207,7 @@ def from_text(paths: Union[FilePath, Sequence[FilePath]], length: int, tokenizer
                 while place < path.stat().st_size:
                     raw = file.read(TEXT_BYTES)
                     if tokenizer is not None:
-                        raw += file.readline(TEXT_BYTES)  # Words are seldom cut.
+                        raw += file.readline(TEXT_BYTES)  # Avoids cutting words.
                     held = len(decoder.getstate()[0])
                     try:
                         text = decoder.decode(raw, final=place + len(raw) >= path.stat().st_size)
@@ -222,12 +221,12 @@ def from_text(paths: Union[FilePath, Sequence[FilePath]], length: int, tokenizer
 
 
 def from_tokens(paths: Union[FilePath, Sequence[FilePath]], length: int, dtype: str = "uint16", field: str = "ids") -> Chunks:
-    """Headerless files of little-endian tokens, as ``numpy.ndarray.tofile`` writes them, as rows of tokens [N, length], int64.
+    """Reads headerless files of little-endian tokens, as written by ``numpy.ndarray.tofile``, as rows of tokens [N, length], int64.
 
     Args:
         paths: a file, a list of files, or a folder of ``*.bin``.
-        length: tokens in an example.
-        dtype: of the files: ``uint16``, ``uint32``, ``int32``, ``int64`` or ``uint8``.
+        length: tokens per example.
+        dtype: token type of the files: ``uint16``, ``uint32``, ``int32``, ``int64`` or ``uint8``.
     """
     _check_length(length)
     accepted = ("uint8", "uint16", "uint32", "int32", "int64")

@@ -1,4 +1,4 @@
-"""Training data of Python as the arrays of a dataset: one array for each field, whose first dimension counts examples."""
+"""Training data in Python as the arrays of a dataset: one array per field, whose first dimension is the number of examples."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     Arrays = Dict[str, numpy.ndarray]
 
-# Examples that are in memory at a time where they need not all be.
+# Number of examples in memory at a time, if not all are needed.
 CHUNK_EXAMPLES = 1024
-# Of field names in a message.
+# Maximum number of field names in a message.
 NAMES_SHOWN = 10
 ACCEPTED = ("accepted: a dict of arrays or tensors with one first dimension, a tuple (inputs..., target), a torch Dataset or "
             "DataLoader of such examples, or the path of a file that the daemon reads (docs/data.md)")
@@ -34,16 +34,16 @@ def _has_masked(value: Any) -> bool:
 
 
 def array_of(value: Any) -> "numpy.ndarray":
-    """The numbers of an array, a tensor or a list, in native byte order.
+    """Returns the numbers of an array, a tensor or a list, in native byte order.
 
     Raises:
-        TypeError, ValueError, RuntimeError: it has none, or some of them are masked.
+        TypeError, ValueError, RuntimeError: it has no numbers, or some of them are masked.
     """
     import numpy
 
     if hasattr(value, "detach"):
         value = value.detach().resolve_conj().resolve_neg().cpu()
-        if str(value.dtype) == "torch.bfloat16":  # numpy has no such type, and float32 has all of its numbers.
+        if str(value.dtype) == "torch.bfloat16":  # numpy lacks this type, and float32 represents all of its numbers.
             value = value.float()
         value = value.numpy()
     if _has_masked(value):
@@ -54,7 +54,7 @@ def array_of(value: Any) -> "numpy.ndarray":
 
 
 def _arrays(fields: Mapping[str, Any], place: str) -> "Arrays":
-    """The fields of an example or a batch, with float64, numpy's default, as float32, torch's default."""
+    """Converts the fields of an example or a batch, and float64, numpy's default, to float32, torch's default."""
     arrays = {}
     for name, value in fields.items():
         try:
@@ -65,7 +65,7 @@ def _arrays(fields: Mapping[str, Any], place: str) -> "Arrays":
 
 
 def _named(values: Sequence[Any]) -> Dict[str, Any]:
-    """Fields of a tuple: the last one of several is the target."""
+    """Names the fields of a tuple: the last one of several is the target."""
     if len(values) == 1:
         return {"x": values[0]}
     inputs = values[:-1]
@@ -74,7 +74,7 @@ def _named(values: Sequence[Any]) -> Dict[str, Any]:
 
 
 def _fields(value: Any) -> Dict[str, Any]:
-    """Of one example, of a batch, or of all."""
+    """Returns the fields of one example, of a batch, or of all examples."""
     if isinstance(value, Mapping):
         return dict(value)
     if hasattr(value, "_asdict"):  # A namedtuple.
@@ -90,7 +90,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 class _First:
-    """What the first example or batch is like, which all others must be."""
+    """The properties of the first example or batch, which all others must share."""
 
     def __init__(self, unit: str) -> None:
         self._unit = unit
@@ -112,12 +112,13 @@ class _First:
 
 
 def is_column(value: Any) -> bool:
-    """Whether it is an array or a tensor, without an import of either."""
+    """Whether it is an array or a tensor, without importing numpy or torch."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
 def _are_columns(values: Sequence[Any]) -> bool:
-    """Arrays of all examples; beside one, or in a tuple (inputs..., target), a list is an array that was not made yet."""
+    """Whether the values are arrays of all examples. A list counts as an array if there is an array next to it, or in a tuple
+    (inputs..., target)."""
     if isinstance(values, tuple) and len(values) > 1 and all(isinstance(each, list) for each in values):
         return True
     return any(map(is_column, values)) and all(is_column(each) or isinstance(each, list) for each in values) and (
@@ -125,7 +126,7 @@ def _are_columns(values: Sequence[Any]) -> bool:
 
 
 def _unframed(value: Any) -> Any:
-    """The array of a DataFrame or a Series of pandas, also in a tuple or a list of arrays; other data as it is."""
+    """Returns the array of a pandas DataFrame or Series, also within a tuple or a list of arrays; other data unchanged."""
     if hasattr(value, "iloc") and hasattr(value, "to_numpy"):
         return value.to_numpy()
     if isinstance(value, (tuple, list)) and any(hasattr(each, "iloc") for each in value):
@@ -134,11 +135,11 @@ def _unframed(value: Any) -> Any:
 
 
 class Chunks:
-    """Examples that are read, converted and sent some at a time, as ``genesis.from_parquet`` and the like give them.
+    """Examples that are read, converted and sent in chunks, as returned by ``genesis.from_parquet`` and similar functions.
 
     Args:
-        chunks: makes an iterator over the arrays of some examples by field, one after the other.
-        classes: names of the classes that a target counts.
+        chunks: returns an iterator over chunks, each the arrays of some examples by field.
+        classes: names of the classes of an integer target.
     """
 
     def __init__(self, chunks: "Callable[[], Iterator[Arrays]]", classes: Sequence[str] = ()) -> None:
@@ -164,7 +165,7 @@ def _in_chunks(examples: Iterable[Any]) -> "Iterator[Arrays]":
 
 
 def _batches(batches: Iterable[Any]) -> "Iterator[Arrays]":
-    """Those of a DataLoader."""
+    """Yields the batches of a DataLoader."""
     count, first = 0, _First("batch")
     for number, batch in enumerate(batches):
         place = f"batch {number} (from example {count} on)"
@@ -176,19 +177,19 @@ def _batches(batches: Iterable[Any]) -> "Iterator[Arrays]":
 
 
 def is_loader(data: Any) -> bool:
-    """Whether it is a DataLoader, without an import of torch."""
+    """Whether it is a DataLoader, without importing torch."""
     return hasattr(data, "dataset") and hasattr(data, "batch_sampler")
 
 
 def _of_loader(loader: Any) -> "Iterator[Arrays]":
-    """The examples of a DataLoader's dataset, once each, as its collate_fn makes them.
+    """The examples of a DataLoader's dataset, once each, after its collate_fn.
 
     Raises:
-        InvalidArgumentError: it has a sampler that chooses others.
+        InvalidArgumentError: it has a sampler that selects other examples.
     """
     from torch.utils.data import RandomSampler, SequentialSampler, default_collate
 
-    # Where a batch_sampler was given there is no batch_size.
+    # If a batch_sampler was given, there is no batch_size.
     chosen = loader.sampler if loader.batch_size is not None else loader.batch_sampler or loader.sampler
     in_turn = type(chosen) is SequentialSampler or (type(chosen) is RandomSampler and not chosen.replacement and
                                                     len(chosen) == len(loader.dataset))
@@ -196,7 +197,7 @@ def _of_loader(loader: Any) -> "Iterator[Arrays]":
         raise InvalidArgumentError(f"the DataLoader has a {type(chosen).__name__}, and each example of its dataset would be sent once; accepted: "
                                    "shuffle=True or False; give the Dataset with the examples that are meant, as torch.utils.data.Subset")
     rows = (loader.dataset[i] for i in range(len(loader.dataset)))
-    if loader.batch_size is None:  # The dataset then gives batches.
+    if loader.batch_size is None:  # In this case the dataset yields batches.
         return _batches(map(loader.collate_fn, rows))
     if loader.collate_fn is default_collate:
         return _in_chunks(rows)
@@ -204,10 +205,10 @@ def _of_loader(loader: Any) -> "Iterator[Arrays]":
 
 
 def chunks_of(data: Any) -> "Iterator[Arrays]":
-    """The examples of ``data`` by field, in order, no more of them in memory than a chunk where ``data`` itself has them elsewhere.
+    """The examples of ``data`` by field, in order, with one chunk in memory at a time unless ``data`` itself holds more.
 
     Raises:
-        InvalidArgumentError: no such data. Fields and numbers are checked by save().
+        InvalidArgumentError: unsupported data. save() checks fields and numbers.
     """
     source = data.dataset if is_loader(data) else _unframed(data)
     if isinstance(source, Chunks):
@@ -223,7 +224,7 @@ def chunks_of(data: Any) -> "Iterator[Arrays]":
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, (str, bytes)):
         return _in_chunks(source[i] for i in range(len(source)))
     if hasattr(data, "__iter__") and not isinstance(data, (str, bytes)):
-        # A DataLoader of an IterableDataset gives batches; the dataset itself examples.
+        # A DataLoader of an IterableDataset yields batches; the dataset itself yields examples.
         if data is source:
             return _in_chunks(data)
         return _batches(data)
@@ -238,7 +239,7 @@ def _without_length(dataset: Any) -> InvalidArgumentError:
 
 
 def _check(arrays: "Arrays", place: str = "") -> None:
-    """``place`` is of the arrays, where they are not all."""
+    """``place`` describes the arrays if they are not all examples."""
     among = f" in {place}" if place else ""
     if not arrays:
         raise InvalidArgumentError(f"data has no example{among}; {ACCEPTED}")
@@ -270,11 +271,11 @@ def _as_float32(arrays: "Arrays") -> "Arrays":
 
 
 def save(chunks: "Iterator[Arrays]", path: pathlib.Path, wanted: int = 2) -> "Arrays":
-    """Writes a dataset file (.npz) and returns its first examples, ``wanted`` or more where it has as many. The same arrays give the same bytes, so that they are
-    sent once.
+    """Writes a dataset file (.npz) and returns its first ``wanted`` examples, or more. The same arrays always give the same bytes, so that they
+    are uploaded once.
 
     Raises:
-        InvalidArgumentError: no examples, or arrays that do not belong together.
+        InvalidArgumentError: no examples, or inconsistent arrays.
     """
     import numpy
 
@@ -310,10 +311,10 @@ def save(chunks: "Iterator[Arrays]", path: pathlib.Path, wanted: int = 2) -> "Ar
 
 
 def read(path: pathlib.Path) -> "Arrays":
-    """The arrays of a dataset file (.npz) as they are there.
+    """Returns the arrays of a dataset file (.npz) unchanged.
 
     Raises:
-        InvalidArgumentError: no such file, or one of something else.
+        InvalidArgumentError: the file does not exist or is of another kind.
     """
     import numpy
 
@@ -329,5 +330,5 @@ def read(path: pathlib.Path) -> "Arrays":
 
 
 def is_as_sent(arrays: "Arrays") -> bool:
-    """Whether a file of these arrays is what ``save`` would write: native byte order, and no float of more than 32 bits."""
+    """Whether ``save`` would write these arrays unchanged: native byte order, and no float of more than 32 bits."""
     return all(array.dtype.isnative and not (array.dtype.kind == "f" and array.dtype.itemsize > 4) for array in arrays.values())

@@ -1,4 +1,4 @@
-"""Exceptions of the client: the daemon's statuses, with its own text."""
+"""Exceptions of the client: the daemon's status codes with its messages."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import grpc
 
 
 class GenesisError(Exception):
-    """A call that the daemon refused or did not answer.
+    """A call that the daemon refused or did not respond to.
 
-    ``code`` is the gRPC status; the text is the daemon's.
+    ``code`` is the gRPC status code; the message is the daemon's.
     """
 
     code = grpc.StatusCode.UNKNOWN
@@ -22,12 +22,12 @@ class GenesisError(Exception):
 
 
 class InvalidArgumentError(GenesisError, ValueError):
-    """A request or a job that is wrong; one line for each fault."""
+    """An invalid request or job; one line per error."""
     code = grpc.StatusCode.INVALID_ARGUMENT
 
 
 class ExportError(InvalidArgumentError):
-    """A module that cannot be exported, with what to change. No daemon was asked."""
+    """A module that cannot be exported, with a cure. Raised before any call to a daemon."""
 
 
 class NotFoundError(GenesisError, LookupError):
@@ -36,12 +36,12 @@ class NotFoundError(GenesisError, LookupError):
 
 
 class AlreadyExistsError(GenesisError):
-    """The id is taken by something else."""
+    """The ID is already in use."""
     code = grpc.StatusCode.ALREADY_EXISTS
 
 
 class FailedPreconditionError(GenesisError):
-    """Not in this state: a job that has ended, a checkpoint that is needed."""
+    """Not possible in this state, e.g. because a job has ended or a checkpoint is in use."""
     code = grpc.StatusCode.FAILED_PRECONDITION
 
 
@@ -51,7 +51,7 @@ class PermissionDeniedError(GenesisError, PermissionError):
 
 
 class UnauthenticatedError(GenesisError, PermissionError):
-    """No token, or one that the daemon does not know."""
+    """No token, or an unknown one."""
     code = grpc.StatusCode.UNAUTHENTICATED
 
 
@@ -61,17 +61,17 @@ class ResourceExhaustedError(GenesisError):
 
 
 class UnavailableError(GenesisError, ConnectionError):
-    """The daemon does not answer, starts or drains."""
+    """The daemon does not respond, is starting or is draining."""
     code = grpc.StatusCode.UNAVAILABLE
 
 
 class AbortedError(GenesisError):
-    """The job ended, or lost its worker, before the call was done."""
+    """The job ended or lost its worker before the call completed."""
     code = grpc.StatusCode.ABORTED
 
 
 class DataLossError(GenesisError):
-    """A file is gone or damaged."""
+    """A file is missing or damaged."""
     code = grpc.StatusCode.DATA_LOSS
 
 
@@ -81,7 +81,7 @@ class CancelledError(GenesisError):
 
 
 class JobFailedError(GenesisError):
-    """A job that ended as FAILED or CANCELLED. ``job`` is its handle; the text says why it ended."""
+    """A job that ended as FAILED or CANCELLED. ``job`` is its handle; the message is the reason."""
     code = grpc.StatusCode.ABORTED
 
     def __init__(self, message: str, job: object) -> None:
@@ -96,7 +96,7 @@ _BY_CODE: Dict[grpc.StatusCode, Type[GenesisError]] = {
 
 
 def from_rpc(error: grpc.RpcError, server: str) -> GenesisError:
-    """The exception of a status."""
+    """Returns the exception for a status code."""
     code, text = error.code(), error.details() or ""
     if code == grpc.StatusCode.UNAVAILABLE:
         text = f"the daemon at {server} is not available: {text}"

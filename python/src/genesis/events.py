@@ -1,4 +1,4 @@
-"""What happens to a job, as a watch tells it."""
+"""Events of a job, as reported by a watch."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any, Optional
 
 from genesis.training.v1 import event_pb2, job_pb2
 
-# Kinds of events, as JobEvent.what names them; "update" is a change of the job alone, such as another step.
+# Kinds of events, as in JobEvent.what; "update" is a change of only the job, such as another step.
 KINDS = ("update", *[field.name for field in event_pb2.JobEvent.DESCRIPTOR.oneofs_by_name["what"].fields])
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Event:
-    """One thing that happened to one job."""
+    """One event of one job."""
 
     #: ``state_changed``, ``precision_changed``, ``incident``, ``checkpoint_written``, ``evaluated``, ``log_line``,
-    #: ``updated``; or ``update`` where only the figures of the job changed.
+    #: ``updated``; or ``update`` if only the metrics of the job changed.
     kind: str
-    #: The message of that kind; the text of a log line; the job's progress of an ``update``.
+    #: The message of that kind; the text of a log line; the job's progress for an ``update``.
     value: Any
-    #: The job as it was then.
+    #: The job at that time.
     job: job_pb2.Job
-    #: When the daemon heard of it; None for an ``update``.
+    #: When the daemon recorded it; None for an ``update``.
     time: Optional[datetime.datetime] = None
-    #: Grows over all events of the daemon; 0 for an ``update``.
+    #: Increases over all events of the daemon; 0 for an ``update``.
     sequence: int = 0
 
     def __repr__(self) -> str:
@@ -33,7 +33,7 @@ class Event:
 
     @property
     def step(self) -> int:
-        """Optimizer steps that the job had made."""
+        """Number of optimizer steps of the job."""
         return self.job.progress.step
 
     @property
@@ -43,12 +43,12 @@ class Event:
 
     @property
     def state(self) -> str:
-        """``RUNNING`` and the like."""
+        """Name of the state, such as ``RUNNING``."""
         return state_name(self.job)
 
 
 def state_name(job: job_pb2.Job) -> str:
-    """``RUNNING`` and the like."""
+    """Name of the state, such as ``RUNNING``."""
     return job_pb2.JobState.Name(job.state)[len("JOB_STATE_"):]
 
 
@@ -57,11 +57,11 @@ def is_final(job: job_pb2.Job) -> bool:
 
 
 def events_of(response: Any) -> "list[Event]":
-    """The events of one message of WatchJob, at least one."""
+    """Returns the events of one message of WatchJob, at least one."""
     found = []
     for event in response.events:
         kind = event.WhichOneof("what")
-        if kind is None:  # Of a daemon that is newer.
+        if kind is None:  # Sent by a newer daemon.
             continue
         found.append(Event(kind, getattr(event, kind), response.job, event.time.ToDatetime(tzinfo=datetime.timezone.utc),
                            event.sequence))

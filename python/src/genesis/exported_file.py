@@ -1,5 +1,4 @@
-"""The file of an exported module: the graphs, a manifest and the tensors, each a record of a zip archive. docs/exported_modules.md
-describes it."""
+"""The file of an exported module: graphs, manifest and tensors, each a record of a zip archive. See docs/exported_modules.md."""
 
 from __future__ import annotations
 
@@ -18,34 +17,34 @@ from genesis import __version__
 if TYPE_CHECKING:
     from genesis.exporting import Step
 
-# The first format was also written by exporters whose graphs multiply wrongly (see tracing.numbers_become_tensors); no worker reads it.
+# No worker reads format 1: exporters of it also wrote graphs with wrong products (see tracing.numbers_become_tensors).
 FORMAT = 2
 ROOT = "module"
 MANIFEST = f"{ROOT}/extra/genesis.json"
-# Element types of a dataset; weights and constants may have two more.
+# Element types of a dataset; weights and constants support two more.
 FIELD_TYPES = {getattr(torch, name): name for name in
                ("float32", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")}
 TYPES = {**FIELD_TYPES, torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
 def _bytes_of(tensor: torch.Tensor) -> Any:
-    """Its memory, uncopied. ``bytes`` of a torch storage makes a Python number of each byte, a minute for 10 MB."""
+    """Returns its memory without a copy. ``bytes`` of a torch storage creates a Python number per byte, a minute for 10 MB."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     if not flat.numel():
         return b""
     memory = (ctypes.c_char * (flat.numel() * flat.element_size())).from_address(flat.data_ptr())
-    memory.tensor = flat  # Kept while the memory is.
+    memory.tensor = flat  # Keeps the tensor alive as long as the memory.
     return memory
 
 
 def _versions(module: torch.nn.Module) -> Dict[str, int]:
-    """Version numbers of the module and its parts, which load_state_dict asks for."""
+    """Version numbers of the module and its parts, for load_state_dict."""
     found = {name: metadata.get("version") for name, metadata in module.state_dict()._metadata.items()}
     return {name: version for name, version in found.items() if isinstance(version, int) and version >= 0}
 
 
 def batch_size_of(path: Path) -> Optional[int]:
-    """That of the only batches that an exported file takes; None where it takes any, or is no such file, as a worker will say."""
+    """Returns the only batch size of an exported file. None if it supports any, or is not such a file, which a worker will report."""
     with contextlib.suppress(OSError, KeyError, ValueError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
         return json.loads(archive.read(MANIFEST)).get("batch_size")
     return None
@@ -77,7 +76,7 @@ def write(path: Path, step: "Step", programs) -> None:
                     for name, tensor in tensors.items()],
         "tied": step.tied,
         "versions": _versions(step.module),
-        # Of the only batches that the graphs take; absent where they take any.
+        # The only batch size of the graphs; absent if they support any.
         **({} if step.dynamic else {"batch_size": len(next(iter(step.batch.values())))}),
         "losses": "EXAMPLES" if step.by_example else "MEAN",
         "constants": constants,
@@ -90,7 +89,7 @@ def write(path: Path, step: "Step", programs) -> None:
     with zipfile.ZipFile(packed) as source, zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
         for record in source.namelist():
             name = record.split("/", 1)[1]
-            # Pickles; the trainer reads none.
+            # Pickles, which the trainer does not read.
             if name.startswith("data/sample_inputs/"):
                 continue
             archive.writestr(zipfile.ZipInfo(f"{ROOT}/{name}"), source.read(record))

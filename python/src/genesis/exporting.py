@@ -25,13 +25,13 @@ __all__ = ["ExportError", "export"]
 Loss = Union[None, str, Callable[[torch.nn.Module, Dict[str, torch.Tensor]], torch.Tensor]]
 
 TARGET = "target"
-# Autocast of each precision; the names are those of a job file.
+# Autocast format of each precision, by its name in a job file.
 AUTOCAST = {"FP32": None, "MIXED_BF16": torch.bfloat16, "MIXED_FP16": torch.float16}
 LOSSES = {"mse": torch.nn.functional.mse_loss, "cross_entropy": torch.nn.functional.cross_entropy,
           "huber": torch.nn.functional.huber_loss}
-# A worker runs these operators of ATen, each with all its overloads and in place, and functions of the module operator, of sizes.
+# Operators that a worker supports: those of ATen with all overloads and in place, and functions of the module operator for sizes.
 OPERATORS = frozenset((Path(__file__).parent / "exported_operators.txt").read_text().split())
-# How to write a module without some of the others.
+# Replacements for some unsupported operators.
 EMBEDDING = "write torch.nn.Embedding(...)(indices).sum(1), or mean(1), in place of EmbeddingBag"
 NUMBER = "no graph reads a number out of a tensor: keep it a tensor, without item(), tolist() or float()"
 WAYS = {"_assert_scalar": "a mask that selects, x[mask], makes a size of values: use torch.where, or multiply by the mask",
@@ -42,34 +42,34 @@ WAYS = {"_assert_scalar": "a mask that selects, x[mask], makes a size of values:
                             "bounds them in a graph",
         "_sparse_coo_tensor_with_dims_and_tensors": "leave out sparse=True"}
 EVALUATION = "where forward gives something else in eval mode, a function as loss= can ask module.training"
-# Conditions on the size of a batch that are tried.
+# Maximum number of conditions on the batch size that are tried.
 MOST_CONDITIONS = 8
 
 
 def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Union[str, Path], loss: Loss = None,
            precisions: Sequence[str] = ("FP32", "MIXED_BF16", "MIXED_FP16"), dynamic_batch: bool = True) -> Path:
-    """Writes ``module`` with its loss as a ``.pt2`` file for ``model.exported`` of a job file.
+    """Writes ``module`` with its loss to a ``.pt2`` file for ``model.exported`` of a job file.
 
     Args:
-        module: trained as it is; its mode (train or eval) and weights are left as they are.
-        batch: an example of a batch: each field of the dataset with the batch as its first dimension, two examples
-            or more. Other batches may have another size, but for ``dynamic_batch=False``.
-        path: of the file; ends in ``.pt2``.
-        loss: ``None`` where ``module(**batch)`` returns the mean loss, or an object or dict with ``loss``;
+        module: the module to train; its mode (train or eval) and weights are left unchanged.
+        batch: a sample batch: each field of the dataset with the batch as its first dimension, two examples
+            or more. Other batches may have another size, unless ``dynamic_batch=False``.
+        path: path of the file; ends in ``.pt2``.
+        loss: ``None`` if ``module(**batch)`` returns the mean loss, or an object or dict with ``loss``;
             ``"mse"``, ``"cross_entropy"`` or ``"huber"`` of ``module(*fields)`` and the field ``target``; or a
-            function of the module and the batch that returns the mean loss, or one loss for each example, a tensor
-            [batch], whose mean is trained on, and which prioritized sampling needs.
-        precisions: the precisions that the file can be trained in: ``FP32``, ``MIXED_BF16``, ``MIXED_FP16``.
-        dynamic_batch: ``False`` for a module that takes batches of one size alone, that of ``batch``, as a contrastive loss with
-            ``torch.arange(8)`` does: the job has ``training.batch_size`` of that size, and shorter batches are left out.
+            function of the module and the batch that returns the mean loss, or the loss of each example, a tensor
+            [batch], whose mean is minimized. Prioritized sampling requires the latter.
+        precisions: the precisions in which the file can be trained: ``FP32``, ``MIXED_BF16``, ``MIXED_FP16``.
+        dynamic_batch: ``False`` for a module that supports only the size of ``batch``, such as a contrastive loss with
+            ``torch.arange(8)``: the job has that ``training.batch_size``, and shorter batches are left out.
 
     Returns:
         The path.
 
-    Any thread may call it; one at a time exports. The module must not be trained meanwhile.
+    Any thread may call it; only one exports at a time. The module must not be trained meanwhile.
 
     Raises:
-        ExportError: the module cannot be exported; the message names the cause.
+        ExportError: the module cannot be exported; the message contains the cause.
     """
     path = Path(path)
     if path.suffix != ".pt2":
@@ -133,7 +133,7 @@ def _check_batch(batch: Mapping[str, torch.Tensor], dynamic: bool) -> None:
 
 
 def _distinct(module: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
-    """The batch, cut to a number of examples that is no other size: a tracer takes equal sizes for the same one."""
+    """The batch, cut to a number of examples that equals no other size, because a tracer treats equal sizes as the same symbol."""
     tensors = [*module.parameters(), *module.buffers()]
     others = {size for tensor in tensors for size in tensor.shape} | {size for tensor in batch.values() for size in tensor.shape[1:]}
     most = next(iter(batch.values())).shape[0]
@@ -142,12 +142,12 @@ def _distinct(module: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> Dic
 
 
 def _does_not_take(module: torch.nn.Module, fields: Mapping[str, torch.Tensor]) -> str:
-    """What is wrong with the fields as arguments of forward; empty where nothing is."""
+    """What is wrong with the fields as arguments of forward; empty if they are valid."""
     try:
         inspect.signature(module.forward).bind(**fields)
     except TypeError as error:
         return f"forward of {type(module).__name__}: {error}"
-    except ValueError:  # It tells no signature.
+    except ValueError:  # It has no signature.
         pass
     return ""
 
@@ -190,32 +190,32 @@ def _loss_function(loss: Loss, batch: Mapping[str, torch.Tensor]):
             raise ExportError(f"{type(module).__name__} gives {_describe(output)}; accepted with loss={loss!r}: a tensor; a function of module and "
                               "batch as loss= takes what it needs")
         target = fields[TARGET]
-        # Of class numbers, one for each place of an output [batch, classes, ...].
+        # For class numbers, one for each position of an output [batch, classes, ...].
         wanted = output.shape if target.is_floating_point() else (*output.shape[:1], *output.shape[2:])
         if tuple(target.shape[1:]) != tuple(wanted[1:]):
             raise ExportError(f"{type(module).__name__} gives {_describe(output)}, and batch[{TARGET!r}] is {_describe(target)}; accepted "
                               f"with loss={loss!r}: {'one shape' if target.is_floating_point() else f'the shape {list(wanted)}'}")
         if loss == "cross_entropy" and target.is_floating_point():
-            # torch's own divides by a number that it makes of the size of the batch.
+            # torch's version divides by a number that it creates from the size of the batch.
             return -(target * output.float().log_softmax(1)).sum(1).mean()
         return function(output.float(), target)
     return named
 
 
 class Step:
-    """The step of one micro-batch as a function of tensors: scale, fields, parameters, state. Where the loss is one of each
-    example, the weights of the examples come behind the fields, and the losses behind the loss."""
+    """The step of one micro-batch as a function of tensors: scale, fields, parameters, state. If the loss is per example, the weights of
+    the examples follow the fields, and the losses follow the loss."""
 
     def __init__(self, module: torch.nn.Module, batch: Mapping[str, torch.Tensor], loss, dynamic: bool):
         self.module = module
         self.loss = loss
-        # Whether graphs take batches of any size, or of the size of this one alone.
+        # Whether graphs support batches of any size, or only this one.
         self.dynamic = dynamic
         tried = _distinct(module, batch) if dynamic else batch
         self.batch = {name: tensor.detach() for name, tensor in tried.items()}
         self.is_cut = any(len(tensor) < len(batch[name]) for name, tensor in tried.items())
         named = dict(module.named_parameters())
-        # Copies: what the module does to its own tensors meanwhile is not exported, and undone (restore_values).
+        # Copies: changes that the module makes to its own tensors meanwhile are not exported, and are undone (restore_values).
         self.trained = {name: tensor.detach().clone() for name, tensor in named.items() if tensor.requires_grad}
         self.modes = {name: part.training for name, part in module.named_modules()}
         if not self.trained:
@@ -239,26 +239,26 @@ class Step:
         first = {id(tensor): name for name, tensor in (*named.items(), *module.named_buffers()) if name in kept}
         every = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
         self.tied = {name: first[id(tensor)] for name, tensor in every if name in kept and first.get(id(tensor), name) != name}
-        # Tensors that the module makes of numbers, by program: torch.tensor(0.5) in forward.
+        # Tensors that the module creates from numbers, by program: torch.tensor(0.5) in forward.
         self.constants: Dict[str, List[torch.Tensor]] = {}
-        # Whether the loss has one value for each example. Trained tensors that the loss depends on, and state that a step
-        # changes. See try_eagerly.
+        # Whether the loss has one value per example; the trained tensors on which the loss depends; the state that a step changes. See
+        # try_eagerly.
         self.by_example = False
         self.gradients: List[str] = []
         self.changed: List[str] = []
-        # What the traces of FP32 and evaluation have decided by the size of the batch: a condition, and a size for which it is another.
+        # Conditions on the batch size in the traces of FP32 and evaluation, each with a size for which it differs.
         self.conditions: Dict[str, List[Tuple[str, int]]] = {}
-        # Tensors that forward changes in eval mode, in place. A held-out loss leaves them as they are.
+        # Tensors that forward changes in place in eval mode. A held-out loss leaves them unchanged.
         self.changed_in_evaluation: List[str] = []
-        # Parts of the held-out loss that divide by what the batch has of something: held_out.give_parts.
+        # Number of parts of the held-out loss that divide by a count in the batch: held_out.give_parts.
         self.held_out_quotients = 0
-        # Whether forward or the loss needs gradients also in eval mode, as one with torch.autograd.grad does.
+        # Whether forward or the loss needs gradients also in eval mode, such as with torch.autograd.grad.
         self.differentiates_in_evaluation = False
-        # The ways that are left to try, the fastest first.
+        # The remaining tracing methods, the fastest first.
         self.traces = (tracing.by_batch, tracing.by_batch_in_python, tracing.by_every_size) if dynamic else (tracing.of_one_size,)
 
     def weights_of(self, batch):
-        """Weights of the examples, no two alike, so that a comparison sees them; None where the loss is one number."""
+        """Weights of the examples, all different, so that a comparison detects them; None if the loss is one number."""
         return torch.linspace(0.5, 1.0, len(next(iter(batch.values())))) if self.by_example else None
 
     def arguments(self, batch=None):
@@ -279,7 +279,7 @@ class Step:
         return batch, trained, state
 
     def _loss_of(self, batch):
-        """One number, or one for each example."""
+        """Returns one number, or one for each example."""
         value = self.loss(self.module, batch)
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             if value.numel() == 1:
@@ -290,7 +290,7 @@ class Step:
                           "example, a tensor [batch]")
 
     def run(self, precision: str, scale, *tensors):
-        """(loss, losses of the examples where they are known, gradients..., changed state...)."""
+        """Returns (loss, losses of the examples if they are known, gradients..., changed state...)."""
         loss, losses, gradients, state, _ = self._step(precision, scale, *tensors)
         return (loss, *([losses] if self.by_example else []), *(gradients[name] for name in self.gradients), *(state[name] for name in self.changed))
 
@@ -299,11 +299,11 @@ class Step:
         trained = {name: tensor.detach().requires_grad_() for name, tensor in trained.items()}
         state = {name: tensor.clone() for name, tensor in state.items()}
         named = {**trained, **state}
-        # Also around the backward pass: what recomputes there reads parameters.
+        # Also around the backward pass, because recomputation reads parameters there.
         with _in_place_of_its_own(self.module, named), torch.enable_grad():
             weights = tensors[len(self.batch)] if self.by_example else None
             loss, losses, gradients = self.differentiate(precision, scale, batch, weights, trained)
-        # By assignment, as in self.mean = 0.9 * self.mean + ...: `named` has the new tensor then.
+        # Changed by assignment, as in self.mean = 0.9 * self.mean + ...: `named` has the new tensor then.
         assigned = {name for name in state if named[name] is not state[name]}
         for name in assigned:
             if named[name].shape != state[name].shape or named[name].dtype != state[name].dtype:
@@ -313,7 +313,7 @@ class Step:
         return loss, losses, gradients, state, assigned
 
     def differentiate(self, precision: str, scale, batch, weights, trained):
-        """(loss, losses, gradients by name) of the module with the tensors that it has now."""
+        """Returns (loss, losses, gradients by name) of the module with its current tensors."""
         autocast = AUTOCAST[precision]
         with torch.autocast(scale.device.type, autocast or torch.bfloat16, enabled=autocast is not None, cache_enabled=False):
             losses = self._loss_of(batch)
@@ -324,7 +324,7 @@ class Step:
         return loss.detach(), losses.detach(), dict(zip(trained, gradients))
 
     def restore_values(self) -> None:
-        """The module's parameters and buffers as they were when it was given."""
+        """Restores the module's initial parameters and buffers."""
         with torch.no_grad():
             for name, tensor in (*self.module.named_parameters(), *self.module.named_buffers()):
                 value = self.trained.get(name, self.state.get(name))
@@ -332,7 +332,7 @@ class Step:
                     tensor.copy_(value)
 
     def refuse_changes_by_mode(self, mode: str) -> None:
-        """In ``kept``: parts keep the mode that the module was given in, and its train() changes modes alone."""
+        """Call within ``kept``: parts keep the module's initial mode, and its train() may change only modes."""
         if mode == "train" and self.modes[""]:
             other = next((name for name, part in self.module.named_modules() if part.training and not self.modes[name]), None)
             if other is not None:
@@ -353,26 +353,26 @@ class Step:
             return (self.evaluation_loss(batch) * scale,)
 
     def evaluation_loss(self, batch):
-        """The mean loss of the module in eval mode with the tensors that it has now."""
+        """Returns the mean loss of the module in eval mode with its current tensors."""
         with torch.set_grad_enabled(self.differentiates_in_evaluation):
             return _mean(self._loss_of(batch)).detach()
 
     @contextlib.contextmanager
     def kept(self, training: bool):
-        """The module in train or eval mode; what forward draws or assigns to the module leaves no trace."""
+        """The module in train or eval mode. Undoes drawn numbers and assignments of forward at the end."""
         was_training, random = self.module.training, torch.get_rng_state()
         parts = [part for part in self.module.modules() if not isinstance(part, torch.jit.ScriptModule)]
         held = [(part, dict(part.__dict__), dict(part._parameters), dict(part._buffers)) for part in parts]
         outside = outside_state.Kept(self.module)
         self.module.train(training)
-        # oneDNN's LSTM takes an undefined tensor, which no graph can hold.
+        # oneDNN's LSTM takes an undefined tensor, which no graph can contain.
         recurrent = any(isinstance(each, torch.nn.RNNBase) for each in self.module.modules())
         try:
             with self._without_onednn() if recurrent else contextlib.nullcontext(), recomputation.as_by_backward():
                 yield
         finally:
             self.module.train(was_training)
-            # After that: a part may have a mode of its own.
+            # Afterwards, because a part may have another mode.
             for part, attributes, parameters, buffers in held:
                 for current, before in ((part._parameters, parameters), (part._buffers, buffers), (part.__dict__, attributes)):
                     current.clear()
@@ -384,7 +384,7 @@ class Step:
     @contextlib.contextmanager
     def _without_onednn() -> Iterator[None]:
         with warnings.catch_warnings():
-            # It says on the way that there is no Intel GPU.
+            # It warns that there is no Intel GPU.
             warnings.simplefilter("ignore", UserWarning)
             flags = torch.backends.mkldnn.flags(enabled=False)
             flags.__enter__()
@@ -396,7 +396,7 @@ class Step:
                 flags.__exit__(None, None, None)
 
     def try_eagerly(self) -> None:
-        """What is wrong with module, batch and loss shows here in their own words, with real sizes."""
+        """Runs the module eagerly, so that errors in module, batch and loss appear with their own message and real sizes."""
         with self.kept(training=True):
             self.refuse_changes_by_mode("train")
             try:
@@ -411,7 +411,7 @@ class Step:
                     raise ExportError(f"the loss is {loss.item():.6g} on the batch, and the gradient of {bad[0]} is not finite; "
                                       "torch.where(x > 0, x.sqrt(), x) has the gradient of both sides: clamp what goes into the root, "
                                       "the quotient or the logarithm")
-                # A clone begins at version 0, and a change in place adds to it, but for batch norm's.
+                # A clone begins at version 0, and a change in place increments it, except for batch norm.
                 self.changed = [name for name, tensor in state.items()
                                 if name in assigned or tensor._version > 0 or not torch.equal(tensor, self.state[name])]
             except ExportError:
@@ -428,7 +428,7 @@ class Step:
             try:
                 self._evaluate_copies()
                 return
-            except Exception:  # noqa: BLE001 - it may need gradients.
+            except Exception:  # It may need gradients.
                 self.differentiates_in_evaluation = True
             try:
                 self._evaluate_copies()
@@ -453,11 +453,11 @@ class Step:
             return self._program(lambda *tensors: self.run(precision, *tensors), precision)
 
     def programs(self, precisions: Sequence[str]):
-        """All graphs of the file by name."""
+        """Returns all graphs of the file by name."""
         self.try_eagerly()
         comparison = Comparison(self)
         comparison.require_no_memory()
-        # FP32 first: what fails in another precision fails there alone.
+        # FP32 first, so that errors in another precision are due to that precision.
         found = {"FP32": self.training_program("FP32")}
         comparison.require_training(self.runnable("FP32", found["FP32"]))
         found["evaluation"] = self.evaluation_program()
@@ -484,7 +484,7 @@ class Step:
             try:
                 with tracing.quiet(), as_in_eager.patched():
                     return self._export(self.traces[0], function, name)
-            except Exception as error:  # noqa: BLE001 - whatever it was, the next way is tried, also for the programs that follow.
+            except Exception as error:  # On any error the next method is tried, also for the programs that follow.
                 if len(self.traces) > 1:
                     self.traces = self.traces[1:]
                 elif isinstance(error, ExportError):
@@ -514,11 +514,11 @@ class Step:
         program = torch.export.export(graph, arguments, strict=False, dynamic_shapes=tuple(shapes))
         for_nativert.reshape_views(program.graph)
         for_nativert.divide_where_sizes_become_floats(program.graph)
-        program.example_inputs = None  # A package would hold them, with all weights.
+        program.example_inputs = None  # A package would include them, with all weights.
         return program
 
     def refuse_operators(self, program) -> None:
-        """Says which line needs an operator that no worker runs."""
+        """Reports the line that needs an operator that workers do not support."""
         holding = next((node.target for node in program.graph.nodes if any(isinstance(each, complex) for each in (*node.args, *node.kwargs.values()))),
                        None)
         if holding is not None:
@@ -543,14 +543,14 @@ class Step:
         raise ExportError(f"{type(self.module).__name__} needs the operator {name}{place}, which no worker runs; {way}")
 
     def _fail_again(self, function, error: Exception) -> None:
-        """Traces once more; where the size of the batch became a number, until it does."""
+        """Traces again to find the line; if the batch size became a number, stops where it does."""
         numbers = tracing.numbers_of_sizes_fail() if faults.SIZE_BECAME_A_NUMBER.search(str(error)) else contextlib.nullcontext()
         with numbers, tracing.quiet():
             self.traces[0](function, self.arguments(), self.fields)
 
 
 class _Stop(TorchDispatchMode):
-    """Fails where one of the operators is called, or what makes a trace have it."""
+    """Fails at a call of one of the operators, or of a function that traces to it."""
 
     def __init__(self, operators) -> None:
         super().__init__()
@@ -576,15 +576,15 @@ def _runs_in_worker(target: Any) -> bool:
 
 
 def _mean(losses: torch.Tensor) -> torch.Tensor:
-    """One number is its own mean, without an operator for it."""
+    """The mean; a single number needs no operator."""
     return losses.mean() if losses.dim() else losses
 
 
 @contextlib.contextmanager
 def _in_place_of_its_own(module: torch.nn.Module, tensors: Dict[str, torch.Tensor]) -> Iterator[None]:
-    """The module with these parameters and buffers. Afterwards `tensors` has what the module had assigned to their names.
+    """The module with these parameters and buffers. Afterwards `tensors` has the values that the module assigned to their names.
 
-    It is what torch.func.functional_call does around a call of forward."""
+    torch.func.functional_call does the same around a call of forward."""
     with torch.nn.utils.stateless._reparametrize_module(module, tensors, tie_weights=True):
         yield
 

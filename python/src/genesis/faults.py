@@ -1,4 +1,4 @@
-"""What is told of an exception of torch's: its reason, and the line of the caller's own code."""
+"""The explanation of a torch exception: its reason, and the line of the caller's code."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any, Callable, Mapping, Sequence, Tuple
 
 import torch
 
-# What torch.export says of a size that became a number.
+# torch.export's message for a size that became a number.
 SIZE_BECAME_A_NUMBER = re.compile(r"specialized it to be a constant \((\d+)\)")
-# What torch says of operators that take numbers for sizes.
+# torch's messages for operators that require numbers as sizes.
 SIZES_OF_THE_BATCH = ("SymIntArrayRef expected to contain only concrete integers", "Cannot call numel() on tensor with symbolic sizes",
                       "isIntList() INTERNAL ASSERT FAILED")
 GUARD_OF_THE_SIZE = re.compile(r"batch = (\S+) in the specified range satisfy the generated guard (.+?)\.?$", re.MULTILINE)
-# What helps where sizes differ.
+# The cure if sizes differ.
 ONE_SIZE = "a module that takes batches of one size alone is exported with dynamic_batch=False"
-# What torch says, and what it comes of.
+# torch's messages and their causes.
 REASONS = (
     (r"aten\._ctc_loss\.Tensor", "ctc_loss reads lengths as numbers, one for each example, which a graph for any size of batch has not; write "
                                 "its recursion with torch.logsumexp"),
     (r"torch\._C\.Generator", "it draws with a torch.Generator of its own, which no graph has; leave out generator=, and the job's seed decides"),
     (r"\.numpy\(\) is not supported", "it gives values to NumPy, which no graph does; compute with torch"),
 )
-# Of torch's own messages, some of which list all that torch has.
+# Maximum line length of torch's messages, some of which list everything that torch has.
 LONGEST_LINE = 400
 
 
@@ -36,7 +36,7 @@ def first_line(error: BaseException) -> str:
 
 
 def of_types(error: BaseException, batch: Mapping[str, torch.Tensor]) -> str:
-    """Which fields are float64, where that is what an operator does not take beside weights of float32."""
+    """The float64 fields, if an operator fails because weights are float32."""
     names = [name for name, tensor in batch.items() if tensor.dtype == torch.float64]
     if not names or not any(each in str(error) for each in ("dtype", "Double", "double")):
         return ""
@@ -45,7 +45,7 @@ def of_types(error: BaseException, batch: Mapping[str, torch.Tensor]) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Its first line, or what is behind one that tells little."""
+    """Its first line, or the cause if that line is not informative."""
     text = str(error)
     frames = traceback.extract_tb(error.__traceback__)
     if any(frame.name in ("pack_padded_sequence", "pad_packed_sequence") for frame in frames):
@@ -76,32 +76,32 @@ def reason(error: BaseException) -> str:
 
 
 def is_of_the_size(error: BaseException) -> bool:
-    """Whether it says that a graph would not hold for batches of any size."""
+    """Whether it reports that a graph would not hold for batches of any size."""
     text = str(error)
     return any(each in text for each in SIZES_OF_THE_BATCH) or bool(SIZE_BECAME_A_NUMBER.search(text) or GUARD_OF_THE_SIZE.search(text))
 
 
 def place(error: BaseException) -> str:
-    """The line of the caller's own code at which it was raised."""
+    """The line of the caller's code at which it was raised."""
     return _innermost([(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)])
 
 
 def _innermost(lines: Sequence[Tuple[str, int]]) -> str:
-    """The last of the lines that is the caller's own."""
+    """The last of the lines in the caller's code."""
     others = (str(Path(__file__).resolve().parent), str(Path(torch.__file__).resolve().parent), "<")
     own = [f", at {name}:{line}" for name, line in lines if not name.startswith(others)]
     return own[-1] if own else ""
 
 
 def place_in_forward(function: Callable[[], Any]) -> str:
-    """The line of forward at which the function fails, or whose gradient is what fails."""
+    """The line of forward at which the function fails, or whose gradient fails."""
     with warnings.catch_warnings(record=True) as caught:
-        # Autograd then warns with the lines of forward.
+        # With this, autograd warns with the lines of forward.
         warnings.simplefilter("always")
         try:
             with torch.autograd.set_detect_anomaly(True, check_nan=False):
                 function()
-        except Exception as error:  # noqa: BLE001 - any is what is looked for.
+        except Exception as error:  # Any exception may be the expected one.
             lines = [(frame, int(line)) for warning in caught
                      for frame, line in re.findall(r'File "(.+)", line (\d+)', str(warning.message))]
             return place(error) or _innermost(lines)

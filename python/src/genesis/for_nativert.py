@@ -1,4 +1,4 @@
-"""What nativert of torch 2.11 lays out in memory otherwise than a trace says, or cannot compute, written so that it need not."""
+"""Rewrites operators that nativert of torch 2.11 cannot compute, or lays out in memory differently from the trace."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import torch
 
 aten = torch.ops.aten
 
-# What a trace has without a layout of its own.
+# Memory formats of a trace that need no rewriting.
 PLAIN = (None, torch.contiguous_format, torch.preserve_format)
 VIEWS = (aten.view.default, aten._unsafe_view.default)
 
 
 def copy_in_two_steps(graph: torch.fx.GraphModule) -> None:
-    """Writes each copy with a memory format so that nativert gives it that one, before export.
+    """Rewrites each copy with a memory format so that nativert uses that format. Call before export.
 
-    Its ``_to_copy`` fails with ``channels_last``: the type is changed first, and what that gives is cloned, which it can. Its ``clone``
-    keeps the gaps of what it copies, and its ``full_like`` has no layout but the plain one."""
+    Its ``_to_copy`` fails with ``channels_last``, so the type is converted first, and the result is cloned. Its ``clone``
+    keeps the gaps of its input, and its ``full_like`` supports only the plain layout."""
     for node in list(graph.graph.nodes):
         value, format = node.meta.get("val"), node.kwargs.get("memory_format")
         if node.target is aten._to_copy.default and format not in PLAIN:
@@ -43,10 +43,10 @@ def _change_type_and_clone(graph: torch.fx.Graph, node: torch.fx.Node, format: t
 
 
 def reshape_views(graph: torch.fx.Graph) -> None:
-    """Makes each ``view`` a ``reshape``, which copies only where the layout allows no view. A trace knows the layouts that torch's own kernels
-    give; nativert has others for many operators, and a worker some of ours.
+    """Replaces each ``view`` by ``reshape``, which copies only if the layout allows no view. A trace has the layouts of torch's own kernels;
+    nativert has others for many operators, and a worker has its own kernels.
 
-    A view that is written to, or whose tensor is, stays one: both are the same memory."""
+    Keeps a view if it or its tensor is written to, because both share memory."""
     written = _written_to(graph)
     for node in graph.nodes:
         if node.target in VIEWS and node not in written:
@@ -54,7 +54,7 @@ def reshape_views(graph: torch.fx.Graph) -> None:
 
 
 def _written_to(graph: torch.fx.Graph) -> Set[torch.fx.Node]:
-    """The nodes whose memory an operator writes to, by whatever name."""
+    """The nodes whose memory an operator writes to, under any name."""
     memory: Dict[torch.fx.Node, torch.fx.Node] = {}
     written: Set[torch.fx.Node] = set()
     for node in graph.nodes:
@@ -74,8 +74,8 @@ def _written_to(graph: torch.fx.Graph) -> Set[torch.fx.Node]:
 
 
 def divide_where_sizes_become_floats(graph: torch.fx.Graph) -> None:
-    """Makes each ``sym_float(size)``, as the gradient of ``x.std(0)`` has it, the quotient of the size and 1, which is the same number:
-    nativert knows no such function."""
+    """Replaces each ``sym_float(size)``, as in the gradient of ``x.std(0)``, by the quotient of the size and 1, which is the same
+    number: nativert lacks this function."""
     for node in graph.nodes:
         if node.target is torch.sym_float:
             node.target, node.args = operator.truediv, (node.args[0], 1)

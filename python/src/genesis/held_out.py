@@ -1,8 +1,8 @@
 """The held-out loss as parts that add up over batches.
 
-A loss that divides by the labels of the batch that count (``ignore_index`` and ``weight`` of a cross-entropy, a mask) is no mean over
-examples: the mean of two batches of it is not the loss of both together. Such quotients are found in the graph of the held-out loss,
-which gets them as outputs of their own, each with its divisor.
+A loss that divides by the number of labels that count (``ignore_index`` and ``weight`` of a cross-entropy, a mask) is not a mean over
+examples: the mean of two batches is not the loss of both together. Such quotients are found in the graph of the held-out loss,
+which gets them as separate outputs, each with its divisor.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import torch
 from torch.fx import GraphModule, Node
 
 ATEN = torch.ops.aten
-MEAN_OF_LOSS, SUM_OF_LOSS = 1, 2  # reduction= of an operator.
+MEAN_OF_LOSS, SUM_OF_LOSS = 1, 2  # Values of reduction=.
 NLL = {ATEN.nll_loss_forward.default, ATEN.nll_loss2d_forward.default}
 SUMS = {ATEN.sum.default, ATEN.sum.dim_IntList}
 COUNTS = {ATEN.count_nonzero.default, ATEN.dot.default}
-# The place of reduction= in the arguments.
+# Position of reduction= in the arguments.
 REDUCTIONS = {ATEN.mse_loss.default: 2, ATEN.smooth_l1_loss.default: 2, ATEN.huber_loss.default: 2, ATEN.binary_cross_entropy.default: 3,
               ATEN.binary_cross_entropy_with_logits.default: 4}
 MEANS = {ATEN.mean.default, ATEN.mean.dim}
-# f(a + b) is f(a) + f(b) for these.
+# Linear operators: f(a + b) is f(a) + f(b).
 SAME = {ATEN.view.default, ATEN.reshape.default, ATEN.detach.default, ATEN.clone.default, ATEN.alias.default, ATEN._to_copy.default,
         ATEN.to.dtype, ATEN.neg.default, ATEN.squeeze.default, ATEN.unsqueeze.default, ATEN.contiguous.default}
 PRODUCTS = {ATEN.mul.Tensor, ATEN.mul.Scalar}
@@ -30,26 +30,26 @@ QUOTIENTS = {ATEN.div.Tensor, ATEN.div.Scalar}
 DIFFERENCES = {ATEN.sub.Tensor, ATEN.sub.Scalar}
 TAKEN_FROM = {ATEN.rsub.Scalar, ATEN.rsub.Tensor}  # rsub(a, b) is b - a.
 SUMMANDS = {ATEN.add.Tensor, ATEN.add.Scalar, *DIFFERENCES, *TAKEN_FROM}
-# Operators that keep a divisor from being 0.
+# Operators that keep a divisor above 0.
 BOUNDS = {ATEN.clamp.default, ATEN.clamp_min.default, ATEN.maximum.default, ATEN.clamp.Tensor, ATEN.add.Tensor, ATEN.add.Scalar}
 
 
 class Quotient(NamedTuple):
-    """A part of the loss, and what it was divided by."""
+    """A part of the loss and its divisor."""
 
     value: Node
     divisor: Node
 
 
 class Parts(NamedTuple):
-    """A number as a sum: what is a mean over the examples of the batch, and quotients."""
+    """A number as a sum of a mean over the examples of the batch, and quotients."""
 
     mean: Optional[Node]
     quotients: List[Quotient]
 
 
 class Finder:
-    """Takes the loss of a graph apart."""
+    """Decomposes the loss of a graph."""
 
     def __init__(self, graph: GraphModule, fields: range) -> None:
         self.graph = graph.graph
@@ -57,7 +57,7 @@ class Finder:
         self.of_batch = self._of_batch()
 
     def _of_batch(self) -> Set[Node]:
-        """The nodes whose values differ from batch to batch."""
+        """The nodes whose values differ between batches."""
         found: Set[Node] = set()
         for position, node in enumerate(self.graph.nodes):
             if (node.op == "placeholder" and position in self.fields) or any(each in found for each in node.all_input_nodes):
@@ -110,7 +110,7 @@ class Finder:
         if node.target is operator.getitem and node.args[0].target in NLL and node.args[1] == 0 and node.args[0].args[3] == MEAN_OF_LOSS:
             return Quotient(node, self.graph.call_function(operator.getitem, (node.args[0], 1)))
         if node.target is ATEN.where.self and not self._varies(node.args[2]):
-            found = self._quotient(node.args[1])  # 0 where nothing counts.
+            found = self._quotient(node.args[1])  # 0 if nothing counts.
             return found and Quotient(node, found.divisor)
         terms = self._terms(node)
         if terms is None or not self._varies(terms[1]) or "val" not in node.meta or node.meta["val"].dim():
@@ -135,7 +135,7 @@ class Finder:
 
     @staticmethod
     def _is_sum(node: Any) -> bool:
-        """Whether it is the sum of one number for each element, so that those of two batches add up."""
+        """Whether it is the sum of one number per element, so that sums of two batches add up."""
         if not isinstance(node, Node):
             return False
         if node.target is operator.getitem and node.args[0].target in NLL:
@@ -146,7 +146,7 @@ class Finder:
         return node.target in SUMS or node.target in COUNTS
 
     def _plain(self, node: Any, bounded: bool = False) -> Node:
-        """The reduction that a number was made of."""
+        """The reduction that computes a number."""
         while isinstance(node, Node):
             if bounded and node.target in BOUNDS and not self._varies(node.args[1]):
                 node = node.args[0]
@@ -158,8 +158,8 @@ class Finder:
 
 
 def give_parts(graph: GraphModule, fields: range) -> int:
-    """Puts behind the loss, which is what the graph gives: the part of it that is a mean over the examples of the batch, and each
-    quotient with its divisor. Returns how many quotients there are; without any the graph stays as it is.
+    """Adds outputs after the loss: the part of it that is a mean over the examples of the batch, and each
+    quotient with its divisor. Returns the number of quotients; without any the graph is unchanged.
 
     ``fields``: the arguments that have the batch as their first dimension.
     """

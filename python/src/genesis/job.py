@@ -36,7 +36,7 @@ def _history_row(row: Any) -> Dict[str, Any]:
 
 
 class Job:
-    """One job of a daemon. ``message`` is what was last known of it; ``refresh()`` asks again."""
+    """One job of a daemon. ``message`` is its last known state; ``refresh()`` updates it."""
 
     def __init__(self, connection: Connection, message: job_pb2.Job) -> None:
         self._connection = connection
@@ -48,12 +48,12 @@ class Job:
 
     @property
     def state(self) -> str:
-        """``QUEUED``, ``RUNNING``, ``SUCCEEDED`` and the like, as last known."""
+        """The last known state: ``QUEUED``, ``RUNNING``, ``SUCCEEDED`` and so on."""
         return state_name(self.message)
 
     @property
     def progress(self) -> job_pb2.Progress:
-        """Steps, loss, scale and speed, as last known."""
+        """The last known progress: steps, loss, scale and speed."""
         return self.message.progress
 
     @property
@@ -65,13 +65,13 @@ class Job:
         return self
 
     def events(self, cursor: int = 0, *, timeout: float = 600.0) -> Iterator[Event]:
-        """What happened to the job and what happens, until it ends.
+        """Yields past and future events of the job until it ends.
 
-        Goes on where it was when the connection breaks or the daemon restarts; gives up after ``timeout`` seconds in which no
-        daemon answered.
+        Continues where it was if the connection breaks or the daemon restarts; gives up after ``timeout`` seconds without a
+        response.
 
         Args:
-            cursor: ``Event.sequence`` to go on after; 0 for all that the daemon keeps, -1 for none but those to come.
+            cursor: ``Event.sequence`` to continue after; 0 for all events that the daemon keeps, -1 for future ones only.
         """
         pause, lost_since = 0.1, None
         while True:
@@ -99,10 +99,10 @@ class Job:
             pause = min(2 * pause, 2.0)
 
     def watch(self, *, progress: Optional[bool] = None, timeout: float = 600.0) -> "Job":
-        """Waits until the job ends, with a bar: by tqdm in a terminal or a notebook where it is installed.
+        """Waits until the job ends, with a progress bar: tqdm's in a terminal or a notebook, if installed.
 
         Args:
-            progress: whether to show the bar. Default: in a terminal and in a notebook.
+            progress: whether to show the bar. Default: only in a terminal or a notebook.
 
         Raises:
             JobFailedError: the job ended as FAILED or CANCELLED.
@@ -115,7 +115,7 @@ class Job:
         return self.check()
 
     def check(self) -> "Job":
-        """Raises JobFailedError where the job ended as FAILED or CANCELLED."""
+        """Raises JobFailedError if the job ended as FAILED or CANCELLED."""
         if self.state in ("FAILED", "CANCELLED"):
             failure = self.message.failure
             text = f"job {self.id} {self.state}: {failure.message or self.message.state_reason}"
@@ -123,10 +123,10 @@ class Job:
         return self
 
     def checkpoint(self, name: str = "", *, timeout: float = 600.0) -> Checkpoint:
-        """The newest checkpoint of a job that has ended; of one that runs, a new one at its next step.
+        """Returns the newest checkpoint of an ended job, or takes one of a running job at its next step.
 
         Args:
-            name: keeps the new one until it is deleted.
+            name: pins the new checkpoint until it is deleted.
         """
         if not self.ended:
             self.refresh()
@@ -141,7 +141,7 @@ class Job:
         return Checkpoint(self._connection, self.message.latest_checkpoint)
 
     def checkpoints(self) -> List[Checkpoint]:
-        """All that are kept, newest first."""
+        """All kept checkpoints, newest first."""
         found, token = [], ""
         while True:
             page = self._connection.call("ListCheckpoints", job_id=self.id, page_token=token)
@@ -151,20 +151,20 @@ class Job:
                 return found
 
     def artifacts(self) -> List[Any]:
-        """What it left besides checkpoints: its log, traces, exported weights; messages with ``name`` and ``size_bytes``."""
+        """Its files other than checkpoints: log, traces, exported weights; messages with ``name`` and ``size_bytes``."""
         return list(self._connection.call("ListArtifacts", job_id=self.id).artifacts)
 
     def download(self, name: str, path: Any, *, timeout: float = 600.0) -> None:
-        """Fetches an artifact into a file; what an earlier try left (``<path>.part``) is continued.
+        """Downloads an artifact to a file; resumes an earlier attempt (``<path>.part``).
 
         Raises:
-            FileExistsError: there is a file of that name.
+            FileExistsError: the file exists.
             NotFoundError: the job has no artifact ``name``.
         """
         download_artifact(self._connection, self.id, name, path, timeout=timeout)
 
     def pause(self) -> "Job":
-        """Checkpoints the job and takes it off its worker until it is resumed."""
+        """Checkpoints the job and removes it from its worker until it is resumed."""
         self.message = self._connection.call("PauseJob", job_id=self.id).job
         return self
 
@@ -173,12 +173,12 @@ class Job:
         return self
 
     def cancel(self, *, now: bool = False) -> "Job":
-        """Stops the job after a checkpoint, or at once."""
+        """Stops the job after a checkpoint, or immediately."""
         self.message = self._connection.call("CancelJob", job_id=self.id, now=now).job
         return self
 
     def update(self, *, priority: Optional[int] = None, labels: Optional[Mapping[str, str]] = None) -> "Job":
-        """Changes priority, or all labels."""
+        """Changes the priority, or replaces all labels."""
         fields = {name: value for name, value in (("priority", priority), ("labels", labels)) if value is not None}
         request = self._connection.request("UpdateJob", job_id=self.id, **fields)
         request.update_mask.paths.extend(fields)
@@ -186,17 +186,16 @@ class Job:
         return self
 
     def delete(self, *, checkpoints: bool = False) -> int:
-        """Forgets a job that has ended; returns how many checkpoints were removed with it."""
+        """Deletes a job that has ended; returns the number of checkpoints removed with it."""
         return self._connection.call("DeleteJob", job_id=self.id, delete_checkpoints=checkpoints,
                                      repeat=False).deleted_checkpoints
 
     def stats(self, window_seconds: int = 0) -> Any:
-        """The counters of this job, with a thinned history: the message ``StatsResponse``."""
+        """Statistics of this job, with a downsampled history: the message ``StatsResponse``."""
         return self._connection.call("Stats", job_id=self.id, window_seconds=window_seconds)
 
     def history(self) -> List[Dict[str, Any]]:
-        """Figures over time, oldest first, as the daemon's history has them (docs/history.md); None where one was not
-        measured."""
+        """Metrics over time, oldest first, as in the daemon's history (docs/history.md); None for those not measured."""
         rows, token = [], ""
         while True:
             page = self._connection.call("GetHistory", job_id=self.id, page_token=token, page_size=1000)
@@ -206,7 +205,7 @@ class Job:
                 return rows
 
     def history_frame(self) -> "pandas.DataFrame":
-        """``history()`` as a table of pandas."""
+        """``history()`` as a pandas DataFrame."""
         import pandas
 
         return pandas.DataFrame(self.history())

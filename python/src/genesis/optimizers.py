@@ -1,4 +1,4 @@
-"""Optimizers of torch as a job file describes them."""
+"""Converts torch optimizers to the fields of a job file."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from genesis.training.v1 import field_rule_pb2, training_pb2
 if TYPE_CHECKING:
     import torch
 
-# Patterns of one group of a job.
+# Maximum number of patterns in one group of a job.
 _MAX_PATTERNS = training_pb2.ParameterGroupSpec.DESCRIPTOR.fields_by_name["parameters"].GetOptions().Extensions[field_rule_pb2.max_items]
-# Options whose other values are refused, for no job has them.
+# Options that must have these values, because jobs support no others.
 _FIXED = {"amsgrad": False, "maximize": False, "dampening": 0}
 # Options that all groups share, with their name in a job file.
 _SHARED = {"eps": "epsilon", "momentum": "momentum", "nesterov": "nesterov", "betas": "betas"}
@@ -34,12 +34,12 @@ def _kind(optimizer: "torch.optim.Optimizer") -> str:
 
 
 def _or_none(value: float) -> float:
-    """In a job file 0 stands for the default, and -1 for 0."""
+    """In a job file 0 selects the default, and -1 is 0."""
     return -1.0 if value == 0 else value
 
 
 def _escaped(name: str) -> str:
-    """A pattern that is this name."""
+    """The pattern that matches exactly this name."""
     return re.sub(r"[*?\\]", r"\\\g<0>", name)
 
 
@@ -56,7 +56,7 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def patterns(names: Iterable[str], others: Iterable[str]) -> List[str]:
-    """Few patterns that match all of ``names`` and none of ``others``."""
+    """Returns few patterns that match all of ``names`` and none of ``others``."""
     others = list(others)
     found: Dict[str, None] = {}
     for name in names:
@@ -68,7 +68,7 @@ def patterns(names: Iterable[str], others: Iterable[str]) -> List[str]:
 
 
 def _names(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer") -> List[List[str]]:
-    """Of the parameters of each group."""
+    """The names of the parameters of each group."""
     name_of = {id(tensor): name for name, tensor in module.named_parameters() if tensor.requires_grad}
     frozen = {id(tensor) for tensor in module.parameters() if not tensor.requires_grad}
     groups: List[List[str]] = []
@@ -88,9 +88,9 @@ def _names(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer") -> Lis
 
 
 def optimizer_spec(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer") -> Mapping[str, Any]:
-    """The field ``optimizer`` of a job that updates the module as ``optimizer`` would.
+    """Returns the field ``optimizer`` of a job that updates the module as ``optimizer`` would.
 
-    Groups become patterns of parameter names. What a job cannot do is refused.
+    Groups become patterns of parameter names. Unsupported options raise an error.
     """
     kind = _kind(optimizer)
     if optimizer.state:
@@ -114,9 +114,9 @@ def optimizer_spec(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer"
             if option in group and not float(group[option]) > 0:
                 raise InvalidArgumentError(f"optimizer.param_groups[{number}] has {option}={group[option]!r}; accepted: above 0"
                                            + ("; requires_grad_(False) keeps parameters as they are" if option == "lr" else ""))
-    # Most parameters need no pattern.
+    # The largest group needs no patterns.
     base, most = max(groups, key=lambda each: len(each[1]))
-    # As float: a learning rate may be a tensor.
+    # As float, because a learning rate may be a tensor.
     spec: Dict[str, Any] = {"kind": kind, "learning_rate": float(base["lr"]), "weight_decay": _or_none(base["weight_decay"])}
     for option, name in _SHARED.items():
         if option == "betas" and option in base:
@@ -137,7 +137,7 @@ def optimizer_spec(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer"
 
 
 def schedule_spec(schedule: Mapping[int, float]) -> Mapping[str, Any]:
-    """The field ``optimizer.schedule`` of a table from steps to factors."""
+    """Returns the field ``optimizer.schedule`` for a table from steps to factors."""
     if not isinstance(schedule, Mapping) or not all(isinstance(step, numbers.Integral) and isinstance(factor, numbers.Real)
                                                     for step, factor in schedule.items()):
         raise InvalidArgumentError(f"schedule is {str(schedule)[:200]}; accepted: a dict from steps (whole numbers) to factors of the "

@@ -1,4 +1,4 @@
-"""What forward may read and change besides parameters and buffers: attributes of modules, and the random numbers of others than torch."""
+"""State that forward may read and change outside of parameters and buffers: attributes of modules, and generators other than torch's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unittest import mock
 
 import torch
 
-# Those of each module, which are no state of forward's.
+# Attributes of every module, which are not state of forward.
 OWN = frozenset(torch.nn.Module().__dict__)
 
 
@@ -25,24 +25,24 @@ def _entries(module: torch.nn.Module) -> Iterator[Tuple[str, Any]]:
 
 
 def attributes(module: torch.nn.Module) -> Dict[str, Any]:
-    """By name, what tells one value from another that forward has put in its place, or changed in place."""
+    """Returns by name the properties that reveal whether forward has replaced a value or changed it in place."""
     return {name: _mark(value) for name, value in _entries(module)}
 
 
 def numbers(module: torch.nn.Module) -> Dict[str, str]:
-    """As text, in which NaN is NaN."""
+    """The values as text, in which NaN equals NaN."""
     return {name: repr(value) for name, value in _entries(module) if isinstance(value, (int, float))}
 
 
 def _mark(value: Any) -> Any:
     if isinstance(value, (int, float, str)):
         return repr(value)
-    # What is a parameter too, a comparison writes to.
+    # Ignores the version of parameters because a comparison writes to them.
     return type(value), [(id(each), each._version if _may_be_written(each) else 0) for each in _elements(value)]
 
 
 class Kept:
-    """What is changed in place among the attributes of a module: tensors that are no buffers, lists, dicts and sets."""
+    """The attributes of a module that can change in place: tensors other than buffers, lists, dicts and sets."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         values = [value for _, value in _entries(module)]
@@ -61,7 +61,7 @@ class Kept:
 
 
 def _may_be_written(value: Any) -> bool:
-    """Whether it is a tensor of numbers of its own; one that was expanded is not."""
+    """Whether it is a tensor that can be written in place: strided, not expanded, and not a parameter."""
     return (isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter) and value.layout == torch.strided
             and not (value.is_meta or value.is_nested or value.is_inference() or 0 in value.stride()))
 
@@ -73,14 +73,14 @@ def _elements(value: Any) -> Iterable[Any]:
 
 
 def drawn() -> Tuple[Any, Any]:
-    """Where the generators of ``random`` and ``numpy.random`` stand."""
+    """The state of the generators of ``random`` and ``numpy.random``."""
     numpy = sys.modules.get("numpy")
     return random.getstate(), None if numpy is None else repr(numpy.random.get_state())
 
 
 @contextlib.contextmanager
 def drawing(number: float) -> Iterator[None]:
-    """All that is drawn between 0 and 1, or two other bounds, is at this place between them."""
+    """Makes every draw from 0 to 1, or between two other bounds, return this position between them."""
     def between(low=0.0, high=1.0, *_):
         return low + (high - low) * number
 

@@ -1,4 +1,4 @@
-"""Whether the caller's environment allows reduced precision, read as the daemon reads its own (config/precision/gate.h)."""
+"""Whether the caller's environment allows reduced precision, read like the daemon's (config/precision/gate.h)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _OUR_FLAG = re.compile(rf"(?<![\w.-]){FLAG}(?![\w.-])", re.IGNORECASE | re.ASCII
 
 
 def allows_reduced_precision() -> bool:
-    """Exactly ``ENABLE_FP16_TRAINING=true`` does, unless ``FEATURE_FLAGS`` has ``fp16_training:false``. A value that cannot be read means
-    FP32, with a warning."""
+    """Returns whether ``ENABLE_FP16_TRAINING`` is exactly ``true`` and ``FEATURE_FLAGS`` lacks ``fp16_training:false``. An invalid value
+    means FP32, with a warning."""
     value = os.environ.get(VARIABLE)
     if value not in (None, "true", "false"):
         _warn(f"{VARIABLE} is {shown(value)}; accepted: exactly true or false")

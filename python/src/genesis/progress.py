@@ -1,4 +1,4 @@
-"""A bar for whoever waits for a job."""
+"""A progress bar for a job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _in_notebook() -> bool:
 
 
 class Bar:
-    """tqdm's bar in a terminal or a notebook; a line for each tenth of the way where tqdm is not installed."""
+    """tqdm's bar in a terminal or a notebook; without tqdm a line for each tenth of the job."""
 
     def __init__(self, name: str, shown: Optional[bool]) -> None:
         self._name = name

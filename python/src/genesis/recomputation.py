@@ -1,4 +1,4 @@
-"""torch.utils.checkpoint in a trace: what it computes again is the first time's, with the same random numbers and the same changes of buffers."""
+"""torch.utils.checkpoint in a trace: recomputation repeats the first computation's random numbers and buffer changes."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from torch.utils._pytree import tree_map_only
 
 @contextlib.contextmanager
 def as_by_backward() -> Iterator[None]:
-    """While this lasts, ``use_reentrant=True`` gives ``torch.autograd.grad`` what it gives ``backward()`` alone: gradients of the parameters."""
+    """Within this context, ``use_reentrant=True`` supports ``torch.autograd.grad``, which torch supports only for ``backward()``: it
+    returns the gradients of the parameters."""
     with mock.patch.object(checkpoint, "CheckpointFunction", _Reentrant):
         yield
 
 
 class _Reentrant:
-    """In place of CheckpointFunction."""
+    """Replaces CheckpointFunction."""
 
     @staticmethod
     def apply(run_function, preserve_rng_state, *arguments):
         if any(isinstance(each, torch.Tensor) and each.requires_grad for each in arguments):
             return checkpoint.checkpoint(run_function, *arguments, use_reentrant=False, preserve_rng_state=preserve_rng_state, early_stop=False)
-        with torch.no_grad():  # As there, with a warning.
+        with torch.no_grad():  # As in torch, with a warning.
             return run_function(*arguments)
 
 
 @contextlib.contextmanager
 def repeating_what_is_drawn() -> Iterator[None]:
-    """While this lasts, what is computed again takes the random numbers that were drawn the first time. Eager mode draws them once more, from the
-    same state; a graph has no state of a generator to go back to."""
+    """Within this context, recomputation uses the random numbers of the first computation. Eager mode draws them again from the same
+    state, but a graph cannot restore a generator's state."""
     make = checkpoint._checkpoint_without_reentrant_generator
 
     def generator(function, preserve_rng_state=True, context_fn=checkpoint.noop_context_fn, *rest, **options):
@@ -41,7 +42,7 @@ def repeating_what_is_drawn() -> Iterator[None]:
             drawn: List[Any] = []
             first, again = context_fn()
             return _Both(first, lambda: _Recording(drawn)), _Both(again, lambda: _Repeating(drawn))
-        # Without the state of the generator the second time draws other numbers in Python, too.
+        # Without the state of the generator, recomputation draws other numbers in Python too.
         return make(function, preserve_rng_state, contexts if preserve_rng_state else context_fn, *rest, **options)
 
     with mock.patch.object(checkpoint, "_checkpoint_without_reentrant_generator", generator):
@@ -53,7 +54,7 @@ def _draws(operator: Any) -> bool:
 
 
 class _Recording(TorchDispatchMode):
-    """Keeps what random operators give."""
+    """Records the results of random operators."""
 
     def __init__(self, drawn: List[Any]) -> None:
         super().__init__()
@@ -62,13 +63,13 @@ class _Recording(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         if _draws(func):
-            # A copy of what may be changed afterwards, as dropout changes its mask.
+            # A copy, because the result may be changed later, as dropout changes its mask.
             self._drawn.append(tree_map_only(torch.Tensor, torch.clone, result))
         return result
 
 
 class _Repeating(TorchDispatchMode):
-    """Gives it again."""
+    """Returns the recorded results."""
 
     def __init__(self, drawn: List[Any]) -> None:
         super().__init__()
@@ -82,7 +83,8 @@ class _Repeating(TorchDispatchMode):
 
 
 class _Both(TorchDispatchMode):
-    """A context of the caller's and one of ours, which begins anew each time. A mode by its type alone, which a checkpoint in a trace asks for."""
+    """Combines a context of the caller with one of ours, created for each entry. It is a mode only because a checkpoint in a trace
+    requires one."""
 
     def __init__(self, outer: Any, make: Callable[[], Any]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Requests made of what a caller gives, whose values are checked before anything is sent."""
+"""Builds requests from a caller's arguments and checks their values before sending."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def _accepted(field: FieldDescriptor) -> str:
     if field.message_type is not None:
         return "a dict of text to text" if field.message_type.GetOptions().map_entry else field.message_type.name
     one = _ACCEPTED.get(field.cpp_type, "bytes")
-    # protobuf 4 says it by the label.
+    # protobuf 4 has only the label.
     repeated = field.is_repeated if hasattr(field, "is_repeated") else field.label == FieldDescriptor.LABEL_REPEATED
     return f"a list, each {one}" if repeated else one
 
 
 def message(kind: Any, /, **fields: Any) -> Any:
-    """A message of this class; None is the value of no field."""
+    """Returns a message of this class. None leaves a field unset."""
     try:
         if None not in fields.values():
             return kind(**fields)
     except (TypeError, ValueError, AttributeError):
-        pass  # One of them it names itself, and not which.
+        pass  # For some errors protobuf does not name the field.
     for name, value in fields.items():
         try:
             if value is not None:
@@ -49,7 +49,7 @@ def message(kind: Any, /, **fields: Any) -> Any:
 
 
 def number_of(enum: EnumTypeWrapper, argument: str, name: Any) -> int:
-    """The number of a value of an enum by its name without the prefix: ``RUNNING`` for ``JOB_STATE_RUNNING``."""
+    """Returns the number of an enum value by its name without the prefix: ``RUNNING`` for ``JOB_STATE_RUNNING``."""
     unspecified, *names = enum.keys()
     prefix = unspecified[:-len("UNSPECIFIED")]
     if f"{prefix}{name}" not in names:

@@ -1,4 +1,4 @@
-"""Graphs, run as a worker runs them: by nativert, which torch has in Python too."""
+"""Runs graphs like a worker: with nativert, which torch also provides in Python."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import torch
 
 NAME = "graph"
 NODE = "Exception while executing node"
-# Of c10's levels of logging.
+# One of c10's log levels.
 ERRORS = 2
 
 
 class Graph:
-    """A program that nativert runs; what it is given it may change.
+    """A program that nativert runs. It may change its inputs.
 
-    ``program.module()`` computes some operators otherwise: nativert has kernels of its own for many, which lay out in memory what they give
-    as they like, and which take fewer arguments.
+    ``program.module()`` computes some operators differently: nativert has its own kernels for many, which choose the memory layout of their
+    results, and which support fewer arguments.
 
     Raises:
         RuntimeError: nativert cannot load it.
@@ -38,16 +38,16 @@ class Graph:
     def __call__(self, *tensors: torch.Tensor) -> List[torch.Tensor]:
         try:
             given = self._runner.run_with_flat_inputs_and_outputs(*tensors)
-            return [given] if isinstance(given, torch.Tensor) else list(given)  # One alone comes without a list.
+            return [given] if isinstance(given, torch.Tensor) else list(given)  # A single result comes without a list.
         except RuntimeError as error:
-            # nativert puts the operator and its arguments first.
+            # nativert prints the operator and its arguments first.
             text = str(error)
             raise RuntimeError(text.split("\n\n", 1)[1] if text.startswith(NODE) else text) from error
 
 
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
-    """nativert lists the operators that it has no kernels of its own for, and runs them all the same."""
+    """Suppresses nativert's list of operators without own kernels, which it runs anyway."""
     library = next((Path(torch.__file__).parent / "lib").glob("libc10.*"))
     level = ctypes.c_int.in_dll(ctypes.CDLL(str(library)), "FLAGS_caffe2_log_level")
     before = level.value

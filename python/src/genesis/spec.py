@@ -16,7 +16,7 @@ Spec = Union[job_pb2.JobSpec, Mapping[str, Any]]
 
 
 def _by_synonym(message: Descriptor, name: str, place: str = "") -> str:
-    """The path of the first field that other programs call so."""
+    """Returns the path of the first field that has this name in other programs."""
     for field in message.fields:
         if name in field.GetOptions().Extensions[field_rule_pb2.synonyms]:
             return place + field.name
@@ -36,12 +36,12 @@ def _value(field: FieldDescriptor, value: Any, path: str) -> Any:
         prefix = field.enum_type.values_by_number[0].name[:-len("UNSPECIFIED")]
         return value if value.startswith(prefix) else prefix + value.upper()
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value).replace("inf", "Infinity").replace("nan", "NaN")  # As JSON of protobuf has them; the daemon says what is wrong.
+        return str(value).replace("inf", "Infinity").replace("nan", "NaN")  # As in protobuf's JSON; the daemon reports the error.
     return value
 
 
 def _names(message: Descriptor, values: Mapping[str, Any], place: str = "") -> Mapping[str, Any]:
-    """With the whole names of enums: a job file says ``MIXED_BF16``. ``place`` is in front of the names in messages."""
+    """Completes enum names: a job file has ``MIXED_BF16``. ``place`` is the prefix of names in messages."""
     found = {}
     for name, value in values.items():
         field = message.fields_by_name.get(name) or message.fields_by_camelcase_name.get(name)
@@ -56,7 +56,7 @@ def _names(message: Descriptor, values: Mapping[str, Any], place: str = "") -> M
 
 
 def spec_of(spec: Spec) -> job_pb2.JobSpec:
-    """The message of a specification; values are checked by the daemon."""
+    """Returns the message of a specification; the daemon checks its values."""
     if isinstance(spec, job_pb2.JobSpec):
         return spec
     if not isinstance(spec, Mapping):
@@ -69,7 +69,7 @@ def spec_of(spec: Spec) -> job_pb2.JobSpec:
 
 
 def merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``base`` with what ``more`` says otherwise, message by message."""
+    """Returns ``base`` overridden by ``more``, message by message."""
     found = dict(base)
     for name, value in more.items():
         if isinstance(value, Mapping) and isinstance(found.get(name), Mapping):

@@ -1,4 +1,4 @@
-"""Ways to trace a function of tensors to a graph of ATen operators, and changes that nativert needs in one."""
+"""Methods to trace a function of tensors to a graph of ATen operators, and rewrites that nativert needs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from genesis.errors import ExportError
 
 
 class _Tracer:
-    """The one place that traces at a time, for tracing changes what torch does in all threads.
+    """The single thread that traces, because tracing changes torch in all threads.
 
-    It is the main thread or one that does not end: torch 2.11 keeps, of the first trace, what belongs to its thread, and a trace in
-    another thread crashes when that has ended.
+    It is the main thread or one that does not end: torch 2.11 keeps thread-bound objects of the first trace, and a trace in
+    another thread crashes once that thread has ended.
     """
 
     def __init__(self) -> None:
@@ -51,13 +51,13 @@ if hasattr(os, "register_at_fork"):
 
 
 def run_alone(function: Callable[[], Any]) -> Any:
-    """Runs what traces, while nothing else does."""
+    """Runs a function that traces, while no other does."""
     return _tracer.run(function)
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without torch's tracebacks of ways to trace that fail: another is tried, or the error tells."""
+    """Suppresses torch's tracebacks of tracing methods that fail: another is tried, or the error is raised."""
     loggers = [logging.getLogger(name) for name in ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -70,7 +70,7 @@ def quiet() -> Iterator[None]:
 
 
 def by_batch(function, arguments, fields) -> torch.fx.GraphModule:
-    """With the batch size as the only symbol: several times as fast as a symbol for each size of each weight."""
+    """Traces with the batch size as the only symbol: several times as fast as with a symbol for each size of each weight."""
     fakes = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     tensors = []
     for position, tensor in enumerate(arguments):
@@ -89,33 +89,34 @@ def by_batch(function, arguments, fields) -> torch.fx.GraphModule:
 
 
 def by_batch_in_python(function, arguments, fields) -> torch.fx.GraphModule:
-    """Composite operators that read a size as a number in C++ (flatten, reshape of a normalized tensor) keep it as a symbol in Python."""
+    """Keeps a size as a symbol in composite operators that read it as a number in C++ (flatten, reshape of a normalized tensor), by
+    tracing them in Python."""
     with enable_python_dispatcher():
         return by_batch(function, arguments, fields)
 
 
 def by_every_size(function, arguments, fields) -> torch.fx.GraphModule:
-    """For modules that the other way ties to one batch size."""
+    """For modules that the other methods specialize to one batch size."""
     del fields
     return make_fx(function, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*arguments)
 
 
 def of_one_size(function, arguments, fields) -> torch.fx.GraphModule:
-    """For batches of the size of this one alone."""
+    """For batches of only this size."""
     del fields
     return make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*arguments)
 
 
 def _has_no_gaps(tensor: torch.Tensor) -> bool:
-    """False of some that have none, too: they are copied for nothing."""
+    """False also for some tensors without gaps, which are then copied needlessly."""
     return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
 
 
 def leave_out_whole_slices(graph: torch.fx.GraphModule) -> None:
-    """Makes ``h[:, :, i]`` the one ``select`` that eager makes of it. A trace has a slice for each ``:``, and a gradient of each, which
+    """Replaces ``h[:, :, i]`` by the single ``select`` of eager mode. A trace has a slice for each ``:``, and a gradient of each, which
     fills a tensor of the whole size with zeros and copies into it."""
     def is_whole(start, end, step, size):
-        # As an int: a size that depends on the batch is not looked at.
+        # As an int: a size that depends on the batch is not considered.
         return start in (None, 0) and step == 1 and (end is None or (isinstance(end, int) and (
             end >= 2**63 - 1 or (isinstance(size, int) and end >= size))))
 
@@ -141,22 +142,22 @@ def leave_out_whole_slices(graph: torch.fx.GraphModule) -> None:
     graph.recompile()
 
 
-# Operators whose second argument may be a number in a trace where they take a tensor.
+# Operators whose second argument may be a number in a trace although they require a tensor.
 NUMERIC = (torch.ops.aten.mul.Tensor, torch.ops.aten.mul.Scalar, torch.ops.aten.floor_divide.default, torch.ops.aten.add.Tensor,
            torch.ops.aten.sub.Tensor, torch.ops.aten.div.Tensor, torch.ops.aten.div.Tensor_mode)
 
 
 def numbers_become_tensors(graph: torch.fx.GraphModule) -> None:
-    """Makes a tensor of the number of ``x * 0.5``, of ``x // 2``, and of those of arithmetic with integers and masks.
+    """Replaces the number of ``x * 0.5``, of ``x // 2``, and of arithmetic with integers and masks by a tensor.
 
-    nativert's multiplication by a number of torch 2.11 goes over the memory of ``x`` as if it had no gaps, as a slice has, and reads what
-    happens to lie behind it; it makes one product at a time, and none of complex numbers. It divides by no number without a rest, and
-    computes with no mask and a number. No graph holds a complex number."""
+    nativert of torch 2.11 multiplies by a number as if the memory of ``x`` had no gaps, although a slice has some, and so reads
+    beyond it. It computes one product at a time, and none of complex numbers. It supports neither floor division by a number nor
+    arithmetic of a mask and a number. No graph can contain a complex number."""
     aten, first = torch.ops.aten, next(node for node in graph.graph.nodes if node.op != "placeholder")
     made: Dict[Tuple[str, torch.dtype], torch.fx.Node] = {}
 
     def tensor_of(number, dtype, device):
-        key = repr(number), dtype  # 0.0 is -0.0 to a dict.
+        key = repr(number), dtype  # As a dict key, 0.0 equals -0.0.
         if key not in made:
             with graph.graph.inserting_before(first):
                 made[key] = graph.graph.call_function(torch.ops.aten.full.default, ([], number), {
@@ -164,7 +165,7 @@ def numbers_become_tensors(graph: torch.fx.GraphModule) -> None:
         return made[key]
 
     def tensor_of_complex(number, device):
-        """Made of its parts."""
+        """Builds it from its parts."""
         parts = tuple(tensor_of(each, torch.float32, device) for each in (number.real, number.imag))
         key = repr(number), torch.complex64
         if key not in made:
@@ -203,9 +204,9 @@ def numbers_become_tensors(graph: torch.fx.GraphModule) -> None:
 
 
 def _type_beside(value: torch.Tensor, number: Any) -> torch.dtype:
-    """Of a tensor without dimensions that beside ``value`` counts as the number does (torch.result_type)."""
+    """The type of a tensor without dimensions that next to ``value`` promotes like the number (torch.result_type)."""
     if value.is_floating_point() or value.is_complex():
-        # Of float64, as a number is: it changes the type of no tensor with dimensions.
+        # float64, like a number: it changes the type of no tensor with dimensions.
         return torch.float64 if value.dim() > 0 else value.dtype
     if type(number) in (float, bool):
         return torch.float32 if type(number) is float else torch.bool
@@ -213,7 +214,7 @@ def _type_beside(value: torch.Tensor, number: Any) -> torch.dtype:
 
 
 def lift_constants(graph: torch.fx.GraphModule) -> List[torch.Tensor]:
-    """Makes each tensor that the graph holds an input behind the others; returns them."""
+    """Replaces each tensor in the graph by an additional input; returns the tensors."""
     places, tensors = {}, []
     last = [node for node in graph.graph.nodes if node.op == "placeholder"][-1]
     for node in list(graph.graph.nodes):
@@ -234,19 +235,19 @@ def lift_constants(graph: torch.fx.GraphModule) -> List[torch.Tensor]:
     return tensors
 
 
-# Sizes of a batch that are tried: small ones, round ones, and their neighbours.
+# Batch sizes to try: small ones, round ones, and their neighbours.
 SIZES = (*range(2, 34), 48, 63, 64, 65, 100, 127, 128, 129, 255, 256, 257, 512, 1000, 1024, 1025)
 
 
 def conditions_of_size(graph: torch.fx.GraphModule, field: int) -> List[Tuple[str, int]]:
-    """The conditions on the size of the batch that held in the trace, each with a size for which it does not hold; ``field`` is the
+    """Returns the conditions on the batch size that held in the trace, each with a size for which it does not hold. ``field`` is the
     number of an argument that has the batch as its first dimension."""
     size = list(graph.graph.find_nodes(op="placeholder"))[field].meta["val"].shape[0].node
     found: Dict[str, int] = {}
     for guard in size.shape_env.guards:
         if guard.expr.free_symbols != {size.expr}:
             continue
-        other = next((each for each in SIZES if guard.expr.subs(size.expr, each) == False), None)  # noqa: E712 - sympy's false is no bool.
+        other = next((each for each in SIZES if guard.expr.subs(size.expr, each) == False), None)  # noqa: E712 - sympy's false is not a bool.
         if other is not None:
             found.setdefault(str(guard.expr.subs(size.expr, sympy.Symbol("batch"))), other)
     return list(found.items())
@@ -254,7 +255,7 @@ def conditions_of_size(graph: torch.fx.GraphModule, field: int) -> List[Tuple[st
 
 @contextlib.contextmanager
 def numbers_of_sizes_fail() -> Iterator[None]:
-    """While this lasts, a trace fails at the line that makes a number of a size."""
+    """Within this context, a trace fails at the line that converts a size to a number."""
     replace = ShapeEnv._set_replacement
 
     def stop(shape_env, symbol, value, *others):

@@ -1,4 +1,4 @@
-"""Appending to a replay buffer of the daemon while an environment is played."""
+"""Appends transitions of an environment to a replay buffer of the daemon."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _flat(name: str, value: Any) -> List[float]:
 
 
 class Appender:
-    """Transitions of episodes, recorded as gymnasium's ``step`` gives them and sent an episode at a time.
+    """Records transitions as returned by gymnasium's ``step``, and sends them an episode at a time.
 
     >>> with client.append("businesses") as buffer:
     ...     observation, _ = env.reset()
@@ -36,8 +36,8 @@ class Appender:
     ...         buffer.add(observation, action, reward, following, terminated, truncated)
     ...         observation = following
 
-    An episode is durable when the ``add`` that ends it returns; what is sent twice, because the connection broke, is stored
-    once. Leaving the ``with`` block sends an episode that was not ended, as one that was cut off. Not for several threads.
+    An episode is durable when the ``add`` that ends it returns. An episode sent twice because the connection broke is stored
+    once. Leaving the ``with`` block sends an unfinished episode as truncated. Not thread-safe.
     """
 
     def __init__(self, connection: Connection, dataset: str, capacity: int = 0, batch_prefix: Optional[str] = None) -> None:
@@ -54,7 +54,7 @@ class Appender:
 
     def add(self, observation: Any, action: Any, reward: float, next_observation: Any, terminated: bool = False,
             truncated: bool = False) -> None:
-        """One transition; the end of an episode sends it."""
+        """Records one transition; the end of an episode sends it."""
         observation, action, following, earned = map(_flat, ("observation", "action", "next_observation", "reward"),
                                                      (observation, action, next_observation, reward))
         sizes = (len(observation), len(action))
@@ -72,7 +72,7 @@ class Appender:
             self.flush()
 
     def flush(self) -> None:
-        """Sends the transitions that were not sent yet; an episode that goes on is cut there."""
+        """Sends the pending transitions; an unfinished episode is cut there."""
         count = len(self._rows["rewards"])
         if not count:
             return

@@ -1,4 +1,4 @@
-"""Files to and from the daemon: uploads by content, downloads of checkpoints; both go on where they broke."""
+"""File transfers: uploads by content, downloads of checkpoints; both resume where they broke."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from genesis.crc32c import crc32c
 from genesis.errors import AbortedError, DataLossError, InvalidArgumentError, UnavailableError
 
 PIECE_BYTES = 2 << 20
-# As ImportCheckpoint takes at most.
+# Maximum that ImportCheckpoint accepts.
 IMPORT_PIECE_BYTES = 1 << 20
-#: Called with bytes that are there and bytes in all.
+#: Called with the transferred bytes and the total.
 OnProgress = Optional[Callable[[int, int], None]]
 
 
@@ -38,12 +38,12 @@ def crc32c_of(path: FilePath) -> int:
 
 
 def upload(connection: Connection, path: FilePath, *, timeout: float = 600.0, on_progress: OnProgress = None) -> str:
-    """Sends a file that jobs read and returns the path that a job names it by. Nothing is sent where the daemon has a file of
-    the same content. A daemon that is away at first is waited for as any call waits; one that goes away on the way for ``timeout`` seconds
+    """Uploads a file for jobs and returns its path for job files. Sends nothing if the daemon has a file of
+    the same content. Waits for an unreachable daemon like any call at first, and during the transfer for ``timeout`` seconds
     without progress.
 
     Raises:
-        ResourceExhaustedError: over ``datasets.max_uploads_bytes``, or the daemon's disk is full.
+        ResourceExhaustedError: more than ``datasets.max_uploads_bytes``, or the daemon's disk is full.
     """
     path = pathlib.Path(path)
     file = {"sha256": sha256_of(path), "kind": path.suffix[1:].lower(), "size_bytes": path.stat().st_size}
@@ -63,7 +63,7 @@ def upload(connection: Connection, path: FilePath, *, timeout: float = 600.0, on
                 time.sleep(0.1)
                 state = connection.call("StartUpload", timeout=timeout, **file).upload
             except DataLossError:
-                # What a crash of the daemon's machine left of an earlier try was not what had been sent.
+                # The remains of an earlier attempt differ from the sent bytes after a crash of the daemon's machine.
                 if sent_again or sha256_of(path) != file["sha256"]:
                     raise
                 sent_again = True
@@ -75,12 +75,12 @@ def upload(connection: Connection, path: FilePath, *, timeout: float = 600.0, on
 
 def download(connection: Connection, checkpoint_id: str, path: FilePath, *, timeout: float = 600.0,
              on_progress: OnProgress = None) -> Any:
-    """Fetches a checkpoint into a file, which has its name once it is whole and its CRC-32C is right; returns its record.
-    What an earlier try left (``<path>.part``) is continued.
+    """Downloads a checkpoint to a file, which gets its name once it is complete and its CRC-32C matches; returns its record.
+    Resumes an earlier attempt (``<path>.part``).
 
     Raises:
-        FileExistsError: there is a file of that name.
-        DataLossError: the file is damaged on the daemon's disk, or is gone.
+        FileExistsError: the file exists.
+        DataLossError: the file is damaged on the daemon's disk, or missing.
     """
     path = pathlib.Path(path)
     if path.exists():
@@ -121,7 +121,7 @@ def download(connection: Connection, checkpoint_id: str, path: FilePath, *, time
 
 
 def download_artifact(connection: Connection, job_id: str, name: str, path: FilePath, *, timeout: float = 600.0) -> None:
-    """Fetches what a job left into a file, which has its name once it is whole."""
+    """Downloads an artifact of a job to a file, which gets its name once it is complete."""
     path = pathlib.Path(path)
     if path.exists():
         raise FileExistsError(f"{path} exists; remove it, or name another")
@@ -140,7 +140,7 @@ def download_artifact(connection: Connection, job_id: str, name: str, path: File
 
 
 def import_checkpoint(connection: Connection, path: FilePath, checkpoint_id: str) -> Any:
-    """Gives the daemon a checkpoint that was made elsewhere; returns its record."""
+    """Uploads a checkpoint from elsewhere to the daemon; returns its record."""
     path = pathlib.Path(path)
     with open(path, "rb") as file:
         first = connection.request("ImportCheckpoint", checkpoint_id=checkpoint_id, size_bytes=path.stat().st_size, crc32c=crc32c_of(path),

@@ -1,4 +1,4 @@
-"""A world model that a daemon trains, with the interface of the WorldModel that trained in the caller's own process."""
+"""A world model that a daemon trains, with the interface of the earlier WorldModel that trained in the caller's process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _array(name: str, value: Any) -> "numpy.ndarray":
 
 
 def _episode(episode: Mapping[str, Any]) -> "Dict[str, numpy.ndarray]":
-    """The arrays of one episode; what follows from the others may be left out."""
+    """Returns the arrays of one episode; those derived from the others may be omitted."""
     import numpy
 
     arrays = {name: _array(name, value) for name, value in episode.items() if name in _ARRAYS}
@@ -75,7 +75,7 @@ def _transitions(transitions: Any) -> "Dict[str, numpy.ndarray]":
 
 
 def trajectories_of(buffer: Any) -> "Dict[str, numpy.ndarray]":
-    """The arrays of a trajectory file (docs/data.md)."""
+    """Returns the arrays of a trajectory file (docs/data.md)."""
     import numpy
 
     if isinstance(buffer, Mapping):
@@ -95,18 +95,18 @@ def trajectories_of(buffer: Any) -> "Dict[str, numpy.ndarray]":
 class WorldModel:
     """A world model that learns to predict the next observation and the reward of the replay buffer.
 
-    It is trained by the daemon's built-in model ``world_model``. Each ``train`` goes on from the weights that the one before, or
-    ``load_checkpoint``, left.
+    The daemon trains it as the built-in model ``world_model``. Each ``train`` continues from the weights of the previous one, or of
+    ``load_checkpoint``.
 
     Args:
-        client: the daemon. Default: that of ``genesis.Client()``.
-        spec: more fields of the job file, such as ``{"model": {"world_model": {"hidden_size": 256}}}``.
+        client: the client of the daemon. Default: ``genesis.Client()``.
+        spec: additional fields of the job file, such as ``{"model": {"world_model": {"hidden_size": 256}}}``.
     """
 
     def __init__(self, client: Optional[Client] = None, *, spec: Optional[Mapping[str, Any]] = None) -> None:
         self._client = client
         self._spec: Mapping[str, Any] = spec or {}
-        #: What to train on; see ``trajectories_of``, or the name of a replay buffer of the daemon, or a path.
+        #: Training data: see ``trajectories_of``, or the name of a replay buffer of the daemon, or a path.
         self.replay_buffer: Any = None
         #: One entry for each measured step, oldest first: ``step``, ``loss``, ``loss_scale``, ``samples_per_second``.
         self.training_history: List[Dict[str, float]] = []
@@ -123,14 +123,14 @@ class WorldModel:
 
     @property
     def fp16_enabled(self) -> bool:
-        """Whether training may be in reduced precision: where both the caller's environment and the daemon say so."""
+        """Whether training may use reduced precision: both the caller's environment and the daemon must allow it."""
         return allows_reduced_precision() and self.client.precision_policy().reduced_precision_enabled
 
     async def train(self, num_epochs: int = 1, batch_size: int = 32) -> Dict[str, float]:
-        """Trains for passes over the replay buffer and returns the figures of the last step.
+        """Trains for epochs over the replay buffer and returns the metrics of the last step.
 
         Raises:
-            JobFailedError: the job failed or was cancelled; its text says why.
+            JobFailedError: the job failed or was cancelled, with the reason.
         """
         return await asyncio.get_running_loop().run_in_executor(None, self._train, num_epochs, batch_size)
 
@@ -138,7 +138,7 @@ class WorldModel:
         spec: Dict[str, Any] = {
             "model": {"world_model": {}}, "dataset": self._dataset(),
             "training": {"epochs": num_epochs, "batch_size": batch_size}}
-        # A job that names no mode is in reduced precision where the daemon's gate and the hardware allow it.
+        # A job without a mode runs in reduced precision if the daemon's gate and the hardware allow it.
         if not allows_reduced_precision():
             spec["precision"] = {"mode": "FP32"}
         start = self._start()
@@ -157,7 +157,7 @@ class WorldModel:
                                                           precision_pb2.PRECISION_MODE_FP32),
             "overflow_rate": stats.overflow_rate,
             "training_steps": progress.step,
-            # As everywhere: none in a mode without one.
+            # As everywhere: None in a mode without a scale.
             "current_scale": stats.current_scale if stats.HasField("current_scale") else None}
         points = stats.history or [progress]
         self.training_history += [{"step": point.step, "loss": point.loss, "loss_scale": point.loss_scale,
@@ -179,7 +179,7 @@ class WorldModel:
             return {"trajectories": {"path": self.client.upload(path)}}
 
     def _start(self) -> str:
-        """The id of the checkpoint to go on from; empty for new weights."""
+        """Returns the ID of the checkpoint to continue from; empty for new weights."""
         if self._loaded is not None:
             checkpoint_id = f"imported-{sha256_of(self._loaded)[:32]}"
             try:
@@ -190,7 +190,7 @@ class WorldModel:
         return self.job.checkpoint().id if self.job is not None else ""
 
     def state_dict(self) -> "Dict[str, torch.Tensor]":
-        """The weights: trained ones, or those of ``load_checkpoint``."""
+        """The trained weights, or those of ``load_checkpoint``."""
         if self._loaded is not None:
             import torch
 
@@ -200,7 +200,7 @@ class WorldModel:
         return self.job.checkpoint().model_state_dict
 
     def save_checkpoint(self, path: FilePath) -> None:
-        """Writes the newest checkpoint to a local file, over one that is there."""
+        """Writes the newest checkpoint to a local file, replacing an existing one."""
         path = pathlib.Path(path)
         with tempfile.TemporaryDirectory(prefix=".genesis-", dir=path.parent) as folder:
             whole = pathlib.Path(folder) / "checkpoint.pt"
@@ -213,7 +213,7 @@ class WorldModel:
             os.replace(whole, path)
 
     def load_checkpoint(self, path: FilePath) -> None:
-        """Goes on from a local file that ``save_checkpoint`` wrote, in whatever precision it was trained."""
+        """Continues from a local file that ``save_checkpoint`` wrote, trained in any precision."""
         path = pathlib.Path(path)
         with open(path, "rb"):
             self._loaded = path.resolve()
