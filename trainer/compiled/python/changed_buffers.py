@@ -1,11 +1,11 @@
-"""What a step writes into its buffers at its end."""
+"""Ordering of a step's writes to its buffers."""
 
 import torch
 import torch._inductor.lowering as lowering
 from torch._inductor.virtualized import V
 
 aten = torch.ops.aten
-# Operators that read a tensor at places which are values, and those that inductor reads through.
+# Operators that read a tensor at computed positions, and those that inductor reads through.
 GATHERING = (aten.index.Tensor, aten.gather.default, aten.embedding.default, aten.index_select.default)
 THROUGH = (aten.clone.default, aten.alias.default, aten.detach.default, aten.view.default)
 
@@ -15,8 +15,8 @@ def is_gathered(node):
 
 
 def write_after_reading():
-    """Keeps what changes a buffer behind what reads rows of it, such as the codebook of a VQ-VAE: inductor of torch 2.11 fuses both into one
-    kernel for a CPU, which writes first. Such a copy is an operator of its own then."""
+    """Orders changes of a buffer after reads of its rows, as for the codebook of a VQ-VAE: inductor of torch 2.11 fuses both into one
+    CPU kernel, which writes first. Such a copy then becomes a separate operator."""
     inline = lowering.lowerings[aten.copy_.default]
     alone = lowering.fallback_handler(aten.copy_.default, add_to_fallback_set=False)
 

@@ -1,5 +1,5 @@
-"""Compiles the training step of a job: what genesisctl compile starts. Needs Python with the torch that
-genesis-worker was built with, and a C++ compiler; the worker that runs the package needs neither."""
+"""Compiles the training step of a job; started by genesisctl compile. Needs Python with the torch with which genesis-worker was built,
+and a C++ compiler. The worker that runs the package needs neither."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ OK, FAILED, USAGE = 0, 1, 2
 
 
 class Refusal(Exception):
-    """Nothing can be compiled; the message says why and what to do."""
+    """Nothing can be compiled. The message contains the reason and a cure."""
 
 
 def parse():
@@ -47,7 +47,7 @@ def describe(arguments, *flags):
 
 
 def import_torch(wanted):
-    """torch, of the very version: what is compiled calls into its library."""
+    """Returns torch of exactly this version, because compiled code calls its library."""
     try:
         import torch
     except ImportError as error:
@@ -63,7 +63,7 @@ def import_torch(wanted):
 
 
 def make_twin(entry, description):
-    """The model of the step in Python."""
+    """Returns the model of the step in Python."""
     if "exported" in entry:
         import exported
         return exported.ExportedTwin(entry["exported"], description)
@@ -76,21 +76,21 @@ def make_twin(entry, description):
 
 
 def reason(error):
-    """Why a step could not be compiled."""
+    """Returns why a step could not be compiled."""
     if "GuardOnDataDependentSymNode" in str(error):
         return ("forward decides by the values of tensors, and a compiled step is one path: let it decide by "
                 "shapes, or train eager")
     text = str(error).strip()
     if re.fullmatch(r"|\w+:", text):
-        # An assertion of torch's own has no text, and a place.
+        # An assertion of torch has no text, only a location.
         where = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{text or type(error).__name__} in {where.name}, {pathlib.Path(where.filename).name}:{where.lineno}"
     return f"AOTInductor failed: {text}"
 
 
 def check_worker(arguments, entry, folder):
-    """The worker takes the package in the folder. It is LibTorch without Python, so that an operator that torch defines in Python
-    is there, when the package is tried here, and not in the worker."""
+    """Checks that the worker accepts the package in the folder. The worker is LibTorch without Python, so an operator that torch defines
+    in Python works when the package is tried here, but not in the worker."""
     import step as steps
 
     found = next(each for each in describe(arguments, "--compiled-dir", str(folder))["steps"] if each["mode"] == entry["mode"])
@@ -114,7 +114,7 @@ def compile_one(arguments, entry, integers):
         made = workplace / f"{entry['key']}.pt2"
         try:
             package.compile_package(step, inputs, entry["text"], made)
-        except Exception as error:  # Of torch's compiler or of g++: there is no narrower kind.
+        except Exception as error:  # Raised by torch's compiler or g++; there is no narrower type.
             raise steps.StepError(reason(error)) from error
         worst = steps.check_package(package.load(made), step, description, inputs, reference)
         package.seal(made)
@@ -151,7 +151,7 @@ def run(arguments):
 
 def main():
     arguments = parse()
-    # So that the folder that a package is made in goes with the process.
+    # Exit normally, so that the temporary folder of the package is removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         return run(arguments)

@@ -1,4 +1,4 @@
-"""Complex numbers of a graph."""
+"""Rewrites complex numbers in a graph."""
 
 import torch
 
@@ -6,8 +6,8 @@ aten = torch.ops.aten
 
 
 def make_of_parts(graph):
-    """Makes complex constants, such as the zero in the gradient of ``abs``, of their real and imaginary parts: inductor of torch 2.11 writes
-    down no complex number."""
+    """Builds complex constants, such as the zero in the gradient of ``abs``, from their real and imaginary parts: inductor of torch 2.11
+    cannot print complex numbers."""
     for node in list(graph.graph.nodes):
         if node.target not in (aten.scalar_tensor.default, aten.full.default):
             continue

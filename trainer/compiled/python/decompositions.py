@@ -1,17 +1,16 @@
-"""What some operators are made of in a graph, where inductor's own code for them is slow on a processor.
+"""Decompositions of operators for which inductor's own code is slow on a CPU.
 
-Group norm of maps in channels_last: inductor's sums go through a map group by group, and its gradient lays
-maps out channel by channel, so that every convolution around it copies. Here the sums are of channels, as
-LibTorch's kernel makes them (aten/src/ATen/native/cpu/group_norm_kernel.cpp), and products with a matrix of
-ones tell groups from channels: inductor writes down what goes into a product and what comes out, so that
-the loops over a map load one number per channel.
+Group norm of maps in channels_last: inductor sums over a map group by group, and its gradient lays maps out channel by channel, so that
+every convolution around it copies. Here the sums are over channels, as in LibTorch's kernel
+(aten/src/ATen/native/cpu/group_norm_kernel.cpp), and products with a matrix of ones convert between groups and channels: inductor
+materializes inputs and outputs of a product, so that the loops over a map load one number per channel.
 
-The gradient of SiLU: inductor writes down a sigmoid that is used twice; another spelling it computes anew.
+The gradient of SiLU: inductor materializes a sigmoid that is used twice; written differently, it is recomputed.
 
-GELU by tanh, and its gradient: inductor calls a tanh for each element, several times as slow as the power of
-two that says the same, x (1 + tanh(u / 2)) / 2 = x / (1 + e^-u).
+GELU by tanh, and its gradient: inductor calls a tanh for each element, which is several times as slow as the equivalent exponential, x
+(1 + tanh(u / 2)) / 2 = x / (1 + e^-u).
 
-Dropout: the mask by itself, which random_numbers.draw_first can then draw in its turn, and the product fuses with what is around it."""
+Dropout: a separate mask, which random_numbers.draw_first can then draw in order, and a product that fuses with its surroundings."""
 
 import math
 
@@ -26,17 +25,17 @@ def in_channels_last(maps):
 
 
 def precise(tensor):
-    """At least FP32, which LibTorch computes in too."""
+    """Converts to at least FP32, in which LibTorch computes too."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def per_channel(values):
-    """[maps, channels] as a factor of maps."""
+    """Expands [maps, channels] to a factor of maps."""
     return values[:, :, None, None]
 
 
 def members(groups, channels, like):
-    """[groups, channels]: 1 where the channel is of the group."""
+    """Returns [groups, channels]: 1 if the channel belongs to the group."""
     one_each = torch.eye(groups, dtype=like.dtype, device=like.device)
     return one_each.repeat_interleave(channels // groups, 1)
 
@@ -114,10 +113,10 @@ def gelu_backward(gradient, values, approximate="none"):
 
 
 def native_dropout(values, probability, train):
-    """As native_dropout_cpu (aten/src/ATen/native/Dropout.cpp): the same numbers."""
+    """As native_dropout_cpu (aten/src/ATen/native/Dropout.cpp), with the same random numbers."""
     if train is False:
         return values.clone(), torch.ones_like(values, dtype=torch.bool)
-    # Drawn in the order in which the values lie in memory.
+    # Draw in the memory order of the values.
     strides = torch.empty_like(values).stride()
     order = sorted(range(values.dim()), key=lambda dimension: -strides[dimension])
     mask = aten.bernoulli.p(torch.empty([values.shape[each] for each in order], dtype=torch.bool, device=values.device), 1 - probability)
@@ -138,8 +137,8 @@ TABLE = {
 
 
 def multiply_before_adding(graph):
-    """Makes a product of the factor in add(a, b, alpha=0.1): where b is a product of matrices, inductor of torch 2.11 makes addmm of both
-    and leaves the factor out."""
+    """Multiplies by the factor of add(a, b, alpha=0.1) first: if b is a product of matrices, inductor of torch 2.11 fuses both into
+    addmm and drops the factor."""
     for node in graph.find_nodes(op="call_function", target=aten.add.Tensor):
         if node.kwargs.get("alpha", 1) == 1:
             continue
@@ -150,6 +149,6 @@ def multiply_before_adding(graph):
 
 
 def trace(step, inputs, table=TABLE):
-    """The graph of `step`, a function of tensors, in the operators that `table` leaves."""
-    # Constants of a user's module are no inputs.
+    """Returns the graph of `step`, a function of tensors, in the operators that `table` does not decompose."""
+    # Constants of a user's module are not inputs.
     return make_fx(step, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)

@@ -1,4 +1,4 @@
-"""Makes a package of a step and puts it into the folder that workers look in."""
+"""Compiles a package of a step and installs it in the folder of workers."""
 
 import ctypes
 import hashlib
@@ -20,21 +20,21 @@ import memory_order
 import partition
 import random_numbers
 
-METADATA_KEY = "genesis_step"  # As trainer/compiled/compiled_step.cc.
+METADATA_KEY = "genesis_step"  # Same as in trainer/compiled/package_file.cc.
 LIBRARY = pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
 
 
 def use_library_for_all():
-    """A package leaves the symbols of LibTorch to the program that loads it, so that it needs neither
-    libtorch_cuda.so nor a search path; Python keeps them to itself unless asked."""
+    """Makes LibTorch's symbols global: a package resolves them in the program that loads it, so that it needs neither libtorch_cuda.so
+    nor a search path, but Python keeps them local by default."""
     ctypes.CDLL(str(LIBRARY), mode=ctypes.RTLD_GLOBAL)
 
 
 def pick_vector_instructions():
-    """Tries the processor's vector instructions, the widest first, until a set compiles and loads.
+    """Selects the widest vector instructions of the processor that compile and load.
 
-    Inductor by itself tries all sets, and loads each of ten libraries into a Python that imports torch: half of the time
-    that a small step takes to compile. It does so again where this function is not called, with the same result.
+    By default inductor tries all sets, and loads each of ten libraries into a Python that imports torch: half of the time
+    that a small step takes to compile. Without this function the result is the same.
     """
     isa = torch._inductor.cpu_vec_isa
     isa.VecISA._avx_py_load = (f"import ctypes; ctypes.CDLL({str(LIBRARY)!r}, mode=ctypes.RTLD_GLOBAL); "
@@ -48,8 +48,8 @@ def pick_vector_instructions():
 
 
 def export(step, inputs):
-    """The graph, and whether it draws random numbers."""
-    # torch.export of a function that asks for gradients itself fails; of the graph it does not.
+    """Returns the graph, and whether it draws random numbers."""
+    # torch.export fails for a function that computes gradients itself, but not for its graph.
     graph = decompositions.trace(step, inputs)
     random_numbers.take_shapes_alone(graph.graph)
     draws = random_numbers.draw_first(graph.graph)
@@ -65,8 +65,8 @@ def export(step, inputs):
 def compile_package(step, inputs, text, path):
     warnings.simplefilter("ignore")
     logging.getLogger("torch").setLevel(logging.ERROR)
-    # A cache of its own: whether vector instructions work is tried there once, by a library that is linked
-    # as the first to ask is, and one that is not linked with LibTorch says no, to all who ask later.
+    # Use a separate cache. It stores whether vector instructions work, tested by a library that is linked like the first caller's; one that
+    # is not linked with LibTorch would store "no" for all later callers.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(path.with_name("cache"))
     pick_vector_instructions()
     random_numbers.draw_into_memory_as_it_is()
@@ -75,9 +75,9 @@ def compile_package(step, inputs, text, path):
     program, draws = export(step, inputs)
     torch._inductor.aoti_compile_and_package(
         program, package_path=str(path), inductor_configs={
-            # The worker decides how many threads a job has.
+            # The worker determines the number of threads of a job.
             "cpp.dynamic_threads": True,
-            # A module that draws numbers draws those that it draws in eager mode.
+            # Makes a module draw the same numbers as in eager mode.
             "fallback_random": True,
             "reorder_for_locality": not draws,
             "reorder_for_peak_memory": not draws,
@@ -104,7 +104,7 @@ def is_installed(folder, key):
 
 
 def make_folder(folder):
-    """Only its owner may write it, for workers run what is in it."""
+    """Creates the folder, writable only by its owner because workers execute its content."""
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     if folder.stat().st_mode & 0o022:
         raise PermissionError(f"{folder} may be written by others, and workers would not use it; "
@@ -120,13 +120,13 @@ def flush(path):
 
 
 class Workplace:
-    """A folder inside `folder` to make a package in; it is on the same file system and vanishes."""
+    """A temporary folder inside `folder`, so on the same file system, in which to build a package."""
 
     def __init__(self, folder):
         self.folder = folder
 
     def __enter__(self):
-        # Absolute: the compiler works in folders of its own.
+        # Absolute, because the compiler runs in other folders.
         self.path = pathlib.Path(tempfile.mkdtemp(prefix=".making-", dir=self.folder)).resolve()
         return self.path
 
@@ -135,7 +135,7 @@ class Workplace:
 
 
 def seal(made):
-    """Makes it a package that workers take: with its checksum, written by nobody else."""
+    """Adds the checksum, and makes the package writable only by its owner, as workers require."""
     sums = sum_path(made)
     sums.write_text(sum_line(made))
     for path in (made, sums):
@@ -143,7 +143,7 @@ def seal(made):
 
 
 def install(made, folder):
-    """Moves a sealed package; the checksum comes last: a package without one does not count."""
+    """Moves a sealed package to the folder, its checksum last, because a package without one is ignored."""
     target = folder / made.name
     sum_path(target).unlink(missing_ok=True)
     for path in (made, sum_path(made)):

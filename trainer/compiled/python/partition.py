@@ -1,12 +1,12 @@
-"""The values of forward that backward keeps, and those that it computes anew.
+"""Selects the values of forward that backward keeps, and those that it recomputes.
 
-A graph of loss and gradients keeps each value of forward until backward has read it, and inductor, which sees one graph,
-fuses no loop of forward into one of backward. torch.compile cuts its graphs in two and lets backward compute cheap values
-anew, from few that it reads (min_cut_rematerialization_partition). Here the graph is cut in the same way and joined again,
-with the values that cross the cut pinned to memory."""
+A graph of loss and gradients keeps each value of forward until backward has read it, and inductor, which sees one graph, fuses no loop
+of forward into one of backward. torch.compile splits its graphs in two and lets backward recompute cheap values from the few that it
+reads (min_cut_rematerialization_partition). Here the graph is split in the same way and joined again, with the values that cross the cut
+pinned to memory."""
 
 import torch
-import torch._inductor.lowering  # noqa: F401 - it registers operators that the partitioner asks for.
+import torch._inductor.lowering  # noqa: F401 - registers operators that the partitioner needs.
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.decomposition import select_decomp_table
 
@@ -17,8 +17,8 @@ DRAWING = (aten.exponential, aten.exponential_, aten.geometric, aten.geometric_,
 
 
 def decomposed(step, inputs):
-    """The graph of `step` in operators that inductor has loops for, which write to nothing but inputs, at the end."""
-    # Some operators that draw are made of uniform numbers there, which are not those that eager mode draws.
+    """Returns the graph of `step` in operators for which inductor has loops, and which write only to inputs, at the end."""
+    # Exclude decompositions of random operators into uniform numbers, which differ from those of eager mode.
     others = {operator: how for operator, how in select_decomp_table().items() if getattr(operator, "overloadpacket", None) not in DRAWING}
     table = {**others, **decompositions.TABLE}
     with torch._inductor.config.patch(fallback_random=True):
@@ -38,7 +38,7 @@ def following(node):
 
 
 def take_changes(graph):
-    """Takes the copies into inputs out of the graph; returns pairs of input and value."""
+    """Removes the copies to inputs from the graph; returns pairs of input and value."""
     copies = graph.find_nodes(op="call_function", target=aten.copy_.default)
     changes = [node.args for node in copies]
     for node in copies:
@@ -47,12 +47,12 @@ def take_changes(graph):
 
 
 def cut(module, kept, gradients):
-    """The graphs of forward, which returns the nodes `kept` and the values that cross, and of backward, which takes these and
-    the scale, and returns `gradients`."""
+    """Returns the graph of forward, which returns the nodes `kept` and the values that cross the cut, and that of backward, which takes
+    these and the scale, and returns `gradients`."""
     joint = torch.fx.Graph()
     copies = {}
     scale, *others = module.graph.find_nodes(op="placeholder")
-    # The partitioner knows what comes to backward from without by this name.
+    # The partitioner identifies backward's external inputs by this name.
     for number, node in enumerate(others):
         copies[node] = joint.placeholder(f"primals_{number + 1}")
     copies[scale] = joint.placeholder("tangents_1")
@@ -60,23 +60,23 @@ def cut(module, kept, gradients):
         copy.meta.update(node.meta)
     joint.graph_copy(module.graph, copies)
     joint.output([copies[node] for node in (*kept, *gradients)])
-    # What crosses is then a tensor in memory, never a view of one, which pinned() might copy.
+    # Makes crossing values tensors in memory, never views, which pinned() might copy.
     with torch._functorch.config.patch(recompute_views=True):
         forward, backward = min_cut_rematerialization_partition(torch.fx.GraphModule(module, joint), None, num_fwd_outputs=len(kept))
     return forward.graph, backward.graph
 
 
 def pinned(graph, node):
-    """The value in memory, where inductor would compute it once more for each that reads it."""
+    """Materializes the value in memory. Otherwise inductor would recompute it for each reader."""
     value = node.meta["val"]
-    # Parts of a tensor have strides with holes.
+    # Parts of a tensor have strides with gaps.
     strides = torch.empty_like(value).stride()
     made = graph.call_function(torch.ops.prims.inductor_force_stride_order.default, (node, strides))
     made.meta.update(node.meta)
     return made
 
 
-# Results without rounding, so that two ways to compute what they are made of are all that can tell them apart.
+# Operators without rounding, so their results differ only if their inputs were computed in different ways.
 EXACT = {
     aten.abs.default, aten.alias.default, aten.amax.default, aten.amin.default, aten.clone.default, aten.detach.default,
     aten.expand.default, aten.max.default, aten.min.default, aten.neg.default, aten.permute.default, aten.slice.Tensor,
@@ -85,8 +85,9 @@ EXACT = {
 
 
 def pin_what_is_compared(graph):
-    """The gradient of amax finds the largest values by x == amax(x), and divides by how many there are. Inductor may compute x in
-    vectors for one and by itself for the other, where log1p and tanh differ in the last bit, and no value is the largest."""
+    """Pins values that are compared. The gradient of amax finds the largest values by x == amax(x), and divides by their number.
+    Inductor may compute one x with vectors and the other without, where log1p and tanh differ in the last bit, and then no value is the
+    largest."""
     compared = {}
     for each in graph.find_nodes(op="call_function", target=aten.eq.Tensor):
         for node in each.all_input_nodes:
@@ -101,12 +102,12 @@ def pin_what_is_compared(graph):
 
 
 def append(graph, source, inputs):
-    """Copies `source` behind the nodes of the graph, with `inputs` for its placeholders; returns its outputs."""
+    """Copies `source` after the nodes of the graph, with `inputs` for its placeholders; returns its outputs."""
     return graph.graph_copy(source, dict(zip(source.find_nodes(op="placeholder"), inputs, strict=True)))
 
 
 def join(module, forward, backward, kept, gradients):
-    """The two as one graph; returns it with the value of each node of `kept` and `gradients`."""
+    """Joins both into one graph; returns it with the value of each node of `kept` and `gradients`."""
     graph = torch.fx.Graph()
     inputs = [graph.node_copy(node) for node in module.graph.find_nodes(op="placeholder")]
     scale, *others = inputs
@@ -119,7 +120,7 @@ def join(module, forward, backward, kept, gradients):
 
 
 def compute_anew(step, inputs):
-    """The graph of `step`, a function of the scale and other tensors, whose backward keeps as little as torch.compile's."""
+    """Returns the graph of `step`, a function of the scale and other tensors, with a backward that keeps as little as torch.compile's."""
     module = decomposed(step, inputs)
     pin_what_is_compared(module.graph)
     outputs = module.graph.output_node().args[0]

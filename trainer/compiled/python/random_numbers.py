@@ -1,4 +1,4 @@
-"""The operators of a graph that draw random numbers, which have to draw those that eager mode draws."""
+"""Makes random operators of a graph draw the same numbers as in eager mode."""
 
 import torch
 import torch._inductor.fx_passes.misc_patterns as misc_patterns
@@ -9,7 +9,7 @@ aten = torch.ops.aten
 
 
 def draw_into_memory_as_it_is():
-    """Lets inductor draw a mask into memory as it was allocated: by itself it first copies what is there, which is nothing."""
+    """Lets inductor draw a mask into newly allocated memory. By default it first copies the undefined content."""
 
     def bernoulli(like, *arguments):
         value = V.graph.current_node.meta["val"]
@@ -20,8 +20,8 @@ def draw_into_memory_as_it_is():
 
 
 def leave_permutations_alone():
-    """Switches off inductor's patterns for rows in a random order: torch 2.11 fails on those of all rows (`h[torch.randperm(n)]`),
-    as of what it was to match with it has no length of a slice."""
+    """Disables inductor's patterns for rows in a random order: torch 2.11 fails on those of all rows (`h[torch.randperm(n)]`), because
+    the pattern expects the length of a slice."""
     misc_patterns._misc_patterns_init = lambda device=None: None
 
 
@@ -30,8 +30,8 @@ def draws_numbers(node):
 
 
 def take_shapes_alone(graph):
-    """Makes the memory that a mask is drawn into depend on nothing, where a graph says that it is like a tensor: inductor fuses what
-    computes that tensor with what reads the mask, and computes it before the mask is drawn."""
+    """Makes the memory of a mask depend only on shapes, not on a tensor that it is like: inductor fuses the computation of that tensor
+    with the reader of the mask, and runs it before the mask is drawn."""
     for node in list(graph.nodes):
         if node.target is not aten.empty_like.default:
             continue
@@ -45,11 +45,11 @@ def take_shapes_alone(graph):
 
 
 def draw_first(graph):
-    """Moves what draws random numbers to the front of the graph, in its order, where it takes nothing but shapes.
+    """Moves random operators that depend only on shapes to the front of the graph, in their order.
 
-    Inductor keeps the order of operators that depend on each other, and no other: two branches of a module, such as encoder
-    and decoder, would draw each the numbers of the other. What stands first it keeps there, with its reordering switched off.
-    Returns whether there is anything to keep."""
+    Inductor keeps the order only of operators that depend on each other, so two branches of a module, such as encoder
+    and decoder, could draw each other's numbers. With reordering disabled it keeps leading operators in place.
+    Returns whether there are random operators."""
     drawing = [node for node in graph.nodes if draws_numbers(node)]
     made_first = [node for each in drawing for node in (*each.all_input_nodes, each)]
     if any(node.all_input_nodes for node in made_first if node not in drawing):

@@ -1,9 +1,8 @@
-"""The step as one function over flat tensors, and what its package must agree with.
+"""The step as one function over flat tensors, and the checks of its package.
 
-The function takes the scale of the loss, the parameters, the buffers and the fields of the batch, each
-in the order of the description; it returns the loss and, per parameter, the gradient of the scaled
-loss, without elements where the loss does not depend on it, and may change buffers.
-trainer/compiled/compiled_step.cc calls what is made of it. A twin makes it: make_step."""
+The function takes the scale of the loss, the parameters, the buffers and the fields of the batch, each in the order of the description.
+It returns the loss and, per parameter, the gradient of the scaled loss, without elements if the loss does not depend on it, and may
+change buffers. trainer/compiled/compiled_step.cc calls the compiled function. A twin creates it: make_step."""
 
 import base64
 import contextlib
@@ -11,17 +10,17 @@ import statistics
 
 import torch
 
-# How often the inputs are rounded in another way.
+# Number of times that the inputs are rounded in another way.
 NUDGES = 3
 AUTOCAST = {"MIXED_BF16": torch.bfloat16, "MIXED_FP16": torch.float16}
 
 
 class StepError(Exception):
-    """The twin or the package is not what the description says."""
+    """The twin or the package does not match the description."""
 
 
 class LossOf(torch.nn.Module):
-    """Calls loss() where functional_call calls forward()."""
+    """Calls loss() in place of forward(), for functional_call."""
 
     def __init__(self, twin):
         super().__init__()
@@ -32,7 +31,7 @@ class LossOf(torch.nn.Module):
 
 
 class LossTwin:
-    """A twin that computes a loss of other tensors in the place of its own, loss_with; autograd has the gradients."""
+    """A twin that computes a loss with other tensors in place of its own, loss_with. Autograd computes the gradients."""
 
     def make_step(self, description):
         parameters = [entry["name"] for entry in description["parameters"]]
@@ -44,7 +43,7 @@ class LossTwin:
             weights = [t.detach().requires_grad_() for t in tensors[:len(parameters)]]
             rest = tensors[len(parameters):]
             batch = dict(zip(fields, rest[len(buffers):]))
-            # A cast that is cached would be one for all time in a graph.
+            # A cached cast would become a constant of the graph.
             autocast = (torch.autocast(description["device"], format, cache_enabled=False)
                         if format else contextlib.nullcontext())
             with torch.enable_grad():
@@ -70,7 +69,7 @@ class BuiltInTwin(LossTwin):
 
 
 def check_twin(twin, description):
-    """The twin's parameters and buffers are those of the description, in its order."""
+    """Checks that the twin's parameters and buffers are those of the description, in its order."""
     for what, named in (("parameters", twin.named_parameters()), ("buffers", twin.named_buffers())):
         ours = [(name, list(tensor.shape)) for name, tensor in named]
         wanted = [(entry["name"], entry["shape"]) for entry in description[what]]
@@ -82,7 +81,7 @@ def check_twin(twin, description):
 
 
 def laid_out(gradient, weight):
-    """With the strides of the weight: the fused optimizers walk both side by side."""
+    """Converts to the strides of the weight, because the fused optimizers read both linearly."""
     if gradient.stride() == weight.stride():
         return gradient
     if weight.is_contiguous():
@@ -108,8 +107,8 @@ def example_field(entry, description, integers):
 
 
 def example_inputs(twin, description, integers):
-    """Weights near the initial ones, none of them zero, and a batch: the `integers` of the dataset by field, which mean something
-    (lengths, indices, labels), and random numbers from 0 to 1, none of them zero either."""
+    """Returns weights near the initial ones, none of them zero, and a batch: the `integers` of the dataset by field, which random
+    numbers cannot replace (lengths, indices, labels), and random numbers from 0 to 1, none of them zero."""
     torch.manual_seed(1)
     tensors = {**dict(twin.named_parameters()), **dict(twin.named_buffers())}
     inputs = [torch.ones(())]
@@ -122,7 +121,7 @@ def example_inputs(twin, description, integers):
 
 
 def run(step, inputs, description, scale=1.0):
-    """Loss and gradients, and parameters and buffers as they are afterwards; the inputs stay as they are."""
+    """Returns loss and gradients, and parameters and buffers after the step; leaves the inputs unchanged."""
     tensors = [tensor.clone() for tensor in inputs[1:]]
     torch.manual_seed(2)  # For modules that draw numbers.
     with torch.no_grad():
@@ -132,8 +131,8 @@ def run(step, inputs, description, scale=1.0):
 
 
 def nudged(tensor, generator):
-    """With each number replaced by the next larger or the next smaller one of its format, by chance: the rounding of a sum whose
-    terms cancel, such as what comes to a layer before a batch norm, shows where they do not all move one way."""
+    """Replaces each number by the next larger or smaller one of its format, at random: the rounding of a sum whose terms cancel, such as
+    the input of a layer before a batch norm, appears only if the terms do not all move in one direction."""
     if not tensor.is_floating_point():
         return tensor
     way = torch.randint(2, tensor.shape, generator=generator, dtype=tensor.dtype) - 0.5
@@ -141,19 +140,19 @@ def nudged(tensor, generator):
 
 
 def distance(one, other):
-    """Of what is finite."""
+    """The distance of the finite values."""
     return (one - other).nan_to_num(0, 0, 0).norm().item()
 
 
 def typical_error(wanted, reference):
-    """The middle one of the tensors' errors, in parts of their size: that of one small tensor is luck."""
+    """The median of the tensors' relative errors, because that of one small tensor depends on chance."""
     errors = [distance(want, true) / size for want, true in zip(wanted, reference)
               if (size := true.norm().item()) > 0]
     return statistics.median(errors or [0.0])
 
 
 def check_finite(name, want, have, may_be_infinite):
-    """Of what a step keeps, a mask may be infinite."""
+    """Checks the values; of the kept tensors, a mask may be infinite."""
     finite = want.isfinite()
     if not (may_be_infinite or finite.all()):
         raise StepError(f"the {name} is not finite on a batch of random numbers from 0 to 1, on which a package is compared")
@@ -162,10 +161,10 @@ def check_finite(name, want, have, may_be_infinite):
 
 
 def check_package(package, step, description, inputs, reference):
-    """What the package gives and leaves is what the twin does, within some times what that changes by with
-    the last bit of the inputs: a gradient that cancels to nothing is all rounding. In reduced precision it
-    is as near to `reference`, that of the twin in FP32, as the twin's is: each, with what the twin's are off
-    by as a rule. Returns the worst distance, in parts of the tolerance."""
+    """Checks that results and state of the package equal those of the twin, within a multiple of the change due to
+    the last bit of the inputs: a gradient that cancels is all rounding. In reduced precision the package
+    must be as near to `reference`, the twin in FP32, as the twin is, for each tensor, plus the twin's typical
+    error. Returns the worst distance relative to the tolerance."""
     exact = description["mode"] == "FP32"
     parameters, buffers = ([entry["name"] for entry in description[what]]
                            for what in ("parameters", "buffers"))

@@ -114,7 +114,7 @@ def cosine_schedule(steps):
 
 
 def drawn(fields, name, draw):
-    """Random numbers that come with the batch, else from the CPU's generator, as the C++ model draws them."""
+    """Returns random numbers from the batch if it has them, otherwise from the CPU's generator, as in the C++ model."""
     if name in fields:
         return fields[name]
     return draw().to(fields["image"].device, non_blocking=True)

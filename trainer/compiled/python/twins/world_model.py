@@ -56,7 +56,7 @@ class WorldModel(Member):
         return (values - getattr(self, name + "_mean")) / getattr(self, name + "_std")
 
     def predictions(self, fields):
-        """Of each member: change, reward and done logit, [B, H, columns]."""
+        """Returns per member: change, reward and done logit, [B, H, columns]."""
         observation = self.normal("observation", fields["observation"][:, 0])
         actions = self.normal("action", fields["action"])
         format = next(self.parameters()).dtype
@@ -80,7 +80,7 @@ class WorldModel(Member):
         return sum(losses) / len(losses)
 
     def metrics(self, fields):
-        """Means, where Evaluate gives sums."""
+        """Returns means, whereas Evaluate returns sums."""
         fields = self.rollouts(fields)
         change = torch.stack([heads[0] for heads in self.predictions(fields)]).mean(0)
         change = change * self.change_std + self.change_mean
