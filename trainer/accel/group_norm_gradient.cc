@@ -93,7 +93,7 @@ GENESIS_END_AVX512
 namespace genesis {
 namespace {
 
-// Maps of one pixel have both layouts at once; their strides tell the intended one.
+// Maps of one pixel have both layouts at once; their strides identify the intended one.
 bool Suits(const at::Tensor& input, const std::optional<at::Tensor>& weight, int64_t channels) {
   return (input.scalar_type() == at::kFloat || input.scalar_type() == at::kBFloat16) &&
          input.dim() == 4 && input.is_contiguous(at::MemoryFormat::ChannelsLast) &&

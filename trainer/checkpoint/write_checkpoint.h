@@ -13,9 +13,8 @@ namespace genesis {
 // The content of the manifest other than the state.
 struct CheckpointMeta {
   std::string job_id;
+  std::optional<double> held_out_loss = std::nullopt;  // Measured at this step, if it was.
   // If several ranks write the checkpoint together, the position of this one.
-  std::optional<double> held_out_loss = std::nullopt;
-  // Where several write it together: which of them this is.
   std::optional<ShardPlace> shard = std::nullopt;
 };
 

@@ -15,7 +15,7 @@ constexpr float kLowest = 1e-6f;
 // The priority that replaces a non-finite one.
 constexpr float kHighest = 1e12f;
 
-// Returns the lowest priority allowed beside these. All losses may be small because of their unit.
+// Returns the lowest priority allowed among these. All losses may be small because of their unit.
 float LowestBeside(absl::Span<const float> priorities) {
   float largest = 0;
   for (const float each : priorities) {

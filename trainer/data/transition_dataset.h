@@ -23,7 +23,7 @@ struct TransitionOptions {
 // last episodes are held out. Rows that fit the memory limit are kept; otherwise Gather reads them.
 // Both return bitwise the same numbers.
 //
-// Owner: the run. Threads and failure: as Dataset says.
+// Owner: the run. Threads and failure: see Dataset.
 class TransitionDataset final : public Dataset {
  public:
   // Reads every row twice: first to find values that are not finite and to sum for the means, then

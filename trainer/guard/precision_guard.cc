@@ -17,7 +17,7 @@ namespace {
 using training::v1::PrecisionMode;
 using training::v1::StartJob;
 
-// Bad batches are skipped, but this many in a row are no accident.
+// Bad batches are skipped, but this many in a row are not an accident.
 constexpr int64_t kMaxNonFiniteInRow = 10;
 // Steps between states for a rewind if no checkpoint is nearer.
 constexpr int64_t kGoodStateSteps = 500;

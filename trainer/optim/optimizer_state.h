@@ -17,7 +17,7 @@ inline double MinusOneIsZero(double value) { return value == -1 ? 0.0 : value; }
 // Parameters that share their settings; an entry of torch's param_groups.
 struct OptimizerGroup {
   double learning_rate = 1e-3;            // Without the schedule; "initial_lr" in Python.
-  double scheduled_learning_rate = 1e-3;  // Of the next step: "lr" in Python.
+  double scheduled_learning_rate = 1e-3;  // With the schedule, at the next step; "lr" in Python.
   double weight_decay = 0;
   std::vector<int64_t> parameters;  // Numbers of the model's parameters, from 0.
 };

@@ -47,7 +47,7 @@ class Watchdog {
     double loss = 0;
     bool skipped = false;
     double seconds = 0;
-    double processor_seconds = 0;  // Of all threads; 0 if it does not describe the step.
+    double processor_seconds = 0;  // Sum over all threads; 0 if it does not describe the step.
   };
   std::vector<WatchdogFinding> Observe(const Step& step);
 

@@ -271,8 +271,8 @@ def _as_float32(arrays: "Arrays") -> "Arrays":
 
 
 def save(chunks: "Iterator[Arrays]", path: pathlib.Path, wanted: int = 2) -> "Arrays":
-    """Writes a dataset file (.npz) and returns its first ``wanted`` examples, or more. The same arrays always give the same bytes, so that they
-    are uploaded once.
+    """Writes a dataset file (.npz) and returns its first examples, at least ``wanted`` if it has as many. The same arrays always give the
+    same bytes, so that they are uploaded once.
 
     Raises:
         InvalidArgumentError: no examples, or inconsistent arrays.

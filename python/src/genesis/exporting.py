@@ -142,7 +142,7 @@ def _distinct(module: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> Dic
 
 
 def _does_not_take(module: torch.nn.Module, fields: Mapping[str, torch.Tensor]) -> str:
-    """What is wrong with the fields as arguments of forward; empty if they are valid."""
+    """Returns what is wrong with the fields as arguments of forward; empty if they are valid."""
     try:
         inspect.signature(module.forward).bind(**fields)
     except TypeError as error:

@@ -51,7 +51,7 @@ def _expression(pattern: str) -> "re.Pattern[str]":
 
 
 def matches(pattern: str, name: str) -> bool:
-    """As the worker matches them: ``*`` is any characters, ``?`` one, behind ``\\`` each is itself."""
+    """Matches like the worker: ``*`` is any characters, ``?`` one character, and ``\\`` escapes each of these."""
     return _expression(pattern).fullmatch(name) is not None
 
 

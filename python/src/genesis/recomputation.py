@@ -83,8 +83,8 @@ class _Repeating(TorchDispatchMode):
 
 
 class _Both(TorchDispatchMode):
-    """Combines a context of the caller with one of ours, created for each entry. It is a mode only because a checkpoint in a trace
-    requires one."""
+    """Combines a context of the caller with a recording or repeating one, created for each entry. It is a mode only because a checkpoint
+    in a trace requires one."""
 
     def __init__(self, outer: Any, make: Callable[[], Any]) -> None:
         super().__init__()

@@ -247,7 +247,7 @@ def conditions_of_size(graph: torch.fx.GraphModule, field: int) -> List[Tuple[st
     for guard in size.shape_env.guards:
         if guard.expr.free_symbols != {size.expr}:
             continue
-        other = next((each for each in SIZES if guard.expr.subs(size.expr, each) == False), None)  # noqa: E712 - sympy's false is not a bool.
+        other = next((each for each in SIZES if guard.expr.subs(size.expr, each) == False), None)  # noqa: E712 - sympy's false.
         if other is not None:
             found.setdefault(str(guard.expr.subs(size.expr, sympy.Symbol("batch"))), other)
     return list(found.items())
