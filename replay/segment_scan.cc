@@ -120,7 +120,7 @@ absl::StatusOr<std::vector<uint64_t>> ListSegments(const std::string& folder) {
     }
   }
   if (error == std::errc::no_such_file_or_directory) {
-    return absl::NotFoundError(absl::StrCat(folder, ": there is no such folder"));
+    return absl::NotFoundError(absl::StrCat(folder, ": no such folder"));
   }
   if (error) {
     return absl::UnknownError(absl::StrCat(folder, ": cannot be listed: ", error.message()));

@@ -40,7 +40,7 @@ absl::StatusOr<std::string> EnsureFolderId(const std::string& folder) {
   if (written.ok()) return id;
   return absl::UnavailableError(
       absl::StrCat("cannot write ", written.message(),
-                   ", by which workers of other hosts know the folder; mend its permissions"));
+                   ", by which workers on other hosts identify the folder; fix its permissions"));
 }
 
 }  // namespace genesis

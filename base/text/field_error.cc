@@ -36,7 +36,7 @@ absl::Status ToStatus(const std::vector<FieldError>& errors, const std::string& 
         out->append(BoundedText(error.ToString(file), kMaxFaultBytes));
       });
   if (listed.size() < errors.size()) {
-    absl::StrAppend(&message, "\nand ", errors.size() - listed.size(), " more; mend these first");
+    absl::StrAppend(&message, "\nand ", errors.size() - listed.size(), " more; fix these first");
   }
   absl::Status status = absl::InvalidArgumentError(message);
   google::rpc::BadRequest details;

@@ -131,11 +131,11 @@ class ThreeLines(ClientTest):
                 (torch.optim.Adam(module.parameters(), amsgrad=True), "amsgrad=True; accepted: False"),
                 (torch.optim.SGD(module.parameters(), lr=0.0), "lr=0.0; accepted: above 0"),
                 (torch.optim.SGD(weights, lr=0.1), "0.bias the first"),
-                (torch.optim.SGD(net().parameters(), lr=0.1), "none of the module's"),
+                (torch.optim.SGD(net().parameters(), lr=0.1), "not one of the module's"),
                 (torch.optim.Adam([{"params": weights}, {"params": [module[0].bias, module[2].bias], "betas": (0.1, 0.2)}]),
                  "one value for all groups"),
                 (scheduled, "has a schedule of torch.optim.lr_scheduler"), (hooked, "has hooks around step()"),
-                (used, "has made steps")):
+                (used, "has already run steps")):
             with self.subTest(text), self.assertRaisesRegex(genesis.InvalidArgumentError, text):
                 self.client.train(module, data, loss="cross_entropy", epochs=1, optimizer=optimizer)
         with self.assertRaisesRegex(genesis.InvalidArgumentError, "give one of the two"):
@@ -293,7 +293,7 @@ class ThreeLines(ClientTest):
             numpy.save(file, x)
         rows = [{"x": row} for row in masked]
         for data, words in (
-                (folder / "scalar.npz", "field weight is no array of numbers whose first dimension counts examples (shape (), float32)"),
+                (folder / "scalar.npz", "field weight is not an array of numbers whose first dimension counts examples (shape (), float32)"),
                 (folder / "objects.npz", "which cannot be read as an .npz file of numbers"),
                 (folder / "text.npz", "which cannot be read as an .npz file of numbers"),
                 (folder / "one.npz", "which cannot be read as an .npz file of numbers"),
@@ -302,7 +302,7 @@ class ThreeLines(ClientTest):
                 (rows, "field x cannot be read as an array in example 0: some of its values are masked"),
                 ({"x": [list(row) for row in masked]}, "field x cannot be read as an array in the data"),
                 ({"x": torch.eye(8).to_sparse()}, "field x cannot be read as an array in the data"),
-                ({"x": torch.zeros(8, 5, dtype=torch.complex64).conj()}, "field x is no array of numbers"),
+                ({"x": torch.zeros(8, 5, dtype=torch.complex64).conj()}, "field x is not an array of numbers"),
                 (([[1.0] * 5] * 3, [0.0] * 2), "fields have different numbers of examples: {'x': 3, 'target': 2}")):
             with self.subTest(words), self.assertRaises(genesis.InvalidArgumentError) as caught:
                 self.client.train(net(), data, loss=lambda module, batch: module(batch["x"]).mean(), epochs=1)
@@ -436,7 +436,7 @@ class ThreeLines(ClientTest):
                 ({"x": x, "y": x[:5]}, {"epochs": 1}, "different numbers of examples: {'x': 8, 'y': 5}"),
                 ({"no name": x}, {"epochs": 1}, "a field is called 'no name'"),
                 ({"x": numpy.array(["a", None], dtype=object)}, {"epochs": 1}, "field x is no array"),
-                ({"x": numpy.full((8, 5), 1e300)}, {"epochs": 1}, "field x has 1e+300, which float32 has not"),
+                ({"x": numpy.full((8, 5), 1e300)}, {"epochs": 1}, "field x has 1e+300, which float32 cannot hold"),
                 ((torch.zeros(3, 5), [0.0] * 30), {"epochs": 1}, "has the fields x0, x1, x2, x3, x4, x5, x6, x7, x8, x9 ..., the first one x; "),
                 ({"x": x}, {"epochs": 1, "ranks": 1000}, "distributed.ranks is 1000; accepted: 1 to "),
                 ({"\u00fcber": x}, {"epochs": 1}, "a field is called '\u00fcber'; accepted: names of letters from a to z"),
@@ -455,7 +455,7 @@ class ThreeLines(ClientTest):
                 ({"x": x}, {"epochs": 1, "precision": torch.bfloat16}, "precision is torch.bfloat16; accepted: FP32"),
                 ({"x": x}, {"epochs": 1, "learning_rate": "1e-3"}, "learning_rate is '1e-3'; accepted: a number above 0"),
                 (torch.utils.data.DataLoader(Endless(), sampler=range(3)), {"epochs": 1}, "data is a Endless with __getitem__ and without"),
-                (pathlib.Path("absent.npz"), {"epochs": 1}, "data is 'absent.npz', and there is no such file"),
+                (pathlib.Path("absent.npz"), {"epochs": 1}, "data is 'absent.npz', and the file does not exist"),
                 ({"x": x}, {"epochs": 1, "spec": {"training": {"batch_size": -4}}}, "training.batch_size is -4")):
             with self.subTest(words), self.assertRaises(genesis.InvalidArgumentError) as caught:
                 self.client.train(net(), data, **{"loss": lambda module, batch: module(batch["x"]).mean(), **options})

@@ -280,7 +280,7 @@ class WorldModelTest(harness.DaemonTest):
         transition = (numpy.zeros(3), numpy.zeros(1), 0.0, numpy.zeros(3), True)
         for buffer, words in ((None, "replay_buffer is None"), ([], "the replay buffer is empty"),
                               ({"observations": []}, "has no actions, rewards"),
-                              ([transition, transition[:3]], "item 1 of the replay buffer is no tuple"),
+                              ([transition, transition[:3]], "item 1 of the replay buffer is not a tuple"),
                               ("nowhere", "nowhere"), ([{"observations": numpy.zeros((3, 2)), "actions": numpy.zeros((3, 1)),
                                                          "rewards": numpy.zeros(3)}], "3 observations and 3 rewards")):
             model = self.names["WorldModel"]()

@@ -281,7 +281,7 @@ class CompiledStepTest(unittest.TestCase):
 
     def test_a_package_that_the_worker_does_not_take_is_not_installed(self):
         with unittest.mock.patch.dict(os.environ, TMPDIR=str(self.folder / "missing")):
-            self.assertIn("FP32: nothing was installed: genesis-worker does not take the package: ",
+            self.assertIn("FP32: nothing was installed: genesis-worker rejects the package: ",
                           self.cannot(self.fp32_job(), code=1))
 
     def test_refuses_a_folder_that_others_may_write(self):

@@ -70,7 +70,7 @@ class Converters(unittest.TestCase):
         self.refused(genesis.from_parquet(self.table(a=pyarrow.array([], "int64"))), "data has no example")
         self.refused(genesis.from_parquet(self.table(a=[1]), {"x": "b"}), "has no column 'b'; it has a")
         (self.path / "other.parquet").write_bytes(b"PAR1 and no more")
-        self.refused(genesis.from_parquet(self.path / "other.parquet"), "other.parquet is no Parquet file: ")
+        self.refused(genesis.from_parquet(self.path / "other.parquet"), "other.parquet is not a Parquet file: ")
 
     # Images.
 
@@ -160,7 +160,7 @@ class Converters(unittest.TestCase):
             numpy.testing.assert_array_equal(found["x"], rows)
             numpy.testing.assert_array_equal(found["target"], labels)
         numpy.testing.assert_array_equal(self.saved(frame)["x"], rows)
-        self.refused((pandas.DataFrame({"a": ["x", "y"]}), pandas.Series([0, 1])), "field x is no array of numbers")
+        self.refused((pandas.DataFrame({"a": ["x", "y"]}), pandas.Series([0, 1])), "field x is not an array of numbers")
 
     def test_a_batch_that_does_not_belong_to_the_others_is_named(self):
         row, label = torch.zeros(3), torch.tensor(1)
@@ -178,7 +178,7 @@ class Converters(unittest.TestCase):
         self.refused(loader(*same, [(torch.zeros(5), label)] * 4), f"field x has the shape (5,) for each example in {place}, and (3,) in batch 0")
         self.refused(loader(*same, [(row, torch.tensor(0.5))] * 2), f"field target is of float32 in {place}, and of int64 in batch 0")
         self.refused(loader(*same, [(row, label, label)] * 4), f"{place} has the fields x0, x1, target, the first one x, target;")
-        self.refused(loader(*same, [(row, "a")] * 4), f"field target is no array of numbers whose first dimension counts examples "
+        self.refused(loader(*same, [(row, "a")] * 4), f"field target is not an array of numbers whose first dimension counts examples "
                                                       f"(shape (4,), <U1) in {place}; ")
         self.refused(loader(*same, [(row.to(torch.float8_e4m3fn), label)] * 4), f"field x cannot be read as an array in {place}: ")
 

@@ -168,7 +168,7 @@ class ExportedModules(ExportedJobs):
         late[15] = torch.inf
         for tensors, message in (
                 ({"head.weight": torch.zeros(3, 16), "head.bias": torch.zeros(3)},
-                 "2 tensors that the job's model has not: head.bias float32 [3], head.weight float32 [3, 16]; accepted: "),
+                 "2 tensors that the job's model lacks: head.bias float32 [3], head.weight float32 [3, 16]; accepted: "),
                 ({"layers.3.bias": torch.zeros(4)}, "layers.3.bias float32 [4] for float32 [3]; accepted"),
                 ({"layers.3.bias": torch.zeros(3, dtype=torch.int32)}, "layers.3.bias int32 [3] for float32 [3]; accepted"),
                 ({"layers.1.num_batches_tracked": torch.tensor(1.0)}, "layers.1.num_batches_tracked float32 [] for int64 []; accepted"),

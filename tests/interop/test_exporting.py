@@ -72,7 +72,7 @@ class Exporting(ExportedJobs):
             (Changed(lambda y: y * torch.sym_max(y.shape[0], 3)), batch, {"loss": loss_of}, "a size may be added, subtracted, multiplied, divided and compared"),
             (Changed(lambda y: torch.where(y > 0, y.sqrt(), y)), batch, {"loss": loss_of}, "the gradient of layer.weight is not finite"),
             (Kept("self.mean = 0.9 * self.mean + y.detach().mean(0)"), batch, {"loss": loss_of}, "weights and buffers: what forward keeps in mean is no "),
-            (Kept("self.mean += 0.1 * y.detach().mean(0)"), batch, {"loss": loss_of}, "what forward keeps in mean is no part of a graph"),
+            (Kept("self.mean += 0.1 * y.detach().mean(0)"), batch, {"loss": loss_of}, "what forward keeps in mean is not part of a graph"),
             (Kept("y = y + sum(self.seen); self.seen.append(y.detach().mean(0))"), batch, {"loss": loss_of}, "what forward keeps in seen is no "),
             (Kept("self.calls += 1; y = y * min(1, self.calls / 1e6)"), batch, {"loss": loss_of}, "Kept changes the number calls in each step"),
             (Kept("self.calls = (self.calls + 1) % 4; y = y.tanh() if self.calls == 3 else y"), batch, {"loss": loss_of}, "the number calls in "),

@@ -790,7 +790,7 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
             process = self.one_of_two(self.job(distributed={"timeout_seconds": 1}), 1, silent.getsockname()[1])
             output, _ = process.communicate(timeout=LONG)
         self.assertEqual(process.returncode, 6, output)
-        self.assertIn("(no answer within 3 s)", output)
+        self.assertIn("(no response within 3 s)", output)
 
     def test_a_port_in_use_is_named(self):
         with socket.create_server(("127.0.0.1", 0)) as other:
@@ -810,7 +810,7 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
         late = self.one_of_two(self.job("second"), 1, port)
         output, _ = late.communicate(timeout=LONG)
         self.assertEqual(late.returncode, 6, output)
-        self.assertIn("rank 1 of 2 cannot join the others: another process is this rank already; give each launch a MASTER_PORT", output)
+        self.assertIn("rank 1 of 2 cannot join the others: another process already has this rank; use a separate MASTER_PORT", output)
         while not ranks[0].stdout.readline().startswith("step "):
             self.assertIsNone(ranks[0].poll())
 
@@ -839,7 +839,7 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
         output, _ = process.communicate(timeout=LONG)
         self.assertEqual(process.returncode, 6, output)
         self.assertIn("\nrank 0: waiting for rank 1 of 2 for 10 s; for 11 s at most\n", output)
-        self.assertIn("rank 0 of 2 cannot join the others: rank 1 never came; start as many as WORLD_SIZE says", output)
+        self.assertIn("rank 0 of 2 cannot join the others: rank 1 never came; start WORLD_SIZE ranks", output)
 
     def test_one_process_may_train_such_a_job(self):
         job = self.job()

@@ -152,7 +152,7 @@ TEST(ReplayDamageTest, NamesAnEmptyFolderAndAMissingOne) {
   EXPECT_THAT(std::string(Rewards(folder.path()).status().message()),
               HasSubstr("holds no replay buffer"));
   EXPECT_THAT(std::string(Rewards(folder.path() + "/no").status().message()),
-              HasSubstr("there is no such folder"));
+              HasSubstr("no such folder"));
 }
 
 // Whatever stands in a segment: a status or sound rows, within a gigabyte of address space.

@@ -167,7 +167,7 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& checkpoint) {
   absl::StatusOr<CheckpointManifest> manifest = Parser(text).Parse();
   if (manifest.ok()) return manifest;
   return FitFileFault(absl::DataLossError(
-      absl::StrCat(path, ": is no sound manifest: ", manifest.status().message())));
+      absl::StrCat(path, ": is not a valid manifest: ", manifest.status().message())));
 }
 
 }  // namespace genesis

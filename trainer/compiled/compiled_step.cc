@@ -21,7 +21,7 @@ absl::Status CheckSame(const std::string& path, const std::string& made_for,
                        const StepDescription& description) {
   if (made_for == description.text) return absl::OkStatus();
   if (made_for.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " does not say what step it is of"));
+    return absl::InvalidArgumentError(absl::StrCat(path, " does not name its step"));
   }
   const std::vector<std::string> theirs = absl::StrSplit(made_for, '\n');
   const std::vector<std::string> ours = absl::StrSplit(description.text, '\n');

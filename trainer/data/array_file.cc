@@ -101,7 +101,7 @@ absl::StatusOr<ArrayFile> ArrayFile::Open(const std::string& path, const std::st
         return absl::InvalidArgumentError(
             absl::StrCat(path, ": has the members ", QuoteValue(name), " and ", QuoteValue(record),
                          ", both for the array ", QuoteValue(name),
-                         "; accepted: each array once, as NAME.npy; save it anew with np.savez"));
+                         "; accepted: each array once, as NAME.npy; save it again with np.savez"));
       }
       arrays.names_.push_back(name);
     }

@@ -114,7 +114,7 @@ class TokenDataset final : public Dataset {
         return Unusable(absl::StrCat(
             "token ", (offset + i) / static_cast<uint64_t>(width_), " is ", token,
             "; accepted: 0 to ", vocabulary - 1, ", because model.transformer.vocabulary_size is ",
-            vocabulary, "; raise it, encode the text anew, or correct dataset.tokens.type (",
+            vocabulary, "; raise it, encode the text again, or correct dataset.tokens.type (",
             width_, " bytes each)"));
       }
     }

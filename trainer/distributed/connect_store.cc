@@ -88,7 +88,7 @@ Store ConnectStore(const RankPlace& place, std::chrono::milliseconds timeout,
   const std::string address = OneLine(place.address, kMaxNameBytes);
   const std::string where = absl::StrCat("the ranks' store at ", address, ":", place.port);
   std::string fault =
-      absl::StrFormat("no answer within %g s", std::chrono::duration<double>(patience).count());
+      absl::StrFormat("no response within %g s", std::chrono::duration<double>(patience).count());
   try {
     Store found = AwaitStore(store, place, where, patience, tell);
     if (found != nullptr) return found;

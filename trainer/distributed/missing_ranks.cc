@@ -141,8 +141,7 @@ std::string FindMissingRanks(const c10::intrusive_ptr<c10d::Store>& store, int r
     return "another rank has ended or cannot be reached, and neither can the ranks' store, which "
            "rank 0 serves where torchrun does not; the log of the rank that ended first says why";
   }
-  if (!absent.empty())
-    return absl::StrCat(Names(absent), " never came; start as many as WORLD_SIZE says");
+  if (!absent.empty()) return absl::StrCat(Names(absent), " never came; start WORLD_SIZE ranks");
   if (!silent.empty()) {
     return absl::StrCat(Names(silent), silent.size() == 1 ? " does" : " do",
                         " not answer: killed, stopped or cut off; the log there says why");

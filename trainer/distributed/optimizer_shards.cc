@@ -79,7 +79,7 @@ void OptimizerShards::MoveMasters() {
 void* OptimizerShards::Take(size_t bytes) {
   const size_t begin = taken_;
   taken_ += Aligned(bytes);
-  TORCH_CHECK(taken_ <= common_.nbytes(), "more is kept in common memory than was asked for");
+  TORCH_CHECK(taken_ <= common_.nbytes(), "common memory is smaller than what is kept in it");
   return common_.mutable_data_ptr<uint8_t>() + begin;
 }
 

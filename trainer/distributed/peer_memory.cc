@@ -46,7 +46,7 @@ std::string PeerMemory::Find(const std::string& told) {
   uint64_t address = 0, cookie = 0, found = 0;
   if (words.size() != 3 || !absl::SimpleAtoi(words[0], &process) ||
       !absl::SimpleAtoi(words[1], &address) || !absl::SimpleAtoi(words[2], &cookie)) {
-    return "it told no address";
+    return "it sent no address";
   }
   const int error = ReadFrom(process, address, &found, sizeof(found));
   if (error != 0) return absl::StrCat("process_vm_readv: ", std::strerror(error));

@@ -148,8 +148,8 @@ RankGroup::RankGroup(const RankPlace& place, const c10::intrusive_ptr<c10d::Stor
   });
   if (!first_here) {
     FailAs(place_, task,
-           "another process is this rank already; give each launch a MASTER_PORT of its own, and "
-           "each of its processes a rank of its own");
+           "another process already has this rank; use a separate MASTER_PORT for each launch, and "
+           "a separate rank for each process");
   }
   Together(task, [&] {
     // Only rank 0 waits, because each rank would ask the store about every other.

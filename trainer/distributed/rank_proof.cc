@@ -40,9 +40,9 @@ void ProveSecret(RankGroup& ranks, const std::string& secret,
     if (!IsSame(proof, proof_of(rank))) {
       throw RunFailure{
           training::v1::FAILURE_CAUSE_INTERNAL,
-          absl::StrCat("rank ", ranks.rank(), " of ", ranks.size(), ": what answers as ",
+          absl::StrCat("rank ", ranks.rank(), " of ", ranks.size(), ": what responds as ",
                        DescribeRank(rank, devices),
-                       " does not know the secret of this job: it is another program, or of "
+                       " lacks the secret of this job: it is another program, or of "
                        "another attempt; see what listens there, and close the network of the "
                        "ranks to others")};
     }

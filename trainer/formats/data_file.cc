@@ -53,7 +53,7 @@ absl::Status DataFile::Read(uint64_t offset, uint64_t size, void* out) const {
     }
     if (got == 0) {
       return absl::DataLossError(absl::StrCat(path_, ": was cut off while it was in use, before ",
-                                              offset, " bytes; start the job anew"));
+                                              offset, " bytes; start the job again"));
     }
     at += got;
     offset += static_cast<uint64_t>(got);
@@ -96,7 +96,7 @@ absl::Status DataFile::CheckUnchanged() const {
   if (same) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
       path_,
-      ": was changed while it was in use; write new data to a new file, and start the job anew"));
+      ": was changed while it was in use; write new data to a new file, and start the job again"));
 }
 
 }  // namespace genesis

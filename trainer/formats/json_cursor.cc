@@ -131,7 +131,7 @@ bool JsonCursor::String(std::string& value) {
     if (static_cast<unsigned char>(c) < 0x20) return Fail("a control character in a string");
     if (c != '\\') {
       const size_t length = Utf8Length(text_, --at_);
-      if (length == 0) return Fail("a string holds bytes that are no UTF-8; save it as UTF-8");
+      if (length == 0) return Fail("a string is not UTF-8; save it as UTF-8");
       value.append(text_.data() + at_, length);
       at_ += length;
     } else if (!Escape(value)) {

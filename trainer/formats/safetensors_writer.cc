@@ -89,8 +89,8 @@ absl::Status WriteSafetensors(const std::string& path, std::vector<SafetensorsEn
     if (IsUtf8(name)) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": tensor name ", QuoteValue(name),
-                     " is no UTF-8, and a safetensors file holds no other text; accepted: UTF-8; "
-                     "rename the entry and save the file anew"));
+                     " is not UTF-8, which a safetensors file requires; accepted: UTF-8; "
+                     "rename the entry and save the file again"));
   }
   absl::StatusOr<DurableFile> file = DurableFile::Create(path);
   if (!file.ok()) return file.status();

@@ -158,7 +158,7 @@ absl::StatusOr<ZipArchive::Directory> ZipArchive::FindDirectory() const {
                         .records = Number<uint16_t>(*tail, *end + 10)};
   if (Number<uint32_t>(*tail, *end + 4) != 0 ||
       Number<uint16_t>(*tail, *end + 8) != small.records) {
-    return Corrupt("its end record tells of several disks");
+    return Corrupt("its end record has several disks");
   }
   const absl::StatusOr<std::optional<Directory>> large = FindDirectory64(end_offset);
   if (!large.ok()) return large.status();

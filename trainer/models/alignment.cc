@@ -43,13 +43,13 @@ std::vector<std::string> AlignmentWarnings(const Model& model) {
     if (odd.empty()) continue;
     warnings.push_back(absl::StrCat(
         name, " is ", SizesText(weight.sizes().vec()), ": ", absl::StrJoin(odd, " and "),
-        odd.size() == 1 ? " is no multiple of " : " are no multiples of ", kMultiple));
+        odd.size() == 1 ? " is not a multiple of " : " are not multiples of ", kMultiple));
   }
   if (warnings.size() > kMax) {
     const size_t more = warnings.size() - kMax + 1;
     warnings.resize(kMax - 1);
     warnings.push_back(
-        absl::StrCat("and ", more, " more with sizes that are no multiples of ", kMultiple));
+        absl::StrCat("and ", more, " more with sizes that are not multiples of ", kMultiple));
   }
   return warnings;
 }

@@ -10,7 +10,7 @@ namespace genesis {
 
 // Lists the matrices and convolutions of a model with a size that is not a multiple of 8, which the
 // matrix units of GPUs and CPUs have to pad in reduced precision: "reward_head.2.weight is [1,
-// 256]: 1 is no multiple of 8". At most 16 entries; if there are more, the last states how many.
+// 256]: 1 is not a multiple of 8". At most 16 entries; if there are more, the last states how many.
 // This is advice, not an error: an output of one column must have one.
 std::vector<std::string> AlignmentWarnings(const Model& model);
 

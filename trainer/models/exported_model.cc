@@ -293,7 +293,8 @@ std::vector<torch::Tensor> ExportedModel::RunGraph(const std::string& graph, con
   for (torch::IValue& output : runners_.at(graph)->runWithFlatInputsAndOutputs(std::move(inputs))) {
     if (!output.isTensor()) {
       throw std::invalid_argument(absl::StrCat("model.exported: the graph ", graph, " of ",
-                                               file_.path, " gives what is no tensor"));
+                                               file_.path,
+                                               " returns a value that is not a tensor"));
     }
     torch::Tensor tensor = std::move(output).toTensor();
     // Gradients are accumulated in place and must not alias an input of the next step.
@@ -344,7 +345,7 @@ ExportedModel::Step ExportedModel::MakeStep(const Batch& batch,
     const torch::Tensor& gradient = outputs[first + i];
     if (gradient.sizes() != parameters_[number].second.sizes()) {
       throw std::invalid_argument(absl::StrCat(
-          "model.exported: the graph ", graph, " of ", file_.path, " gives a gradient ",
+          "model.exported: the graph ", graph, " of ", file_.path, " returns a gradient ",
           SizesText(gradient.sizes().vec()), " for ", file_.gradients[i], ", which is ",
           SizesText(parameters_[number].second.sizes().vec())));
     }
@@ -415,7 +416,7 @@ std::vector<MetricSum> ExportedModel::Evaluate(const Batch& batch) {
   const std::vector<torch::Tensor> outputs = Run(kEvaluationGraph, batch, one_);
   if (outputs.empty() || outputs.front().numel() != 1) {
     throw std::invalid_argument(absl::StrCat("model.exported: the graph ", kEvaluationGraph, " of ",
-                                             file_.path, " gives no loss of one number"));
+                                             file_.path, " does not return a scalar loss"));
   }
   const auto number = [&outputs](size_t i) { return outputs[i].to(torch::kDouble).reshape({}); };
   const auto examples = static_cast<double>(batch.size());

@@ -82,7 +82,7 @@ absl::StatusOr<training::v1::LossCurve> ReadLossCurve(const std::string& path) {
     ++number;
     google::protobuf::Struct record;
     if (!google::protobuf::util::JsonStringToMessage(line, &record).ok()) {
-      return Fault(path, number, "is no JSON object");
+      return Fault(path, number, "is not a JSON object");
     }
     const auto& fields = record.fields();
     const auto step = fields.find("step");

@@ -71,8 +71,8 @@ RunFailure ExplainException(const std::exception& error) {
     const bool assertion = absl::StrContains(what, "device-side assert");
     return {training::v1::FAILURE_CAUSE_DEVICE,
             absl::StrCat("the device failed: ", what,
-                         assertion ? "; mostly a label or an index of the data is out of range: "
-                                     "train a few steps on the CPU, which says which one"
+                         assertion ? "; usually a label or an index of the data is out of range: "
+                                     "train a few steps on the CPU, which names it"
                                    : "")};
   }
   return {training::v1::FAILURE_CAUSE_INTERNAL, what};

@@ -31,7 +31,7 @@ std::string Named(const std::string& name, const at::Tensor& tensor) {
   return absl::StrCat(OneLine(name, kMaxNameBytes), " ", TypeAndShape(tensor));
 }
 
-// Returns "2 tensors that the job's model has not: a float32 [3], b float32 [3]"; "" for none.
+// Returns "2 tensors that the job's model lacks: a float32 [3], b float32 [3]"; "" for none.
 std::string Listed(const std::vector<std::string>& tensors, const char* one, const char* several) {
   if (tensors.empty()) return "";
   const size_t shown = std::min(tensors.size(), kMaxTensorsNamed);
@@ -115,8 +115,8 @@ class Comparison {
   std::string Faults() const {
     std::vector<std::string> faults;
     for (std::string& listed : std::vector<std::string>{
-             Listed(unknown_, "tensor that the job's model has not",
-                    "tensors that the job's model has not"),
+             Listed(unknown_, "tensor that the job's model lacks",
+                    "tensors that the job's model lacks"),
              Listed(missing_, "tensor of the job's model is missing",
                     "tensors of the job's model are missing"),
              Listed(different_, "tensor is of another shape or type",

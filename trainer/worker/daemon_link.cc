@@ -177,7 +177,7 @@ class Attachment {
     Close();
     reader.join();
     if (abandoned_.joinable()) abandoned_.join();
-    if (!told) std::cerr << "the end of the job could not be told: " << problem_ << std::endl;
+    if (!told) std::cerr << "failed to report the end of the job: " << problem_ << std::endl;
     const bool refused = !start && !problem_.empty() && !Terminating();
     if (refused) {
       std::cerr << "the daemon at " << daemon_.address.server
@@ -289,7 +289,7 @@ class Attachment {
 
   // Requires a job.
   bool DialAgain() {
-    std::cerr << "the daemon's stream broke: " << problem_ << "; training goes on" << std::endl;
+    std::cerr << "the daemon's stream broke: " << problem_ << "; training continues" << std::endl;
     const StartJob start = *job();
     const absl::Time give_up = SteadyNow() + absl::Seconds(start.patience_seconds());
     // A stream that broke immediately does not indicate that the next one will hold.

@@ -43,7 +43,7 @@ absl::StatusOr<RankStoreClient::Response> RankStoreClient::Call(StoreRequest req
   }
   if (!closed_.empty()) return absl::UnavailableError(closed_);
   return absl::DeadlineExceededError(absl::StrCat(
-      "no answer of the rank store within ", absl::FormatDuration(patience),
+      "no response from the rank store within ", absl::FormatDuration(patience),
       request.has_get()
           ? absl::StrCat(" for ", QuoteValue(absl::StrJoin(request.get().keys(), ", ")))
           : ""));
@@ -67,7 +67,7 @@ absl::Status RankStoreClient::Set(const std::string& key, const std::string& val
 absl::StatusOr<std::string> RankStoreClient::Get(const std::string& key, absl::Duration patience) {
   absl::StatusOr<Response> response = Read({key}, /*wait=*/true, patience);
   if (!response.ok()) return response.status();
-  if (response->values_size() != 1) return absl::InternalError("an answer without a value");
+  if (response->values_size() != 1) return absl::InternalError("a response without a value");
   return std::move(*response->mutable_values(0)->mutable_value());
 }
 

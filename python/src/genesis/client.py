@@ -210,7 +210,7 @@ class Client:
         from genesis import data as data_of
 
         if isinstance(module, (str, pathlib.Path)) and not pathlib.Path(module).is_file():
-            raise InvalidArgumentError(f"module is {str(module)!r}, and there is no such file")
+            raise InvalidArgumentError(f"module is {str(module)!r}, and the file does not exist")
         is_file = isinstance(data, (str, pathlib.Path))
         if isinstance(module, (str, pathlib.Path)):
             if not is_file:

@@ -48,7 +48,7 @@ BY_VALUES = ("the module decides by values, draws random numbers in another orde
              "follows .copy_()")
 SIZE = ("a size of the batch became a number: x.shape[0] stays a size; len(x), float(x.shape[0]), range(x.shape[0]) and functions of math do "
         f"not; {faults.ONE_SIZE}")
-KEPT = "in the second step: what forward keeps in an attribute is no part of a graph: keep it in a buffer (register_buffer)"
+KEPT = "in the second step: what forward keeps in an attribute is not part of a graph: keep it in a buffer (register_buffer)"
 OTHER_NAME = ("once weights have changed: what reads a parameter or a buffer other than by its name in the module, as a list of parameters and "
               ".data = do, has the value that it had when the module was exported; with .copy_() under torch.no_grad() a graph follows")
 ZEROS = ("nn.TransformerEncoder gives zeros for what is masked in eval mode alone: make it with enable_nested_tensor=False, or leave out what "
@@ -84,7 +84,7 @@ class Comparison:
                               "(register_buffer), change it in place, and choose with torch.where")
         # A kernel whose sums have no fixed order is not state.
         if not same(again, first) and (changed or (again - first).abs() > UNORDERED * first.abs()):
-            cause = (f"what forward keeps in {', '.join(changed[:3])} is no part of a graph: keep it in a buffer (register_buffer)" if changed else
+            cause = (f"what forward keeps in {', '.join(changed[:3])} is not part of a graph: keep it in a buffer (register_buffer)" if changed else
                      "it draws with a generator of its own (leave out generator=, and the job's seed decides), or keeps something elsewhere than in "
                      "a buffer (register_buffer), which no graph has")
             raise ExportError(f"the loss of {name} on a batch is {again.item():.9g} after other batches and was {first.item():.9g} before them, with the "

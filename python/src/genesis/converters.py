@@ -58,7 +58,7 @@ def from_parquet(paths: Union[FilePath, Sequence[FilePath]], fields: Optional[Ma
             try:
                 file = parquet.ParquetFile(path)
             except pyarrow.ArrowInvalid as error:
-                raise InvalidArgumentError(f"{path} is no Parquet file: {error}") from None
+                raise InvalidArgumentError(f"{path} is not a Parquet file: {error}") from None
             wanted = fields or {name: name for name in file.schema_arrow.names}
             columns = list(dict.fromkeys(column for each in wanted.values() for column in ([each] if isinstance(each, str) else each)))
             missing = [column for column in columns if column not in file.schema_arrow.names]

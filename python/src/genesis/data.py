@@ -248,7 +248,7 @@ def _check(arrays: "Arrays", place: str = "") -> None:
             raise InvalidArgumentError(f"a field is called {name!r}{among}; accepted: names of letters from a to z, digits and '_', the first no "
                                        "digit")
         if array.ndim == 0 or array.dtype.kind not in "biuf":
-            raise InvalidArgumentError(f"field {name} is no array of numbers whose first dimension counts examples (shape {array.shape}, "
+            raise InvalidArgumentError(f"field {name} is not an array of numbers whose first dimension counts examples (shape {array.shape}, "
                                        f"{array.dtype}){among}; {ACCEPTED}")
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
@@ -264,7 +264,7 @@ def _as_float32(arrays: "Arrays") -> "Arrays":
             with numpy.errstate(over="ignore"):
                 single = array.astype("float32")
             if numpy.isinf(single).any() and (lost := array[numpy.isinf(single) & numpy.isfinite(array)]).size:
-                raise InvalidArgumentError(f"field {name} has {lost.flat[0]}, which float32 has not; scale the field to numbers up to 3e38")
+                raise InvalidArgumentError(f"field {name} has {lost.flat[0]}, which float32 cannot hold; scale the field to numbers up to 3e38")
             array = single
         found[name] = array
     return found
@@ -319,7 +319,7 @@ def read(path: pathlib.Path) -> "Arrays":
     import numpy
 
     if not path.is_file():
-        raise InvalidArgumentError(f"data is {str(path)!r}, and there is no such file")
+        raise InvalidArgumentError(f"data is {str(path)!r}, and the file does not exist")
     try:
         with numpy.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

@@ -79,7 +79,7 @@ def _names(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer") -> Lis
                 groups[-1].append(name_of[id(tensor)])
             elif id(tensor) not in frozen:
                 raise InvalidArgumentError(f"optimizer.param_groups[{number}] has a parameter of shape {tuple(tensor.shape)} that is "
-                                           "none of the module's; make the optimizer of module.parameters()")
+                                           "not one of the module's; create the optimizer from module.parameters()")
     left = sorted(set(name_of.values()) - {name for group in groups for name in group})
     if left:
         raise InvalidArgumentError(f"optimizer has {len(left)} of the module's trained parameters in no group, {left[0]} the first; "
@@ -94,7 +94,7 @@ def optimizer_spec(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer"
     """
     kind = _kind(optimizer)
     if optimizer.state:
-        raise InvalidArgumentError("optimizer has made steps, and a job begins without its state; give a new one, or continue a job "
+        raise InvalidArgumentError("optimizer has already run steps, and a job begins without its state; give a new one, or continue a job "
                                    "by start_from_checkpoint")
     if any("initial_lr" in group for group in optimizer.param_groups):
         raise InvalidArgumentError("optimizer has a schedule of torch.optim.lr_scheduler, whose steps nobody makes; give schedule= and an optimizer "

@@ -65,7 +65,7 @@ def spec_of(spec: Spec) -> job_pb2.JobSpec:
     try:
         return json_format.ParseDict(_names(job_pb2.JobSpec.DESCRIPTOR, spec), job_pb2.JobSpec())
     except json_format.ParseError as error:
-        raise InvalidArgumentError(f"the specification is no job: {error}; docs/job_file.md lists the fields") from None
+        raise InvalidArgumentError(f"the specification is not a job: {error}; docs/job_file.md lists the fields") from None
 
 
 def merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -48,7 +48,7 @@ def upload(connection: Connection, path: FilePath, *, timeout: float = 600.0, on
     path = pathlib.Path(path)
     file = {"sha256": sha256_of(path), "kind": path.suffix[1:].lower(), "size_bytes": path.stat().st_size}
     if not file["kind"]:
-        raise InvalidArgumentError(f"{path}: the name has no ending; the daemon tells by it what a file is, such as .npz or .pt2")
+        raise InvalidArgumentError(f"{path}: the name has no ending; the daemon needs one to identify the file, such as .npz or .pt2")
     sent_again = False
     state = connection.call("StartUpload", **file).upload
     with open(path, "rb") as content:

@@ -65,7 +65,7 @@ def _transitions(transitions: Any) -> "Dict[str, numpy.ndarray]":
 
     for number, transition in enumerate(transitions):
         if not isinstance(transition, (tuple, list)) or len(transition) != len(_TRANSITION):
-            raise InvalidArgumentError(f"item {number} of the replay buffer is no tuple ({', '.join(_TRANSITION)}); {ACCEPTED}")
+            raise InvalidArgumentError(f"item {number} of the replay buffer is not a tuple ({', '.join(_TRANSITION)}); {ACCEPTED}")
     observations, actions, rewards, following, done = zip(*transitions)
     terminals = _array("done", done).astype(bool)
     timeouts = numpy.zeros(len(rewards), dtype=bool)

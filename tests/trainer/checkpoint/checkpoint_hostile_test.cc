@@ -234,7 +234,7 @@ TEST_F(HostileFileTest, AKeyThatIsNoUtf8IsNotExported) {
   ASSERT_TRUE(ReadWeights(path_).ok());
   const std::string to = temp_.path() + "/y.safetensors";
   const absl::Status status = ExportSafetensors(path_, to, WeightsKind::kModel);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("tensor name \"w\\xff\" is no UTF-8"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("tensor name \"w\\xff\" is not UTF-8"));
   EXPECT_FALSE(std::filesystem::exists(to));
 }
 
@@ -409,7 +409,7 @@ TEST_F(MutationTest, EveryChangeOfAManifestIsHandled) {
   EXPECT_THAT(fault("\"size\": ", "\"size\": 1"), HasSubstr("bytes long; its manifest says 1"));
   EXPECT_THAT(fault("\"crc32c\": \"", "\"crc32c\": \"0"), HasSubstr("eight hexadecimal digits"));
   EXPECT_THAT(std::string(put(good.substr(0, 50)).status().message()),
-              HasSubstr("is no sound manifest: "));
+              HasSubstr("is not a valid manifest: "));
   EXPECT_THAT(*put(absl::StrReplaceAll(good, {{"\"id\": \"0", "\"id\": \"1"}})),
               HasSubstr("was written for another file of this name"));
   std::filesystem::remove(ManifestPath(path_));

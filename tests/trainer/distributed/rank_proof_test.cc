@@ -56,11 +56,9 @@ TEST(RankProofTest, ARankThatDoesNotIsNamedByAllOthers) {
   const std::vector<std::string> failures = Failures([](RankGroup& ranks) {
     ProveSecret(ranks, ranks.rank() == 1 ? "guessed" : "secret", Devices());
   });
-  EXPECT_THAT(failures[0],
-              HasSubstr("what answers as rank 1 on gpu-7/cpu does not know the secret"));
-  EXPECT_THAT(failures[2],
-              HasSubstr("what answers as rank 1 on gpu-7/cpu does not know the secret"));
-  EXPECT_THAT(failures[1], HasSubstr("what answers as rank 0 on cpu"));
+  EXPECT_THAT(failures[0], HasSubstr("what responds as rank 1 on gpu-7/cpu lacks the secret"));
+  EXPECT_THAT(failures[2], HasSubstr("what responds as rank 1 on gpu-7/cpu lacks the secret"));
+  EXPECT_THAT(failures[1], HasSubstr("what responds as rank 0 on cpu"));
 }
 
 }  // namespace

@@ -101,8 +101,8 @@ TEST(RankGroupTest, ARankThatNeverComesIsNamed) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const RankOptions options{.timeout = std::chrono::milliseconds(1500)};
   EXPECT_THAT(FailureOf([&] { RankGroup(PlaceOf(0, 2), store, options); }),
-              HasSubstr("rank 0 of 2 cannot join the others: rank 1 never came; start as many as "
-                        "WORLD_SIZE says ("));
+              HasSubstr("rank 0 of 2 cannot join the others: rank 1 never came; start WORLD_SIZE "
+                        "ranks ("));
 }
 
 TEST(RankGroupTest, WhoIsWaitedForIsTold) {
@@ -128,9 +128,10 @@ TEST(RankGroupTest, ASecondProcessOfOneRankIsRefused) {
     ranks.Await();
   });
   RankGroup ranks(PlaceOf(0, 2), store);
-  EXPECT_THAT(FailureOf([&] { RankGroup(PlaceOf(1, 2), store); }),
-              HasSubstr("rank 1 of 2 cannot join the others: another process is this rank already; "
-                        "give each launch a MASTER_PORT of its own"));
+  EXPECT_THAT(
+      FailureOf([&] { RankGroup(PlaceOf(1, 2), store); }),
+      HasSubstr("rank 1 of 2 cannot join the others: another process already has this rank; "
+                "use a separate MASTER_PORT for each launch"));
   // The group goes on.
   ranks.Await();
   other.join();

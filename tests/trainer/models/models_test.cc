@@ -357,18 +357,18 @@ TEST(RadioUnetTest, SaysWhatDoesNotFit) {
 
 TEST(AlignmentTest, NamesTheWeightsWhoseSizesNeedPadding) {
   EXPECT_THAT(AlignmentWarnings(*Build(WorldModelJob(1, 1), MemoryDataset(Transitions(1)))),
-              ElementsAre("encoder.0.weight is [16, 3]: 3 is no multiple of 8",
-                          "dynamics.0.weight is [16, 10]: 10 is no multiple of 8",
-                          "change_head.2.weight is [3, 16]: 3 is no multiple of 8",
-                          "reward_head.2.weight is [1, 16]: 1 is no multiple of 8",
-                          "done_head.2.weight is [1, 16]: 1 is no multiple of 8"));
+              ElementsAre("encoder.0.weight is [16, 3]: 3 is not a multiple of 8",
+                          "dynamics.0.weight is [16, 10]: 10 is not a multiple of 8",
+                          "change_head.2.weight is [3, 16]: 3 is not a multiple of 8",
+                          "reward_head.2.weight is [1, 16]: 1 is not a multiple of 8",
+                          "done_head.2.weight is [1, 16]: 1 is not a multiple of 8"));
   EXPECT_THAT(AlignmentWarnings(*Build(RadioUnetJob(false), Maps(true))),
-              ElementsAre("input.weight is [8, 3, 3, 3]: 3 is no multiple of 8",
-                          "output.weight is [1, 8, 3, 3]: 1 is no multiple of 8"));
+              ElementsAre("input.weight is [8, 3, 3, 3]: 3 is not a multiple of 8",
+                          "output.weight is [1, 8, 3, 3]: 1 is not a multiple of 8"));
   EXPECT_THAT(AlignmentWarnings(*Build(TransformerJob(true), Counting())),
-              ElementsAre("lm_head.weight is [11, 32]: 11 is no multiple of 8"));
+              ElementsAre("lm_head.weight is [11, 32]: 11 is not a multiple of 8"));
   EXPECT_THAT(AlignmentWarnings(*Build(TransformerJob(false), Counting())),
-              ElementsAre("token_embedding.weight is [11, 32]: 11 is no multiple of 8"));
+              ElementsAre("token_embedding.weight is [11, 32]: 11 is not a multiple of 8"));
 }
 
 TEST(AlignmentTest, NamesABatchThatNeedsPadding) {
@@ -389,8 +389,8 @@ TEST(AlignmentTest, SaysHowManyMoreThereAre) {
   const std::vector<std::string> warnings =
       AlignmentWarnings(*Build(spec, MemoryDataset(Transitions(1))));
   ASSERT_EQ(warnings.size(), 16u);
-  EXPECT_EQ(warnings[0], "members.0.encoder.0.weight is [15, 3]: 15 and 3 are no multiples of 8");
-  EXPECT_EQ(warnings[15], "and 7 more with sizes that are no multiples of 8");
+  EXPECT_EQ(warnings[0], "members.0.encoder.0.weight is [15, 3]: 15 and 3 are not multiples of 8");
+  EXPECT_EQ(warnings[15], "and 7 more with sizes that are not multiples of 8");
 }
 
 }  // namespace

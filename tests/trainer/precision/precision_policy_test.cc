@@ -158,7 +158,7 @@ TEST(LossCurveTest, ReadsTelemetryAndNamesTheFaultyLine) {
   EXPECT_EQ(Baseline(*curve).At(2), 3);
   const std::pair<const char*, const char*> rows[] = {
       {"", "holds no losses"},
-      {"{\"step\":1,\"loss\":1}\nnonsense\n", ":2: is no JSON object"},
+      {"{\"step\":1,\"loss\":1}\nnonsense\n", ":2: is not a JSON object"},
       {"{\"loss\":1}\n", ":1: has no step and loss"},
       {"{\"step\":2,\"loss\":1}\n{\"step\":2,\"loss\":1}\n", ":2: has step 2 after 2"},
       {"{\"step\":1.5,\"loss\":1}\n", ":1: has step 1.5 after 0"},

@@ -114,10 +114,9 @@ TEST_F(InitialWeightsTest, RefusesATiedTensorWithTwoValues) {
 
 TEST_F(InitialWeightsTest, RefusesWhatTheModelHasNot) {
   saved_["head.bias"] = torch::ones({4}, torch::kHalf);
-  EXPECT_THAT(Refusal(),
-              HasSubstr("1 tensor that the job's model has not: head.bias float16 [4];"));
+  EXPECT_THAT(Refusal(), HasSubstr("1 tensor that the job's model lacks: head.bias float16 [4];"));
   for (const char* name : {"head.weight", "x", "y\n\x1b[31m"}) saved_[name] = torch::ones({1});
-  EXPECT_THAT(Refusal(), AllOf(HasSubstr("4 tensors that the job's model has not: head.bias"),
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("4 tensors that the job's model lacks: head.bias"),
                                HasSubstr("x float32 [1], ...;"), Not(HasSubstr("\x1b"))));
 }
 

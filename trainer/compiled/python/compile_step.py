@@ -95,7 +95,7 @@ def check_worker(arguments, entry, folder):
 
     found = next(each for each in describe(arguments, "--compiled-dir", str(folder))["steps"] if each["mode"] == entry["mode"])
     if not found["compiled"]:
-        raise steps.StepError(f"genesis-worker does not take the package: {found['execution']}")
+        raise steps.StepError(f"genesis-worker rejects the package: {found['execution']}")
 
 
 def compile_one(arguments, entry, integers):
