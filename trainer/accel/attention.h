@@ -13,12 +13,12 @@ namespace genesis {
 // query, key and value from that of the output.
 //
 // LibTorch's kernels compute hundreds of products of 32 rows each, one call at a time. These
-// compute two and five products with oneDNN, for all heads that fit the processor's cache at once
-// (equations as in Dao et al., 2022, appendix B.2), up to three times as fast. Scores are FP32 even
-// for BF16, because rounded ones would be wrong by percents. Used if MultipliesByOneDnn. LibTorch's
-// kernels handle long sequences, for which they need no whole matrices, masks, dropout, other types
-// and tiny sizes. For BF16 they run in FP32 if sizes are tiny or MultipliesBf16InFp32
-// (own_kernels.h).
+// compute two products forward and five backward with oneDNN, for all heads that fit the
+// processor's cache at once (equations as in Dao et al., 2022, appendix B.2), up to three times as
+// fast. Scores are FP32 even for BF16, because rounded ones would be wrong by percents. Used if
+// MultipliesByOneDnn. LibTorch's kernels handle masks, dropout, other types, tiny sizes, and long
+// sequences, for which they need no whole matrices. For BF16 they run in FP32 if sizes are tiny or
+// MultipliesBf16InFp32 (own_kernels.h).
 std::tuple<at::Tensor, at::Tensor> Attention(const at::Tensor& query, const at::Tensor& key,
                                              const at::Tensor& value, double dropout, bool causal,
                                              const std::optional<at::Tensor>& mask,

@@ -38,7 +38,7 @@ class GradientReducer {
   GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>& masters,
                   const training::v1::DistributedSpec& spec, size_t common = 0);
 
-  // Adds the gradient of a parameter, in any format; undefined counts as zeros. It must not be
+  // Stores the gradient of a parameter, in any format; undefined counts as zeros. It must not be
   // written before Finish.
   void Put(size_t parameter, const at::Tensor& gradient);
   // Call after all gradients were put. Sets memory() to the means over the ranks (of this rank's

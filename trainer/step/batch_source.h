@@ -22,7 +22,7 @@ namespace genesis {
 
 // This process's share of each drawn batch: number `index` of `count` consecutive parts. A drawn
 // batch is then `count` times the job's batch_size, so `count` processes together see what one
-// process would see with that batch size.
+// process would see with a batch of that size.
 struct BatchShare {
   int64_t index = 0;
   int64_t count = 1;
@@ -71,7 +71,7 @@ class BatchSource {
   // A batch and the sampler's position after it.
   struct Prepared {
     Batch batch;
-    std::optional<c10::Event> sent;  // Set while the copy to a GPU is in flight.
+    std::optional<c10::Event> sent;  // If set, in flight to a GPU until this event.
     SamplerPosition after;
     absl::Status status;
   };

@@ -107,7 +107,7 @@ class TrainStep {
   StepMetrics Read();
   // The inputs of the step that was last read.
   const StepEvidence& evidence() const { return evidence_; }
-  // Number of applied steps among those read so far.
+  // Number of applied steps up to the last one read.
   int64_t applied() const { return applied_; }
 
   // Why steps of this format run eagerly; empty if they are captured and replayed.
