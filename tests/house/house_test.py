@@ -6,7 +6,7 @@ import re
 import subprocess
 import unittest
 
-import errors_page
+import cures
 
 SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
 BIN = pathlib.Path(os.environ["GENESIS_BIN"])
@@ -26,6 +26,8 @@ CASE_NAME = re.compile(r"`(\w+)\.(\w+)`")
 # docs/style.md: a sentence of a comment opens with none of these.
 RIDDLE = re.compile(r"^\s*// (Of|What|Those) |^\s*//.*[.:;] (Of|What|Those) [a-z]")
 PRIVATE = re.compile(r"\bkMost\w*")
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]+)\)")
+CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LEFT_OVER = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
 
 
@@ -35,6 +37,12 @@ def files(*suffixes: str) -> list[pathlib.Path]:
         folders[:] = [name for name in folders if name not in NOT_OURS]
         found += [pathlib.Path(folder, name) for name in names if name.endswith(suffixes)]
     return sorted(found)
+
+
+def anchors(page: pathlib.Path) -> set[str]:
+    """The names of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def layers() -> list[str]:
@@ -89,12 +97,28 @@ class House(unittest.TestCase):
     def expect_none(self, faults: list[str], rule: str) -> None:
         self.assertEqual(faults, [], f"\n{rule}:\n  " + "\n  ".join(faults))
 
-    def test_errors_are_declared_by_the_folder_that_reports_them(self):
-        self.expect_none(errors_page.unsaid(), "an errors.md declares texts that its folder says")
-        self.assertEqual(
-            (SOURCE / "docs" / "errors.md").read_text(), errors_page.page(),
-            "print it again: python3 tests/house/errors_page.py > docs/errors.md",
-        )
+    def test_refusals_say_what_is_accepted_or_how_to_fix_it(self):
+        without = cures.without_cure(SOURCE)
+        self.assertGreater(len(cures.refusals(SOURCE)), 300, "the patterns of cures.py find them")
+        self.assertLessEqual(len(without), cures.WITHOUT_CURE,
+                             "docs/style.md: an error says what is accepted or how to fix it. Without:\n  " + "\n  ".join(without))
+
+    def test_links_of_pages_lead_somewhere(self):
+        faults = []
+        for path in files(".md"):
+            for target in LINK.findall(CODE.sub("", path.read_text())):
+                name, _, anchor = target.partition("#")
+                page = (path.parent / name).resolve() if name else path
+                if not page.exists():
+                    faults.append(f"{path.relative_to(SOURCE)}: there is no {target}")
+                elif anchor and page.suffix == ".md" and anchor not in anchors(page):
+                    faults.append(f"{path.relative_to(SOURCE)}: there is no heading {target}")
+        self.expect_none(faults, "a link names a file and a heading that exist")
+
+    def test_the_list_of_pages_has_each(self):
+        listed = set(LINK.findall((SOURCE / "docs" / "README.md").read_text()))
+        pages = {str(path.relative_to(SOURCE / "docs")) for path in files(".md") if path.is_relative_to(SOURCE / "docs")}
+        self.expect_none(sorted(pages - listed - {"README.md"}), "docs/README.md lists every page")
 
     def test_every_folder_is_on_the_page(self):
         self.expect_none(
