@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes an archive of the built programs that runs on another machine; docs/air_gapped.md.
+# Makes an archive of the built programs that runs on another machine; docs/install.md.
 set -euo pipefail
 # shellcheck source=deploy/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

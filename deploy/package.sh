@@ -8,8 +8,8 @@ usage() {
   cat <<'USAGE'
 usage: deploy/package.sh [--build-dir build/release] [--output build/release/package] [--deb-only]
 
-  genesis-trainer_<version>_amd64.deb                Debian 12; docs/install_service.md
-  genesis-trainer-<version>-linux-x86_64.tar.gz      any Linux; needs only a LibTorch; docs/air_gapped.md
+  genesis-trainer_<version>_amd64.deb                Debian 12; docs/install.md
+  genesis-trainer-<version>-linux-x86_64.tar.gz      any Linux; needs only a LibTorch; docs/install.md
 
   --build-dir DIR   a build of the release preset, with tests for the archive. Default: build/release
   --output DIR      Default: <build-dir>/package

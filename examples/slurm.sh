@@ -1,5 +1,5 @@
 #!/bin/sh
-# One job by several ranks under Slurm; resumes after the time limit, a preemption or a failed node. See docs/launchers.md.
+# One job by several ranks under Slurm; resumes after the time limit, a preemption or a failed node. See docs/distributed.md.
 #   sbatch examples/slurm.sh job.yaml
 #SBATCH --job-name=genesis
 #SBATCH --nodes=2

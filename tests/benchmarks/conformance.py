@@ -12,6 +12,7 @@ graph of MIXED_BF16 rounds where the CPU's autocast does.
 """
 
 import copy
+import csv
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -218,24 +219,39 @@ def table(rows, facts):
     return "\n".join(lines)
 
 
-def row_names(text):
-    """The lines of a table by the name that each begins with."""
-    return {line.split(" | ")[0].removeprefix("| "): line for line in text.splitlines() if line.startswith("| ") and line.count(" |") > 4
-            and not line.startswith(("| module |", "| ---"))}
+def cells(text):
+    """The rows of a table in the form of Markdown, head first, by the name that each begins with."""
+    rows = [[cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
+            for line in text.splitlines() if line.startswith("| ") and not line.startswith("| ---")]
+    return {row[0]: row for row in rows}
+
+
+def rows_beside(page, section):
+    """The file of a page's table."""
+    return page.parent / "benchmarks" / f"{section}.csv"
+
+
+def document(page, section, text):
+    """Puts the sentence above a table into the page, and the table into the file beside it."""
+    report.document(page, section, text.splitlines()[0])
+    with rows_beside(page, section).open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(cells(text).values())
 
 
 def with_the_rows_of(page, section, text, date, order):
-    """The table of the page with the rows of `text` in place of its own, or among them."""
+    """The page's table with the rows of `text` in place of its own, or among them."""
     begin, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
     old = page.read_text().split(begin)[1].split(end)[0]
-    rows, again = row_names(old), row_names(text)
+    with rows_beside(page, section).open(newline="") as file:
+        rows = {row[0]: row for row in csv.reader(file)}
+    again = cells(text)
+    head = again.pop("module")
     rows |= again
-    lines = [rows[name] for name in order if name in rows]
-    passing = sum(line.endswith("|  |") for line in lines)
+    kept = [rows[name] for name in order if name in rows]
+    passing = sum(not row[-1] for row in kept)
     facts, last = re.search(r"pass \((.*?)\)\. (.*)", old).groups()
-    head = next(line for line in text.splitlines() if line.startswith("| module |"))
-    return "\n".join([f"{passing} of {len(lines)} pass ({facts}; again on {date}: {', '.join(again)}). {last}", "", head,
-                      "| --- | ---: | ---: | ---: | ---: | --- |", *lines])
+    return "\n".join([f"{passing} of {len(kept)} pass ({facts}; again on {date}: {', '.join(again)}). {last}", "",
+                      *(f"| {' | '.join(row)} |" for row in [head, *kept])])
 
 
 def run(words):
@@ -243,7 +259,7 @@ def run(words):
     parser.add_argument("--only", default=[], action="append", help="modules whose name contains this; may be given again")
     parser.add_argument("--device", choices=TOLERANCES, default="cpu", help="default: cpu")
     parser.add_argument("--jobs", type=report.repeats, default=1, help="modules that are gone through at a time. Default 1")
-    parser.add_argument("--document", type=pathlib.Path, help="page to put the table into; with --only their rows")
+    parser.add_argument("--document", type=pathlib.Path, help="page to put the sentence into, and benchmarks/conformance.csv beside it for the table; with --only their rows")
     options = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
         versions = prepare(folder)
@@ -273,4 +289,4 @@ def run(words):
     if options.document and options.only:
         text = with_the_rows_of(options.document, section, text, found.facts["date"], every)
     if options.document:
-        report.document(options.document, section, text)
+        document(options.document, section, text)

@@ -297,9 +297,9 @@ class Systemd(unittest.TestCase):
         output = self.commands_of("rollback.md")
         self.assertIn("SUCCEEDED in FP32", output)
         self.assertIn("training complete", output)
+        self.assertIn("fp16_enabled: True", output)
 
     def test_the_commands_of_other_pages_for_operators(self):
-        self.assertIn("fp16_enabled: True", self.commands_of("production_guide.md"))
         self.commands_of("troubleshooting.md")
         self.commands_of("history.md")
 

@@ -15,7 +15,7 @@ import harness
 
 DOCS = harness.SOURCE / "docs"
 # Pages whose blocks are run.
-RUN = ("user_guide.md", "security.md", "remote_workers.md", "history.md", "http_api.md", "distributed.md")
+RUN = ("user_guide.md", "security.md", "install.md", "history.md", "http_api.md", "distributed.md")
 # What those that tell of a daemon at work begin with. A request that is refused fails them.
 AT_WORK = """curl() { command curl --fail-with-body --silent --show-error "$@"; echo; }
 mkdir -p genesis-data/datasets && cp examples/trajectories/pendulum.npz genesis-data/datasets
@@ -65,8 +65,8 @@ class Documents(unittest.TestCase):
     def test_the_commands_of_the_security_page(self):
         self.assertIn("sha256:", self.run_page("security.md"))
 
-    def test_the_page_of_remote_workers(self):
-        self.assertIn("sha256:", self.run_page("remote_workers.md"))
+    def test_the_page_of_installing(self):
+        self.assertIn("sha256:", self.run_page("install.md"))
 
     def test_the_history_page(self):
         self.assertIn("run-1", self.run_page("history.md", AT_WORK))
@@ -96,7 +96,7 @@ class Documents(unittest.TestCase):
     def test_every_block_is_run_or_says_what_it_needs(self):
         called = re.findall(r'run_page\("([^"]+)"', pathlib.Path(__file__).read_text())
         self.assertEqual(sorted(called), sorted(RUN))
-        for page in sorted(each.name for each in DOCS.glob("*.md")):
+        for page in sorted(str(each.relative_to(DOCS)) for each in DOCS.rglob("*.md")):
             for need, text in blocks(page):
                 self.assertTrue(need in NEEDS if need else page in RUN, f"{page}: {text}")
             for kind, text in PLAIN.findall((DOCS / page).read_text()):

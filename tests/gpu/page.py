@@ -1,4 +1,4 @@
-"""Puts reports of a GPU into docs/gpus.md: page.py --data docs/benchmarks/gpu-<device>.json [--date YYYY-MM-DD REPORT.json...]
+"""Puts reports of a GPU into docs/benchmarks/gpu.md: page.py --data docs/benchmarks/gpu-<device>.json [--date YYYY-MM-DD REPORT.json...]
 
 Reports of `tests/gpu/run` and of `tests/benchmarks/run gpu`, in the order in which they were made: the last result of a case or row
 counts. They are added to the data, which is committed, and the page is written from it."""
@@ -14,7 +14,7 @@ sys.path.insert(0, str(SOURCE / "tests" / "benchmarks"))
 import gpu_figures  # noqa: E402
 import report as reports  # noqa: E402
 
-PAGE = SOURCE / "docs" / "gpus.md"
+PAGE = SOURCE / "docs" / "benchmarks" / "gpu.md"
 KEPT = ("device", "driver", "torch", "processor", "system")
 
 
@@ -47,12 +47,15 @@ def summary(data):
     return f"{text}; not run: {', '.join(f'`{name}`' for name in left)}." if left else f"{text}."
 
 
-def cases(data):
-    lines = ["| case | result | figures |", "| --- | --- | --- |"]
+def failed(data):
+    """The cases that failed, with their figures; those that passed are in the data."""
+    lines = []
     for name, case in data["cases"].items():
+        if case["result"] == "passed":
+            continue
         figures = "; ".join(f"{key}: {value}" for key, value in case["figures"].items() if len(str(value)) < 60)
         lines.append(f"| `{name}` | {case['result']}, {case['date']} | {figures.replace('|', '/')} |")
-    return lines
+    return ["", "| case | result | figures |", "| --- | --- | --- |", *lines] if lines else []
 
 
 def steps(data):
@@ -82,7 +85,7 @@ def main():
     options.data.write_text(json.dumps(data, indent=1) + "\n")
     facts = ", ".join(f"{name} {value}" if name in ("driver", "torch") else str(value) for name, value in data["facts"].items())
     reports.document(PAGE, "measured", "\n".join(
-        [f"{facts}. {summary(data)}", "", *steps(data), "", *cases(data)]))
+        [f"{facts}. {summary(data)}", "", *steps(data), *failed(data)]))
 
 
 if __name__ == "__main__":

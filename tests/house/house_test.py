@@ -20,7 +20,7 @@ NOT_OURS = {"build", "genesis-data", "__pycache__", ".git", ".cache", ".venv", "
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2|c10d)/")
 # Written in two parts, so that this file does not hold what it looks for.
-# A row of docs/promised_cases.md names tests as `file` `Suite.Name`, `Suite.Name`; `file` ...
+# A row of docs/evidence.md names tests as `file` `Suite.Name`, `Suite.Name`; `file` ...
 CASE_FILE = re.compile(r"`(tests/[\w./]+\.(?:cc|py))`")
 CASE_NAME = re.compile(r"`(\w+)\.(\w+)`")
 # docs/style.md: a sentence of a comment opens with none of these.
@@ -252,7 +252,7 @@ class House(unittest.TestCase):
 
     def test_every_promised_case_names_tests_that_exist(self):
         faults, numbers = [], []
-        for line in (SOURCE / "docs" / "promised_cases.md").read_text().splitlines():
+        for line in (SOURCE / "docs" / "evidence.md").read_text().splitlines():
             row = re.match(r"\| (\d+) \| [^|]+ \| (.*) \|$", line)
             if not row:
                 continue
@@ -269,10 +269,10 @@ class House(unittest.TestCase):
             if not named:
                 faults.append(f"case {row[1]} names no test")
         self.assertEqual(numbers, list(range(1, 31)))
-        self.expect_none(faults, "docs/promised_cases.md names tests as `file` `Suite.Name`")
+        self.expect_none(faults, "docs/evidence.md names tests as `file` `Suite.Name`")
 
-    def test_the_implementation_report_names_what_exists(self):
-        text, faults = (SOURCE / "docs" / "implementation_report.md").read_text(), []
+    def test_the_evidence_names_what_exists(self):
+        text, faults = (SOURCE / "docs" / "evidence.md").read_text(), []
         faults += [f"there is no {path}" for path in re.findall(r"`((?:config|metrics|proto|server|trainer|deploy|tests|examples)/"
                                                                r"[a-z0-9_./]*[a-z0-9_])", text)
                    if not (SOURCE / path).exists()]
@@ -285,7 +285,7 @@ class House(unittest.TestCase):
                     if not has_test(SOURCE / path, suite, name):
                         faults.append(f"{path} has no {suite}.{name}")
         self.assertGreater(named, 10)
-        self.expect_none(faults, "docs/implementation_report.md names tests as `file` `Suite.Name`")
+        self.expect_none(faults, "docs/evidence.md names tests as `file` `Suite.Name`")
 
     def test_shell_scripts_parse(self):
         faults = []

@@ -16,7 +16,7 @@ namespace {
 constexpr std::chrono::seconds kInterval{1};
 // Fraction of the time between two checks. A thread alone on its processors waits for a hundredth,
 // next to one busy program for a third. At a quarter, spinning and sleeping take the same time
-// (docs/performance.md).
+// (docs/benchmarks/optimizations.md).
 constexpr double kMaxWaiting = 0.25;
 
 int Processors() {

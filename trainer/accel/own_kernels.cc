@@ -29,7 +29,7 @@ class Silence : public c10::WarningHandler {
 
 // MKL uses AVX2 for FP32 products on every processor that is not Intel's. If such a processor has
 // AVX-512, oneDNN, which is also in LibTorch and multiplies BF16, is more than twice as fast
-// (docs/performance.md).
+// (docs/benchmarks/optimizations.md).
 bool OneDnnMultipliesFaster() { return HasAvx512() && !IsIntels(); }
 
 // Intel's vdpbf16ps sums half as many products per second as its FP32 instructions, AMD's twice as

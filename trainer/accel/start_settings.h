@@ -16,7 +16,8 @@ inline constexpr StartSetting kSleep = {"OMP_WAIT_POLICY", "PASSIVE"};
 inline constexpr StartSetting kSpins = {"GOMP_SPINCOUNT", "300000"};
 // glibc: malloc requests large pages (madvise) if the machine grants them on request, so that
 // products of large matrices look up fewer pages. It keeps freed memory for the next step, which
-// would otherwise wait for the kernel to zero it again. See docs/performance.md for both effects.
+// would otherwise wait for the kernel to zero it again. See docs/benchmarks/optimizations.md for
+// both effects.
 inline constexpr StartSetting kMalloc = {
     "GLIBC_TUNABLES",
     "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1099511627776:"

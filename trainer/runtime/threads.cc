@@ -9,7 +9,7 @@ namespace {
 
 // Below this size, waking a second thread, some hundred times a step, costs more than it saves: a
 // world model of 0.7 GFLOP took 1.3 to 2 times as long with two threads as with one, one of 2.7
-// GFLOP equally long (docs/performance.md).
+// GFLOP equally long (docs/benchmarks/optimizations.md).
 constexpr int64_t kOperationsPerThread = 1'000'000'000;
 
 }  // namespace
