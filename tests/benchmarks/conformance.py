@@ -219,32 +219,13 @@ def table(rows, facts):
     return "\n".join(lines)
 
 
-def cells(text):
-    """The rows of a table in the form of Markdown, head first, by the name that each begins with."""
-    rows = [[cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
-            for line in text.splitlines() if line.startswith("| ") and not line.startswith("| ---")]
-    return {row[0]: row for row in rows}
-
-
-def rows_beside(page, section):
-    """The file of a page's table."""
-    return page.parent / "benchmarks" / f"{section}.csv"
-
-
-def document(page, section, text):
-    """Puts the sentence above a table into the page, and the table into the file beside it."""
-    report.document(page, section, text.splitlines()[0])
-    with rows_beside(page, section).open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(cells(text).values())
-
-
 def with_the_rows_of(page, section, text, date, order):
     """The page's table with the rows of `text` in place of its own, or among them."""
     begin, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
     old = page.read_text().split(begin)[1].split(end)[0]
-    with rows_beside(page, section).open(newline="") as file:
+    with report.rows_beside(page, section).open(newline="") as file:
         rows = {row[0]: row for row in csv.reader(file)}
-    again = cells(text)
+    again = {row[0]: row for row in report.cells(text)}
     head = again.pop("module")
     rows |= again
     kept = [rows[name] for name in order if name in rows]
@@ -289,4 +270,4 @@ def run(words):
     if options.document and options.only:
         text = with_the_rows_of(options.document, section, text, found.facts["date"], every)
     if options.document:
-        document(options.document, section, text)
+        report.document_with_rows(options.document, section, text)

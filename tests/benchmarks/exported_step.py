@@ -230,7 +230,7 @@ def table(rows, facts):
         measured = [row for row in rows if row["mode"] == mode and "refused" not in row]
         if measured:
             medians = [f"{statistics.median(row[f'over {side}']['median'] for row in measured):.2f}" for side in BESIDE]
-            lines.append(f"| median of {len(measured)} | {mode} | | {medians[0]} | | {medians[1]} | |")
+            lines.append(f"| median of {len(measured)} | {mode} | | torch eager {medians[0]} | | torch.compile {medians[1]} | |")
     return "\n".join(lines)
 
 
@@ -241,7 +241,7 @@ def run(words):
     parser.add_argument("--only", default=[], action="append", help="modules whose name contains this; may be given again")
     parser.add_argument("--earlier", type=pathlib.Path, help="a report of this machine: rows that are not measured now are its")
     parser.add_argument("--mode", action="append", choices=MODES, help="default: all")
-    parser.add_argument("--document", type=pathlib.Path, help="page to put the table into")
+    parser.add_argument("--document", type=pathlib.Path, help="page to put the medians into, and benchmarks/exported-step.csv beside it for the table")
     options = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="genesis-") as name:
         folder = pathlib.Path(name)
@@ -270,4 +270,4 @@ def run(words):
     found.text("Speed", text)
     found.write(options.out)
     if options.document:
-        report.document(options.document, "exported-step", text)
+        report.document_with_rows(options.document, "exported-step", text)

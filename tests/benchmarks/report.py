@@ -56,6 +56,25 @@ def document(path, name, text):
     path.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")
 
 
+def cells(text):
+    """The rows of a table in the form of Markdown, its head first."""
+    return [[cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
+            for line in text.splitlines() if line.startswith("| ") and not line.startswith("| ---")]
+
+
+def rows_beside(page, name):
+    """The file of a page's table."""
+    return page.parent / "benchmarks" / f"{name}.csv"
+
+
+def document_with_rows(page, name, text):
+    """Puts the sentence above a table and its rows of medians into a page, and the table into the file beside it."""
+    medians = [" ".join(cell for cell in row if cell) for row in cells(text) if row[0].startswith("median")]
+    document(page, name, "\n\n".join([text.splitlines()[0], *medians]))
+    with rows_beside(page, name).open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(cells(text))
+
+
 class Report:
     """Collects rows of figures and writes them to <folder>/<file>.json, .csv and .html.
 
