@@ -6,8 +6,8 @@ by torchrun.
   tests/benchmarks/run ranks [--out DIR] [--rounds N] [--seconds S] [--workload NAME]... [--mode MODE]... [--page FILE]
 
 Each rank has the workload's batch, so that ranks of the ideal speed make steps as fast as one process. What processes that
-know nothing of each other lose is the machine's: they share memory, caches and whatever else runs. --page puts the table
-between the marks of a page."""
+know nothing of each other lose is the machine's: they share memory, caches and whatever else runs. --page puts the facts
+between the marks of a page, and the table beside it."""
 
 import concurrent.futures
 import datetime
@@ -148,7 +148,7 @@ def run(words):
     parser.add_argument("--seconds", type=float, default=4, help="of training in a round. Default 4")
     parser.add_argument("--workload", action="append", choices=WORKLOADS, help="default: all")
     parser.add_argument("--mode", action="append", choices=peers.MODES, help="default: all")
-    parser.add_argument("--page", type=pathlib.Path, help="page whose table is written anew")
+    parser.add_argument("--page", type=pathlib.Path, help="page whose sentence is written anew, and benchmarks/ranks.csv beside it for the table")
     options = parser.parse_args(words)
     cores = os.sched_getaffinity(0)
     if len(cores) < 2:
@@ -176,5 +176,5 @@ def run(words):
         found.chart(charts.bars(title, [("", [(row["name"], row[figure]) for row in compared])], "x", line=1))
     found.write(options.out)
     if options.page is not None and compared:
-        report.document(options.page, "ranks", page_table(compared, found.facts, options.rounds))
+        report.document_with_rows(options.page, "ranks", page_table(compared, found.facts, options.rounds))
     found.exit_if_refused()

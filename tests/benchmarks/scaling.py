@@ -164,7 +164,7 @@ def run(words):
     parser.add_argument("--ranks", action="append", type=int, help=f"default: {', '.join(map(str, RANKS))}")
     parser.add_argument("--mbit", action="append", type=int, help=f"speed of a link; default: {', '.join(map(str, MBIT))}")
     parser.add_argument("--steps", type=report.repeats, default=30, help="of a job of several ranks. Default 30")
-    parser.add_argument("--page", type=pathlib.Path, help="page whose tables are written anew")
+    parser.add_argument("--page", type=pathlib.Path, help="page whose sentences are written anew, and benchmarks/scaling-*.csv beside it for the tables")
     options = parser.parse_args(words)
     counts, speeds = sorted(options.ranks or RANKS), sorted(options.mbit or MBIT)
     if len(counts) < 2 or counts[0] < 2:
@@ -195,6 +195,6 @@ def run(words):
     found.text("Predicted", predicted_table())
     found.write(options.out)
     if options.page is not None:
-        report.document(options.page, "measured", measured_table(rows, found.facts, options.steps))
-        report.document(options.page, "predicted", predicted_table())
+        report.document_with_rows(options.page, "scaling-measured", measured_table(rows, found.facts, options.steps))
+        report.document_with_rows(options.page, "scaling-predicted", predicted_table())
     print(f"bandwidth {bandwidth / 1e6:.1f} MB/s at {speeds[0]} Mbit/s, latency {1e6 * latency:.0f} us, compute of a step {1e3 * alone:.1f} ms")
