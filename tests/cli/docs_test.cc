@@ -2,7 +2,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/text/yaml_document.h"
 #include "config/job/job_file.h"
 #include "config/job/job_spec.h"
