@@ -76,7 +76,7 @@ class TrainingStats {
   // A few times a second.
   void Sample(absl::Time now);
 
-  // Of all jobs since the daemon started.
+  // Totals of all jobs since the daemon started.
   StepTotals Totals() const;
   // Whether the newest step of any job ran in reduced precision.
   bool newest_step_reduced() const;

@@ -20,7 +20,8 @@ using Json = nlohmann::json;
 
 // Between two readings. A connection sends about a thousand calls in this time.
 constexpr absl::Duration kReadingPause = absl::Milliseconds(10);
-// Calls of a server that failed, or that were opened, since the last look at its connections.
+// Least number of calls of a server, failed or opened since the last look at its connections, for
+// another look.
 constexpr int64_t kSuspectFailed = 100;
 constexpr int64_t kSuspectOpened = 200;
 constexpr int kMaxSocketsInOneReading = 500;
@@ -145,9 +146,9 @@ void ResetWatch::LookAt(int64_t socket, absl::Time now) {
   Connection& connection = connections_[socket];
   connection.last_look = looks_;
   const Json& data = Member(found, "data");
-  // gRPC counts a stream as failed that was closed before the server had ended it, but only when
-  // its call is destroyed. Of those that were started and have not succeeded no more than the limit
-  // can be open, so the rest was reset too.
+  // gRPC counts a stream as failed if it was closed before the server ended it, but only when its
+  // call is destroyed. No more than max_open_calls_ of the started streams can be open, so the
+  // others that have not succeeded were reset too.
   const int64_t abandoned =
       std::max(Number(data, "streamsFailed"),
                Number(data, "streamsStarted") - Number(data, "streamsSucceeded") - max_open_calls_);

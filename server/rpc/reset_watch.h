@@ -49,7 +49,7 @@ class ResetWatch {
   ResetWatch& operator=(const ResetWatch&) = delete;
 
  private:
-  // Of one server, all connections together.
+  // Calls of one server over all connections.
   struct Calls {
     int64_t failed = 0;
     int64_t open = 0;
