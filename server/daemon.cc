@@ -27,7 +27,7 @@ constexpr char kTrainingServiceName[] = "genesis.training.v1.TrainingService";
 constexpr char kHealthServiceName[] = "grpc.health.v1.Health";
 constexpr int64_t kRecentJobs = 100;
 constexpr int64_t kRecentRows = 1000;
-// For workers that ignore the end of their stream, and for calls that are still open.
+// Grace for workers that ignore the end of their stream, and for open calls.
 constexpr absl::Duration kStopGrace = absl::Seconds(2);
 
 std::string WithPort(const std::string& address, int port) {
@@ -35,7 +35,7 @@ std::string WithPort(const std::string& address, int port) {
 }
 
 void LogPause(absl::Duration lost) {
-  if (lost < absl::Seconds(1)) return;  // A busy machine.
+  if (lost < absl::Seconds(1)) return;  // A busy machine is not an error.
   spdlog::warn(
       "genesisd did not run for {} (it was stopped, or its machine was suspended); workers and "
       "clusters get as much longer to report",
@@ -109,7 +109,7 @@ void Daemon::LogGate() const {
   if (!settings_.gate.enabled) spdlog::info("FP16 training disabled - using FP32");
 }
 
-// The pages answer from the start; the API when all that it needs is there.
+// The pages are served from the start, the API once all of its parts exist.
 HttpHandlers Daemon::MakeHttpHandlers() {
   RouteSources sources;
   sources.readiness = [this] { return CheckReadiness(); };
@@ -138,7 +138,7 @@ HttpHandlers Daemon::MakeHttpHandlers() {
     }
     exports ? export_->Handle(request, respond) : http_api_->Handle(request, respond);
   };
-  // Asked of every request, before its body.
+  // Called for every request, before its body is read.
   handlers.upload = [this, hosts = HostCheck(settings_)](const HttpRequest& request,
                                                          const Respond& respond) {
     const bool says_little = request.path == "/healthz" || request.path == "/readyz";
@@ -247,7 +247,7 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
   return std::nullopt;
 }
 
-// For scripts that let the daemon pick its ports: <data_dir>/run/endpoints, written last.
+// Writes <data_dir>/run/endpoints last, for scripts that let the daemon pick its ports.
 std::string Daemon::WriteEndpoints() const {
   const std::string path = settings_.data_dir + "/run/endpoints";
   const absl::Status written = WriteDurably(
@@ -288,7 +288,7 @@ training::v1::GetServerInfoResponse Daemon::Info() const {
   return info;
 }
 
-// For the page of statistics, which has no place for an error: what cannot be read is not there.
+// For the page of statistics, which cannot show an error: rows that cannot be read are left out.
 std::vector<training::v1::HistoryRow> Daemon::RecentHistory() const {
   std::vector<training::v1::HistoryRow> recent;
   const auto rows = history_->ReadNewest(absl::Now() - absl::Hours(24), kRecentRows);
@@ -353,8 +353,8 @@ bool Daemon::Drain() {
   return clean;
 }
 
-// Workers first, so that their last reports still arrive; then the callers, who are answered by the
-// writer; then the writer.
+// Workers stop first, so that their last reports still arrive. Then the callers, because the writer
+// runs their callbacks. Then the writer.
 void Daemon::StopAll() {
   if (pool_) pool_->Stop(kStopGrace);
   if (files_) files_->Stop();

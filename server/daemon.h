@@ -43,7 +43,7 @@
 
 namespace genesis {
 
-// Why the daemon could not start.
+// The reason why the daemon could not start.
 struct StartFailure {
   StartFailure(ExitCode exit_code, std::string why) : code(exit_code), message(std::move(why)) {}
   StartFailure(ExitCode exit_code, const absl::Status& status)
@@ -53,22 +53,21 @@ struct StartFailure {
   std::string message;
 };
 
-// genesisd put together: owns every part, starts them in the order in which each needs the one
-// before, and takes them down in the reverse. Used by the main thread; the parts have their own.
+// The whole of genesisd: owns every part, starts the parts in dependency order and stops them in
+// reverse. Used by the main thread; the parts have their own.
 class Daemon {
  public:
   explicit Daemon(LoadedSettings loaded);
   ~Daemon();
 
-  // Store, recovery, workers, then the listeners; ready is said after it is true.
+  // Starts store, recovery, workers, then the listeners, and reports readiness last.
   std::optional<StartFailure> Start();
-  // Refreshes what is told of readiness, reloads what was asked for, feeds the watchdog; called a
-  // few times a second.
+  // Updates readiness, runs requested reloads, feeds the watchdog. Called a few times a second.
   void Tend();
-  // SIGHUP: opens the logs anew and reads the configuration again.
+  // SIGHUP: reopens the logs and reloads the configuration.
   void OnHangup();
-  // Going away is said first, then running jobs are checkpointed and queued for the next start.
-  // True when every worker ended in time.
+  // Reports the shutdown first, then checkpoints the running jobs and queues them for the next
+  // start. Returns true if every worker ended in time.
   bool Drain();
 
   // "127.0.0.1:50051", after Start.
@@ -112,8 +111,8 @@ class Daemon {
   LauncherThreads launchers_;
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<JobManager> jobs_;
-  std::unique_ptr<WorkerServiceImpl> worker_service_;  // On the socket in the data folder.
-  std::unique_ptr<WorkerServiceImpl> remote_workers_;  // On grpc.listen.
+  std::unique_ptr<WorkerServiceImpl> worker_service_;  // Serves the socket in the data folder.
+  std::unique_ptr<WorkerServiceImpl> remote_workers_;  // Serves grpc.listen.
   std::unique_ptr<ReplayStore> datasets_;
   std::unique_ptr<UploadStore> uploads_;
   std::unique_ptr<StoreBackup> backup_;
@@ -127,7 +126,7 @@ class Daemon {
   std::unique_ptr<ReflectionService> reflection_;
   std::unique_ptr<WorkerListener> worker_listener_;
   std::unique_ptr<TrainingListener> training_listener_;
-  std::unique_ptr<SelfProbe> probe_;  // Null when nobody watches.
+  std::unique_ptr<SelfProbe> probe_;  // Null without a watchdog.
   absl::Time fed_ = absl::InfinitePast();
   std::unique_ptr<ApiRoutes> http_api_;
   std::unique_ptr<MetricsExport> export_;

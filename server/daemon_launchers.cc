@@ -1,4 +1,4 @@
-// The clusters that the daemon may ask for workers: a part of Daemon.
+// A part of Daemon: the clusters from which it may request workers.
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -11,13 +11,13 @@
 namespace genesis {
 namespace {
 
-// Where a pod is told its own namespace.
+// The file that holds the namespace of a pod.
 constexpr char kNamespaceFile[] = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 }  // namespace
 
 std::optional<StartFailure> Daemon::AddLaunchers() {
-  // When it starts, the address that its workers dial is known.
+  // Evaluated at start, when the address that workers dial is known.
   const auto command = [this] {
     WorkerCommand worker = {settings_.launchers, settings_.checkpoints.dir};
     worker.settings.daemon_address =

@@ -1,4 +1,4 @@
-// The parts of Daemon that decide who may call, and that change while it runs.
+// A part of Daemon: authentication and TLS, which change while it runs.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,8 +24,8 @@ void TellCertificate(const TlsMaterial& material, Metrics& metrics) {
   }
 }
 
-// Whether TLS is spoken, and whether clients are asked for certificates, is fixed when the listener
-// starts; the files may change.
+// Whether TLS and client certificates are used is fixed when the listener starts; the files may
+// change.
 absl::Status CheckSameKind(const Settings& start, const Settings& next) {
   const auto changed = [](const std::string& before, const std::string& after) {
     return before.empty() != after.empty();
@@ -52,7 +52,7 @@ std::optional<StartFailure> Daemon::OpenSecurity() {
   absl::StatusOr<TokenAuthenticator::Rules> rules = LoadRules(settings_);
   if (!rules.ok()) return StartFailure(ExitCode::kUsage, rules.status());
   authenticator_ = std::make_unique<TokenAuthenticator>(*std::move(rules));
-  // A program that makes its settings itself may want none.
+  // A program that builds its own settings may leave the audit log disabled.
   if (settings_.audit.file.empty()) return std::nullopt;
   absl::StatusOr<std::unique_ptr<AuditLog>> audit =
       AuditLog::Open(settings_.audit.file, &absl::Now, [this] { metrics_.AuditLineLost(); });
@@ -96,7 +96,7 @@ void Daemon::OnHangup() {
   for (const absl::Status& status : {ReopenLog(), audit_ ? audit_->Reopen() : absl::OkStatus()}) {
     if (!status.ok()) spdlog::error("{}", std::string(status.message()));
   }
-  // Logged and counted there; nobody waits for an answer.
+  // Reload logs and counts its errors; no caller waits.
   config_.Reload(/*validate_only=*/false).IgnoreError();
   notifier_.Ready(StatusLine());
 }
@@ -104,7 +104,7 @@ void Daemon::OnHangup() {
 void Daemon::StartWatchdog() {
   const std::optional<absl::Duration> watchdog = notifier_.watchdog();
   if (!watchdog.has_value()) return;
-  // Two probes in a row may fail before systemd acts.
+  // Allows two failed probes in a row before systemd acts.
   SelfProbe::Options options;
   options.target = LocalTarget(grpc_address_);
   options.tls = tls_ != nullptr;

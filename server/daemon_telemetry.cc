@@ -1,4 +1,4 @@
-// The measurements of the daemon, kept for whoever looks later: a part of Daemon.
+// A part of Daemon: its metrics and their history.
 #include "server/daemon.h"
 
 namespace genesis {

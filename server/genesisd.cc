@@ -20,7 +20,7 @@ namespace {
 
 constexpr timespec kTendPeriod = {0, 200'000'000};
 
-// Blocked before any thread starts, so that only the main thread's wait takes them.
+// Blocks the signals before any thread starts, so that only the wait of the main thread takes them.
 sigset_t BlockSignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -28,18 +28,17 @@ sigset_t BlockSignals() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ,
-         SIG_IGN);  // A file at its limit (RLIMIT_FSIZE) is an error of write, like a full disk.
+         SIG_IGN);  // A file at its limit (RLIMIT_FSIZE) becomes a write error, like a full disk.
   return signals;
 }
 
 int Serve(LoadedSettings loaded) {
   const sigset_t signals = BlockSignals();
   RaiseFileHandleLimit();
-  // Files are the group's to read and nobody else's, whatever whoever started this wanted; narrower
-  // stays.
+  // New files are at most group-readable. A stricter inherited umask is kept.
   umask(umask(0) | 0027);
   Daemon daemon(std::move(loaded));
-  // For this process alone; workers are none of systemd's services.
+  // Only for this process: workers are not systemd services.
   for (const char* name : {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}) unsetenv(name);
   const std::optional<StartFailure> failure = daemon.Start();
   if (failure) {

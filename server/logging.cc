@@ -16,8 +16,7 @@
 namespace genesis {
 namespace {
 
-// Like spdlog's basic_file_sink, with another file put in place of the old one only once it is
-// open.
+// Like spdlog's basic_file_sink, but replaces the old file only once the new one is open.
 class LogFile final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit LogFile(std::string path) : path_(std::move(path)), file_(Open(path_)) {}
@@ -46,8 +45,8 @@ class LogFile final : public spdlog::sinks::base_sink<std::mutex> {
   std::unique_ptr<spdlog::details::file_helper> file_;
 };
 
-// The message on one line, whatever words of callers and workers it has: nobody but us begins a
-// record. Bounded, for they choose the length too.
+// Formats the message as one bounded line, because callers and workers choose parts of its text:
+// only the daemon can start a record.
 class OneLineMessage final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&,
@@ -61,7 +60,7 @@ class OneLineMessage final : public spdlog::custom_flag_formatter {
   }
 
  private:
-  // The longest message of ours, a failure's, and what is said around it.
+  // The longest message of the daemon, a failure's, and the text around it.
   static constexpr size_t kMaxRecordBytes = 2 * kMaxMessageBytes;
 };
 
@@ -94,7 +93,7 @@ absl::Status InitLogging(const std::string& file, const std::string& level) {
   auto logger = std::make_shared<spdlog::logger>("genesisd", sinks.begin(), sinks.end());
   logger->set_formatter(MakeFormatter());
   logger->set_level(spdlog::level::from_str(level));
-  // The last line before a crash is the one that is needed.
+  // The last line before a crash must reach the file.
   logger->flush_on(spdlog::level::trace);
   spdlog::set_default_logger(std::move(logger));
   return absl::OkStatus();

@@ -6,16 +6,16 @@
 
 namespace genesis {
 
-// Sends spdlog's default logger to standard error and to `file` (its folder is created), from
-// `level` on: debug, info, warning or error. Each record is one line: what is no text of one line
-// is escaped, what is long is cut. FAILED_PRECONDITION when the file cannot be opened.
+// Sends spdlog's default logger to standard error and to `file` (its folder is created), at `level`
+// and above: debug, info, warning or error. Each record is one line: other characters are escaped,
+// long texts are truncated. FAILED_PRECONDITION if the file cannot be opened.
 absl::Status InitLogging(const std::string& file, const std::string& level);
 
-// From `level` on. Any thread.
+// Sets the minimum level. Any thread.
 void SetLogLevel(const std::string& level);
 
-// Opens the log file by its name again, for one that was moved away. FAILED_PRECONDITION when it
-// cannot be opened; the log then goes on into the old one. After InitLogging; any thread.
+// Opens the log file again by its name, after log rotation. FAILED_PRECONDITION if it cannot be
+// opened; the log then continues in the old file. Call after InitLogging; any thread.
 absl::Status ReopenLog();
 
 }  // namespace genesis

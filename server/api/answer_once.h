@@ -9,8 +9,8 @@
 
 namespace genesis {
 
-// Makes an answer safe to give twice and to forget: the first one counts, and a call whose answer
-// was dropped, by a task that threw or was never run, is told INTERNAL instead of waiting for ever.
+// Returns a callback that runs `callback` exactly once. If every copy is destroyed without a result
+// (the task threw or was never run), the caller receives INTERNAL instead of waiting forever.
 template <typename T>
 Callback<T> AnswerOnce(Callback<T> callback) {
   class Pending {

@@ -7,7 +7,7 @@ namespace genesis {
 absl::Status ApiGate::Admit(const MethodRow& method, const Credentials& credentials,
                             Caller* caller) const {
   absl::StatusOr<Caller> found = authenticator_->Authenticate(credentials);
-  // Nobody in particular, who may do nothing.
+  // An unauthenticated caller has no permissions.
   *caller = found.ok() ? *found : Caller{"", Role::kViewer, ""};
   caller->peer = credentials.peer;
   if (!found.ok()) return found.status();

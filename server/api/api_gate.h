@@ -17,40 +17,41 @@
 
 namespace genesis {
 
-// The checks before every method, whatever brings the call: who calls, may they, and the count and
-// the audit line of what came of it.
+// The checks before every method, for every transport: authentication, permission, metrics and the
+// audit line of the result.
 //
 // Owner: the daemon. Threads: any. Failure: UNAUTHENTICATED or PERMISSION_DENIED.
 class ApiGate {
  public:
-  // `audit` may be null: nothing is written down then.
+  // If `audit` is null, nothing is written to the audit log.
   ApiGate(const Authenticator* authenticator, AuditLog* audit, Metrics* metrics)
       : authenticator_(authenticator), audit_(audit), metrics_(metrics) {}
 
-  // Whether who brings `credentials` may call the method. Sets `caller` as far as it is known, also
-  // when it refuses. A refusal must be passed to Done as well.
+  // Returns OK if the bearer of `credentials` may call the method. Sets `caller` as far as it is
+  // known, also on refusal. A refusal must be passed to Done as well.
   absl::Status Admit(const MethodRow& method, const Credentials& credentials, Caller* caller) const;
 
-  // A call has ended. `protocol`: "grpc" or "http"; `subject`: the id it was about, if any. Calls
-  // that change something, and refused ones, go to the audit log.
+  // Called when a call has ended. `protocol`: "grpc" or "http"; `subject`: the id in the request,
+  // if any. Mutating calls and refused calls go to the audit log.
   void Done(const MethodRow& method, const std::string& protocol, const Caller& caller,
             const std::string& subject, const absl::Status& status) const;
 
-  // The rules by which Admit decides.
+  // The generation of the rules by which Admit decides.
   uint64_t generation() const { return authenticator_->generation(); }
   OpenWatches& watches() const { return watches_; }
-  // Runs a task on the thread that makes the messages of watches, so that the writer does not.
+  // Runs a task on the thread that builds the messages of watches, to keep that work off the
+  // writer.
   void Post(std::function<void()> task) const { threads_.Post(std::move(task)); }
-  // A few times a second, on one thread: ends watches whose callers are no longer admitted.
+  // Ends watches whose callers are no longer admitted. Called a few times a second, on one thread.
   void Tend();
 
  private:
   const Authenticator* const authenticator_;
   AuditLog* const audit_;
   Metrics* const metrics_;
-  uint64_t tended_ = 0;  // The generation that Tend has seen.
+  uint64_t tended_ = 0;  // The last generation seen by Tend.
   mutable OpenWatches watches_;
-  mutable IoThreads threads_{1};  // Last: its tasks use what is above.
+  mutable IoThreads threads_{1};  // Last, because its tasks use the members above.
 };
 
 // One call from its admission to its end. Copyable; the gate outlives it.
@@ -67,14 +68,14 @@ class ApiCall {
     admission_ = gate->Admit(method, credentials, &caller_);
   }
 
-  // Whether the caller may make the call; it must be ended with this status when not.
+  // OK if the caller may make the call. Otherwise the call must be ended with this status.
   const absl::Status& admission() const { return admission_; }
   const Caller& caller() const { return caller_; }
   const std::string& protocol() const { return protocol_; }
   const ApiGate& gate() const { return *gate_; }
 
-  // For streams, before each message: whether who began the call may still make it. Tokens are read
-  // anew while the daemon runs.
+  // For streams, before each message: OK if the caller may still make the call. Tokens are reloaded
+  // while the daemon runs.
   absl::Status StillAdmitted() const {
     const uint64_t now = gate_->generation();
     if (now == *generation_) return absl::OkStatus();
@@ -84,7 +85,7 @@ class ApiCall {
     return admitted;
   }
 
-  // Once, when the call has ended.
+  // Called once, when the call has ended.
   void Done(const std::string& subject, const absl::Status& status) const {
     gate_->Done(*method_, protocol_, caller_, subject, status);
   }
@@ -94,7 +95,7 @@ class ApiCall {
   const MethodRow* method_;
   std::string protocol_;
   Credentials credentials_;
-  std::shared_ptr<std::atomic<uint64_t>> generation_;  // In which it was admitted.
+  std::shared_ptr<std::atomic<uint64_t>> generation_;  // Generation in which the call was admitted.
   Caller caller_;
   absl::Status admission_;
 };

@@ -11,11 +11,11 @@
 
 namespace genesis {
 
-// ImportCheckpoint for every transport: what arrives is written piece by piece, and at the end the
-// file is published and recorded.
+// ImportCheckpoint for every transport. Writes the file piece by piece, then publishes and records
+// it.
 //
-// Owner: a call. Threads: one call at a time; answers come on a thread of the files, after which
-// the owner may be gone. Failure: as the proto says of ImportCheckpoint.
+// Owner: a call. Threads: one call at a time; callbacks run on a thread of the files, and the owner
+// may be gone afterwards. Failure: the statuses documented in the proto for ImportCheckpoint.
 class CheckpointUpload {
  public:
   CheckpointUpload(JobManager* jobs, CheckpointFiles* files) : jobs_(jobs), files_(files) {}

@@ -1,4 +1,4 @@
-// Methods about checkpoints, but for the two that are streams.
+// Methods about checkpoints, except the two streaming ones.
 #include <utility>
 #include <vector>
 
@@ -35,7 +35,8 @@ absl::Status NameTaken(const CheckpointRequest& request) {
       " already; choose another name, or delete ", NamedId(request), " first"));
 }
 
-// Gives what a worker has just written a second name, on a thread that may wait, and records it.
+// Links the checkpoint just written by a worker to a second name, on a thread that may block, and
+// records it.
 void KeepUnderName(JobManager* jobs, CheckpointFiles* files, const CheckpointRequest& request,
                    training::v1::Checkpoint checkpoint,
                    const Callback<training::v1::Checkpoint>& callback) {
@@ -49,7 +50,7 @@ void KeepUnderName(JobManager* jobs, CheckpointFiles* files, const CheckpointReq
     *checkpoint.mutable_create_time() = TimestampNow();
     jobs->checkpoints().Record(checkpoint,
                                [=](const absl::StatusOr<training::v1::Checkpoint>& recorded) {
-                                 // Without its record nobody would ever remove the file.
+                                 // Without its record the file would never be removed.
                                  if (!recorded.ok())
                                    files->Post([=] { files->Remove(checkpoint).IgnoreError(); });
                                  callback(recorded);
@@ -89,11 +90,11 @@ void TrainingApi::ListCheckpoints(const Caller&,
     if (!keys.ok()) return callback(keys.status());
     before = (*keys)[0];
   }
-  // One more tells whether there is a next page.
+  // One extra row shows whether there is a next page.
   absl::StatusOr<std::vector<StoredCheckpoint>> checkpoints =
       parts_.jobs->view().Checkpoints(request.job_id(), before, *page_size + 1);
   if (!checkpoints.ok()) return callback(checkpoints.status());
-  // Checkpoints of a job that was forgotten are listed all the same.
+  // Checkpoints of a deleted job are still listed.
   if (checkpoints->empty() && !request.job_id().empty() && before == 0) {
     const absl::Status known = parts_.jobs->queries().Get(request.job_id()).status();
     if (!known.ok()) return callback(known);
@@ -119,7 +120,7 @@ void TrainingApi::GetCheckpoint(const Caller&, const training::v1::GetCheckpoint
   callback(response);
 }
 
-// First the record, so that nobody is given a file that is about to go.
+// The record is removed first, so that no client receives a file about to be removed.
 void TrainingApi::DeleteCheckpoint(
     const Caller&, const training::v1::DeleteCheckpointRequest& request,
     const Callback<training::v1::DeleteCheckpointResponse>& callback) {

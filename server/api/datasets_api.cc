@@ -1,4 +1,4 @@
-// Methods about datasets, but for the one that is a stream.
+// Methods about datasets, except the streaming one.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -36,7 +36,7 @@ absl::StatusOr<ListDatasetsResponse> ListPage(const std::string& root,
       break;
     }
     absl::StatusOr<DatasetInfo> info = DescribeDataset(root, *name);
-    if (absl::IsNotFound(info.status())) continue;  // Removed meanwhile.
+    if (absl::IsNotFound(info.status())) continue;  // Removed in the meantime.
     if (!info.ok()) return info.status();
     *response.add_datasets() = *std::move(info);
   }

@@ -1,4 +1,4 @@
-// How jobs did over time.
+// Methods about the metrics of jobs over time.
 #include <utility>
 
 #include "absl/strings/str_cat.h"

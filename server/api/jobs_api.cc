@@ -12,7 +12,7 @@ namespace {
 
 using training::v1::Job;
 
-// A callback that answers with the job after the call.
+// Returns a callback that responds with the job after the call.
 template <typename Response>
 Callback<Job> AnswerWithJob(const Callback<Response>& callback) {
   return [callback](const absl::StatusOr<Job>& job) {
@@ -23,7 +23,7 @@ Callback<Job> AnswerWithJob(const Callback<Response>& callback) {
   };
 }
 
-// Bounds of a label key and an owner as job.proto has them.
+// Bounds of a label key and an owner, from job.proto.
 constexpr size_t kMaxFilterBytes = 255;
 
 absl::StatusOr<JobQuery> QueryOf(const training::v1::ListJobsRequest& request) {
@@ -58,7 +58,7 @@ absl::StatusOr<JobQuery> QueryOf(const training::v1::ListJobsRequest& request) {
   return query;
 }
 
-// How many of the jobs fit into one answer, which clients take up to 4 MiB of: at least one.
+// Returns the number of jobs that fit into one response (clients accept up to 4 MiB); at least one.
 size_t FittingJobs(const std::vector<StoredJob>& jobs, size_t page_size) {
   constexpr size_t kMaxPageBytes = size_t{2} << 20U;
   size_t shown = 0;
@@ -85,7 +85,7 @@ void TrainingApi::ListJobs(const Caller&, const training::v1::ListJobsRequest& r
                            const Callback<training::v1::ListJobsResponse>& callback) {
   absl::StatusOr<JobQuery> query = QueryOf(request);
   if (!query.ok()) return callback(query.status());
-  const int64_t page_size = query->limit++;  // One more tells whether there is a next page.
+  const int64_t page_size = query->limit++;  // One extra row shows whether there is a next page.
   absl::StatusOr<std::vector<StoredJob>> jobs = parts_.jobs->queries().List(*query);
   if (!jobs.ok()) return callback(jobs.status());
   training::v1::ListJobsResponse response;
@@ -115,7 +115,7 @@ void TrainingApi::UpdateJob(const Caller&, const training::v1::UpdateJobRequest&
   parts_.jobs->requests().Update(request, AnswerWithJob(callback));
 }
 
-// First the records, so that nobody is given a file that is about to go.
+// The records are removed first, so that no client receives a file about to be removed.
 void TrainingApi::DeleteJob(const Caller&, const training::v1::DeleteJobRequest& request,
                             const Callback<training::v1::DeleteJobResponse>& callback) {
   using Removed = absl::StatusOr<std::vector<training::v1::Checkpoint>>;

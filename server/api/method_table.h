@@ -9,30 +9,30 @@
 
 namespace genesis {
 
-// One method of TrainingService, for every transport: the only place where its role and its HTTP
-// form are written.
+// One method of TrainingService, for every transport: the only place that holds its role and its
+// HTTP form.
 struct MethodRow {
   const char* name;  // As in training_service.proto.
-  Role role;         // The least that may call it.
-  bool audited;      // Changes something: a line of the audit log tells of every call.
-  const char* verb;  // Of HTTP.
-  const char* path;  // "/v1/jobs/{job_id}"; a field of the request in braces.
+  Role role;         // The lowest role that may call it.
+  bool audited;      // True if it changes something: every call adds a line to the audit log.
+  const char* verb;  // HTTP verb.
+  const char* path;  // HTTP path, "/v1/jobs/{job_id}"; request fields in braces.
 };
 
 const std::vector<MethodRow>& MethodTable();
 
-// nullptr when there is no such method.
+// Returns nullptr if there is no such method.
 const MethodRow* FindMethod(const std::string& name);
 
-// Its declaration: what it takes and gives, and which of the two is a stream. Ends the program when
-// the service has no such method, which is a defect.
+// Returns the method's descriptor: request and response types and which of them is streamed. Ends
+// the program if the service has no such method, which is a bug.
 const google::protobuf::MethodDescriptor& DescriptorOf(const MethodRow& row);
 
-// Whether messages of this type carry the bytes of a file, as their field `content`.
+// Returns true if messages of this type carry the bytes of a file in their field `content`.
 bool CarriesFile(const google::protobuf::Descriptor& message);
 
-// The method whose request is called "<name>Request". Ends the program when there is none, which is
-// a defect.
+// Returns the method whose request is called "<name>Request". Ends the program if there is none,
+// which is a bug.
 const MethodRow& MethodOfRequest(const std::string& request_name);
 
 }  // namespace genesis

@@ -11,18 +11,16 @@
 
 namespace genesis {
 
-// A stream that says nothing while nothing happens, so that somebody else has to look whether its
-// caller may still have it.
+// A stream that may be silent for long, so its caller's permission has to be checked from outside.
 class QuietStream {
  public:
   virtual ~QuietStream() = default;
-  // Ends the stream when its caller is no longer admitted. Any thread.
+  // Ends the stream if its caller is no longer admitted. Any thread.
   virtual void CheckAdmission() = 0;
 };
 
-// The watches that are open, over every transport: a bounded number in all, of one caller, and over
-// HTTP, where each takes a connection that others want too. Every change of a job costs something
-// for each watch of it.
+// The open watches of every transport. Their number is bounded in total, per caller and over HTTP,
+// where each holds a connection. Every change of a job costs time for each watch of it.
 //
 // Owner: ApiGate. Threads: any. Failure: RESOURCE_EXHAUSTED naming the limit.
 class OpenWatches {
@@ -33,9 +31,9 @@ class OpenWatches {
 
   absl::Status Open(const std::shared_ptr<QuietStream>& watch, const std::string& caller,
                     const std::string& protocol);
-  // Once for each that was opened.
+  // Called once for each opened watch.
   void Close(const QuietStream* watch);
-  // Tells all of them to look whether they may go on.
+  // Makes every watch check its admission again.
   void CheckAdmissions();
 
  private:

@@ -25,9 +25,9 @@ constexpr int kDefaultSize = 100;
 constexpr int kMaxSize = 1000;
 
 constexpr size_t kKeyBytes = 32;
-constexpr size_t kTagBytes = 32;  // Of SHA-256.
+constexpr size_t kTagBytes = 32;  // SHA-256.
 
-// Made when the first token is; ends the program where the kernel has no random bytes.
+// Generated with the first token. Ends the program if the kernel has no random bytes.
 const std::array<unsigned char, kKeyBytes>& Key() {
   static const auto& key = *[] {
     auto* made = new std::array<unsigned char, kKeyBytes>;
@@ -47,7 +47,7 @@ std::string TagOf(const std::string& bytes) {
   return tag;
 }
 
-// The request as one text: its type, and every field but those of the page, maps in order.
+// Serializes the request: its type and every field except those of the page, maps in order.
 std::string QueryText(const google::protobuf::Message& request) {
   const std::unique_ptr<google::protobuf::Message> query(request.New());
   query->CopyFrom(request);
@@ -63,7 +63,7 @@ std::string QueryText(const google::protobuf::Message& request) {
   return text;
 }
 
-// Begins with a length, so that no place can be taken for another one with a part of the query.
+// The length prefix keeps a place from being confused with another place plus a part of the query.
 std::string TagOf(const std::string& query, const std::string& place) {
   return TagOf(absl::StrCat(place.size(), ".", place, query));
 }
@@ -108,7 +108,7 @@ absl::StatusOr<std::array<int64_t, Count>> ReadPageKeys(const google::protobuf::
   std::array<int64_t, Count> keys = {};
   bool sound = parts.size() == Count;
   for (size_t i = 0; sound && i < Count; ++i) sound = absl::SimpleAtoi(parts[i], &keys[i]);
-  // Ours, but of another shape: a defect, which is no reason to end.
+  // The token is authentic but malformed: a bug, but no reason to end the program.
   if (!sound) return absl::InternalError("a page token of ours does not fit its method");
   return keys;
 }

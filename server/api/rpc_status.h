@@ -5,7 +5,7 @@
 
 namespace genesis {
 
-// The status with its payloads as details, as gRPC and HTTP send it.
+// Converts a status, its payloads as details, to the form sent by gRPC and HTTP.
 google::rpc::Status ToRpcStatus(const absl::Status& status);
 
 }  // namespace genesis

@@ -16,36 +16,36 @@
 
 namespace genesis {
 
-// The settings in effect, and what changes them while the daemon runs: all of a reload or nothing.
+// The settings in effect. A reload applies all of its changes or none.
 //
-// Owner: the daemon. Threads: reloads run on the main thread, which may wait for a disk; they are
-// asked for, and settings are read, by any. Failure: a reload that cannot be done whole changes
-// nothing, is logged and counted, and tells every fault at once.
+// Owner: the daemon. Threads: reloads run on the main thread, which may block on a disk; any thread
+// may request one and read settings. Failure: a reload that cannot be applied whole changes
+// nothing, is logged and counted, and reports all errors together.
 class RuntimeConfig {
  public:
-  // How a part takes settings: it gets ready for `next` without changing anything, and returns what
-  // takes them over, which cannot fail.
+  // Prepares a part for `next` without changing anything. Returns the function that applies the
+  // settings, which cannot fail.
   using Commit = std::function<void()>;
   using Prepare = std::function<absl::StatusOr<Commit>(const Settings& next)>;
 
   RuntimeConfig(LoadedSettings loaded, Metrics* metrics);
 
-  // Before the first reload.
+  // Must be called before the first reload.
   void AddPart(Prepare prepare) { parts_.push_back(std::move(prepare)); }
 
   Settings settings() const;
   training::v1::GetConfigResponse Get() const;
 
-  // Answers on the main thread. UNAVAILABLE once the daemon is going away.
+  // Runs the callback on the main thread. UNAVAILABLE while the daemon is shutting down.
   void Request(bool validate_only, const Callback<training::v1::ReloadConfigResponse>& callback);
 
   // Main thread. INVALID_ARGUMENT for unusable values and files, FAILED_PRECONDITION for changes
   // that need a restart.
   absl::StatusOr<training::v1::ReloadConfigResponse> Reload(bool validate_only);
-  // Main thread, a few times a second: does what was asked for, and takes over tokens and
-  // certificates whose files have changed, once they have stayed the same for two looks.
+  // Main thread, a few times a second. Runs the requested reloads, and applies tokens and
+  // certificates whose files have changed, once two checks in a row saw the same files.
   void Tend();
-  // Refuses what waits and all that comes. Idempotent.
+  // Refuses pending and future requests. Idempotent.
   void Close();
 
  private:
@@ -64,7 +64,7 @@ class RuntimeConfig {
   LoadedSettings loaded_ ABSL_GUARDED_BY(mutex_);
   std::deque<PendingReload> pending_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  // Main thread only. The look from outside of the files in use, and of the files as last seen.
+  // Main thread only. Metadata of the files in use, and of the files at the last check.
   std::string files_in_use_;
   std::string files_seen_;
 };

@@ -12,8 +12,8 @@
 #include "server/store/backup.h"
 #include "server/workers/worker_pool.h"
 
-// Every unary method, by the file that has it: what is added here is declared by TrainingApi and by
-// each transport.
+// Every unary method, by source file. TrainingApi and each transport declare the methods listed
+// here.
 // clang-format off: one line each.
 #define GENESIS_UNARY_METHODS(METHOD) \
   METHOD(Train)                       \
@@ -52,8 +52,8 @@ class HistoryStore;
 class RuntimeConfig;
 
 // The unary methods of TrainingService, for every transport: gRPC (rpc/) and HTTP with JSON (http/)
-// both end here. Holds no state: each method checks, calls the core, and answers once. No method
-// waits. Who calls has been admitted by ApiGate.
+// both call it. Stateless: each method validates, calls the core, and runs its callback once. No
+// method blocks. ApiGate has admitted the caller.
 class TrainingApi {
  public:
   struct Parts {

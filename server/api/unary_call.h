@@ -15,8 +15,8 @@ namespace genesis {
 template <typename Request, typename Response>
 using UnaryMember = void (TrainingApi::*)(const Caller&, const Request&, const Callback<Response>&);
 
-// Makes a unary call that was admitted, for every transport: the request's shape is checked first,
-// and `answer` is given once, whatever the method throws or forgets.
+// Runs an admitted unary call, for every transport. Checks the request's shape first, and runs
+// `callback` once even if the method throws or drops it.
 template <typename Request, typename Response>
 void CallUnary(TrainingApi* api, UnaryMember<Request, Response> member, const Caller& caller,
                const Request& request, Callback<Response> callback) {

@@ -12,10 +12,11 @@ using training::v1::JobEvent;
 using training::v1::WatchJobRequest;
 using training::v1::WatchJobResponse;
 
-constexpr int kMaxEvents = 256;  // In one message, and kept for a reader that is slow.
-constexpr size_t kMaxBytes = size_t{64} * 1024;  // Of the events of one message.
+// Maximum events in one message, and maximum events kept for a slow reader.
+constexpr int kMaxEvents = 256;
+constexpr size_t kMaxBytes = size_t{64} * 1024;  // Maximum bytes of events in one message.
 
-// The sequence that the watch begins after.
+// Returns the sequence after which the watch starts.
 absl::StatusOr<int64_t> FirstCursor(const WatchJobRequest& request, const JobView& view) {
   const int64_t newest = view.LastSequence();
   if (request.cursor() == -1) return newest;
@@ -39,7 +40,7 @@ absl::Status WatchFeed::Watch() {
     absl::MutexLock lock(&mutex_);
     open_ = true;
     sent_sequence_ = *first;
-    // Whoever wants only what is to come has nothing to read in the store.
+    // A client that requests only future events needs nothing from the store.
     behind_ = request_.cursor() != -1;
   }
   return jobs_->queries().Watch(job_id_, shared_from_this());
@@ -83,7 +84,7 @@ void WatchFeed::Advance() {
   {
     absl::MutexLock lock(&mutex_);
     behind = std::exchange(behind_, false);
-    if (behind) pending_.clear();  // The store has them.
+    if (behind) pending_.clear();  // They are read from the store.
     after = sent_sequence_;
   }
   absl::StatusOr<std::vector<JobEvent>> replay = std::vector<JobEvent>();
@@ -139,7 +140,7 @@ void WatchFeed::AddEvents(const std::vector<JobEvent>& replay, WatchJobResponse&
     sent_sequence_ = event.sequence();
     return true;
   };
-  // A full page may not have been the last one.
+  // A full page may not be the last one.
   behind_ = behind_ || replay.size() == kMaxEvents;
   for (const JobEvent& event : replay) {
     if (add(event)) continue;
@@ -147,7 +148,7 @@ void WatchFeed::AddEvents(const std::vector<JobEvent>& replay, WatchJobResponse&
     break;
   }
   while (!behind_ && !pending_.empty()) {
-    // Events that were read from the store came as a notice too.
+    // Events read from the store also arrived as notices.
     if (pending_.front()->sequence() > sent_sequence_ && !add(*pending_.front())) return;
     pending_.pop_front();
   }

@@ -16,26 +16,26 @@
 
 namespace genesis {
 
-// Where the messages of one watch go. Both methods are called with the feed's lock held, must not
+// Receives the messages of one watch. Both methods are called with the feed's lock held, must not
 // block and must not call the feed.
 class WatchSink {
  public:
   virtual ~WatchSink() = default;
-  // `response` stays as it is until Advance or the end.
+  // `response` stays unchanged until Advance or the end.
   virtual void Write(const training::v1::WatchJobResponse& response) = 0;
-  // Once, and last.
+  // Called once, and last.
   virtual void Finish(const absl::Status& status) = 0;
 };
 
-// WatchJob for every transport: one reader of one job. The hub holds it; it outlives its sink, so
-// that a late Notify meets nothing.
+// WatchJob for every transport: one reader of one job. The hub holds it. It outlives its sink, so a
+// late Notify is harmless.
 //
-// It keeps the newest snapshot and at most 256 events. When more come while a message is under
-// way, they are dropped and `behind_` says that the store has them: the next message is then read
-// from there, on the thread that asks, so a slow reader costs the writer nothing. The feed ends
-// when its caller is no longer admitted.
+// It keeps the newest snapshot and at most 256 events. If more arrive while a message is in flight,
+// they are dropped and `behind_` is set: the next message is then read from the store, on the
+// reader's thread, so a slow reader costs the writer nothing. The feed ends when its caller is no
+// longer admitted.
 //
-// Owner: the sink and the hub. Threads: any. Failure: the statuses of WatchJob, given to Finish.
+// Owner: the sink and the hub. Threads: any. Failure: Finish receives the statuses of WatchJob.
 class WatchFeed final : public JobWatcher,
                         public QuietStream,
                         public std::enable_shared_from_this<WatchFeed> {
@@ -48,16 +48,17 @@ class WatchFeed final : public JobWatcher,
         job_id_(request_.job_id()),
         sink_(sink) {}
 
-  // Begins to listen; the first Advance writes the job as it is. A fault is not given to Finish.
+  // Subscribes to the job; the first Advance writes its current state. An error is returned, not
+  // passed to Finish.
   absl::Status Watch();
-  // Writes the next message, now or when there is one, or ends. Waits for the store. Only at the
-  // start and after each message.
+  // Writes the next message, now or when there is one, or ends. Blocks on the store. Called only at
+  // the start and after each message.
   void Advance();
   void End(const absl::Status& status);
-  // The sink is about to go. Not from a method of the sink.
+  // Called before the sink is destroyed, but not from a method of the sink.
   void Detach();
 
-  // Only takes down what there is to tell: messages are made on a thread of the gate.
+  // Only queues the change: messages are built on a thread of the gate.
   void Notify(std::shared_ptr<const JobSnapshot> snapshot, const JobEvents& events) override;
   void CheckAdmission() override;
 
@@ -71,7 +72,7 @@ class WatchFeed final : public JobWatcher,
   const ApiCall call_;
   JobManager* const jobs_;
   const training::v1::WatchJobRequest request_;
-  const std::string& job_id_;  // Of the request.
+  const std::string& job_id_;  // Refers to `request_`.
   absl::Mutex mutex_;
   WatchSink* sink_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const JobSnapshot> newest_ ABSL_GUARDED_BY(mutex_);
@@ -80,10 +81,10 @@ class WatchFeed final : public JobWatcher,
   std::deque<std::shared_ptr<const training::v1::JobEvent>> pending_ ABSL_GUARDED_BY(mutex_);
   int64_t sent_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   bool behind_ ABSL_GUARDED_BY(mutex_) = false;
-  // A message is under way or being made; a notice then only leaves what it brings.
+  // A message is being written or built; Notify then only queues its change.
   bool busy_ ABSL_GUARDED_BY(mutex_) = true;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  bool open_ ABSL_GUARDED_BY(mutex_) = false;  // Among the gate's watches.
+  bool open_ ABSL_GUARDED_BY(mutex_) = false;  // Registered in the gate's watches.
   training::v1::WatchJobResponse response_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -19,7 +19,7 @@ namespace {
 constexpr int kRefusalsPerWindow = 100;
 constexpr absl::Duration kWindow = absl::Minutes(1);
 constexpr mode_t kMode = 0640;
-// A job's name is short; what is longer comes from somebody who plays.
+// Valid names of jobs are short; longer values are abuse.
 constexpr size_t kLongestValue = 256;
 
 absl::StatusOr<int> OpenFile(const std::string& path) {
@@ -32,7 +32,7 @@ absl::StatusOr<int> OpenFile(const std::string& path) {
                                                     "; choose another with --audit-file"));
 }
 
-// JSON, whatever bytes `text` has: a byte beyond plain ASCII is written as \u00XX.
+// Quotes `text` as JSON. A byte outside ASCII is written as \u00XX, so any bytes are valid.
 std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text.substr(0, kLongestValue)) {
@@ -83,7 +83,7 @@ void AuditLog::Write(const AuditEntry& entry) {
 
 bool AuditLog::MayWrite(const AuditEntry& entry, absl::Time now) {
   if (!entry.refused) return true;
-  // A clock that is set back begins a new window too.
+  // A clock that is set back starts a new window too.
   if (now - window_begin_ >= kWindow || now < window_begin_) {
     window_begin_ = now;
     refusals_in_window_ = 0;

@@ -13,9 +13,9 @@
 
 namespace genesis {
 
-// One line of the audit log. Holds no token and no request: who, what, about what, what came of it.
+// One line of the audit log: caller, method, subject and outcome. Holds no token and no request.
 struct AuditEntry {
-  std::string caller;  // Empty: not known.
+  std::string caller;  // Empty if unknown.
   std::string role;
   std::string peer;
   std::string protocol;
@@ -25,19 +25,19 @@ struct AuditEntry {
   bool refused = false;
 };
 
-// Appends a line of JSON per entry, each with one write, so that it is in the kernel's hands when
-// Write returns and lines never mix. Who is refused over and over cannot fill the disk: beyond 100
-// refusals within a minute they are only counted, and the next line tells how many.
+// Appends a line of JSON per entry, each with one write, so that lines never mix and the kernel has
+// the line when Write returns. Repeated refusals cannot fill the disk: beyond 100 within a minute
+// they are only counted, and the next line reports the number.
 //
 // Owner: the daemon. Threads: any. Failure: a line that cannot be written is logged, at most once a
-// minute, and told to `on_lost`; the call that it tells of goes on.
+// minute, and reported to `on_lost`; the call itself goes on.
 class AuditLog {
  public:
   using Clock = std::function<absl::Time()>;
-  // Told of each line that could not be written.
+  // Called for each line that could not be written.
   using Lost = std::function<void()>;
 
-  // Creates the file with mode 0640 and its folder. FAILED_PRECONDITION when it cannot be opened.
+  // Creates the file with mode 0640 and its folder. FAILED_PRECONDITION if it cannot be opened.
   static absl::StatusOr<std::unique_ptr<AuditLog>> Open(const std::string& path, Clock clock,
                                                         Lost on_lost);
   ~AuditLog();
@@ -45,7 +45,7 @@ class AuditLog {
   AuditLog& operator=(const AuditLog&) = delete;
 
   void Write(const AuditEntry& entry);
-  // Opens the path again, for a file that was moved away.
+  // Opens the path again, after log rotation has moved the file.
   absl::Status Reopen();
 
  private:
@@ -58,7 +58,7 @@ class AuditLog {
   const Lost on_lost_;
   absl::Mutex mutex_;
   int fd_ ABSL_GUARDED_BY(mutex_);
-  // The last line was cut off, so the next begins a new one.
+  // The last line was truncated, so the next write starts a new one.
   bool cut_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time window_begin_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   int refusals_in_window_ ABSL_GUARDED_BY(mutex_) = 0;

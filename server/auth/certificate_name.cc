@@ -15,7 +15,7 @@
 namespace genesis {
 namespace {
 
-constexpr size_t kLongest = 64;  // RFC 5280's ub-common-name.
+constexpr size_t kLongest = 64;  // ub-common-name of RFC 5280.
 
 absl::Status Unusable(const std::string& what) {
   return absl::UnauthenticatedError(absl::StrCat(
@@ -45,7 +45,7 @@ absl::StatusOr<std::string> NameOfCertificate(const X509& certificate) {
   if (size < 0) return Unusable("has a common name that is no text");
   const std::unique_ptr<unsigned char, Free> owned(bytes);
   std::string name(reinterpret_cast<const char*>(bytes), static_cast<size_t>(size));
-  // OneLine leaves what is fit as it is.
+  // OneLine leaves safe text unchanged.
   if (name.empty() || OneLine(name, 4 * kLongest) != name || name.size() > kLongest) {
     return Unusable(absl::StrCat("has the common name ", QuoteValue(name)));
   }

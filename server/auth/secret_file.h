@@ -6,12 +6,12 @@
 
 namespace genesis {
 
-// The whole of a file of at most 1 MiB that a setting names. `key` is the setting, for messages.
-// NOT_FOUND, PERMISSION_DENIED or INVALID_ARGUMENT with the setting, the path and what to do.
+// Returns the content of the file, at most 1 MiB, that a setting names. `key` is the setting, for
+// messages. NOT_FOUND, PERMISSION_DENIED or INVALID_ARGUMENT with the setting, the path and the
+// cure.
 absl::StatusOr<std::string> ReadSettingFile(const std::string& key, const std::string& path);
 
-// The same for a file that holds a secret: one that other users may read or change is refused, for
-// what it holds is then no secret any more.
+// Same, for a file that holds a secret. Refuses one that other users may read or change.
 absl::StatusOr<std::string> ReadSecretFile(const std::string& key, const std::string& path);
 
 }  // namespace genesis

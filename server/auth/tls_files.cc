@@ -29,7 +29,7 @@ Bio BioOf(const std::string& text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// A daemon has nobody to ask for a password.
+// A daemon cannot prompt for a password.
 int NoPassword(char*, int, int, void*) { return -1; }
 
 Certificate FirstCertificate(const std::string& pem) {

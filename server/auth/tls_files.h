@@ -14,22 +14,20 @@ namespace genesis {
 
 // The files of TLS, as PEM text.
 struct TlsMaterial {
-  std::string certificate_chain;  // Ours first.
+  std::string certificate_chain;  // The daemon's certificate comes first.
   std::string private_key;        // A secret: never logged, never shown.
-  std::string client_ca;          // Who may sign clients' certificates; empty for no mTLS.
-  absl::Time not_after;           // Until when our certificate is valid.
+  std::string client_ca;          // The CAs that may sign client certificates; empty disables mTLS.
+  absl::Time not_after;           // Expiry time of the daemon's certificate.
 };
 
 // Reads the files that `settings` names (tls.certificate_file, tls.key_file, tls.client_ca_file)
 // and checks that they are PEM and that the key belongs to the certificate. INVALID_ARGUMENT (or
-// NOT_FOUND, PERMISSION_DENIED) naming setting, file and what to do. A certificate that is not
-// valid now is no error, for the clock may be wrong: not_after says so. Only with
-// tls.certificate_file.
+// NOT_FOUND, PERMISSION_DENIED) with setting, file and cure. A certificate that is not valid now is
+// not an error, because the clock may be wrong; check not_after. Requires tls.certificate_file.
 absl::StatusOr<TlsMaterial> LoadTlsMaterial(const Settings& settings);
 
 // The material in use, for every listener; replaced whole when the files have changed. A listener
-// keeps the generation that it has built its TLS context from, and builds anew when another is
-// here.
+// remembers the generation of its TLS context, and builds a new one when the generation changes.
 //
 // Owner: the daemon. Threads: any. Failure: none.
 class TlsStore {

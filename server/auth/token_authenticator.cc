@@ -11,7 +11,7 @@ namespace {
 
 using Rules = TokenAuthenticator::Rules;
 
-// Compares with all of them, so that time tells nothing of which matched.
+// Compares with every token, so that the time does not reveal which one matched.
 std::optional<Caller> ByToken(const TokenFile& file, const std::string& token) {
   std::optional<Caller> caller;
   for (const TokenFile::Token& each : file.tokens) {

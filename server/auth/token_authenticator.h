@@ -15,23 +15,24 @@
 
 namespace genesis {
 
-// Tells callers apart by token or by client certificate.
+// Identifies callers by token or by client certificate.
 //
-// Owner: the daemon. Threads: any; Replace swaps the rules for calls that come after it. Failure:
-// UNAUTHENTICATED, the same for a token that is missing a letter and for one that never was.
+// Owner: the daemon. Threads: any; Replace swaps the rules for later calls. Failure:
+// UNAUTHENTICATED, the same for a mistyped token and an unknown one.
 class TokenAuthenticator final : public Authenticator {
  public:
   struct Rules {
-    std::optional<TokenFile> file;             // auth.tokens_file; none: no tokens.
-    bool certificates = false;                 // tls.client_ca_file is set.
-    Role certificate_role = Role::kSubmitter;  // Of those that the file does not name.
+    std::optional<TokenFile> file;  // auth.tokens_file; none: no tokens.
+    bool certificates = false;      // tls.client_ca_file is set.
+    // The role of certificates that the file does not name.
+    Role certificate_role = Role::kSubmitter;
   };
   explicit TokenAuthenticator(Rules rules)
       : rules_(std::make_shared<const Rules>(std::move(rules))) {}
 
-  // A token goes before a certificate. Without tokens and client authority everybody is admin: such
-  // a daemon is on loopback only, or was told --insecure. With client authority alone, so is who
-  // comes over the unix socket, whose mode says who that may be.
+  // A token takes precedence over a certificate. Without tokens and client authority every caller
+  // is admin: such a daemon listens on loopback only, or runs with --insecure. With client
+  // authority alone, callers on the unix socket are admin, because its mode restricts who connects.
   absl::StatusOr<Caller> Authenticate(const Credentials& credentials) const override;
 
   uint64_t generation() const override { return generation_; }
@@ -44,7 +45,7 @@ class TokenAuthenticator final : public Authenticator {
   std::atomic<uint64_t> generation_{0};
 };
 
-// The rules that `settings` ask for; reads the tokens file. As LoadTokenFile.
+// Returns the rules that `settings` select; reads the tokens file. Errors as LoadTokenFile.
 absl::StatusOr<TokenAuthenticator::Rules> LoadRules(const Settings& settings);
 
 }  // namespace genesis

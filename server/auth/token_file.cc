@@ -20,7 +20,7 @@ constexpr size_t kMaxEntries = 1000;
 constexpr char kForms[] =
     "NAME ROLE sha256:SALT:DIGEST as genesisctl token prints it, or cn:NAME ROLE";
 
-// Adds the line's entry. Returns "", or what is wrong.
+// Adds the line's entry. Returns "", or the error.
 std::string AddLine(absl::string_view line, TokenFile& file) {
   const std::vector<std::string> words =
       absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
@@ -31,7 +31,7 @@ std::string AddLine(absl::string_view line, TokenFile& file) {
   if (words.size() != wanted) {
     return absl::StrCat("has ", words.size(), " words; accepted: ", kForms);
   }
-  // A common name may hold more than our own names do, but no space.
+  // A common name may hold more characters than a caller name, but no space.
   if (name.empty() || (!certificate && !IsCallerName(name))) {
     return absl::StrCat("the name is ", QuoteValue(name), "; accepted: ", kCallerNameRule);
   }
@@ -69,7 +69,7 @@ absl::StatusOr<TokenFile> ParseTokenFile(const std::string& text, const std::str
     faults.push_back(
         absl::StrCat(path, ": has ", entries, " entries; accepted: at most ", kMaxEntries));
   }
-  // With nobody in it the daemon would answer nobody: a file that is still being written.
+  // An empty file would lock out every caller. It is probably still being written.
   if (entries == 0 && faults.empty()) {
     faults.push_back(absl::StrCat(path, ": holds no entry; accepted: at least one line ", kForms));
   }

@@ -9,8 +9,9 @@
 
 namespace genesis {
 
-// The entries of the tokens file. A line each, empty lines and those that begin with '#' aside:
-//   NAME ROLE sha256:<salt>:<digest>   whoever has that token is NAME
+// The entries of the tokens file, one per line. Empty lines and lines that begin with '#' are
+// ignored.
+//   NAME ROLE sha256:<salt>:<digest>   the bearer of that token is NAME
 //   cn:NAME ROLE                       a verified client certificate with that common name
 // Several tokens may have one name, so that one can be replaced without a pause.
 struct TokenFile {
@@ -27,11 +28,11 @@ struct TokenFile {
   std::vector<Certificate> certificates;
 };
 
-// INVALID_ARGUMENT with every fault, a line each, that begins "<path>:<line>: ". Messages name no
-// hash.
+// INVALID_ARGUMENT with every error, one per line, each prefixed "<path>:<line>: ". Messages
+// contain no hash.
 absl::StatusOr<TokenFile> ParseTokenFile(const std::string& text, const std::string& path);
 
-// Reads and parses; as ReadSecretFile refuses a file that others may read.
+// Reads and parses the file. Refuses a file that other users may read, as ReadSecretFile does.
 absl::StatusOr<TokenFile> LoadTokenFile(const std::string& path);
 
 }  // namespace genesis

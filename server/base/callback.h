@@ -6,8 +6,8 @@
 
 namespace genesis {
 
-// How a call that may wait for the writer, a disk or a worker is answered: exactly once, on any
-// thread; whoever gives one must not block in it.
+// A callback with the result of a call that may wait for the writer, a disk or a worker. It is
+// called exactly once, on any thread, and must not block.
 template <typename T>
 using Callback = std::function<void(const absl::StatusOr<T>&)>;
 

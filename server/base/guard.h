@@ -7,17 +7,17 @@
 
 namespace genesis {
 
-// Our code throws nothing, but libraries do, bad_alloc first of all, and so may a defect. Where
-// calls of others come in, and where a thread begins a task, what is thrown ends at a guard:
-// INTERNAL for the one call, a line in the log and a count, while everybody else is served.
+// The daemon's code throws nothing, but libraries do (bad_alloc above all), and bugs may. Guards
+// stand where external calls come in and where threads begin tasks: an exception becomes INTERNAL
+// for that one call, a line in the log and a count.
 
-// The meaning of `error` for the caller; logged and counted. `place`: "GetHistory", "http".
+// Converts `error` to the caller's status; logs and counts it. `place`: "GetHistory", "http".
 absl::Status CaughtError(const char* place, const std::exception& error);
 
-// The exceptions of the whole process since it was asked last: for a metric.
+// Returns the number of exceptions in the process since the last call, for a metric.
 int64_t TakeCaughtErrors();
 
-// Runs `call`; OK when it threw nothing.
+// Runs `call`; OK if it threw nothing.
 template <typename Call>
 absl::Status Guarded(const char* place, const Call& call) {
   try {

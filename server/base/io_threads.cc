@@ -41,7 +41,7 @@ void IoThreads::Loop() {
       task = std::move(waiting_.front());
       waiting_.pop_front();
     }
-    // Who waits for it is told by what the task held: AnswerOnce, or its stream.
+    // The objects held by the task notify the waiting caller: AnswerOnce, or its stream.
     Guarded("a task that waits for a disk", task).IgnoreError();
   }
 }

@@ -11,21 +11,21 @@
 
 namespace genesis {
 
-// A few threads for tasks that wait for a disk, so that gRPC's own serve other calls meanwhile.
-// The queue has no bound of its own: who posts bounds it.
+// A few threads for tasks that block on a disk, so that gRPC's threads serve other calls meanwhile.
+// The queue is unbounded: the posting code bounds it.
 //
-// Owner: ReplayStore. Threads: Post from any. Failure: none; what a task throws is caught, logged
+// Owner: ReplayStore. Threads: Post from any. Failure: none; exceptions of tasks are caught, logged
 // and counted.
 class IoThreads {
  public:
   explicit IoThreads(int count);
-  // Runs what waits, then ends the threads.
+  // Runs the queued tasks, then ends the threads.
   ~IoThreads();
   IoThreads(const IoThreads&) = delete;
   IoThreads& operator=(const IoThreads&) = delete;
 
   void Post(std::function<void()> task);
-  // Tasks that no thread has begun.
+  // Number of queued tasks.
   size_t waiting() const;
 
  private:

@@ -29,8 +29,8 @@ using training::v1::ReadArtifactResponse;
 
 constexpr size_t kMaxListed = 1000;
 
-// "-trace-step-12.json" or "-step-000012.safetensors": a digit more, and a job whose id begins with
-// this one's would be meant.
+// "-trace-step-12.json" or "-step-000012.safetensors". The digits are strict because the name of
+// another job may begin with this one's.
 bool IsArtifactOf(const std::string& job_id, absl::string_view name) {
   if (!absl::ConsumePrefix(&name, job_id)) return false;
   const bool fits =
@@ -107,7 +107,7 @@ absl::StatusOr<ReadArtifactResponse> ReadArtifactFile(const std::string& dir,
                               request.offset() + static_cast<off_t>(done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return ErrnoStatus(absl::StrCat(request.name(), ": reading failed"), errno);
-    if (got == 0) break;  // It was cut meanwhile.
+    if (got == 0) break;  // The file was truncated in the meantime.
     done += static_cast<size_t>(got);
   }
   content.resize(done);

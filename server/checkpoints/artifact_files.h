@@ -10,20 +10,19 @@
 
 namespace genesis {
 
-// Files that a job leaves beside its checkpoints: traces of its steps
-// (<job>-trace-step-<n>.json) and exported weights (<job>-step-<n>.safetensors). Each function
-// waits for the disk.
+// The output files of a job other than checkpoints: traces of its steps (<job>-trace-step-<n>.json)
+// and exported weights (<job>-step-<n>.safetensors). Each function blocks on the disk.
 
-// By name; at most 1000. Empty where the folder is gone.
+// Lists by name; at most 1000. Empty if the folder does not exist.
 std::vector<training::v1::Artifact> ListArtifactFiles(const std::string& dir,
                                                       const std::string& job_id);
 
-// A piece of one of them, which no link leads out of `dir`. NOT_FOUND where the job has none of
-// that name, OUT_OF_RANGE behind its end.
+// Reads a piece of one file; links cannot lead out of `dir`. NOT_FOUND if the job has no file of
+// that name, OUT_OF_RANGE beyond its end.
 absl::StatusOr<training::v1::ReadArtifactResponse> ReadArtifactFile(
     const std::string& dir, const training::v1::ReadArtifactRequest& request, int64_t most);
 
-// A piece of a text that is held in memory; statuses as above.
+// Returns a piece of a text that is held in memory; statuses as above.
 absl::StatusOr<training::v1::ReadArtifactResponse> ReadArtifactText(
     const std::string& text, const training::v1::ReadArtifactRequest& request, int64_t most);
 

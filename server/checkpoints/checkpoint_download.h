@@ -11,12 +11,11 @@ namespace genesis {
 
 // One file of a checkpoint that is being sent, piece by piece. Counts as a download while it lives.
 //
-// Owner: a call. Threads: one at a time; what waits for the disk belongs on the threads of
-// CheckpointFiles.
+// Owner: a call. Threads: one at a time; blocking methods belong on the threads of CheckpointFiles.
 class CheckpointDownload {
  public:
-  // Takes a place among the downloads: RESOURCE_EXHAUSTED. OUT_OF_RANGE for an offset that is not
-  // 0 to the file's size, FAILED_PRECONDITION for a checkpoint in shards. Does not wait.
+  // Reserves one of the downloads: RESOURCE_EXHAUSTED. OUT_OF_RANGE for an offset that is not 0 to
+  // the file's size, FAILED_PRECONDITION for a sharded checkpoint. Does not block.
   static absl::StatusOr<std::shared_ptr<CheckpointDownload>> Begin(
       CheckpointFiles* files, const training::v1::Checkpoint& checkpoint, int64_t offset);
   ~CheckpointDownload() { files_->EndDownload(); }
@@ -24,12 +23,12 @@ class CheckpointDownload {
   CheckpointDownload& operator=(const CheckpointDownload&) = delete;
 
   const training::v1::Checkpoint& checkpoint() const { return checkpoint_; }
-  // Ends it before `end`, a byte of the file.
+  // Ends the download before byte `end` of the file.
   void StopAt(int64_t end) { end_ = end; }
 
-  // Waits for the disk. DATA_LOSS when the file is gone or has another size than its record says.
+  // Blocks on the disk. DATA_LOSS if the file is gone or its size differs from its record.
   absl::Status Open();
-  // Waits for the disk. At most `most` bytes; "" at the end. DATA_LOSS when there are fewer.
+  // Blocks on the disk. Returns at most `most` bytes; "" at the end. DATA_LOSS if there are fewer.
   absl::StatusOr<std::string> Read(int64_t most);
 
  private:

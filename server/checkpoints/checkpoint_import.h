@@ -11,11 +11,11 @@
 
 namespace genesis {
 
-// One file of a checkpoint that is being taken: written to a temporary file, compared with what was
-// announced, read by another process, and only then given its name. Counts as an import while it
-// lives; what was not published is removed with it.
+// One file of a checkpoint being imported: written to a temporary file, compared with the
+// announcement, read by another process, and only then given its name. Counts as an import while it
+// lives. The destructor removes an unpublished file.
 //
-// Owner: a call. Threads: one at a time; what waits belongs on the threads of CheckpointFiles.
+// Owner: a call. Threads: one at a time; blocking methods belong on the threads of CheckpointFiles.
 class CheckpointImport {
  public:
   struct Announced {
@@ -23,25 +23,24 @@ class CheckpointImport {
     int64_t size_bytes = 0;
     std::optional<uint32_t> crc32c;
   };
-  // INVALID_ARGUMENT for an id or a size that is none, and the statuses of BeginImport. Does not
-  // wait.
+  // INVALID_ARGUMENT for an invalid id or size, and the statuses of BeginImport. Does not block.
   static absl::StatusOr<std::shared_ptr<CheckpointImport>> Begin(CheckpointFiles* files,
                                                                  const Announced& announced);
   ~CheckpointImport();
   CheckpointImport(const CheckpointImport&) = delete;
   CheckpointImport& operator=(const CheckpointImport&) = delete;
 
-  // Waits for the disk. INVALID_ARGUMENT for more than was announced, RESOURCE_EXHAUSTED for a full
-  // disk.
+  // Blocks on the disk. INVALID_ARGUMENT for more bytes than announced, RESOURCE_EXHAUSTED for a
+  // full disk.
   absl::Status Write(absl::string_view content);
-  // After the last piece. Waits until the file is durable and another process has read it.
-  // INVALID_ARGUMENT when it is not what was announced or no checkpoint; ALREADY_EXISTS when a file
-  // has the name.
+  // Called after the last piece. Blocks until the file is durable and another process has read it.
+  // INVALID_ARGUMENT if it differs from the announcement or is not a checkpoint; ALREADY_EXISTS if
+  // the name is taken.
   absl::StatusOr<training::v1::Checkpoint> Publish();
-  // Takes back what Publish did.
+  // Undoes Publish.
   void Withdraw();
-  // Gives up the place and the id, and removes what was not published; before the caller hears of
-  // it, so that the id is free when the same is sent again.
+  // Releases the place and the id, and removes an unpublished file. Called before the client gets
+  // its response, so that it can reuse the id immediately.
   void End();
 
  private:
@@ -51,8 +50,8 @@ class CheckpointImport {
 
   CheckpointFiles* const files_;
   const Announced announced_;
-  const std::string path_;       // What it will be called.
-  const std::string temporary_;  // What it is called until then.
+  const std::string path_;       // Final path.
+  const std::string temporary_;  // Path until then.
   FileHandle file_;
   int64_t size_ = 0;
   uint32_t crc32c_ = 0;

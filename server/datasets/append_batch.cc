@@ -17,7 +17,7 @@ absl::Status ToStatus(const std::vector<std::string>& faults) {
   return absl::InvalidArgumentError(absl::StrJoin(faults, "\n"));
 }
 
-// Finds faults of one message; each begins with its batch.
+// Finds the errors of one message; each names its batch.
 class BatchCheck {
  public:
   BatchCheck(const AppendTrajectoriesRequest& request, const AppendTarget& target)
@@ -121,7 +121,7 @@ absl::StatusOr<std::vector<ReplayTransition>> ReadBatch(const AppendTrajectories
     if (!request.timeouts().empty()) transition.timeout = request.timeouts(i);
     if (!request.priorities().empty()) transition.priority = request.priorities(i);
   }
-  // The writer checks again; here a bad first batch does not create its buffer.
+  // The writer checks again. Checking here keeps a bad first batch from creating its buffer.
   const absl::Status finite = CheckTransitions(layout, transitions);
   if (!finite.ok()) {
     return absl::InvalidArgumentError(

@@ -9,20 +9,21 @@
 
 namespace genesis {
 
-// The header of a stream of batches: the first message gives it, later ones may repeat it.
+// The header of a stream of batches: required in the first message, optional in later ones.
 struct AppendTarget {
   std::string dataset;
   ReplayLayout layout;
-  int64_t capacity = 0;    // 0: as it is.
-  bool may_shrink = true;  // Whether the capacity may be smaller than it is.
+  int64_t capacity = 0;    // 0: unchanged.
+  bool may_shrink = true;  // Whether the capacity may be reduced.
 };
 
-// The target that `first`, the first message of a stream, names. INVALID_ARGUMENT with every fault.
+// Returns the target that `first`, the first message of a stream, names. INVALID_ARGUMENT with
+// every error.
 absl::StatusOr<AppendTarget> ReadTarget(const training::v1::AppendTrajectoriesRequest& first);
 
-// The transitions of a message for `target`. INVALID_ARGUMENT when the message names another
-// target, a column has not as many numbers as the rewards ask for, or a number is not finite; each
-// fault names the batch, the column, and what is accepted.
+// Returns the transitions of a message for `target`. INVALID_ARGUMENT if the message names another
+// target, a column's length does not match the rewards, or a number is not finite. Each error names
+// the batch, the column, and what is accepted.
 absl::StatusOr<std::vector<ReplayTransition>> ReadBatch(
     const training::v1::AppendTrajectoriesRequest& request, const AppendTarget& target);
 

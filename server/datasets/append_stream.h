@@ -13,26 +13,27 @@ namespace genesis {
 
 // AppendTrajectories for every transport: one stream of batches into one dataset.
 //
-// Owner: a call. Threads: one at a time; Append waits for the disk and belongs on the threads of
-// ReplayStore. Failure: as the proto says of AppendTrajectories; after one the stream is over.
+// Owner: a call. Threads: one at a time; Append blocks on the disk and belongs on the threads of
+// ReplayStore. Failure: the statuses documented in the proto for AppendTrajectories; an error ends
+// the stream.
 class AppendStream {
  public:
-  // `may_shrink`: whether the caller may make a buffer's capacity smaller, which evicts what it
-  // has: whoever may delete it.
+  // `may_shrink`: whether the caller may reduce a buffer's capacity, which evicts data. True for
+  // callers that may delete it.
   AppendStream(ReplayStore* store, Metrics* metrics, bool may_shrink)
       : store_(store), metrics_(metrics), may_shrink_(may_shrink) {}
   ~AppendStream();
   AppendStream(const AppendStream&) = delete;
   AppendStream& operator=(const AppendStream&) = delete;
 
-  // A place among the streams; RESOURCE_EXHAUSTED when there are too many.
+  // Reserves one of the streams; RESOURCE_EXHAUSTED if there are too many.
   absl::Status Begin();
   // Durable when it returns OK.
   absl::Status Append(const training::v1::AppendTrajectoriesRequest& request);
-  // After the client's last message: INVALID_ARGUMENT when there was none.
+  // Called after the client's last message: INVALID_ARGUMENT if there was none.
   absl::Status End() const;
 
-  // The summary of what has been appended so far.
+  // The summary of the batches appended so far.
   const training::v1::AppendTrajectoriesResponse& response() const { return response_; }
   // "" before the first message.
   std::string dataset() const { return target_ ? target_->dataset : ""; }

@@ -29,7 +29,7 @@ constexpr size_t kMaxNames = 100000;
 constexpr int kDeepest = 16;
 constexpr char kReplay[] = "replay";
 
-// Nothing to see for users: locks, temporary files, what is being removed.
+// Locks, temporary files and entries being removed are hidden from users.
 bool IsHidden(const fs::path& path) { return absl::StartsWith(path.filename().string(), "."); }
 
 bool IsReplayBuffer(const fs::path& folder) {
@@ -74,7 +74,7 @@ int64_t CountTransitions(const std::string& folder) {
     std::optional<RecordEntry> record = DecodeRecordHeader(bytes, header->layout);
     if (!record || record->first != next) break;
     record->offset = at;
-    if (record->end() > *size) break;  // Being written, or cut off by a crash.
+    if (record->end() > *size) break;  // Being written, or truncated by a crash.
     next += record->count;
     at = record->end();
   }

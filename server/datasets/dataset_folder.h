@@ -10,23 +10,25 @@
 namespace genesis {
 
 // The entries below the dataset root: replay buffers, which are folders with segments, and files.
-// Folders in between are not datasets themselves; links and names that begin with a dot are passed
-// over. All functions wait for the disk.
+// Intermediate folders are not datasets. Links and names that begin with a dot are skipped. All
+// functions block on the disk.
 
-// Paths below the root, sorted. RESOURCE_EXHAUSTED when there are more than 100000.
+// Returns the paths below the root, sorted. RESOURCE_EXHAUSTED if there are more than 100000.
 absl::StatusOr<std::vector<std::string>> ListDatasetNames(const std::string& root);
 
-// One of them. NOT_FOUND when it is none (any more). A damaged buffer has 0 transitions.
+// Describes one dataset. NOT_FOUND if it does not exist (any more). A damaged buffer has 0
+// transitions.
 absl::StatusOr<training::v1::DatasetInfo> DescribeDataset(const std::string& root,
                                                           const std::string& name);
 
-// Removes one for good: first from sight, then its bytes. Statuses of DescribeDataset.
+// Removes one permanently: hides it first, then deletes its bytes. Statuses of DescribeDataset.
 absl::Status RemoveDataset(const std::string& root, const std::string& name);
 
-// In the replay buffer in `folder`, from the headers of its records alone; 0 where there is none.
+// Counts the transitions of the replay buffer in `folder` from its record headers; 0 if there is
+// none.
 int64_t CountTransitions(const std::string& folder);
 
-// "" when `name` can be that of a dataset, else what is accepted.
+// Returns "" if `name` is a valid dataset name. Otherwise returns what is accepted.
 std::string DatasetNameFault(const std::string& name);
 
 }  // namespace genesis

@@ -18,12 +18,12 @@
 namespace genesis {
 namespace {
 
-// One that waits for a disk leaves another for a buffer on a faster one.
+// While one thread waits for a slow disk, the other serves buffers on a faster one.
 constexpr int kAppendThreads = 2;
 constexpr char kCapacityFile[] = "capacity";
 constexpr uint64_t kMaxDigits = 20;
 
-// A link could lead out of the root, and a file is no buffer.
+// A link could lead out of the root, and a file is not a buffer.
 absl::Status CheckFolder(const std::string& root, const std::string& dataset) {
   std::error_code error;
   const auto type = std::filesystem::symlink_status(absl::StrCat(root, "/", dataset), error).type();
@@ -37,8 +37,8 @@ absl::Status CheckFolder(const std::string& root, const std::string& dataset) {
       "; accepted: a folder in the dataset root ", root, ", or a name that is free there"));
 }
 
-// The capacity that the buffer had when the daemon last had it open; nullopt for one that it has
-// never appended to.
+// Returns the buffer's capacity when the daemon last had it open; nullopt if the daemon has never
+// appended to it.
 absl::StatusOr<std::optional<int64_t>> ReadCapacity(const std::string& folder) {
   const absl::StatusOr<ReplayFile> file =
       ReplayFile::OpenToRead(absl::StrCat(folder, "/", kCapacityFile));
@@ -65,7 +65,7 @@ absl::Status MayNotShrink(const std::string& dataset, int64_t capacity, int64_t 
       now, ", or none; or ask an admin"));
 }
 
-// A fault of the batch leaves its writer as sound as before.
+// An invalid batch leaves the writer usable.
 bool IsFaultOfBatch(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsAlreadyExists(status);
 }
@@ -113,7 +113,7 @@ absl::Status ReplayStore::Remove(const std::string& dataset,
       return absl::FailedPreconditionError(
           absl::StrCat("dataset ", QuoteValue(dataset), " is being removed already"));
     }
-    buffers_.erase(dataset);  // No stream, so no append uses it.
+    buffers_.erase(dataset);  // No stream appends to it, so no append uses it.
   }
   absl::Status removed = removal();
   absl::MutexLock lock(&mutex_);
@@ -143,15 +143,15 @@ void ReplayStore::GiveBack(Buffer& buffer) {
   --buffer.users;
 }
 
-// Closes under the lock, so that whoever opens the same buffer next finds its folder free. All was
-// synced when it was appended: nothing is left to wait for.
+// Closes under the lock, so that the folder is free when the buffer is opened again. Appends are
+// synced, so closing does not block.
 void ReplayStore::CloseOldest() {
   auto oldest = buffers_.end();
   for (auto it = buffers_.begin(); it != buffers_.end(); ++it) {
     if (it->second->users > 0) continue;
     if (oldest == buffers_.end() || it->second->last_use < oldest->second->last_use) oldest = it;
   }
-  // All in use: as many as there are threads, for as long as their appends take.
+  // All may be in use: at most one per thread, for the duration of an append.
   if (oldest != buffers_.end()) buffers_.erase(oldest);
 }
 
@@ -162,7 +162,7 @@ absl::Status ReplayStore::Open(const AppendTarget& target, Buffer& buffer) {
   if (!kept.ok()) return kept.status();
   const int64_t capacity = target.capacity > 0 ? target.capacity : kept->value_or(kDefaultCapacity);
   if (!target.may_shrink) {
-    // One that another program wrote keeps at least what it has.
+    // A buffer written by another program keeps at least its current content.
     const int64_t now = kept->has_value() ? **kept : CountTransitions(folder);
     if (capacity < now) return MayNotShrink(target.dataset, capacity, now);
   }

@@ -20,13 +20,11 @@
 namespace genesis {
 
 // The replay buffers below the dataset root that the daemon appends to. Opening a writer reads its
-// last segment, so writers stay open; the one that was used longest ago is closed when there are
-// too many.
+// last segment, so writers stay open; the least recently used one is closed if there are too many.
 //
-// Owner: the daemon; outlives every stream. Threads: any; a mutex per dataset lets one append at a
-// time into each, and none is held for two datasets. Failure: the statuses of ReplayWriter; after
-// one that is no fault of the batch the writer is closed, and the next append opens the buffer
-// anew.
+// Owner: the daemon; outlives every stream. Threads: any; a mutex per dataset serializes its
+// appends, and no thread holds two of them. Failure: the statuses of ReplayWriter. After an error
+// that is not the batch's fault the writer is closed, and the next append opens the buffer again.
 class ReplayStore {
  public:
   static constexpr int kMaxOpen = 16;
@@ -43,38 +41,38 @@ class ReplayStore {
 
   const std::string& root() const { return root_; }
 
-  // Waits for the disk; durable when it returns OK.
+  // Blocks on the disk; durable when it returns OK.
   absl::StatusOr<Result> Append(const AppendTarget& target, const std::string& batch_id,
                                 absl::Span<const ReplayTransition> transitions);
 
-  // Runs a task on a thread that may wait for the disk. A stream has at most one posted.
+  // Runs a task on a thread that may block on the disk. A stream posts at most one at a time.
   void Post(std::function<void()> task) { threads_.Post(std::move(task)); }
 
-  // Every stream holds a batch in memory, so their number has a bound: RESOURCE_EXHAUSTED above it.
+  // Every stream holds a batch in memory, so their number is bounded: RESOURCE_EXHAUSTED above it.
   absl::Status BeginStream();
   void EndStream() { --streams_; }
 
-  // A stream appends to a dataset, from its first batch to its end: FAILED_PRECONDITION while the
-  // dataset is being removed.
+  // Registers a stream that appends to a dataset, from its first batch to its end:
+  // FAILED_PRECONDITION while the dataset is being removed.
   absl::Status Join(const std::string& dataset);
   void Leave(const std::string& dataset);
 
-  // Closes the dataset's buffer and runs `removal` while nobody can open it. FAILED_PRECONDITION
-  // while a stream appends to it. Waits for the disk.
+  // Closes the dataset's buffer and runs `removal` while no stream can open it. FAILED_PRECONDITION
+  // while a stream appends to it. Blocks on the disk.
   absl::Status Remove(const std::string& dataset, const std::function<absl::Status()>& removal);
 
-  // Writers that are open; for tests.
+  // Number of open writers; for tests.
   size_t open() const;
 
  private:
   struct Buffer {
     absl::Mutex mutex;
     std::unique_ptr<ReplayWriter> writer ABSL_GUARDED_BY(mutex);
-    // The status of the writer.
+    // The state with which `writer` was opened.
     ReplayLayout layout ABSL_GUARDED_BY(mutex);
     int64_t capacity ABSL_GUARDED_BY(mutex) = 0;
-    int users = 0;          // Guarded by the store's mutex, as is the next.
-    uint64_t last_use = 0;  // The larger, the later.
+    int users = 0;          // Guarded by the store's mutex, like the next member.
+    uint64_t last_use = 0;  // Value of `uses_` at the last use.
   };
 
   std::shared_ptr<Buffer> Take(const std::string& dataset);
@@ -90,7 +88,7 @@ class ReplayStore {
   std::map<std::string, int> joined_ ABSL_GUARDED_BY(mutex_);  // Streams by dataset.
   std::set<std::string> removing_ ABSL_GUARDED_BY(mutex_);
   uint64_t uses_ ABSL_GUARDED_BY(mutex_) = 0;
-  IoThreads threads_;  // Last: its tasks use what is above.
+  IoThreads threads_;  // Last, because its tasks use the members above.
 };
 
 }  // namespace genesis

@@ -24,7 +24,7 @@ namespace {
 
 using training::v1::Upload;
 
-// One that compares leaves another for those who write.
+// While one thread compares hashes, the other writes.
 constexpr int kUploadThreads = 2;
 constexpr char kFolder[] = "uploads";
 constexpr char kPartPrefix[] = ".part-";
@@ -38,7 +38,7 @@ std::string NameOf(const UploadStore::File& file) {
   return absl::StrCat(file.sha256, ".", file.kind);
 }
 
-// With the size, so that files of two announced sizes do not meet.
+// Contains the size, so that files of two announced sizes do not collide.
 std::string PartNameOf(const UploadStore::File& file) {
   return absl::StrCat(kPartPrefix, file.size_bytes, "-", NameOf(file));
 }
@@ -103,18 +103,19 @@ absl::Status WriteAt(const FileHandle& file, const std::string& path, int64_t of
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
       const int error = errno;
-      // A part of a piece is no piece.
+      // Part of a piece is not kept.
       if (ftruncate(file.fd(), offset) != 0) return FileFault(path, errno);
       return FileFault(path, error);
     }
     done += static_cast<size_t>(count);
   }
-  // So that the end of a large file finds little left to write.
+  // Starts the write-back early, so that the end of a large file has little left to write.
   sync_file_range(file.fd(), offset, static_cast<off_t>(bytes.size()), SYNC_FILE_RANGE_WRITE);
   return absl::OkStatus();
 }
 
-// RESOURCE_EXHAUSTED where the disk has not `more` bytes: before the first of them is written.
+// RESOURCE_EXHAUSTED if the disk lacks `more` free bytes: checked before the first of them is
+// written.
 absl::Status CheckDisk(const FileHandle& folder, const std::string& path,
                        const UploadStore::File& file, int64_t more) {
   struct statvfs disk = {};
@@ -140,7 +141,7 @@ Upload Whole(const UploadStore::File& file) {
 
 }  // namespace
 
-// One call's hold of a file and its hash. Two would write the same bytes twice at best.
+// One call's exclusive hold of a file and its hash. Two would write the same bytes twice.
 class UploadStore::Turn {
  public:
   Turn(UploadStore* store, const std::string& name) : store_(store) {
@@ -167,9 +168,9 @@ class UploadStore::Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  // nullptr while another call has it.
+  // nullptr while another call holds it.
   Hash* hash() const { return hash_; }
-  // The file is whole or gone.
+  // The file is complete or gone.
   void SetOver() { over_ = true; }
 
  private:

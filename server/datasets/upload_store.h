@@ -18,41 +18,42 @@
 
 namespace genesis {
 
-// The files that clients sent for their jobs: <root>/uploads/<SHA-256>.<kind>, each under that name
-// only whole and durable. One that is not whole is a hidden file beside them, which outlives the
-// daemon and is continued by whoever sends the rest; one that nobody continued for a week is
-// removed at the next start.
+// The files that clients uploaded for their jobs: <root>/uploads/<SHA-256>.<kind>, under that name
+// only when complete and durable. An incomplete upload is a hidden file beside them, which outlives
+// the daemon and which any client can continue. The next start removes it after a week without
+// progress.
 //
-// The SHA-256 is computed along the way, at most kHashBytes in one call: no call waits for a whole
+// The SHA-256 is computed incrementally, at most kHashBytes per call: no call waits for a whole
 // file.
 //
-// Owner: the daemon. Threads: any; one call at a time for each file. Failure: as the proto says of
-// StartUpload and WriteUpload.
+// Owner: the daemon. Threads: any; one call at a time for each file. Failure: the statuses
+// documented in the proto for StartUpload and WriteUpload.
 class UploadStore {
  public:
   static constexpr int64_t kMaxPieceBytes = int64_t{2} << 20;
   static constexpr int64_t kHashBytes = int64_t{64} << 20;
-  // Files with a computation under way; beyond them the oldest begins anew when it is continued.
+  // Files with a hash in progress. Beyond them the least recently used hash starts again when
+  // continued.
   static constexpr size_t kMaxHashes = 256;
   static constexpr size_t kMaxWaiting = 32;
 
-  // As a client announced it.
+  // A file as the client announced it.
   struct File {
     std::string sha256;
     std::string kind;
     int64_t size_bytes = 0;
   };
 
-  // `max_bytes`: what all files may take together.
+  // `max_bytes`: limit of all files together.
   UploadStore(std::string root, int64_t max_bytes);
 
-  // Both wait for the disk.
+  // Both block on the disk.
   absl::StatusOr<training::v1::Upload> Start(const File& file);
   absl::StatusOr<training::v1::Upload> Write(const File& file, int64_t offset,
                                              absl::string_view piece);
 
-  // Runs a task on a thread that may wait for the disk. Each holds a piece, so their number has a
-  // bound: UNAVAILABLE above it.
+  // Runs a task on a thread that may block on the disk. Each holds a piece, so their number is
+  // bounded: UNAVAILABLE above it.
   absl::Status Post(std::function<void()> task);
 
  private:
@@ -66,9 +67,9 @@ class UploadStore {
   class Turn;
 
   absl::StatusOr<FileHandle> OpenFolder() const;
-  // The whole file, or NOT_FOUND.
+  // Returns the complete file, or NOT_FOUND.
   absl::StatusOr<training::v1::Upload> FindWhole(const FileHandle& folder, const File& file) const;
-  // RESOURCE_EXHAUSTED where `more` bytes would be too many for the quota or the disk.
+  // RESOURCE_EXHAUSTED if `more` bytes exceed the quota or the free space.
   absl::Status CheckSpace(const FileHandle& folder, const File& file, int64_t more) const;
   absl::StatusOr<training::v1::Upload> Continue(const FileHandle& folder, const File& file,
                                                 const FileHandle& partial, int64_t received,
@@ -81,7 +82,7 @@ class UploadStore {
   // By the name of the partial file.
   std::map<std::string, std::unique_ptr<Hash>> hashes_ ABSL_GUARDED_BY(mutex_);
   uint64_t uses_ ABSL_GUARDED_BY(mutex_) = 0;
-  IoThreads threads_;  // Last: its tasks use what is above.
+  IoThreads threads_;  // Last, because its tasks use the members above.
 };
 
 }  // namespace genesis

@@ -15,9 +15,9 @@
 namespace genesis {
 namespace {
 
-// One of the things that a header lists: "text/plain;version=0.0.4;q=0.5".
+// One item of a header's list: "text/plain;version=0.0.4;q=0.5".
 struct Choice {
-  std::string name;  // In lower case.
+  std::string name;  // Lower case.
   std::map<std::string, std::string> parameters = {};
   double quality = 1;
 };
@@ -73,14 +73,14 @@ bool AcceptsGzip(const std::string& accept_encoding) {
 std::optional<std::string> Gzip(const std::string& body) {
   constexpr int kWindowBits = 15, kGzipHeader = 16, kMemoryLevel = 8;
   z_stream stream{};
-  // Fast rather than small: a scrape waits for it.
+  // Speed matters more than size, because a scrape waits for it.
   if (deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED, kWindowBits + kGzipHeader, kMemoryLevel,
                    Z_DEFAULT_STRATEGY) != Z_OK) {
     return std::nullopt;
   }
   std::string compressed(deflateBound(&stream, body.size()), '\0');
   stream.next_in =
-      reinterpret_cast<Bytef*>(const_cast<char*>(body.data()));  // NOLINT: it only reads.
+      reinterpret_cast<Bytef*>(const_cast<char*>(body.data()));  // NOLINT: zlib only reads it.
   stream.avail_in = static_cast<uInt>(body.size());
   stream.next_out = reinterpret_cast<Bytef*>(compressed.data());
   stream.avail_out = static_cast<uInt>(compressed.size());

@@ -5,16 +5,16 @@
 
 namespace genesis {
 
-// The encodings a client takes, from its headers (RFC 9110, 12.5); one that cannot be read asks
-// for nothing.
+// The encodings that a client accepts, from its headers (RFC 9110, 12.5). A malformed header
+// requests nothing.
 
-// `accept` names OpenMetrics of a version that is served, and wants plain text no more than that.
+// Returns true if `accept` names a served version of OpenMetrics and does not prefer plain text.
 bool PrefersOpenMetrics(const std::string& accept);
 
-// `accept_encoding` names gzip, or everything.
+// Returns true if `accept_encoding` names gzip or "*".
 bool AcceptsGzip(const std::string& accept_encoding);
 
-// nullopt when zlib has no memory.
+// Compresses `body`; nullopt if zlib has no memory.
 std::optional<std::string> Gzip(const std::string& body);
 
 }  // namespace genesis

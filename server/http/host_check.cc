@@ -26,7 +26,7 @@ std::string MachineName() {
   return absl::AsciiStrToLower(name.data());
 }
 
-// Without port, brackets and the dot at its end, in lower case.
+// Returns the host without port, brackets and trailing dot, in lower case.
 std::string NameIn(absl::string_view host) {
   if (absl::ConsumePrefix(&host, "[")) return std::string(host.substr(0, host.find(']')));
   host = host.substr(0, host.find(':'));

@@ -8,24 +8,24 @@
 
 namespace genesis {
 
-// Keeps pages of other sites away from a daemon that asks nobody who they are. Such a page cannot
-// read what http://127.0.0.1 answers, but a name of its own that it lets point there after it was
-// loaded (DNS rebinding) it can; the Host header then still has that name.
+// Protects a daemon without authentication from pages of other sites. Such a page cannot read
+// responses of http://127.0.0.1, unless it points its own name there after it was loaded (DNS
+// rebinding). The Host header then still has that name.
 //
-// Where TLS or tokens guard the API, and where --insecure opens it beyond this machine, names
-// belong to whoever runs the network, and any is served.
+// If TLS or tokens guard the API, or --insecure opens it beyond this machine, names belong to the
+// operator of the network, and any name is served.
 class HostCheck {
  public:
   explicit HostCheck(const Settings& settings);
 
   // PERMISSION_DENIED unless Host is an address, localhost, the name of this machine or the one in
-  // http.listen. A request without one comes from no browser.
+  // http.listen. A request without Host does not come from a browser.
   absl::Status Check(const HttpRequest& request) const;
 
  private:
   const bool any_;
   const std::string listen_;   // The host in http.listen.
-  const std::string machine_;  // As gethostname says.
+  const std::string machine_;  // Result of gethostname.
 };
 
 }  // namespace genesis

@@ -14,7 +14,7 @@
 
 namespace genesis {
 
-// The way from other threads to the server's: what is posted after its end is dropped.
+// Posts tasks from other threads to the server's thread. Drops tasks posted after its end.
 class HttpLoop {
  public:
   explicit HttpLoop(boost::asio::io_context* io) : io_(io) {}
@@ -29,35 +29,37 @@ class HttpLoop {
 class HttpSessionBase {
  public:
   virtual ~HttpSessionBase() = default;
-  // Cancels what the session waits for on its socket.
+  // Cancels the session's pending operations on its socket.
   virtual void Close() = 0;
 };
 
-// The state that sessions of one server share. Used on the server's thread only. A session is owned
-// by its pending operation on the socket or, while it waits for an answer of ours, by this.
+// The state shared by the sessions of one server. Used on the server's thread only. A session is
+// owned by its pending operation on the socket or, while it waits for a response of the daemon, by
+// this object.
 class HttpContext {
  public:
   HttpContext(HttpHandlers http_handlers, HttpLimits http_limits,
               std::shared_ptr<HttpLoop> http_loop)
       : handlers(std::move(http_handlers)), limits(http_limits), loop(std::move(http_loop)) {}
 
-  // Room for a connection more; where there is none, one that waits for its client is closed: the
-  // one that has waited longest. False when all are being served.
+  // Makes room for another connection. If there is none, closes the session that has been idle
+  // longest. Returns false if all are busy.
   bool MakeRoom();
   void Add(HttpSessionBase* session) { sessions_.insert(session); }
   void Remove(HttpSessionBase* session);
-  // Whether nothing is lost when the session is closed: no request is under way, or only a probe.
+  // Marks a session that can be closed without loss: it serves no request, or only a probe.
   void SetIdle(HttpSessionBase* session);
   void SetBusy(HttpSessionBase* session);
-  // One of the requests that may be under way at a time; the others of the connections are kept for
-  // probes. False when there is none.
+  // Reserves one of the concurrent requests; the remaining connections are kept for probes. Returns
+  // false if none is free.
   bool TakePlace();
   void GivePlace() { --places_taken_; }
-  // Until Release or CloseAll; afterwards not at all, for what it waits for no longer comes.
+  // Owns the session until Release or CloseAll. After CloseAll it does nothing, because no event
+  // will come.
   void Hold(std::shared_ptr<HttpSessionBase> session);
   void Release(const std::shared_ptr<HttpSessionBase>& session) { waiting_.erase(session); }
 
-  // Room for a body in memory; false when there is none.
+  // Reserves memory for a body; false if there is none.
   bool TakeRoom(size_t bytes);
   void GiveRoom(size_t bytes) { bodies_bytes_ -= bytes; }
 
@@ -70,8 +72,9 @@ class HttpContext {
 
  private:
   std::set<HttpSessionBase*> sessions_;
-  std::map<uint64_t, HttpSessionBase*> idle_;        // By when it became so.
-  std::map<HttpSessionBase*, uint64_t> idle_since_;  // The same, the other way.
+  // By the turn in which the session became idle.
+  std::map<uint64_t, HttpSessionBase*> idle_;
+  std::map<HttpSessionBase*, uint64_t> idle_since_;  // Inverse of `idle_`.
   uint64_t turns_ = 0;
   int places_taken_ = 0;
   std::set<std::shared_ptr<HttpSessionBase>> waiting_;

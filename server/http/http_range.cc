@@ -9,7 +9,7 @@
 namespace genesis {
 namespace {
 
-// Digits only: a sign would be part of no number here.
+// Accepts digits only, no sign.
 std::optional<int64_t> Position(const std::string& text) {
   if (!std::all_of(text.begin(), text.end(), absl::ascii_isdigit)) return std::nullopt;
   return ParseInt64(text);
@@ -27,7 +27,7 @@ RangeAnswer ReadRange(const std::string& header, int64_t size) {
   const std::optional<int64_t> begin = Position(first);
   const std::optional<int64_t> end = Position(last);
   if (first.empty() && end) {
-    // The last so many bytes.
+    // A suffix range: the last `*end` bytes.
     if (*end == 0 || size == 0) return {.partial = true, .range = std::nullopt};
     return {.partial = true, .range = ByteRange{std::max<int64_t>(0, size - *end), size}};
   }

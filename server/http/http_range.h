@@ -12,9 +12,8 @@ struct ByteRange {
   int64_t end = 0;
 };
 
-// The bytes that a Range header asks of a file of `size` bytes. nullopt where there is no such byte
-// (416). A header that is none, or that asks for several ranges, asks for the whole file, as RFC
-// 9110 wants.
+// The bytes of a file of `size` bytes that a Range header requests; nullopt if there is no such
+// byte (416). A malformed header, or one with several ranges, requests the whole file (RFC 9110).
 struct RangeAnswer {
   bool partial = false;
   std::optional<ByteRange> range;

@@ -17,20 +17,20 @@
 
 namespace genesis {
 
-// Writes one answer after the other to the stream of a session: short ones at once, long and
-// streamed ones piece by piece, each with a deadline of its own.
+// Writes one response after the other to the stream of a session: short ones in one write, long and
+// streamed ones piece by piece, each with its own deadline.
 //
-// Owner: a session, on the server's thread. `Stream` is a beast::tcp_stream or what wraps one.
+// Owner: a session, on the server's thread. `Stream` is a beast::tcp_stream or wraps one.
 template <typename Stream>
 class HttpSender {
  public:
-  // How an answer was asked for.
+  // Parameters of a response, from its request.
   struct Terms {
     unsigned version = 11;
     bool keep_alive = false;
-    bool head = false;  // Only the head was asked for.
+    bool head = false;  // HEAD request.
   };
-  // True when the connection can serve another request.
+  // Called with true if the connection can serve another request.
   using Done = std::function<void(bool usable)>;
 
   HttpSender(Stream* stream, HttpContext* context) : stream_(stream), context_(context) {}
@@ -38,8 +38,8 @@ class HttpSender {
   HttpSender(const HttpSender&) = delete;
   HttpSender& operator=(const HttpSender&) = delete;
 
-  // `owner` is the session; it is kept alive while something is being written and, by the context,
-  // while a piece is being made.
+  // `owner` is the session. It stays alive during a write and, through the context, while a piece
+  // is being produced.
   void Send(std::shared_ptr<HttpSessionBase> owner, HttpResponse callback, Terms terms, Done done) {
     terms_ = terms;
     done_ = std::move(done);
@@ -64,7 +64,7 @@ class HttpSender {
     }
   }
 
-  // Nobody reads the answer any more.
+  // Drops the response, because the client is gone.
   void Abandon() {
     CancelBody();
     done_ = nullptr;
@@ -73,7 +73,7 @@ class HttpSender {
  private:
   static constexpr size_t kPiece = size_t{64} * 1024;
 
-  // A body that is already there, for a deadline per piece.
+  // Slices a complete body, so that each piece has its own deadline.
   class SlicedBody final : public HttpBody {
    public:
     explicit SlicedBody(std::string whole) : whole_(std::move(whole)) {}
@@ -131,10 +131,10 @@ class HttpSender {
 
   void OnPiece(const std::shared_ptr<HttpSessionBase>& owner, absl::StatusOr<std::string> piece) {
     context_->Release(owner);
-    if (body_ == nullptr) return;  // Cancelled meanwhile.
+    if (body_ == nullptr) return;  // Cancelled in the meantime.
     if (!piece.ok()) return Finish(false);
     const bool end = piece->empty();
-    // Another length than was said would be read as a part of the next answer.
+    // Any other length would be read as part of the next response.
     if (left_.has_value() && (end ? *left_ > 0 : piece->size() > *left_)) return Finish(false);
     if (end && !chunked_) return Finish(true);
     piece_ = *std::move(piece);
@@ -169,7 +169,7 @@ class HttpSender {
       serializer_;
   std::shared_ptr<HttpBody> body_;
   bool chunked_ = false;
-  std::optional<uint64_t> left_;  // Of a body of known length.
+  std::optional<uint64_t> left_;  // Bytes left of a body of known length.
   std::string piece_;
   std::string frame_;
 };

@@ -27,8 +27,8 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// How long accepting rests when the process has no file handle left; without a rest the loop would
-// use a whole core until one is free.
+// Pause of accepting when the process has no file handle left. Without it the loop would use a
+// whole core until one is free.
 constexpr std::chrono::milliseconds kAcceptRest(100);
 
 struct HostPort {
@@ -82,7 +82,7 @@ class BeastHttpServer : public HttpServer {
     const auto found = tcp::resolver(io_).resolve(
         parts->host, parts->port, tcp::resolver::passive | tcp::resolver::numeric_service, error);
     if (error) return CannotListen(address, error);
-    // A name may mean several addresses, some of them switched off here: the first that works.
+    // A name may have several addresses, some of them disabled here: the first that works is used.
     for (const auto& candidate : found) {
       error = Bind(candidate.endpoint());
       if (!error) return absl::OkStatus();
@@ -96,7 +96,7 @@ class BeastHttpServer : public HttpServer {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    // An exception takes its connection along, for nothing holds it any more, and no other.
+    // An exception destroys its own connection, because nothing holds it any more, but no other.
     thread_ = std::thread([this] {
       while (!Guarded("http", [this] { io_.run(); }).ok()) {
       }
@@ -117,7 +117,7 @@ class BeastHttpServer : public HttpServer {
       loop_->Close();
       context_->CloseAll();
     });
-    thread_.join();  // Ends by itself: nothing is left to wait for.
+    thread_.join();  // The thread ends by itself, because no work is left.
   }
 
  private:
@@ -125,7 +125,8 @@ class BeastHttpServer : public HttpServer {
     error_code error, ignored;
     acceptor_.close(ignored);
     acceptor_.open(endpoint.protocol(), error);
-    // On Linux this lets a restart bind while old connections linger, but never beside a listener.
+    // On Linux, SO_REUSEADDR lets a restart bind while old connections linger, but not while a
+    // listener is active.
     if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
@@ -137,7 +138,7 @@ class BeastHttpServer : public HttpServer {
     acceptor_.async_accept([this](error_code error, tcp::socket socket) {
       if (!acceptor_.is_open()) return;
       if (!error) {
-        // Without room the socket is closed here, at the end of its scope.
+        // If there is no room, the socket is closed at the end of its scope.
         if (context_->MakeRoom()) Start(std::move(socket));
         Accept();
         return;

@@ -33,7 +33,7 @@ using boost::system::error_code;
 constexpr std::chrono::seconds kLinger(1);
 constexpr size_t kDiscardBytes = 4096;
 constexpr size_t kReadBytes = 4096;
-// Not boost::none: Beast 1.74 takes every length to be over that.
+// boost::none would not work: in Beast 1.74 every length exceeds it.
 constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
 constexpr size_t kPieceBytes = size_t{64} * 1024;
 
@@ -42,13 +42,13 @@ struct Refusal {
   std::string why;
 };
 
-// The answer to a request that could not be read; empty when nobody is left to answer.
+// Returns the response to a request that could not be read; empty if the client is gone.
 std::optional<Refusal> AnswerTo(const error_code& error, const HttpLimits& limits) {
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
     return Refusal{
         431, "The request's header is over " + std::to_string(limits.max_header_bytes) + " bytes"};
   }
-  // Anything else of Beast's is bad syntax; the rest (timeout, reset) leaves no one to talk to.
+  // Any other error of Beast is bad syntax. For the rest (timeout, reset) the client is gone.
   if (error == http::error::end_of_stream || error == http::error::partial_message ||
       error.category() != make_error_code(http::error::end_of_stream).category()) {
     return std::nullopt;
@@ -66,7 +66,7 @@ HttpRequest PlainHead(const http::request<http::empty_body>& head) {
   for (const auto& field : head) {
     const std::string name = absl::AsciiStrToLower(std::string(field.name_string()));
     std::string& value = plain.headers[name];
-    // RFC 9110, 5.3. Fields that may not be repeated were refused.
+    // RFC 9110, 5.3. Duplicates of single fields were refused.
     absl::StrAppend(&value, value.empty() ? "" : ", ", std::string(field.value()));
   }
   return plain;
@@ -74,7 +74,7 @@ HttpRequest PlainHead(const http::request<http::empty_body>& head) {
 
 using TlsStream = beast::ssl_stream<beast::tcp_stream>;
 
-// The name of the client's certificate; "" without one. The handshake has verified it.
+// Returns the name from the client's certificate; "" without one. The handshake has verified it.
 absl::StatusOr<std::string> NameOfPeer(TlsStream& stream) {
   X509* const certificate = SSL_get1_peer_certificate(stream.native_handle());
   if (certificate == nullptr) return "";
@@ -83,12 +83,12 @@ absl::StatusOr<std::string> NameOfPeer(TlsStream& stream) {
   return name;
 }
 
-// One connection. `Stream` is a beast::tcp_stream or what wraps one.
+// One connection. `Stream` is a beast::tcp_stream or wraps one.
 template <typename Stream>
 class HttpSession final : public HttpSessionBase,
                           public std::enable_shared_from_this<HttpSession<Stream>> {
  public:
-  // `tls` is what the stream was made from, if it has TLS.
+  // `tls` is the context that created the stream, if it has TLS.
   HttpSession(Stream stream, std::shared_ptr<HttpContext> context,
               std::shared_ptr<boost::asio::ssl::context> tls = nullptr)
       : context_(std::move(context)),
@@ -106,7 +106,7 @@ class HttpSession final : public HttpSessionBase,
     context_->Remove(this);
   }
 
-  // Once, for a stream with TLS.
+  // Called once, for a stream with TLS.
   void Handshake() {
     context_->SetIdle(this);
     Arm(context_->limits.read_timeout_s);
@@ -125,7 +125,7 @@ class HttpSession final : public HttpSessionBase,
     head_parser_->body_limit(kNoLimit);
     scanned_ = 0;
     context_->SetIdle(this);
-    // One deadline for the whole head: bytes that drip in do not extend it.
+    // One deadline for the whole head, so that slow bytes do not extend it.
     Arm(context_->limits.read_timeout_s);
     ReadMoreOfHead();
   }
@@ -139,7 +139,7 @@ class HttpSession final : public HttpSessionBase,
     beast::get_lowest_layer(stream_).expires_after(std::chrono::seconds(seconds));
   }
 
-  // The whole head is looked at before Beast is given it, for Beast mends what it should refuse.
+  // Checks the whole head before Beast parses it, because Beast repairs what must be refused.
   void ReadMoreOfHead() {
     const absl::string_view bytes(static_cast<const char*>(buffer_.data().data()), buffer_.size());
     if (const std::optional<size_t> end = FindHeadEnd(bytes, scanned_)) {
@@ -204,13 +204,13 @@ class HttpSession final : public HttpSessionBase,
     if (upload_ != nullptr || MakeRoom()) Continue();
   }
 
-  // A place among the requests that may take long; probes need none, and their connections may be
-  // given up for another one at any time.
+  // Reserves a place among the requests that may take long. Probes need none; their connections may
+  // be closed for a new one at any time.
   bool TakePlace() {
     const bool has_body = head_parser_->chunked() || request_.content_length.value_or(0) > 0;
     const auto& is_probe = context_->handlers.is_probe;
     if (!has_body && is_probe && is_probe(request_)) {
-      context_->SetIdle(this);  // Anew: the last to be given up.
+      context_->SetIdle(this);  // Set again, so that it is the last one to be closed.
       return true;
     }
     context_->SetBusy(this);
@@ -218,7 +218,7 @@ class HttpSession final : public HttpSessionBase,
     return has_place_;
   }
 
-  // Room in memory for the body; false when the request was refused.
+  // Reserves memory for the body; false if the request was refused.
   bool MakeRoom() {
     const HttpLimits& limits = context_->limits;
     const size_t length =
@@ -235,7 +235,7 @@ class HttpSession final : public HttpSessionBase,
     return true;
   }
 
-  // A client that waits for leave to send its body gets it.
+  // Sends "100 Continue" to a client that waits for it.
   void Continue() {
     if (!absl::EqualsIgnoreCase(request_.Header("expect"), "100-continue")) return ReadBody();
     static constexpr char kLeave[] = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -306,14 +306,15 @@ class HttpSession final : public HttpSessionBase,
     });
   }
 
-  // Runs what belongs to handlers.
+  // Runs code of the handlers.
   template <typename Call>
   void RunHandler(const Call& call) {
     if (Guarded("http", call).ok()) return;
     Refuse(500, "The page could not be made; the daemon's log says why.");
   }
 
-  // The callback of handlers; comes back to this thread, and does nothing after this request.
+  // Returns the callback for handlers. It posts to this thread, and does nothing after this
+  // request.
   Respond MakeRespond() {
     std::weak_ptr<HttpSession> weak = Shared();
     return [weak, turn = turn_, loop = context_->loop](HttpResponse callback) {
@@ -335,7 +336,7 @@ class HttpSession final : public HttpSessionBase,
   void Answer(HttpResponse callback) {
     if (responded_) return;
     context_->Release(Shared());
-    // The rest of the body would be taken for the next request.
+    // An unread rest of the body would be parsed as the next request.
     const bool read_whole = upload_ != nullptr ? upload_parser_ && upload_parser_->is_done()
                                                : body_parser_ && body_parser_->is_done();
     if (!read_whole) terms_.keep_alive = false;
@@ -345,7 +346,7 @@ class HttpSession final : public HttpSessionBase,
   void Send(HttpResponse callback) {
     responded_ = true;
     const bool endless = callback.stream != nullptr && !callback.stream_length.has_value();
-    // The sender is a part of this.
+    // The sender is a member of this.
     sender_.Send(Shared(), std::move(callback), terms_, [this, endless](bool usable) {
       if (usable) {
         ReadHead();
@@ -358,7 +359,7 @@ class HttpSession final : public HttpSessionBase,
     if (endless) WatchForEnd();
   }
 
-  // Nothing is written while nothing happens, so only a read tells that the reader is gone.
+  // An idle stream writes nothing, so only a read detects that the client is gone.
   void WatchForEnd() {
     beast::get_lowest_layer(stream_).expires_never();
     stream_.async_read_some(buffer_.prepare(kDiscardBytes),
@@ -370,7 +371,7 @@ class HttpSession final : public HttpSessionBase,
                             });
   }
 
-  // Before the next request, or when there is none.
+  // Called before the next request, or when there is none.
   void EndRequest() {
     ++turn_;
     if (upload_ != nullptr && !responded_) upload_->OnCancel();
@@ -383,8 +384,8 @@ class HttpSession final : public HttpSessionBase,
     responded_ = false;
   }
 
-  // Closing with bytes unread resets the connection, and the client would lose our answer; so what
-  // it still sends is read and thrown away for a moment.
+  // Closing with unread bytes resets the connection, and the client would lose the response. So
+  // incoming bytes are read and discarded for a short time.
   void End() {
     context_->SetIdle(this);
     if constexpr (std::is_same_v<Stream, TlsStream>) {
@@ -421,10 +422,10 @@ class HttpSession final : public HttpSessionBase,
   typename HttpSender<Stream>::Terms terms_;
   std::shared_ptr<HttpUpload> upload_;
   std::string piece_;
-  size_t scanned_ = 0;  // Of the head that is being read.
+  size_t scanned_ = 0;  // Scanned bytes of the head being read.
   size_t room_ = 0;
   bool has_place_ = false;
-  uint64_t turn_ = 0;  // Tells the answer to this request from a late one.
+  uint64_t turn_ = 0;  // Distinguishes the response to this request from a late one.
   bool responded_ = false;
 };
 
@@ -432,7 +433,7 @@ class HttpSession final : public HttpSessionBase,
 
 void StartHttpSession(tcp::socket socket, std::shared_ptr<HttpContext> context) {
   error_code ignored;
-  // Pieces are whole when they are written; waiting for more would only delay them.
+  // Pieces are written whole; waiting for more would only delay them.
   socket.set_option(tcp::no_delay(true), ignored);
   std::make_shared<HttpSession<beast::tcp_stream>>(beast::tcp_stream(std::move(socket)),
                                                    std::move(context))

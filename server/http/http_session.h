@@ -9,10 +9,10 @@
 namespace genesis {
 
 // Serves requests on `socket`, one after the other, until the client leaves, is too slow, or breaks
-// the protocol. Never throws; an exception of a handler is a 500.
+// the protocol. Never throws; an exception of a handler becomes a 500.
 void StartHttpSession(boost::asio::ip::tcp::socket socket, std::shared_ptr<HttpContext> context);
 
-// The same with TLS.
+// Same, with TLS.
 void StartHttpsSession(boost::asio::ip::tcp::socket socket, std::shared_ptr<HttpContext> context,
                        std::shared_ptr<boost::asio::ssl::context> tls);
 

@@ -14,19 +14,19 @@ namespace ssl = boost::asio::ssl;
 
 std::shared_ptr<ssl::context> MakeContext(const TlsMaterial& material) {
   auto context = std::make_shared<ssl::context>(ssl::context::tls_server);
-  // As gRPC's own.
+  // Same minimum as gRPC.
   SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
   context->use_certificate_chain(boost::asio::buffer(material.certificate_chain));
   context->use_private_key(boost::asio::buffer(material.private_key), ssl::context::pem);
   if (!material.client_ca.empty()) {
     context->add_certificate_authority(boost::asio::buffer(material.client_ca));
-    // As for gRPC: who brings none may ask for health, and nothing more than tokens allow.
+    // As in gRPC: clients without a certificate may check health; other calls need a token.
     context->set_verify_mode(ssl::verify_peer);
   }
   return context;
 }
 
-// The context of the newest material that makes one.
+// Caches the context of the newest usable material.
 class Contexts {
  public:
   explicit Contexts(const TlsStore* store) : store_(store) {}

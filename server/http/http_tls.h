@@ -5,9 +5,9 @@
 
 namespace genesis {
 
-// TLS for connections to come, from the material in use at the time; with a client CA a certificate
-// that a client brings has to be of it. `store` outlives the server. The calls come on the server's
-// thread.
+// Returns the source of TLS contexts for new connections, from the current material. With a client
+// CA, a client's certificate must be signed by it. `store` outlives the server. The source is
+// called on the server's thread.
 HttpTlsSource MakeHttpTls(const TlsStore* store);
 
 }  // namespace genesis

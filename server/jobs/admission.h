@@ -17,11 +17,11 @@
 
 namespace genesis {
 
-// The way of a job into the queue: its names, its specification and its files are checked, all
-// faults are named at once, and a request that came before gets the job it made.
+// Admits jobs to the queue: checks names, specification and files, and reports all errors together.
+// A repeated request returns the job that it created before.
 //
 // Owner: JobManager. Threads: Train and SetQueueLimit are for any, the rest is the writer's. Files
-// are looked at on threads of its own, for a file system may hang.
+// are checked on separate threads, because a file system may hang.
 class Admission {
  public:
   Admission(const JobManagerOptions& options, JobLedger* ledger, Dispatcher* dispatcher,
@@ -37,7 +37,7 @@ class Admission {
 
   void Train(const training::v1::TrainRequest& request, const Caller& caller,
              const Callback<training::v1::Job>& callback);
-  // How many jobs may be QUEUED from now on.
+  // Sets the maximum number of QUEUED jobs.
   void SetQueueLimit(int jobs) { queue_limit_ = jobs; }
   // RESOURCE_EXHAUSTED when the queue is full.
   absl::Status CheckQueue() const;
@@ -49,7 +49,7 @@ class Admission {
   absl::StatusOr<Job> NewJob(const Submission& submission) const;
   absl::Status CheckSpec(const Submission& submission) const;
   static absl::Status CheckNames(const training::v1::TrainRequest& request);
-  // The job that the request names already, by job id or by request id.
+  // Returns the job that the request created before, by job id or by request id.
   const Job* FindSame(const training::v1::TrainRequest& request) const;
 
   const JobManagerOptions& options_;
@@ -60,7 +60,7 @@ class Admission {
   Workers* const workers_;
   Metrics* const metrics_;
   std::atomic<int> queue_limit_;
-  IoThreads path_checks_{2};  // Last: what it runs asks the writer.
+  IoThreads path_checks_{2};  // Last, because its tasks post to the writer.
 };
 
 }  // namespace genesis

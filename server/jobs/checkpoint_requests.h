@@ -12,7 +12,7 @@
 
 namespace genesis {
 
-// Checkpoints that users ask for, bring and remove, and the callers that wait for one.
+// Checkpoints that users request, import and remove, and the pending callbacks of those requests.
 //
 // Owner: JobManager. Threads: Take, Record and Forget are for any, the rest is the writer's.
 class CheckpointRequests {
@@ -20,21 +20,22 @@ class CheckpointRequests {
   CheckpointRequests(JobLedger* ledger, Workers* workers)
       : table_(ledger->table()), writer_(ledger->writer()), workers_(workers) {}
 
-  // Answers when the checkpoint is durable. FAILED_PRECONDITION unless the job is RUNNING.
+  // Runs the callback when the checkpoint is durable. FAILED_PRECONDITION unless the job is
+  // RUNNING.
   void Take(const std::string& job_id, const Callback<training::v1::Checkpoint>& callback);
-  // A checkpoint that a user named or brought.
+  // Records a checkpoint that a user named or imported.
   void Record(const training::v1::Checkpoint& checkpoint,
               const Callback<training::v1::Checkpoint>& callback);
-  // Removes the record and answers with it; the caller removes the file. NOT_FOUND;
-  // FAILED_PRECONDITION when a job that has not ended may need it.
+  // Removes the record and returns it; the caller removes the file. NOT_FOUND; FAILED_PRECONDITION
+  // if an unfinished job may need it.
   void Forget(const std::string& id, const Callback<training::v1::Checkpoint>& callback);
 
-  // The job that has not ended and may need the checkpoint; "" for none.
+  // Returns an unfinished job that may need the checkpoint; "" for none.
   std::string NeededBy(const training::v1::Checkpoint& checkpoint) const;
   bool IsAwaited(const std::string& job_id) const { return waiters_.contains(job_id); }
-  // Asks the job's worker for a checkpoint.
+  // Sends the job's worker a request for a checkpoint.
   void Send(const std::string& job_id);
-  // Whoever waits for one of the job.
+  // Runs the pending callbacks of the job.
   void Answer(const std::string& job_id, const absl::StatusOr<training::v1::Checkpoint>& result);
   void RefuseWhileStoreFails();
 

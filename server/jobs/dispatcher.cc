@@ -20,15 +20,16 @@ namespace {
 
 using training::v1::Job;
 
-// How many jobs may go past the first one when that needs more memory than is free, and how long it
-// lets them.
+// Maximum number of jobs that may overtake the first one while it lacks memory, and the time after
+// which none may.
 constexpr size_t kMaxPassing = 32;
 constexpr absl::Duration kPassingPatience = absl::Minutes(10);
-// How long a job with distributed.min_ranks waits for all its ranks before it begins with fewer,
-// and how long it goes on with these before it takes more.
+// How long a job with distributed.min_ranks waits for all its ranks before it starts with fewer,
+// and how long it runs with these before it takes more.
 constexpr absl::Duration kAllRanksPatience = absl::Seconds(30);
 
-// Half the micro-batch and twice the accumulation, as often as the job ran out of memory.
+// Halves the micro-batch and doubles the accumulation, once for each time the job ran out of
+// memory.
 void Shrink(int halvings, training::v1::TrainingSpec& training) {
   training.set_batch_size(training.batch_size() >> halvings);
   training.set_gradient_accumulation_steps(training.gradient_accumulation_steps() << halvings);
@@ -40,11 +41,11 @@ std::vector<std::string> IdsOf(const std::vector<WorkerLease>& leases) {
   return ids;
 }
 
-// Workloads whose use of memory is remembered.
+// Workloads whose peak memory is kept.
 constexpr size_t kMaxPeaks = 1000;
 
-// The warning about a job that gets FP32 instead of what it was to run in; "" for others. A job
-// that names no mode is to run in FP32 where the gate is shut.
+// Returns the warning about a job that falls back to FP32; "" for others. A job without a mode
+// expects FP32 if the gate is closed.
 std::string FallbackAtStart(const training::v1::EffectivePrecision& precision, bool gate_open) {
   const bool named = precision.requested() != training::v1::PRECISION_MODE_UNSPECIFIED;
   if (precision.mode() != training::v1::PRECISION_MODE_FP32 || precision.refused().empty() ||
@@ -56,8 +57,8 @@ std::string FallbackAtStart(const training::v1::EffectivePrecision& precision, b
 
 }  // namespace
 
-// Assigning is a change of its own, after the commit of the one that made it possible: a worker is
-// reserved only for a job that is durably queued.
+// Assigning is a separate change, after the commit that made it possible: a worker is reserved only
+// for a job that is durably queued.
 void Dispatcher::StartQueued() {
   table_.Announce([this] {
     const WorkerCounts workers = workers_->counts();
@@ -72,7 +73,7 @@ void Dispatcher::StartQueued() {
   });
 }
 
-// A time that the store has is of the wall clock, which may have been set since.
+// Times in the store are wall-clock times, and the wall clock may have been set since.
 void Dispatcher::OnRecovered(const Job& job) {
   const absl::Time now = clock_.Steady();
   const absl::Duration age = clock_.Now() - FromTimestamp(job.create_time());
@@ -147,14 +148,14 @@ std::vector<WorkerLease> Dispatcher::ReserveFor(const Job& job, absl::Time now) 
 }
 
 void Dispatcher::GrowOne(absl::Time now) {
-  // Whoever waits has the free slots before a job that runs.
+  // Queued jobs take the free slots before a running job grows.
   if (draining_ || table_.CountIn(training::v1::JOB_STATE_QUEUED) > 0) return;
   const int free_slots = workers_->free_slots();
   for (const auto& [id, start] : attempt_starts_) {
     const Job& job = *table_.Find(id);
     if (IsSubmitted(job.spec())) continue;
     const int missing = RanksOf(job) - std::max(job.ranks_size(), 1);
-    // Not at once: a worker that comes and goes is no gain.
+    // The delay ignores workers that soon leave again.
     if (missing <= 0 || missing > free_slots || now - start < kAllRanksPatience ||
         job.state() != training::v1::JOB_STATE_RUNNING || stops_.Find(id) != nullptr) {
       continue;
@@ -172,7 +173,7 @@ std::vector<std::string> Dispatcher::AssignNext() {
   std::vector<std::string> queue = QueueInOrder();
   std::erase_if(queue, [&](const std::string& id) {
     const Job& job = *table_.Find(id);
-    // One that waits for workers of other hosts holds up nobody.
+    // A job that waits for workers of other hosts blocks no other job.
     return !MayStart(job, now) || FewestRanksOf(job.spec(), slots) > std::max(slots, 1);
   });
   if (queue.empty()) return {};
@@ -304,7 +305,7 @@ void Dispatcher::Assign(const std::string& job_id, const std::vector<WorkerLease
   });
 }
 
-// Only as many are stopped as are needed: what the first ones free may be enough.
+// Stops only as many as needed: the slots freed first may suffice.
 bool Dispatcher::MakeRoomFor(const Job& waiting) {
   const WorkerCounts counts = workers_->counts();
   const int ranks = MayBeginWithFewer(waiting, clock_.Steady())
@@ -318,7 +319,7 @@ bool Dispatcher::MakeRoomFor(const Job& waiting) {
     if (stops_.Find(job.id) == nullptr && IsTraining(table_.Find(job.id)->state())) {
       holding.push_back(std::move(job));
     } else {
-      missing -= job.slots;  // It is ending.
+      missing -= job.slots;  // Already ending.
     }
   }
   if (missing <= 0) return true;
@@ -378,7 +379,7 @@ void Dispatcher::OnTime() {
     const Job& job = *table_.Find(id);
     retry = retry || (job.has_retry_time() && MayStart(job, now));
   }
-  // A quarantine may be over, or the first one in the queue may have waited long enough.
+  // A quarantine may have expired, or the first job in the queue may have waited long enough.
   const bool waits = table_.CountIn(training::v1::JOB_STATE_QUEUED) > 0 &&
                      workers_->counts().busy < workers_->slots();
   if (waits || retry || !writer_.store_status().ok()) StartQueued();

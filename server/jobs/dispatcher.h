@@ -19,8 +19,8 @@
 
 namespace genesis {
 
-// The queue: which job gets a slot next, when it may start, which running one gives its slot, and
-// what an attempt is given.
+// The queue: which job gets a slot next, when it may start, which running job yields its slot, and
+// the parameters of an attempt.
 //
 // Owner: JobManager. Threads: draining() and usage() are for any, the rest is the writer's.
 class Dispatcher {
@@ -38,56 +38,58 @@ class Dispatcher {
         workers_(workers),
         metrics_(metrics) {}
 
-  // After the present change is durable, gives queued jobs to warm workers.
+  // Assigns queued jobs to warm workers, after the current change is durable.
   void StartQueued();
-  // Looks at what depends on time alone; a few times a second.
+  // Handles everything that depends on time alone; called a few times a second.
   void OnTime();
-  // No attempt begins from now on. Any thread.
+  // Starts no further attempt. Any thread.
   void Drain() { draining_ = true; }
   bool draining() const { return draining_; }
 
-  // The events of a job's life that the queue must know.
+  // Events of a job's life that the queue tracks.
   void OnAccepted(const std::string& job_id);
-  void OnRecovered(const training::v1::Job& job);  // It was in the store.
+  void OnRecovered(const training::v1::Job& job);  // Loaded from the store.
   void OnAdopted(const std::string& job_id);       // Its worker outlived the daemon.
-  // It is off its worker: the slot is counted to its owner. False when no attempt was under way.
+  // The job left its worker; charges the slot time to its owner. False if no attempt was running.
   bool OnLeftWorker(training::v1::Job& job);
   void OnEnded(const std::string& job_id);
-  // Queues no attempt before `backoff` has passed.
+  // Starts no attempt before `backoff` has passed.
   void RetryAfter(const std::string& job_id, absl::Duration backoff);
-  // Bytes that an attempt used; jobs of the same workload are placed by it.
+  // Records the peak bytes of an attempt; they are used to place jobs of the same workload.
   void NotePeak(training::v1::Job& job, int64_t host_bytes, int64_t device_bytes);
 
-  // Whether an attempt at the queued job may begin now: not before its backoff, nor after its
+  // Returns true if an attempt at the queued job may start now: after its backoff and before its
   // deadline.
   bool MayStart(const training::v1::Job& job) const { return MayStart(job, clock_.Steady()); }
   absl::Time DeadlineOf(const training::v1::Job& job) const;
-  // Bytes that the job is expected to need; 0 when nothing is known.
+  // Returns the bytes that the job is expected to need; 0 if unknown.
   int64_t MemoryOf(const training::v1::JobSpec& spec) const;
   const OwnerUsage& usage() const { return usage_; }
 
  private:
-  // The workers it leased for the next job; none when there is no job or too few workers for one.
+  // Returns the workers leased for the next job; empty if there is no job or too few workers for
+  // one.
   std::vector<std::string> AssignNext();
-  // The same among the jobs whose workers a cluster has started for them.
+  // Same, for the jobs whose workers were started by a cluster.
   std::vector<std::string> AssignSubmitted(absl::Time now);
   void Assign(const std::string& job_id, const std::vector<WorkerLease>& leases);
-  // Makes the part of an attempt that all its workers are given alike.
+  // Builds the part of an attempt that is the same for all its workers.
   training::v1::StartJob MakeStart(const training::v1::Job& job) const;
-  // The precision of an attempt on these workers, for any of their hosts' no wins.
+  // Returns the precision of an attempt on these workers; each of their hosts can forbid a mode.
   training::v1::EffectivePrecision PrecisionOf(const training::v1::JobSpec& spec,
                                                const std::vector<WorkerLease>& leases) const;
-  // The modes that each of the workers may change to.
+  // Returns the modes to which every one of the workers may change.
   std::vector<training::v1::PrecisionMode> AllowedOn(const training::v1::PrecisionSpec& spec,
                                                      const std::vector<WorkerLease>& leases) const;
-  // Whether what becomes free is to be kept for the first job of the queue: workers are started for
-  // it, or jobs of lower priority are being stopped, which this does where it helps.
+  // Returns true if free slots must be kept for the first job of the queue: its workers are being
+  // started, or jobs of lower priority are being stopped. Stops such jobs if that helps.
   bool MakeRoomFor(const training::v1::Job& waiting);
   int RanksOf(const training::v1::Job& job) const;
-  // Workers for all ranks of the job, or for as many as there are once it has waited long enough.
+  // Reserves workers for all ranks of the job, or for as many as there are once it has waited long
+  // enough.
   std::vector<WorkerLease> ReserveFor(const training::v1::Job& job, absl::Time now);
   bool MayBeginWithFewer(const training::v1::Job& job, absl::Time now) const;
-  // Stops a job that began with fewer ranks than it wants when there are slots for all.
+  // Stops a job that started with fewer ranks than requested if there are now slots for all.
   void GrowOne(absl::Time now);
   bool MayStart(const training::v1::Job& job, absl::Time now) const;
   absl::Time AcceptedAt(const training::v1::Job& job) const;
@@ -106,12 +108,13 @@ class Dispatcher {
   Metrics* const metrics_;
   std::atomic<bool> draining_{false};
   OwnerUsage usage_;
-  // Times of Clock::Steady, by job that has not ended.
+  // Times of Clock::Steady, by unfinished job.
   std::map<std::string, absl::Time> accepted_;
-  std::map<std::string, absl::Time> left_;            // Its workers, after its last attempt.
-  std::map<std::string, absl::Time> retries_;         // Before it no attempt begins.
-  std::map<std::string, absl::Time> attempt_starts_;  // On a worker.
-  std::map<std::string, int64_t> peak_memory_;        // By workload.
+  // Time at which the job left its workers, after its last attempt.
+  std::map<std::string, absl::Time> left_;
+  std::map<std::string, absl::Time> retries_;         // Earliest start of the next attempt.
+  std::map<std::string, absl::Time> attempt_starts_;  // Start of the attempt on a worker.
+  std::map<std::string, int64_t> peak_memory_;        // Bytes, by workload.
 };
 
 }  // namespace genesis

@@ -8,21 +8,22 @@
 namespace genesis {
 
 // The P0 trigger of the rollback plan over jobs: more than half of the newest jobs in reduced
-// precision failed. The newest 10 count, once there are 4; a job that was cancelled, or that failed
-// for its specification or its data, says nothing about precision and does not count.
+// precision failed. The newest 10 count, once there are 4. A job that was cancelled, or that failed
+// because of its specification or its data, does not count.
 //
-// Owner: JobManager. Threads: the writer's only. Its memory ends with the daemon.
+// Owner: JobManager. Threads: the writer's only. Its state is lost when the daemon ends.
 class FailureWatch {
  public:
   explicit FailureWatch(FailureWatchAction action) : action_(action) {}
 
-  // A job in reduced precision ended. True when the trigger fires now; it fires once.
+  // Adds a finished job in reduced precision. Returns true if the trigger fires now; it fires once.
   bool Add(bool failed);
 
-  // From now on. Failures seen stay seen: from advise to enforce closes the gate if it has fired.
+  // Keeps the failures seen so far: a change from advise to enforce closes the gate if it has
+  // fired.
   void SetAction(FailureWatchAction action) { action_ = action; }
 
-  // New attempts start in FP32.
+  // True if new attempts must start in FP32.
   bool closes_gate() const { return fired_ && action_ == FailureWatchAction::kEnforce; }
   // "6 of the last 10 jobs in reduced precision failed; accepted: at most half"
   const std::string& reason() const { return reason_; }

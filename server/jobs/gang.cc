@@ -18,14 +18,15 @@ using training::v1::RankStatus;
 
 constexpr char kLoopback[] = "127.0.0.1";
 constexpr size_t kSecretBytes = 32;
-// A rank that works longer than half of the ranks by so much holds them up.
+// A rank is a straggler if its step time exceeds the median of the ranks by this ratio.
 constexpr double kStragglerRatio = 1.2;
-// Older figures, by both, say nothing of who is slow now: of a rank that is stopped there are none.
+// Step times older than this (in seconds and in steps) are ignored: a stopped rank reports none.
 constexpr absl::Duration kFresh = absl::Seconds(5);
 constexpr double kFreshSteps = 3;
 
-// Where ranks of other hosts reach the workers of this one: the address from which this host
-// reaches the first of theirs. Empty when it cannot be found: the worker's own guess has to do.
+// Returns the address at which ranks of other hosts reach this host's workers: the local address of
+// the route to the first of theirs. Empty if it cannot be found; the worker then uses its own
+// guess.
 std::string OwnAddress(const std::vector<WorkerLease>& leases) {
   const auto remote = std::find_if(leases.begin(), leases.end(),
                                    [](const WorkerLease& lease) { return !lease.peer.empty(); });
@@ -118,7 +119,7 @@ void MarkStraggler(absl::Time now, Job& job) {
     if (slowest == nullptr || WorkSeconds(status) > WorkSeconds(*slowest)) slowest = &status;
   }
   if (slowest == nullptr || !comparable) return;
-  // The lower of two middle ones, so that of two ranks one can be the slower.
+  // The lower median, so that one of two ranks can be the slower.
   const auto middle = seconds.begin() + (std::ssize(seconds) - 1) / 2;
   std::nth_element(seconds.begin(), middle, seconds.end());
   slowest->set_straggler(WorkSeconds(*slowest) > *middle * kStragglerRatio);

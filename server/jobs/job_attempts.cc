@@ -24,7 +24,7 @@ using training::v1::Job;
 // How long a worker that has reported its job's end may take to exit.
 constexpr absl::Duration kExitGrace = absl::Seconds(30);
 
-// 0 for a job that no worker ever began.
+// Returns 0 for a job that was never on a worker.
 double SecondsOnWorkers(const Job& job) {
   if (!job.has_start_time()) return 0;
   return SecondsBetween(job.start_time(), job.end_time());
@@ -36,7 +36,7 @@ std::string DescribeEnd(const WorkerExit& exit) {
   if (exit.exit.signal == 0) return absl::StrCat("the worker exited with ", exit.exit.exit_code);
   std::string text = absl::StrCat("the worker was ended by signal ", exit.exit.signal, " (",
                                   strsignal(exit.exit.signal), ")");
-  // Nobody of ours sent it.
+  // The daemon did not send this SIGKILL.
   if (exit.exit.signal == SIGKILL && exit.exit.peak_memory_bytes > 0) {
     absl::StrAppend(&text, ", perhaps for want of memory: it had used up to ",
                     exit.exit.peak_memory_bytes >> 20, " MiB (see dmesg)");
@@ -44,7 +44,7 @@ std::string DescribeEnd(const WorkerExit& exit) {
   return text;
 }
 
-// For whoever waits for a checkpoint that the job's worker will not take any more.
+// Returns the error for callers that wait for a checkpoint of a job whose worker takes no more.
 absl::Status NoCheckpoint(const Job& job) {
   if (IsFinal(job.state())) {
     return absl::FailedPreconditionError(
@@ -127,7 +127,7 @@ void JobAttempts::OnFinished(const Job& job, int rank, const Finished& finished)
     *end.finished->mutable_failure()->mutable_message() = end.why;
     EndRank(id, end);
   } else if (rank == 0) {
-    // The others wait for its checkpoint before they end, and do nothing after.
+    // The others wait for its checkpoint before they end, and do nothing afterwards.
     EndAttempt(job, finished);
   } else {
     EndGang(id);
@@ -154,7 +154,7 @@ void JobAttempts::EndGang(const std::string& job_id) {
   }
   const RankEnd cause = *noted;
   if (cause.follows) {
-    // Each says that another is gone, and none is: they have lost each other.
+    // Every rank reports that another is gone, but none is: they lost contact with each other.
     LoseAttempt(job,
                 cause.finished.has_value()
                     ? cause.finished->failure()
@@ -175,7 +175,8 @@ void JobAttempts::EndAttempt(const Job& job, const Finished& finished) {
   dispatcher_.NotePeak(*ended, finished.peak_memory_bytes(), finished.peak_device_bytes());
   switch (finished.outcome()) {
     case Finished::OUTCOME_COMPLETED:
-      // A worker sends Started before it can complete; a lost one must not lose the result.
+      // A worker sends Started before it can complete. If that report is lost, the result must
+      // survive.
       if (job.state() == training::v1::JOB_STATE_STARTING) {
         ledger_.Move(id, training::v1::JOB_STATE_RUNNING, "training");
       }
@@ -214,7 +215,7 @@ void JobAttempts::OnFailed(const Job& job, const Failure& failure) {
                              job.spec().training().batch_size() / 2,
                              " and twice the accumulation: ", failure.message()));
   } else if (runs && failure.cause() == training::v1::FAILURE_CAUSE_DEVICE) {
-    // A device error poisons the process, not the job.
+    // A device error makes the process unusable, not the job.
     table_.Count([this] { metrics_->WorkerRestarted("device_error"); });
     RestartOrFail(id, failure);
   } else {
@@ -293,7 +294,7 @@ void JobAttempts::LoseAttempt(const Job& job, Failure failure, bool never_back) 
   } else if (request != nullptr) {
     EndStopped(id, *request, "");
   } else if (never_back) {
-    // Lost with the daemon, or before it had the job: no fault of the job's.
+    // The worker was lost with the daemon, or before it had the job, so the job is not charged.
     table_.Count([this] { metrics_->WorkerRestarted("daemon_restart"); });
     Requeue(id, IsGang(job) ? "a worker of it did not outlive a restart of the daemon"
                             : "its worker did not outlive a restart of the daemon");
@@ -311,7 +312,7 @@ void JobAttempts::RestartOrFail(const std::string& job_id, Failure failure) {
     return Fail(job_id, std::move(failure));
   }
   job->set_restarts(job->restarts() + 1);
-  // Whoever gets on is not held up.
+  // Jobs that make progress are not delayed.
   const int fruitless = fruitless_restarts_[job_id] + 1;
   table_.Count([this, job_id, fruitless] { fruitless_restarts_[job_id] = fruitless; });
   const absl::Duration backoff = RestartBackoff(fruitless);

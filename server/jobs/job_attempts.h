@@ -21,8 +21,8 @@
 
 namespace genesis {
 
-// The ends of attempts at jobs, and what comes after each: the job ends, pauses, or waits for
-// another attempt.
+// The ends of attempts at jobs and their consequences: the job ends, pauses, or waits for another
+// attempt.
 //
 // Owner: JobManager. Threads: the writer's.
 class JobAttempts {
@@ -55,45 +55,45 @@ class JobAttempts {
 
   const Parts& parts() const { return parts_; }
 
-  // After a restart of the daemon: a job whose worker lives on keeps it, any other that was on a
-  // worker goes back into the queue.
+  // Called after a restart of the daemon. A job whose worker still lives keeps it; any other job
+  // that was on a worker returns to the queue.
   void Recover(const training::v1::Job& job);
 
-  // Whether the claim is that of the job's present attempt.
+  // Returns true if the claim is that of the job's current attempt.
   bool IsCurrent(const std::string& job_id, int64_t claim) const;
   void OnStarted(const std::string& job_id) { unprotected_.Begin(job_id, clock_.Now()); }
   // A checkpoint with the work until `snapshot` is durable.
   void OnCheckpoint(const std::string& job_id, absl::Time snapshot);
   void OnFinished(const training::v1::Job& job, int rank, const training::v1::Finished& finished);
   void OnLost(const WorkerExit& exit);
-  // The cluster has ended the workers of a queued job, says `why`: it is one restart.
+  // The cluster has ended the workers of a queued job, for the reason `why`: counts as one restart.
   void LoseSubmission(const std::string& job_id, const std::string& why);
-  // Stops or fails the jobs whose deadline has passed; a few times a second.
+  // Stops or fails the jobs whose deadline has passed; called a few times a second.
   void EndOverdue();
 
   void End(const std::string& job_id, training::v1::JobState state, const std::string& reason);
 
  private:
-  // The attempt is over, as rank 0 or the only worker tells.
+  // Ends the attempt on the report of rank 0 or the only worker.
   void EndAttempt(const training::v1::Job& job, const training::v1::Finished& finished);
-  // The attempt is over, for a worker is gone.
+  // Ends the attempt because a worker is gone.
   void LoseAttempt(const training::v1::Job& job, const WorkerExit& exit);
-  // The same, with the failure if the job's own state does not say what comes now.
+  // Same, with the failure to use unless the job's state decides what comes next.
   void LoseAttempt(const training::v1::Job& job, training::v1::Failure failure, bool never_back);
-  // A rank has failed or is gone: the others are told to end, and when all have, so has the
-  // attempt.
+  // A rank has failed or is gone. Stops the other ranks; when all have ended, the attempt ends.
   void EndRank(const std::string& job_id, const RankEnd& end);
   void EndGang(const std::string& job_id);
-  // Whether the workers live of those ranks that have not ended.
+  // Returns true if the workers of all unfinished ranks live.
   bool AdoptGang(const training::v1::Job& job);
   void OnFailed(const training::v1::Job& job, const training::v1::Failure& failure);
   void OnStopped(const training::v1::Job& job);
   void EndStopped(const std::string& job_id, const StopRequest& request, const std::string& at);
-  // Queues the job again while its budget lasts, else fails it. It may be queued already.
+  // Queues the job again while its restart budget lasts, otherwise fails it. It may be queued
+  // already.
   void RestartOrFail(const std::string& job_id, training::v1::Failure failure);
   void Requeue(const std::string& job_id, const std::string& reason);
   void Fail(const std::string& job_id, training::v1::Failure failure);
-  // The job is off its worker: what it used is counted, what was asked of it is forgotten.
+  // The job has left its worker: charges its usage and drops pending requests.
   void LeaveWorker(const std::string& job_id);
 
   const Parts parts_;

@@ -11,7 +11,7 @@ namespace genesis {
 absl::Status NoSuchJob(const std::string& id);
 absl::Status NoSuchCheckpoint(const std::string& id);
 
-// The failure that a job keeps, without a process that ended.
+// Builds the failure stored with a job that failed without a process exit.
 training::v1::Failure MakeFailure(training::v1::FailureCause cause, std::string message);
 
 }  // namespace genesis

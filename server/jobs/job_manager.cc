@@ -64,8 +64,8 @@ void JobManager::Drain() {
                            const JobTable& table = ledger_.table();
                            for (const std::string& id : table.Ids()) {
                              const Job& job = *table.Find(id);
-                             // After the job was given to its worker, should that be of the same
-                             // commit.
+                             // Runs after the job's assignment to its worker, even if both are in
+                             // the same commit.
                              if (!IsOnWorker(job.state())) continue;
                              stops_.Ask(job, /*checkpoint=*/true, "the daemon drains");
                            }

@@ -18,13 +18,13 @@
 namespace genesis {
 
 // The life of jobs: turns requests of users and reports of workers into legal moves of job_state.h,
-// each durable before anybody hears of it, and gives queued jobs to warm workers. Its parts are
+// each durable before it is reported, and assigns queued jobs to warm workers. Its parts are
 // declared below in the order in which they use each other.
 //
-// Owner: the daemon. Threads: every method may be called by any thread and returns at once; changes
-// run on the writer thread in the order they came, and callbacks run there. Failure: a request is
-// refused with the store's status when it cannot be made durable; a worker's report is kept and
-// tried again.
+// Owner: the daemon. Threads: every method may be called by any thread and returns immediately;
+// changes run on the writer thread in the order of the calls, and callbacks run there. Failure: a
+// request is refused with the store's status if it cannot be made durable; a worker's report is
+// kept and tried again.
 class JobManager {
  public:
   using Options = JobManagerOptions;
@@ -33,14 +33,14 @@ class JobManager {
              const Clock& clock = Clock::System());
   ~JobManager();
 
-  // Loads the store. A job whose worker lives on keeps it; any other that was on a worker goes back
-  // into the queue. Before Start, and before the pool's.
+  // Loads the store. A job whose worker still lives keeps it; any other job that was on a worker
+  // returns to the queue. Must be called before Start, and before that of the pool.
   absl::Status Recover();
   void Start();
-  // No new jobs and no new leases; asks every running job for a checkpoint and its end. They are
-  // queued again in the store, for the next start.
+  // Admits no new jobs and no new leases; stops every running job with a checkpoint. The store
+  // queues them again for the next start.
   void Drain();
-  // Ends the writer thread after what waits. Idempotent.
+  // Ends the writer thread after its pending tasks. Idempotent.
   void Stop();
 
   Admission& admission() { return admission_; }
@@ -48,19 +48,19 @@ class JobManager {
   CheckpointRequests& checkpoints() { return checkpoints_; }
   PrecisionControl& precision() { return precision_; }
   JobQueries& queries() { return queries_; }
-  // Where the pool reports.
+  // Receives the reports of the pool.
   WorkerEvents* worker_events() { return &reports_; }
-  // Events, checkpoints, and jobs without their places in the queue.
+  // Events, checkpoints, and jobs without their positions in the queue.
   const JobView& view() const { return ledger_.view(); }
 
-  // The consequence, from now on, of too many failed jobs in reduced precision.
+  // Sets the consequence of too many failed jobs in reduced precision.
   void SetFailureWatch(FailureWatchAction action);
-  // Called back by the writer thread, which lives then.
+  // Runs `alive` on the writer thread, as a liveness check.
   void AskWriter(std::function<void()> alive);
-  // Why the store refuses changes; OK when it takes them.
+  // Returns why the store refuses changes; OK if it accepts them.
   absl::Status store_status() { return ledger_.writer().store_status(); }
-  // Looks at what depends on time alone: deadlines, retries, quarantines. The writer thread calls
-  // it a few times a second.
+  // Handles everything that depends on time alone: deadlines, retries, quarantines. The writer
+  // thread calls it a few times a second.
   void OnTime();
 
  private:

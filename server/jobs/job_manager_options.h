@@ -14,7 +14,7 @@ namespace genesis {
 struct JobManagerOptions {
   std::string datasets_root;
   std::string checkpoints_dir;
-  std::string compiled_dir = {};  // Of compiled steps; need not exist.
+  std::string compiled_dir = {};  // Folder of compiled steps; need not exist.
   bool cuda_graphs = WorkerSettings().cuda_graphs;
   QueueSettings queue;
   SchedulerSettings scheduler;
@@ -22,10 +22,11 @@ struct JobManagerOptions {
   PrecisionSettings precision;
   RehearsalSettings rehearsals;
   RetentionSettings retention;
-  // Told how each job ended, on the writer thread; must not block.
+  // Called with the result of each job, on the writer thread; must not block.
   std::function<void(const training::v1::HistoryRow&)> on_history =
       [](const training::v1::HistoryRow&) {};
-  Launchers* launchers = nullptr;  // The clusters that may be asked for workers; null for none.
+  // The clusters from which workers may be requested; null for none.
+  Launchers* launchers = nullptr;
   int launcher_poll_seconds = LauncherSettings().poll_seconds;
 };
 

@@ -11,7 +11,7 @@
 
 namespace genesis {
 
-// The requests of users about jobs that exist: pause, resume, cancel, update, delete, and the
+// The requests of users about existing jobs: pause, resume, cancel, update, delete, and the
 // draining of a worker.
 //
 // Owner: JobManager. Threads: any; a callback runs on the writer thread when the change is durable.
@@ -33,14 +33,14 @@ class JobRequests {
   void Cancel(const std::string& job_id, bool now, const Callback<training::v1::Job>& callback);
   void Update(const training::v1::UpdateJobRequest& request,
               const Callback<training::v1::Job>& callback);
-  // Forgets a job that has ended; answers with the checkpoints whose records went with it, whose
-  // files the caller removes.
+  // Deletes a finished job. Returns the checkpoints whose records were removed with it; the caller
+  // removes their files.
   void Delete(const training::v1::DeleteJobRequest& request,
               const Callback<std::vector<training::v1::Checkpoint>>& callback);
-  // Ends a worker; the job it holds is checkpointed and queued again.
+  // Ends a worker; its job is checkpointed and queued again.
   void DrainWorker(const std::string& worker_id,
                    const Callback<training::v1::DrainWorkerResponse>& callback);
-  // A job that has not ended and reads the dataset; "" for none.
+  // Returns an unfinished job that reads the dataset; "" for none.
   void JobThatNeedsDataset(const std::string& name, const Callback<std::string>& callback);
 
  private:

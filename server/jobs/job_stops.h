@@ -9,48 +9,48 @@
 
 namespace genesis {
 
-// A reason for which the daemon itself takes a running job off its worker.
+// The reasons for which the daemon itself takes a running job off its worker.
 enum class StopCause {
   kPreempted,  // A job of higher priority needs the slot.
   kRetired,    // An operator drains the worker.
-  kPolicy,     // An operator disabled reduced precision at once.
-  kDeadline,   // scheduling.deadline_seconds is over.
+  kPolicy,     // An operator disabled reduced precision with immediate effect.
+  kDeadline,   // scheduling.deadline_seconds has passed.
   kHung,       // The worker makes no progress.
-  kGrown,      // There are slots for all ranks of a job that began with fewer.
+  kGrown,      // There are now slots for all ranks of a job that started with fewer.
 };
 
-// A stop that decides what becomes of a job when its worker has ended the attempt.
+// A stop that decides the job's next state when its worker has ended the attempt.
 struct StopRequest {
   StopCause cause;
   std::string reason;  // One sentence.
 };
 
-// The stops that workers were asked for: the daemon's own with their reasons, and the sending of
-// all of them.
+// The stops sent to workers: the daemon's own ones with their reasons, and the sending of all of
+// them.
 //
 // Owner: JobManager. Threads: the writer's.
 class JobStops {
  public:
   JobStops(JobLedger* ledger, Workers* workers) : table_(ledger->table()), workers_(workers) {}
 
-  // Asks the job's worker for its end, for a reason that decides what becomes of the job. With a
-  // checkpoint, unless the cause is the policy.
+  // Stops the job's worker, for a reason that decides the job's next state. Requests a checkpoint,
+  // unless the cause is the policy.
   void Stop(const std::string& job_id, const StopRequest& request);
-  // Sends a stop, and ends the worker by force after scheduling.stop_grace_seconds. `why` is one
-  // sentence for the log.
+  // Sends a stop, and kills the worker after scheduling.stop_grace_seconds. `why` is one sentence
+  // for the log.
   void Ask(const training::v1::Job& job, bool checkpoint, const std::string& why);
 
-  // The daemon's own stop that is under way; nullptr for none.
+  // Returns the daemon's own pending stop; nullptr for none.
   const StopRequest* Find(const std::string& job_id) const;
-  // The pool ends the worker already. Not only once it is committed: the worker's end may come in
-  // the same group of changes.
+  // The pool is already ending the worker. Recorded before the commit, because the worker's end may
+  // come in the same group of changes.
   void NoteHang(const std::string& job_id, const std::string& reason) {
-    // The first one of several ranks is told of: the others wait for it.
+    // The first hung rank is reported, because the others wait for it.
     const StopRequest* const known = Find(job_id);
     if (known != nullptr && known->cause == StopCause::kHung) return;
     stops_[job_id] = {StopCause::kHung, reason};
   }
-  // The job is off its worker.
+  // The job has left its worker.
   void Forget(const std::string& job_id) { stops_.erase(job_id); }
 
  private:

@@ -46,7 +46,7 @@ void PrecisionControl::Load() {
   PublishPolicy(policy);
 }
 
-// Any no wins, and all of them are named.
+// Each source can close the gate, and all closing ones are named.
 void PrecisionControl::PublishPolicy(const PrecisionPolicy& policy) {
   PrecisionGate gate = options_.gate;
   std::vector<std::string> noes;
@@ -137,7 +137,7 @@ void PrecisionControl::OnJobEnded(const Job& ended) {
   const bool telling = ended.state() == training::v1::JOB_STATE_SUCCEEDED ||
                        (failed && cause != training::v1::FAILURE_CAUSE_CONFIG &&
                         cause != training::v1::FAILURE_CAUSE_DATA);
-  // The mode it began in counts: a job that fell back to FP32 and failed there failed for its
+  // The initial mode counts: a job that fell back to FP32 and failed there failed because of its
   // precision too.
   const bool reduced = ended.progress().reduced_precision_steps() > 0;
   if (!telling || !reduced || !failure_watch_.Add(failed)) return;

@@ -18,8 +18,8 @@
 
 namespace genesis {
 
-// Whether reduced precision may run: the gate of the settings, the policy that an operator set at
-// run time, and the watch over failures. Any no wins, and all of them are named.
+// Whether reduced precision may run: the gate of the settings, the run-time policy of an operator,
+// and the failure watch. Each can close the gate, and all closing ones are named.
 //
 // Owner: JobManager. Threads: gate(), policy() and SetPolicy are for any, the rest is the writer's.
 class PrecisionControl {
@@ -35,18 +35,18 @@ class PrecisionControl {
         metrics_(metrics),
         failure_watch_(options.precision.failure_watch) {}
 
-  // The policy that the store has. Before any other call.
+  // Loads the stored policy. Must be called before any other method.
   void Load();
 
   PrecisionGate gate() const;
   training::v1::PrecisionPolicy policy() const;
-  // Durable before it acts.
+  // Durable before it takes effect.
   void SetPolicy(const training::v1::SetPrecisionPolicyRequest& request, const Caller& caller,
                  const Callback<training::v1::SetPrecisionPolicyResponse>& callback);
 
   void SetFailureWatch(FailureWatchAction action) { failure_watch_.SetAction(action); }
   void OnJobEnded(const training::v1::Job& ended);
-  // Asks the job's worker to go on in FP32.
+  // Requests that the job's worker continue in FP32.
   void Leave(const std::string& job_id);
 
  private:

@@ -19,14 +19,14 @@ std::optional<absl::Duration> Remaining(const training::v1::Job& job) {
   return absl::Seconds(left * progress.seconds() / static_cast<double>(progress.step()));
 }
 
-// Jobs of one owner at one priority, the oldest first.
+// Jobs of one owner at one priority, oldest first.
 struct Share {
   double used = 0;
   int slots = 0;
   std::deque<const WaitingJob*> jobs;
 };
 
-// Takes from the shares until all are empty.
+// Takes jobs from the shares in fair order until all are empty.
 void TakeFairly(std::map<std::string, Share>& shares, std::vector<std::string>& order) {
   using Turn = std::tuple<int, double, int64_t, Share*>;
   std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns;
@@ -123,14 +123,14 @@ std::vector<absl::Time> EstimateStarts(const std::vector<int>& waiting, int slot
   std::vector<absl::Time> starts;
   for (const int needed : waiting) {
     if (free.size() < static_cast<size_t>(needed)) break;
-    // The last of its slots to become free is the one that it waits for.
+    // The job waits for the last of its slots to become free.
     absl::Time start = now;
     for (int i = 0; i < needed; ++i) {
       start = free.top();
       free.pop();
     }
     starts.push_back(start);
-    // The start after a job of unknown length cannot be known.
+    // Unless the length of the job is known, later starts are unknown.
     for (int i = 0; expected && i < needed; ++i) free.push(start + *expected);
   }
   return starts;

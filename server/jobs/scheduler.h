@@ -19,7 +19,7 @@ struct WaitingJob {
   int priority = 0;
   std::string owner;
   int64_t ordinal = 0;  // Order of acceptance.
-  int slots = 1;        // That it needs.
+  int slots = 1;        // Slots that it needs.
 };
 
 // A job that holds a slot.
@@ -28,15 +28,15 @@ struct HoldingJob {
   int priority = 0;
   std::string owner;
   absl::Time start;
-  std::optional<absl::Duration> remaining;  // Unset when it is not known.
-  int slots = 1;                            // That it holds.
+  std::optional<absl::Duration> remaining;  // Unset if unknown.
+  int slots = 1;                            // Slots that it holds.
 };
 
-// A job on a worker as the scheduler sees it. `start`: of the present attempt.
+// Returns a job on a worker as the scheduler sees it. `start`: of the current attempt.
 HoldingJob Holding(const training::v1::Job& job, absl::Time start);
 
-// The use that owners made of slots lately: seconds on workers, halved every hour, so that what was
-// used yesterday weighs nothing today.
+// Recent slot usage of owners: seconds on workers, halved every hour, so that usage of yesterday
+// counts for nothing today.
 // Owner: JobManager. Threads: any.
 class OwnerUsage {
  public:
@@ -55,27 +55,28 @@ class OwnerUsage {
   std::map<std::string, Use> uses_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Ids in the order in which jobs get slots: the higher priority first; among equal ones the owner
-// who holds fewest slots, jobs put before counted in; then the one who used least lately; then the
-// oldest job. (Max-min fairness over slots, as in the fair scheduler of Hadoop.)
+// Returns ids in the order in which jobs get slots: the higher priority first; among equals the
+// owner who holds the fewest slots, including jobs placed earlier; then the owner with the least
+// recent usage; then the oldest job. (Max-min fairness over slots, as in the fair scheduler of
+// Hadoop.)
 std::vector<std::string> QueueOrder(const std::vector<WaitingJob>& waiting,
                                     const std::vector<HoldingJob>& holding, const OwnerUsage& usage,
                                     absl::Time now);
 
-// The jobs that give their slots to one of `priority` that needs `slots` more: of those with a
-// lower priority the lowest, and of these the ones that began last, for they lose least. Empty when
-// all of them have too few: none is stopped in vain.
+// Returns the jobs to stop so that a job of `priority` gets `slots` more: the lowest priority below
+// it first, then the latest start, because it loses least. Empty if all of them together hold too
+// few, so none is stopped in vain.
 std::vector<std::string> ChooseVictims(int priority, int slots, std::vector<HoldingJob> holding);
 
-// When each of the waiting jobs, given by the slots that they need, may start at about: slots
-// become free as the jobs in them end, and each job takes `expected`. Empty when a remaining time
-// that matters is not known; ends with the first job that needs more than `slots`.
+// Estimates when each of the waiting jobs, given by the slots that they need, may start: slots
+// become free as the jobs in them end, and each job takes `expected`. Empty if a relevant remaining
+// time is unknown; ends with the first job that needs more than `slots`.
 std::vector<absl::Time> EstimateStarts(const std::vector<int>& waiting, int slots,
                                        const std::vector<HoldingJob>& holding,
                                        std::optional<absl::Duration> expected, absl::Time now);
 
-// How long a job waits before its restart number `restarts` after a crash, counted from its newest
-// checkpoint: not at all before the first, then 1 s, 2 s, 4 s, at most kMaxRestartBackoff.
+// Returns the delay before restart number `restarts` after a crash, counted from the newest
+// checkpoint: 0 before the first, then 1 s, 2 s, 4 s, at most kMaxRestartBackoff.
 inline constexpr absl::Duration kMaxRestartBackoff = absl::Seconds(60);
 absl::Duration RestartBackoff(int restarts);
 

@@ -8,12 +8,12 @@
 
 namespace genesis {
 
-// A Train call on its way to the writer thread, with what had to be looked up on a file system.
+// A Train call on its way to the writer thread, with the results of the file checks.
 struct Submission {
   training::v1::TrainRequest request;
   Caller caller;
   std::vector<FieldError>
-      missing;  // Files and folders that the specification names and that are not there.
+      missing;  // Files and folders that the specification names and that do not exist.
 };
 
 }  // namespace genesis

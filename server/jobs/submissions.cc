@@ -21,18 +21,19 @@ using training::v1::ClusterSubmission;
 using training::v1::Job;
 
 constexpr char kDaemonKey[] = "launchers.daemon";
-// For workers that have ended their attempt, to exit by themselves.
+// Time for workers to exit by themselves after their attempt.
 constexpr absl::Duration kEndGrace = absl::Seconds(30);
-// For what workers that are gone have still on its way.
+// Time for late reports of workers that are gone.
 constexpr absl::Duration kLastWords = absl::Seconds(5);
-// For a cluster to list what it has accepted. Lists come from caches, and may be empty for a while.
+// Time for a cluster to list what it has accepted. Lists come from caches, and may be empty for a
+// while.
 constexpr absl::Duration kListing = absl::Seconds(30);
-// Between looks at a cluster that was asked for nothing: something may be left behind.
+// Interval of polls without pending requests, which find workers left behind.
 constexpr absl::Duration kIdlePoll = absl::Minutes(1);
 constexpr absl::Duration kMaxBackoff = absl::Minutes(1);
 constexpr absl::Duration kCancelPause = absl::Seconds(10);
 
-// 32 bits are enough: daemons that ask one cluster are few.
+// 32 bits suffice, because few daemons share a cluster.
 std::string NewDaemonName() { return absl::StrFormat("%08x", RandomNumber() & 0xffffffffU); }
 
 bool IsLive(const ClusterSubmission& submission) {
@@ -40,13 +41,13 @@ bool IsLive(const ClusterSubmission& submission) {
          submission.state() != training::v1::SUBMISSION_STATE_ENDED;
 }
 
-// Whether its workers have a job, or are to be given one.
+// Returns true if its workers hold a job or will get one.
 bool IsWanted(const Job& job) {
   return IsOnWorker(job.state()) ||
          (job.state() == training::v1::JOB_STATE_QUEUED && job.submission().claim() == 0);
 }
 
-// An attempt that ended by itself has workers that exit by themselves. Others wait for nothing.
+// Workers of an attempt that ended by itself exit by themselves. Others get no grace.
 absl::Duration GraceOf(const Job* job) {
   if (job == nullptr) return absl::ZeroDuration();
   const bool over = job->submission().claim() != 0 &&
@@ -118,7 +119,7 @@ void Submissions::OnTime() {
   }
   for (auto& [name, tracked] : tracked_) {
     const Job* const job = JobOf(name, tracked);
-    // One that is being ended is not wanted again: its job is submitted anew.
+    // A request that is being ended is not reused: its job is submitted again.
     const bool ending = tracked.end_at != absl::InfiniteFuture();
     if (job == nullptr || ending || !IsWanted(*job)) {
       Tidy(name, tracked);
@@ -148,7 +149,7 @@ void Submissions::Begin(const Job& job) {
   });
 }
 
-// Its name is durable, so the cluster may hear of it.
+// Its name is durable, so the request can be sent to the cluster.
 void Submissions::Submit(const std::string& name, Tracked& tracked) {
   if (tracked.calling || clock_.Running() < tracked.next_call) return;
   tracked.calling = true;
@@ -205,7 +206,7 @@ void Submissions::Cancel(const std::string& name, Tracked& tracked) {
                         const auto found = tracked_.find(name);
                         if (found == tracked_.end()) return;
                         found->second.calling = false;
-                        // Until a poll says that it is gone.
+                        // Until a poll reports that it is gone.
                         found->second.next_call = clock_.Running() + kCancelPause;
                         next_polls_[found->second.kind] = absl::InfinitePast();
                         if (status.ok()) return;
@@ -277,7 +278,7 @@ void Submissions::OnPolled(Kind kind, const absl::StatusOr<std::vector<LaunchSta
       CancelStranger(kind, status);
     }
   }
-  // Its name may be on its way there while it is being submitted.
+  // A request that is still being submitted may be missing from the list.
   for (const auto& [name, tracked] : tracked_) {
     const bool known = !tracked.cluster_id.empty() || (tracked.ended && !tracked.calling);
     if (tracked.kind == kind && known && !seen.contains(name)) OnUnlisted(name, tracked);
@@ -346,7 +347,7 @@ void Submissions::EndFor(const Job& job, const Tracked& tracked, const LaunchSta
   }
   if (job.state() != training::v1::JOB_STATE_QUEUED || tracked.ended) return;
   const bool began = job.submission().claim() != 0;
-  // The end of an attempt has been counted, unless it was with a checkpoint.
+  // The end of an attempt has been counted already, unless it ended with a checkpoint.
   const bool counts =
       began ? status.end == LaunchEnd::kCancelled && job.restarts() == tracked.restarts
             : status.end != LaunchEnd::kPreempted;

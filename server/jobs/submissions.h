@@ -13,16 +13,16 @@
 
 namespace genesis {
 
-// The requests for workers of jobs that a cluster's scheduler is to start: made for a job that is
-// queued, ended once its attempt is over or nobody wants it any more, and made again when the
-// cluster has ended one too early. Each is durable, with a name of its own, before the cluster
-// hears of it; whatever the cluster has under this daemon's prefix and no job wants is ended. So
-// none is lost, doubled or left behind when the daemon dies.
+// Requests for workers that a cluster's scheduler starts for jobs: created for a queued job, ended
+// once its attempt is over or no job needs it, and created again if the cluster ended one too
+// early. Each is durable, under a unique name, before it is sent to the cluster. Whatever the
+// cluster lists under this daemon's prefix without a job is ended. So none is lost, duplicated or
+// left behind when the daemon dies.
 //
-// A few times a second it compares what is with what should be, so that nobody has to tell it of
+// A few times a second it compares the actual state with the wanted one, so it needs no notice of
 // jobs that are paused, cancelled or done.
 //
-// Owner: JobManager. Threads: the writer's; calls to clusters are made elsewhere.
+// Owner: JobManager. Threads: the writer's; calls to clusters run elsewhere.
 class Submissions {
  public:
   Submissions(const JobAttempts::Parts& parts, JobAttempts* attempts)
@@ -36,48 +36,48 @@ class Submissions {
         launchers_(parts.options.launchers),
         attempts_(*attempts) {}
 
-  // After the table is loaded: the requests of an earlier daemon are still its jobs'.
+  // Called after the table is loaded: requests of an earlier daemon still belong to its jobs.
   void Recover();
-  // A few times a second.
+  // Called a few times a second.
   void OnTime();
 
  private:
   using Job = training::v1::Job;
   using Kind = training::v1::LauncherKind;
 
-  // A request that the cluster may know.
+  // A request that the cluster may have.
   struct Tracked {
     Kind kind;
     std::string job_id;
-    std::string cluster_id = {};  // Empty until it is known.
-    absl::Time seen = {};         // By the cluster: accepted, or listed.
-    bool calling = false;         // A call about it is under way.
+    std::string cluster_id = {};  // Empty until known.
+    absl::Time seen = {};         // Time at which the cluster accepted or listed it.
+    bool calling = false;         // A call about it is in progress.
     absl::Time next_call = absl::InfinitePast();
-    int failures = 0;    // Of calls, in a row.
-    bool ended = false;  // By this daemon.
+    int failures = 0;    // Failed calls in a row.
+    bool ended = false;  // Ended by this daemon.
     absl::Time end_at = absl::InfiniteFuture();
-    int restarts = 0;  // Of the job, when its attempt ran.
+    int restarts = 0;  // Restarts of the job when its attempt ran.
   };
 
-  // Makes a name for the workers of the job, which is durable after this change.
+  // Creates a name for the workers of the job; it is durable after this change.
   void Begin(const Job& job);
   void Submit(const std::string& name, Tracked& tracked);
   void OnSubmitted(const std::string& name, const absl::StatusOr<std::string>& id);
-  // Ends what no job wants.
+  // Ends requests that no job needs.
   void Tidy(const std::string& name, Tracked& tracked);
   void Cancel(const std::string& name, Tracked& tracked);
   void CancelStranger(Kind kind, const LaunchStatus& status);
   void Poll(Kind kind);
   void OnPolled(Kind kind, const absl::StatusOr<std::vector<LaunchStatus>>& all);
-  // For one that the cluster does not list. It is over, once the cluster has had the time to.
+  // Handles a request that the cluster does not list. It counts as ended after kListing.
   void OnUnlisted(const std::string& name, const Tracked& tracked);
   void OnStatus(const std::string& name, Tracked& tracked, const LaunchStatus& status);
-  // Keeps a request whose workers the cluster sent away and will start again.
+  // Keeps a request whose workers the cluster stopped and will start again.
   void Keep(const std::string& name, Tracked& tracked, const Job& job);
   void OnEnded(const std::string& name, const Tracked& tracked, const LaunchStatus& status);
-  // The consequences for its job, which it was the newest request of.
+  // Applies the end of the newest request to its job.
   void EndFor(const Job& job, const Tracked& tracked, const LaunchStatus& status);
-  // The job that the request is the newest of; nullptr for none.
+  // Returns the job whose newest request this is; nullptr for none.
   const Job* JobOf(const std::string& name, const Tracked& tracked) const;
   void SetReason(const Job& job, const std::string& reason);
   std::string prefix() const;
@@ -94,11 +94,12 @@ class Submissions {
   Workers* const workers_;
   Launchers* const launchers_;
   JobAttempts& attempts_;
-  std::string daemon_;                      // Its name among those that ask one cluster.
+  // Name of this daemon among those that share one cluster.
+  std::string daemon_;
   std::map<std::string, Tracked> tracked_;  // By name.
   std::map<Kind, absl::Time> next_polls_;
   std::map<Kind, bool> polling_;
-  std::map<Kind, std::string> problems_;  // Of the newest poll; empty for none.
+  std::map<Kind, std::string> problems_;  // Errors of the newest poll; empty for none.
 };
 
 }  // namespace genesis

@@ -9,21 +9,21 @@
 
 namespace genesis {
 
-// Since when each running job has made work that is in no checkpoint, and so would be lost with its
-// worker; shows the oldest of these moments as a metric.
+// The time since which each running job has work that is in no checkpoint and would be lost with
+// its worker. Exports the oldest of these times as a metric.
 //
 // Owner: JobManager. Threads: the writer's. Failure: none.
 class UnprotectedWork {
  public:
   explicit UnprotectedWork(Metrics* metrics) : metrics_(metrics) {}
 
-  // An attempt makes its first step now.
+  // An attempt starts its first step now.
   void Begin(const std::string& job_id, absl::Time now);
-  // A worker lived through a restart of the daemon. Its past is known from the job alone.
+  // A worker survived a restart of the daemon. Its past is known from the job alone.
   void Adopt(const training::v1::Job& job);
-  // A checkpoint is durable, that holds what was done until `snapshot`.
+  // A checkpoint with the work until `snapshot` is durable.
   void Protect(const std::string& job_id, absl::Time snapshot);
-  // No worker has the job any more.
+  // The job is on no worker any more.
   void End(const std::string& job_id);
 
  private:

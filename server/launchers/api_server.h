@@ -21,13 +21,13 @@ struct ApiServerReply {
   std::string body;
 };
 
-// A Kubernetes API server, over HTTPS with the token of a service account. Each call has a
-// connection of its own, and reads token and authority anew, for both change while a pod lives.
+// A Kubernetes API server, over HTTPS with the token of a service account. Each call opens a new
+// connection and reads token and CA again, because both change while a pod lives.
 //
-// Owner: KubernetesLauncher. Threads: one. Failure: FAILED_PRECONDITION for a file that cannot be
-// used, UNAVAILABLE for a server that cannot be reached or is not the authority's,
-// DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED for a reply beyond kMaxReply. Every reply is OK here,
-// whatever its status.
+// Owner: KubernetesLauncher. Threads: one. Failure: FAILED_PRECONDITION for an unusable file,
+// UNAVAILABLE for a server that is unreachable or not signed by the CA, DEADLINE_EXCEEDED,
+// RESOURCE_EXHAUSTED for a reply beyond kMaxReply. Every reply is OK here, whatever its HTTP
+// status.
 class ApiServer {
  public:
   static constexpr size_t kMaxReply = size_t{16} << 20U;
@@ -39,7 +39,7 @@ class ApiServer {
     std::string ca_file;
     absl::Duration timeout = absl::Seconds(30);
   };
-  // A call gives up soon after `*stopping` is true.
+  // A call returns soon after `*stopping` becomes true.
   ApiServer(Options options, const std::atomic<bool>* stopping)
       : options_(std::move(options)), stopping_(stopping) {}
 

@@ -9,10 +9,10 @@
 
 namespace genesis {
 
-// The end of a program that was run, with what it wrote.
+// The end of a program and its output.
 struct CommandResult {
-  int exit_code = -1;  // -1 when a signal ended it.
-  int signal = 0;      // That signal; else 0.
+  int exit_code = -1;  // -1 if a signal ended it.
+  int signal = 0;      // The signal; otherwise 0.
   std::string output;
   std::string errors;
 };
@@ -24,12 +24,12 @@ struct CommandLimits {
 };
 
 // Runs `words`, a program and its arguments, with `input` as its standard input, and waits for its
-// end. The program is looked for in PATH; it has the daemon's environment, a process group of its
-// own, and no other of its file handles. SIGPIPE must be ignored: a program may end before it has
-// read all of `input`, and that is no error.
+// end. The program is searched in PATH. It gets the daemon's environment, its own process group,
+// and none of the other file handles. SIGPIPE must be ignored, because a program may end before it
+// has read all of `input`, which is not an error.
 //
-// NOT_FOUND when there is no such program, DEADLINE_EXCEEDED when it took longer or `*stopping`
-// became true, RESOURCE_EXHAUSTED when it wrote more: its process group is killed then.
+// NOT_FOUND if there is no such program, DEADLINE_EXCEEDED if it took longer or `*stopping` became
+// true, RESOURCE_EXHAUSTED if it wrote more. On the last two its process group is killed.
 absl::StatusOr<CommandResult> RunCommand(const std::vector<std::string>& words,
                                          const std::string& input, const CommandLimits& limits,
                                          const std::atomic<bool>* stopping);

@@ -16,11 +16,11 @@ namespace genesis {
 namespace {
 
 constexpr char kGpu[] = "nvidia.com/gpu";
-// How long an object that has ended is kept for people.
+// How long a finished object is kept for inspection.
 constexpr int kKeptSeconds = 600;
 constexpr int kMaxDepth = 64;
 
-// A plain scalar means what it means to kubectl (YAML 1.1): 0440 is a number in octal.
+// A plain scalar is read as kubectl reads it (YAML 1.1): 0440 is an octal number.
 Json ScalarOf(const YAML::Node& node) {
   const std::string& text = node.Scalar();
   if (node.Tag() == "!") return text;  // In quotes.
@@ -59,7 +59,7 @@ void Add(const std::string& path, std::string sentence, std::vector<FieldError>&
   errors.push_back(std::move(error));
 }
 
-// Checks what the daemon rests on; whether a field exists is the API server's to know.
+// Checks only what the daemon relies on; the API server checks that fields exist.
 void CheckTemplate(const Json& pod, std::vector<FieldError>& errors) {
   for (const auto& [key, value] : pod.items()) {
     if (key != "metadata" && key != "spec") {
@@ -83,7 +83,7 @@ void CheckTemplate(const Json& pod, std::vector<FieldError>& errors) {
   }
 }
 
-// The value at `path`; null for none.
+// Returns the value at `path`; null if there is none.
 const Json& ValueAt(const Json& object, std::initializer_list<const char*> path) {
   static const Json& none = *new Json();
   const Json* at = &object;
@@ -94,7 +94,7 @@ const Json& ValueAt(const Json& object, std::initializer_list<const char*> path)
   return *at;
 }
 
-// The text at `path`, or "" where there is none.
+// Returns the text at `path`; "" if there is none.
 std::string TextAt(const Json& object, std::initializer_list<const char*> path) {
   const Json& value = ValueAt(object, path);
   return value.is_string() ? value.get<std::string>() : "";
@@ -106,7 +106,7 @@ const Json& ListAt(const Json& object, const char* first, const char* second) {
   return value.is_array() ? value : empty;
 }
 
-// The condition of that type and status; null for none.
+// Returns the condition of that type and status; null if there is none.
 Json Condition(const Json& object, const char* type, const char* status) {
   for (const Json& each : ListAt(object, "status", "conditions")) {
     if (TextAt(each, {"type"}) == type && TextAt(each, {"status"}) == status) return each;
@@ -120,7 +120,7 @@ std::string Words(const std::string& reason, const std::string& message) {
   return OneLine(absl::StrCat(reason, both ? ": " : "", message), kMaxLineBytes);
 }
 
-// Why the pod does not run; "" where it does, or where nothing is known.
+// Returns why the pod does not run; "" if it runs or the reason is unknown.
 std::string WhyItWaits(const Json& pod) {
   const Json unscheduled = Condition(pod, "PodScheduled", "False");
   if (!unscheduled.is_null()) {
@@ -136,14 +136,14 @@ std::string WhyItWaits(const Json& pod) {
   return "";
 }
 
-// Why the pod failed; "" where it did not.
+// Returns why the pod failed; "" if it did not.
 std::string WhyItFailed(const Json& pod) {
   const Json disrupted = Condition(pod, "DisruptionTarget", "True");
   if (!disrupted.is_null()) {
     return Words(TextAt(disrupted, {"reason"}), TextAt(disrupted, {"message"}));
   }
   if (TextAt(pod, {"status", "phase"}) != "Failed") return "";
-  // The kubelet's: Evicted, NodeShutdown.
+  // Reasons of the kubelet: Evicted, NodeShutdown.
   if (const std::string reason = TextAt(pod, {"status", "reason"}); !reason.empty()) {
     return Words(reason, TextAt(pod, {"status", "message"}));
   }
@@ -163,7 +163,7 @@ bool IsPreempted(const Json& pod) {
   return !disrupted.is_null() || TextAt(pod, {"status", "reason"}) == "Evicted";
 }
 
-// The first pod for which `why` has an answer, with its name.
+// Returns the first non-empty result of `why`, with the pod's name.
 std::string FirstOf(const std::vector<Json>& pods, std::string (*why)(const Json&)) {
   for (const Json& pod : pods) {
     const std::string reason = why(pod);
@@ -207,7 +207,7 @@ absl::StatusOr<Json> ReadPodTemplate(const std::string& path) {
 
 Json MakeJobObject(const KubernetesSettings& settings, const Json& pod_template,
                    const LaunchRequest& request, const std::vector<std::string>& words) {
-  // "genesis-0a1b2c3d" of "genesis-0a1b2c3d-1-job".
+  // "genesis-0a1b2c3d", the prefix of "genesis-0a1b2c3d-1-job".
   const size_t daemon_end = request.name.find('-', request.name.find('-') + 1);
   const Json labels = {{kDaemonLabel, request.name.substr(0, daemon_end)}};
   const Json annotations = {{kReservationAnnotation, request.name},
@@ -234,7 +234,7 @@ Json MakeJobObject(const KubernetesSettings& settings, const Json& pod_template,
        {{"completionMode", "Indexed"},
         {"completions", request.workers},
         {"parallelism", request.workers},
-        // A pod that fails ends the others, and the daemon asks again.
+        // A pod that fails ends the others, and the daemon submits again.
         {"backoffLimit", 0},
         {"ttlSecondsAfterFinished", kKeptSeconds},
         {"template", pod}}}};

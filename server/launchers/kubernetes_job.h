@@ -10,29 +10,29 @@
 
 namespace genesis {
 
-// The words of an Indexed Job that a request becomes, without a call to anybody.
+// Builds the Indexed Job for a request, without any call to a server.
 
-// The name of the object: the request's where that may be one, else its beginning and a digest. The
-// pods of the Job add at most 11 characters to it, and 63 are allowed.
+// Returns the name of the object: the request's name if it is valid, otherwise its beginning and a
+// digest. The pods of the Job append at most 11 characters, and 63 are allowed.
 std::string JobObjectName(const std::string& request_name);
 
-// The value of kDaemonLabel for every request of a daemon, whose names begin with `prefix`.
+// Returns the value of kDaemonLabel for every request of a daemon, whose names begin with `prefix`.
 std::string DaemonLabelOf(const std::string& prefix);
 
 inline constexpr char kDaemonLabel[] = "genesis-daemon";
 inline constexpr char kReservationAnnotation[] = "genesis/reservation";
 inline constexpr char kJobAnnotation[] = "genesis/job";
 
-// The pod template of an operator, in YAML, as JSON. INVALID_ARGUMENT names the file, the place and
-// what is accepted: a mapping of metadata and spec with a container, and nothing that the daemon
-// sets. The rest is the API server's to check, which is asked to be strict.
+// Reads an operator's pod template from YAML to JSON. INVALID_ARGUMENT names the file, the place
+// and what is accepted: a mapping of metadata and spec with a container, and no field that the
+// daemon sets. The API server checks the rest, in strict mode.
 absl::StatusOr<Json> ReadPodTemplate(const std::string& path);
 
-// The object that the API server is to create. `words`: what the first container runs.
+// Returns the object to create on the API server. `words`: the command line of the first container.
 Json MakeJobObject(const KubernetesSettings& settings, const Json& pod_template,
                    const LaunchRequest& request, const std::vector<std::string>& words);
 
-// The Job's and its pods' conditions in one status. `pods`: of that Job alone.
+// Combines the conditions of the Job and its pods in one status. `pods`: of that Job alone.
 LaunchStatus StatusOfJob(const Json& job, const std::vector<Json>& pods);
 
 }  // namespace genesis

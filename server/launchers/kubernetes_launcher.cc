@@ -23,10 +23,10 @@ constexpr int kNotFound = 404;
 constexpr int kConflict = 409;
 constexpr int kTooManyRequests = 429;
 constexpr int kInternalError = 500;
-// A bound on a list: more is nothing that this daemon has asked for.
+// Maximum pages of a list; this daemon never creates more.
 constexpr int kMaxPages = 100;
 
-// The server's own sentence (meta/v1 Status), or the beginning of what it said instead.
+// Returns the server's own message (meta/v1 Status), or the beginning of the body.
 std::string Said(const ApiServerReply& reply) {
   const Json status = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
   const bool has =
@@ -51,7 +51,7 @@ absl::Status Refused(const std::string& what, const ApiServerReply& reply) {
   return absl::FailedPreconditionError(text);
 }
 
-// The rest of a list's pages is asked for with a token that the server chose.
+// Escapes the server's continue token for the next page of a list.
 std::string Escaped(const std::string& text) {
   std::string escaped;
   for (const char c : text) {
@@ -106,7 +106,7 @@ absl::StatusOr<std::string> KubernetesLauncher::Submit(const LaunchRequest& requ
   if (!reply.ok()) return reply.status();
   if (reply->status == kCreated || reply->status == kOk || reply->status == kAccepted) return name;
   if (reply->status != kConflict) return Refused("the Job", *reply);
-  // One that an earlier daemon made, whose answer it did not live to see.
+  // Created by an earlier daemon that died before the reply.
   const absl::StatusOr<Json> known =
       Ask({.method = "GET", .target = absl::StrCat(JobsPath(), "/", name)}, kOk,
           absl::StrCat("a look at Job ", name));
@@ -166,9 +166,9 @@ absl::Status KubernetesLauncher::Cancel(const std::string& name,
                                          absl::StrCat("a look at Job ", JobObjectName(name)));
   if (absl::IsNotFound(known.status())) return absl::OkStatus();
   if (!known.ok()) return known.status();
-  // Somebody else's, or made again by somebody meanwhile, is left alone.
+  // Objects of other owners, or created again by them in the meantime, are left alone.
   if (ReservationOf(*known) != name) return absl::OkStatus();
-  // Until its pods are gone the object stays, so that it is known when they are.
+  // The object stays until its pods are gone, so that their end is known.
   const Json options = {{"kind", "DeleteOptions"},
                         {"apiVersion", "v1"},
                         {"preconditions", {{"uid", TextOf(*known, "metadata", "uid")}}},

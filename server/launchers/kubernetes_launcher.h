@@ -14,12 +14,12 @@
 
 namespace genesis {
 
-// Kubernetes, by its API server. A request is an Indexed Job whose pods are the workers, made from
-// the operator's template; a pod that fails ends the Job, and the daemon asks again. The name of
-// the object follows from that of the request, so it cannot be made twice.
+// Kubernetes, through its API server. A request is an Indexed Job whose pods are the workers, built
+// from the operator's template. A pod that fails ends the Job, and the daemon submits again. The
+// name of the object is derived from that of the request, so it cannot be created twice.
 class KubernetesLauncher final : public Launcher {
  public:
-  // `api` and `namespace_name` as they are used; the template is read for each submission.
+  // The template is read for each submission.
   KubernetesLauncher(KubernetesSettings settings, WorkerCommand worker, ApiServer api,
                      std::string namespace_name)
       : settings_(std::move(settings)),
@@ -34,9 +34,9 @@ class KubernetesLauncher final : public Launcher {
  private:
   // "/apis/batch/v1/namespaces/<namespace>/jobs"
   std::string JobsPath() const;
-  // The object in a reply of that status; else what the server said.
+  // Returns the object in a reply of status `wanted`; otherwise the server's message as an error.
   absl::StatusOr<Json> Ask(const ApiServerCall& call, int wanted, const std::string& what) const;
-  // Every object of a list, page by page.
+  // Returns every object of a list, page by page.
   absl::StatusOr<std::vector<Json>> List(const std::string& path, const std::string& selector,
                                          const std::string& what) const;
 
@@ -46,8 +46,8 @@ class KubernetesLauncher final : public Launcher {
   const std::string namespace_;
 };
 
-// Where the API server is, and the namespace: what is set, or what a pod is told of its own
-// cluster. FAILED_PRECONDITION where neither says it.
+// The address of the API server and the namespace, from the settings or from the pod's own
+// environment. FAILED_PRECONDITION if neither has them.
 struct KubernetesPlace {
   ApiServer::Options api;
   std::string namespace_name;

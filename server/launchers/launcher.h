@@ -8,7 +8,7 @@
 
 namespace genesis {
 
-// The workers of one job, as a cluster is asked for them.
+// A request to a cluster for the workers of one job.
 struct LaunchRequest {
   // Unique to this request, also among daemons: lower-case letters, digits and '-'.
   std::string name;
@@ -16,41 +16,42 @@ struct LaunchRequest {
   int workers = 1;
 };
 
-// How all that a cluster had started for a request came to its end.
+// How everything that a cluster started for a request ended.
 enum class LaunchEnd {
-  kNone,       // It has not.
-  kDone,       // By itself, well or with a time limit.
-  kFailed,     // By itself, and not well.
-  kCancelled,  // Somebody cancelled it.
-  kPreempted,  // The cluster took its place away for another.
-  kUnknown,    // The cluster does not know it.
+  kNone,       // Not ended.
+  kDone,       // Ended by itself, successfully or by a time limit.
+  kFailed,     // Ended by itself, with a failure.
+  kCancelled,  // Cancelled by a user.
+  kPreempted,  // Preempted by the cluster for another job.
+  kUnknown,    // Unknown to the cluster.
 };
 
-// A request as the cluster knows it.
+// A request as the cluster reports it.
 struct LaunchStatus {
   std::string name = {};        // LaunchRequest.name
   std::string cluster_id = {};  // "17"
-  bool running = false;         // Its workers have been given a place.
-  bool suspended = false;       // It has no workers until somebody lets it go on.
+  bool running = false;         // Its workers have been placed.
+  bool suspended = false;       // It has no workers until a user resumes it.
   LaunchEnd end = LaunchEnd::kNone;
-  // The cluster's own words: valid UTF-8, one line, at most kMaxLineBytes.
+  // The cluster's own message: valid UTF-8, one line, at most kMaxLineBytes.
   std::string reason = {};
 };
 
-// A cluster's scheduler. A request is known by its name there, so that nothing is lost, doubled or
-// left behind when the daemon dies between a call and its answer.
+// A cluster's scheduler. Requests are identified there by name, so that none is lost, duplicated or
+// left behind if the daemon dies between a call and its reply.
 //
-// Owner: LauncherThreads. Threads: one, which the calls block; each is bounded in time and in what
-// it reads. Failure: a status whose message quotes the cluster's own sentence and says what to do.
+// Owner: LauncherThreads. Threads: one, which the calls block; each is bounded in time and in the
+// bytes it reads. Failure: a status whose message quotes the cluster's own message and says what to
+// do.
 class Launcher {
  public:
   virtual ~Launcher() = default;
-  // Asks for the workers, unless the cluster has the request already. Returns its id there.
+  // Requests the workers, unless the cluster has the request already. Returns its id there.
   virtual absl::StatusOr<std::string> Submit(const LaunchRequest& request) = 0;
-  // Every request whose name begins with `prefix` and that the cluster knows.
+  // Returns every request that the cluster lists and whose name begins with `prefix`.
   virtual absl::StatusOr<std::vector<LaunchStatus>> Poll(const std::string& prefix) = 0;
-  // Ends the request and all of its workers. `cluster_id` may be empty: then all of the name. OK
-  // where there is none.
+  // Ends the request and all of its workers. If `cluster_id` is empty, ends all of that name. OK if
+  // there is none.
   virtual absl::Status Cancel(const std::string& name, const std::string& cluster_id) = 0;
 };
 

@@ -15,23 +15,23 @@
 
 namespace genesis {
 
-// The launchers of a daemon, each with a thread of its own, for a cluster may be slow.
+// The launchers of a daemon, each on its own thread, because a cluster may be slow.
 //
-// Owner: the daemon. Thread-safe. Failure: none of its own; what a launcher throws is its
+// Owner: the daemon. Thread-safe. Failure: none of its own; an exception of a launcher becomes its
 // callback's error.
 class LauncherThreads final : public Launchers {
  public:
-  // A launcher gives up soon after `*stopping` is true.
+  // A launcher returns soon after `*stopping` becomes true.
   using Make = std::function<std::unique_ptr<Launcher>(const std::atomic<bool>* stopping)>;
 
   LauncherThreads() = default;
   ~LauncherThreads() override { Stop(); }
 
-  // Before Start, which makes the launcher.
+  // Must be called before Start, which creates the launcher.
   void Add(training::v1::LauncherKind kind, Make make);
-  // Makes the calls that wait, from now on.
+  // Starts to run queued calls.
   void Start();
-  // Drops the calls that wait; a callback never comes then. Idempotent.
+  // Drops queued calls; their callbacks are never run. Idempotent.
   void Stop();
 
   bool Has(training::v1::LauncherKind kind) const override { return lanes_.contains(kind); }
@@ -44,7 +44,7 @@ class LauncherThreads final : public Launchers {
               const std::function<void(const absl::Status&)>& callback) override;
 
  private:
-  // One launcher and the calls to it that wait.
+  // One launcher and its queued calls.
   struct Lane {
     Make make;
     std::unique_ptr<Launcher> launcher;

@@ -11,11 +11,11 @@
 
 namespace genesis {
 
-// The clusters that this daemon may ask for workers, as the rules of jobs see them. LauncherThreads
-// is the implementation; tests of those rules have their own.
+// The clusters from which this daemon may request workers, as the job code sees them.
+// LauncherThreads is the implementation; tests have their own.
 //
-// Thread-safe. No call blocks; calls to one cluster are made in their order, and so are their
-// callbacks, on a thread of the launcher.
+// Thread-safe. No call blocks. Calls to one cluster run in their order, and so do their callbacks,
+// on a thread of the launcher.
 class Launchers {
  public:
   virtual ~Launchers() = default;

@@ -21,7 +21,7 @@ std::string Quoted(const std::string& word) {
   return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
 }
 
-// The words of a program of Slurm, for a message.
+// Returns the output of a Slurm program, for a message.
 std::string Said(const CommandResult& result) {
   const std::string text(absl::StripAsciiWhitespace(result.errors));
   return absl::StrCat(result.signal == 0 ? absl::StrCat("exited with ", result.exit_code)
@@ -29,7 +29,7 @@ std::string Said(const CommandResult& result) {
                       text.empty() ? "" : ": ", OneLine(text, kMaxLineBytes));
 }
 
-// Whether a job in the state has its place, and how one ended; see squeue(1), JOB STATE CODES.
+// The meaning of a job state; see squeue(1), JOB STATE CODES.
 struct StateMeaning {
   bool running = false;
   LaunchEnd end = LaunchEnd::kNone;
@@ -47,7 +47,7 @@ StateMeaning MeaningOf(absl::string_view state) {
       {"BOOT_FAIL", {false, LaunchEnd::kFailed}},    {"NODE_FAIL", {false, LaunchEnd::kFailed}},
       {"OUT_OF_MEMORY", {false, LaunchEnd::kFailed}}};
   const auto known = meanings->find(state);
-  // PENDING, CONFIGURING, and whatever a newer Slurm knows.
+  // PENDING, CONFIGURING, and states of newer versions.
   return known == meanings->end() ? StateMeaning() : known->second;
 }
 
@@ -68,7 +68,7 @@ std::string SlurmScript(const std::vector<std::string>& worker_words) {
 
 std::vector<std::string> SbatchWords(const SlurmSettings& settings, const LaunchRequest& request) {
   std::vector<std::string> words = {"--parsable"};
-  // First, for what the daemon rests on comes after it and goes before.
+  // Operator options come first, because the last option wins and the daemon relies on its own.
   for (const absl::string_view word : absl::StrSplit(settings.options, ' ', absl::SkipEmpty())) {
     words.push_back(absl::StrCat("--", word));
   }
@@ -89,9 +89,9 @@ std::vector<std::string> SbatchWords(const SlurmSettings& settings, const Launch
        absl::StrCat("--cpus-per-task=", settings.cpus_per_task),
        absl::StrCat("--signal=TERM@", settings.warn_seconds), "--no-requeue",
        "--dependency=singleton",
-       // The daemon's environment may hold secrets of its own.
+       // The daemon's environment may hold secrets.
        "--export=NIL", "--chdir=/", "--open-mode=append",
-       // In a file name Slurm reads '%' as the begin of a pattern.
+       // In a file name Slurm reads '%' as the start of a pattern.
        absl::StrCat("--output=", absl::StrReplaceAll(settings.log_dir, {{"%", "%%"}}), "/%x.log")});
   return words;
 }
@@ -130,7 +130,7 @@ absl::StatusOr<CommandResult> SlurmLauncher::Run(const std::string& program,
 absl::StatusOr<std::string> SlurmLauncher::Submit(const LaunchRequest& request) {
   const absl::StatusOr<std::vector<LaunchStatus>> before = Poll(request.name);
   if (!before.ok()) return before.status();
-  // One that an earlier daemon submitted, whose answer it did not live to see.
+  // Submitted by an earlier daemon that died before the reply.
   for (const LaunchStatus& known : *before) {
     if (known.name == request.name) return known.cluster_id;
   }

@@ -11,10 +11,10 @@
 
 namespace genesis {
 
-// Slurm, by its client programs sbatch, squeue and scancel, as the user that the daemon is. A
-// request is one job with a task for each worker, which one srun starts. Slurm never requeues it,
-// for the daemon submits it again; and no two of one name run at a time (--dependency=singleton),
-// should an answer of sbatch be lost.
+// Slurm, through its client programs sbatch, squeue and scancel, as the daemon's user. A request is
+// one job with a task for each worker, started by one srun. Slurm never requeues it, because the
+// daemon submits it again. Two jobs of one name never run at the same time
+// (--dependency=singleton), in case a reply of sbatch is lost.
 class SlurmLauncher final : public Launcher {
  public:
   SlurmLauncher(SlurmSettings settings, WorkerCommand worker, const std::atomic<bool>* stopping)
@@ -33,15 +33,15 @@ class SlurmLauncher final : public Launcher {
   const std::atomic<bool>* const stopping_;
 };
 
-// The script that Slurm runs: an srun of the worker. Its own text comes from settings and from the
-// name alone, each word quoted.
+// Returns the script that Slurm runs: an srun of the worker. It contains only settings and the
+// name, each word quoted.
 std::string SlurmScript(const std::vector<std::string>& worker_words);
 
-// Options of sbatch.
+// Returns the options of sbatch.
 std::vector<std::string> SbatchWords(const SlurmSettings& settings, const LaunchRequest& request);
 
-// The lines of `squeue --noheader --format=%i|%T|%r|%j` whose name begins with `prefix`; a line
-// that cannot be read is passed over.
+// Parses the lines of `squeue --noheader --format=%i|%T|%r|%j` whose name begins with `prefix`;
+// malformed lines are skipped.
 std::vector<LaunchStatus> ReadSqueue(const std::string& output, const std::string& prefix);
 
 }  // namespace genesis

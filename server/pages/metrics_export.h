@@ -13,12 +13,12 @@
 
 namespace genesis {
 
-// GET (and HEAD) /api/metrics/export: what is known now and of the last day as one JSON document,
-// for a post-mortem; docs/history.md has its schema.
+// GET (and HEAD) /api/metrics/export: the current state and the last day as one JSON document, for
+// a post-mortem; docs/history.md has its schema.
 //
-// Owner: the daemon; outlives the server. Threads: called on the server's; the document is made on
-// a thread of its own, for reading a day takes a while. Failure: 503 when several are under way;
-// where the history cannot be read, the document says why and has the rest.
+// Owner: the daemon; outlives the server. Threads: called on the server's; the document is built on
+// a separate thread, because reading a day takes a while. Failure: 503 if several are in progress.
+// If the history cannot be read, the document has the reason and the rest.
 class MetricsExport {
  public:
   struct Parts {
@@ -39,7 +39,7 @@ class MetricsExport {
 
   const Parts parts_;
   std::atomic<int> under_way_{0};
-  IoThreads thread_;  // Last: its tasks use what is above.
+  IoThreads thread_;  // Last, because its tasks use the members above.
 };
 
 }  // namespace genesis

@@ -39,7 +39,7 @@ Json PrecisionJson(const training::v1::EffectivePrecision& precision) {
           {"device", precision.device()}};
 }
 
-// A value that is not known yet is null.
+// Unknown values are null.
 Json JobJson(const Job& job) {
   return {{"id", job.id()},
           {"state", JobStateName(job.state())},

@@ -11,11 +11,12 @@
 
 namespace genesis {
 
-// Whether traffic should come here, and every reason against it.
+// Whether the daemon can take traffic, and every reason against it.
 struct Readiness {
   bool ready = false;
-  std::vector<std::string> reasons;  // Why not; empty when ready.
-  std::vector<std::string> notes;    // Faults that do not stop it, e.g. an unreadable gate value.
+  std::vector<std::string> reasons;  // Reasons against it; empty if ready.
+  // Problems that do not prevent readiness, e.g. an unreadable gate value.
+  std::vector<std::string> notes;
 };
 
 // The sources of the pages; each call returns a snapshot and does not block.
@@ -26,17 +27,17 @@ struct RouteSources {
   std::function<std::vector<training::v1::Job>()> recent_jobs;     // Newest first, at most 100.
   std::function<std::vector<training::v1::HistoryRow>()> history;  // Newest last, at most 1000.
   std::function<std::string(MetricsFormat)> metrics;
-  // May be empty. Told of each answer, for counting: a path of the table or "other", and the
+  // Optional. Called for each response, for counting: a path of the table or "other", and the
   // status.
   std::function<void(const std::string& path, int status)> on_response;
 };
 
-// GET (and HEAD) / /metrics /healthz /readyz /api/training/status /api/training/stats; anything
-// else is a 404 or 405 whose body says what exists. /healthz says that the process serves, /readyz
-// (200 or 503) whether traffic should come here. Stateless; thread-safe as far as the sources are.
+// GET (and HEAD) / /metrics /healthz /readyz /api/training/status /api/training/stats; any other
+// request gets a 404 or 405 whose body lists what exists. /healthz reports that the process serves,
+// /readyz (200 or 503) whether it can take traffic. Stateless; as thread-safe as the sources.
 std::function<HttpResponse(const HttpRequest&)> MakeRoutes(RouteSources sources);
 
-// Whether a request is for what watches the daemon: /healthz, /readyz, /metrics.
+// Returns true for requests of monitoring: /healthz, /readyz, /metrics.
 bool IsProbe(const HttpRequest& request);
 
 }  // namespace genesis

@@ -8,16 +8,15 @@
 
 namespace genesis {
 
-// The HTTP status of a code, as Google's APIs have it: 404 for NOT_FOUND, 429 for
+// Returns the HTTP status of a code, as in Google's APIs: 404 for NOT_FOUND, 429 for
 // RESOURCE_EXHAUSTED.
 int HttpStatusOf(absl::StatusCode code);
 
-// {"error": {"code": 404, "status": "NOT_FOUND", "message": ..., "details": [...]}} on one line,
-// with a newline. The details are the status's payloads, such as google.rpc.BadRequest.
+// Returns {"error": {"code": 404, "status": "NOT_FOUND", "message": ..., "details": [...]}} on one
+// line, with a newline. The details are the status's payloads, such as google.rpc.BadRequest.
 std::string ErrorJson(const absl::Status& status, int http_status);
 
-// ErrorJson with the HTTP status of the code, or a more exact one, and the headers that belong to
-// it.
+// Returns ErrorJson with the HTTP status of the code, or a more exact one, and its headers.
 HttpResponse ErrorResponse(const absl::Status& status,
                            std::optional<int> http_status = std::nullopt);
 

@@ -16,7 +16,7 @@
 namespace genesis {
 namespace {
 
-// Streams without an end have no head of their own to show.
+// Endless streams have no meaningful head.
 bool AnswersHead(const MethodRow& row) {
   const google::protobuf::MethodDescriptor& method = DescriptorOf(row);
   return std::string(row.verb) == "GET" &&

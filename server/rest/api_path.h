@@ -10,25 +10,25 @@
 
 namespace genesis {
 
-// The method that a path and a verb of HTTP name.
+// The method selected by a path and an HTTP verb.
 struct ApiTarget {
   const MethodRow* method = nullptr;
-  std::map<std::string, std::string> fields;  // From the path, %-escapes undone.
+  std::map<std::string, std::string> fields;  // Fields from the path, with %-escapes decoded.
 };
 
-// The method that a request asks for, or the answer that refuses it: 404 where no method has the
-// path (with the nearest one), 405 with Allow where none has the verb.
+// The method of a request, or the response that refuses it: 404 if no method has the path (with the
+// nearest one), 405 with Allow if none has the verb.
 struct ApiMatch {
   ApiTarget target;
   std::optional<HttpResponse> refusal;
 };
 ApiMatch FindTarget(const std::string& verb, const std::string& path);
 
-// INVALID_ARGUMENT unless the body says that it is `type`, which a page of another site could not
-// send without being asked for leave.
+// INVALID_ARGUMENT unless the content type is `type`, which a page of another site cannot send
+// without a preflight request.
 absl::Status CheckContentType(const HttpRequest& request, const std::string& type);
 
-// PERMISSION_DENIED for a request that a page of another site makes.
+// PERMISSION_DENIED for a request from a page of another site.
 absl::Status CheckOrigin(const HttpRequest& request);
 
 }  // namespace genesis

@@ -13,11 +13,10 @@
 namespace genesis {
 
 // TrainingService as HTTP with JSON below /v1: finds the method in the method table, admits the
-// call, makes the request from path, query and body, and hands it to what gRPC hands it to.
+// call, builds the request from path, query and body, and calls the same code as gRPC.
 //
-// Owner: the daemon; outlives the server. Threads: called on the server's; reading JSON and calling
-// the API, which may read the store, is done on threads of its own. Failure: every refusal is
-// ErrorResponse.
+// Owner: the daemon; outlives the server. Threads: called on the server's; separate threads read
+// JSON and call the API, which may read the store. Failure: every refusal is ErrorResponse.
 class ApiRoutes {
  public:
   struct Parts {
@@ -30,12 +29,12 @@ class ApiRoutes {
   };
   explicit ApiRoutes(Parts parts);
 
-  // Whether the path is one of these, known or not.
+  // Returns true if the path belongs to the API, known or not.
   static bool IsHere(const HttpRequest& request);
 
   void Handle(const HttpRequest& request, const Respond& respond);
 
-  // For methods whose request is a stream; neither upload nor refusal for others.
+  // For methods with a streamed request; others get neither upload nor refusal.
   HttpUploadStart Upload(const HttpRequest& request, const Respond& respond);
 
   static HttpResponse Refuse(const HttpRequest& request, int status, const std::string& why);
@@ -44,13 +43,13 @@ class ApiRoutes {
   using Fields = std::map<std::string, std::string>;
 
   void Call(const HttpRequest& request, const Respond& respond);
-  // A request that reaches no method is answered, and counted.
+  // Counts the response to a request that reaches no method.
   HttpResponse Counted(const std::string& path, HttpResponse response) const;
   void CallUnary(const MethodRow& method, const Fields& fields, const HttpRequest& request,
                  const Respond& respond) const;
 
   const Parts parts_;
-  IoThreads threads_;  // Last: their tasks use what is above.
+  IoThreads threads_;  // Last, because its tasks use the members above.
 };
 
 }  // namespace genesis

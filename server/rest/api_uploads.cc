@@ -22,12 +22,12 @@ using training::v1::AppendTrajectoriesRequest;
 using training::v1::ImportCheckpointRequest;
 using training::v1::ImportCheckpointResponse;
 
-// As gRPC takes at most in one message.
+// Same maximum as a gRPC message.
 constexpr size_t kMaxLineBytes = size_t{4} * 1024 * 1024;
-// An object with columns of numbers.
+// Sized for an object with columns of numbers.
 constexpr JsonLimits kLineLimits = {.max_depth = 4, .max_values = 500'000};
 
-// The end of a call, which is told once, whoever comes first.
+// Completes the call exactly once.
 class UploadEnd {
  public:
   UploadEnd(const ApiCall& call, Respond respond) : call_(call), respond_(std::move(respond)) {}
@@ -125,11 +125,11 @@ class AppendUpload final : public HttpUpload, public std::enable_shared_from_thi
     });
   }
 
-  // A task of the store may run still.
+  // A task of the store may still be running.
   void OnCancel() override { end_.Cancel(fields_.at("dataset")); }
 
  private:
-  // Every whole line that is here; at the end the last one needs no newline.
+  // Appends every complete line; at the end the last one needs no newline.
   absl::Status AppendLines(bool at_end) {
     size_t begin = 0;
     for (size_t end; begin < rest_.size(); begin = end + 1) {
@@ -168,7 +168,7 @@ class AppendUpload final : public HttpUpload, public std::enable_shared_from_thi
   const std::map<std::string, std::string> fields_;
   ReplayStore* const store_;
   AppendStream stream_;
-  std::string rest_;  // Of a line whose end has not come.
+  std::string rest_;  // Incomplete last line.
   int64_t line_ = 0;
 };
 
@@ -178,7 +178,7 @@ HttpUploadStart RefuseUpload(const ApiStreamCall& call, const std::string& subje
   return {.refusal = ErrorResponse(status)};
 }
 
-// The first message of the gRPC stream, from path, query and Content-Length.
+// Builds the first message of the gRPC stream from path, query and Content-Length.
 absl::StatusOr<CheckpointImport::Announced> ReadAnnounced(const ApiStreamCall& call) {
   ImportCheckpointRequest message;
   absl::Status status = CheckContentType(call.request, "application/octet-stream");

@@ -18,10 +18,10 @@ namespace {
 using training::v1::WatchJobRequest;
 using training::v1::WatchJobResponse;
 
-// Messages of a feed as lines of JSON, one for each time that the server asks. A fault after the
-// first is a last line with the error, for the status line is long gone.
+// The messages of a feed as lines of JSON, one per request of the server. An error after the first
+// message becomes a last line, because the status line has been sent.
 //
-// Threads: Write and Finish come with the feed's lock held, so this one's is taken after it.
+// Threads: Write and Finish are called with the feed's lock held, so this lock is taken after it.
 class WatchBody final : public HttpBody,
                         public WatchSink,
                         public std::enable_shared_from_this<WatchBody> {
@@ -71,7 +71,7 @@ class WatchBody final : public HttpBody,
     Deliver deliver;
     {
       absl::MutexLock lock(&mutex_);
-      // At once with taking who waits: whoever asks from now on is told that this is the end.
+      // Set together with taking the waiting request: later requests then receive the end.
       finished_ = true;
       deliver = std::exchange(waiting_, nullptr);
       if (deliver == nullptr) last_ = last;
@@ -86,11 +86,11 @@ class WatchBody final : public HttpBody,
 
   IoThreads* const threads_;
   const std::shared_ptr<WatchFeed> feed_;
-  const bool events_;  // As text/event-stream.
+  const bool events_;  // text/event-stream.
   absl::Mutex mutex_;
   Deliver waiting_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  std::string last_ ABSL_GUARDED_BY(mutex_);  // The last line, while nobody has asked for it.
+  std::string last_ ABSL_GUARDED_BY(mutex_);  // The last line, until the server requests it.
 };
 
 }  // namespace

@@ -7,15 +7,14 @@
 
 namespace genesis {
 
-// Protobuf's reader of JSON takes time that grows with the square of the depth, and memory that is
-// a large multiple of the number of values; so both are counted first, in one pass that keeps
-// nothing.
+// The time of protobuf's JSON parser grows with the square of the depth, and its memory is a large
+// multiple of the number of values. So both are counted first, in one pass without allocation.
 struct JsonLimits {
   size_t max_depth = 32;
   size_t max_values = 10'000;  // Commas, colons and opening brackets.
 };
 
-// INVALID_ARGUMENT for text that is over a limit. Finds no other fault.
+// INVALID_ARGUMENT for text over a limit. Detects no other error.
 absl::Status CheckJsonLimits(absl::string_view text, const JsonLimits& limits);
 
 }  // namespace genesis

@@ -11,7 +11,7 @@
 
 namespace genesis {
 
-// The comment of a message, field, method or value as one paragraph.
+// Returns the comment of a message, field, method or value as one paragraph.
 template <typename Thing>
 std::string CommentOf(const Thing& thing) {
   google::protobuf::SourceLocation place;
@@ -23,14 +23,14 @@ std::string CommentOf(const Thing& thing) {
   return begin == std::string::npos ? "" : paragraph.substr(begin);
 }
 
-// JSON Schema of messages as protobuf writes them in JSON. Remembers what is referred to, so that
-// it can be added at the end.
+// JSON Schema of messages in protobuf's JSON form. Remembers the referenced types, so that they can
+// be added at the end.
 class OpenApiSchemas {
  public:
   // {"$ref": ...}
   Json Reference(const google::protobuf::Descriptor& type);
   Json FieldSchema(const google::protobuf::FieldDescriptor& field);
-  // Everything that was referred to, and what that refers to, by name.
+  // Adds every referenced type and its own references, by name.
   void AddAll(Json& schemas) const;
 
  private:

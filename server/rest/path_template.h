@@ -9,13 +9,13 @@
 
 namespace genesis {
 
-// The fields of `path`, a path as it was sent, when it has the form of `pattern`, such as
-// "/v1/jobs/{job_id}:cancel"; their values as sent, not empty and without ':'. Else nullopt.
+// Returns the fields of `path`, as sent, if it matches `pattern`, such as
+// "/v1/jobs/{job_id}:cancel"; their values as sent, not empty and without ':'. Otherwise nullopt.
 std::optional<std::map<std::string, std::string>> MatchPath(absl::string_view pattern,
                                                             absl::string_view path);
 
-// A part of a path or, where `plus_is_space`, of a query with its %-escapes undone.
-// INVALID_ARGUMENT for a broken escape and for what is not UTF-8 then.
+// Decodes the %-escapes of a part of a path or, if `plus_is_space`, of a query. INVALID_ARGUMENT
+// for a broken escape or if the result is not UTF-8.
 absl::StatusOr<std::string> DecodePercent(absl::string_view text, bool plus_is_space);
 
 }  // namespace genesis

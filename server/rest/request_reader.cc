@@ -30,8 +30,8 @@ absl::Status FaultStatus(std::string path, std::string value, std::string accept
   return ToStatus({{std::move(path), std::move(value), std::move(accepted)}});
 }
 
-// Finds names in a JSON value that the message does not have; protobuf's own parser names one at
-// most, and not what was meant.
+// Finds names in a JSON value that the message does not have. Protobuf's own parser reports at most
+// one, without a suggestion.
 class UnknownNames {
  public:
   std::vector<FieldError> Find(const Value& value, const Descriptor& type) {
@@ -41,7 +41,7 @@ class UnknownNames {
 
  private:
   void Walk(const Value& value, const Descriptor& type, const std::string& path) {
-    // Timestamps and the like are written in forms of their own.
+    // Timestamps and other well-known types have forms of their own.
     if (!value.has_struct_value() || type.file()->package() == "google.protobuf") return;
     for (const auto& [name, inner] : value.struct_value().fields()) {
       if (errors_.size() > kMaxFaultsListed) return;
@@ -75,7 +75,7 @@ class UnknownNames {
   std::vector<FieldError> errors_;
 };
 
-// Protobuf's message without its code and its picture of the place.
+// Removes the code and the position marker from protobuf's message.
 std::string FirstLine(const std::string& message) {
   const std::vector<std::string> lines = absl::StrSplit(message, '\n');
   return OneLine(absl::StripPrefix(lines[0], "INVALID_ARGUMENT:"), kMaxLineBytes);
@@ -83,8 +83,7 @@ std::string FirstLine(const std::string& message) {
 
 absl::Status DiagnoseJson(const std::string& text, const Descriptor& type,
                           const std::string& message) {
-  // A second reading, of more than the fields of the request, is for what a person may have
-  // written.
+  // The text is parsed a second time, so the default limits, of handwritten requests, apply.
   if (absl::Status status = CheckJsonLimits(text, {}); !status.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the body does not fit ", type.name(), ": ", FirstLine(message)));
@@ -149,7 +148,7 @@ absl::Status ReadField(const std::string& name, const std::string& text, Message
 
 namespace {
 
-// "labels[team]", as OpenAPI writes it, is "labels.team".
+// Converts "labels[team]", the form of OpenAPI, to "labels.team".
 std::string WithDots(const std::string& name) {
   const size_t open = name.find('[');
   if (open == std::string::npos || name.back() != ']') return name;

@@ -11,8 +11,8 @@ namespace {
 using training::v1::AppendTrajectoriesRequest;
 using training::v1::AppendTrajectoriesResponse;
 
-// Either a read or an append is under way, never both, so nothing here needs a lock. A cancel ends
-// the read, or the one after the append, with ok = false; that is where the call is finished.
+// At most one read or append is in progress, so no lock is needed. A cancel ends the read, or the
+// one after the append, with ok = false; the call is finished there.
 class AppendReactor final : public grpc::ServerReadReactor<AppendTrajectoriesRequest> {
  public:
   AppendReactor(const ApiCall& call, grpc::CallbackServerContext* context, ReplayStore* store,

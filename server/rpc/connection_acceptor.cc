@@ -20,20 +20,20 @@
 namespace genesis {
 namespace {
 
-// Before another listener has its turn.
+// Maximum accepted before another listener has its turn.
 constexpr int kMaxAtOnce = 64;
 constexpr absl::Duration kPause = absl::Milliseconds(10);
 
 int OpenSpare() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
-// 0 when the handle is not open.
+// Returns 0 if the handle is not open.
 uint64_t InodeOf(int fd) {
   struct stat info = {};
   return fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode) ? info.st_ino : 0;
 }
 
-// The client of a connection as gRPC names it: a URI, with an IPv4 address also where an IPv6
-// socket took it. Empty for a unix socket, whose clients have no names.
+// Returns the client of a connection in gRPC's format: a URI, with an IPv4 address even if an IPv6
+// socket accepted it. Empty for a unix socket, whose clients have no names.
 std::string PeerOf(int fd) {
   sockaddr_storage address = {};
   socklen_t length = sizeof(address);
@@ -100,12 +100,12 @@ void ConnectionAcceptor::AcceptFrom(int listener, const Take& take) {
     if (fd < 0 && (errno == EMFILE || errno == ENFILE)) return AcceptWithoutHandle(listener);
     if (fd < 0 && (errno == ENOBUFS || errno == ENOMEM)) return absl::SleepFor(kPause);
     if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (fd < 0) continue;  // That connection has ended already.
+    if (fd < 0) continue;  // That connection has already ended.
     const std::string problem = Admit(fd);
     if (problem.empty()) {
       take(fd);
     } else {
-      // Told first: who sees the end of its connection finds it counted.
+      // Counted first, so that a client that sees the end of its connection finds it counted.
       refused_(problem);
       close(fd);
     }
@@ -125,8 +125,8 @@ bool ConnectionAcceptor::Close(const std::string& peer) {
   for (auto& [fd, connection] : taken_) {
     if (connection.peer != peer || InodeOf(fd) != connection.inode) continue;
     connection.peer.clear();
-    // Unlike shutdown(2) it also drops what has arrived and is not read yet. gRPC, whose handle it
-    // is, finds the connection broken and closes it.
+    // Unlike shutdown(2), this also drops unread data. gRPC, which owns the handle, finds the
+    // connection broken and closes it.
     const sockaddr unspecified = {.sa_family = AF_UNSPEC, .sa_data = {}};
     connect(fd, &unspecified, sizeof(unspecified));
     return true;
@@ -134,8 +134,8 @@ bool ConnectionAcceptor::Close(const std::string& peer) {
   return false;
 }
 
-// Another part of the process has taken the last handle. The spare one is given up for a moment, to
-// tell the client so instead of letting it wait.
+// Another part of the process has taken the last handle. The spare one is closed for a moment, so
+// that the client is refused instead of left waiting.
 void ConnectionAcceptor::AcceptWithoutHandle(int listener) {
   if (spare_fd_ >= 0) close(spare_fd_);
   const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);

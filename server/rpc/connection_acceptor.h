@@ -17,17 +17,17 @@
 
 namespace genesis {
 
-// Takes connections for gRPC, whose own listeners stop accepting for good once the process has run
-// out of file handles (seen with 1.51). A connection too many is closed at once, so that its client
-// may try elsewhere or again, and the next one is served as soon as there is room.
+// Accepts connections for gRPC, whose own listeners stop accepting permanently once the process has
+// run out of file handles (seen with 1.51). A connection over the limit is closed immediately, so
+// that its client can retry, and the next one is served as soon as there is room.
 //
 // Owner: TrainingListener. Threads: one of its own, which calls `take` and `refused`. Failure: none
-// after the start; what the kernel refuses is tried again.
+// after the start; errors of the kernel are retried.
 class ConnectionAcceptor {
  public:
   // Takes over a connected socket.
   using Take = std::function<void(int fd)>;
-  // Told of each connection that is closed at once, just before: "file_handles" or
+  // Called just before a refused connection is closed, with the reason: "file_handles" or
   // "max_connections".
   using Refused = std::function<void(const std::string& reason)>;
 
@@ -36,19 +36,19 @@ class ConnectionAcceptor {
   ConnectionAcceptor(const ConnectionAcceptor&) = delete;
   ConnectionAcceptor& operator=(const ConnectionAcceptor&) = delete;
 
-  // Before Start.
+  // Must be called before Start.
   void Add(ListenSockets sockets, Take take);
   void Start();
-  // Ends the connection whose client gRPC calls `peer` ("ipv4:10.0.0.1:4711"). False when none has
-  // that name, as connections of a unix socket have none. Any thread.
+  // Ends the connection whose client gRPC calls `peer` ("ipv4:10.0.0.1:4711"). False if none has
+  // that name; connections of a unix socket have none. Any thread.
   bool Close(const std::string& peer);
-  // Takes no more connections; those that were taken are not ours. Idempotent.
+  // Accepts no more connections; accepted ones belong to gRPC. Idempotent.
   void Stop();
 
  private:
   struct Connection {
-    // The socket's, by which one that was closed since, and perhaps given to another file, is told
-    // from one that is still open.
+    // Inode of the socket. Distinguishes an open connection from one that was closed and whose
+    // handle was reused.
     uint64_t inode = 0;
     std::string peer;
   };
@@ -60,7 +60,7 @@ class ConnectionAcceptor {
   void AcceptFrom(int listener, const Take& take);
   void AcceptWithoutHandle(int listener);
   bool BelowMost() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether the connection may be given to gRPC; "" or why not.
+  // Returns "" if the connection may be passed to gRPC, otherwise the reason.
   std::string Admit(int fd);
 
   const int max_connections_;
@@ -68,7 +68,7 @@ class ConnectionAcceptor {
   std::vector<Source> sources_;
   HandleRoom handles_;
   absl::Mutex mutex_;
-  // The connections that were taken, by handle.
+  // The accepted connections, by handle.
   std::map<int, Connection> taken_ ABSL_GUARDED_BY(mutex_);
   int spare_fd_ = -1;
   int stop_fd_ = -1;  // An eventfd.

@@ -17,8 +17,8 @@ using training::v1::DownloadCheckpointResponse;
 constexpr char kMethod[] = "DownloadCheckpoint";
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
-// Either a read of the file or a write to the client is under way, never both, so nothing here
-// needs a lock. A cancel makes the write fail, and there the call is finished.
+// At most one file read or client write is in progress, so no lock is needed. A cancel makes the
+// write fail; the call is finished there.
 class DownloadReactor final : public grpc::ServerWriteReactor<DownloadCheckpointResponse> {
  public:
   DownloadReactor(const ApiCall& call, JobManager* jobs, CheckpointFiles* files,
@@ -70,7 +70,7 @@ class DownloadReactor final : public grpc::ServerWriteReactor<DownloadCheckpoint
     absl::StatusOr<std::string> piece = download_->Read(kPieceBytes);
     if (!piece.ok()) return piece.status();
     if (sent_) response_.clear_checkpoint();
-    // An empty rest still tells what it is the rest of.
+    // An empty rest still carries the checkpoint's metadata.
     whole = piece->empty() && sent_;
     sent_ = true;
     response_.set_content_crc32c(Crc32c(0, piece->data(), piece->size()));

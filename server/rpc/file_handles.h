@@ -2,13 +2,13 @@
 
 namespace genesis {
 
-// Raises the soft limit of open files to the hard one, and returns what it is then.
+// Raises the soft limit of open files to the hard one, and returns the new limit.
 int RaiseFileHandleLimit();
 
-// Whether a connection more may be taken: when the last handle is gone, the store, the log and the
-// start of a worker fail, so listeners leave a quarter of them alone. Counting all handles for each
-// connection would be slow when there are many; a count serves until a part of the room that it
-// found is used up.
+// Decides whether another connection may be accepted. Without a free handle, the store, the log and
+// the start of a worker fail, so listeners leave a quarter of them free. Counting all handles for
+// each connection would be slow, so a count is reused until a part of the room that it found is
+// used up.
 //
 // Owner: one listener. Threads: its own.
 class HandleRoom {
@@ -16,7 +16,7 @@ class HandleRoom {
   bool HasRoom();
 
  private:
-  int unchecked_ = 0;  // Connections that may come before the next count.
+  int unchecked_ = 0;  // Connections that may be accepted before the next count.
 };
 
 }  // namespace genesis

@@ -10,8 +10,8 @@
 namespace genesis {
 namespace {
 
-// A thread serves many calls of one connection in a row; reading a certificate takes longer than
-// comparing it.
+// A thread serves many calls of one connection in a row, and comparing a certificate is cheaper
+// than parsing it.
 absl::StatusOr<std::string> CachedName(const std::string& pem) {
   thread_local std::string last_pem;
   thread_local absl::StatusOr<std::string> last_name = std::string();
@@ -30,8 +30,8 @@ Credentials CredentialsOf(const grpc::ServerContextBase& context) {
   if (header != context.client_metadata().end()) {
     credentials.authorization.assign(header->second.data(), header->second.size());
   }
-  // Verified already, or the connection would not be. The name is read from the certificate itself,
-  // for gRPC tells the first of several.
+  // The handshake has verified it. The name is read from the certificate itself, because gRPC
+  // returns the first of several.
   const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
   if (peer != nullptr && peer->IsPeerAuthenticated()) {
     const auto certificates = peer->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);

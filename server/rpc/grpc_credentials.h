@@ -6,7 +6,7 @@
 
 namespace genesis {
 
-// The credentials that a call brings along.
+// Returns the credentials of a call.
 Credentials CredentialsOf(const grpc::ServerContextBase& context);
 
 }  // namespace genesis

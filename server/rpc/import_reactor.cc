@@ -15,8 +15,8 @@ namespace {
 using training::v1::ImportCheckpointRequest;
 using training::v1::ImportCheckpointResponse;
 
-// Either a read or a step of the import is under way, never both, so nothing here needs a lock. A
-// cancel ends the read, or the one after the step, with ok = false.
+// At most one read or import step is in progress, so no lock is needed. A cancel ends the read, or
+// the one after the step, with ok = false.
 class ImportReactor final : public grpc::ServerReadReactor<ImportCheckpointRequest> {
  public:
   ImportReactor(const ApiCall& call, grpc::CallbackServerContext* context, JobManager* jobs,
@@ -66,7 +66,7 @@ class ImportReactor final : public grpc::ServerReadReactor<ImportCheckpointReque
     return upload_.Begin(announced);
   }
 
-  // After it another thread may have deleted this.
+  // After End another thread may have deleted this.
   void End(const absl::Status& status) {
     call_.Done(id_, status);
     grpc::ServerReadReactor<ImportCheckpointRequest>::Finish(ToGrpcStatus(status));

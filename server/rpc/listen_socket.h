@@ -10,7 +10,8 @@
 
 namespace genesis {
 
-// Sockets that listen, without blocking. Movable; closes them and removes the socket's file.
+// Non-blocking listening sockets. Movable; the destructor closes them and removes the socket's
+// file.
 class ListenSockets {
  public:
   ListenSockets() = default;
@@ -18,11 +19,11 @@ class ListenSockets {
   ListenSockets(ListenSockets&& other) noexcept { *this = std::move(other); }
   ListenSockets& operator=(ListenSockets&& other) noexcept;
 
-  // "host:port": every address that the host's name has, all on one port (0 picks one). Shares it
-  // with no other process. FAILED_PRECONDITION naming the address and the cause.
+  // Listens on "host:port": every address of the host's name, all on one port (0 picks one), not
+  // shared with another process. FAILED_PRECONDITION with the address and the cause.
   static absl::StatusOr<ListenSockets> Tcp(const std::string& address);
-  // A socket file with that mode. A file that a dead process left is replaced; FAILED_PRECONDITION
-  // when somebody listens on it, or when it is no socket.
+  // Listens on a socket file with that mode. Replaces a file left by a dead process.
+  // FAILED_PRECONDITION if a process listens on it, or if it is not a socket.
   static absl::StatusOr<ListenSockets> Unix(const std::string& path, mode_t mode);
 
   const std::vector<int>& fds() const { return fds_; }
@@ -32,7 +33,7 @@ class ListenSockets {
  private:
   std::vector<int> fds_;
   int port_ = 0;
-  std::string file_;  // To be removed; empty for none.
+  std::string file_;  // Removed by Close; empty for none.
 };
 
 }  // namespace genesis

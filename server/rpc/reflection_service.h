@@ -8,12 +8,12 @@
 
 namespace genesis {
 
-// The standard reflection service, for those who have at least the role viewer: gRPC's own answers
-// everybody who can connect. Holds no state; each stream has a reactor, which deletes itself.
+// The standard reflection service, for callers with at least the role viewer: gRPC's own serves
+// every client. Stateless; each stream has a reactor, which deletes itself.
 class ReflectionService final
     : public grpc::reflection::v1alpha::ServerReflection::CallbackService {
  public:
-  // `services`: full names, which the list is to have besides this one.
+  // `services`: full names to list besides this one.
   ReflectionService(const ApiGate* gate, std::vector<std::string> services);
 
   grpc::ServerBidiReactor<grpc::reflection::v1alpha::ServerReflectionRequest,

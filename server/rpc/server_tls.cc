@@ -9,8 +9,8 @@
 namespace genesis {
 namespace {
 
-// gRPC's C++ classes take files to watch or certificates that never change; the C core underneath
-// asks at every handshake, which is what is wanted here.
+// gRPC's C++ classes take files to watch or certificates that never change. The C core underneath
+// fetches them at every handshake, which is needed here.
 class ReloadingCredentials final : public grpc::ServerCredentials {
  public:
   ReloadingCredentials(const TlsStore* store, bool client_certificates) : store_(store) {
@@ -21,7 +21,7 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
   }
   ~ReloadingCredentials() override { grpc_server_credentials_release(credentials_); }
 
-  // gRPC's own authentication is not used: ApiGate asks who calls.
+  // Unused: ApiGate authenticates callers.
   void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
 
  private:
@@ -39,7 +39,7 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
     }
     const grpc_ssl_pem_key_cert_pair pair = {current.material->private_key.c_str(),
                                              current.material->certificate_chain.c_str()};
-    // gRPC 1.51 wants an authority also where no client is asked for a certificate.
+    // gRPC 1.51 requires a CA even if no client certificate is requested.
     const std::string& ca = current.material->client_ca.empty()
                                 ? current.material->certificate_chain
                                 : current.material->client_ca;

@@ -8,10 +8,10 @@
 
 namespace genesis {
 
-// Credentials of one listening address: TLS with what `store` holds when a connection is made, so
-// that a new certificate is used at once and old connections go on. With `client_certificates` a
-// client is asked for one; what it shows must be signed by the client authority, but it may show
-// none: then it has no name, and the gate decides what that is good for (health, for probes).
+// Returns the credentials of one listening address: TLS with the material of `store` at the time of
+// the handshake, so that a new certificate is used immediately and old connections go on. If
+// `client_certificates`, clients are asked for a certificate, which must be signed by the client
+// CA. Clients without one have no name, and the gate decides what they may do (health, for probes).
 // `store` outlives the server.
 std::shared_ptr<grpc::ServerCredentials> ReloadingTls(const TlsStore* store,
                                                       bool client_certificates);

@@ -14,10 +14,10 @@
 namespace genesis {
 namespace {
 
-// For clients to agree with; docs/security.md publishes them.
+// Clients must match these; docs/security.md publishes them.
 constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(20);
 constexpr absl::Duration kMinClientPing = absl::Seconds(10);
-// A connection that says nothing that gRPC understands, and one without a call.
+// Limits of a connection without a valid handshake, and of one without a call.
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(20);
 constexpr absl::Duration kMaxIdle = absl::Hours(1);
 constexpr int kMaxCallsPerConnection = 1000;

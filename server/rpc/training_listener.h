@@ -19,27 +19,26 @@
 
 namespace genesis {
 
-// The gRPC server that clients reach, on grpc.listen and, when it is set, on grpc.unix_socket: the
-// services it is given and the standard health service. Bounded in connections, file handles,
-// message and header sizes, calls per connection and calls that a connection abandons; asks silent
-// connections whether they live.
+// The gRPC server for clients, on grpc.listen and, if set, on grpc.unix_socket: the given services
+// and the standard health service. Bounded in connections, file handles, message and header sizes,
+// calls per connection and calls abandoned by a connection; sends keepalives on silent connections.
 //
-// Owner: the daemon. Threads: gRPC's, the acceptor's and the reset
-// watch's. Failure: none after the start.
+// Owner: the daemon. Threads: gRPC's, the acceptor's and the reset watch's. Failure: none after the
+// start.
 class TrainingListener {
  public:
   struct Options {
     const Settings* settings = nullptr;         // Read during Start only.
-    const TlsStore* tls = nullptr;              // Null: no TLS. Outlives the listener.
+    const TlsStore* tls = nullptr;              // Null disables TLS. Outlives the listener.
     std::vector<grpc::Service*> services = {};  // Outlive it too.
-    // Told of each connection that is closed before its client closes it, just before:
-    // "file_handles", "max_connections" or "resets".
+    // Called just before a connection is closed by the server, with the reason: "file_handles",
+    // "max_connections" or "resets".
     ConnectionAcceptor::Refused refused = [](const std::string&) {};
-    // Told of each call of a method that no service has.
+    // Called for each call of a method that no service has.
     std::function<void()> unknown_method = [] {};
   };
 
-  // FAILED_PRECONDITION naming the address and the cause when one cannot be bound.
+  // FAILED_PRECONDITION with the address and the cause if an address cannot be bound.
   static absl::StatusOr<std::unique_ptr<TrainingListener>> Start(const Options& options);
   ~TrainingListener();
   TrainingListener(const TrainingListener&) = delete;
@@ -47,7 +46,7 @@ class TrainingListener {
 
   int port() const { return port_; }
   grpc::HealthCheckServiceInterface* health() { return server_->GetHealthCheckService(); }
-  // No new connections; open calls have until then. Idempotent.
+  // Accepts no new connections; open calls have until `deadline`. Idempotent.
   void Stop(std::chrono::system_clock::time_point deadline);
 
  private:

@@ -19,14 +19,14 @@ ServerUnaryReactor* TrainingServiceImpl::Serve(CallbackServerContext* context,
                                                Method<Request, Response> method) {
   static const MethodRow& row = MethodOfRequest(Request::descriptor()->name());
   ServerUnaryReactor* reactor = context->DefaultReactor();
-  // Nobody waits for it: neither credentials nor the request are looked at.
+  // The client has cancelled, so neither credentials nor the request are checked.
   if (context->IsCancelled()) {
     parts_.metrics->Request("grpc", row.name, "CANCELLED");
     reactor->Finish(grpc::Status::CANCELLED);
     return reactor;
   }
   const ApiCall call(parts_.gate, row, "grpc", CredentialsOf(*context));
-  // Before the answer, for the request is gone once the reactor has finished.
+  // Taken first, because the request is gone once the reactor has finished.
   const std::string subject = SubjectOf(*request);
   const Callback<Response> callback = [call, subject, reactor,
                                        response](const absl::StatusOr<Response>& result) {

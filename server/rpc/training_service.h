@@ -8,8 +8,8 @@
 
 namespace genesis {
 
-// TrainingService over gRPC: admits the call, hands unary ones to TrainingApi and streams to a
-// reactor of their own, maps the status once and counts. Holds no state and never waits.
+// TrainingService over gRPC: admits the call, passes unary ones to TrainingApi and streams to their
+// own reactors, converts the status in one place and counts the call. Stateless; never blocks.
 class TrainingServiceImpl final : public training::v1::TrainingService::CallbackService {
  public:
   struct Parts {

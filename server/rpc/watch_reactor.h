@@ -9,8 +9,8 @@
 namespace genesis {
 
 // Starts the reactor of one WatchJob call. It keeps the newest snapshot and a bounded number of
-// events while a write is under way; finishes when the final state and all events are sent, on
-// cancel, or when the server shuts down; is counted then, and deletes itself.
+// events during a write. Finishes when the final state and all events are sent, on cancel, or when
+// the server shuts down. Then it is counted and deletes itself.
 grpc::ServerWriteReactor<training::v1::WatchJobResponse>* StartWatch(
     const ApiCall& call, JobManager* jobs, const training::v1::WatchJobRequest& request);
 

@@ -15,7 +15,7 @@ namespace {
 
 // Reports are small; a job's specification is the largest message.
 constexpr int kMaxMessageBytes = 4 * 1024 * 1024;
-// One for each worker; more than a machine runs.
+// One per worker; more than a machine runs.
 constexpr int kMaxConnections = 4096;
 
 }  // namespace
@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<WorkerListener>> WorkerListener::Start(const std:
         "the workers' socket path ", path, " has ", path.size(), " characters; at most ",
         sizeof(sockaddr_un::sun_path) - 1, " fit: choose a shorter --data-dir"));
   }
-  // Workers are gRPC clients, for which a comma ends an address.
+  // Workers are gRPC clients, whose target syntax ends an address at a comma.
   if (absl::StrContains(path, ',')) {
     return absl::FailedPreconditionError(
         absl::StrCat("the workers' socket path ", QuoteValue(path),

@@ -12,21 +12,21 @@
 
 namespace genesis {
 
-// The gRPC server for the workers of this machine, on a unix socket that only the daemon's user may
-// open. Accepts as TrainingListener does: also after the process had run out of file handles.
+// The gRPC server for the workers of this machine, on a unix socket that only the daemon's user can
+// open. Like TrainingListener, it keeps accepting after the process has run out of file handles.
 //
 // Owner: the daemon. Threads: gRPC's and the acceptor's. Failure: none after the start.
 class WorkerListener {
  public:
-  // For one service, which outlives the listener, and the standard health service.
-  // FAILED_PRECONDITION naming `path` and the cause when it cannot be bound.
+  // Serves one service, which outlives the listener, and the standard health service.
+  // FAILED_PRECONDITION with `path` and the cause if it cannot be bound.
   static absl::StatusOr<std::unique_ptr<WorkerListener>> Start(const std::string& path,
                                                                grpc::Service* service);
   ~WorkerListener() { Stop(std::chrono::system_clock::now()); }
   WorkerListener(const WorkerListener&) = delete;
   WorkerListener& operator=(const WorkerListener&) = delete;
 
-  // No new connections; open calls have until then. Idempotent.
+  // Accepts no new connections; open calls have until `deadline`. Idempotent.
   void Stop(std::chrono::system_clock::time_point deadline);
 
  private:
@@ -34,7 +34,8 @@ class WorkerListener {
 
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> external_;
   std::unique_ptr<grpc::Server> server_;
-  ConnectionAcceptor acceptor_;  // Before the server goes, so that nothing is handed to it then.
+  // Stops before the server, so that no connection is passed to it then.
+  ConnectionAcceptor acceptor_;
 };
 
 }  // namespace genesis

@@ -10,14 +10,14 @@
 
 namespace genesis {
 
-// Copies <data_dir>/jobs.db, as it is at one moment, to <data_dir>/backups/jobs-<UTC time>.db. When
-// it returns, the copy is on disk; of all copies the newest 10 are kept. Takes as long as the disk
-// takes; neither readers nor the writer wait for it. RESOURCE_EXHAUSTED when the disk is full.
+// Copies a snapshot of <data_dir>/jobs.db to <data_dir>/backups/jobs-<UTC time>.db. The copy is on
+// disk when it returns; the newest 10 copies are kept. Blocks on the disk; neither readers nor the
+// writer wait for it. RESOURCE_EXHAUSTED if the disk is full.
 absl::StatusOr<training::v1::BackupStoreResponse> MakeBackup(const std::string& data_dir);
 
-// MakeBackup on a thread of its own, for callers that must not wait.
-// Owner: the daemon. Threads: Start from any; it answers on the backup's thread.
-// Failure: MakeBackup's status; RESOURCE_EXHAUSTED when several are under way already.
+// Runs MakeBackup on a separate thread, for callers that must not block.
+// Owner: the daemon. Threads: Start from any; the callback runs on the backup's thread.
+// Failure: MakeBackup's status; RESOURCE_EXHAUSTED if several are already in progress.
 class StoreBackup {
  public:
   explicit StoreBackup(std::string data_dir) : data_dir_(std::move(data_dir)), thread_(1) {}

@@ -17,7 +17,7 @@
 namespace genesis {
 namespace {
 
-// The space that the store needs to start: its write-ahead log and a few pages, with room to log.
+// Space that the store needs to start: its write-ahead log, a few pages, and room for the log.
 constexpr size_t kProbeBytes = size_t{1024} * 1024;
 
 absl::Status DirError(const std::string& path, const std::string& what, int error) {
@@ -32,21 +32,21 @@ absl::Status DirError(const std::string& path, const std::string& what, int erro
       absl::StrCat(message, "; choose another folder with --data-dir, or mend its permissions"));
 }
 
-// Process id of the newest holder, as it stands in the file; empty for none.
+// Returns the process id of the newest holder, as written in the file; empty for none.
 std::string ReadHolder(int fd) {
   char text[32] = {};
   const ssize_t size = pread(fd, text, sizeof(text) - 1, 0);
   return size > 0 ? std::string(text, size) : "";
 }
 
-// A zombie, whose parent has not taken note of its end, has no program any more.
+// A zombie, whose parent has not reaped it, runs no program any more.
 bool HasEnded(const std::string& pid) {
   char ignored = 0;
   return readlink(absl::StrCat("/proc/", pid, "/exe").c_str(), &ignored, 1) < 0 && errno == ENOENT;
 }
 
-// A daemon that was killed while it started a worker leaves the lock to the copy of itself that was
-// to become the worker, which ends at once.
+// A daemon killed while it started a worker leaves the lock to its forked copy, the future worker,
+// which ends immediately.
 absl::Status Lock(int fd, int holder_fd, const std::string& path) {
   const absl::Time patience = SteadyNow() + absl::Seconds(5);
   while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -63,7 +63,7 @@ absl::Status Lock(int fd, int holder_fd, const std::string& path) {
   return absl::OkStatus();
 }
 
-// Writes and removes a file, so that a full disk is found before a job is accepted.
+// Writes and removes a file, so that a full disk is detected before a job is accepted.
 absl::Status ProbeSpace(const std::string& path) {
   const std::string probe = path + "/.space-probe";
   const int fd = open(probe.c_str(), O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0600);

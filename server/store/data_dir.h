@@ -7,14 +7,14 @@
 
 namespace genesis {
 
-// The daemon's folder, held by one daemon at a time (flock on the folder itself and on
-// <dir>/genesisd.lock, which names the process and which earlier versions lock; the kernel gives
-// both back when the process ends, however it ends).
+// The daemon's folder, held by one daemon at a time. The lock is flock on the folder itself and on
+// <dir>/genesisd.lock, which names the process and which earlier versions lock. The kernel releases
+// both when the process ends, however it ends.
 class DataDir {
  public:
-  // Creates the folder with its parents, takes the lock and proves that the folder can be written.
-  // ALREADY_EXISTS when another daemon holds it (the message names its process),
-  // RESOURCE_EXHAUSTED when the disk has no space, FAILED_PRECONDITION for anything else.
+  // Creates the folder with its parents, takes the lock and checks that the folder is writable.
+  // ALREADY_EXISTS if another daemon holds it (the message names its process), RESOURCE_EXHAUSTED
+  // if the disk has no space, FAILED_PRECONDITION otherwise.
   static absl::StatusOr<std::unique_ptr<DataDir>> Acquire(const std::string& path);
   ~DataDir();
   DataDir(const DataDir&) = delete;

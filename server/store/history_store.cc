@@ -20,7 +20,7 @@ using training::v1::HistoryRow;
 constexpr int64_t kSchema = 3;
 constexpr int64_t kForgottenAtOnce = 5000;
 
-// `timestamp` is as FormatSqlTime writes it. NULL is what was not measured.
+// `timestamp` is in the format of FormatSqlTime. NULL means not measured.
 constexpr char kTables[] = R"sql(
 CREATE TABLE fp16_stats(
   timestamp TEXT NOT NULL,
@@ -44,7 +44,7 @@ CREATE INDEX fp16_stats_by_job ON fp16_stats(job_id, timestamp);
 PRAGMA user_version = 1;
 )sql";
 
-// The migration of the schema from 1 to 2. New columns come at the end.
+// The migration of the schema from 1 to 2. New columns are appended.
 constexpr char kColumnsOf2[] = R"sql(
 ALTER TABLE fp16_stats ADD COLUMN divergence_ratio REAL;
 ALTER TABLE fp16_stats ADD COLUMN held_out_loss REAL;
@@ -88,7 +88,7 @@ absl::Status Insert(Statement& insert, const HistoryRow& row) {
   } else {
     insert.Bind(4, PrecisionName(row.mode()));
   }
-  // SQLite keeps no NaN: it becomes NULL.
+  // SQLite stores NaN as NULL.
   BindReal(insert, 5, row.has_loss(), row.loss());
   BindReal(insert, 6, row.has_baseline_loss(), row.baseline_loss());
   BindReal(insert, 7, row.has_loss_scale(), row.loss_scale());
@@ -104,7 +104,7 @@ absl::Status Insert(Statement& insert, const HistoryRow& row) {
   return insert.Run();
 }
 
-// The value of an enum whose name ends so; 0, which is its unknown one, for none.
+// Returns the value of an enum whose name has this suffix; 0, the unknown value, for none.
 template <typename Enum, typename Name>
 Enum ByName(const std::string& text, int most, Name name) {
   for (int value = 1; value <= most; ++value) {
@@ -256,7 +256,8 @@ absl::Status HistoryStore::PutAside() {
         absl::StrCat("cannot move the damaged ", path_, " away: ", error.message()));
   }
   for (const char* const suffix : {"-wal", "-shm"}) {
-    std::filesystem::rename(path_ + suffix, aside + suffix, error);  // There may be none.
+    // Some of the files may not exist.
+    std::filesystem::rename(path_ + suffix, aside + suffix, error);
   }
   spdlog::error("{} is damaged; it is now {}, and the history begins anew", path_, aside);
   return absl::OkStatus();

@@ -14,16 +14,16 @@
 
 namespace genesis {
 
-// How jobs did over time: the table fp16_stats of <data_dir>/metrics.db, which people also read
-// with sqlite3 while the daemon runs (docs/history.md). A file of its own, so that nothing that
-// happens to it can hurt jobs.
+// Metrics of jobs over time: the table fp16_stats of <data_dir>/metrics.db, which users may read
+// with sqlite3 while the daemon runs (docs/history.md). A separate file, so that damage to it
+// cannot affect jobs.
 //
 // Owner: the daemon. Threads: Read from any; the rest from the recorder's. Failure: the store's
-// status. A damaged file is put aside and a new one begun; one of a newer schema is left alone.
+// status. A damaged file is set aside and a new one created; one with a newer schema is left alone.
 class HistoryStore {
  public:
   struct Query {
-    // Where a page ended: the row's time in seconds since the Unix epoch, and its number.
+    // End of a page: the row's time in seconds since the Unix epoch, and its number.
     struct Place {
       int64_t seconds = 0;
       int64_t number = 0;
@@ -40,14 +40,14 @@ class HistoryStore {
 
   explicit HistoryStore(std::string path) : path_(std::move(path)), readers_(path_) {}
 
-  // Oldest first. UNAVAILABLE when there is no file that can be read.
+  // Oldest first. UNAVAILABLE if there is no readable file.
   absl::StatusOr<std::vector<Row>> Read(const Query& query);
-  // The newest ones, oldest of them first.
+  // Reads the newest rows, oldest of them first.
   absl::StatusOr<std::vector<Row>> ReadNewest(absl::Time since, int64_t limit);
 
-  // All rows or none. Opens or makes the file first where that is not done.
+  // Appends all rows or none. First opens or creates the file if needed.
   absl::Status Append(const std::vector<training::v1::HistoryRow>& rows);
-  // Removes rows that are older, some thousand at a time; true when there may be more.
+  // Removes older rows, some thousand at a time; returns true if there may be more.
   absl::StatusOr<bool> Forget(absl::Time before);
 
  private:

@@ -10,7 +10,7 @@
 namespace genesis {
 namespace {
 
-// Conditions and what they are bound to. Nothing a caller wrote is ever part of the text.
+// Conditions and their bound values. Text of a caller never becomes part of the SQL.
 class Conditions {
  public:
   // "?7", bound to `value`.
@@ -36,7 +36,7 @@ class Conditions {
 
  private:
   struct Value {
-    std::optional<int64_t> number;  // Unset: text.
+    std::optional<int64_t> number;  // Unset for text.
     std::string text;
   };
   std::string AddValue(Value value) {
@@ -64,7 +64,7 @@ void AddFilters(const JobQuery& query, Conditions& conditions) {
     conditions.Add(absl::StrCat("substr(j.id, 1, length(", prefix, ")) = ", prefix));
   }
   for (const auto& [key, value] : query.labels) {
-    // One scan of the labels, not one look at them for each job.
+    // Scans the labels once instead of looking them up for each job.
     std::string has = absl::StrCat("j.ordinal IN (SELECT ordinal FROM job_labels WHERE key = ",
                                    conditions.Parameter(key));
     if (!value.empty()) absl::StrAppend(&has, " AND value = ", conditions.Parameter(value));
@@ -106,8 +106,8 @@ absl::StatusOr<std::vector<StoredJob>> ReadJobs(Database& database, const JobQue
   AddFilters(query, conditions);
   AddPlace(query, conditions);
   const std::string limit = conditions.Parameter(query.limit);
-  // There is no index by owner, state or label: the rows of `jobs` are small, and a
-  // scan of 10,000 of them takes about a millisecond, while each index would cost every write.
+  // There is no index by owner, state or label: the rows of `jobs` are small and a scan of 10,000
+  // of them takes about a millisecond, but each index would cost every write.
   absl::StatusOr<Statement> statement = database.Prepare(
       absl::StrCat("SELECT j.ordinal, j.id, r.job FROM jobs j CROSS JOIN job_records r ON "
                    "r.ordinal = j.ordinal ",

@@ -10,11 +10,11 @@
 namespace genesis {
 namespace {
 
-// More than the check of 10,000 jobs takes, and little beside the time to be ready in.
+// Longer than the check of 10,000 jobs takes, and short compared with the start-up limit.
 constexpr absl::Duration kQuickCheckLimit = absl::Milliseconds(250);
 constexpr int64_t kEventsPerJob = 1000;
 
-// The cure for a store that cannot be opened.
+// Adds the cure to the error of a store that cannot be opened.
 absl::Status WithAdvice(const absl::Status& status, const std::string& path) {
   const char* advice = "";
   switch (status.code()) {
@@ -41,8 +41,8 @@ absl::Status WithAdvice(const absl::Status& status, const std::string& path) {
   return absl::Status(status.code(), absl::StrCat(status.message(), about, advice));
 }
 
-// Made whole under another name, so that an empty file is never a store that was begun: it is one
-// that was lost, and beginning anew would hide that.
+// Creates the store under another name first. So an empty file means a lost store, not one that was
+// just begun, and is not silently replaced.
 absl::Status MakeIfMissing(const std::string& path, const Database::Options& connection) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -104,7 +104,7 @@ absl::Status JobStore::Commit() {
 }
 
 void JobStore::Rollback() {
-  // Fails only when SQLite has rolled back by itself, which is what is wanted.
+  // Fails only if SQLite has already rolled back by itself.
   database_->Execute("ROLLBACK").IgnoreError();
 }
 
@@ -178,7 +178,7 @@ absl::Status JobStore::PutMetadata(const std::string& key, const std::string& va
 }
 
 absl::Status JobStore::PutCheckpoint(const training::v1::Checkpoint& checkpoint) {
-  // REPLACE gives a checkpoint that is written again the place of the newest.
+  // REPLACE makes a rewritten checkpoint the newest.
   absl::StatusOr<Statement> put = database_->Prepare(
       "INSERT OR REPLACE INTO checkpoints(id, job_id, step, path, checkpoint) "
       "VALUES(?1, ?2, ?3, ?4, ?5)");
@@ -199,7 +199,7 @@ absl::StatusOr<training::v1::LossCurve> JobStore::FindBaseline(const std::string
   const absl::StatusOr<bool> row = find->Step();
   if (!row.ok()) return row.status();
   training::v1::LossCurve curve;
-  // A curve that cannot be read is one that is not there: it only helps.
+  // An unreadable curve is treated as missing: it is only an aid.
   if (*row && !curve.ParseFromString(find->Text(0))) curve.Clear();
   return curve;
 }

@@ -17,27 +17,28 @@
 
 namespace genesis {
 
-// The memory of the daemon: jobs, their events, their checkpoints; see schema.h.
-// Purpose: durable truth behind JobManager. Owner: the daemon. Threads: the writer's (and before it
-// starts), but for readers(). Failure: any call may return the store's status; nothing is half
-// written, because every change is made between Begin and Commit.
+// The durable state of the daemon behind JobManager: jobs, their events, their checkpoints; see
+// schema.h.
+// Owner: the daemon. Threads: the writer's (and any before it starts), except readers(). Failure:
+// any call may return the store's status; nothing is half written, because every change is made
+// between Begin and Commit.
 class JobStore {
  public:
   struct Options {
     Database::Check check = Database::Check::kQuick;
-    absl::Duration wait = absl::Seconds(5);  // For another process that holds the file.
+    absl::Duration wait = absl::Seconds(5);  // Wait for another process that holds the file.
   };
-  // Opens or creates <dir>/jobs.db, checks it and brings its schema up. The quick check is given up
-  // after a quarter of a second, for start-up must not grow with the store; the full one is not.
-  // Failure as of Database, and FAILED_PRECONDITION for a newer schema; every message says how to
-  // go on.
+  // Opens or creates <dir>/jobs.db, checks it and migrates its schema. The quick check stops after
+  // a quarter of a second, because start-up must not slow down as the store grows; the full check
+  // does not. Errors as Database, and FAILED_PRECONDITION for a newer schema; every message has a
+  // cure.
   static absl::StatusOr<std::unique_ptr<JobStore>> Open(const std::string& dir,
                                                         const Options& options);
   static absl::StatusOr<std::unique_ptr<JobStore>> Open(const std::string& dir) {
     return Open(dir, Options());
   }
 
-  // The writer's connection, for the questions of store_reads.h.
+  // The writer's connection, for the queries of store_reads.h.
   Database& database() { return *database_; }
   // Connections for every other thread.
   ReaderPool& readers() { return readers_; }
@@ -46,21 +47,22 @@ class JobStore {
   absl::Status Commit();
   void Rollback();
 
-  // Inserts or replaces by ordinal, the job's place in the order of acceptance.
+  // Inserts or replaces by ordinal, the job's position in the order of acceptance.
   absl::Status PutJob(int64_t ordinal, const training::v1::Job& job);
-  // With its events; its checkpoints only when asked to.
+  // Removes its events too; its checkpoints only if `with_checkpoints`.
   absl::Status RemoveJob(const std::string& id, bool with_checkpoints);
-  // Returns the event's sequence, which is above all before it.
+  // Returns the event's sequence, which is above all previous ones.
   absl::StatusOr<int64_t> AddEvent(const std::string& job_id, const training::v1::JobEvent& event);
-  // All but the newest 1000 of the job go.
+  // Removes all but the newest 1000 of the job.
   absl::Status PruneEvents(const std::string& job_id);
 
   struct Forgotten {
     std::string id;
     training::v1::JobState state;
   };
-  // Removes the jobs that ended first, with their events, not their checkpoints: as many as `most`,
-  // and all that ended before `ended_before` (seconds since 1970), at most `batch` in all.
+  // Removes the finished jobs that ended first, with their events but not their checkpoints: the
+  // first `most`, and all that ended before `ended_before` (seconds since 1970), at most `batch` in
+  // all.
   absl::StatusOr<std::vector<Forgotten>> ForgetEnded(int64_t most, int64_t ended_before,
                                                      int64_t batch);
 
@@ -68,9 +70,10 @@ class JobStore {
   absl::Status RemoveCheckpoint(const std::string& id);
   absl::Status PutMetadata(const std::string& key, const std::string& value);
 
-  // Losses of the newest finished FP32 job of a workload (WorkloadKey); empty when there are none.
+  // Returns the losses of the newest finished FP32 job of a workload (WorkloadKey); empty if there
+  // are none.
   absl::StatusOr<training::v1::LossCurve> FindBaseline(const std::string& workload);
-  // Replaces that of the workload; the oldest beyond 1000 go.
+  // Replaces that of the workload; removes the oldest beyond 1000.
   absl::Status PutBaseline(const std::string& workload, const std::string& job_id,
                            const training::v1::LossCurve& curve);
 

@@ -4,7 +4,7 @@ namespace genesis {
 namespace {
 
 constexpr int kMaxConnections = 4;
-// A page of jobs fits; what is not here the system's own cache has.
+// Holds a page of jobs; the rest is in the system's page cache.
 constexpr int kCacheKib = 512;
 
 }  // namespace

@@ -13,19 +13,18 @@
 namespace genesis {
 
 // A few connections for reading jobs.db, each used by one thread at a time. In WAL mode a reader
-// neither waits for the writer nor holds it up.
+// and the writer do not block each other.
 //
-// Owner: JobStore. Threads: Borrow from any; it waits while all connections are out, which is as
-// long as the shortest of their reads. Failure: the store's status when a connection cannot be
-// opened.
+// Owner: JobStore. Threads: Borrow from any; it blocks while all connections are borrowed, until
+// the shortest of their reads ends. Failure: the store's status if a connection cannot be opened.
 class ReaderPool {
  public:
   explicit ReaderPool(std::string path) : path_(std::move(path)) {}
   ReaderPool(const ReaderPool&) = delete;
   ReaderPool& operator=(const ReaderPool&) = delete;
 
-  // Gives its connection back when it goes. Keep it for one answer only: a statement that is not at
-  // its end keeps the write-ahead log from being shortened.
+  // Returns its connection in the destructor. Keep it for one request only: an unfinished statement
+  // keeps the write-ahead log from being truncated.
   class Lease {
    public:
     Lease(ReaderPool* pool, std::unique_ptr<Database> database)

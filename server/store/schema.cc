@@ -125,7 +125,7 @@ absl::Status CopyMoves(Database& database) {
     if (!*row) return absl::OkStatus();
     JobEvent event;
     const std::string time = absl::StrCat(absl::StrReplaceAll(old->Text(1), {{" ", "T"}}), "Z");
-    // A time that cannot be read stays unset: the move itself is what counts.
+    // An unreadable time stays unset: the state change itself matters.
     if (!TimeUtil::FromString(time, event.mutable_time())) event.clear_time();
     event.mutable_state_changed()->set_from(StateOf(old->Text(2)));
     event.mutable_state_changed()->set_to(StateOf(old->Text(3)));
@@ -142,14 +142,15 @@ absl::Status MakeSchema3(Database& database) {
   return status.ok() ? database.Execute(kDropSchema2) : status;
 }
 
-// The migrations of the schema from each version to the next; the first makes it from nothing.
+// Migrates the schema from one version to the next; the first step creates it.
 absl::Status MakeSchema(Database& database, int64_t version) {
   if (version == 1) return database.Execute(kSchema1);
   if (version == 2) return database.Execute(kSchema2);
   return MakeSchema3(database);
 }
 
-// Protobuf writes strings that are no UTF-8 and refuses to read them: what is stored has been read.
+// Protobuf writes strings that are not UTF-8 but refuses to read them, so bytes are checked by
+// parsing.
 template <typename Message>
 std::string ReadableBytes(const Message& message) {
   std::string bytes = message.SerializeAsString();
@@ -174,7 +175,7 @@ absl::Status WriteLabels(Database& database, int64_t ordinal, const Job& job) {
   return status;
 }
 
-// Seconds since 1970 at which the job ended.
+// Returns the end of the job in seconds since 1970.
 int64_t EndSeconds(const Job& job) {
   return job.has_end_time() ? job.end_time().seconds() : job.create_time().seconds();
 }
@@ -197,7 +198,7 @@ absl::Status BringUpSchema(Database& database) {
         absl::StrCat("the store has schema ", *version, ", this genesisd knows up to ",
                      kSchemaVersion, "; run the newer genesisd, or another --data-dir"));
   }
-  // Taken even when nothing is to be done: a store that cannot be written is found now.
+  // Locked even if there is nothing to migrate, to detect a read-only store now.
   absl::Status status = database.Execute("BEGIN IMMEDIATE");
   if (!status.ok()) return status;
   for (int64_t next = *version + 1; next <= kSchemaVersion && status.ok(); ++next) {
@@ -207,7 +208,7 @@ absl::Status BringUpSchema(Database& database) {
     status = database.Execute(absl::StrCat("PRAGMA user_version = ", kSchemaVersion));
   }
   if (status.ok()) status = database.Execute("COMMIT");
-  // Fails only when SQLite has rolled back by itself, which is what is wanted.
+  // Fails only if SQLite has already rolled back by itself.
   if (!status.ok()) database.Execute("ROLLBACK").IgnoreError();
   return status;
 }

@@ -15,24 +15,24 @@ namespace genesis {
 //     ordinal: order of acceptance; reason: its beginning; request_id: NULL for none; end_time:
 //     seconds since 1970, NULL while the job has not ended. Small rows, so that filters read
 //     little.
-//   job_records(ordinal, job)  a serialized training.v1.Job, the truth that `jobs` repeats
+//   job_records(ordinal, job)  a serialized training.v1.Job, from which `jobs` is derived
 //   job_labels(ordinal, key, value)
 //   events(sequence, job_id, time, event)  a serialized JobEvent without its sequence
 //   checkpoints(id, job_id, step, path, checkpoint)  checkpoint is a serialized Checkpoint
 //   baselines(workload, job_id, time, curve)  curve is a serialized LossCurve of a job in FP32
-//   facts(key, value)  what else must be remembered, one value each
+//   facts(key, value)  other state, one value each
 inline constexpr int64_t kSchemaVersion = 3;
 
 absl::StatusOr<int64_t> ReadSchemaVersion(Database& database);
 
-// Makes the schema from nothing, or brings an older one up to it, all or nothing.
-// FAILED_PRECONDITION for a newer one; DATA_LOSS for records that cannot be read.
+// Creates the schema, or migrates an older one, all or nothing. FAILED_PRECONDITION for a newer
+// one; DATA_LOSS for unreadable records.
 absl::Status BringUpSchema(Database& database);
 
-// The rows of a job, inserted or replaced by ordinal. Between Begin and Commit.
+// Inserts or replaces the rows of a job by ordinal. Call between Begin and Commit.
 absl::Status WriteJobRows(Database& database, int64_t ordinal, const training::v1::Job& job);
 
-// The new event's sequence.
+// Returns the new event's sequence.
 absl::StatusOr<int64_t> WriteEventRow(Database& database, const std::string& job_id,
                                       const training::v1::JobEvent& event);
 

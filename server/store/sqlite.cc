@@ -11,8 +11,7 @@
 namespace genesis {
 namespace {
 
-// A full disk is told apart because it is the operator's to mend and the request may be tried
-// again.
+// Reports a full disk separately: the operator can fix it and the client can retry.
 absl::Status ToStatus(sqlite3* handle, const std::string& what) {
   const std::string message = absl::StrCat(what, ": ", sqlite3_errmsg(handle));
   switch (sqlite3_errcode(handle)) {
@@ -107,7 +106,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
   std::unique_ptr<Database> database(new Database(handle, path));
   if (result != SQLITE_OK) return database->Error("cannot open the store");
   sqlite3_busy_timeout(handle, static_cast<int>(absl::ToInt64Milliseconds(options.wait)));
-  // SQLite opens a file that may not be written for reading alone.
+  // SQLite opens a file without write permission read-only.
   if (writes && sqlite3_db_readonly(handle, "main") == 1) {
     return absl::FailedPreconditionError(
         absl::StrCat("cannot open the store ", path, ": it may not be written"));
@@ -153,7 +152,7 @@ absl::Status Database::RunCheck(Check check, absl::Duration limit) {
   if (!row.ok()) return row.status();
   const std::string found = *row ? query->Text(0) : "";
   if (found == "ok") return absl::OkStatus();
-  // SQLite heads its list, and puts each fault on a line of its own.
+  // SQLite writes a heading, then one fault per line.
   const std::string fault =
       absl::StrReplaceAll(found, {{"*** in database main ***\n", ""}, {"\n", "; "}});
   return absl::DataLossError(absl::StrCat("the store ", path_, " is damaged: ", fault));

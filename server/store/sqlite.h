@@ -23,7 +23,7 @@ class Statement {
   Statement& operator=(Statement&&) = delete;
   ~Statement();
 
-  // Parameters count from 1.
+  // Parameters are numbered from 1.
   Statement& Bind(int index, const std::string& text);
   Statement& Bind(int index, int64_t value);
   Statement& BindReal(int index, double value);
@@ -32,10 +32,10 @@ class Statement {
 
   // Runs to completion and resets, for statements that return no rows.
   absl::Status Run();
-  // True when a row is ready, false at the end (then reset).
+  // Returns true if a row is ready, false at the end (then reset).
   absl::StatusOr<bool> Step();
 
-  // Columns count from 0.
+  // Columns are numbered from 0.
   std::string Text(int column) const;
   int64_t Int(int column) const;
   double Real(int column) const;
@@ -45,15 +45,15 @@ class Statement {
   sqlite3_stmt* statement_;
 };
 
-// One SQLite connection. Used by one thread at a time; errors carry SQLite's own text and the path.
-// Failure: RESOURCE_EXHAUSTED disk full, UNAVAILABLE held by another process, DATA_LOSS damaged,
-// FAILED_PRECONDITION may not be written, INTERNAL anything else.
+// One SQLite connection. Used by one thread at a time; errors contain SQLite's own text and the
+// path. Failure: RESOURCE_EXHAUSTED disk full, UNAVAILABLE held by another process, DATA_LOSS
+// damaged, FAILED_PRECONDITION read-only, INTERNAL anything else.
 class Database {
  public:
   enum class Access { kReadWrite, kReadOnly };
   struct Options {
     Access access = Access::kReadWrite;
-    absl::Duration wait = absl::Seconds(5);  // For another process that holds the file.
+    absl::Duration wait = absl::Seconds(5);  // Wait for another process that holds the file.
     int cache_kib = 2000;                    // Pages that the connection keeps in memory.
   };
   enum class Check { kQuick, kFull };
@@ -71,11 +71,11 @@ class Database {
 
   absl::Status Execute(const std::string& sql);
   absl::StatusOr<Statement> Prepare(const std::string& sql);
-  // The row that the newest INSERT made.
+  // Returns the row inserted by the newest INSERT.
   int64_t LastInsertId() const;
 
-  // Reads the whole file: DATA_LOSS with the first fault, DEADLINE_EXCEEDED when `limit` passed
-  // before the end. kQuick leaves out whether indexes and rows agree, which takes most of the time.
+  // Reads the whole file: DATA_LOSS with the first fault, DEADLINE_EXCEEDED if `limit` passed
+  // before the end. kQuick skips the comparison of indexes with rows, which takes most of the time.
   absl::Status RunCheck(Check check, absl::Duration limit);
 
  private:

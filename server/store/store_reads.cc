@@ -99,7 +99,7 @@ absl::StatusOr<std::vector<StoredJob>> ReadOpenJobs(Database& database) {
   absl::StatusOr<std::vector<StoredJob>> jobs = TakeJobs(*query);
   if (!jobs.ok()) return jobs.status();
   std::erase_if(*jobs, [](const StoredJob& each) {
-    return each.job.state() == training::v1::JOB_STATE_FAILED;  // It cannot be read.
+    return each.job.state() == training::v1::JOB_STATE_FAILED;  // Unreadable record.
   });
   return jobs;
 }

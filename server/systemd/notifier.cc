@@ -15,7 +15,7 @@
 namespace genesis {
 namespace {
 
-// A status is one line.
+// A status is a single line.
 std::string OneLine(const std::string& text) { return absl::StrReplaceAll(text, {{"\n", "; "}}); }
 
 }  // namespace
@@ -25,7 +25,7 @@ Notifier::Notifier(const Environment& environment)
   if (socket_.empty()) return;
   const std::optional<int64_t> pid = ParseInt64(environment("WATCHDOG_PID").value_or(""));
   const std::optional<int64_t> period = ParseInt64(environment("WATCHDOG_USEC").value_or(""));
-  // The variables are inherited; another process's watchdog is not ours to feed.
+  // The variables are inherited, so the watchdog may belong to another process.
   const bool ours = !pid.has_value() || *pid == getpid();
   if (ours && period.has_value() && *period > 0) watchdog_ = absl::Microseconds(*period);
 }
@@ -63,7 +63,7 @@ void Notifier::Send(const std::string& state) const {
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return;
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_.size());
-  // A manager that reads nothing must not hold the daemon.
+  // MSG_DONTWAIT: a manager that does not read must not block the daemon.
   sendto(fd, state.data(), state.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
          reinterpret_cast<const sockaddr*>(&address), length);
   close(fd);

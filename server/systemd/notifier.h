@@ -8,25 +8,25 @@
 
 namespace genesis {
 
-// Tells systemd how the service is, as sd_notify(3): one datagram to $NOTIFY_SOCKET. Without that
-// variable nothing is sent.
+// Reports the state of the service to systemd, as sd_notify(3): one datagram to $NOTIFY_SOCKET.
+// Sends nothing without that variable.
 //
 // Owner: the daemon. Threads: any. Failure: none; a state that cannot be sent is lost.
 class Notifier {
  public:
   explicit Notifier(const Environment& environment);
 
-  // READY=1 after it is true.
+  // Sends READY=1.
   void Ready(const std::string& status) const;
-  // The line that systemctl status shows.
+  // Sets the line shown by systemctl status.
   void Status(const std::string& status) const;
-  // Until the next Ready. With the moment, which Type=notify-reload asks for.
+  // Lasts until the next Ready. Sends the time, which Type=notify-reload requires.
   void Reloading() const;
-  // The service may take that long to end before systemd ends it.
+  // Extends the time that the service may take to end before systemd kills it.
   void Stopping(absl::Duration at_most) const;
   void Alive() const;
 
-  // How often systemd wants to hear Alive, at least; nullopt when it does not watch this process.
+  // Returns the maximum interval of Alive; nullopt if systemd does not watch this process.
   std::optional<absl::Duration> watchdog() const { return watchdog_; }
 
  private:

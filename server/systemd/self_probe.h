@@ -14,19 +14,20 @@
 
 namespace genesis {
 
-// Asks the daemon how it is as a client would: a new connection through the real listener, a health
-// check over it with a deadline; and asks the thread that changes jobs for a sign of life. A
-// process that merely exists passes neither.
+// Probes the daemon as a client would: a new connection through the real listener and a health
+// check with a deadline. Also probes the writer thread. A process that merely exists passes
+// neither.
 //
-// Owner: the daemon. Threads: one of its own. Failure: none; what fails is logged once and shows in
-// last_success.
+// Owner: the daemon. Threads: one of its own. Failure: none; a failed probe is logged once and
+// shows in last_success.
 class SelfProbe {
  public:
   struct Options {
     std::string target;  // "127.0.0.1:50051".
-    bool tls = false;    // Whose certificate it is does not matter: only this machine is asked.
+    // The certificate is not verified, because the probe connects only to this machine.
+    bool tls = false;
     absl::Duration period;
-    // Calls back from the thread that changes jobs.
+    // Runs `alive` on the writer thread.
     std::function<void(std::function<void()> alive)> ask_writer;
   };
   explicit SelfProbe(Options options);
@@ -37,12 +38,12 @@ class SelfProbe {
   void Start();
   void Stop();  // Idempotent.
 
-  // When the newest probe that passed began; InfinitePast before the first.
+  // Start of the newest probe that passed; InfinitePast before the first.
   absl::Time last_success() const;
 
  private:
   void Loop();
-  // "" when all is well.
+  // Returns "" if all is well.
   std::string Probe() const;
   std::string AskListener() const;
   std::string AskWriter() const;
@@ -55,8 +56,8 @@ class SelfProbe {
   std::thread thread_;
 };
 
-// Where a client on this machine reaches a daemon that listens on `address`: "0.0.0.0:1" is
-// "127.0.0.1:1".
+// Returns the address at which a client on this machine reaches a daemon that listens on `address`:
+// "0.0.0.0:1" gives "127.0.0.1:1".
 std::string LocalTarget(const std::string& address);
 
 }  // namespace genesis

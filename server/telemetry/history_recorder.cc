@@ -54,7 +54,7 @@ void HistoryRecorder::DropOverflow() {
 }
 
 void HistoryRecorder::Loop() {
-  // The table is there from the start, for whoever looks.
+  // Creates the table at the start, so that it can be queried.
   TellStatus(store_->Append({}));
   for (bool stopping = false; !stopping;) {
     {
@@ -62,7 +62,7 @@ void HistoryRecorder::Loop() {
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stopping_ || (!waiting_.empty() && SteadyNow() >= next_write_);
       };
-      // A row that a full disk refused waits for its next turn.
+      // Rows refused by a full disk wait for the next turn.
       const absl::Time turn =
           std::min({next_sample_, next_forget_, waiting_.empty() ? next_sample_ : next_write_});
       changed_.WaitUntil(mutex_, turn, ready);
@@ -97,9 +97,9 @@ void HistoryRecorder::WriteWaiting() {
 
 void HistoryRecorder::ForgetOld() {
   const absl::StatusOr<bool> more = store_->Forget(absl::Now() - options_.retention);
-  // That old rows can be removed does not mean that new ones can be written.
+  // A full disk may allow removals but no inserts, so success is not reported here.
   if (!more.ok()) TellStatus(more.status());
-  // The rest soon, and not at once: new rows want to be written too.
+  // The rest follows soon, but not immediately, so that new rows are written in between.
   next_forget_ = SteadyNow() + (more.ok() && *more ? absl::Seconds(1) : kForgetPause);
 }
 

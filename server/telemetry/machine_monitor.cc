@@ -20,7 +20,7 @@ namespace genesis {
 namespace {
 
 constexpr absl::Duration kStopPatience = absl::Seconds(2);
-// A driver that was not there may be installed or loaded later.
+// A missing driver may be installed or loaded later.
 constexpr absl::Duration kLoadPause = absl::Minutes(1);
 constexpr int kStalePeriods = 6;
 
@@ -47,7 +47,7 @@ struct Sample {
 
 }  // namespace
 
-// The state of the thread.
+// The state of the monitor's thread.
 class MachineMonitor::Sampler {
  public:
   Sampler(Options options, Metrics* metrics) : options_(std::move(options)), metrics_(metrics) {}
@@ -65,7 +65,7 @@ class MachineMonitor::Sampler {
     changed_.NotifyAll();
   }
 
-  // True when the thread has ended.
+  // Returns true when the thread has ended.
   bool Stop() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
@@ -107,7 +107,7 @@ class MachineMonitor::Sampler {
       answers = answers || HasStatistics(statistics);
       sample.gpus.push_back(std::move(statistics));
     }
-    // A driver that was exchanged answers nothing until it is loaded anew.
+    // A replaced driver fails every call until it is loaded again.
     if (!answers) nvml_ = nullptr;
     return sample;
   }
@@ -141,14 +141,14 @@ class MachineMonitor::Sampler {
   }
 
   const Options options_;
-  // The thread's own.
+  // Used by the thread only.
   std::unique_ptr<Nvml> nvml_;
   DeviceMatch match_;
   absl::Time next_load_ = absl::InfinitePast();
   std::map<std::string, std::string> told_;
 
   absl::Mutex mutex_;
-  Metrics* const metrics_ ABSL_PT_GUARDED_BY(mutex_);  // Gone after Stop.
+  Metrics* const metrics_ ABSL_PT_GUARDED_BY(mutex_);  // Null after Stop.
   SteadyCondition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;

@@ -12,16 +12,17 @@
 
 namespace genesis {
 
-// Measures the machine every few seconds: what is free on the file systems, and what the driver
-// says of the GPUs that jobs run on.
+// Measures the machine every few seconds: the free space of file systems, and the driver's metrics
+// of the GPUs that jobs run on.
 //
-// Owner: the daemon. Threads: Start, Stop and HideStale from its main one; it measures on one of
-// its own, for a file system or a driver may take long to answer. Failure: a figure that cannot be
-// had is not shown; why is logged once. Stop waits only a while for a measurement that hangs.
+// Owner: the daemon. Threads: Start, Stop and HideStale from its main one; a separate thread
+// measures, because a file system or a driver may be slow. Failure: a metric that cannot be read is
+// hidden, and the reason is logged once. Stop waits only a limited time for a measurement that
+// hangs.
 class MachineMonitor {
  public:
   struct Options {
-    std::map<std::string, std::string> volumes;  // A folder on each, by its name in metrics.
+    std::map<std::string, std::string> volumes;  // One folder per volume, by its name in metrics.
     std::vector<std::string> devices;            // "cpu", "cuda:0"; NVML is loaded for the latter.
     std::string nvml = "libnvidia-ml.so.1";
     Environment environment = &ProcessEnvironment;
@@ -34,13 +35,13 @@ class MachineMonitor {
   void Start();
   // Idempotent.
   void Stop();
-  // Takes what was measured long ago out of the metrics.
+  // Removes old measurements from the metrics.
   void HideStale();
 
  private:
   class Sampler;
 
-  const std::shared_ptr<Sampler> sampler_;  // Outlives a measurement that hangs.
+  const std::shared_ptr<Sampler> sampler_;  // Shared, because it outlives a measurement that hangs.
   std::thread thread_;
 };
 

@@ -9,10 +9,10 @@
 
 namespace genesis {
 
-// The devices as NVIDIA's driver describes them.
-// Purpose: NVML is loaded when it is needed, for a machine without a GPU has none; it opens no CUDA
-// context. Owner: MachineMonitor. Threads: one at a time. Failure: Load says why there is nothing
-// to measure; a figure that the driver does not give is absent. A call may take as long as the
+// The devices as reported by NVIDIA's driver.
+// NVML is loaded when needed, because a machine without a GPU has none; it creates no CUDA context.
+// Owner: MachineMonitor. Threads: one at a time. Failure: Load returns why there is nothing to
+// measure; a metric that the driver does not report is absent. A call may take as long as the
 // driver does.
 class Nvml {
  public:
@@ -22,13 +22,13 @@ class Nvml {
     std::string uuid;  // "GPU-...".
   };
 
-  // NOT_FOUND without the library, FAILED_PRECONDITION when it is not usable.
+  // NOT_FOUND without the library, FAILED_PRECONDITION if it is not usable.
   static absl::StatusOr<std::unique_ptr<Nvml>> Load(const std::string& library);
   virtual ~Nvml() = default;
 
-  // In the order of their PCI addresses.
+  // Ordered by PCI address.
   virtual const std::vector<Device>& devices() const = 0;
-  // `name` is what the daemon calls it.
+  // `name` is the daemon's name of the device.
   virtual GpuStatistics Read(const Device& device, const std::string& name) const = 0;
 };
 

@@ -9,16 +9,16 @@
 
 namespace genesis {
 
-// Which of the driver's devices the daemon's are.
+// Maps the daemon's devices to the driver's.
 struct DeviceMatch {
   std::map<std::string, Nvml::Device> found;  // By the daemon's name.
-  std::string problem;                        // Why some are not found; empty when all are.
+  std::string problem;                        // Why some are not found; empty if all are.
 };
 
-// The driver counts by PCI address, CUDA by speed unless CUDA_DEVICE_ORDER says otherwise, and
-// CUDA_VISIBLE_DEVICES chooses among these; workers inherit both variables. A device is found only
-// where that leaves no doubt: figures of another one would be worse than none. `names` are those of
-// the daemon; other kinds than "cuda:N" are passed over.
+// The driver counts by PCI address, CUDA by speed unless CUDA_DEVICE_ORDER differs, and
+// CUDA_VISIBLE_DEVICES selects among these; workers inherit both variables. A device is found only
+// if the match is certain, because metrics of another device would be worse than none. `names` are
+// those of the daemon; kinds other than "cuda:N" are skipped.
 DeviceMatch MatchDevices(const std::vector<std::string>& names,
                          const std::vector<Nvml::Device>& devices, const Environment& environment);
 

@@ -113,7 +113,7 @@ std::string DeviceTable::Problem(absl::Time now) const {
   for (const Device& device : devices_) {
     if (!IsQuarantined(device, now)) return "";
   }
-  // Not ready would keep away the workers that are missing, where they come by a load balancer.
+  // Reporting not ready would keep missing workers away if they connect through a load balancer.
   if (devices_.empty()) return "";
   const Device& first = devices_.front();
   return absl::StrCat("every device is quarantined; ", first.name, ": ",

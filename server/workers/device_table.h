@@ -10,12 +10,12 @@
 
 namespace genesis {
 
-// The devices of this machine, and those of other hosts while workers of theirs are here: their
-// slots, their memory, and those that fail too often.
+// The devices of this machine, and those of other hosts while their workers are attached: slots,
+// memory, and quarantine of devices that fail too often.
 //
 // A device that fails workers.quarantine_failures jobs in a row with a device error gets no more
-// jobs for workers.quarantine_seconds; then it is tried again, and the next failure quarantines it
-// anew. A job that ends well in between clears it.
+// jobs for workers.quarantine_seconds. Then it is tried again, and the next failure quarantines it
+// again. A job that succeeds in between clears it.
 //
 // Owner: WorkerTable.
 class DeviceTable {
@@ -25,9 +25,9 @@ class DeviceTable {
     bool remote = false;  // On another host; each of its workers is a slot.
     int slots = 1;
     int busy = 0;
-    int64_t memory_bytes = 0;  // In all; 0 until a worker has said so.
+    int64_t memory_bytes = 0;  // Total; 0 until a worker has reported it.
     int64_t reserved_bytes = 0;
-    int failures = 0;  // In a row.
+    int failures = 0;  // Consecutive failures.
     std::string failure;
     absl::Time quarantined_until = absl::InfinitePast();
   };
@@ -37,32 +37,32 @@ class DeviceTable {
   std::vector<Device>& devices() { return devices_; }
   const std::vector<Device>& devices() const { return devices_; }
   Device& Get(const std::string& name);
-  // A worker on a device of another host has come, or has gone. One without a worker is forgotten
-  // unless it has failed.
+  // A worker on a device of another host has attached, or has left. A device without a worker is
+  // removed unless it has failed.
   void Join(const std::string& name);
   void Leave(const std::string& name);
   int slots() const;
-  // Without those of devices in quarantine.
+  // Excludes devices in quarantine.
   int free_slots(absl::Time now) const;
-  // Memory of the largest device; 0 until it is known.
+  // Returns the memory of the largest device; 0 until known.
   int64_t largest_bytes() const;
 
-  // A worker takes a slot of the device and so much memory, or gives them back.
+  // Takes or returns a slot of the device and an amount of memory for a worker.
   void Take(const std::string& name, int64_t memory_bytes);
   void GiveBack(const std::string& name, int64_t memory_bytes);
 
   bool IsQuarantined(const Device& device, absl::Time now) const {
     return now < device.quarantined_until;
   }
-  // Whether a job of that need may begin on the device.
+  // Returns true if a job that needs `memory_bytes` may start on the device.
   bool HasRoom(const Device& device, int64_t memory_bytes, absl::Time now) const;
-  // True when the device is quarantined now.
+  // Returns true if the device is now quarantined.
   bool NoteFailure(Device& device, const std::string& message, absl::Time now);
   void NoteSuccess(Device& device);
 
   training::v1::DeviceStatus StatusOf(const Device& device, absl::Time now) const;
   std::vector<training::v1::DeviceStatus> Statuses(absl::Time now) const;
-  // Why no device takes a job; empty when one does, or when there is none.
+  // Returns why no device takes a job; empty if one does, or if there is none.
   std::string Problem(absl::Time now) const;
 
  private:

@@ -5,9 +5,9 @@
 
 namespace genesis {
 
-// Names of the devices that jobs run on: `wanted` as it is, none for {"none"}, or for {"auto"}
-// every CUDA device that NVIDIA's driver shows beneath `driver`, else the processor. Opens no
-// device: the daemon never makes a CUDA context.
+// Returns the names of the devices that jobs run on: `wanted` unchanged, none for {"none"}, or for
+// {"auto"} every CUDA device that NVIDIA's driver lists below `driver`, otherwise the CPU. Opens no
+// device: the daemon never creates a CUDA context.
 std::vector<std::string> FindDevices(const std::vector<std::string>& wanted,
                                      const std::string& driver = "/proc/driver/nvidia/gpus");
 

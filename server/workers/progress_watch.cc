@@ -10,7 +10,7 @@ namespace {
 using training::v1::AttachRequest;
 using training::v1::Section;
 
-// For what a worker kept while its stream was broken to arrive.
+// Time for events queued by a worker during a broken stream to arrive.
 constexpr absl::Duration kReturnPatience = absl::Seconds(10);
 
 struct SectionRow {
@@ -55,26 +55,27 @@ void ProgressWatch::Resume(absl::Time now) {
 
 void ProgressWatch::OnEvent(const AttachRequest& event, absl::Time now) {
   if (event.sequence() != 0) {
-    if (event.sequence() <= last_sequence_) return;  // Sent again, for it was not acknowledged.
+    // A repeated event, which was not acknowledged.
+    if (event.sequence() <= last_sequence_) return;
     last_sequence_ = event.sequence();
   }
   if (event.has_started()) {
     section_ = training::v1::SECTION_STEP;
   } else if (event.has_section_entered()) {
-    // A worker that is back says again what it is at.
+    // A reattached worker reports its current section again.
     if (section_ == event.section_entered().section()) return;
     section_ = event.section_entered().section();
   } else if (section_ == training::v1::SECTION_STEP && event.has_log_line()) {
     return;
   }
-  // Its end is said; how long the process may take to exit is another matter.
+  // Its end is reported; the time for the process to exit is limited elsewhere.
   if (event.has_finished()) watching_ = false;
   progress_ = now;
   patience_ = absl::InfinitePast();
 }
 
 absl::Time ProgressWatch::Deadline(const HangSettings& timeouts) const {
-  // One that came back and went again without progress is not waited for a second time.
+  // A worker that returned and left again without progress gets no second extension.
   const bool came_and_went = patience_ != absl::InfinitePast();
   if (!watching_ && !came_and_went) return absl::InfiniteFuture();
   return std::max(progress_ + absl::Seconds(timeouts.*RowOf(section_).seconds), patience_);

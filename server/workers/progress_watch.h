@@ -9,28 +9,29 @@
 
 namespace genesis {
 
-// Decides that a worker hangs: by progress, not by liveness, for a worker in a deadlock is alive.
-// Steps are progress in the section of steps; in the others every event is. The clock begins anew
-// with each section, so that nothing stale is left to count against a healthy worker.
+// Decides that a worker hangs: by progress, not by liveness, because a deadlocked worker is alive.
+// In the section of steps only steps are progress; in the others every event is. Each section
+// restarts the clock, so that no old time counts against a healthy worker.
 //
 // Owner: a worker of WorkerTable.
 class ProgressWatch {
  public:
   // The job was sent to the worker.
   void Begin(absl::Time now);
-  // The worker came back. It has until its old deadline, or the least time that what it has to tell
-  // takes to arrive: a worker that comes and goes without progress hangs all the same.
+  // The worker reattached. It has until its old deadline, or at least the time in which its queued
+  // events arrive: a worker that leaves and returns without progress still counts as hung.
   void Resume(absl::Time now);
   void OnEvent(const training::v1::AttachRequest& event, absl::Time now);
-  // While its stream is broken for the first time since its newest progress nothing can be known.
+  // The stream is broken for the first time since the newest progress; progress is unknown
+  // meanwhile.
   void Pause() { watching_ = false; }
-  // Nothing more is expected of it.
+  // No more progress is expected.
   void End() {
     watching_ = false;
     patience_ = absl::InfinitePast();
   }
 
-  // When it counts as hung if no progress comes.
+  // Returns when it counts as hung if there is no progress.
   absl::Time Deadline(const HangSettings& timeouts) const;
   // "no progress for 10m while making steps; accepted: hang.step_seconds"
   std::string Describe(const HangSettings& timeouts) const;
@@ -40,7 +41,7 @@ class ProgressWatch {
   training::v1::Section section_ = training::v1::SECTION_SETUP;
   int64_t last_sequence_ = 0;
   absl::Time progress_;
-  // Once for each progress: until then a worker that came back does not hang.
+  // Set once per progress: a reattached worker does not count as hung before it.
   absl::Time patience_ = absl::InfinitePast();
 };
 

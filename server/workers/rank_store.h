@@ -11,13 +11,13 @@
 
 namespace genesis {
 
-// A `RankStore` is the key-value store by which the ranks of one claim find each other: what
-// torch.distributed's TCPStore is to torchrun. Operations come over the ranks' streams, whose
-// callers are known, so no stranger can read or write it. Sets and counts may be told again, for a
-// daemon that was restarted learns them anew; gets wait for their keys.
+// A `RankStore` is the key-value store through which the ranks of one claim find each other, like
+// torch.distributed's TCPStore for torchrun. Operations arrive on the ranks' authenticated streams,
+// so no other process can read or write it. Sets and counts may be repeated, because a restarted
+// daemon has lost them; gets wait for their keys.
 //
-// Owner: WorkerTable. Failure: an answer with an error where the store would grow beyond its
-// bounds, or once the claim is over (Close).
+// Owner: WorkerTable. Failure: a response with an error if the store would exceed its bounds, or
+// after the claim is over (Close).
 class RankStore {
  public:
   static constexpr size_t kMaxKeyBytes = 512;
@@ -32,11 +32,12 @@ class RankStore {
   };
   using Answers = std::vector<Answer>;
 
-  // Returns the answers that can be given now: to the request, to gets that waited for it, or none.
+  // Returns the responses available now: to the request, to pending gets that it completes, or
+  // none.
   Answers Handle(int rank, const training::v1::StoreRequest& request);
-  // No key will come any more, says `why`: answers every get that waits, and each later operation.
+  // Closes the store for the reason `why`: fails every pending get and each later operation.
   Answers Close(const std::string& why);
-  // The rank's stream has ended. It asks again for all that it still wants.
+  // The rank's stream has ended. A new stream repeats its pending requests.
   void Forget(int rank);
 
  private:
@@ -46,7 +47,7 @@ class RankStore {
     training::v1::StoreGet get;
   };
 
-  // "" or why it is refused.
+  // Returns "" or why the value is refused.
   std::string Set(const std::string& key, const std::string& value);
   std::string Add(int rank, const training::v1::StoreAdd& add, int64_t& sum);
   bool HasAll(const training::v1::StoreGet& get) const;
@@ -57,18 +58,18 @@ class RankStore {
   std::map<std::string, std::map<int, int64_t>> counts_;  // By key and rank.
   size_t bytes_ = 0;
   std::vector<Wait> waits_;
-  std::string closed_;  // Why; empty while it is open.
+  std::string closed_;  // Reason of Close; empty while open.
 };
 
-// The stores of all jobs of several ranks, one for the newest claim of each.
+// The stores of all multi-rank jobs, one for the newest claim of each.
 //
 // Owner: WorkerTable.
 class RankStores {
  public:
-  // As RankStore::Handle; nothing for a claim that is over.
+  // As RankStore::Handle; empty for a claim that is over.
   RankStore::Answers Handle(const std::string& job_id, int64_t claim, int rank,
                             const training::v1::StoreRequest& request);
-  // As RankStore::Close, of the newest claim.
+  // As RankStore::Close, for the newest claim.
   RankStore::Answers Close(const std::string& job_id, const std::string& why);
   void Forget(const std::string& job_id, int rank);
   // No worker holds the job any more.

@@ -6,23 +6,22 @@
 
 namespace genesis {
 
-// The pauses between tries to start a worker, while none succeeds: 1 s, twice as long each time, at
-// most 30 s.
+// The backoff of failed worker starts: 1 s, doubled each time, at most 30 s.
 //
 // Owner: WorkerTable.
 class StartBackoff {
  public:
-  // Returns the pause until the next try.
+  // Returns the pause until the next attempt.
   absl::Duration NoteFailure(const std::string& problem, absl::Time now);
-  // A worker has attached. A pause that runs runs on.
+  // A worker has attached. A running pause goes on.
   void NoteSuccess();
 
   bool MayStart(absl::Time now) const { return now >= next_try_; }
-  // Why the newest try failed; empty after a success.
+  // Returns why the newest attempt failed; empty after a success.
   const std::string& problem() const { return problem_; }
 
  private:
-  int failures_ = 0;  // In a row.
+  int failures_ = 0;  // Consecutive failures.
   absl::Time next_try_ = absl::InfinitePast();
   std::string problem_;
 };

@@ -15,48 +15,48 @@
 
 namespace genesis {
 
-// A `Worker` is what WorkerTable knows of one worker. Times are of Clock::Running unless said.
+// A `Worker` is WorkerTable's state of one worker. Times are Clock::Running unless noted.
 struct Worker {
-  WorkerPhase phase = WorkerPhase::kStarting;  // Changed by WorkerTable::Move alone.
+  WorkerPhase phase = WorkerPhase::kStarting;  // Changed only by WorkerTable::Move.
   bool remote = false;                         // On another host, which starts and ends it.
   // 0 for a worker of this machine while it is being started.
   int32_t pid = 0;
   int64_t start_ticks = 0;  // 0 on another host.
   training::v1::DeviceInfo device;
   std::string device_name;
-  std::string host;                  // Where it is remote: the name of its host,
-  std::string peer;                  // and the address that it dials from.
-  std::string reservation;           // Of a worker that a cluster started for one job.
-  absl::Time start;                  // Of Clock::Now, for people.
-  std::shared_ptr<WorkerLink> link;  // While its stream is open.
-  bool retiring = false;             // An operator wants it to get no job after this one.
-  std::optional<ProcessExit> exit;   // Its process has ended.
+  std::string host;                  // If remote: the name of its host,
+  std::string peer;                  // and its network address.
+  std::string reservation;           // Set if a cluster started the worker for one job.
+  absl::Time start;                  // Clock::Now, for display.
+  std::shared_ptr<WorkerLink> link;  // Null unless its stream is open.
+  bool retiring = false;             // An operator drains it: it gets no further job.
+  std::optional<ProcessExit> exit;   // Set when its process has ended.
   std::string job_id;
   int64_t claim = 0;
-  int rank = 0;              // Among those that hold the job.
-  bool abandoned = false;    // Another of them is gone, and it is to end.
-  int64_t memory_bytes = 0;  // Promised to its job.
+  int rank = 0;              // Among the ranks of the job.
+  bool abandoned = false;    // Another rank is gone, so this one must end.
+  int64_t memory_bytes = 0;  // Reserved for its job.
   int64_t acknowledged = 0;
   ProgressWatch progress;
-  // When the next signal is due, SIGTERM first unless `terminated`.
+  // When the next signal is due: SIGTERM, then SIGKILL if `terminated`.
   absl::Time end_at = absl::InfiniteFuture();
   bool terminated = false;
   std::string end_reason;
-  // Until when it must be back, while its stream is broken. Apart from end_at, which a worker
-  // that comes and goes does not put off.
+  // Deadline to reattach while its stream is broken. Separate from end_at, which a worker that
+  // leaves and returns does not postpone.
   absl::Time back_by = absl::InfiniteFuture();
-  std::string absence;  // Why it is awaited: what is told when it does not come.
+  std::string absence;  // Why its stream is gone; reported if it does not return.
 };
 
-// Where it is in its life, as people and counts see it.
+// Returns its state as shown to users and counted.
 training::v1::WorkerState ShownState(const Worker& worker);
 
-// Has or will have its turn at a job that it does not hold yet.
+// Returns true if it is or will be available for a job but holds none yet.
 bool IsSpare(const Worker& worker);
 
 training::v1::WorkerInfo InfoOf(const std::string& id, const Worker& worker);
 
-// The worker as a lease and the store name it.
+// Returns the worker's reference for a lease and the store.
 training::v1::WorkerProcessRef RefOf(const std::string& id, const Worker& worker);
 
 }  // namespace genesis

@@ -23,7 +23,7 @@ struct CloseStream {
   std::shared_ptr<WorkerLink> link;
 };
 
-// To a process of this machine.
+// A signal to a process of this machine.
 struct SignalProcess {
   std::string worker_id;
   int signal = 0;
@@ -47,21 +47,21 @@ struct TellHung {
   std::string what;
 };
 
-// A worker that was removed: its log is read, then kept or deleted, and its job is told of.
+// A removed worker: its log is read, then kept or deleted, and its job is notified.
 struct TellGone {
   WorkerExit exit;  // Without log_tail.
   bool remote = false;
-  bool clean = false;            // Nobody will ask for its log.
+  bool clean = false;            // The log is not needed.
   bool failed_to_start = false;  // It ended before it was warm.
-  bool unexpected = false;       // Worth a warning.
+  bool unexpected = false;       // Logged as a warning.
 };
 
 using WorkerAction = std::variant<SendCommand, CloseStream, SignalProcess, WriteLog, TellCapacity,
                                   TellBack, TellHung, TellGone>;
-// To be done in this order.
+// Must be performed in this order.
 using WorkerActions = std::vector<WorkerAction>;
 
-// A worker that has its place in the table and is to be started.
+// A worker that is in the table and must be started.
 struct SpawnWorker {
   std::string worker_id;
   std::string device;

@@ -1,4 +1,4 @@
-// How one worker is ended, and what is told of it then. None of these changes its phase.
+// How a worker is ended and reported. No function here changes its phase.
 #pragma once
 
 #include <string>
@@ -9,23 +9,22 @@
 
 namespace genesis {
 
-// Asks the worker to end (SIGTERM), or ends it (SIGKILL); on another host, as far as that can be
-// done from here.
+// Sends the worker SIGTERM or SIGKILL; on another host, as far as possible from here.
 void SignalWorker(const std::string& id, Worker& worker, int signal, WorkerActions& actions);
 
-// Tells a rank that its attempt is over. Requires its link.
+// Returns the command that ends the attempt of a rank. Requires its link.
 SendCommand AbandonCommand(const Worker& worker);
 
-// Makes a worker due that makes no progress.
+// Schedules the end of a worker that makes no progress.
 void EndIfHung(const std::string& id, Worker& worker, const HangSettings& hang, absl::Time now,
                WorkerActions& actions);
 
-// Sends the next signal to a worker that is due, or is not back in time. `quietly`: not logged, for
-// every worker is.
+// Sends the next signal to a worker that is overdue or has not reattached in time. `quietly`: not
+// logged, because every worker is ending.
 void EndIfOverdue(const std::string& id, Worker& worker, absl::Duration start_timeout,
                   absl::Time now, bool quietly, WorkerActions& actions);
 
-// Tells of a worker whose process has ended. `expected`: every worker is to end.
+// Builds the report of a worker whose process has ended. `expected`: every worker is ending.
 TellGone ExitOf(const std::string& id, const Worker& worker, bool expected);
 
 }  // namespace genesis

@@ -44,13 +44,14 @@ std::vector<std::string> Candidates(const WorkersById& workers, int ranks,
   for (const auto& [id, worker] : workers) {
     if (worker.phase != WorkerPhase::kWarm || worker.exit) continue;
     if (worker.reservation != reservation) continue;
-    // Without it the next daemon could not find the process that holds the job.
+    // Without a pid the next daemon could not find the process that holds the job.
     if (!worker.remote && worker.pid == 0) continue;
     ids.push_back(id);
     by_host[worker.host].push_back(id);
   }
   if (ranks == 1) return ids;
-  // The smallest host that has enough, else from the largest on, so that few hosts take part.
+  // Picks the smallest host that has enough, otherwise hosts from the largest on, so that few take
+  // part.
   std::vector<const std::vector<std::string>*> hosts;
   for (const auto& [host, each] : by_host) hosts.push_back(&each);
   const auto wanted = static_cast<size_t>(ranks);
@@ -77,7 +78,7 @@ std::vector<WorkerLease> LeasesOf(const WorkersById& workers, const std::vector<
 void SendAnswers(const WorkersById& workers, const std::string& job_id,
                  const RankStore::Answers& answers, WorkerActions& actions) {
   for (const RankStore::Answer& answer : answers) {
-    const Worker* newest = nullptr;  // One of an earlier attempt may be here still.
+    const Worker* newest = nullptr;  // A worker of an earlier attempt may still be attached.
     for (const auto& [id, worker] : workers) {
       if (!HoldsJob(worker.phase) || worker.job_id != job_id || worker.rank != answer.rank)
         continue;

@@ -13,24 +13,24 @@
 
 namespace genesis {
 
-// Questions about all workers of a table, by id.
+// Queries over all workers of a table, by id.
 using WorkersById = std::map<std::string, Worker>;
 
 std::set<std::string> IdsOf(const WorkersById& workers);
 
 WorkerCounts CountWorkers(const WorkersById& workers);
 
-// In the order in which they began.
+// Ordered by start.
 std::vector<training::v1::WorkerInfo> ListWorkers(const WorkersById& workers);
 
-// Workers that can be reserved, in the order in which a gang takes them: those of the reservation,
-// or with "" those of none.
+// Returns the workers that can be reserved, in the order in which a gang takes them: those of the
+// reservation, or if it is "" those without one.
 std::vector<std::string> Candidates(const WorkersById& workers, int ranks,
                                     const std::string& reservation = "");
 
 std::vector<WorkerLease> LeasesOf(const WorkersById& workers, const std::vector<std::string>& ids);
 
-// Answers of the store to ranks of the job.
+// Sends the store's responses to ranks of the job.
 void SendAnswers(const WorkersById& workers, const std::string& job_id,
                  const RankStore::Answers& answers, WorkerActions& actions);
 

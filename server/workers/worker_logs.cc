@@ -28,7 +28,7 @@ constexpr size_t kTailLines = 50;
 constexpr char kSuffix[] = ".log";
 constexpr char kCutSuffix[] = ".1";
 
-// The last bytes of a file; "" when there is none.
+// Returns the last bytes of a file; "" if there is none.
 std::string ReadEnd(const std::string& path, int64_t most) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return "";
@@ -37,7 +37,7 @@ std::string ReadEnd(const std::string& path, int64_t most) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The worker's handle appends, so it goes on at the new end.
+// The worker opened the file in append mode, so it continues at the new end.
 void Cut(const std::string& path) {
   const std::string kept = ReadEnd(path, kKeptBytes);
   std::ofstream(path + kCutSuffix, std::ios::binary | std::ios::trunc) << kept;
@@ -61,7 +61,7 @@ std::vector<std::string> WorkerLogs::Tail(const std::string& worker_id) const {
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     lines.push_back(OneLine(line, kMaxLineBytes));
   }
-  // The first line may have lost its beginning.
+  // The first line may be truncated.
   if (std::ssize(end) >= kTailBytes && lines.size() > 1) lines.erase(lines.begin());
   if (lines.size() > kTailLines) lines.erase(lines.begin(), lines.end() - kTailLines);
   return lines;

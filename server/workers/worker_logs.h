@@ -6,22 +6,22 @@
 
 namespace genesis {
 
-// The output of workers: `<folder>/<worker id>.log` each, which the worker writes itself, for it
-// outlives the daemon. A file over 16 MiB is cut: its newest MiB goes to `<worker id>.log.1`, and
-// it begins anew. Files of workers that failed are kept for people, 256 MiB together, the oldest
-// removed first.
+// The output of workers: `<folder>/<worker id>.log` each, which the worker writes itself, because
+// it may outlive the daemon. A file over 16 MiB is truncated: its newest MiB moves to `<worker
+// id>.log.1`. Files of failed workers are kept for inspection, 256 MiB together, the oldest removed
+// first.
 //
-// Owner: WorkerPool. Thread-safe: holds no state but the folder's. Failure: what cannot be read or
-// removed is passed over; Trim comes again.
+// Owner: WorkerPool. Thread-safe: its only state is the folder. Failure: files that cannot be read
+// or removed are skipped; the next Trim tries again.
 class WorkerLogs {
  public:
   explicit WorkerLogs(std::string folder) : folder_(std::move(folder)) {}
 
   std::string PathOf(const std::string& worker_id) const;
-  // The newest lines, at most 50 of at most kMaxLineBytes, fit to be stored.
+  // Returns the newest lines, at most 50 of at most kMaxLineBytes, sanitized for the store.
   std::vector<std::string> Tail(const std::string& worker_id) const;
   void Remove(const std::string& worker_id) const;
-  // Keeps the bounds; files of `running` workers are cut, not removed.
+  // Enforces the limits; files of `running` workers are truncated, not removed.
   void Trim(const std::set<std::string>& running) const;
 
  private:

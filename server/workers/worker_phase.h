@@ -4,42 +4,42 @@
 
 namespace genesis {
 
-// Where the pool is with one worker. That its process has ended is a fact beside the phase: what it
-// held is known from the phase until it is removed.
+// The phase of one worker. The end of its process is recorded beside the phase, which keeps
+// describing what the worker held until it is removed.
 enum class WorkerPhase {
-  kStarting,   // Its process is started; it has not said Hello.
+  kStarting,   // Its process is started; it has not sent Hello.
   kWarm,       // Attached; waits for a job.
-  kReserved,   // Kept for a job that it does not have yet.
+  kReserved,   // Reserved for a job that it does not hold yet.
   kBusy,       // Holds a job; its stream is open.
   kAbsent,     // Holds a job; its stream is broken, and it may attach again.
   kAdopted,    // As kAbsent, and an earlier daemon gave it the job.
-  kFinishing,  // The end of its job has come; it has still to exit.
-  kLeaving,    // Gets no job any more; it has still to exit.
+  kFinishing,  // Its job has ended; the process has not exited yet.
+  kLeaving,    // Gets no more jobs; the process has not exited yet.
 };
 
-// One legal move of a worker, and when it happens.
+// One legal move of a worker, and its trigger.
 struct WorkerMove {
   WorkerPhase from;
   WorkerPhase to;
   const char* when;
 };
 
-// The whole table; there are no other moves. A worker enters as kStarting or as kAdopted, and is
+// The whole table; there are no other moves. A worker starts as kStarting or as kAdopted, and is
 // removed from any phase once it is gone.
 const std::vector<WorkerMove>& WorkerMoves();
 
 bool IsLegalMove(WorkerPhase from, WorkerPhase to);
 
-// Has a slot of its device and the memory promised to its job.
+// Returns true if it has a slot of its device and the memory reserved for its job.
 bool HoldsSlot(WorkerPhase phase);
 
-// Holds a job whose end has not come.
+// Returns true if it holds a job that has not ended.
 bool HoldsJob(WorkerPhase phase);
 
-// Has said Hello, to this daemon or to an earlier one.
+// Returns true if it has sent Hello, to this daemon or to an earlier one.
 bool WasAttached(WorkerPhase phase);
 
-// May say Hello now.
+// Returns true if it may send Hello now.
 bool MayAttach(WorkerPhase phase);
 
 // "STARTING" for kStarting.

@@ -1,4 +1,4 @@
-// The calls of others. The pool's thread is in worker_pool_thread.cc.
+// The public methods. The pool's thread is in worker_pool_thread.cc.
 #include "server/workers/worker_pool.h"
 
 #include <sys/eventfd.h>
@@ -326,7 +326,7 @@ WorkerPool::Processes WorkerPool::RunningProcesses() const {
 
 void WorkerPool::Wake() const {
   const uint64_t one = 1;
-  // Fails only when the counter is full, and then the thread is awake.
+  // Fails only if the counter is full, and then the thread is awake.
   [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof(one));
 }
 

@@ -25,36 +25,37 @@
 namespace genesis {
 
 // The worker processes of this machine, and those of other hosts that attach.
-// Purpose: keeps warm spares started on each device, leases one per job, ends those that hang, and
-// says truly when a worker is gone: when both its process has ended and its stream is drained, so
-// that no last report is lost. A worker whose stream breaks, or whose daemon was restarted, keeps
-// its job for a while and may attach again. A worker of another host is started and ended by that
-// host; it is gone when its stream is and it does not attach again in time, and by then it has
-// stopped (config/job/worker_lease.h). WorkerTable decides under the lock; processes, logs, streams
-// and events are touched after it. Owner: the daemon. Thread-safe. Its own thread spawns, watches
-// and ends processes. Failure: a worker that cannot start is tried again with growing pauses (1 s
-// to 30 s); problem() says why for readiness.
+// Keeps warm spares on each device, leases one per job, ends those that hang, and reports a worker
+// as gone only when both its process has ended and its stream is drained, so that no last report is
+// lost. A worker whose stream breaks, or whose daemon was restarted, keeps its job for a while and
+// may reattach. A worker of another host is started and ended by that host. It is gone when its
+// stream is drained and it has not reattached in time, and by then it has stopped
+// (config/job/worker_lease.h). WorkerTable decides under the lock; processes, logs, streams and
+// events are touched after it. Owner: the daemon. Thread-safe. Its own thread starts, watches and
+// ends processes. Failure: a failed start is retried with growing pauses (1 s to 30 s); problem()
+// returns the reason for readiness.
 class WorkerPool final : public Workers {
  public:
   struct Options : WorkerTable::Options {
     std::string address;  // "unix:/..." of WorkerService.
     std::string log_dir;  // See WorkerLogs.
-    int threads = 1;      // For arithmetic, per worker: the slots share the cores.
+    int threads = 1;      // Compute threads per worker: the slots share the cores.
   };
   using Counts = WorkerCounts;
 
   explicit WorkerPool(Options options);
   ~WorkerPool() override;
 
-  // Before Start. An adopted worker has reattach_timeout to dial.
+  // Must be called before Start. An adopted worker has reattach_timeout to dial.
   bool Adopt(const training::v1::WorkerProcessRef& worker, const std::string& job_id, int rank,
              int64_t claim, int64_t acknowledged, int64_t memory_bytes) override;
-  // Before a worker can dial: one that lived through a restart dials as soon as there is a socket.
+  // Must be called before a worker can dial: one that survived a restart dials as soon as there is
+  // a socket.
   void SetEvents(WorkerEvents* events) { events_ = events; }
   void Start();
   // Ends every worker (SIGTERM, SIGKILL after `grace`) and the thread. Idempotent.
   void Stop(absl::Duration grace);
-  // No new workers from now on; warm ones are sent home.
+  // Starts no more workers; warm ones are dismissed.
   void Drain();
 
   std::vector<WorkerLease> ReserveGang(int ranks, int64_t memory_bytes) override;
@@ -77,26 +78,26 @@ class WorkerPool final : public Workers {
   std::vector<training::v1::WorkerInfo> workers() const override;
   int64_t largest_device_bytes() const override;
   std::vector<training::v1::DeviceStatus> devices() const;
-  // Why no job can be run, for readiness; empty when some can.
+  // Returns why no job can run, for readiness; empty if some can.
   std::string problem() const;
-  // Faults that do not stop it, such as one device of several in quarantine.
+  // Returns problems that do not stop the pool, such as one device of several in quarantine.
   std::vector<std::string> notes() const;
 
-  // For WorkerService. Attach refuses a worker that the pool does not await, or that comes over the
-  // network (`remote`) and may not.
-  // `peer`: the address that a worker of another host dials from.
+  // For WorkerService. Attach refuses a worker that the pool does not expect, or that comes over
+  // the network (`remote`) without permission.
+  // `peer`: the network address of a worker of another host.
   absl::Status Attach(const training::v1::AttachRequest& hello, bool remote,
                       std::shared_ptr<WorkerLink> link, const std::string& peer = "");
   void OnMessage(const std::string& worker_id, const training::v1::AttachRequest& message);
-  // Whether the end of its job is still to come.
+  // Returns true while its job has not ended.
   bool HoldsJob(const std::string& worker_id) const;
   void OnDetached(const std::string& worker_id, const WorkerLink* link);
 
  private:
-  // By worker.
+  // Keyed by worker.
   using Processes = std::map<std::string, std::shared_ptr<const WorkerProcess>>;
 
-  // The thread's, in each round.
+  // Called by the thread in each round.
   void Loop();
   void ReapEnded();
   void SpawnMissing();
@@ -105,7 +106,8 @@ class WorkerPool final : public Workers {
   void WaitForNews();
   void Wake() const;
 
-  // Does what the table decided. Without the lock: a stream, a disk or a listener may be slow.
+  // Performs the table's decisions. Without the lock, because a stream, a disk or a listener may be
+  // slow.
   void Perform(const WorkerActions& actions) ABSL_LOCKS_EXCLUDED(mutex_);
   void Do(const SendCommand& send);
   void Do(const CloseStream& close);
@@ -119,14 +121,14 @@ class WorkerPool final : public Workers {
 
   const Options options_;
   const WorkerLogs logs_;
-  absl::Time next_trim_ = absl::InfinitePast();  // The thread's own.
+  absl::Time next_trim_ = absl::InfinitePast();  // Used by the thread only.
   WorkerEvents* events_ = nullptr;
   int wake_fd_;
   std::thread thread_;
 
   mutable absl::Mutex mutex_;
   WorkerTable table_ ABSL_GUARDED_BY(mutex_);
-  // Processes that have not been reaped.
+  // Processes not reaped yet.
   Processes processes_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,5 +1,4 @@
-// The pool's own thread: starts workers that are missing, ends those that are overdue, reaps those
-// that have ended.
+// The pool's own thread: starts missing workers, ends overdue ones, reaps ended ones.
 #include <poll.h>
 #include <unistd.h>
 
@@ -14,9 +13,9 @@
 namespace genesis {
 namespace {
 
-// Between looks at what workers have written.
+// Interval of checks of the logs.
 constexpr absl::Duration kTrimPause = absl::Seconds(1);
-// Between rounds when no process, stream or caller has news: how late a deadline may be noticed.
+// Interval of rounds without events: the maximum delay of a deadline.
 constexpr int kRoundMs = 200;
 
 }  // namespace

@@ -28,19 +28,19 @@ struct WorkerStart {
   const char* log_path;
   char* const* argv;
   pid_t daemon = 0;
-  int failure = -1;  // The end of a pipe that takes errno when the program cannot be started.
+  int failure = -1;  // The end of a pipe that receives errno if the program cannot be started.
 };
 
-// In the child, a copy of one thread of the daemon: only system calls until exec. posix_spawn()
-// cannot be used, for it cannot ask for the end with the parent, and a worker that asked for it in
-// main() would do so only after the dynamic linker has read LibTorch, which takes seconds.
+// Runs in the child, a copy of one thread of the daemon: only system calls until exec.
+// posix_spawn() cannot set PR_SET_PDEATHSIG. A worker that set it in main() would do so only after
+// the dynamic linker has loaded LibTorch, which takes seconds.
 [[noreturn]] void BecomeWorker(const WorkerStart& start) {
   const auto run = [&] {
     for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);
     setpgid(0, 0);
     setpriority(PRIO_PROCESS, 0, kNice);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return;
-    if (getppid() != start.daemon) _exit(1);  // It ended before it was asked for.
+    if (getppid() != start.daemon) _exit(1);  // The daemon ended before prctl took effect.
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     const int log = open(start.log_path, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0644);
     if (null < 0 || log < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(log, STDOUT_FILENO) < 0 ||
@@ -68,7 +68,7 @@ pid_t ForkWorker(WorkerStart start) {
   sigset_t all;
   sigset_t former;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &former);  // The child has no use for the daemon's handlers.
+  pthread_sigmask(SIG_SETMASK, &all, &former);  // The daemon's handlers must not run in the child.
   const pid_t pid = _Fork();
   if (pid == 0) BecomeWorker(start);
   int error = errno;
@@ -92,12 +92,12 @@ std::optional<int64_t> StartTicksOf(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
   std::string stat;
   std::getline(file, stat);
-  // The second field, the name, may hold spaces and parentheses.
+  // The second field, the name, may contain spaces and parentheses.
   const size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;
   const std::vector<std::string> fields =
       absl::StrSplit(stat.substr(name_end + 1), ' ', absl::SkipEmpty());
-  constexpr size_t kStartTicks = 22 - 3;  // The first here is field 3.
+  constexpr size_t kStartTicks = 22 - 3;  // The string starts at field 3.
   int64_t ticks = 0;
   if (fields.size() <= kStartTicks || !absl::SimpleAtoi(fields[kStartTicks], &ticks)) {
     return std::nullopt;
@@ -119,7 +119,7 @@ absl::StatusOr<WorkerProcess> WorkerProcess::Spawn(const std::string& program,
     return absl::FailedPreconditionError(absl::StrCat("cannot start worker program ", program, ": ",
                                                       strerror(errno), "; check workers.program"));
   }
-  // Not yet reaped, so the pid cannot have passed to another process.
+  // Not reaped yet, so the pid cannot have been reused.
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   if (pidfd < 0) {
     const int pidfd_error = errno;
@@ -138,7 +138,7 @@ absl::StatusOr<WorkerProcess> WorkerProcess::Adopt(pid_t pid, int64_t start_tick
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   if (pidfd < 0) return gone();
   WorkerProcess process(pid, pidfd, /*child=*/false);
-  // After the pidfd, so that the number cannot pass to another process in between.
+  // Checked after the pidfd is open, so that the pid cannot be reused in between.
   if (process.start_ticks() != start_ticks) return gone();
   return process;
 }

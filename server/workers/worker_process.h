@@ -13,29 +13,29 @@ namespace genesis {
 
 // How a worker process ended.
 struct ProcessExit {
-  int exit_code = -1;  // -1 when a signal ended it, or when that is not known.
+  int exit_code = -1;  // -1 if a signal ended it, or if unknown.
   int signal = 0;
-  // The status of a process that another daemon started cannot be had.
+  // False for a process started by another daemon, whose status is not available.
   bool known = true;
-  int64_t peak_memory_bytes = 0;  // Resident; 0 when not known.
+  int64_t peak_memory_bytes = 0;  // Resident; 0 if unknown.
 };
 
-// Field 22 of /proc/<pid>/stat, which tells a process from a later one of the same number; nullopt
-// when there is no such process.
+// Returns field 22 of /proc/<pid>/stat, which distinguishes a process from a later one with the
+// same pid; nullopt if there is no such process.
 std::optional<int64_t> StartTicksOf(pid_t pid);
 
-// A worker process, watched by its pidfd: a child of the daemon, or one that an earlier daemon had
-// started. Thread-safe, but for Reap, which one thread calls once.
+// A worker process, watched by its pidfd: a child of the daemon, or one started by an earlier
+// daemon. Thread-safe, except Reap, which one thread calls once.
 class WorkerProcess {
  public:
-  // Starts `program` with `args`: own process group (a Ctrl-C on the daemon is the daemon's to act
-  // on), default signals, no inherited handles, output to `log_path`, and a lower scheduling
-  // priority than the daemon's, so that RPCs answer while every core trains. The kernel ends it
-  // with the calling thread until it asks to outlive that (PR_SET_PDEATHSIG, prctl(2)).
+  // Starts `program` with `args`: its own process group (so that a Ctrl-C reaches only the daemon),
+  // default signals, no inherited handles, output to `log_path`, and a lower scheduling priority
+  // than the daemon's, so that RPCs are served while every core trains. The kernel kills it with
+  // the calling thread until it clears PR_SET_PDEATHSIG (prctl(2)).
   static absl::StatusOr<WorkerProcess> Spawn(const std::string& program,
                                              const std::vector<std::string>& args,
                                              const std::string& log_path);
-  // The process `pid` if it began at `start_ticks`. NOT_FOUND when it is gone.
+  // Returns the process `pid` if it began at `start_ticks`. NOT_FOUND if it is gone.
   static absl::StatusOr<WorkerProcess> Adopt(pid_t pid, int64_t start_ticks);
   WorkerProcess(WorkerProcess&& other) noexcept;
   WorkerProcess& operator=(WorkerProcess&&) = delete;
@@ -46,7 +46,7 @@ class WorkerProcess {
   // Readable once the process has ended.
   int pidfd() const { return pidfd_; }
   void Signal(int signal) const;
-  // Waits for the end and takes the exit status.
+  // Waits for the end and returns the exit status.
   ProcessExit Reap() const;
 
  private:

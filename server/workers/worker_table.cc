@@ -1,4 +1,4 @@
-// The calls of others and the reports of workers. The work of time is in worker_table_time.cc.
+// The public methods and the workers' reports. Timed work is in worker_table_time.cc.
 #include "server/workers/worker_table.h"
 
 #include <algorithm>
@@ -18,9 +18,9 @@ namespace {
 using training::v1::AttachRequest;
 using training::v1::AttachResponse;
 
-// A worker without a job that closed its stream has nothing left to do.
+// Time to exit for a worker that closed its stream without a job.
 constexpr absl::Duration kIdleExit = absl::Seconds(30);
-// For a worker that dials again, once a second at most, when the daemon is back only to drain.
+// Time for workers to dial again (at most once a second) if the daemon is back only to drain.
 constexpr absl::Duration kReturnGrace = absl::Seconds(5);
 
 WorkerSettings WithoutDevices(WorkerSettings settings) {
@@ -152,7 +152,7 @@ WorkerActions WorkerTable::Begin(const std::string& worker_id,
   worker->claim = start.claim();
   worker->rank = start.rank().rank();
   worker->progress.Begin(clock_.Running());
-  // Without a link the worker has just died; its end tells of the job.
+  // Without a link the worker has just died; its exit reports the end of the job.
   Move(worker_id, *worker, worker->link ? WorkerPhase::kBusy : WorkerPhase::kAbsent);
   if (!worker->link) return actions;
   SendCommand send{worker->link, {}};
@@ -247,7 +247,7 @@ absl::Status WorkerTable::Attach(const AttachRequest& request, bool remote,
   Worker& worker = **welcome;
   if (worker.link) actions.emplace_back(CloseStream{worker.link});
   worker.device = request.hello().device();
-  // A worker sees one CUDA device, which it calls cuda:0.
+  // A worker sees one CUDA device, as cuda:0.
   if (remote || worker.device.cuda()) worker.device.set_name(worker.device_name);
   DevicesOf(worker).Get(worker.device_name).memory_bytes = worker.device.memory_bytes();
   worker.link = std::move(link);
@@ -255,14 +255,14 @@ absl::Status WorkerTable::Attach(const AttachRequest& request, bool remote,
   worker.back_by = absl::InfiniteFuture();
   backoff_.NoteSuccess();
   if (!HoldsJob(worker.phase)) {
-    worker.end_at = absl::InfiniteFuture();  // It is no longer starting.
+    worker.end_at = absl::InfiniteFuture();  // No longer starting.
     const bool unwanted = IsUnwanted(worker);
     Move(id, worker, unwanted ? WorkerPhase::kLeaving : WorkerPhase::kWarm);
     if (unwanted) actions.emplace_back(CloseStream{worker.link});
     actions.emplace_back(TellCapacity{});
     return absl::OkStatus();
   }
-  // Else an older stream has not ended yet.
+  // Otherwise an older stream has not ended yet.
   if (worker.phase != WorkerPhase::kBusy) Move(id, worker, WorkerPhase::kBusy);
   worker.progress.Resume(clock_.Running());
   actions.emplace_back(WriteLog{spdlog::level::info,
@@ -278,7 +278,7 @@ absl::Status WorkerTable::Attach(const AttachRequest& request, bool remote,
 void WorkerTable::NoteEndOfJob(const std::string& id, Worker& worker,
                                const training::v1::Finished& finished, WorkerActions& actions) {
   Move(id, worker, WorkerPhase::kFinishing);
-  // Which devices a cluster gives is its own to say.
+  // A cluster chooses the devices of its workers.
   if (!worker.reservation.empty()) return;
   DeviceTable::Device& device = devices_.Get(worker.device_name);
   const absl::Time now = clock_.Running();
@@ -315,7 +315,7 @@ std::optional<int> WorkerTable::OnMessage(const std::string& worker_id,
   if (message.has_finished() && HoldsJob(worker->phase)) {
     NoteEndOfJob(worker_id, *worker, message.finished(), actions);
   }
-  // Nothing of what other ranks than the first tell has to be durable.
+  // Reports of ranks other than the first need not be durable.
   if (worker->rank > 0 && message.sequence() != 0 && worker->link) {
     worker->acknowledged = std::max(worker->acknowledged, message.sequence());
     SendCommand acknowledge{worker->link, {}};
@@ -327,13 +327,13 @@ std::optional<int> WorkerTable::OnMessage(const std::string& worker_id,
 
 void WorkerTable::OnDetached(const std::string& worker_id, const WorkerLink* link) {
   Worker* worker = Find(worker_id);
-  // A worker that is back already has another link.
+  // A worker that has reattached already has another link.
   if (worker == nullptr || worker->link.get() != link) return;
   worker->link.reset();
   worker->progress.Pause();
   stores_.Forget(worker->job_id, worker->rank);
   const bool holds = HoldsJob(worker->phase);
-  // Nobody here sees the end of its process.
+  // The end of its process cannot be observed here.
   if (!holds && worker->remote) worker->exit = ProcessExit{.known = false};
   worker->back_by = clock_.Running() +
                     (holds ? absl::Seconds(options_.workers.reattach_timeout_seconds) : kIdleExit);

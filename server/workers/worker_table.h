@@ -27,47 +27,46 @@ namespace genesis {
 
 // A `WorkerTable` is the workers, the devices with their slots, and every rule about them: which
 // worker gets a job, how many spares are missing, who may attach, who hangs or is overdue and gets
-// which signal, and when one is gone. It starts, signals and sends nothing: what is to be done it
-// returns as actions, in their order.
+// which signal, and when one is gone. It starts, signals and sends nothing itself: it returns the
+// required actions, in their order.
 //
 // A worker of this machine is gone when both its process has ended and its stream is drained; one
-// of another host when its stream is and it does not attach again in time.
+// of another host when its stream is drained and it has not reattached in time.
 //
-// Owner: WorkerPool, whose lock guards it. Failure: a move that WorkerMoves() does not have is
-// logged, and made.
+// Owner: WorkerPool, whose lock guards it. Failure: a move missing in WorkerMoves() is logged, and
+// made.
 class WorkerTable {
  public:
   struct Options {
     WorkerSettings workers;  // `devices` are those of this machine, by name.
     HangSettings hang;
-    // Where workers of other hosts may attach: the checkpoint folder that they must see.
+    // If set, workers of other hosts may attach: the checkpoint folder that they must see.
     std::optional<training::v1::SharedFolder> remote;
   };
 
-  // `id_prefix` begins the ids of the workers that are started.
+  // `id_prefix` is the prefix of the ids of started workers.
   WorkerTable(Options options, std::string id_prefix, const Clock& clock);
 
-  // A worker that holds a job since before the daemon was restarted, on a device of this machine or
-  // on another host. It has workers.reattach_timeout_seconds to
-  // dial.
+  // Adds a worker that has held a job since before the daemon's restart, on a device of this
+  // machine or of another host. It has workers.reattach_timeout_seconds to dial.
   void Adopt(const training::v1::WorkerProcessRef& ref, const std::string& job_id, int rank,
              int64_t claim, int64_t acknowledged, int64_t memory_bytes);
-  // Every worker is to end: SIGTERM now, SIGKILL after `grace`.
+  // Ends every worker: SIGTERM now, SIGKILL after `grace`.
   WorkerActions Stop(absl::Duration grace);
-  // No new workers from now on; warm ones are sent home.
+  // Starts no more workers; warm ones are dismissed.
   WorkerActions Drain();
-  // Stopped, and the last worker is removed.
+  // True when stopped and the last worker is removed.
   bool ended() const { return stopping_ && workers_.empty(); }
 
-  // A worker that is missing. It is in the table already, for it may attach before its process is
-  // known: either OnSpawned or OnSpawnFailed follows.
+  // Returns a missing worker to start. It is in the table already, because it may attach before its
+  // pid is known: either OnSpawned or OnSpawnFailed follows.
   std::optional<SpawnWorker> NextSpawn();
   WorkerActions OnSpawned(const std::string& worker_id, int32_t pid, int64_t start_ticks);
   WorkerActions OnSpawnFailed(const std::string& worker_id, const std::string& problem);
-  // No worker is started for a while.
+  // Starts no worker for a while.
   WorkerActions NoteStartFailure(const std::string& problem);
   void OnExit(const std::string& worker_id, const ProcessExit& exit);
-  // The work of time: workers that hang, are overdue or are gone.
+  // Handles workers that hang, are overdue or are gone.
   WorkerActions Tend();
 
   // As in Workers.
@@ -86,12 +85,12 @@ class WorkerTable {
   WorkerActions Abandon(const std::string& job_id, const std::string& why);
   absl::StatusOr<std::string> Retire(const std::string& worker_id, WorkerActions& actions);
 
-  // As in WorkerPool. The actions are to be done whatever is returned. `peer`: the address that a
-  // worker of another host dials from.
+  // As in WorkerPool. The actions must be performed whatever is returned. `peer`: the network
+  // address of a worker of another host.
   absl::Status Attach(const training::v1::AttachRequest& hello, bool remote,
                       std::shared_ptr<WorkerLink> link, WorkerActions& actions,
                       const std::string& peer = "");
-  // The rank of the worker, where its job is to hear of the message.
+  // Returns the worker's rank if its job must receive the message.
   std::optional<int> OnMessage(const std::string& worker_id,
                                const training::v1::AttachRequest& message, WorkerActions& actions);
   void OnDetached(const std::string& worker_id, const WorkerLink* link);
@@ -106,28 +105,28 @@ class WorkerTable {
   int free_slots() const { return devices_.free_slots(clock_.Running()); }
   int64_t largest_device_bytes() const { return devices_.largest_bytes(); }
   std::set<std::string> ids() const { return IdsOf(workers_); }
-  // Nullopt when there is no such worker.
+  // Returns nullopt if there is no such worker.
   std::optional<WorkerPhase> PhaseOf(const std::string& worker_id) const;
 
  private:
-  // The one place where a phase changes; slot and memory of the device follow.
+  // The only place that changes a phase; updates slot and memory of the device.
   void Move(const std::string& id, Worker& worker, WorkerPhase to);
   Worker& Add(const std::string& id, const std::string& device, bool remote,
               const std::string& reservation = "");
   DeviceTable& DevicesOf(const Worker& worker) {
     return worker.reservation.empty() ? devices_ : reserved_devices_;
   }
-  // Takes it out of the table, with what it has of its device.
+  // Removes it from the table and releases its share of the device.
   void Remove(const std::string& id);
   Worker* Find(const std::string& worker_id);
-  // Rank 0 of the job.
+  // Returns rank 0 of the job.
   Worker* FindByJob(const std::string& job_id);
-  // Reserves the worker where its device has room.
+  // Reserves the worker if its device has room.
   bool Keep(const std::string& id, int64_t memory_bytes);
-  // The worker that says Hello; an error when it may not attach.
+  // Returns the worker that sent Hello; an error if it may not attach.
   absl::StatusOr<Worker*> Welcome(const training::v1::AttachRequest& request, bool remote,
                                   WorkerActions& actions);
-  // It is to get no job, whatever phase it comes from.
+  // Returns true if it must get no job, whatever its phase.
   bool IsUnwanted(const Worker& worker) const {
     return draining_ || stopping_ || worker.retiring ||
            (!worker.reservation.empty() && !reservations_.contains(worker.reservation));
@@ -140,13 +139,13 @@ class WorkerTable {
   const std::string id_prefix_;
   const Clock& clock_;
   DeviceTable devices_;
-  // The same of workers with a reservation, whose slots are not the daemon's.
+  // Same, for workers with a reservation, whose slots are not the daemon's.
   DeviceTable reserved_devices_;
-  std::set<std::string> reservations_;  // That are open.
+  std::set<std::string> reservations_;  // Open reservations.
   std::map<std::string, Worker> workers_;
   StartBackoff backoff_;
   RankStores stores_;
-  // How many warm workers the gang needs that found too few, and until when it is believed to.
+  // Warm workers needed by the gang that found too few, and how long this need is assumed to last.
   int wanted_ = 0;
   absl::Time wanted_until_ = absl::InfinitePast();
   int64_t next_id_ = 1;

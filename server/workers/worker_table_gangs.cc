@@ -1,4 +1,4 @@
-// Jobs of several ranks: workers for all of them, the store by which they find each other, and
+// Jobs of several ranks: workers for all of them, the store through which they find each other, and
 // their end when one is gone.
 #include <algorithm>
 #include <utility>
@@ -9,9 +9,9 @@
 namespace genesis {
 namespace {
 
-// For a rank that can still tell its end, which it does at once; the others are blocked.
+// Time for a rank to report its end. A rank that can does so immediately; the others are blocked.
 constexpr absl::Duration kAbandonGrace = absl::Seconds(15);
-// How long workers are kept for a gang that does not ask again: its job may have been cancelled.
+// How long workers are kept for a gang that does not try again: its job may have been cancelled.
 constexpr absl::Duration kWantedFor = absl::Seconds(30);
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The work of time: workers that are missing, hang, are overdue or are gone.
+// Timed work: workers that are missing, hang, are overdue or are gone.
 #include <algorithm>
 #include <csignal>
 
@@ -28,7 +28,7 @@ void WorkerTable::OnExit(const std::string& worker_id, const ProcessExit& exit) 
 void WorkerTable::RemoveGone(WorkerActions& actions) {
   std::vector<std::string> gone;
   for (const auto& [id, worker] : workers_) {
-    // One that is reserved waits for Begin or Release: the job must hear of it.
+    // A reserved worker waits for Begin or Release, because its end must be reported to the job.
     const bool awaited = worker.phase == WorkerPhase::kReserved && !stopping_;
     if (worker.exit && !worker.link && !awaited) gone.push_back(id);
   }
@@ -46,12 +46,12 @@ std::optional<SpawnWorker> WorkerTable::NextSpawn() {
     const auto spares = std::count_if(workers_.begin(), workers_.end(), [&](const auto& entry) {
       return entry.second.device_name == device.name && IsSpare(entry.second);
     });
-    // One for a free slot; for a gang that waits as many as it needs.
+    // One for a free slot; for a waiting gang as many as it needs.
     const int wanted = now < wanted_until_ ? std::max(wanted_, 1) : 1;
     const int free_slots = std::min(device.slots - device.busy, wanted);
     if (spares >= std::max(options_.workers.spares, free_slots)) continue;
     std::string id;
-    // A worker of an earlier daemon with the same process number may be here still.
+    // A worker of an earlier daemon with the same pid may still be attached.
     do {
       id = absl::StrCat(id_prefix_, next_id_++);
     } while (workers_.contains(id));

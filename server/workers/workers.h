@@ -11,15 +11,15 @@
 
 namespace genesis {
 
-// A warm worker that is kept for one attempt at a job.
+// A warm worker reserved for one attempt at a job.
 struct WorkerLease {
   training::v1::WorkerProcessRef worker;
   training::v1::DeviceInfo device;
   std::string host;  // Empty for a worker of this machine.
-  std::string peer;  // The address that a worker of another host dials from.
+  std::string peer;  // The network address of a worker of another host.
 };
 
-// Workers with a reservation are counted apart, for they take no slots.
+// Counts of workers. Workers with a reservation are counted separately, because they take no slots.
 struct WorkerCounts {
   int busy = 0;
   int warm = 0;
@@ -27,57 +27,58 @@ struct WorkerCounts {
   int reserved_busy = 0;
 };
 
-// The workers as the rules of jobs see them. WorkerPool is the implementation; tests of those rules
-// have their own. One worker holds a job, or several do (a gang), each with a rank from 0.
+// The workers as the job code sees them. WorkerPool is the implementation; tests have their own.
+// One worker holds a job, or several do (a gang), each with a rank from 0.
 //
 // Thread-safe. No call blocks.
 class Workers {
  public:
   virtual ~Workers() = default;
 
-  // Takes over the worker that holds a rank of a job since before the daemon was restarted, if its
+  // Takes over the worker that has held a rank of a job since before the daemon's restart, if its
   // process lives. `acknowledged`: Job.worker_sequence.
   virtual bool Adopt(const training::v1::WorkerProcessRef& worker, const std::string& job_id,
                      int rank, int64_t claim, int64_t acknowledged, int64_t memory_bytes) = 0;
-  // As many warm workers as the job has ranks, or none: never a part, so that two gangs cannot wait
-  // for each other. Each is on a device with a free slot and that much memory not yet promised to
-  // others. Workers of one host come one after the other, and all are of one host where one
-  // has enough. Where warm ones are missing and slots are free, they are started.
+  // Reserves as many warm workers as the job has ranks, or none: never a part, so that two gangs
+  // cannot wait for each other. Each is on a device with a free slot and that much unreserved
+  // memory. Workers of one host come one after the other, and all are of one host if one has
+  // enough. If warm ones are missing and slots are free, more are started.
   virtual std::vector<WorkerLease> ReserveGang(int ranks, int64_t memory_bytes) = 0;
   virtual void Release(const std::string& worker_id) = 0;
-  // Workers that a cluster starts for one job may attach with that name from now on. They take no
-  // slot, and get that job alone.
+  // Allows workers that a cluster starts for one job to attach with that name. They take no slot,
+  // and get that job only.
   virtual void OpenReservation(const std::string& name) = 0;
-  // No worker may come with it any more; those that hold no job are sent home. Idempotent.
+  // Lets no more workers attach with that name; those without a job are dismissed. Idempotent.
   virtual void CloseReservation(const std::string& name) = 0;
-  // As many warm workers of the reservation, or none, in the order of ReserveGang.
+  // Reserves as many warm workers of the reservation, or none, in the order of ReserveGang.
   virtual std::vector<WorkerLease> ReserveSubmitted(const std::string& name, int ranks) = 0;
-  // How many of its workers are warm.
+  // Returns the number of its warm workers.
   virtual int WarmOf(const std::string& name) const = 0;
-  // Gives the job to the leased worker.
+  // Sends the job to the leased worker.
   virtual void Begin(const std::string& worker_id, const training::v1::StartJob& start) = 0;
-  // To rank 0 of the job, which asks the others; nothing when there is none.
+  // Sends a command to rank 0 of the job, which forwards it to the others; does nothing if there is
+  // none.
   virtual void Send(const std::string& job_id, const training::v1::AttachResponse& command) = 0;
-  // Events of rank 0 up to `sequence` are durable: the worker need not keep them.
+  // Events of rank 0 up to `sequence` are durable, so the worker need not keep them.
   virtual void Acknowledge(const std::string& job_id, int64_t sequence) = 0;
   // Ends the workers that hold the job if they are still there after `grace`: SIGTERM, soon after
-  // SIGKILL; with no grace at once. `why` is kept for WorkerExit.forced.
+  // SIGKILL; immediately if `grace` is 0. `why` becomes WorkerExit.forced.
   virtual void ExpectExit(const std::string& job_id, absl::Duration grace,
                           const std::string& why) = 0;
-  // A rank of the job is gone, and the others cannot go on: they are told to end at once, and are
-  // ended by force soon after.
+  // A rank of the job is gone, so the others cannot continue: requests their end, and kills them
+  // soon after.
   virtual void Abandon(const std::string& job_id, const std::string& why) = 0;
-  // Sends a warm worker home, or marks the one that holds a job, whose id is returned. NOT_FOUND.
+  // Dismisses a warm worker, or marks one that holds a job, whose id is returned. NOT_FOUND.
   virtual absl::StatusOr<std::string> Retire(const std::string& worker_id) = 0;
 
   virtual WorkerCounts counts() const = 0;
   virtual int slots() const = 0;
-  // Slots that a job can get now or when a worker for them has been started.
+  // Returns the slots that a job can get now or once a worker for them has been started.
   virtual int free_slots() const = 0;
-  // Whether workers of other hosts may attach, so that there may be more slots later.
+  // Returns true if workers of other hosts may attach, so that there may be more slots later.
   virtual bool takes_remote() const = 0;
   virtual std::vector<training::v1::WorkerInfo> workers() const = 0;
-  // Memory of the largest device; 0 until it is known.
+  // Returns the memory of the largest device; 0 until known.
   virtual int64_t largest_device_bytes() const = 0;
 };
 
