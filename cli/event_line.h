@@ -6,7 +6,8 @@
 
 namespace genesis::cli {
 
-// "2026-01-02 03:04:05Z  RUNNING -> SUCCEEDED: training complete": one event of a job on one line.
+// Returns one event of a job on one line: "2026-01-02 03:04:05Z  RUNNING -> SUCCEEDED: training
+// complete".
 std::string EventLine(const training::v1::JobEvent& event);
 
 }  // namespace genesis::cli

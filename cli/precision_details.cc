@@ -12,14 +12,14 @@
 namespace genesis::cli {
 namespace {
 
-// Name of the member that is set in the oneof "kind"; "" for none.
+// Returns the name of the member that is set in the oneof "kind"; "" for none.
 std::string KindOf(const google::protobuf::Message& message) {
   const auto* const oneof = message.GetDescriptor()->FindOneofByName("kind");
   const auto* const set = message.GetReflection()->GetOneofFieldDescriptor(message, oneof);
   return set == nullptr ? "" : set->name();
 }
 
-// More are in the JSON; these are for a screen.
+// Maximum rows on the screen; the JSON has all.
 constexpr int kMaxShown = 5;
 
 }  // namespace

@@ -51,7 +51,7 @@ std::string RenderEta(const Progress& progress) {
       static_cast<double>(progress.samples()) / static_cast<double>(progress.step());
   const double seconds =
       static_cast<double>(steps_left) * samples_per_step / progress.samples_per_second();
-  constexpr double kTooLong = 1e8;  // Three years: the rate means nothing yet.
+  constexpr double kTooLong = 1e8;  // Three years: the rate is not meaningful yet.
   return seconds < kTooLong ? FormatSeconds(seconds) : "";
 }
 
@@ -65,7 +65,7 @@ std::string RenderProgress(const Job& job, int width) {
                : absl::StrCat(head, Printable(job.state_reason()));
   } else {
     const std::string figures = Figures(progress);
-    constexpr int kBarFrame = 4;  // "[" and "]  ".
+    constexpr int kBarFrame = 4;  // Columns of "[" and "]  ".
     const int room = width - static_cast<int>(head.size() + figures.size()) - kBarFrame;
     const double part =
         static_cast<double>(progress.step()) / static_cast<double>(progress.total_steps());
@@ -73,7 +73,7 @@ std::string RenderProgress(const Job& job, int width) {
     line = absl::StrCat(head, bar, figures);
   }
   if (line.size() > static_cast<size_t>(width)) {
-    // A multi-byte character is not cut in two: continuation bytes are 10xxxxxx.
+    // Does not split a multi-byte character: continuation bytes are 10xxxxxx.
     auto end = static_cast<size_t>(width);
     while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xC0) == 0x80) --end;
     line.resize(end);

@@ -11,7 +11,8 @@
 namespace genesis::cli {
 namespace {
 
-// Why no connection was made, from gRPC's own words; "" when a daemon answered UNAVAILABLE itself.
+// Returns why no connection was made, from gRPC's message; "" if a daemon itself returned
+// UNAVAILABLE.
 std::string ConnectionFault(const std::string& message) {
   if (absl::StrContains(message, "Connection refused")) return "connection refused";
   if (absl::StrContains(message, "DNS resolution failed")) return "the host's name is not known";
@@ -62,7 +63,7 @@ ExitCode ReportUsage(const std::string& message, Session& session) {
 }
 
 std::string CodeName(grpc::StatusCode code) {
-  // gRPC's codes and Abseil's are the same numbers; only Abseil names them.
+  // gRPC's codes and Abseil's have equal numbers; only Abseil has names.
   return absl::StatusCodeToString(static_cast<absl::StatusCode>(code));
 }
 

@@ -14,7 +14,7 @@ namespace genesis::cli {
 
 enum class OutputFormat { kTable, kJson, kYaml };
 
-// The surroundings of a command. Owned by main or a test; used by one thread.
+// The environment of a command. Owned by main or a test; used by one thread.
 struct Session {
   training::v1::TrainingService::StubInterface& service;
   std::string server;  // For messages.
@@ -23,26 +23,26 @@ struct Session {
   std::ostream& out;
   std::ostream& err;
   bool terminal = false;  // `out` is a terminal.
-  int width = 80;         // Its columns.
+  int width = 80;         // Columns of the terminal.
   std::function<absl::Time()> now;
   Interrupt& interrupt;
 };
 
-// A deadline for the call that `context` makes.
+// Sets a deadline for the call that uses `context`.
 void SetDeadline(grpc::ClientContext& context, absl::Duration timeout);
 inline constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 
-// Prints what went wrong with a call and how to fix it. Returns what to exit with: kUnavailable
-// when no daemon answered, else kFailure.
+// Prints the error of a call and its cure. Returns the exit code: kUnavailable if no daemon
+// responded, otherwise kFailure.
 ExitCode ReportError(const grpc::Status& status, Session& session);
 
 // Prints "genesisctl: message" to err and returns kUsage.
 ExitCode ReportUsage(const std::string& message, Session& session);
 
-// Prints "genesisctl: fault" to err, for what failed on this side, and returns kFailure.
+// Prints "genesisctl: fault" to err, for an error on this side, and returns kFailure.
 ExitCode ReportFault(const std::string& fault, Session& session);
 
-// "NOT_FOUND" and the like.
+// Returns "NOT_FOUND" and the like.
 std::string CodeName(grpc::StatusCode code);
 
 }  // namespace genesis::cli

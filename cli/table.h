@@ -5,8 +5,8 @@
 
 namespace genesis::cli {
 
-// Rows of text in aligned columns, two spaces apart. Numbers stand to the right of their column
-// when its header begins with '>', which is not printed.
+// Rows of text in aligned columns, two spaces apart. A column whose header begins with '>', which
+// is not printed, is aligned to the right.
 class Table {
  public:
   explicit Table(std::vector<std::string> headers);
@@ -14,7 +14,7 @@ class Table {
   // Requires one cell per header.
   void AddRow(std::vector<std::string> cells);
 
-  // Headers first; no spaces at the ends of lines.
+  // Headers first; no trailing spaces.
   std::string ToString() const;
 
  private:
@@ -22,7 +22,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// "name:  value" lines with the values aligned.
+// Returns "name:  value" lines with the values aligned.
 std::string FormatPairs(const std::vector<std::pair<std::string, std::string>>& pairs);
 
 }  // namespace genesis::cli

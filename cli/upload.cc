@@ -30,7 +30,7 @@ bool MayPass(const grpc::Status& status) {
          status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
 }
 
-// Makes a call until it is answered, or failed for good.
+// Repeats a call until it succeeds or fails permanently.
 template <typename Call>
 grpc::Status Persist(Call call) {
   grpc::Status status;

@@ -7,10 +7,10 @@
 
 namespace genesis::cli {
 
-// Sends a file of this machine to the daemon, from where an earlier try stopped; `path` becomes
-// what a job names it by. Nothing is sent where the daemon has it. Waits and tries again while the
-// daemon is away, for a minute without progress. NOT_FOUND for a file that cannot be read here;
-// else the status of StartUpload or WriteUpload.
+// Uploads a local file to the daemon, continuing where an earlier attempt stopped. `path` becomes
+// the file's name for job specifications. Sends nothing if the daemon has the file. While the
+// daemon is away, retries for a minute without progress. NOT_FOUND if the file cannot be read here;
+// otherwise the status of StartUpload or WriteUpload.
 grpc::Status UploadFile(const std::string& file, Session& session, std::string& path);
 
 }  // namespace genesis::cli

@@ -1,4 +1,4 @@
-# cmake -DINPUT=file -DOUTPUT=file.cc -DNAME=name -P EmbedFile.cmake: the bytes of a file as
+# cmake -DINPUT=file -DOUTPUT=file.cc -DNAME=name -P EmbedFile.cmake: embeds the bytes of a file as
 # `extern const unsigned char genesis::<name>[]` and its size as `genesis::<name>Size`.
 file(READ ${INPUT} bytes HEX)
 string(LENGTH "${bytes}" digits)

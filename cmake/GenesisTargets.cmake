@@ -1,5 +1,5 @@
-# genesis_library(name [TORCH] SOURCES ... LINK ...): a static library of ours, one for each folder. TORCH:
-# its units begin with the precompiled <torch/torch.h>, which takes 20 s without.
+# genesis_library(name [TORCH] SOURCES ... LINK ...): a static library, one per folder. TORCH: its units
+# include the precompiled <torch/torch.h>, which takes 20 s otherwise.
 function(genesis_library name)
   cmake_parse_arguments(ARG "TORCH" "" "SOURCES;LINK" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
@@ -10,13 +10,13 @@ function(genesis_library name)
   endif()
 endfunction()
 
-# The one precompiled header, made by a library without code: a target is built after the one whose
+# The one precompiled header, built by a library without code: a target is built after the one whose
 # header it reuses.
 file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/torch_header.cc CONTENT "")
 add_library(genesis_torch_header STATIC ${PROJECT_BINARY_DIR}/torch_header.cc)
 target_link_libraries(genesis_torch_header PUBLIC genesis_flags genesis_torch)
 target_precompile_headers(genesis_torch_header PRIVATE <torch/torch.h>)
-# -pthread as with all of its users, who get it from abseil: a header is used by units of equal flags alone.
+# -pthread, as all of its users get it from abseil: units can use a header only with equal flags.
 target_compile_options(genesis_torch_header PRIVATE -fpch-preprocess -pthread)
 function(genesis_begin_with_torch name)
   target_precompile_headers(${name} REUSE_FROM genesis_torch_header)
@@ -30,8 +30,8 @@ function(genesis_program name)
   target_link_libraries(${name} PRIVATE genesis_flags ${ARG_LINK})
 endfunction()
 
-# genesis_plugin(name source headers): a library that genesis-worker loads from its own folder and that is
-# linked with none. Made where the target of its headers is; GENESIS_PLUGINS names those that are.
+# genesis_plugin(name source headers): a library that genesis-worker loads from its own folder; no program
+# links it. Built only if the target of its headers exists; GENESIS_PLUGINS lists the built ones.
 define_property(GLOBAL PROPERTY GENESIS_PLUGINS BRIEF_DOCS "plug-ins" FULL_DOCS "plug-ins of genesis-worker")
 function(genesis_plugin name source headers)
   if(NOT TARGET ${headers})
@@ -45,7 +45,7 @@ function(genesis_plugin name source headers)
 endfunction()
 
 # genesis_tests(room FILES name... LINK ... [DEFINITIONS ...]): tests/<room>/<name>.cc as one GoogleTest
-# program, tests/<room>_tests; every TEST in it is a ctest of its own, <room>.<Suite>.<Name>.
+# program, tests/<room>_tests. Every TEST in it is a separate ctest, <room>.<Suite>.<Name>.
 function(genesis_tests room)
   cmake_parse_arguments(ARG "" "" "FILES;LINK;DEFINITIONS" ${ARGN})
   list(TRANSFORM ARG_FILES APPEND .cc)

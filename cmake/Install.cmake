@@ -2,7 +2,7 @@ include(GNUInstallDirs)
 install(TARGETS genesisd genesis-worker genesisctl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 get_property(_plugins GLOBAL PROPERTY GENESIS_PLUGINS)
 foreach(_plugin ${_plugins})
-  # Beside genesis-worker, which looks there.
+  # Installed beside genesis-worker, which searches its own folder.
   install(TARGETS ${_plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_BINDIR})
 endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/proto/genesis DESTINATION ${CMAKE_INSTALL_DATADIR}/genesis/proto

@@ -1,12 +1,12 @@
 # LibTorch from the PyPI wheel torch==2.11.0, or from GENESIS_LIBTORCH=<dir> (a LibTorch zip or the
-# torch folder of any wheel). Torch's own CMake package wants a CUDA compiler even for CPU use, and the
-# wheel's include folder also holds fmt and an old protobuf; so our own targets see only the four
-# folders that are torch's.
+# torch folder of any wheel). Torch's own CMake package requires a CUDA compiler even for CPU use, and
+# the wheel's include folder also has fmt and an old protobuf, so the project's targets see only
+# torch's own four folders.
 set(GENESIS_TORCH_VERSION 2.11.0)
 if(NOT DEFINED GENESIS_LIBTORCH AND DEFINED ENV{GENESIS_LIBTORCH})
   set(GENESIS_LIBTORCH $ENV{GENESIS_LIBTORCH})
 endif()
-# Where deploy/setup.sh installs what is not a Debian package.
+# deploy/setup.sh installs what is not a Debian package here.
 if(NOT "$ENV{XDG_CACHE_HOME}" STREQUAL "")
   set(GENESIS_CACHE $ENV{XDG_CACHE_HOME}/genesis)
 else()
@@ -29,7 +29,7 @@ foreach(_dir ATen c10 torch caffe2)
 endforeach()
 
 # Only the CPU libraries are linked: a worker on a machine without a GPU starts in 0.24 s instead of
-# 0.4 s and holds 113 MB instead of 348. Where a driver is present the worker loads libtorch_cuda.so
+# 0.4 s and holds 113 MB instead of 348. If a driver is present the worker loads libtorch_cuda.so
 # itself (trainer/runtime/device.cc).
 find_library(_torch_cpu torch_cpu PATHS ${GENESIS_LIBTORCH}/lib NO_DEFAULT_PATH REQUIRED)
 find_library(_c10 c10 PATHS ${GENESIS_LIBTORCH}/lib NO_DEFAULT_PATH REQUIRED)
@@ -37,12 +37,13 @@ add_library(genesis_torch INTERFACE)
 target_include_directories(genesis_torch SYSTEM INTERFACE
   ${_torch_include} ${GENESIS_LIBTORCH}/include/torch/csrc/api/include)
 target_link_libraries(genesis_torch INTERFACE ${_torch_cpu} ${_c10})
-# As the library itself was built: some of its classes (at::RecordFunction) have other members without it.
+# As the library itself was built: without it some classes (at::RecordFunction) have other members.
 target_compile_definitions(genesis_torch INTERFACE NDEBUG)
 target_link_options(genesis_torch INTERFACE -Wl,-rpath,${GENESIS_LIBTORCH}/lib)
 
-# For the plug-in alone (trainer/cuda), which finds the libraries loaded. The wheels that LibTorch needs
-# bring cuda_runtime.h; what that includes is in one more, which deploy/setup.sh --test and --cuda install.
+# Only for the plug-in (trainer/cuda), in whose process the libraries are already loaded. The wheels that
+# LibTorch needs bring cuda_runtime.h; its own includes are in one more wheel, which deploy/setup.sh --test
+# and --cuda install.
 find_path(GENESIS_CUDA_INCLUDE cuda_runtime.h
           PATHS ${GENESIS_LIBTORCH}/../nvidia/cu13/include /usr/local/cuda/include NO_DEFAULT_PATH)
 include(CheckIncludeFileCXX)
@@ -54,7 +55,7 @@ if(EXISTS ${GENESIS_LIBTORCH}/lib/libtorch_cuda.so AND GENESIS_CUDA_HEADERS)
   target_include_directories(genesis_torch_cuda SYSTEM INTERFACE
     ${_torch_include} ${GENESIS_LIBTORCH}/include/torch/csrc/api/include ${GENESIS_CUDA_INCLUDE})
   target_compile_definitions(genesis_torch_cuda INTERFACE NDEBUG)
-  # In the wheel that LibTorch's CUDA half needs.
+  # nccl.h is in a wheel that LibTorch's CUDA half needs.
   find_path(GENESIS_NCCL_INCLUDE nccl.h
             PATHS ${GENESIS_LIBTORCH}/../nvidia/nccl/include NO_DEFAULT_PATH)
   if(GENESIS_NCCL_INCLUDE)

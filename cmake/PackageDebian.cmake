@@ -1,5 +1,5 @@
-# Read by CPack between installing into its staging folder and making the package (cmake/packaging.cmake): what is
-# computed from the programs themselves.
+# Read by CPack after the install into its staging folder and before the package is built (cmake/packaging.cmake):
+# the parts computed from the programs themselves.
 set(_stage ${CPACK_TEMPORARY_INSTALL_DIRECTORY})
 if(EXISTS ${_stage}/ALL_COMPONENTS_IN_ONE)
   set(_stage ${_stage}/ALL_COMPONENTS_IN_ONE)
@@ -23,11 +23,11 @@ function(run_for_package)
   set(${ARG_OUTPUT} "${_output}" PARENT_SCOPE)
 endfunction()
 
-# The folder of LibTorch on this machine may be anybody's on another.
+# The path of LibTorch on this machine may belong to any user on another.
 run_for_package(COMMAND python3 ${CPACK_GENESIS_SOURCE}/deploy/bundle/set_runpath.py
                 ${_stage}/usr/lib/genesis/genesis-worker /opt/genesis/libtorch/lib)
 
-# Manual pages from each program's --help, and the names that operators type.
+# Builds manual pages from each program's --help, under the names that operators type.
 set(_man ${_stage}/usr/share/man)
 set(_page python3 ${CPACK_GENESIS_SOURCE}/deploy/package/man_page.py)
 run_for_package(COMMAND ${_page} ${CPACK_GENESIS_PROGRAMS}/genesisd 8 "the training daemon"
@@ -38,7 +38,7 @@ run_for_package(COMMAND ${_page} ${CPACK_GENESIS_PROGRAMS}/genesis-worker 1 "tra
                 INTO ${_man}/man1/genesis-worker.1)
 run_for_package(COMMAND ${_page} ${CPACK_GENESIS_SOURCE}/deploy/rollback.sh 8
                 "take a training service back to FP32" INTO ${_man}/man8/genesis-rollback.8)
-# What is not a target of the install is not stripped by CPack.
+# CPack strips only targets of the install.
 file(GLOB _plugins RELATIVE ${_stage} ${_stage}/usr/lib/genesis/*.so)
 run_for_package(COMMAND strip --strip-unneeded usr/bin/genesisd usr/bin/genesisctl
                 usr/lib/genesis/genesis-worker ${_plugins})
@@ -47,11 +47,11 @@ file(GLOB _pages ${_man}/man*/*.[18])
 run_for_package(COMMAND gzip -9nf ${_pages})
 file(MAKE_DIRECTORY ${_stage}/usr/sbin)
 file(CREATE_LINK ../lib/genesis/deploy/rollback.sh ${_stage}/usr/sbin/genesis-rollback SYMBOLIC)
-# The name is there although the service is disabled; Alias= of the unit is only there while it is enabled.
+# The name exists even if the service is disabled; Alias= of the unit exists only while it is enabled.
 file(CREATE_LINK genesis-trainer.service
      ${_stage}/usr/lib/systemd/system/genesis-orchestrator.service SYMBOLIC)
 
-# Which packages hold the libraries that the programs name. LibTorch is in none, which is what the option is for.
+# Finds the packages of the libraries that the programs need. LibTorch is in none, hence the option.
 set(_control ${CPACK_TOPLEVEL_DIRECTORY}/shlibdeps)
 file(MAKE_DIRECTORY ${_control}/debian)
 file(WRITE ${_control}/debian/control "Source: genesis-trainer\n\nPackage: genesis-trainer\nArchitecture: any\n")

@@ -1,5 +1,5 @@
-# What tests run besides our own programs; `deploy/setup.sh --test` installs it. A missing one is an
-# error here and not a skipped test.
+# Tools of the tests other than the project's programs; `deploy/setup.sh --test` installs them. A
+# missing one is an error here, not a skipped test.
 set(GENESIS_PYTHON ${GENESIS_CACHE}/torch-${GENESIS_TORCH_VERSION}/bin/python
     CACHE FILEPATH "Python with torch ${GENESIS_TORCH_VERSION}, numpy and grpcio")
 set(GENESIS_PROMETHEUS ${GENESIS_CACHE}/prometheus/usr/bin

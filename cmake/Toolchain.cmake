@@ -1,5 +1,5 @@
-# Language level, warnings, sanitizers, compiler cache. Our own targets link genesis_flags; third-party
-# headers are SYSTEM, so only our code is held to the warnings.
+# Language level, warnings, sanitizers, compiler cache. The project's targets link genesis_flags;
+# third-party headers are SYSTEM, so the warnings apply only to the project's code.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -12,14 +12,14 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g")
 
 option(BUILD_TESTING "Build the tests" ON)
 option(GENESIS_TIDY "Run clang-tidy on every unit" OFF)
-# A unit spends most of its time on headers: a build from nothing takes a third of the time, one after a
-# change of a file longer. deploy/lib.sh switches it on for a first build.
+# A unit spends most of its time on headers: a full build takes a third of the time, a build after a
+# change of one file takes longer. deploy/lib.sh enables it for a first build.
 option(GENESIS_UNITY "Compile the files of a library a dozen at a time" OFF)
 set(GENESIS_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, e.g. address,undefined")
 
 find_program(CCACHE ccache)
 if(CCACHE)
-  # The same cache serves several checkouts; a precompiled header needs the sloppiness.
+  # Several checkouts share the cache; a precompiled header needs the sloppiness.
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_MAXSIZE=10G
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
@@ -33,19 +33,19 @@ target_include_directories(genesis_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJE
 target_compile_options(genesis_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror)
 if(GENESIS_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # Of files that are included it takes all for headers.
+  # GCC treats included source files as headers.
   target_compile_options(genesis_flags INTERFACE -Wno-subobject-linkage)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   target_compile_options(genesis_flags INTERFACE -Wthread-safety)
 endif()
 if(GENESIS_SANITIZE)
-  # GCC takes what the sanitizers add for paths on which a variant's string was never made.
+  # With sanitizers, GCC warns about paths on which a variant's string was never constructed.
   add_compile_options(-fsanitize=${GENESIS_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
                       -Wno-maybe-uninitialized)
   add_link_options(-fsanitize=${GENESIS_SANITIZE})
   if(GENESIS_SANITIZE MATCHES "thread")
-    # Protobuf's maps have members more where it is defined, which those of the system's library lack.
+    # Protobuf's maps have extra members if this is defined, which the system's library lacks.
     add_compile_options(-U__SANITIZE_THREAD__)
   endif()
 endif()

@@ -1,10 +1,10 @@
-# The Debian package genesis-trainer: `deploy/package.sh` builds and makes it, with `cpack -G DEB`. What it holds is
-# the component "package", which a plain `cmake --install` leaves out.
+# The Debian package genesis-trainer: `deploy/package.sh` builds it with `cpack -G DEB`. It contains the component
+# "package", which a plain `cmake --install` leaves out.
 set(_component COMPONENT package EXCLUDE_FROM_ALL)
 set(_deploy ${PROJECT_SOURCE_DIR}/deploy)
 
 install(PROGRAMS $<TARGET_FILE:genesisd> $<TARGET_FILE:genesisctl> DESTINATION bin ${_component})
-# Behind a script that finds LibTorch, which is no Debian package.
+# Started by a script that finds LibTorch, which is not a Debian package.
 install(PROGRAMS $<TARGET_FILE:genesis-worker> DESTINATION lib/genesis ${_component})
 get_property(_plugins GLOBAL PROPERTY GENESIS_PLUGINS)
 foreach(_plugin ${_plugins})
@@ -23,7 +23,7 @@ install(DIRECTORY ${_deploy}/rollback DESTINATION lib/genesis/deploy ${_componen
 install(FILES ${_deploy}/systemd/genesis-trainer.service ${_deploy}/systemd/genesis-worker@.service
               ${_deploy}/systemd/genesis-job@.service
         DESTINATION lib/systemd/system ${_component})
-# For genesisctl compile, which looks beside its own folder.
+# For genesisctl compile, which searches beside its own folder.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/trainer/compiled/python/ DESTINATION share/genesis/compile
         ${_component} FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
 install(FILES ${_deploy}/systemd/sysusers.conf DESTINATION lib/sysusers.d

@@ -25,7 +25,7 @@ const OptionRow* FindIn(const std::vector<OptionRow>& options, const std::string
   return nullptr;
 }
 
-// Among the options of all commands: the command may stand behind its options.
+// Searches the options of all commands, because options may precede the command.
 const OptionRow* FindOption(const std::string& flag) {
   if (const OptionRow* option = FindIn(GlobalOptions(), flag)) return option;
   for (const CommandRow& command : CommandTable()) {

@@ -10,23 +10,23 @@
 
 namespace genesis::cli {
 
-// The command line of genesisctl, taken apart and checked against the command table.
+// The command line of genesisctl, parsed and checked against the command table.
 struct Arguments {
   // --server, --token-file, --tls-ca, ... and GENESIS_SERVER, GENESIS_TOKEN, GENESIS_TLS_CA, ...
   DaemonAddress daemon;
   OutputFormat output = OutputFormat::kTable;
-  std::string command;                // Empty when none was given.
-  std::vector<std::string> operands;  // What follows the command, such as a job id.
+  std::string command;                // Empty if none was given.
+  std::vector<std::string> operands;  // Arguments of the command, such as a job id.
   // By long name without dashes: "state" -> {"RUNNING", "QUEUED"}; a switch has one "".
   std::map<std::string, std::vector<std::string>> options;
   bool show_help = false;
   bool show_version = false;
-  std::vector<std::string> errors;  // Usable only when empty.
+  std::vector<std::string> errors;  // The other members are valid only if empty.
 
   bool Has(const std::string& option) const { return options.contains(option); }
-  // The last value of `option`, "" when it was not given.
+  // Returns the last value of `option`, "" if it was not given.
   std::string Value(const std::string& option) const;
-  // All values of `option`.
+  // Returns all values of `option`.
   std::vector<std::string> Values(const std::string& option) const;
 };
 

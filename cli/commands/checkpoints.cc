@@ -17,7 +17,7 @@ ExitCode RunCheckpoint(const Arguments& arguments, Session& session) {
   request.set_name(arguments.Value("name"));
   const std::string fault = JobIdFault(request.job_id());
   if (!fault.empty()) return ReportUsage(fault, session);
-  // The daemon answers when the file is durable; a large model on a slow disk takes its time.
+  // The daemon responds when the file is durable; a large model on a slow disk takes long.
   constexpr absl::Duration kCheckpointTimeout = absl::Seconds(120);
   grpc::ClientContext context;
   SetDeadline(context, kCheckpointTimeout);

@@ -9,7 +9,7 @@
 
 namespace genesis::cli {
 
-// One option. Long names are unique over all commands, so that an option may stand before them.
+// One option. Long names are unique over all commands, so that an option may precede its command.
 struct OptionRow {
   const char* name;        // "job-id" for --job-id.
   const char* short_name;  // "f" for -f; "" for none.
@@ -31,10 +31,10 @@ struct CommandRow {
 const std::vector<CommandRow>& CommandTable();
 const std::vector<OptionRow>& GlobalOptions();
 
-// nullptr when there is no such command.
+// Returns nullptr if there is no such command.
 const CommandRow* FindCommand(const std::string& name);
 
-// The help of `command`, or of all when it is empty.
+// Returns the help of `command`, or of all commands if it is empty.
 std::string HelpText(const std::string& command);
 
 }  // namespace genesis::cli

@@ -10,8 +10,8 @@
 
 namespace genesis::cli {
 
-// Each command: checks what ParseArguments could not, makes its calls, prints the answer to
-// session.out and faults to session.err. They share no state.
+// The commands. Each checks what ParseArguments could not, makes its calls, prints the result to
+// session.out and errors to session.err. They share no state.
 ExitCode RunTrain(const Arguments& arguments, Session& session);
 ExitCode RunJobs(const Arguments& arguments, Session& session);
 ExitCode RunJob(const Arguments& arguments, Session& session);
@@ -39,20 +39,20 @@ ExitCode RunHistory(const Arguments& arguments, Session& session);
 ExitCode RunBackup(const Arguments& arguments, Session& session);
 ExitCode RunInfo(const Arguments& arguments, Session& session);
 ExitCode RunConfig(const Arguments& arguments, Session& session);
-// Looks at the machine it runs on, which should be the daemon's. kFailure when there are problems.
+// Checks the machine it runs on, which should be the daemon's. kFailure if there are problems.
 ExitCode RunDoctor(const Arguments& arguments, Session& session);
-// Makes no call, and on success does not return: the program becomes the script that compiles.
+// Makes no call, and does not return on success: exec replaces the program with the compile script.
 ExitCode RunCompile(const Arguments& arguments, Session& session);
-// Makes no call: the file that a token is written to is on the daemon's machine.
+// Makes no call: the token's file is on the daemon's machine.
 ExitCode RunToken(const Arguments& arguments, Session& session);
 
-// Follows the job until its final state, with its events when asked to. kOk when it SUCCEEDED,
-// kJobFailed when it FAILED, kFailure when it was cancelled or Ctrl-C ended the watch, else as
+// Watches the job until its final state, with its events if `events`. kOk if it SUCCEEDED,
+// kJobFailed if it FAILED, kFailure if it was cancelled or Ctrl-C ended the watch, otherwise as
 // ReportError.
 ExitCode WatchJob(const std::string& job_id, bool events, Session& session);
 
-// Prints `message` as JSON or YAML; JSON of a stream is `compact`, one object per line. False when
-// a table is asked for.
+// Prints `message` as JSON or YAML; JSON of a stream is `compact`, one object per line. Returns
+// false if the output format is a table.
 bool PrintMessage(const google::protobuf::Message& message, Session& session, bool compact = false);
 
 }  // namespace genesis::cli

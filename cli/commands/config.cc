@@ -83,7 +83,7 @@ ExitCode RunToken(const Arguments& arguments, Session& session) {
   const std::string token = NewToken();
   const std::string line = absl::StrCat(name, " ", role, " ", FormatTokenHash(HashToken(token)));
   if (session.output != OutputFormat::kTable) {
-    // Names and roles hold nothing that JSON escapes, and JSON is YAML too.
+    // Names and roles contain nothing that JSON escapes, and JSON is valid YAML.
     session.out << "{\"token\": \"" << token << "\", \"line\": \"" << line << "\"}\n";
     return ExitCode::kOk;
   }

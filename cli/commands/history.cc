@@ -31,7 +31,7 @@ constexpr char kCsvHeader[] =
     "overflow_steps,overflow_rate,fp16_enabled,memory_allocated_bytes,samples_per_second,state,"
     "divergence_ratio,held_out_loss,divergences\n";
 
-// "7d"; InfiniteDuration for "all", nothing when it is neither.
+// Parses "7d"; InfiniteDuration for "all", nullopt otherwise.
 std::optional<absl::Duration> ParseAge(const std::string& text) {
   if (text == "all") return absl::InfiniteDuration();
   // Digits and one letter.
@@ -53,7 +53,7 @@ std::string ModeText(const HistoryRow& row, const char* none) {
   return row.mode() == training::v1::PRECISION_MODE_UNSPECIFIED ? none : PrecisionName(row.mode());
 }
 
-// As SQLite writes them: nothing where nothing was measured.
+// Formats as SQLite does: empty if not measured.
 std::string CsvLine(const HistoryRow& row) {
   const auto real = [](bool measured, double value) {
     return measured ? FormatNumber(value) : std::string();

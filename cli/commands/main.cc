@@ -1,4 +1,4 @@
-// genesisctl: the command line of the daemon. See cli/commands/command_table.cc for what it can do.
+// genesisctl: the command line of the daemon. See cli/commands/command_table.cc for its commands.
 #include <grpcpp/grpcpp.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ int TerminalWidth() {
 }
 
 ExitCode Connect(const Arguments& arguments) {
-  // Before gRPC starts its threads, which must not take the signal.
+  // Created before gRPC starts its threads, which must not receive the signal.
   static Interrupt interrupt;
   StartSignalThread(interrupt);
   const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(arguments.daemon);

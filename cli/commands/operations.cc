@@ -62,7 +62,7 @@ ExitCode ShowPolicy(Session& session) {
   return ExitCode::kOk;
 }
 
-// UNSPECIFIED when there is no such word.
+// Returns UNSPECIFIED if there is no such word.
 PolicyApplication ParseApplication(const std::string& text) {
   if (text.empty() || text == "new-attempts") return training::v1::POLICY_APPLICATION_NEW_ATTEMPTS;
   if (text == "next-step") return training::v1::POLICY_APPLICATION_NEXT_STEP;

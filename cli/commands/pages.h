@@ -11,7 +11,7 @@ namespace genesis::cli {
 // (ClientContext*, const Request&, Response*) -> Status. Stops at the first error.
 template <typename Request, typename Response, typename List>
 grpc::Status ReadAllPages(Request request, List list, Response* all) {
-  request.set_page_size(100);  // Well below gRPC's 4 MiB, whatever the entries hold.
+  request.set_page_size(100);  // Well below gRPC's 4 MiB, whatever the entries contain.
   do {
     grpc::ClientContext context;
     SetDeadline(context, kCallTimeout);

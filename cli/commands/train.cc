@@ -31,8 +31,8 @@ absl::StatusOr<JobSpec> ReadSpec(const std::string& file, Session& session) {
   return ParseJobFile(text.str(), "standard input");
 }
 
-// Sends the files that `spec` names, as seen from the folder of the job file; it names the daemon's
-// then. A path that is no file here stays: the daemon may have it.
+// Uploads the files that `spec` names, relative to the job file's folder, and replaces their paths
+// with the daemon's. A path that is not a local file stays, because the daemon may have it.
 grpc::Status UploadFiles(const std::string& job_file, JobSpec& spec, Session& session) {
   const std::filesystem::path folder = std::filesystem::path(job_file).parent_path();
   for (const JobPath& each : PathsOf(spec)) {
@@ -81,7 +81,7 @@ ExitCode EndOfWatch(const Job& job, Session& session) {
   }
 }
 
-// As JSON or YAML the job alone, or the whole message when events are asked for.
+// Prints as JSON or YAML the job alone, or the whole message if events are requested.
 void PrintUpdate(const training::v1::WatchJobResponse& update, bool events, ProgressLine& line,
                  Session& session) {
   if (session.output == OutputFormat::kTable) {
@@ -115,7 +115,7 @@ ExitCode WatchJob(const std::string& job_id, bool events, Session& session) {
   training::v1::WatchJobResponse response;
   Job job;
   while (stream->Read(&response)) {
-    // Without events a message that brings only those says nothing new.
+    // Without `events`, a message that only carries events changes nothing.
     if (!events && MessageDifferencer::Equals(job, response.job())) continue;
     job = response.job();
     if (!events) response.clear_events();
@@ -169,7 +169,7 @@ ExitCode RunTrain(const Arguments& arguments, Session& session) {
   const bool watch = arguments.Has("watch");
   if (session.output == OutputFormat::kTable) {
     PrintAccepted(response.job(), request.validate_only(), session);
-  } else if (!watch) {  // The watch begins with the same job.
+  } else if (!watch) {  // The watch starts with the same job.
     PrintMessage(response.job(), session);
   }
   session.out << std::flush;

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using training::v1::Checkpoint;
 
-// A bound on a link that is dead; a large file on a slow one takes hours.
+// Limit for a dead link; a large file on a slow one takes hours.
 constexpr absl::Duration kTransferTimeout = absl::Hours(24);
 constexpr size_t kPieceBytes = size_t{1} << 20;
 
@@ -28,7 +28,7 @@ std::string FileFault(const std::string& path) {
   return absl::StrCat(Printable(path), ": ", std::strerror(errno));
 }
 
-// Size and CRC-32C of a file; nullopt where it cannot be read.
+// Size and CRC-32C of a file.
 struct Content {
   int64_t size = 0;
   uint32_t crc32c = 0;
@@ -47,8 +47,8 @@ std::optional<Content> ReadContent(const std::string& path) {
   return content;
 }
 
-// Appends what the daemon sends to `part`, from where it ends. The record comes with the first
-// message. A fault of the file is told at once and ends the call.
+// Appends the data from the daemon to `part`, starting at its end. The record comes with the first
+// message. An error of the file is reported immediately and ends the call.
 grpc::Status Receive(const std::string& id, const std::string& part, Session& session,
                      Checkpoint& record, std::string& fault) {
   std::error_code error;
@@ -75,7 +75,7 @@ grpc::Status Receive(const std::string& id, const std::string& part, Session& se
   return reader->Finish();
 }
 
-// Why the received file is not the checkpoint; "" when it is.
+// Returns why the received file is not the checkpoint; "" if it is.
 std::string CompareWithRecord(const std::string& part, const Checkpoint& record) {
   const std::optional<Content> content = ReadContent(part);
   if (!content) return FileFault(part);
@@ -113,7 +113,7 @@ ExitCode RunCheckpointDownload(const Arguments& arguments, Session& session) {
                                       Printable(id), "; it was removed: repeat the command"),
                          session);
     }
-    // Nothing came: leave nothing.
+    // Nothing was received, so no file is left.
     if (fs::file_size(part, error) == 0) fs::remove(part, error);
     return ReportError(status, session);
   }
@@ -145,7 +145,7 @@ ExitCode RunCheckpointImport(const Arguments& arguments, Session& session) {
   message.set_crc32c(content->crc32c);
   std::ifstream file(path, std::ios::binary);
   std::string piece(kPieceBytes, '\0');
-  // The first message tells size and checksum, even of an empty file.
+  // The first message has size and checksum, even for an empty file.
   for (bool first = true; file; first = false) {
     file.read(piece.data(), static_cast<std::streamsize>(piece.size()));
     if (file.gcount() == 0 && !first) break;

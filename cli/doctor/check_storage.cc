@@ -16,17 +16,17 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kStorage[] = "storage";
-// Below the first the next checkpoints may fail; below the second somebody should look.
+// Below the first the next checkpoints may fail; below the second the operator should check.
 constexpr int64_t kTooFew = int64_t{1} << 30;
 constexpr double kLowShare = 0.1;
-// From linux/magic.h and the file systems' own headers.
+// Magic numbers from linux/magic.h and the file systems' own headers.
 constexpr int64_t kTmpfs = 0x01021994;
 constexpr int64_t kNfs = 0x6969;
 constexpr int64_t kCifs = 0xFF534D42;
 constexpr int64_t kSmb2 = 0xFE534D42;
 constexpr int64_t kOverlay = 0x794c7630;
 
-// The folder, or the nearest above it that is there: the daemon makes what is missing.
+// Returns the folder, or its nearest existing parent: the daemon creates the rest.
 fs::path Nearest(fs::path path) {
   std::error_code none;
   while (!fs::exists(path, none) && path.has_relative_path()) path = path.parent_path();

@@ -14,9 +14,9 @@
 namespace genesis::cli {
 namespace {
 
-// Two files for each connection would be generous; the rest is for the store, logs and workers.
+// Files for the store, logs and workers, besides one per connection.
 constexpr int64_t kFilesBesides = 512;
-// Two workers with LibTorch, one that trains and one that waits, before any model.
+// Enough for two workers with LibTorch, one that trains and one spare, before any model.
 constexpr int64_t kLeastMemory = int64_t{2} << 30;
 
 Finding CheckFiles(int most_connections) {
@@ -34,7 +34,7 @@ Finding CheckFiles(int most_connections) {
                    "connections"));
 }
 
-// The memory of the machine, or what the control group allows, whichever is less.
+// Returns the memory of the machine, or the limit of the control group, whichever is less.
 int64_t Memory(const Host& host) {
   int64_t bytes = 0;
   std::ifstream meminfo(host.proc + "/meminfo");

@@ -20,7 +20,7 @@ namespace {
 constexpr char kWorker[] = "libtorch";
 
 struct Outcome {
-  int status = -1;     // Of waitpid; -1 when it could not be started.
+  int status = -1;     // Status of waitpid; -1 if it could not be started.
   std::string output;  // Both streams; or why it could not be started.
 };
 

@@ -9,22 +9,22 @@
 #include "config/settings/settings.h"
 #include "genesis/training/v1/training_service.grpc.pb.h"
 
-// The checks of genesisctl doctor. Each looks at one thing, changes nothing, and says with every
-// finding that is not good what to do about it.
+// The checks of genesisctl doctor. Each checks one thing, changes nothing, and adds a fix to every
+// finding that is not good.
 namespace genesis::cli {
 
-// Where a machine tells about itself; tests have one of their own making.
+// The places from which a machine is inspected; tests replace them.
 struct Host {
   std::string proc = "/proc";
   std::string sys = "/sys";
   std::string dev = "/dev";
-  // Whether the dynamic linker finds a library.
+  // Returns true if the dynamic linker finds the library.
   std::function<bool(const char* library)> can_load;
   std::function<bool()> clock_is_synchronised;
 };
 
-// Values that cannot be read or that do not fit together, the gate, names that are nearly those of
-// variables. `variables` are the names of all that are set.
+// Checks for values that are unreadable or inconsistent, for the gate, and for names that are
+// nearly those of variables. `variables` are the names of all that are set.
 Findings CheckSettings(const LoadedSettings& loaded, const std::vector<std::string>& variables);
 
 // The GPUs on the bus, their driver, its libraries, the rights to use it.

@@ -9,12 +9,12 @@ namespace genesis::cli {
 struct Finding {
   enum class Level {
     kGood,
-    kNote,     // Works, but whoever is on call would want to know.
+    kNote,     // Works, but the operator should know.
     kProblem,  // Something does not work, or will not for long.
   };
   Level level = Level::kGood;
-  std::string about;  // "gpu", "disk": what the checks of one thing have in common.
-  std::string text;   // What is, with its figures.
+  std::string about;  // "gpu", "disk": shared by the checks of one thing.
+  std::string text;   // The finding, with its numbers.
   std::string fix;    // What to do; empty for kGood.
 };
 
