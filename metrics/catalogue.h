@@ -12,7 +12,7 @@ enum class MetricKind { kCounter, kGauge, kHistogram };
 struct MetricInfo {
   std::string name;
   MetricKind kind;
-  std::string unit;  // Base unit for people; "1" for a plain number.
+  std::string unit;  // Base unit for display; "1" for a plain number.
   std::vector<std::string> labels;
   std::string help;
   std::vector<double> buckets;  // Upper bounds, histograms only.
@@ -25,10 +25,10 @@ const std::vector<MetricInfo>& MetricCatalogue();
 // "counter", "gauge", "histogram".
 std::string KindName(MetricKind kind);
 
-// Null when there is no such metric.
+// Returns null if there is no such metric.
 const MetricInfo* FindMetric(std::string_view name);
 
-// docs/metrics.md.
+// Returns the text of docs/metrics.md.
 std::string MetricCatalogueAsMarkdown();
 
 }  // namespace genesis

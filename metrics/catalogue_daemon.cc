@@ -1,4 +1,4 @@
-// Jobs, the machine they run on, and the daemon itself.
+// Metrics of jobs, of the machine they run on, and of the daemon itself.
 #include "metrics/catalogue_rows.h"
 
 namespace genesis {

@@ -20,7 +20,7 @@ std::string Escaped(const std::string& text) {
   return absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\n", "\\n"}, {"\"", "\\\""}});
 }
 
-// The shortest text that reads as the same number.
+// Returns the shortest text that parses to the same number.
 std::string Number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
@@ -28,7 +28,7 @@ std::string Number(double value) {
   return {text, std::to_chars(text, text + sizeof(text), value).ptr};
 }
 
-// Two pages must not write one bound in two ways, so the format wants "1.0" and never "1".
+// OpenMetrics requires "1.0" instead of "1", so that equal bounds have equal texts.
 std::string Bound(double value) {
   std::string text = Number(value);
   if (std::isfinite(value) && text.find_first_of(".e") == std::string::npos) text += ".0";

@@ -9,11 +9,11 @@ namespace genesis {
 
 enum class MetricsFormat { kText, kOpenMetrics };
 
-// The Content-Type of a format.
+// Returns the Content-Type of a format.
 std::string ContentTypeOf(MetricsFormat format);
 
-// The page of these families, in their order: Prometheus text format 0.0.4, or OpenMetrics 1.0.0,
-// where families of counters are named without _total, bounds of buckets are written as decimal
+// Returns the page of these families, in their order: Prometheus text format 0.0.4, or OpenMetrics
+// 1.0.0, in which families of counters are named without _total, bounds of buckets are decimal
 // numbers and the page ends with "# EOF".
 std::string Expose(const std::vector<prometheus::MetricFamily>& families, MetricsFormat format);
 

@@ -17,9 +17,9 @@
 namespace genesis {
 
 // All series of one catalogue entry. A series exists from its first use; label names, help and
-// buckets come from the catalogue, callers give only the label values, in its order.
-// Owner: Metrics; thread-safe, as prometheus-cpp's families are. Constructing one for a name that
-// the catalogue lacks, or lists as another kind, throws std::logic_error.
+// buckets come from the catalogue, callers pass only the label values, in its order.
+// Owner: Metrics; thread-safe, as prometheus-cpp's families are. The constructor throws
+// std::logic_error for a name that is missing in the catalogue or has another kind.
 template <typename T>
 class MetricFamily {
  public:
@@ -36,10 +36,10 @@ class MetricFamily {
     }
   }
 
-  // Takes the series out of the exposition.
+  // Removes the series from the exposition.
   void Remove(T& series) { family_.Remove(&series); }
 
-  // Sets a gauge, or removes its series where there is no value. By one thread at a time.
+  // Sets a gauge, or removes its series if there is no value. Call from one thread at a time.
   template <typename Number>
   void Put(std::initializer_list<std::string> label_values, std::optional<Number> value) {
     if (value.has_value()) {

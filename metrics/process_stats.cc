@@ -22,7 +22,8 @@ std::string ReadAll(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Fields of /proc/<pid>/stat from `state` (field 3) on; the name before it may hold spaces.
+// Returns the fields of /proc/<pid>/stat from `state` (field 3) on; the name before may have
+// spaces.
 std::vector<std::string> StatFields(const std::string& text) {
   const size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return {};

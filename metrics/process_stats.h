@@ -5,7 +5,7 @@
 
 namespace genesis {
 
-// This process as the kernel describes it. A number that could not be read is absent.
+// This process as reported by the kernel. An unreadable number is absent.
 struct ProcessStats {
   std::optional<double> cpu_seconds;
   std::optional<double> resident_bytes;

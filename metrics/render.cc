@@ -1,4 +1,4 @@
-// The page that a scrape gets: a part of Metrics.
+// A part of Metrics: the page of a scrape.
 #include <prometheus/metric_family.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace genesis {
 namespace {
 
-// The kernel's figures are read at each scrape, so they are not families of the registry.
+// Process metrics are read at each scrape, so they are not families of the registry.
 void AppendProcessStats(const std::string& deployment,
                         std::vector<prometheus::MetricFamily>& families) {
   const ProcessStats stats = ReadProcessStats();

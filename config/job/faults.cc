@@ -11,7 +11,7 @@
 namespace genesis {
 namespace {
 
-// One folder has one path, and the root itself is no dataset. An absolute path has an empty part
+// One folder has one path, and the root itself is not a dataset. An absolute path has an empty part
 // before its first '/'.
 bool IsPlainFolder(const std::vector<std::string>& parts) {
   const auto first = parts.begin() + (parts.size() > 1 && parts[0].empty() ? 1 : 0);

@@ -25,7 +25,7 @@ bool IsWhole(const FieldDescriptor& field) {
          field.cpp_type() == FieldDescriptor::CPPTYPE_INT64;
 }
 
-// A whole number up to 2^53 loses nothing; those beyond it are within every range that has no end.
+// Whole numbers up to 2^53 are exact; those beyond are within every unbounded range.
 double NumberIn(const Message& message, const FieldDescriptor& field) {
   const Reflection& fields = *message.GetReflection();
   switch (field.cpp_type()) {
@@ -52,7 +52,7 @@ void SetNumber(Message& message, const FieldDescriptor& field, double value) {
 
 bool IsGiven(const Message& message, const FieldDescriptor& field) {
   const bool set = message.GetReflection()->HasField(message, &field);
-  // A field without presence is set with -0.0 too.
+  // HasField is true for -0.0 in a field without presence.
   if (!set || field.has_presence() || field.enum_type() != nullptr) return set;
   return NumberIn(message, field) != 0;
 }
@@ -64,12 +64,12 @@ bool IsAccepted(const FieldRule& rule, double value) {
          (!rule.has_most() || value <= rule.most()) && (!rule.has_below() || value < rule.below());
 }
 
-// 1e12 as 1000000000000: how a user would write it into a job file.
+// Formats 1e12 as 1000000000000, as a user writes it in a job file.
 std::string Number(const FieldDescriptor& field, double value) {
   return IsWhole(field) ? absl::StrCat(static_cast<int64_t>(value)) : FormatNumber(value);
 }
 
-// As the user wrote it, also beyond 2^53.
+// Formats the value as the user wrote it, even beyond 2^53.
 std::string ValueText(const Message& message, const FieldDescriptor& field) {
   const Reflection& fields = *message.GetReflection();
   return field.cpp_type() == FieldDescriptor::CPPTYPE_INT64
@@ -97,7 +97,7 @@ std::string RangeText(const FieldDescriptor& field, const FieldRule& rule) {
   return "";
 }
 
-// An enum's value as a job file names it: without what all values begin with.
+// Returns an enum value's name as in a job file, without the common prefix.
 std::string ShortName(const EnumDescriptor& type, const std::string& name) {
   const std::string zero = type.FindValueByNumber(0)->name();
   return name.substr(zero.size() - std::string("UNSPECIFIED").size());

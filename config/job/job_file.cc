@@ -14,7 +14,7 @@ namespace {
 
 using training::v1::JobSpec;
 
-// True when a fault of `path`, of a field below it or of a group above it was already reported.
+// Returns true if an error of `path`, of a field below it or of a group above it was reported.
 bool AlreadyReported(const std::string& path, const std::set<std::string>& faulty) {
   return std::any_of(faulty.begin(), faulty.end(), [&path](const std::string& other) {
     return path == other || absl::StartsWith(path, other + ".") ||
@@ -22,7 +22,7 @@ bool AlreadyReported(const std::string& path, const std::set<std::string>& fault
   });
 }
 
-// Gives `error` the place of its field, or of the innermost group above it that the file has.
+// Sets the location of `error` to its field, or to the innermost group above it in the file.
 void Locate(const YamlReading& reading, FieldError& error) {
   for (std::string path = error.path; !path.empty();) {
     const auto place = reading.places.find(path);
@@ -36,7 +36,7 @@ void Locate(const YamlReading& reading, FieldError& error) {
   }
 }
 
-// In the order of the file; what has no place comes last.
+// Sorts by position in the file; errors without one come last.
 void Sort(std::vector<FieldError>& errors) {
   std::stable_sort(errors.begin(), errors.end(), [](const FieldError& a, const FieldError& b) {
     if ((a.line == 0) != (b.line == 0)) return b.line == 0;

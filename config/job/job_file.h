@@ -7,10 +7,10 @@
 
 namespace genesis {
 
-// Reads a job file: YAML whose keys are the fields of JobSpec as job.proto names them; enum values
-// without their prefix (mode: MIXED_BF16). All faults at once, those of ValidateJobSpec included,
+// Parses a job file: YAML whose keys are the fields of JobSpec as in job.proto; enum values without
+// their prefix (mode: MIXED_BF16). Returns all errors together, including those of ValidateJobSpec,
 // as INVALID_ARGUMENT, one per line in the order of the file, each with file, line, column, value
-// and what is accepted; an unknown key names the nearest known one. `file` is used in messages
+// and what is accepted; an unknown key comes with the nearest known one. `file` is used in messages
 // only.
 absl::StatusOr<training::v1::JobSpec> ParseJobFile(const std::string& yaml,
                                                    const std::string& file);

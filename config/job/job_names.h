@@ -6,13 +6,13 @@
 
 namespace genesis {
 
-// "RUNNING": the enum's name without its prefix; the number for one that a newer program sent.
+// Returns "RUNNING": the enum's name without its prefix; the number for a value of a newer program.
 std::string JobStateName(training::v1::JobState state);
 
-// "NON_FINITE", likewise.
+// Returns "NON_FINITE", likewise.
 std::string FailureCauseName(training::v1::FailureCause cause);
 
-// SUCCEEDED, FAILED, CANCELLED: written once and never left.
+// Returns true for SUCCEEDED, FAILED, CANCELLED, which a job never leaves.
 bool IsFinal(training::v1::JobState state);
 
 }  // namespace genesis

@@ -8,23 +8,23 @@
 #include "config/job/job_spec.h"
 #include "genesis/training/v1/job.pb.h"
 
-// The sections of a job file, each in a file of its own (job_spec_<section>.cc). Fill writes the
-// defaults out, Check finds every fault: those of one field as its rule in the proto says
-// (field_rules.h), and conflicts between fields and sections.
+// The sections of a job file, each in its own file (job_spec_<section>.cc). Fill sets the defaults;
+// Check finds every error: of single fields by their rule in the proto (field_rules.h), and
+// conflicts between fields and sections.
 namespace genesis {
 
 void FillModel(training::v1::JobSpec& spec);
 void CheckModel(const training::v1::JobSpec& spec, Faults& faults);
 
-// After FillModel: some defaults are the model's.
+// Call after FillModel, because some defaults depend on the model.
 void FillDataset(training::v1::JobSpec& spec);
 void CheckDataset(const training::v1::JobSpec& spec, Faults& faults);
 
-// training, evaluation, optimizer, checkpoint and trace. After FillModel.
+// training, evaluation, optimizer, checkpoint and trace. Call after FillModel.
 void FillTraining(training::v1::JobSpec& spec);
 void CheckTraining(const training::v1::JobSpec& spec, Faults& faults);
 
-// After FillTraining, whose use_ddp asks for several ranks.
+// Call after FillTraining, whose use_ddp implies several ranks.
 void FillDistributed(training::v1::JobSpec& spec);
 void CheckDistributed(const training::v1::JobSpec& spec, Faults& faults);
 
@@ -35,7 +35,7 @@ void CheckPrecision(const training::v1::JobSpec& spec, Faults& faults);
 // scheduling and start_from_checkpoint.
 void FillScheduling(training::v1::JobSpec& spec);
 void CheckScheduling(const training::v1::JobSpec& spec, Faults& faults);
-// A part of it that UpdateJob takes too; `path` names the field.
+// The part of it that UpdateJob accepts too; `path` names the field.
 void CheckLabels(const std::string& path,
                  const google::protobuf::Map<std::string, std::string>& labels, Faults& faults);
 

@@ -13,8 +13,8 @@ namespace genesis {
 using training::v1::JobSpec;
 
 JobSpec WithDefaults(JobSpec spec, const LossScaleSettings& loss_scale) {
-  // Its file may take batches of one size alone, which a worker reads there. Batches that are to
-  // become smaller have a size now.
+  // An exported module's file may accept only one batch size, which the worker reads there. A batch
+  // that may shrink needs a size now.
   const bool size_is_of_file = spec.model().has_exported() && spec.training().batch_size() == 0 &&
                                !spec.scheduling().shrink_on_out_of_memory();
   FillModel(spec);
@@ -29,7 +29,7 @@ JobSpec WithDefaults(JobSpec spec, const LossScaleSettings& loss_scale) {
 }
 
 std::vector<FieldError> ValidateJobSpec(const JobSpec& spec) {
-  // Before anything that looks at each value: a list may be as long as a message.
+  // Before any loop over values: a list may be as long as a message.
   std::vector<FieldError> too_long = CheckSizes(spec);
   if (!too_long.empty()) return too_long;
   Faults faults(CheckEnums(spec));

@@ -14,7 +14,7 @@ using training::v1::JobSpec;
 
 namespace {
 
-// A cluster is asked for a number of workers, and gives all of them or none.
+// A cluster receives a number of workers, and provides all of them or none.
 void CheckSubmitted(const JobSpec& spec, Faults& faults) {
   const std::string launcher = LauncherName(LauncherOf(spec));
   if (spec.training().use_ddp() && spec.distributed().ranks() == 0) {
@@ -65,7 +65,7 @@ bool IsSubmitted(const JobSpec& spec) {
 }
 
 void FillDistributed(JobSpec& spec) {
-  // A job of one process says nothing of it.
+  // A job of one process has no such section.
   if (!spec.has_distributed() && !spec.training().use_ddp()) return;
   FillDefaults(*spec.mutable_distributed());
 }

@@ -20,7 +20,7 @@ using training::v1::TransformerSpec;
 
 namespace {
 
-// A setting that another one makes meaningless is a mistake in one of two places.
+// A setting made meaningless by another one is a mistake in one of two places.
 void AddUnused(const char* path, const std::string& value, const std::string& because,
                Faults& faults) {
   faults.Add(path, "",
@@ -28,7 +28,7 @@ void AddUnused(const char* path, const std::string& value, const std::string& be
                           ", which does not use it; remove one of the two"));
 }
 
-// The kind of the dataset, as the job file names it; empty where none is given.
+// Returns the kind of the dataset, as in the job file; empty if none is given.
 std::string DatasetKind(const DatasetSpec& dataset) {
   switch (dataset.kind_case()) {
     case DatasetSpec::kTrajectories:
@@ -93,7 +93,7 @@ void CheckTransformer(const JobSpec& spec, Faults& faults) {
   }
 }
 
-// Each half has defaults for what it uses alone, so that what a user wrote for the other one shows.
+// Each half gets defaults only for its own fields, so that a user's fields for the other one show.
 void FillRadioUnet(RadioUnetSpec& model) {
   FillDefaults(model);
   if (model.channel_multipliers().empty()) {
@@ -190,7 +190,7 @@ void CheckExported(const JobSpec& spec, Faults& faults) {
                    "a file that genesis.export of Python wrote", {".pt2"});
 }
 
-// No tokens: nothing says how long an example would be.
+// Excludes tokens, because the length of an example would be undefined.
 std::vector<std::string> AnyExamples() {
   return {"dataset.arrays", "dataset.trajectories", "dataset.replay",
           "dataset.synthetic.trajectories", "dataset.synthetic.maps"};

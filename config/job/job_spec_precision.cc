@@ -14,7 +14,8 @@ using training::v1::PrecisionSpec;
 
 namespace {
 
-// The mode may end up with a loss scale: FP16 in name, by default, or as AUTO's choice.
+// Returns true if the mode may end up with a loss scale: explicitly FP16, by default, or as AUTO's
+// choice.
 bool MayScaleLoss(PrecisionMode mode) {
   return mode != training::v1::PRECISION_MODE_FP32 && mode != training::v1::PRECISION_MODE_BF16 &&
          mode != training::v1::PRECISION_MODE_MIXED_BF16;
@@ -27,7 +28,7 @@ bool Names(const PrecisionSpec& precision, PrecisionMode mode) {
   return false;
 }
 
-// A loss scale beside a mode that has none: one of the two is a mistake, and only the user knows
+// A loss scale with a mode that has none: one of the two is a mistake, and only the user can decide
 // which, so both places are named.
 void CheckLossScaleConflicts(const PrecisionSpec& precision, Faults& faults) {
   const auto check = [&](const char* path, double value) {
@@ -48,7 +49,7 @@ void CheckLossScaleConflicts(const PrecisionSpec& precision, Faults& faults) {
 }
 
 void CheckScale(const char* path, double value, Faults& faults) {
-  // The scale is a float on the device: what overflows or vanishes there is no scale.
+  // The scale is a float on the device, so it must not overflow or underflow there.
   const auto scale = static_cast<float>(value);
   faults.CheckNumber(path, value, scale > 0 && std::isfinite(scale), "a finite float > 0");
 }
@@ -198,7 +199,7 @@ void FillPrecision(JobSpec& spec, const LossScaleSettings& loss_scale) {
 
 void CheckPrecision(const JobSpec& spec, Faults& faults) {
   const PrecisionSpec& precision = spec.precision();
-  // Told already; nothing can be said of what depends on it.
+  // Already reported; dependent checks are skipped.
   if (!training::v1::PrecisionMode_IsValid(precision.mode())) return;
   const bool scaled = MayScaleLoss(precision.mode()) ||
                       Names(precision, training::v1::PRECISION_MODE_FP16) ||

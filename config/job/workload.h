@@ -6,9 +6,9 @@
 
 namespace genesis {
 
-// The key of jobs whose losses are comparable step by step: model, data, optimizer, batch, seed
-// and length, but neither precision nor when checkpoints and evaluations are made. Equal bytes for
-// equal workloads; `spec` has every default filled in.
+// Returns the key of jobs whose losses are comparable step by step: model, data, optimizer, batch,
+// seed and length, but neither precision nor the times of checkpoints and evaluations. Equal bytes
+// for equal workloads; `spec` has every default filled in.
 std::string WorkloadKey(const training::v1::JobSpec& spec);
 
 }  // namespace genesis

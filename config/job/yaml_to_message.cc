@@ -33,7 +33,7 @@ std::vector<std::string> FieldNames(const Descriptor& type) {
   return names;
 }
 
-// Paths below `type` whose last part is `name`: where a key that stands at the wrong place belongs.
+// Finds the paths below `type` whose last part is `name`: the places where a misplaced key belongs.
 void FindByName(const Descriptor& type, const std::string& name, const std::string& prefix,
                 std::vector<std::string>& found) {
   for (int i = 0; i < type.field_count(); ++i) {
@@ -45,7 +45,7 @@ void FindByName(const Descriptor& type, const std::string& name, const std::stri
   }
 }
 
-// The path of the first field below `type` that other programs call `name`; "" for none.
+// Returns the path of the first field below `type` that other programs call `name`; "" for none.
 std::string FindBySynonym(const Descriptor& type, const std::string& name,
                           const std::string& prefix) {
   for (int i = 0; i < type.field_count(); ++i) {
@@ -102,7 +102,7 @@ class Reader {
                const FieldDescriptor& field, Message& message);
   void ReadScalar(const YAML::Node& key, const YAML::Node& value, const std::string& path,
                   const FieldDescriptor& field, Message& message);
-  // "" when `text` was set (or added to a list), else what the field accepts.
+  // Returns "" if `text` was set (or added to a list), otherwise what the field accepts.
   static std::string SetScalar(const std::string& text, const FieldDescriptor& field,
                                Message& message);
   bool CheckOneof(const YAML::Node& key, const std::string& path, const FieldDescriptor& field,
@@ -162,7 +162,7 @@ void Reader::UnknownKey(const YAML::Node& key, const std::string& prefix, const 
   const std::string hint = meant.empty()
                                ? absl::StrCat("accepted here: ", absl::StrJoin(known, ", "))
                                : absl::StrCat("did you mean ", meant, "?");
-  // A key may hold anything; quotes keep control characters out of a terminal.
+  // A key may contain any character; quotes keep control characters out of a terminal.
   const std::string shown = Join(prefix, name);
   const bool plain = QuoteValue(shown) == absl::StrCat("\"", shown, "\"");
   Fault(key, plain ? shown : QuoteValue(shown), "", "unknown key; " + hint);
@@ -217,7 +217,7 @@ void Reader::ReadList(const YAML::Node& key, const YAML::Node& value, const std:
   }
 }
 
-// Texts by name, as labels are.
+// Reads a map of strings, such as labels.
 void Reader::ReadMap(const YAML::Node& key, const YAML::Node& value, const std::string& path,
                      const FieldDescriptor& field, Message& message) {
   reading_.places[path] = PlaceOf(key);
@@ -250,7 +250,7 @@ void Reader::ReadScalar(const YAML::Node& key, const YAML::Node& value, const st
   // The mark of an empty value is that of the next token, which may be lines away.
   const YAML::Node& place = value.IsNull() ? key : value;
   reading_.places[path] = PlaceOf(place);
-  // An unreadable text asks the field what it accepts.
+  // An unreadable text is set as "", to obtain what the field accepts.
   const std::string accepted = SetScalar(value.IsScalar() ? value.Scalar() : "", field, message);
   if (!value.IsScalar()) {
     Fault(place, path, DescribeYaml(value), accepted.empty() ? "text" : accepted);
@@ -262,7 +262,7 @@ void Reader::ReadScalar(const YAML::Node& key, const YAML::Node& value, const st
 void Reader::ReadGroup(const YAML::Node& value, const std::string& path, Message& group) {
   if (value.IsMap()) {
     ReadMapping(value, path, group);
-  } else if (!value.IsNull()) {  // "world_model:" with nothing below it asks for the defaults.
+  } else if (!value.IsNull()) {  // "world_model:" with nothing below it selects the defaults.
     Fault(
         value, path, DescribeYaml(value),
         absl::StrCat("a group of keys: ", absl::StrJoin(FieldNames(*group.GetDescriptor()), ", ")));

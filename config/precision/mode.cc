@@ -29,7 +29,7 @@ bool IsReducedPrecision(PrecisionMode mode) { return mode != training::v1::PRECI
 bool HasLossScale(PrecisionMode mode) { return TraitsOf(mode).scaled; }
 
 std::string PrecisionName(PrecisionMode mode) {
-  // A number that a newer client sent has no name.
+  // A value of a newer client has no name here.
   if (!training::v1::PrecisionMode_IsValid(mode)) return absl::StrCat(static_cast<int>(mode));
   return std::string(absl::StripPrefix(training::v1::PrecisionMode_Name(mode), "PRECISION_MODE_"));
 }

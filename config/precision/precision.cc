@@ -15,16 +15,16 @@ using training::v1::DeviceInfo;
 using training::v1::EffectivePrecision;
 using training::v1::PrecisionMode;
 
-constexpr int kFirstBf16Capability = 80;  // Ampere, the first to multiply BF16.
+constexpr int kFirstBf16Capability = 80;  // Ampere, the first with BF16 products.
 constexpr char kFp16OnCpu[] = "FP16 is emulated on a CPU (20 to 140 times slower than FP32)";
 
 constexpr int kFirstTensorCores = 70;  // Volta.
 
-// A mode and why it was chosen, without the mode's name.
+// A mode and the reason for it, without the mode's name.
 struct Choice {
   PrecisionMode mode;
   std::string reason;
-  // Why the mode that was asked for does not run; empty where it does.
+  // Why the requested mode does not run; empty if it does.
   std::string refused;
 };
 

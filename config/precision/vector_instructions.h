@@ -2,17 +2,17 @@
 
 namespace genesis {
 
-// The instructions of this machine's processor, as CPUID reports them and the operating system has
-// enabled their registers (XCR0). All false where it is not x86-64.
+// The instructions of this machine's processor, as reported by CPUID, with registers enabled by the
+// operating system (XCR0). All false on other architectures than x86-64.
 
-// With FMA, which every processor with AVX2 has but for a few emulated ones.
+// Includes FMA, which every processor with AVX2 has, except a few emulated ones.
 bool HasAvx2();
-// All of AVX-512 that oneDNN and LibTorch ask for before they use it.
+// Returns true if all parts of AVX-512 that oneDNN and LibTorch require are there.
 bool HasAvx512();
-// Products of BF16 vectors, and of BF16 tiles.
+// Return true if products of BF16 vectors, or of BF16 tiles, are supported.
 bool HasAvx512Bf16();
 bool HasAmxBf16();
-// Whether Intel made it.
+// Returns true for a processor of Intel.
 bool IsIntels();
 
 }  // namespace genesis

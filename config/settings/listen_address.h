@@ -11,10 +11,11 @@ struct HostPort {
   int port = 0;
 };
 
-// nullopt unless `text` is host:port with a port of 0 to 65535; an IPv6 host stands in brackets.
+// Returns nullopt unless `text` is host:port with a port of 0 to 65535; an IPv6 host is in
+// brackets.
 std::optional<HostPort> ParseHostPort(const std::string& text);
 
-// True for localhost, 127.0.0.0/8 and ::1. Names are not resolved.
+// Returns true for localhost, 127.0.0.0/8 and ::1. Names are not resolved.
 bool IsLoopback(const std::string& host);
 
 }  // namespace genesis

@@ -4,7 +4,7 @@
 
 namespace genesis {
 
-// Text of docs/reference.md: every setting and every exit code, from their tables.
+// Returns the text of docs/reference.md: every setting and every exit code, from their tables.
 std::string ReferencePage();
 
 }  // namespace genesis

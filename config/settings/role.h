@@ -5,17 +5,17 @@
 
 namespace genesis {
 
-// The rights of a caller. Viewer, submitter and admin each may do all that those before them may; a
-// worker may attach to the daemon and nothing else, and an admin may that too.
+// The rights of a caller. Each of viewer, submitter and admin includes the rights of the previous
+// one. A worker may only attach to the daemon, which an admin may too.
 enum class Role { kViewer, kSubmitter, kAdmin, kWorker };
 
 inline constexpr char kRoleNames[] = "viewer, submitter, admin or worker";
 
-// "viewer", "submitter", "admin", "worker"; nullopt for any other word.
+// Return "viewer", "submitter", "admin", "worker"; nullopt for any other word.
 const char* RoleName(Role role);
 std::optional<Role> RoleOf(const std::string& name);
 
-// Whether who has the role `has` may do what needs `needed`.
+// Returns true if a caller with the role `has` may call a method that needs `needed`.
 bool MayDo(Role has, Role needed);
 
 }  // namespace genesis

@@ -13,10 +13,10 @@
 
 namespace genesis {
 
-// The rows of the settings that one struct of settings.h holds. Each method declares a row from a
-// member of the struct: its default is what the member begins with, its key is "<group>.<name>",
-// its environment variable "GENESIS_<GROUP>_<NAME>"; reader, range and JSON Schema follow from the
-// kind of its value.
+// The rows of the settings in one struct of settings.h. Each method declares a row from a member of
+// the struct. Its default is the member's initial value, its key is "<group>.<name>", its
+// environment variable "GENESIS_<GROUP>_<NAME>"; reader, range and JSON Schema follow from the kind
+// of its value.
 //
 // `Access` returns the struct within a Settings: [](auto& s) -> auto& { return s.grpc; }
 template <typename Access>
@@ -24,7 +24,7 @@ class SettingGroup {
  public:
   using Struct = std::remove_cvref_t<std::invoke_result_t<Access, Settings&>>;
 
-  // An empty name is for the settings at the top.
+  // An empty name is for the settings at the top level.
   SettingGroup(std::string name, Access access) : name_(std::move(name)), access_(access) {}
 
   template <typename T>
@@ -57,8 +57,8 @@ class SettingGroup {
   SettingGroup& Flag(const char* name, bool Struct::*member, const char* help) {
     return Add(name, member, TrueOrFalse(), "", help);
   }
-  // A number for which `accepts`; `range` and `bounds` say the same. Its default is written as
-  // Python writes a float: 65536.0.
+  // Adds a number that `accepts` allows; `range` and `bounds` describe the same. Its default is
+  // formatted as a Python float: 65536.0.
   SettingGroup& Real(const char* name, double Struct::*member, const char* range,
                      const Json& bounds, bool (*accepts)(double), const char* help) {
     Add(name, member, RealNumber(range, bounds, accepts), "", help);
@@ -66,7 +66,7 @@ class SettingGroup {
     if (fallback.find_first_not_of("0123456789") == std::string::npos) fallback += ".0";
     return *this;
   }
-  // `fallback` says in words what an empty path stands for.
+  // `fallback` describes the meaning of an empty path.
   SettingGroup& Path(const char* name, std::string Struct::*member, const char* fallback,
                      const char* help, const char* range = "a path") {
     Add(name, member, OptionalPath(range), "path", help);
@@ -75,7 +75,7 @@ class SettingGroup {
     return *this;
   }
 
-  // Text that may be empty; `fallback` says in words what that stands for.
+  // Adds text that may be empty; `fallback` describes the meaning of "".
   SettingGroup& Text(const char* name, std::string Struct::*member,
                      const ValueKind<std::string>& kind, const char* unit, const char* fallback,
                      const char* help) {
@@ -85,12 +85,12 @@ class SettingGroup {
     return *this;
   }
 
-  // A reload changes the newest row.
+  // Marks the newest row: a reload changes it.
   SettingGroup& Reloadable() {
     rows_.back().reloadable = true;
     return *this;
   }
-  // Another environment variable for the newest row than that of its key.
+  // Sets an environment variable for the newest row that differs from its key's.
   SettingGroup& Environment(const char* variable) {
     rows_.back().environment = variable;
     return *this;
@@ -104,7 +104,7 @@ class SettingGroup {
   std::vector<SettingRow> rows_;
 };
 
-// Adds the rows of each group.
+// Concatenates the rows of the groups.
 template <typename... Groups>
 std::vector<SettingRow> RowsOf(const Groups&... groups) {
   std::vector<SettingRow> rows;

@@ -13,37 +13,38 @@
 
 namespace genesis {
 
-// A kind of value that a setting may have: what is accepted, said to people and to programs, and
-// how it is read and printed.
+// A kind of value of a setting: what is accepted, as text and as JSON Schema, and how it is read
+// and printed.
 template <typename T>
 struct ValueKind {
   std::string range;  // "1 to 256"
   Json schema;        // {"type": "integer", "minimum": 1, "maximum": 256}
-  // Stores `text`. Returns "", or what is accepted when it is not.
+  // Stores `text`. Returns "", or what is accepted if `text` is not.
   std::function<std::string(const std::string& text, T& value)> read;
-  // As it would be typed.
+  // Formats as the user would type it.
   std::function<std::string(const T& value)> print;
 };
 
-// Both ends are accepted.
+// Both ends are inclusive.
 struct NumberRange {
   int64_t least;
-  int64_t most = INT64_MAX;  // That is no bound.
+  int64_t most = INT64_MAX;  // INT64_MAX means no bound.
 };
 
-// Words that are accepted, each with its value.
+// The accepted words, each with its value.
 template <typename T>
 using Words = std::vector<std::pair<std::string, T>>;
 
 ValueKind<bool> TrueOrFalse();
-// "host:port"; who may listen where is decided when all settings are known.
+// "host:port"; CheckConflicts decides whether the address may be open.
 ValueKind<std::string> Address();
 ValueKind<std::string> RequiredPath();
-// Empty means a default that is worked out, or none. `range` says more than "a path".
+// Empty means a derived default, or none. `range` is more specific than "a path".
 ValueKind<std::string> OptionalPath(const std::string& range);
 // Permission bits of a socket, in octal, such as 0600.
 ValueKind<int> SocketMode();
-// A number for which `accepts`; `range` and `bounds` (members of a JSON Schema) say the same.
+// A number that `accepts` allows; `range` and `bounds` (members of a JSON Schema) describe the
+// same.
 ValueKind<double> RealNumber(const std::string& range, const Json& bounds, bool (*accepts)(double));
 
 std::string RangeText(const NumberRange& range);  // "1 to 256", "a whole number >= 1"
@@ -85,7 +86,7 @@ ValueKind<T> OneOf(const Words<T>& words) {
           }};
 }
 
-// Words that are kept as they are written.
+// Words that are stored as written.
 ValueKind<std::string> OneOfWords(const std::vector<std::string>& words);
 
 }  // namespace genesis

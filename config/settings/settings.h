@@ -14,8 +14,8 @@
 namespace genesis {
 
 // The structs below have the names of the YAML file: `workers.slots` is `Settings::workers.slots`.
-// Each member begins with its default. Names, ranges and meanings are declared by the rows of
-// SettingsTable(), from which --help, --check-config and docs/reference.md are printed.
+// Each member is initialized with its default. Names, ranges and meanings are declared by the rows
+// of SettingsTable(), from which --help, --check-config and docs/reference.md are printed.
 
 struct GrpcSettings {
   std::string listen = "127.0.0.1:50051";  // Port 0 picks one.
@@ -31,14 +31,14 @@ struct HttpSettings {
 };
 
 struct TlsSettings {
-  std::string certificate_file;  // Empty for no TLS.
+  std::string certificate_file;  // Empty disables TLS.
   std::string key_file;
-  std::string client_ca_file;  // Empty for no client certificates.
+  std::string client_ca_file;  // Empty disables client certificates.
   std::string client_role = "submitter";
 };
 
 struct AuthSettings {
-  std::string tokens_file;  // Empty for no tokens.
+  std::string tokens_file;  // Empty disables tokens.
 };
 
 struct AuditSettings {
@@ -62,8 +62,8 @@ struct LogSettings {
 
 struct WorkerSettings {
   std::string program;
-  int slots = 1;   // Of each device.
-  int spares = 1;  // Beyond the running ones.
+  int slots = 1;   // Per device.
+  int spares = 1;  // Idle workers in addition to the running ones.
   int start_timeout_seconds = 120;
   std::vector<std::string> devices = {"auto"};
   bool remote = false;
@@ -73,10 +73,10 @@ struct WorkerSettings {
   int quarantine_seconds = 600;
 };
 
-// Told to the workers of every cluster.
+// Parameters of the workers of every cluster.
 struct LauncherSettings {
   std::string daemon_address;  // Empty for grpc.listen.
-  std::string worker_program;  // On their hosts.
+  std::string worker_program;  // Path on their hosts.
   std::string token_file;
   std::string tls_ca;
   std::string tls_cert;
@@ -98,8 +98,8 @@ struct SlurmSettings {
 };
 
 struct KubernetesSettings {
-  std::string pod_template;  // Empty where it is not used.
-  std::string api_server;    // Empty for that of the pod.
+  std::string pod_template;  // Empty if it is not used.
+  std::string api_server;    // Empty for that of the pod's own cluster.
   std::string namespace_name;
   std::string token_file;
   std::string ca_file;
@@ -137,7 +137,7 @@ struct HistorySettings {
 };
 
 struct StoreSettings {
-  bool full_check = false;  // store.check: full rather than quick.
+  bool full_check = false;  // store.check: full instead of quick.
 };
 
 struct PrecisionSettings {
@@ -154,7 +154,7 @@ struct RehearsalSettings {
 // Every setting of genesisd, resolved: flag > environment > YAML > default. Paths are absolute.
 struct Settings {
   std::string config_file;  // --config; empty for none.
-  bool insecure = false;    // --insecure: an address may be open to everybody.
+  bool insecure = false;    // --insecure: an address may be open without authentication.
   std::string data_dir = "genesis-data";
   std::string deployment = "stable";
   DatasetSettings datasets;
@@ -180,7 +180,7 @@ struct Settings {
   RehearsalSettings rehearsals;
   PrecisionGate gate;  // precision.reduced_precision, ENABLE_FP16_TRAINING, FEATURE_FLAGS.
 
-  // Folder of compiled steps; made by genesisctl compile, read by workers.
+  // Returns the folder of compiled steps, created by genesisctl compile and read by workers.
   std::string compiled_dir() const { return data_dir + "/compiled"; }
 };
 
@@ -200,27 +200,27 @@ struct LoadedSettings {
   bool show_version = false;
   bool show_schema = false;
   bool check_config = false;
-  // Reads the same flags, environment and file anew. Empty when not from LoadSettings.
+  // Reads the same flags, environment and file again. Empty unless set by LoadSettings.
   std::function<LoadedSettings()> again = {};
 };
 
-// Resolves flags (argv without the program's name), environment and the YAML file that --config or
-// GENESIS_CONFIG names. `program_dir` is the folder of genesisd. Opens only the YAML file.
+// Resolves flags (argv without the program's name), environment and the YAML file named by --config
+// or GENESIS_CONFIG. `program_dir` is the folder of genesisd. Opens only the YAML file.
 LoadedSettings LoadSettings(const std::vector<std::string>& args, const Environment& environment,
                             const std::string& program_dir);
 
-// The rights of everybody who reaches the daemon because of --insecure, a sentence per address;
-// empty when every address beyond loopback asks who calls.
+// Returns the rights of every client that reaches the daemon because of --insecure, a sentence per
+// address; empty if every address beyond loopback authenticates callers.
 std::vector<std::string> InsecureNotes(const Settings& settings);
 
-// Text of genesisd --help: usage, one entry per setting, exit codes.
+// Returns the text of genesisd --help: usage, one entry per setting, exit codes.
 std::string SettingsHelp();
 
-// Text of --check-config: one line per setting, "key = value  (source)", then the gate and why, its
-// errors, the warnings, and FormatErrors.
+// Returns the text of --check-config: one line per setting, "key = value  (source)", then the gate
+// with its reason and errors, the warnings, and FormatErrors.
 std::string FormatEffective(const LoadedSettings& loaded);
 
-// One line per error, "error: ...", each with its own file, line and column; "" for none.
+// Returns one line per error, "error: ...", each with its own file, line and column; "" for none.
 std::string FormatErrors(const LoadedSettings& loaded);
 
 }  // namespace genesis

@@ -83,7 +83,7 @@ void CheckWorkers(const Settings& settings, std::vector<FieldError>& errors) {
   }
 }
 
-// A cluster's workers attach as those of any other host.
+// A cluster's workers attach like those of any other host.
 void CheckLaunchers(const Settings& settings, std::vector<FieldError>& errors) {
   if (settings.workers.remote) return;
   constexpr char kNeeds[] =

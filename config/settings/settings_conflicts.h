@@ -7,8 +7,8 @@
 
 namespace genesis {
 
-// Adds what is wrong with settings that are each fine alone: two servers on one port, half of TLS,
-// an address that others reach where nobody is asked who calls.
+// Adds the conflicts between settings that are each valid alone: two servers on one port, TLS with
+// only one file, an address open to other hosts without authentication.
 void CheckConflicts(const Settings& settings, std::vector<FieldError>& errors);
 
 }  // namespace genesis

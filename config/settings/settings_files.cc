@@ -1,4 +1,4 @@
-// Settings about where things lie: data, datasets, checkpoints, the log.
+// Settings of paths: data, datasets, checkpoints, the log.
 #include "config/settings/setting_group.h"
 #include "config/settings/settings_rows.h"
 

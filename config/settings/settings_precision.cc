@@ -1,4 +1,4 @@
-// Settings of reduced precision: what is allowed, and the loss scale of jobs that name none.
+// Settings of reduced precision: what is allowed, and the loss scale of jobs that set none.
 #include <cmath>
 
 #include "config/settings/setting_group.h"
@@ -7,7 +7,7 @@
 namespace genesis {
 namespace {
 
-// Any no wins, wherever it was said.
+// A boolean for which a false in any source wins.
 ValueKind<bool> Allowance() {
   ValueKind<bool> kind = TrueOrFalse();
   kind.read = [read = kind.read](const std::string& text, bool& allowed) {
@@ -19,7 +19,7 @@ ValueKind<bool> Allowance() {
   return kind;
 }
 
-// The scale is a float on the device: what overflows or vanishes there is no scale.
+// The scale is a float on the device, so it must not overflow or underflow there.
 bool IsScale(double value) {
   const float scale = static_cast<float>(value);
   return scale > 0 && std::isfinite(scale);

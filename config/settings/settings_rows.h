@@ -6,17 +6,17 @@
 
 namespace genesis {
 
-// The parts of SettingsTable(), each in a file of its name.
+// The parts of SettingsTable(), each in its own file.
 
-// settings_files.cc: where things lie.
+// settings_files.cc: paths.
 std::vector<SettingRow> FileRows();
-// settings_listeners.cc: who may call, over what.
+// settings_listeners.cc: listeners and authentication.
 std::vector<SettingRow> ListenerRows();
 // settings_workers.cc: workers, devices, the order of jobs.
 std::vector<SettingRow> WorkerRows();
 // settings_launchers.cc: clusters that start workers.
 std::vector<SettingRow> LauncherRows();
-// settings_store.cc: how long things are kept.
+// settings_store.cc: retention.
 std::vector<SettingRow> StoreRows();
 // settings_precision.cc: reduced precision.
 std::vector<SettingRow> PrecisionRows();

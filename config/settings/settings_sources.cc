@@ -27,7 +27,7 @@ std::vector<std::string> AllFlags() {
   return flags;
 }
 
-// "config", the key of the setting, or "" for no flag of ours.
+// Returns "config", the key of the setting, or "" for an unknown flag.
 std::string KeyOfFlag(const std::string& flag) {
   if (flag == kConfigFlag) return "config";
   const SettingRow* row = FindByFlag(flag);
@@ -97,7 +97,7 @@ class FileReader {
       return;
     }
     std::vector<GivenValue>& earlier = values_[row.key];
-    if (!earlier.empty()) {  // Once as "grpc.listen: x" and once as "grpc: {listen: x}".
+    if (!earlier.empty()) {  // Given as "grpc.listen: x" and again as "grpc: {listen: x}".
       Fault(key_node, row.key, "",
             absl::StrCat("given twice; first at line ", earlier.front().line, "; keep one"));
       return;

@@ -9,7 +9,7 @@
 
 namespace genesis {
 
-// A value that somebody gave to a setting, and where.
+// A value given to a setting, and its source.
 struct GivenValue {
   std::string text;
   std::string source;  // "flag --x", "environment X", "file f:line".
@@ -19,10 +19,10 @@ struct GivenValue {
   int column = 0;
 };
 
-// By key. Within a key: the weakest first, so YAML, environment, flag.
+// By key. Values of a key are ordered by rising precedence: YAML, environment, flag.
 using GivenValues = std::map<std::string, std::vector<GivenValue>>;
 
-// The command line, read.
+// The parsed command line.
 struct CommandLine {
   std::map<std::string, GivenValue> flags;  // By key; "config" for --config. The last one wins.
   bool show_help = false;
@@ -35,7 +35,7 @@ struct CommandLine {
 // Reads `--flag=value`, `--flag value`, and the switches such as --help.
 CommandLine ReadFlags(const std::vector<std::string>& args, std::vector<FieldError>& errors);
 
-// Adds the values of the YAML file at `path`. `named_by` is what named the file, for messages.
+// Adds the values of the YAML file at `path`. `named_by` is the source of the path, for messages.
 void ReadSettingsFile(const std::string& path, const std::string& named_by, GivenValues& values,
                       std::vector<FieldError>& errors);
 

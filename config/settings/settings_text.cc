@@ -1,4 +1,4 @@
-// The texts about settings that people read: --help, --check-config, start-up errors.
+// The texts about settings: --help, --check-config, start-up errors.
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"

@@ -1,4 +1,4 @@
-// Settings about workers, devices and the order of jobs.
+// Settings of workers, devices and the order of jobs.
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "config/settings/setting_group.h"
@@ -10,7 +10,7 @@ namespace {
 constexpr int kHour = 3600;
 constexpr int kWeek = 604800;
 
-// "cuda:0" to "cuda:255".
+// Accepts "cuda:0" to "cuda:255".
 bool IsCudaDevice(const std::string& name) {
   constexpr int64_t kMax = 255;
   if (name.rfind("cuda:", 0) != 0) return false;
