@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes an archive of the built programs that runs on another machine; docs/install.md.
+# Builds an archive of the programs that runs on another machine; docs/install.md.
 set -euo pipefail
 # shellcheck source=deploy/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -8,10 +8,10 @@ PROGRAMS=(genesisd genesisctl genesis-worker)
 TESTS=(trainer_step_tests trainer_optim_tests trainer_run_tests trainer_models_tests scaler_driver model_driver
   checkpoint_driver)
 LIMIT_MIB=64
-# What the target has of its own: LibTorch and NVIDIA's libraries from its Python, and glibc.
+# Libraries of the target itself: LibTorch and NVIDIA's libraries from its Python, and glibc.
 FROM_TORCH='^lib(torch|c10|shm|gomp|cuda|cublas|cudnn|cufft|cufile|cupti|curand|cusolver|cusparse|nv|nccl)'
 FROM_GLIBC='^(ld-linux.*|linux-vdso|libc|libm|libdl|librt|libutil|libpthread|libresolv|libanl|libnsl)\.so'
-# Chosen by libexec/launch when the target's own are older than what the programs need.
+# Used by libexec/launch if the target's own are older than the programs need.
 FROM_GCC='^lib(stdc\+\+|gcc_s)\.so'
 
 usage() {
@@ -26,7 +26,7 @@ needs Linux on x86-64, glibc, and for the worker a Python with torch 2.11; no co
 USAGE
 }
 
-# libraries FILE: "name path" of everything that the loader takes for a program or library.
+# libraries FILE: "name path" of every library that the loader uses for a program or library.
 libraries() {
   local listing
   listing=$(ldd "$1")
@@ -51,7 +51,7 @@ copy_libraries() {
   done
 }
 
-# copy_program FROM TO: stripped, and without the library path of the machine it was built on.
+# copy_program FROM TO: strips it, and replaces the library path of the build machine.
 copy_program() {
   [ -x "$1" ] || fail "$1 is missing; build it first: cmake --preset release" \
     "-DBUILD_TESTING=ON && cmake --build --preset release"
@@ -60,7 +60,7 @@ copy_program() {
   python3 "$GENESIS_ROOT/deploy/bundle/set_runpath.py" "$2" '$ORIGIN/../../lib'
 }
 
-# starter FILE NAME: the script that users call.
+# starter FILE NAME: writes the script that users call.
 starter() {
   printf '#!/bin/sh\nexec "$(dirname "$(readlink -f "$0")")/../libexec/launch" %s "$@"\n' "$2" >"$1"
   chmod 755 "$1"
@@ -73,7 +73,7 @@ copy_programs() {
   copy_program "$BUILD/bin/genesisctl" "$ROOT/libexec/genesisctl"
   for name in "${PROGRAMS[@]}"; do starter "$ROOT/bin/$name" "$name"; done
   copy_program "$BUILD/bin/genesis-worker" "$ROOT/libexec/torch/genesis-worker"
-  # Beside the worker, which looks there; made where LibTorch has its CUDA half.
+  # Installed beside the worker, which searches its folder; built if LibTorch has its CUDA half.
   for name in libgenesis_cuda.so libgenesis_nccl.so; do
     if [ -e "$BUILD/bin/$name" ]; then strip -o "$ROOT/libexec/torch/$name" "$BUILD/bin/$name"; fi
   done
@@ -86,7 +86,7 @@ copy_programs() {
 copy_files() {
   local folder
   copy_libraries
-  # The daemon takes the worker beside it, for which LibTorch has to be found first.
+  # The daemon runs the worker beside it, which must find LibTorch first.
   starter "$ROOT/libexec/genesis-worker" genesis-worker
   install -m 755 "$GENESIS_ROOT/deploy/bundle/launch" "$ROOT/libexec/launch"
   install -m 644 "$GENESIS_ROOT/deploy/bundle/README.md" "$ROOT/README.md"
@@ -97,18 +97,18 @@ copy_files() {
     (cd "$GENESIS_ROOT" && find "$folder" -type f ! -name '*.cc' ! -name '*.pyc' \
       ! -name CMakeLists.txt -exec install -D -m 644 {} "$ROOT/{}" \;)
   done
-  # For PYTHONPATH.
+  # Installed for PYTHONPATH.
   "$GENESIS_ROOT/deploy/wheel.sh" --output "$WORK/wheel" >/dev/null
   python3 -m zipfile -e "$WORK"/wheel/genesis_trainer-*.whl "$ROOT/python"
   chmod 755 "$ROOT/tests/gpu/run" "$ROOT/tests/benchmarks/run"
-  # Where genesisctl compile looks, beside its own folder.
+  # genesisctl compile searches beside its own folder.
   mkdir -p "$ROOT/share/genesis"
   ln -s ../../trainer/compiled/python "$ROOT/share/genesis/compile"
 }
 
-# newest_version PREFIX: the highest symbol version with it that anything in the bundle needs.
+# newest_version PREFIX: the highest symbol version with that prefix needed by the bundle.
 newest_version() {
-  # Scripts are no ELF files, which objdump says with its status.
+  # objdump fails on scripts, which are not ELF files.
   { find "$ROOT/libexec" "$ROOT/lib" -maxdepth 2 -type f ! -path '*/gcc/*' -exec objdump -T {} + 2>/dev/null || true; } |
     grep -o "$1_[0-9][0-9.]*" | sort -uV | tail -n 1
 }
@@ -129,8 +129,8 @@ MANIFEST
   (cd "$ROOT" && find . -type f ! -name SHA256SUMS | sort | xargs -d '\n' sha256sum >SHA256SUMS)
 }
 
-# "library FILE PACKAGE VERSION" for whoever has to look up advisories; no package where there is no
-# dpkg that knows it.
+# "library FILE PACKAGE VERSION" for looking up advisories; no package if dpkg is missing or does
+# not know the file.
 library_lines() {
   local file files owners packages
   files=$(cd "$ROOT/lib" && find . -name '*.so*' -printf '%P\n' | sort)
@@ -147,7 +147,7 @@ library_lines() {
   done
 }
 
-# The same files give the same archive.
+# Reproducible: equal files give an equal archive.
 pack() {
   local bytes
   tar --create --directory "$WORK" --sort=name --owner=0 --group=0 --numeric-owner \

@@ -1,7 +1,7 @@
-"""Exits with 0 when these wheels are whole in this Python: check_wheels.py [--with-dependencies] NAME==VERSION...
+"""Exits with 0 if these wheels are complete in this Python: check_wheels.py [--with-dependencies]
+NAME==VERSION...
 
-Whole means that each file which a wheel lists is there at its size, and that libtorch_cpu.so can be
-loaded.
+Complete means that each file listed by a wheel exists with its size, and that libtorch_cpu.so can be loaded.
 """
 
 import ctypes
@@ -11,7 +11,7 @@ import sys
 
 
 def requirements(name: str) -> list[str]:
-    """Names of the packages that `name` needs here."""
+    """Returns the names of the packages that `name` needs here."""
     from pip._vendor.packaging.requirements import Requirement
 
     found = []
@@ -19,7 +19,7 @@ def requirements(name: str) -> list[str]:
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             found.append(requirement.name)
-            # A package such as cuda-toolkit[cudart] names what it brings in its extras.
+            # A package such as cuda-toolkit[cudart] lists its contents in its extras.
             for extra in requirement.extras:
                 found += [
                     re.split(r"[ ;=<>!~\[(]", inner)[0]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a bare machine to a trained model: installs, builds, starts the daemon, trains on recorded
-# Pendulum trajectories and says what came out.
+# Pendulum trajectories and prints the results.
 set -euo pipefail
 # shellcheck source=deploy/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

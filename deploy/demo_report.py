@@ -1,4 +1,4 @@
-"""Reads a job as JSON on standard input and says in a few lines what came out of it."""
+"""Reads a job as JSON on standard input and summarizes its results in a few lines."""
 
 import json
 import re
@@ -10,7 +10,7 @@ def camel(name: str) -> str:
 
 
 def get(message: dict, name: str, default=None):
-    """A field by its name in the .proto; protobuf prints it so or in camel case."""
+    """Returns a field by its name in the .proto; protobuf prints either that name or camel case."""
     return message.get(name, message.get(camel(name), default))
 
 

@@ -2,30 +2,30 @@
 # shellcheck shell=bash
 
 GENESIS_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# Several checkouts share what setup.sh installs here; cmake/LibTorch.cmake looks in the same place.
+# Several checkouts share what setup.sh installs here; cmake/LibTorch.cmake searches the same place.
 GENESIS_CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/genesis
 GENESIS_TORCH_VERSION=2.11.0
 GENESIS_TORCH_VENV=$GENESIS_CACHE/torch-$GENESIS_TORCH_VERSION
 GENESIS_BUF_VERSION=1.75.0
 GENESIS_BUF_VENV=$GENESIS_CACHE/buf-$GENESIS_BUF_VERSION
 GENESIS_PROMETHEUS=$GENESIS_CACHE/prometheus
-# Tools that check what operators install: manifests, dashboards, the Dockerfile.
+# Tools that check the operators' files: manifests, dashboards, the Dockerfile.
 GENESIS_OPS_VENV=$GENESIS_CACHE/ops-1
-# What the benchmarks compare with; tests/benchmarks/sides.py looks in the same place.
+# Programs with which the benchmarks compare; tests/benchmarks/sides.py searches the same place.
 GENESIS_BENCH_VENV=$GENESIS_CACHE/bench-1
-# Debian 12 as debootstrap makes it, and with what the package depends on.
+# Debian 12 as created by debootstrap, and with the package's dependencies.
 GENESIS_DEBIAN=$GENESIS_CACHE/debian-12.tar
 GENESIS_DEBIAN_TREE=$GENESIS_CACHE/debian-12
 export GENESIS_ROOT GENESIS_CACHE GENESIS_TORCH_VENV GENESIS_BUF_VENV GENESIS_PROMETHEUS
 export GENESIS_OPS_VENV GENESIS_BENCH_VENV GENESIS_DEBIAN GENESIS_DEBIAN_TREE
 
-# A proxy for the web cannot reach what listens on this machine.
+# A web proxy cannot reach listeners of this machine.
 no_proxy=${no_proxy:-${NO_PROXY-}}
 export no_proxy=${no_proxy:+$no_proxy,}localhost,127.0.0.1,::1
 
 say() { printf '%s\n' "$*"; }
 
-# Ends the line of a stage that was begun (setup.sh), once.
+# Ends the line of an open stage (setup.sh), once.
 stage_failed() {
   if [ "${STAGE_OPEN-no}" = yes ]; then say "failed"; fi
   STAGE_OPEN=no
@@ -37,7 +37,8 @@ fail() {
   exit 1
 }
 
-# help_or_unknown OPTION: what is left when a script knows no other; the script's `usage` prints.
+# help_or_unknown OPTION: handles -h and --help through the script's `usage`; any other option
+# fails.
 help_or_unknown() {
   case $1 in -h | --help)
     usage
@@ -48,7 +49,7 @@ help_or_unknown() {
   fail "unknown option \"$1\""
 }
 
-# Runs a command as root: Debian packages are the only thing that needs it.
+# Runs a command as root; only Debian packages need it.
 as_root() {
   if [ "$(id -u)" = 0 ]; then
     "$@"
@@ -75,7 +76,7 @@ quietly() {
   fail "this command failed: $*"
 }
 
-# How many compilers run at once: one per core, but a unit with LibTorch's headers takes up to 2 GB.
+# Number of parallel compilers: one per core, but a unit with LibTorch's headers takes up to 2 GB.
 build_jobs() {
   local cores memory_kb by_memory
   cores=$(nproc)
@@ -86,8 +87,8 @@ build_jobs() {
   say "${GENESIS_BUILD_JOBS:-$cores}"
 }
 
-# configure with-tests|as-before: the release preset, with the tests, or with them only when they
-# were configured before. A folder that is new is for a build from nothing: several files at a time.
+# configure with-tests|as-before: the release preset, with the tests, or with them only if they were
+# configured before. A new folder is configured for a full build: several files at a time.
 configure() {
   local testing=OFF cache=$GENESIS_ROOT/build/release/CMakeCache.txt options=()
   if [ "$1" = with-tests ] || grep -qs '^BUILD_TESTING:BOOL=ON$' "$cache"; then testing=ON; fi

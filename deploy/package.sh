@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes what is installed elsewhere: the Debian package, and the relocatable archive of deploy/bundle.sh.
+# Builds what is installed elsewhere: the Debian package, and the relocatable archive of
+# deploy/bundle.sh.
 set -euo pipefail
 # shellcheck source=deploy/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -42,7 +43,7 @@ main() {
   output=${output:-$build/package}
   mkdir -p "$output"
   work=$(mktemp -d)
-  # shellcheck disable=SC2064  # Now, for it is local.
+  # shellcheck disable=SC2064  # Expanded now, because it is local.
   trap "rm -rf '$work'" EXIT
   quietly "$work/log" cpack --config "$build/CPackConfig.cmake" -G DEB -B "$work/package"
   cp "$work"/package/*.deb "$output/"

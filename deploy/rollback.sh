@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Takes the training service from reduced precision back to FP32, and forward again; docs/rollback.md.
+# Rolls the training service back from reduced precision to FP32, and forward again; docs/rollback.md.
 # shellcheck disable=SC2034  # Options are read by the parts.
 set -euo pipefail
-# Where nobody is logged in there is none, and lib.sh derives folders from it.
+# HOME may be unset without a login, and lib.sh derives folders from it.
 : "${HOME:=/root}"
 HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 PARTS=$HERE/rollback

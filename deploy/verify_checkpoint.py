@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Verifies checkpoints against their manifests: verify_checkpoint.py [--quick] FILE.pt ...
 
-Needs Python's standard library only. Prints a line per file; the exit status is 1 when one is
-damaged. CRC-32C in plain Python takes a minute per 500 MB; --quick leaves it out and checks size,
+Needs only Python's standard library. Prints a line per file; the exit status is 1 if one is
+damaged. CRC-32C in plain Python takes a minute per 500 MB; --quick skips it and checks size,
 record list and the CRC-32 that the file itself holds for each record.
 """
 
@@ -31,7 +31,8 @@ def crc32c(file, table=crc32c_table()):
 
 
 def listed_shards(archive):
-    """Pairs of file name and SHA-256: the shards that a checkpoint itself lists, in its pickle, which is read and not run."""
+    """Returns pairs of file name and SHA-256: the shards listed in the checkpoint's pickle, which is parsed but not executed.
+    """
     record = next((name for name in archive.namelist() if name.endswith("/data.pkl")), None)
     shards, file = [], None
     for _, value, _ in pickletools.genops(archive.read(record)) if record else ():
@@ -44,7 +45,7 @@ def listed_shards(archive):
 
 
 def shard_fault(path, name, sha256):
-    """What is wrong with a file beside `path` that holds a part of it, or None."""
+    """Returns the error of a file beside `path` that holds a part of it, or None."""
     if "/" in name or not name.startswith(f"{path.name}.shard-"):
         return f"is no name of a shard of {path.name}"
     shard = path.parent / name
@@ -58,7 +59,7 @@ def shard_fault(path, name, sha256):
 
 
 def verify(path, quick):
-    """What is wrong with a checkpoint, or None; and what is worth a note."""
+    """Returns the error of a checkpoint, or None; and a note, if any."""
     manifest_path = pathlib.Path(f"{path}.manifest.json")
     with zipfile.ZipFile(path) as archive:
         if damaged := archive.testzip():

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes the wheel of the Python client, genesis-trainer; deploy/setup.sh --test installs what it needs.
+# Builds the wheel of the Python client, genesis-trainer; deploy/setup.sh --test installs its build
+# tools.
 set -euo pipefail
 # shellcheck source=deploy/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -33,9 +34,9 @@ main() {
   command -v protoc >/dev/null || fail "protoc is missing; run deploy/setup.sh"
   mkdir -p "$output"
   work=$(mktemp -d)
-  # shellcheck disable=SC2064  # Now, for it is local.
+  # shellcheck disable=SC2064  # Expanded now, because it is local.
   trap "rm -rf '$work'" EXIT
-  # A copy: setuptools leaves its work beside the sources, and takes what is left there for sources.
+  # Works on a copy, because setuptools writes beside the sources and would pick up leftovers there.
   cp -R "$GENESIS_ROOT/python" "$GENESIS_ROOT/proto" "$work/"
   rm -rf "$work"/python/build "$work"/python/src/*.egg-info
   quietly "$work/log" "$python" -m pip --disable-pip-version-check wheel --no-deps --no-build-isolation \

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Overwrites the library path in a 64-bit ELF file: set_runpath.py FILE PATH
 
-A program is linked with the folder of LibTorch on the machine where it was built. On another one
-that folder may be anybody's, so it must not stay. A file without a library path is left alone.
+A program is linked with the folder of LibTorch on the build machine. On another machine any user
+may own that
+folder, so the path must not stay. A file without a library path is left unchanged.
 """
 
 import struct

@@ -1,15 +1,15 @@
 #!/bin/sh
-# Starts what the image is given, with the environment file that operators append to: so that
+# Starts the given command with the environment file that operators append to, so that
 #   echo "ENABLE_FP16_TRAINING=false" >> /etc/genesis/environment; docker-compose restart
-# rolls back, although a restarted container keeps the environment that it was created with. The last
-# line of a name wins, as in systemd. A "no" of either place wins: the file cannot open a gate that
-# the container's environment shuts.
+# rolls back, although a restarted container keeps its original environment. The last line of a name
+# wins, as in systemd. Either source can close the gate: the file cannot open a gate that the
+# container's environment closes.
 set -eu
 
 FILE=${GENESIS_ENVIRONMENT_FILE:-/etc/genesis/environment}
 
 if [ -e "$FILE" ] && [ ! -r "$FILE" ]; then
-  # It may hold a rollback.
+  # The file may contain a rollback.
   echo "entrypoint.sh: $FILE cannot be read by user $(id -u): reduced precision stays off." \
     "Make it readable: chmod 0644 $FILE" >&2
   export ENABLE_FP16_TRAINING=false
@@ -26,7 +26,7 @@ elif [ -r "$FILE" ]; then
     esac
     name=${line%%=*}
     value=${line#*=}
-    # One pair of quotes around a value is not part of it.
+    # One pair of quotes around a value is removed.
     case $value in
       \"*\") value=${value#\"} value=${value%\"} ;;
       \'*\') value=${value#\'} value=${value%\'} ;;

@@ -4,7 +4,7 @@
 usage: deploy/grafana/generate.py [FOLDER]
 
 Change a dashboard here and not in its JSON: a test compares the two, and runs every query of every
-panel against a Prometheus that scrapes a daemon at work.
+panel against a Prometheus that scrapes a running daemon.
 """
 
 import pathlib
@@ -18,14 +18,15 @@ from grafana_foundation_sdk.models.dashboard import (DataSourceRef, Threshold, T
                                                      VariableOption, VariableRefresh)
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
-# What the two variables of each dashboard choose.
+# The selection of the two variables of each dashboard.
 CHOSEN = 'deployment=~"$deployment", instance=~"$instance"'
 RATE = "$__rate_interval"
 FULL, HALF, THIRD, SIXTH = 24, 12, 8, 4
 
 
 def thresholds(steps):
-    """From [(value, colour)...]; the first value is None, for everything below the second."""
+    """Builds thresholds from [(value, colour)...]; the first value is None, for everything below
+    the second."""
     return (dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE)
             .steps([Threshold(value=value, color=color) for value, color in steps]))
 
@@ -42,7 +43,7 @@ def with_queries(panel, title, description, unit, queries, width, height, steps)
 
 
 def graph(title, description, unit, *queries, width=HALF, steps=None):
-    """A panel with a line for each series."""
+    """Builds a panel with a line for each series."""
     panel = (timeseries.Panel()
              .legend(VizLegendOptions().display_mode(LegendDisplayMode.LIST)
                      .placement(LegendPlacement.BOTTOM).show_legend(True))
@@ -51,7 +52,7 @@ def graph(title, description, unit, *queries, width=HALF, steps=None):
 
 
 def figure(title, description, unit, *queries, width=SIXTH, steps=None):
-    """A panel with the newest value as a large number."""
+    """Builds a panel with the newest value as a large number."""
     return with_queries(stat.Panel(), title, description, unit, queries, width, 4, steps)
 
 
@@ -90,7 +91,7 @@ def quantile(q, histogram, by="", where=CHOSEN):
 
 
 def side_by_side():
-    """Stable to the left, canary to the right, on the same scales."""
+    """Builds a row with stable on the left and canary on the right, on the same scales."""
     panels = [row("Stable and canary, side by side")]
     shown = [
         ("success rate", "Jobs that succeeded, of those that ended within an hour.", "percentunit",

@@ -1,5 +1,4 @@
-# bash completion for genesisctl: commands and options as its own help lists them, so that they are always those of
-# the installed version.
+# bash completion for genesisctl: commands and options from its own help, so that they match the installed version.
 # shellcheck shell=bash
 
 _genesisctl_options() {

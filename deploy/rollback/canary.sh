@@ -1,4 +1,4 @@
-# FP32 on a part of the service, beside the rest: `compare` shows both, people decide.
+# FP32 on a part of the service, beside the rest: `compare` shows both, and operators decide.
 # shellcheck shell=bash
 
 canary() {
@@ -23,7 +23,7 @@ canary_start() {
   finish
 }
 
-# Reduced precision goes from the rest too.
+# Ends reduced precision on the rest too.
 canary_promote() {
   begin_procedure "Canary: FP32 everywhere" 3
   confirm promote "The canary's FP32 becomes that of the whole service; what changes is restarted."

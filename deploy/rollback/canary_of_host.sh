@@ -1,5 +1,5 @@
-# A canary where a service has one host, by systemd or Compose: the host is one part of a fleet. What it had before stands
-# in the environment file, as a comment.
+# A canary of a service with one host, by systemd or Compose: the host is one part of a fleet. Its previous state is a
+# comment in the environment file.
 # shellcheck shell=bash disable=SC2034  # Read by the procedures.
 
 CANARY_MARK='# rollback.sh canary: ENABLE_FP16_TRAINING was '

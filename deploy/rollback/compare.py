@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Canary beside stable, from a Prometheus: compare.py --prometheus URL [--hours 4]. Figures, no verdict."""
+"""Compares canary and stable from a Prometheus: compare.py --prometheus URL [--hours 4]. Metrics, no
+verdict."""
 
 import argparse
 import datetime

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""May reduced precision be enabled again? Prints each criterion with its figure; exit code 0 when all are met, 3 when
-one is not, 1 when the figures could not be read.
+"""Checks whether reduced precision may be enabled again. Prints each criterion with its value; exit code 0 if all are
+met, 3
+if one is not, 1 if the metrics could not be read.
 
 criteria.py --prometheus URL | --history FILE [--days 7] [--stage 100] [--deployment stable|canary]
 """
@@ -14,13 +15,14 @@ import figures_prometheus
 import loss_excess
 
 SUCCESS, OVERFLOW = 0.98, 0.05
-# A stage before production measures what later ones need, so that it cannot ask for it.
+# A stage before production measures what later ones need, so it cannot require it.
 FIRST_STAGE = "staging"
 STAGES = (FIRST_STAGE, "canary", "25", "50", "100")
 
 
 def judge(figures, days, stage):
-    """[(text, met)] of every criterion, from a dictionary of figures; None is "not measured"."""
+    """Returns [(text, met)] of every criterion, from a dictionary of metrics; None is "not
+    measured"."""
     measured_here = stage != FIRST_STAGE
     return [
         ratio_above("training success rate", figures["success_rate"], SUCCESS,

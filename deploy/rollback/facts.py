@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""One fact out of a JSON document on standard input, for the shell: facts.py NAME
+"""Extracts one value from a JSON document on standard input, for the shell: facts.py NAME
 
-Prints nothing, with exit code 0, when the document does not say.
+Prints nothing, with exit code 0, if the document does not have it.
 """
 
 import json

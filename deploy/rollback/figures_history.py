@@ -1,4 +1,4 @@
-"""The figures of criteria.py from the CSV of `genesisctl history --csv`."""
+"""The metrics of criteria.py from the CSV of `genesisctl history --csv`."""
 
 import collections
 import csv
@@ -9,7 +9,7 @@ import loss_excess
 
 NEEDED = ("timestamp", "job_id", "mode", "loss", "baseline_loss", "fp16_steps", "overflow_steps",
           "samples_per_second", "state")
-# What another daemon or an older one wrote with a space instead of the T.
+# Other or older daemons wrote a space instead of the T.
 FORMATS = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S")
 
 
@@ -24,7 +24,7 @@ def moment(text):
 
 
 def number(text):
-    """None for an empty field; NaN stays NaN."""
+    """Returns None for an empty field; NaN stays NaN."""
     return float(text) if text else None
 
 
@@ -39,7 +39,7 @@ def rows_of(path):
 
 
 class Day:
-    """What happened from midnight to midnight, counted back from now."""
+    """The metrics of a day, counted back from now."""
 
     def __init__(self):
         self.rows = 0
@@ -52,7 +52,8 @@ class Day:
         if state in ("SUCCEEDED", "FAILED"):
             self.ended[row["job_id"]] = state
         loss = number(row["loss"])
-        # The database keeps no NaN: a job that makes steps and has no loss had one that was none.
+        # The database stores NaN as NULL: a job that runs steps without a loss had a non-finite
+        # one.
         if (not math.isfinite(loss)) if loss is not None else row["samples_per_second"]:
             self.not_finite += 1
 
@@ -60,7 +61,7 @@ class Day:
         return sum(state == "SUCCEEDED" for state in self.ended.values())
 
     def trouble(self):
-        """Why the day does not count as stable; "" when it does."""
+        """Returns why the day does not count as stable; "" if it does."""
         if not self.rows:
             return "no figures"
         if self.not_finite:
@@ -71,12 +72,12 @@ class Day:
 
 
 class Losses:
-    """What the rows in reduced precision say of one job's loss against FP32's, day by day."""
+    """One job's losses in reduced precision compared with FP32's, day by day."""
 
     def __init__(self):
         self.windows = collections.defaultdict(list)  # Means over the watchdog's window.
         self.steps = collections.defaultdict(list)  # Single steps, in the table of an older daemon.
-        self.found = None  # Divergences that the watchdog found; None where it did not compare.
+        self.found = None  # Divergences found by the watchdog; None if it did not compare.
 
     def add(self, row, day):
         if not (number(row["fp16_steps"]) or 0) or row["mode"] == "FP32":
@@ -101,7 +102,7 @@ def read(path, days, now):
             continue
         by_day[index].add(row)
         losses[row["job_id"]].add(row, index)
-        # Counters of the job: its largest are its last.
+        # Counters of the job: the largest value is the last.
         made, skipped = steps[row["job_id"]]
         steps[row["job_id"]] = (max(made, number(row["fp16_steps"]) or 0),
                                 max(skipped, number(row["overflow_steps"]) or 0))

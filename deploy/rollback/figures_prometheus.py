@@ -1,4 +1,4 @@
-"""The figures of criteria.py from a Prometheus, by PromQL over HTTP."""
+"""The metrics of criteria.py from a Prometheus, by PromQL over HTTP."""
 
 import json
 import math
@@ -10,7 +10,7 @@ import loss_excess
 
 TIMEOUT = 30
 SECONDS_PER_DAY = 86400
-# Seconds between the losses that are looked at. The watchdog's windows are shorter.
+# Seconds between sampled losses. The watchdog's windows are shorter.
 STEP = 300
 
 
@@ -20,7 +20,7 @@ class Prometheus:
         self.moment = moment
 
     def value(self, query, moment=None):
-        """The one number of a query; None when there is no series or no number."""
+        """Returns the one number of a query; None if there is no series or no number."""
         result = self.ask("query", query=query, time=moment or self.moment)
         if not result:
             return None
@@ -28,7 +28,7 @@ class Prometheus:
         return number if math.isfinite(number) else None
 
     def series(self, query, days):
-        """{instance: [(age in seconds, value), ...]} of the last days."""
+        """Returns {instance: [(age in seconds, value), ...]} of the last days."""
         found = {}
         for each in self.ask("query_range", query=query, start=self.moment - days * SECONDS_PER_DAY + STEP,
                              end=self.moment, step=STEP):
@@ -50,8 +50,8 @@ def instance_of(series):
 
 
 def day_trouble(server, label, moment):
-    """Why the 24 hours before `moment` do not count as stable; "" when they do."""
-    # A minute here and there is a restart; an hour in which nothing was scraped is not known.
+    """Returns why the 24 hours before `moment` do not count as stable; "" if they do."""
+    # A few missing minutes are a restart; an hour without scrapes is unknown.
     hours = server.value(f"count(count_over_time(genesis_ready{label}[1d:1h]))", moment)
     samples = server.value(f"max(count_over_time(genesis_ready{label}[1d:1h]))", moment)
     if not hours or not samples or samples < 22:
@@ -105,7 +105,7 @@ def read(url, days, now, deployment):
 
 
 def losses(server, label, days):
-    """Of the running job whose loss is furthest from FP32's, at each moment."""
+    """Returns the divergence of the running job with the largest one, at each moment."""
     logs = {}
     for instance, values in server.series(f"genesis_loss_divergence_ratio{label}", days).items():
         for age, ratio in values:

@@ -1,22 +1,23 @@
-"""Whether losses in reduced precision are above FP32's: signed, and tested.
+"""Tests whether losses in reduced precision are above FP32's, with their sign.
 
-A relative difference of two noisy losses is noise with either sign: its absolute value has a mean above zero however alike
-the runs are. So the logarithms of loss / baseline are averaged with their sign, and a mean counts only where it is larger
+A relative difference of two noisy losses is noise with either sign: its absolute value has a mean above zero however
+similar
+the runs are. So the logarithms of loss / baseline are averaged with their sign, and a mean counts only if it is larger
 than chance makes it, by Student's t.
 """
 
 import math
 import typing
 
-# A mean is reported as an excess when it is above LIMIT, and surely above half of it.
+# A mean is reported as an excess if it is above LIMIT, and surely above half of it.
 LIMIT = 0.05
 FALSE_ALARMS = 1e-3
-# Enough was measured when an excess of this size would have been seen with CONFIDENCE.
+# The sample suffices if an excess of this size would have been detected with CONFIDENCE.
 PLANTED = 0.10
 CONFIDENCE = 0.995
-# Rows that follow each other and are alike say too little of their noise below that.
+# Below this, correlated consecutive rows do not allow an estimate of their noise.
 FEWEST = 20
-# From so many jobs on a job counts once, however long it is.
+# From this many jobs on, each job counts once, however long it is.
 MANY_JOBS = 12
 
 
@@ -36,7 +37,8 @@ class Mean(typing.NamedTuple):
 
 
 def student_tail(t, freedom):
-    """P(T > t) of Student's distribution: the integral of cos^(freedom - 1) from atan(t / sqrt(freedom)), by Simpson's rule."""
+    """Returns P(T > t) of Student's distribution: the integral of cos^(freedom - 1) from atan(t / sqrt(freedom)), by Simpson's
+    rule."""
     if t < 0:
         return 1 - student_tail(-t, freedom)
     begin, intervals = math.atan(t / math.sqrt(freedom)), 400
@@ -47,7 +49,8 @@ def student_tail(t, freedom):
 
 
 def mean_of(series):
-    """The mean over several jobs, each a list of logarithms; None where there are too few to know its error."""
+    """Returns the mean over several jobs, each a list of logarithms; None if there are too few to estimate its
+    error."""
     values = [sum(each) / len(each) for each in series if each]
     if len(values) < MANY_JOBS:
         values = [value for each in series for value in each]
@@ -57,7 +60,7 @@ def mean_of(series):
     mean = sum(values) / number
     rest = [value - mean for value in values]
     squares = sum(each * each for each in rest)
-    # Rows that follow each other are alike, so they count as fewer: an autoregression of first order.
+    # Consecutive rows are correlated, so they count as fewer: an autoregression of first order.
     alike = sum(a * b for a, b in zip(rest, rest[1:])) / squares if squares else 0
     alike = min(max(alike + 1 / number, 0), 0.95)
     alone = max(number * (1 - alike) / (1 + alike), 2)
@@ -65,9 +68,10 @@ def mean_of(series):
 
 
 def judge(logs, found, watched):
-    """(figure, detail, met) of the criterion. `logs`: {(job, day): [log(loss / baseline), ...]}; `found`: the jobs in which
-    the watchdog found a divergence; `watched`: how many jobs it watched. `figure` is None where it was not measured, and
-    `met` is None where that is too little to decide."""
+    """Returns (figure, detail, met) of the criterion. `logs`: {(job, day): [log(loss / baseline), ...]}; `found`: the jobs
+    in which
+    the watchdog found a divergence; `watched`: number of jobs it watched. `figure` is None if it was not measured, and
+    `met` is None if that is too little to decide."""
     days, jobs = {}, {}
     for (job, day), values in logs.items():
         days.setdefault(day, []).append(values)
@@ -81,7 +85,7 @@ def judge(logs, found, watched):
     measured = [(name, mean) for name, mean in groups if mean]
     above = [(name, mean) for name, mean in measured
              if mean.ratio() > LIMIT and mean.surely_above(LIMIT / 2, FALSE_ALARMS / len(measured))]
-    # One look, where the others are many.
+    # A single test, unlike the many above.
     if whole and whole.ratio() > LIMIT and whole.surely_above(LIMIT / 2, 1 - CONFIDENCE):
         above.append(("all jobs", whole))
     if above:

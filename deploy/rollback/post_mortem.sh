@@ -1,7 +1,7 @@
-# The post-mortem folder: what the daemon said before and after, and all that explains it.
+# The post-mortem folder: the state of the daemon before and after, and all related data.
 # shellcheck shell=bash
 
-# collect FILE COMMAND...: its output; a failure is a line in NOT_COLLECTED.
+# collect FILE COMMAND...: saves its output; a failure adds a line to NOT_COLLECTED.
 collect() {
   local file=$1
   shift
@@ -13,10 +13,10 @@ collect() {
   rm -f "$file.error"
 }
 
-# Values of tokens, keys and passwords do not leave the machine.
+# Removes the values of tokens, keys and passwords.
 redacted() { sed -E 's/^([^=#]*(TOKEN|SECRET|PASSWORD|KEY)[^=]*)=.*/\1=(removed)/' "$1"; }
 
-# snapshot NAME: what the daemon says now; short, for an emergency waits for it.
+# snapshot NAME: saves the daemon's current state; short, because an emergency waits for it.
 snapshot() {
   if [ -n "$DRY_RUN" ]; then
     note "would keep status, statistics, metrics and jobs as they are now ($1)"
@@ -32,7 +32,7 @@ snapshot() {
   note "in $folder"
 }
 
-# The data that the rollback plan asks for.
+# Collects the data required by the rollback plan.
 collect_all() {
   if [ -n "$DRY_RUN" ]; then
     note "would collect logs, metrics, history, settings and GPU telemetry"
@@ -43,7 +43,7 @@ collect_all() {
   target_collect "$details"
   collect "$details/metrics-export.json" http_get /api/metrics/export
   collect "$details/history.csv" ctl history --csv --since 24h
-  # Not made when it is missing: it would be root's, and the daemon could not write it.
+  # Not created if missing: root would own it, and the daemon could not write it.
   local path=${METRICS_DB//%/%25}
   path=${path//\?/%3f}
   path=${path//\#/%23}

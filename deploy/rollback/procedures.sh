@@ -1,4 +1,4 @@
-# The procedures, as docs/rollback.md has them.
+# The procedures of docs/rollback.md.
 # shellcheck shell=bash disable=SC2034  # GATE is read by the targets.
 
 emergency() {
@@ -22,7 +22,7 @@ emergency() {
   conclude "$SEVERITY"
 }
 
-# Running jobs finish as they are, new ones start in FP32; then a restart, when it disturbs nobody.
+# Running jobs finish unchanged, new ones start in FP32; then a restart, when no job is disturbed.
 gradual() {
   begin_procedure "Gradual rollback" 8
   confirm rollback "New attempts start in FP32 from now on; running jobs finish as they are, up to" \
@@ -38,7 +38,7 @@ gradual() {
   step "Restart in FP32"
   target_restart
   wait_until_ready
-  # The gate is shut by the environment now, which alone decides again.
+  # The environment closes the gate now, so the policy is no longer needed.
   run ctl precision allow --reason "gradual rollback is done: ENABLE_FP16_TRAINING=false holds the gate shut"
   step "Verify FP32"
   verify_fp32
@@ -64,7 +64,7 @@ wait_for_reduced_jobs() {
   note "none is left"
 }
 
-# The last three steps of both.
+# The last three steps of both procedures.
 conclude() {
   step "Logs, metrics, history"
   snapshot after

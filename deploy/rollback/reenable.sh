@@ -1,7 +1,7 @@
-# Opening the gate again, when the figures allow it; and the canary, which tries either way on a part.
+# Opens the gate again if the criteria allow it; and the canary, which tries either way on a part.
 # shellcheck shell=bash disable=SC2034  # GATE is read by the targets.
 
-# The criteria of the plan, by figures; not met: exit code 3 and nothing changed.
+# Checks the criteria of the plan. If one is not met: exit code 3 and nothing is changed.
 criteria() {
   local source=()
   if [ -n "$PROMETHEUS" ]; then

@@ -1,4 +1,4 @@
-# Steps with their elapsed time, commands that are shown before they run, and the word that is asked for first.
+# Steps with their elapsed time, commands printed before they run, and the confirmation word.
 # shellcheck shell=bash
 
 milliseconds() {
@@ -18,7 +18,7 @@ begin_procedure() {
   say "$1 on $TARGET: $(target_name)${DRY_RUN:+ (dry run: nothing is changed)}"
 }
 
-# step TEXT: ends the step before.
+# step TEXT: ends the previous step.
 step() {
   end_step
   STEP=$((STEP + 1))
@@ -38,7 +38,8 @@ end_step() {
 
 note() { printf '            %s\n' "$*"; }
 
-# typed COMMAND...: as somebody would type it who has none of our functions.
+# typed COMMAND...: prints the command as a user would type it, without the functions of these
+# scripts.
 typed() {
   case $1 in
     ctl) set -- genesisctl "${@:2}" ;;
@@ -48,7 +49,7 @@ typed() {
   printf '%q ' "$@"
 }
 
-# run COMMAND...: shown, and run unless this is a dry run. Its output is indented.
+# run COMMAND...: prints the command, and runs it unless this is a dry run. Its output is indented.
 run() {
   printf '            + %s\n' "$(typed "$@")"
   if [ -n "$DRY_RUN" ]; then return; fi
@@ -58,7 +59,7 @@ run() {
   return "$code"
 }
 
-# confirm WORD TEXT: with --yes at once, else the word has to be typed.
+# confirm WORD TEXT: returns immediately with --yes; otherwise the word must be typed.
 confirm() {
   local word=$1 typed
   shift

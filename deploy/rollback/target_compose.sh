@@ -21,7 +21,8 @@ compose() {
 }
 
 target_found() {
-  # Not grep -q, which ends before compose has written all, and that would count as its failure.
+  # Not grep -q, which ends before compose has written everything, which counts as a failure of
+  # compose.
   [ -e "$COMPOSE_FILE_NAME" ] && compose config --services 2>/dev/null | grep -x "$SERVICE" >/dev/null
 }
 
@@ -43,7 +44,7 @@ target_restart() {
   run compose restart $(daemons)
 }
 
-# The services that are daemons.
+# Prints the services that are daemons.
 daemons() { compose config --services | grep -xE 'genesis-(orchestrator|workers)' | sort; }
 
 target_kill() {

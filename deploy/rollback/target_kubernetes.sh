@@ -1,4 +1,4 @@
-# deployment/genesis-orchestrator in a namespace; every command is kubectl's.
+# deployment/genesis-orchestrator in a namespace; every command uses kubectl.
 # shellcheck shell=bash disable=SC2034  # Read by the procedures.
 
 DEPLOYMENT=deployment/genesis-orchestrator
@@ -20,7 +20,7 @@ target_check() {
 
 target_inside() { kube exec -i "$DEPLOYMENT" -- "$@"; }
 
-# What the pod is given: its own variable, else that of the ConfigMap.
+# Prints the gate of the pod: its own variable, otherwise that of the ConfigMap.
 target_gate() {
   local own
   own=$(kube get "$DEPLOYMENT" -o "jsonpath={.spec.template.spec.containers[*].env[?(@.name=='ENABLE_FP16_TRAINING')].value}")
@@ -30,13 +30,13 @@ target_gate() {
   say "$own"
 }
 
-# The ConfigMap too, so that a later apply of the manifests does not open the gate again.
+# Changes the ConfigMap too, so that a later apply of the manifests does not open the gate again.
 target_set_gate() {
   run kubectl --namespace "$NAMESPACE" patch configmap genesis-config --type merge \
     --patch "{\"data\":{\"ENABLE_FP16_TRAINING\":\"$1\"}}"
 }
 
-# `set env` changes the pod's template and so begins a rollout; where it changes nothing, one is asked for.
+# `set env` changes the pod's template and so starts a rollout; if it changes nothing, restarts explicitly.
 target_restart() {
   local before
   before=$(kube get "$DEPLOYMENT" -o 'jsonpath={.metadata.generation}')
@@ -103,7 +103,7 @@ target_canary_promote() {
   target_canary_remove
 }
 
-# The stable daemons were not changed but for the nodes that they stay off.
+# The stable daemons were not changed, except for the nodes that they avoid.
 target_canary_abort() {
   need_nodes
   target_canary_remove

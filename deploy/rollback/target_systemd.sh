@@ -34,7 +34,7 @@ target_restart() {
   fi
 }
 
-# Nothing is checkpointed; jobs go on from their last checkpoint.
+# Nothing is checkpointed; jobs resume from their last checkpoint.
 target_kill() { run systemctl kill --signal=KILL "$UNIT"; }
 
 target_running() { systemctl is-active "$UNIT"; }
@@ -43,7 +43,7 @@ target_log() { tail -n "$1" "$LOG_FILE"; }
 
 target_log_hint() { say "$LOG_FILE and: journalctl -u $UNIT"; }
 
-# What only this kind of target has, into the folder $1.
+# Collects the data of this kind of target into the folder $1.
 target_collect() {
   collect "$1/systemctl-status.txt" systemctl --no-pager --full status "$UNIT"
   collect "$1/systemctl-show.txt" systemctl --no-pager show "$UNIT"

@@ -1,4 +1,5 @@
-# Does it really run in FP32? Each check is a line; CHECKS_FAILED counts those that did not hold.
+# Checks that the service really runs in FP32. Each check is a line; CHECKS_FAILED counts failed
+# ones.
 # shellcheck shell=bash
 
 check() {
@@ -27,20 +28,20 @@ verify_fp32() {
   if [ -z "$NO_PROBE" ]; then probe; fi
 }
 
-# The newest word of the log on what runs.
+# Prints the newest line of the log about the precision.
 newest_log_line() {
   target_log 2000 2>&1 | grep -E 'FP16 training (disabled|enabled)|fp16_enabled: True' | tail -n 1 || true
 }
 
-# A job that was taken over leaves reduced precision at its next step, which is a moment after ready.
+# An adopted job leaves reduced precision at its next step, shortly after ready.
 jobs_or_none() {
   local jobs deadline=$((SECONDS + 10))
   while jobs=$(reduced_jobs) && [ -n "$jobs" ] && [ "$SECONDS" -lt "$deadline" ]; do sleep 0.2; done
   say "${jobs:-none}" | tr '\n' ' ' | sed 's/ $//'
 }
 
-# A small job from its submission to its end; its priority takes a slot from a running job, which is checkpointed
-# and queued again.
+# Runs a small job to its end. Its priority takes a slot from a running job, which is checkpointed and queued
+# again.
 probe() {
   local id job
   id=probe-$(date +%s)-$$
