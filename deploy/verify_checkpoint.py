@@ -2,8 +2,8 @@
 """Verifies checkpoints against their manifests: verify_checkpoint.py [--quick] FILE.pt ...
 
 Needs only Python's standard library. Prints a line per file; the exit status is 1 if one is
-damaged. CRC-32C in plain Python takes a minute per 500 MB; --quick skips it and checks size,
-record list and the CRC-32 that the file itself holds for each record.
+damaged. CRC-32C in plain Python takes a minute per 500 MB; --quick skips it and checks size, record
+list and the CRC-32 that the file itself holds for each record.
 """
 
 import hashlib
@@ -31,8 +31,7 @@ def crc32c(file, table=crc32c_table()):
 
 
 def listed_shards(archive):
-    """Returns pairs of file name and SHA-256: the shards listed in the checkpoint's pickle, which is parsed but not executed.
-    """
+    """Returns pairs of file name and SHA-256: the shards listed in the checkpoint's pickle, which is parsed but not executed."""
     record = next((name for name in archive.namelist() if name.endswith("/data.pkl")), None)
     shards, file = [], None
     for _, value, _ in pickletools.genops(archive.read(record)) if record else ():

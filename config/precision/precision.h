@@ -28,8 +28,7 @@ enum class FailureWatchAction { kOff, kAdvise, kEnforce };
 //    Without CUDA they become MIXED_BF16 if the processor has native BF16 and the policy is
 //    kBf16, otherwise FP32; only kEmulate runs them there.
 //  * BF16 and MIXED_BF16 named by the user run on any CPU; without native BF16 the reason warns
-// that
-//    it is emulated and slower. On CUDA they need compute capability 8.0, otherwise FP32.
+//    that it is emulated and slower. On CUDA they need compute capability 8.0, otherwise FP32.
 //  * AUTO stays AUTO if more than FP32 can be measured (AutoCandidates), and is settled by the
 //    worker; otherwise FP32.
 // `reason` starts with the mode's name; `refused` has one sentence for each mode that was requested

@@ -2,8 +2,7 @@
 """Overwrites the library path in a 64-bit ELF file: set_runpath.py FILE PATH
 
 A program is linked with the folder of LibTorch on the build machine. On another machine any user
-may own that
-folder, so the path must not stay. A file without a library path is left unchanged.
+may own that folder, so the path must not stay. A file without a library path is left unchanged.
 """
 
 import struct

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Checks whether reduced precision may be enabled again. Prints each criterion with its value; exit code 0 if all are
-met, 3
-if one is not, 1 if the metrics could not be read.
+met, 3 if one is not, 1 if the metrics could not be read.
 
 criteria.py --prometheus URL | --history FILE [--days 7] [--stage 100] [--deployment stable|canary]
 """
@@ -21,8 +20,7 @@ STAGES = (FIRST_STAGE, "canary", "25", "50", "100")
 
 
 def judge(figures, days, stage):
-    """Returns [(text, met)] of every criterion, from a dictionary of metrics; None is "not
-    measured"."""
+    """Returns [(text, met)] of every criterion, from a dictionary of metrics; None is "not measured"."""
     measured_here = stage != FIRST_STAGE
     return [
         ratio_above("training success rate", figures["success_rate"], SUCCESS,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the incident texts from the data saved before and after a rollback: the alert or notice, then the
-all-clear. A value that was not measured is marked as such."""
+"""Writes the incident texts from the data saved before and after a rollback: the alert or notice, then the all-clear.
+A value that was not measured is marked as such."""
 
 import argparse
 import json

@@ -1,9 +1,8 @@
 """Tests whether losses in reduced precision are above FP32's, with their sign.
 
 A relative difference of two noisy losses is noise with either sign: its absolute value has a mean above zero however
-similar
-the runs are. So the logarithms of loss / baseline are averaged with their sign, and a mean counts only if it is larger
-than chance makes it, by Student's t.
+similar the runs are. So the logarithms of loss / baseline are averaged with their sign, and a mean counts only if it
+is larger than chance makes it, by Student's t.
 """
 
 import math
@@ -37,8 +36,8 @@ class Mean(typing.NamedTuple):
 
 
 def student_tail(t, freedom):
-    """Returns P(T > t) of Student's distribution: the integral of cos^(freedom - 1) from atan(t / sqrt(freedom)), by Simpson's
-    rule."""
+    """Returns P(T > t) of Student's distribution: the integral of cos^(freedom - 1) from atan(t / sqrt(freedom)), by
+    Simpson's rule."""
     if t < 0:
         return 1 - student_tail(-t, freedom)
     begin, intervals = math.atan(t / math.sqrt(freedom)), 400
@@ -49,8 +48,7 @@ def student_tail(t, freedom):
 
 
 def mean_of(series):
-    """Returns the mean over several jobs, each a list of logarithms; None if there are too few to estimate its
-    error."""
+    """Returns the mean over several jobs, each a list of logarithms; None if there are too few to estimate its error."""
     values = [sum(each) / len(each) for each in series if each]
     if len(values) < MANY_JOBS:
         values = [value for each in series for value in each]
@@ -68,10 +66,9 @@ def mean_of(series):
 
 
 def judge(logs, found, watched):
-    """Returns (figure, detail, met) of the criterion. `logs`: {(job, day): [log(loss / baseline), ...]}; `found`: the jobs
-    in which
-    the watchdog found a divergence; `watched`: number of jobs it watched. `figure` is None if it was not measured, and
-    `met` is None if that is too little to decide."""
+    """Returns (figure, detail, met) of the criterion. `logs`: {(job, day): [log(loss / baseline), ...]}; `found`: the
+    jobs in which the watchdog found a divergence; `watched`: number of jobs it watched. `figure` is None if it was not
+    measured, and `met` is None if that is too little to decide."""
     days, jobs = {}, {}
     for (job, day), values in logs.items():
         days.setdefault(day, []).append(values)

@@ -9,7 +9,7 @@ const absl::Time kStart = absl::FromUnixSeconds(700);
 
 class RunningTimeTest : public testing::Test {
  protected:
-  // The process runs for so long.
+  // Lets the process run for `duration`.
   void Run(absl::Duration duration) {
     for (const absl::Time end = steady_ + duration; steady_ < end;) {
       steady_ += absl::Milliseconds(200);

@@ -1,5 +1,5 @@
-"""Modules of transformers, torchvision and timm, and a few plain ones, in small configurations with random weights: what the
-conformance table goes through. Each entry makes (module, {field: array}, loss), and where it needs some, options of genesis.export."""
+"""Modules of transformers, torchvision and timm, and a few plain ones, in small configurations with random weights: the rows of
+the conformance table. Each entry builds (module, {field: array}, loss), and if needed, options of genesis.export."""
 
 import numpy
 import timm
@@ -32,7 +32,7 @@ def tokens():
 
 
 def language(kind, **options):
-    """A causal language model."""
+    """Builds a causal language model."""
     def make():
         config = getattr(transformers, f"{kind}Config")(**{"vocab_size": WORDS, "pad_token_id": 0, "bos_token_id": 1,
                                                            "eos_token_id": 2, **options})
@@ -42,7 +42,7 @@ def language(kind, **options):
 
 
 def masked(kind, **options):
-    """An encoder that predicts each token."""
+    """Builds an encoder that predicts each token."""
     def make():
         config = getattr(transformers, f"{kind}Config")(**{"vocab_size": WORDS, "pad_token_id": 0, **options})
         module = getattr(transformers, f"{kind}ForMaskedLM")(config)
@@ -51,7 +51,7 @@ def masked(kind, **options):
 
 
 def translation(kind, **options):
-    """An encoder and a decoder."""
+    """Builds an encoder and a decoder."""
     def make():
         config = getattr(transformers, f"{kind}Config")(**{"vocab_size": WORDS, "pad_token_id": 0, "decoder_start_token_id": 0, **options})
         module = getattr(transformers, f"{kind}ForConditionalGeneration")(config)
@@ -90,7 +90,7 @@ def rows(module):
 
 
 def pairs():
-    """Images and texts that belong together: a loss over a batch, whose size is fixed."""
+    """Builds images and texts that belong together: a loss over a batch, whose size is fixed."""
     parts = {**SMALL, "projection_dim": 16}
     config = transformers.CLIPConfig(
         text_config={**parts, "vocab_size": WORDS, "max_position_embeddings": LENGTH, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
@@ -164,7 +164,7 @@ ARCHITECTURES = {
     "torch U-Net": lambda: images(SmallUNet()),
 }
 
-# Looked at last: what the exporter and the list of operators were not made with.
+# Added last: modules for which the exporter and the list of operators were not developed.
 LAST = {
     "torchvision googlenet": vision("googlenet", 64, aux_logits=False, init_weights=False),
     "torchvision vgg11_bn": vision("vgg11_bn"),

@@ -1,11 +1,11 @@
-"""Processor time that a build of the programs takes: full, and again after an edit that many make.
+"""Processor time of a build of the programs: full, and again after an edit that affects many units.
 
   tests/benchmarks/run build-time [--out DIR] [--against REVISION] [--document docs/contributing.md]
 
-The committed tree, each file compiled by itself and with GENESIS_UNITY, and the tree of REVISION beside it. Without the compiler
-cache and without tests. Processor time of all compilers and linkers, for wall time depends on how many processors there are and
-on who else uses them. An edit adds a line to the end of a file, so that all that includes it is compiled again.
-About half an hour of both processors for each tree."""
+Builds the committed tree, each file compiled by itself and with GENESIS_UNITY, and the tree of REVISION. Without compiler cache
+and without tests. Measures processor time of all compilers and linkers, because wall time depends on the number of processors
+and on other load. An edit adds a line to the end of a file, so that everything that includes it is compiled again. About half an
+hour of both processors for each tree."""
 
 import os
 import pathlib
@@ -19,7 +19,7 @@ import machine
 import report
 
 PROGRAMS = ("genesisd", "genesis-worker", "genesisctl")
-# A file of a revision is the first that it has.
+# The first of these files that the revision has is edited.
 EDITS = {
     "the jobs' table": ("server/ledger/job_table.h", "server/jobs/job_table.h"),
     "the step": ("trainer/step/train_step.h", "trainer/run/train_step.h"),
@@ -34,7 +34,7 @@ def processor_seconds():
 
 
 class Tree:
-    """The sources of a revision, in a folder of their own."""
+    """The sources of a revision, in a separate folder."""
 
     def __init__(self, revision, folder, flags):
         self.folder, self.flags = folder, flags

@@ -1,4 +1,4 @@
-"""Bar charts as SVG, with the standard library alone: they go into the HTML page of a report."""
+"""Bar charts as SVG, with the standard library only, for the HTML page of a report."""
 
 import html
 
@@ -12,8 +12,8 @@ def _text(x, y, text, anchor="start", weight="normal"):
 
 
 def bars(title, groups, unit, line=None):
-    """`groups`: [(name, [(label, {"median", "low", "high"}), ...]), ...]. Each bar ends at the median
-    and carries its interval. `line` is a value that is marked in all of them."""
+    """Draws `groups`: [(name, [(label, {"median", "low", "high"}), ...]), ...]. Each bar ends at the
+    median and carries its interval. `line` is a value marked in all of them."""
     shown = [value for _, rows in groups for _, value in rows]
     most = max([value["high"] for value in shown] + ([line] if line else [])) or 1
     labels = list(dict.fromkeys(label for _, rows in groups for label, _ in rows))

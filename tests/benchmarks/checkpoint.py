@@ -37,7 +37,7 @@ TITLES = {
 
 def dd(path, size):
     blocks = max(1, size >> 20)
-    os.sync()  # As before each write of the other sides: see Remove in checkpoint_speed.cc.
+    os.sync()  # sync, as before each write of the other sides: see Remove in checkpoint_speed.cc.
     begin = time.perf_counter()
     subprocess.run(["dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={blocks}", "conv=fsync",
                     "status=none"], check=True)
@@ -61,7 +61,7 @@ def measure(speed, options, folder, steadiness):
             theirs = python.ask(mebibytes=options.mebibytes, folder=folder)
             if abs(theirs.pop("bytes") / size - 1) > 0.02:
                 sys.exit("torch.save wrote another amount than we did; the times say nothing")
-            if round > 0:  # The first finds the disk and the caches as others left them.
+            if round > 0:  # The first round runs with unknown caches and disk state.
                 for name, seconds in {**ours, **theirs,
                                       "dd": dd(f"{folder}/dd", size)}.items():
                     found[name].append(seconds)
@@ -71,7 +71,7 @@ def measure(speed, options, folder, steadiness):
 
 
 def ratios(found):
-    """What is wanted, as (name, ratios of each round, "at most" or "at least", bound)."""
+    """Returns the targets as (name, ratios of each round, "at most" or "at least", bound)."""
     def of(above, below):
         return [a / b for a, b in zip(found[above], found[below])]
 

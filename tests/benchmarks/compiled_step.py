@@ -1,9 +1,9 @@
-"""The compiled step beside our own eager one, for sizes besides those of `peers`.
+"""Compares the compiled step with the eager one, for sizes other than those of `peers`.
 
   tests/benchmarks/run compiled-step [--out DIR] [--rounds N] [--seconds S] [--workload NAME]... [--mode MODE]...
 
-A round trains the same job both ways, in turn; the one that begins changes. The first quarter of the steps is
-dropped. Losses that differ are refused."""
+A round trains the same job both ways, in turn; the first one alternates. The first quarter of the steps is
+dropped. Different losses are refused."""
 
 import json
 import os
@@ -38,7 +38,7 @@ WORKLOADS = {
         "dataset": {"synthetic": {"maps": {"size": 32}}}}, 8),
 }
 WAYS = ("eager", "compiled")
-# In BF16 runs that round in other places drift apart the longer they are.
+# In BF16, runs with different rounding drift apart as they get longer.
 FEWEST_STEPS, MOST_STEPS = 12, 256
 
 

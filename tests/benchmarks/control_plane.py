@@ -1,12 +1,11 @@
-"""What the daemon's RPCs cost while a job trains on every core, beside a bare gRPC C++ echo under the
-same load in the same run, and what that load costs the training.
+"""Measures the cost of the daemon's RPCs while a job trains on every core, compared with a bare gRPC C++ echo under the
+same load in the same run, and the cost of that load for the training.
 
   tests/benchmarks/run control-plane [--out DIR] [--rounds N]
 
-Each round measures, one after the other: training alone; under GetJob of the echo and of the daemon,
-at the higher rate with a WatchJob stream and a scrape each second besides; then Train of the echo and of the daemon, at a
-lower rate. Every other round begins with the daemon. Ratios are taken within a round; figures are
-medians over the rounds."""
+Each round measures in turn: training alone; under GetJob of the echo and of the daemon, at the higher rate also with a
+WatchJob stream and a scrape each second; then Train of the echo and of the daemon, at a lower rate. Every other round
+starts with the daemon. Ratios are taken within a round; results are medians over the rounds."""
 
 import json
 import os
@@ -29,7 +28,7 @@ TRAINING["model"] = {"world_model": {"hidden_size": 512, "latent_size": 128}}
 TRAINING["checkpoint"] = {}
 SECONDS = 5
 OBSERVED_RATE = 1000
-# (method, calls a second): what the load is called, and what is promised of it.
+# (method, calls per second): name of the load, and its target.
 LOADS = {
     ("GetJob", 100): ("GetJob at 100/s", "p99 at most 1.5 times the echo's"),
     ("GetJob", OBSERVED_RATE): (
@@ -40,7 +39,7 @@ LOADS = {
 
 
 class Echo:
-    """The bare server, with an answer of the daemon's size."""
+    """The bare server, with a response as large as the daemon's."""
 
     def __init__(self, job_file):
         self.process = subprocess.Popen([sides.benchmark_program("echo_server"), job_file], stdin=subprocess.PIPE,
@@ -57,7 +56,7 @@ def samples(daemon):
 
 
 def trained_during(daemon, work):
-    """Samples a second of the training while `work` runs, and what it returns."""
+    """Returns samples per second of the training while `work` runs, and the result of `work`."""
     before, begin = samples(daemon), time.monotonic()
     result = work()
     return (samples(daemon) - before) / (time.monotonic() - begin), result
@@ -96,7 +95,7 @@ def observed(daemon, work):
 
 
 def measure_round(daemon, echo, number, folder):
-    """{"alone": samples a second, load: {"echo": figures, "daemon": figures}}."""
+    """Returns {"alone": samples per second, load: {"echo": metrics, "daemon": metrics}}."""
     figures = {"alone": trained_during(daemon, lambda: time.sleep(SECONDS))[0]}
     for method, rate in LOADS:
         found = figures[method, rate] = {}
@@ -112,7 +111,7 @@ def measure_round(daemon, echo, number, folder):
 
 
 def row(load, rounds):
-    """What a load cost, over the rounds."""
+    """Returns the cost of a load, over the rounds."""
     name, wanted = LOADS[load]
     pairs = [(each[load]["echo"], each[load]["daemon"], each["alone"]) for each in rounds]
     figures = {f"{side}_{key}": spread.summary([pair[i][key] for pair in pairs])

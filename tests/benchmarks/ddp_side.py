@@ -21,7 +21,7 @@ class Parallel(python_sides.Eager):
         self.call = DistributedDataParallel(self.module)
 
     def train(self, steps, warm_up):
-        """Each rank takes its part of every batch, as genesis-worker's do."""
+        """Splits every batch into the parts of the ranks, as genesis-worker does."""
         rank, size = dist.get_rank(), dist.get_world_size()
         part = slice(rank * self.batch, (rank + 1) * self.batch)
         batches = python_twins.batches(len(next(iter(self.examples.values()))), self.batch * size, workloads.SEED)
@@ -31,7 +31,7 @@ class Parallel(python_sides.Eager):
                 dist.barrier()
                 begin = time.perf_counter()
             rows = next(batches)[part]
-            # The random numbers of this rank and step, as TrainStep::PrepareRank seeds them.
+            # The seed of this rank and step, as in TrainStep::PrepareRank.
             seed = python_twins.SplitMix64(workloads.SEED, number + 1).next()
             torch.manual_seed(python_twins.SplitMix64(seed, rank).next())
             losses.append(self.step({name: values[rows] for name, values in self.examples.items()}))
@@ -48,7 +48,7 @@ def main(folder, workload, mode, steps, warm_up, out):
     if dist.get_rank() == 0:
         pathlib.Path(out).write_text(json.dumps(found))
     dist.barrier()
-    # Not through the end of the interpreter: on a busy machine torch's threads now and then abort there.
+    # Exits without the interpreter's shutdown: on a busy machine torch's threads sometimes abort there.
     os._exit(0)
 
 

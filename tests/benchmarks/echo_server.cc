@@ -1,6 +1,6 @@
-// The floor of an RPC: a bare gRPC C++ callback server that answers GetJob and Train with what it
-// was given at its start, and does nothing else. Prints its port, then serves until its input ends.
-//   echo_server JOB_FILE    a serialized training.v1.Job, as large as the daemon's answers
+// The lower bound of an RPC: a bare gRPC C++ callback server that answers GetJob and Train with a
+// fixed message, and does nothing else. Prints its port, then serves until its input ends.
+//   echo_server JOB_FILE    a serialized training.v1.Job, as large as the daemon's responses
 #include <grpcpp/grpcpp.h>
 
 #include <fstream>
@@ -13,7 +13,7 @@
 namespace genesis {
 namespace {
 
-using namespace training::v1;  // NOLINT: every name here is of the API.
+using namespace training::v1;  // NOLINT: the benchmark uses many names of the API.
 
 class EchoService final : public TrainingService::CallbackService {
  public:

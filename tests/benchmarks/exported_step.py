@@ -1,12 +1,12 @@
-"""Exported modules in genesis-worker, as graphs and with compiled steps, beside the same modules in Python: torch eager with
-torch.amp, and torch.compile.
+"""Compares exported modules in genesis-worker, as graphs and with compiled steps, with the same modules in Python: torch eager
+with torch.amp, and torch.compile.
 
   tests/benchmarks/run exported-step [--out DIR] [--blocks N] [--seconds S] [--only TEXT]... [--mode MODE]...
                                      [--earlier REPORT.json] [--document docs/exported_modules.md]
 
-Modules of torchvision, timm and transformers, on the same weights, batches, optimizer and core, in turn; one thread. A block trains
-every side once, in an order that turns round with each block; the first quarter of its steps and the whole first block are dropped. A
-side whose losses are not ours is refused. Needs the Python of deploy/setup.sh --bench."""
+Modules of torchvision, timm and transformers, on the same weights, batches, optimizer and core, in turn; one thread. A block
+trains every side once, in an order that rotates with each block; the first quarter of its steps and the whole first block are
+dropped. A side whose losses differ from genesis-worker's is refused. Needs the Python of deploy/setup.sh --bench."""
 
 import concurrent.futures
 import copy
@@ -33,18 +33,18 @@ import sides
 import spread
 
 OURS, OURS_COMPILED, EAGER, COMPILED = "genesis-worker", "ours, compiled", "torch eager", "torch.compile"
-# Each peer beside the way of ours that does what it does.
+# Each peer and the corresponding way of genesis-worker.
 BESIDE = {EAGER: OURS, COMPILED: OURS_COMPILED}
 MODES = ("FP32", "MIXED_BF16")
 BATCH, SEED = 32, 3
-# So low that the few examples are not learnt by heart, where losses near 0 would show rounding alone.
+# Low enough that the few examples are not memorized, because losses near 0 would show rounding only.
 LEARNING_RATE = 1e-5
-# What a compiler's rounding may change a loss by.
+# Maximum relative change of a loss by a compiler's rounding.
 MOST_OF_COMPILER = 0.05
 
 
 def modules():
-    """In sizes at which the arithmetic of a step outweighs what surrounds it."""
+    """Modules in sizes at which the arithmetic of a step outweighs its overhead."""
     import architectures as made
 
     large = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 8}
@@ -64,7 +64,7 @@ def modules():
 
 
 class Python:
-    """A loop in a process of its own, which stays: torch eager, or with torch.compile around the loss."""
+    """A persistent process with a loop: torch eager, or with torch.compile around the loss."""
 
     def __init__(self, side, made, mode, core, folder):
         context = multiprocessing.get_context("fork")
@@ -99,7 +99,7 @@ class Python:
         if side == COMPILED:
             import torch._inductor.config as inductor
 
-            inductor.fallback_random = True  # Draws the numbers that eager draws.
+            inductor.fallback_random = True  # Uses the random numbers of eager.
             call = torch.compile(call)
         start = copy.deepcopy(module.state_dict())
         try:
@@ -107,7 +107,8 @@ class Python:
                 pipe.send(Python._train(module, arrays, call, mode, start, pipe.recv()))
         except EOFError:
             pass
-        except Exception as error:  # Whatever a module or the compiler throws is the row's reason.
+        # The exception of a module or the compiler becomes the row's reason.
+        except Exception as error:
             pipe.send(" ".join(str(error).split())[:300] or type(error).__name__)
 
     @staticmethod
@@ -197,8 +198,9 @@ class Comparison:
                 process.stop()
 
     def _tolerance(self, side, found):
-        """Eager sides make the same sums. Compilers make others, which some modules (batch norm behind batch norm, at first) turn into
-        other losses within some steps: ours may then leave eager by twice what torch.compile does."""
+        """Eager sides compute the same sums. Compilers compute others, which in some modules (consecutive batch norms, at first)
+        lead to other losses within some steps: the compiled step may then differ from eager by twice as much as torch.compile
+        does."""
         if side not in (OURS_COMPILED, COMPILED):
             return None
         theirs = peers.compare_losses(found[EAGER]["losses"], found[COMPILED]["losses"], self.mode, MOST_OF_COMPILER)

@@ -1,7 +1,8 @@
-// How long from Train to the first finished step on a warm worker. Talks to a running daemon:
+// Measures the time from Train to the first finished step on a warm worker. Connects to a running
+// daemon:
 //   first_step ADDRESS DATASET [RUNS]
-// Submits a job RUNS times, each time once a warm worker waits, and prints the milliseconds of each
-// run with minimum, median and maximum. A run ends when WatchJob shows step 1 or later.
+// Submits a job RUNS times, each time once a warm worker is idle, and prints the milliseconds of
+// each run with minimum, median and maximum. A run ends when WatchJob reports step 1 or later.
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@
 namespace genesis {
 namespace {
 
-using namespace training::v1;  // NOLINT: every name here is of the API.
+using namespace training::v1;  // NOLINT: the benchmark uses many names of the API.
 
 [[noreturn]] void Die(const std::string& message) {
   std::fprintf(stderr, "first_step: %s\n", message.c_str());
@@ -53,7 +54,7 @@ class Client {
     return response.job().id();
   }
 
-  // When the first step was seen; the watch then goes on to the end of the job.
+  // Returns when the first step was seen; the watch then goes on to the end of the job.
   absl::Time WatchFirstStep(const std::string& job_id) {
     grpc::ClientContext context;
     WatchJobRequest request;

@@ -1,11 +1,12 @@
-"""genesis-worker beside Python on a GPU, each in FP32, TF32, MIXED_FP16 and MIXED_BF16: eager and as one CUDA
-graph, beside torch eager (autocast, GradScaler, fused AdamW) and torch.compile.
+"""Compares genesis-worker with Python on a GPU, each in FP32, TF32, MIXED_FP16 and MIXED_BF16: eager and as
+one CUDA graph, with torch eager (autocast, GradScaler, fused AdamW) and torch.compile.
 
   tests/benchmarks/run gpu [--out DIR] [--limit SECONDS] [--workload NAME]... [--mode MODE]... [--device cpu]
 
-What matters most is measured first; what does not fit into the limit is listed as not run. --device cpu proves
-with tiny models that the program works, and says nothing about speed. Python with torch 2.11 and numpy:
-GENESIS_BENCH_PYTHON, else the one that runs this if it has torch, else that of deploy/setup.sh --bench."""
+The most important comparisons run first; those that do not fit into the limit are listed as not run. --device
+cpu checks the program with tiny models, and does not measure speed. Python with torch 2.11 and numpy:
+GENESIS_BENCH_PYTHON, otherwise the Python that runs this if it has torch, otherwise that of deploy/setup.sh
+--bench."""
 
 import contextlib
 import importlib.util
@@ -26,12 +27,12 @@ import sides
 import time_budget
 from gpu_figures import GRAPH, PEERS
 
-# Seconds of one comparison on a GPU that has not been timed yet: loading, compiling, three blocks, checkpoints.
+# Estimated seconds of a comparison on a GPU without timings yet: loading, compiling, three blocks, checkpoints.
 GUESSES = {"world_model small": 60, "transformer": 100, "radio_unet": 120, "world_model large": 80,
            "torchscript": 60}
 GUESS_ON_CPU = 5
 MODES = ("MIXED_BF16", "FP32", "TF32", "MIXED_FP16")
-# What the targets ask for, then the rest of the same, then the other workloads.
+# The comparisons of the targets, then the other modes of their workloads, then the other workloads.
 PLAN = (
     ("world_model small", "MIXED_BF16"), ("transformer", "MIXED_BF16"), ("transformer", "FP32"),
     ("world_model small", "FP32"), ("radio_unet", "MIXED_BF16"), ("radio_unet", "FP32"),
@@ -60,7 +61,7 @@ def arguments(words):
 
 
 def choose_python():
-    """The peers take this Python where none is named and it has torch; a bundle's programs take theirs."""
+    """Lets the peers use this Python if none is named and it has torch; a bundle's programs use theirs."""
     if "GENESIS_BENCH_PYTHON" not in os.environ and importlib.util.find_spec("torch"):
         os.environ["GENESIS_BENCH_PYTHON"] = sys.executable
     os.environ.setdefault("GENESIS_PYTHON", str(sides.python_of_peers()))
@@ -71,7 +72,7 @@ def capability(facts):
 
 
 def lacking(mode, device, facts):
-    """Why a mode cannot run on this device, or ""."""
+    """Returns why a mode cannot run on this device, or ""."""
     if device == "cpu":
         return "TF32 is a format of CUDA devices" if mode == "TF32" else ""
     needed = {"TF32": (8, 0), "MIXED_BF16": (8, 0), "MIXED_FP16": (7, 0)}.get(mode, (0, 0))
@@ -82,7 +83,7 @@ def lacking(mode, device, facts):
 
 
 class Benchmark:
-    """`stack` ends what is started here."""
+    """`stack` ends the processes started here."""
 
     def __init__(self, options, folder, stack):
         self.options, self.folder, self.stack = options, pathlib.Path(folder), stack
@@ -118,11 +119,11 @@ class Benchmark:
             self.processes[side] = process
 
     def peaks(self):
-        """Of products, in every format that a mode is bounded by."""
+        """Measures products, in every format that bounds a mode."""
         formats = [gpu_figures.FORMAT[mode] for mode in MODES
                    if not lacking(mode, self.options.device, self.device_facts)]
         if self.options.device == "cpu":
-            formats.remove("FP16")  # Emulated: minutes.
+            formats.remove("FP16")  # Emulated: takes minutes.
         return gpu_comparison.asked(self.processes["machine"], do="limits", formats=formats)
 
     def _prepare(self, name):
@@ -134,7 +135,7 @@ class Benchmark:
         return self.prepared[name]
 
     def compare(self, name, mode):
-        """Rows of all sides, and how steady the machine was."""
+        """Returns the rows of all sides, and how steady the machine was."""
         with self.budget.spend_on(name):
             try:
                 folder, facts = self._prepare(name)
@@ -151,7 +152,7 @@ def not_run(name, mode, reason):
 
 
 def objection(name, mode, benchmark):
-    """Why a comparison does not begin, or ""."""
+    """Returns why a comparison does not start, or ""."""
     options = benchmark.options
     if name not in (options.workload or GUESSES) or mode not in (options.mode or MODES):
         return "it was not asked for (--workload, --mode)"
@@ -175,7 +176,7 @@ def run(words):
     choose_python()
     worker = sides.worker()
     with tempfile.TemporaryDirectory(prefix="genesis-") as folder, contextlib.ExitStack() as stack:
-        # What torch.compile makes goes with the rest.
+        # The cache of torch.compile is removed with the folder.
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{folder}/inductor")
         benchmark = Benchmark(options, folder, stack)
         device = benchmark.device_facts["device"]
@@ -193,7 +194,7 @@ def run(words):
         try:
             gpu_tables.show_peaks(found, benchmark.peaks())
             measure(benchmark, found)
-        finally:  # Also what was measured before it was stopped.
+        finally:  # Also reports partial measurements if it is interrupted.
             gpu_tables.finish(found, judged=options.device == "cuda")
             found.write(options.out)
     found.exit_if_refused()

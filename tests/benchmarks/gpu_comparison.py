@@ -1,4 +1,4 @@
-"""One workload in one mode on the device: genesis-worker's two ways to make a step and Python's, in turn."""
+"""One workload in one mode on the device: genesis-worker's two ways to execute a step and Python's, in turn."""
 
 import json
 import re
@@ -14,25 +14,25 @@ from gpu_figures import GRAPH, OURS
 from time_budget import TimeUp
 
 CAPTURED = "step: captured in step "
-# The losses of so many steps are compared one by one, the others by their mean: sides round differently, and
-# on a device that multiplies in 8 or 11 bits runs drift apart the longer they are.
+# Losses are compared one by one up to this number of steps, later ones by their mean: sides round
+# differently, and on a device that multiplies in 8 or 11 bits long runs drift apart.
 ONE_BY_ONE = 200
-# Watched jobs begin with steps in FP32, whose memory would count, and may leave the mode that is measured.
+# Watched jobs start with steps in FP32, whose memory would count, and may leave the measured mode.
 UNWATCHED = {name: {"action": "OFF"} for name in ("overflow", "divergence", "slowdown")}
 FEWEST_BLOCKS = 2
-# Steps between two lines that a time is taken from.
+# Minimum steps between two lines used for timing.
 FEWEST_TIMED = 3
-# genesis-worker prints at most ten lines of steps a second; a side that is faster than Python makes more steps,
-# so that there are enough to time it with.
+# genesis-worker prints at most ten lines of steps a second; a side that is faster than Python executes more
+# steps, so that there are enough lines for timing.
 MOST_STEPS = 50000
 
 
 class NotRun(Exception):
-    """What could not be measured here, and why."""
+    """A comparison that could not be measured here, with the reason."""
 
 
 def compare(ours, theirs, mode):
-    """The largest difference of the losses of the steps that both made, or Refused."""
+    """Returns the largest difference of the losses of the common steps, or raises Refused."""
     both = min(len(ours), len(theirs))
     worst = peers.compare_losses(ours[: min(both, ONE_BY_ONE)], theirs[: min(both, ONE_BY_ONE)], mode)
     if both > ONE_BY_ONE:
@@ -42,7 +42,7 @@ def compare(ours, theirs, mode):
 
 
 def asked(process, **request):
-    """The answer of a Python side, or Refused with what it says."""
+    """Returns the response of a Python side, or raises Refused with its error."""
     answer = process.ask(**request)
     if "error" in answer:
         raise sides.Refused(answer["error"])
@@ -50,7 +50,7 @@ def asked(process, **request):
 
 
 def precision_of(mode, folder):
-    """What a job says of it."""
+    """Returns the printed result of a job."""
     if not mode.startswith("MIXED"):
         return {"mode": "FP32", **({"tf32": "ON"} if mode == "TF32" else {})}
     baseline = folder / "baseline.jsonl"
@@ -59,13 +59,13 @@ def precision_of(mode, folder):
 
 
 def briefly(error):
-    """What a program that failed says first and last."""
+    """Returns the first and last error lines of a failed program."""
     lines = str(error).splitlines()
     return " ... ".join([lines[0], *lines[1:][-1:]])
 
 
 def says_it_captured(output):
-    """Refuses a run with --cuda-graphs that says at the end that it made its steps otherwise."""
+    """Refuses a run with --cuda-graphs whose final report shows that steps ran otherwise."""
     said = re.findall(r"^step: .*$", output, re.MULTILINE)
     if not said or not said[-1].startswith(CAPTURED):
         raise sides.Refused("genesis-worker --cuda-graphs does not say that it captured the step; its log has "
@@ -73,7 +73,7 @@ def says_it_captured(output):
 
 
 class Comparison:
-    """`processes`: the Python sides that there are, and "machine"; `missing`: why others are not."""
+    """`processes`: the available Python sides, and "machine"; `missing`: why others are not available."""
 
     def __init__(self, name, mode, folder, facts, processes, missing, options):
         self.name, self.mode, self.folder, self.facts = name, mode, folder, facts
@@ -88,7 +88,7 @@ class Comparison:
         self.steps = {}
 
     def _run_worker(self, side):
-        """genesis-worker on the job, with as many steps as the side makes."""
+        """Runs genesis-worker on the job, with as many steps as the side executes."""
         precision = precision_of(self.mode, self.folder)
         job = {**self.job, "precision": precision,
                "training": {**self.job["training"], "max_steps": self.steps[side]}}
@@ -100,7 +100,7 @@ class Comparison:
         try:
             run = sides.WorkerRun(folder, job, self.cores, *flags, device=device)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)  # Checkpoints of gigabytes.
+            shutil.rmtree(folder, ignore_errors=True)  # The checkpoints take gigabytes.
         if f" on {device} (" not in run.output or run.modes != {precision["mode"]}:
             raise sides.Refused(f"genesis-worker ran in {run.modes}; its log begins: {run.output[:200]}")
         if side == GRAPH:
@@ -108,7 +108,7 @@ class Comparison:
         return run
 
     def _timed(self, run, side):
-        """How long the steps took that are timed, as far as the lines tell."""
+        """Returns the duration of the timed steps, as far as the lines show it."""
         warm_up = peers.warm_up_of(self.steps[side])
         timed = [(done, at) for done, at, _ in run.step_times() if done >= warm_up]
         return timed[-1][1] - timed[0][1] if timed and timed[-1][0] - timed[0][0] >= FEWEST_TIMED else 0.0
@@ -134,7 +134,7 @@ class Comparison:
                 "seconds": answer["seconds"] / answer["steps"]}
 
     def _choose_steps(self):
-        """Loads and compiles the Python sides, then asks the first of them how long steps take."""
+        """Loads and compiles the Python sides, then measures the duration of a step with the first of them."""
         for side in list(self.processes):
             self._try(side, lambda side=side: self._theirs(side, 2, 1))
         timed = next((side for side in self.sides if side in self.processes), None)
@@ -148,7 +148,7 @@ class Comparison:
         self.steps = dict.fromkeys(self.sides, peers.steps_that_fill(self.options.seconds, ask))
 
     def _try(self, side, call):
-        """What a side gives, or None and it takes part no more."""
+        """Returns the result of a side, or None, which excludes it from later blocks."""
         try:
             return call()
         except (sides.Refused, RuntimeError) as refusal:
@@ -178,7 +178,7 @@ class Comparison:
                 self.deviation[side] = max(self.deviation.get(side, 0.0), worst)
 
     def run(self):
-        """Measures; whatever keeps it from that is in the rows."""
+        """Measures; the rows have any error."""
         try:
             self._choose_steps()
             for block in range(self.options.blocks):

@@ -1,6 +1,6 @@
-"""A Python side of `gpu`, or the measure of the device; peer_process.py THREADS gpu DEVICE SIDE starts it. One
-process serves all workloads and modes, for each start costs seconds of a bounded time. A request that cannot be
-served is answered with {"error": why}."""
+"""A Python side of `gpu`, or the measurement of the device; started by peer_process.py THREADS gpu DEVICE SIDE.
+One process serves all workloads and modes, because each start costs seconds of a limited time. A failed request
+is answered with {"error": why}."""
 
 import gc
 import importlib.util
@@ -12,13 +12,13 @@ import peer_limits
 import python_sides
 import workloads
 
-# Of products that fill the device, and seconds for each.
+# Sizes of products that fill the device, and seconds for each.
 SIZES, SECONDS = {"cpu": (256,), "cuda": (4096, 8192)}, {"cpu": 0.05, "cuda": 0.25}
 KINDS = {"FP32": torch.float32, "TF32": torch.float32, "FP16": torch.float16, "BF16": torch.bfloat16}
 
 
 def allow_tf32(allowed):
-    """In products and convolutions; by itself torch has it off in the one and on in the other."""
+    """Sets TF32 for products and convolutions; torch's defaults differ between them."""
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
 
@@ -29,7 +29,7 @@ def synchronize(device):
 
 
 def give_memory_back(device):
-    """The other sides need it."""
+    """Frees cached memory, which the other sides need."""
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
@@ -66,7 +66,7 @@ class OnDevice(python_sides.Eager):
         if self.device == "cuda":
             torch.cuda.reset_peak_memory_stats()
         answer = super().train(steps, warm_up)
-        # A step that is skipped is not counted by the optimizer.
+        # The optimizer does not count skipped steps.
         answer["skipped"] = steps - int(next(iter(self.optimizer.state.values()))["step"].item())
         if self.device == "cuda":
             answer["peak_bytes"] = torch.cuda.max_memory_allocated()
@@ -81,13 +81,13 @@ class CompiledOnDevice(OnDevice, python_sides.Compiled):
 
 
 class Trainer:
-    """Holds one side, of the workload and mode that were asked for last."""
+    """Holds one side, of the most recently requested workload and mode."""
 
     def __init__(self, kind, device):
         self.kind, self.device, self.key, self.side = kind, device, None, None
 
     def probe(self):
-        """Whether this side can run here at all."""
+        """Returns whether this side can run here at all."""
         if self.kind is CompiledOnDevice:
             torch.compile(lambda x: x + 1)(torch.ones(8, device=self.device))
         return {}
@@ -96,7 +96,8 @@ class Trainer:
         if self.key != (workload, mode):
             self.key, self.side = None, None
             if self.kind is CompiledOnDevice:
-                # Else the compiler counts what it made for others, and at some time runs eager instead.
+                # Otherwise the compiler counts the graphs of earlier workloads, and eventually falls
+                # back to eager.
                 torch.compiler.reset()
             give_memory_back(self.device)
             self.side = self.kind(gpu_workloads.by_name(self.device)[workload](folder), mode, self.device)
@@ -105,7 +106,7 @@ class Trainer:
 
 
 class Machine:
-    """What is asked of the device itself."""
+    """Requests about the device itself."""
 
     def __init__(self, device):
         self.device = device
@@ -129,7 +130,7 @@ class Machine:
         return workloads.prepare(made, device="meta")
 
     def limits(self, formats):
-        """TFLOP/s of the fastest product, by format."""
+        """Returns TFLOP/s of the fastest product, by format."""
         found = {}
         for name in formats:
             allow_tf32(name == "TF32")
@@ -151,7 +152,8 @@ def handler(device, side):
     def answer(request):
         try:
             return getattr(served, request.pop("do"))(**request)
-        except Exception as error:  # Of the device, its memory or torch's compiler: there is no narrower kind.
+        # Errors of the device, its memory or torch's compiler have no narrower common class.
+        except Exception as error:
             return {"error": " ".join([f"{type(error).__name__}:", *str(error).splitlines()[:1]])}
 
     return answer

@@ -1,10 +1,11 @@
-// Calls one method at a steady rate, each call at its own time whether or not those before have
-// been answered (an open loop: a server that stalls is charged for every call that should have been
-// made), and prints the latencies as one line of JSON.
+// Calls one method at a steady rate, each call at its scheduled time whether or not earlier ones
+// have been answered (an open loop: a server that stalls is charged for every scheduled call), and
+// prints the latencies as one line of JSON.
 //   load ADDRESS METHOD RATE SECONDS JOB_ID SPEC_FILE
 //   load ADDRESS save JOB_ID SPEC_FILE JOB_FILE
 // METHOD: GetJob (of JOB_ID), or Train (JOB_ID is the prefix of new ids; SPEC_FILE a serialized
-// training.v1.JobSpec). save writes a job of the daemon, and its specification, for the others.
+// training.v1.JobSpec). save writes a job of the daemon, and its specification, for the other
+// calls.
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
@@ -26,9 +27,9 @@
 namespace genesis {
 namespace {
 
-using namespace training::v1;  // NOLINT: every name here is of the API.
+using namespace training::v1;  // NOLINT: the benchmark uses many names of the API.
 
-// Latencies from the moment a call was due.
+// Latencies from the scheduled time of each call.
 class Latencies {
  public:
   void Add(absl::Duration latency, bool ok) {
@@ -113,7 +114,7 @@ class Load {
   Latencies latencies_;
 };
 
-// 0 when both files are written.
+// Returns 0 if both files are written.
 int Save(const std::string& address, const std::string& job_id, const std::string& spec_file,
          const std::string& job_file) {
   const auto stub =

@@ -1,4 +1,4 @@
-"""What a benchmark says of the machine: hardware, versions, load, and how steady it was."""
+"""Metadata of the machine in a report: hardware, versions, load, and how steady it was."""
 
 import concurrent.futures
 import hashlib
@@ -11,7 +11,7 @@ import time
 
 import spread
 
-# Before the others of this folder import it.
+# Set before the other modules of this folder import it.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "interop"))
 import processor  # noqa: E402
 
@@ -27,7 +27,7 @@ def memory_gib():
 
 
 def output_of(*command):
-    """What a command prints, or None where it is not there or fails."""
+    """Returns the output of a command, or None if it is missing or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -36,7 +36,7 @@ def output_of(*command):
 
 
 def facts(**more):
-    """Facts of the machine and, in `more`, of the programs that are measured."""
+    """Returns metadata of the machine and, in `more`, of the measured programs."""
     gpu = output_of("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
     governor = pathlib.Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     return {
@@ -54,8 +54,8 @@ def facts(**more):
 
 
 class Steadiness:
-    """How long a fixed piece of work takes on the cores that are measured on, each time it is asked
-    for: call measure() between the measured blocks. On a steady machine the times are alike."""
+    """Measures the time of a fixed piece of work on the measured cores: call measure() between the
+    measured blocks. On a steady machine the times are alike."""
 
     def __init__(self, cores):
         self.cores = sorted(cores)
@@ -63,7 +63,7 @@ class Steadiness:
         self.loads = []
 
     def _work(self, core):
-        os.sched_setaffinity(0, {core})  # Of this thread alone.
+        os.sched_setaffinity(0, {core})  # Affects only this thread.
         for _ in range(PROBE_ROUNDS):
             hashlib.sha256(PROBE_BYTES).digest()
 
@@ -82,7 +82,7 @@ class Steadiness:
             "probes": len(self.seconds),
             "probe_median_ms": 1e3 * found["median"],
             "probe_quartiles_ms": [1e3 * found["low"], 1e3 * found["high"]],
-            # 0 on a machine that does nothing else; the slowest quarter over the fastest probe.
+            # The slowest quarter over the fastest probe, minus 1: 0 on an idle machine.
             "probe_spread": found["high"] / min(self.seconds) - 1,
             "load_average": [min(self.loads), max(self.loads)],
         }

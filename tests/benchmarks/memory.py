@@ -2,7 +2,8 @@
 
   tests/benchmarks/run memory [--out DIR] [--rounds N]
 
-The most that genesis-worker --spec had resident. What a job takes of a GPU is measured by `gpu`."""
+Measures the maximum resident memory of genesis-worker --spec. GPU memory of a job is measured by
+`gpu`."""
 
 import os
 import tempfile
@@ -17,7 +18,7 @@ MODES = ("FP32", "MIXED_BF16")
 MIB = 2**20
 
 JOBS = {
-    # Next to nothing: what program and library need by themselves.
+    # Almost empty: the memory of program and libraries themselves.
     "floor": {
         "model": {"world_model": {"hidden_size": 8, "latent_size": 8}},
         "dataset": {"synthetic": {"trajectories": {"episodes": 10}}},
@@ -47,7 +48,7 @@ def peak_mib(job, mode, cores):
 
 
 def measure(job, rounds, cores):
-    """{mode: MiB of each round}."""
+    """Returns {mode: MiB of each round}."""
     found = {mode: [] for mode in MODES}
     for _ in range(rounds):
         for mode in MODES:

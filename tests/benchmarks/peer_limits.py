@@ -1,4 +1,4 @@
-"""What torch reaches here at most: the limit that a step is measured against."""
+"""The maximum that torch reaches on this machine, with which a step is compared."""
 
 import time
 
@@ -6,7 +6,7 @@ import torch
 
 
 def rate(call, operations, seconds=0.25, synchronize=lambda: None):
-    """Operations a second: the best of calls for that long, for a limit is a best."""
+    """Returns operations per second: the best of the calls in that time, because it is an upper bound."""
     call()
     synchronize()
     best, end = float("inf"), time.perf_counter() + seconds
@@ -22,7 +22,7 @@ def matrix_rates(kind, sizes=(512, 1024, 2048), device="cpu", **timing):
     for size in sizes:
         left, right, out = (torch.randn(size, size, device=device).to(kind) for _ in range(3))
         yield rate(lambda: torch.mm(left, right, out=out), 2 * size**3, **timing)
-        if device == "cpu" and kind == torch.float32:  # By oneDNN, where torch.mm is by MKL.
+        if device == "cpu" and kind == torch.float32:  # oneDNN, while torch.mm uses MKL.
             yield rate(lambda: torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], None),
                        2 * size**3, **timing)
 
@@ -36,7 +36,7 @@ def convolution_rates(kind):
 
 
 def limits(request):
-    """GFLOP/s of the fastest product and convolution, by format."""
+    """Returns GFLOP/s of the fastest product and convolution, by format."""
     found = {}
     with torch.no_grad():
         for name in request["formats"]:

@@ -1,11 +1,12 @@
-"""genesis-worker, eager and with a compiled step, beside Python: torch eager with torch.amp, torch.compile,
-Lightning Fabric and Hugging Face Accelerate, on the same models, weights, batches, optimizer, threads and
-cores, in turn.
+"""Compares genesis-worker, eager and with a compiled step, with Python: torch eager with torch.amp,
+torch.compile, Lightning Fabric and Hugging Face Accelerate, on the same models, weights, batches, optimizer,
+threads and cores, in turn.
 
   tests/benchmarks/run peers [--out DIR] [--blocks N] [--seconds S] [--workload NAME]... [--mode MODE]...
 
-A block trains every side once from the same weights, in an order that turns round with each block; the
-first steps of a block and the whole first block are dropped. A side whose losses are not ours is refused."""
+A block trains every side once from the same weights, in an order that rotates with each block; the first
+steps of a block and the whole first block are dropped. A side whose losses differ from genesis-worker's is
+refused."""
 
 import json
 import os
@@ -22,17 +23,18 @@ import spread
 
 OURS = "genesis-worker"
 COMPILED = "ours, compiled"
-# Our ways to make a step, and what a peer's row says of each: its time over ours.
+# Ways of genesis-worker to execute a step, and the key in a peer's row: the peer's time divided by
+# it.
 FASTER = {OURS: "ours_is_faster_by", COMPILED: "compiled_is_faster_by"}
 WORKLOADS = ("world_model small", "world_model large", "transformer", "radio_unet", "torchscript")
 MODES = ("FP32", "MIXED_BF16")
 PEERS = ("torch eager", "torch.compile", "Lightning Fabric", "Accelerate")
-# Most that a loss may differ, relative to ours, at any step of a block.
+# Maximum relative difference of a loss at any step of a block.
 TOLERANCE = {"FP32": 2e-3, "TF32": 1e-2, "MIXED_FP16": 5e-2, "MIXED_BF16": 5e-2}
-# In mixed precision means of so many steps are compared: what each side rounds sets single steps apart long
-# before it changes where the losses go.
+# In mixed precision means of this many steps are compared: rounding separates single steps long before it
+# changes the course of the losses.
 STEPS_OF_MEAN = {"MIXED_FP16": 32, "MIXED_BF16": 32}
-# One thread, where genesis-worker takes one by itself however many there are (trainer/runtime/threads.h).
+# Workloads for which genesis-worker uses one thread, however many there are (trainer/runtime/threads.h).
 ONE_THREAD = ("world_model small", "torchscript")
 FEWEST_STEPS, MOST_STEPS = 6, 3000
 
@@ -47,7 +49,7 @@ def arguments(words):
 
 
 def compare_losses(ours, theirs, mode, tolerance=None):
-    """The largest difference, or Refused. `tolerance`: that of the mode where it is not given."""
+    """Returns the largest difference, or raises Refused. `tolerance` defaults to that of the mode."""
     accepted = TOLERANCE[mode] if tolerance is None else tolerance
     if len(ours) != len(theirs):
         raise sides.Refused(f"{len(theirs)} losses beside our {len(ours)}")
@@ -64,12 +66,12 @@ def compare_losses(ours, theirs, mode, tolerance=None):
 
 
 def means(losses, count):
-    """Of each `count` of them, and of what is left."""
+    """Yields the mean of each `count` of them, and of the rest."""
     return [statistics.fmean(losses[i:i + count]) for i in range(0, len(losses), count)]
 
 
 def steps_that_fill(seconds, ask):
-    """As many as fill a block, the same for all sides, by how long they take the side that is asked."""
+    """Returns the number of steps that fill a block, the same for all sides, from the speed of the asked side."""
     steps, trial = 2, {"seconds": 0.0}
     while trial["seconds"] < seconds / 10 and steps < MOST_STEPS:
         steps *= 2
@@ -79,7 +81,7 @@ def steps_that_fill(seconds, ask):
 
 
 def warm_up_of(steps):
-    """How many of a block's first steps are dropped."""
+    """Returns the number of dropped first steps of a block."""
     return max(2, steps // 4)
 
 
@@ -148,7 +150,8 @@ class Comparison:
                 started[side] = sides.PeerProcess(self.folder, self.cores, side, self.name,
                                                   str(self.folder), self.mode)
             limit = started["limit"] = sides.PeerProcess(self.folder, self.cores, "limit")
-            for side in self.peers:  # Until all are loaded and compiled, and leave the cores alone.
+            # Waits until all are loaded and compiled, and leave the cores idle.
+            for side in self.peers:
                 started[side].ask(steps=2, warm_up=1)
             limit.ask(formats=[])
             self.steps = steps_that_fill(self.options.seconds, started["torch eager"].ask)
@@ -169,7 +172,7 @@ class Comparison:
                 process.stop()
 
     def _equal(self, block):
-        """Whether all sides had one priority in the block: others here may change that."""
+        """Returns whether all sides had one priority in the block; other processes may change it."""
         if len(self.priorities - {None}) > 1:
             self.unequal += 1
             print(f"{self.name}, {self.mode}: block {block} is dropped, for the sides had different "
@@ -212,7 +215,7 @@ class Comparison:
                 "ours_uses_less_processor_by": ratio(self.processor_seconds, OURS)}
 
     def _limit(self):
-        """The measured peak of the kind of work that the workload is made of."""
+        """Returns the measured peak of the workload's kind of operation."""
         kind = "convolution" if self.facts["convolutions"] else "GEMM"
         format = "FP32" if self.mode == "FP32" else "BF16"
         values = [each[format][kind] for each in self.limits if format in each]
@@ -227,7 +230,7 @@ def interval(value, digits=3):
 
 
 def table(rows):
-    """A line per side. The ratios are the peer's time, and processor time, over ours."""
+    """Returns a line per side. The ratios are the peer's time, and processor time, divided by genesis-worker's."""
     ratios = {FASTER[OURS]: "ours faster by", FASTER[COMPILED]: "compiled faster by",
               "ours_uses_less_processor_by": "less processor by"}
     lines = [f"{'workload, mode':31}{'side':18}{'ms per step':>25}"
@@ -261,7 +264,7 @@ def plot(found, mode):
 
 def run(words):
     options = arguments(words)
-    # Refused at once, not after an hour.
+    # Fails immediately, not after an hour.
     sides.python_of_peers()
     worker = sides.worker()
     found = None

@@ -1,4 +1,4 @@
-"""The training loops that genesis-worker is compared with, in Python: each trains the same twin from the same
+"""The training loops in Python with which genesis-worker is compared: each trains the same twin from the same
 weights on the same batches. Needs torch and numpy."""
 
 import time
@@ -9,12 +9,12 @@ import python_twins
 import workloads
 
 CLIP = 1.0
-# What autocast computes in; other modes run without it.
+# Formats of autocast; other modes run without it.
 FORMATS = {"MIXED_BF16": torch.bfloat16, "MIXED_FP16": torch.float16}
 
 
 def autocast(device, format):
-    """For layers in that format; None computes in that of the weights."""
+    """Returns the autocast context for that format; None computes in the format of the weights."""
     return torch.autocast(device, format or torch.bfloat16, enabled=format is not None)
 
 
@@ -30,7 +30,7 @@ class Loss(torch.nn.Module):
 
 
 class Eager:
-    """torch.amp, fused AdamW, clipping: the loop that PyTorch's own pages show."""
+    """torch.amp, fused AdamW, clipping: the loop of PyTorch's own documentation."""
 
     frees_autocast_to_framework = False
 
@@ -40,7 +40,7 @@ class Eager:
         self.random = torch.get_rng_state()
         if workload.convolutions:
             twin = twin.to(memory_format=torch.channels_last)
-        # In the host's memory, for that of a device is measured.
+        # Stored in host memory, because device memory is measured.
         self.initial = {"twin." + name: value.clone() for name, value in twin.state_dict().items()}
         self.batch = workload.batch
         self.examples = {name: values.to(device) for name, values in workload.examples().items()}
@@ -64,7 +64,7 @@ class Eager:
         self.optimizer.state.clear()
 
     def synchronize(self):
-        """Waits until the device has done what it was given; a processor always has."""
+        """Waits until the device is idle; does nothing on a CPU."""
 
     def step(self, fields):
         self.optimizer.zero_grad()
@@ -93,16 +93,16 @@ class Eager:
 
 
 class Compiled(Eager):
-    """The same with torch.compile around the loss."""
+    """Same, with torch.compile around the loss."""
 
     def wrap(self):
         import torch._inductor.config as inductor
-        inductor.fallback_random = True  # Draws the numbers that eager draws.
+        inductor.fallback_random = True  # Uses the random numbers of eager.
         self.call = torch.compile(self.module)
 
 
 class Scripted(Eager):
-    """The same with the module of the TorchScript file, as a Python program would train it."""
+    """Same, with the module of the TorchScript file, as a Python program would train it."""
 
     def wrap(self):
         scripted = torch.jit.script(self.module.twin.module)

@@ -1,12 +1,12 @@
-"""The one place from which benchmarks take the Python twins of our models, their data and their
-sampler; they are the interop tests' own. Needs torch and numpy."""
+"""The only module through which benchmarks import the Python twins of the models, their data and
+their sampler, which belong to the interop tests. Needs torch and numpy."""
 
 import os
 import pathlib
 import sys
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-# What tests/interop/twin.py wants to know of programs that nothing here starts.
+# tests/interop/twin.py reads the paths of these programs, but nothing here starts them.
 for _name in ("GENESIS_WORKER", "GENESIS_SCALER_DRIVER"):
     os.environ.setdefault(_name, "")
 os.environ.setdefault("GENESIS_TRAJECTORIES", str(SOURCE / "examples" / "trajectories"))

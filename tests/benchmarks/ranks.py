@@ -1,13 +1,13 @@
-"""One job by as many ranks as there are cores, each with one thread: through shared memory, with one copy of weights and
-optimizer, as it is by default, and with a copy each, and by Gloo; beside one process on one core, beside as many processes
-at once that know nothing of each other, and beside PyTorch's DistributedDataParallel with as many ranks. Ranks are started
-by torchrun.
+"""Measures one job of as many ranks as there are cores, each with one thread: through shared memory, with one copy of
+weights and optimizer (the default) and with a copy each, and by Gloo. Compared with one process on one core, with as many
+independent processes at the same time, and with PyTorch's DistributedDataParallel with as many ranks. Ranks are started by
+torchrun.
 
   tests/benchmarks/run ranks [--out DIR] [--rounds N] [--seconds S] [--workload NAME]... [--mode MODE]... [--page FILE]
 
-Each rank has the workload's batch, so that ranks of the ideal speed make steps as fast as one process. What processes that
-know nothing of each other lose is the machine's: they share memory, caches and whatever else runs. --page puts the facts
-between the marks of a page, and the table beside it."""
+Each rank has the workload's batch, so that ideal ranks execute steps as fast as one process. The slowdown of independent
+processes is due to the machine: they share memory, caches and other load. --page puts the table between the marks of a
+page."""
 
 import concurrent.futures
 import datetime
@@ -59,7 +59,7 @@ class Comparison:
         return run
 
     def _beside(self, steps, warm_up):
-        """Mean time of a step of as many processes as there are cores, each with a job of its own."""
+        """Returns the mean time of a step of as many processes as there are cores, each with its own job."""
         with concurrent.futures.ThreadPoolExecutor(len(self.cores)) as pool:
             runs = pool.map(lambda core: self._ours(1, steps, core), range(len(self.cores)))
             return sum(run.per_step(warm_up)[0] for run in runs) / len(self.cores)
@@ -129,7 +129,7 @@ def table(rows):
 
 
 def page_table(rows, facts, rounds):
-    """The table as the page has it."""
+    """Returns the table in the form of the page."""
     lines = [f"{facts['processor']}, {rows[0]['count']} cores; {datetime.date.today()}; medians of {rounds} rounds, ratios with their "
              "95 % interval.", "",
              "| workload | alone | at once | ranks | a copy each | by Gloo | DDP | efficiency | a copy each | of processes at once | "
@@ -166,7 +166,7 @@ def run(words):
             maker.stop()
             for mode in options.mode or peers.MODES:
                 found.add(compare(name, mode, folder, options, steadiness))
-                # As they come, for a run takes long and may be cut.
+                # Printed as they come, because a run is long and may be interrupted.
                 print(table(found.rows).splitlines()[-1], flush=True)
     found.steadiness = steadiness.summary()
     found.text("A step", table(found.rows))

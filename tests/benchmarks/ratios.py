@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""ratios.py COMMIT REPORT.json...: adds the ratios of reports to docs/benchmarks/ratios.csv, a line each, with the
-commit whose programs were measured. Ratios are kept and times are not: sides of one run share whatever the machine did meanwhile.
-Rows lie in the order in which their runs began, and each run is there once. Nobody writes there by hand."""
+"""ratios.py COMMIT REPORT.json...: adds the ratios of reports to docs/benchmarks/ratios.csv, a line each, with the commit whose
+programs were measured. Ratios are kept and times are not, because the sides of one run share the state of the machine. Rows are
+in the order in which their runs started, each run once. The file is never edited by hand."""
 
 import csv
 import json
@@ -12,7 +12,7 @@ import sys
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 FILE = SOURCE / "docs" / "benchmarks" / "ratios.csv"
 COLUMNS = ["begin", "commit", "processor", "benchmark", "name", "ratio", "median", "low", "high", "count"]
-# What of a row is a ratio of two sides.
+# Columns of a row that are ratios of two sides.
 RATIOS = ("ratio", "ours_is_faster_by", "compiled_is_faster_by", "graph_is_faster_by",
           "ours_uses_less_processor_by", "speedup", "speedup_over_tf32")
 
@@ -21,7 +21,7 @@ def lines(report, commit):
     for row in report["rows"]:
         for name in RATIOS:
             if isinstance(value := row.get(name), dict):
-                # That which made the steps: of `gpu` the device.
+                # The processor that executed the steps: for `gpu` the device.
                 yield {"begin": report["begin"], "commit": commit,
                        "processor": report["facts"].get("measured device", report["facts"]["processor"]),
                        "benchmark": report["benchmark"], "name": row["name"], "ratio": name,
@@ -29,7 +29,7 @@ def lines(report, commit):
 
 
 def add(rows, file):
-    """Puts rows where their time belongs; a report that is there already is refused."""
+    """Inserts rows in the order of time; refuses a report that is already included."""
     kept = []
     if file.exists():
         with open(file, newline="") as old:

@@ -1,4 +1,4 @@
-"""What a benchmark is asked for, and what it found, as JSON, CSV and one HTML page with plots."""
+"""Options of a benchmark, and its results as JSON, CSV and one HTML page with plots."""
 
 import argparse
 import csv
@@ -15,14 +15,14 @@ padding: 3px 8px; text-align: left; } pre { background: #f4f4f4; padding: 1em; o
 
 
 def repeats(text):
-    """How often something is measured, for argparse."""
+    """Parses a number of repetitions, for argparse."""
     if not text.isdecimal() or int(text) < 2:
         raise argparse.ArgumentTypeError(f"is {text!r}; accepted: a whole number from 2 on, for a spread needs two")
     return int(text)
 
 
 def parser(name, description, rounds=None):
-    """Of the options of a benchmark; `rounds` is how many it makes where it is not told."""
+    """Adds the common options of a benchmark; `rounds` is the default number of rounds."""
     made = argparse.ArgumentParser(prog=f"tests/benchmarks/run {name}", description=description,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--out", default=f"benchmark-{name}", help=f"folder for the report. Default benchmark-{name}")
@@ -32,7 +32,7 @@ def parser(name, description, rounds=None):
 
 
 def _flat(row, before=""):
-    """{"a": {"b": 1}} as {"a.b": 1}, for one line of CSV."""
+    """Flattens {"a": {"b": 1}} to {"a.b": 1}, for one line of CSV."""
     found = {}
     for name, value in row.items():
         if isinstance(value, dict):
@@ -76,11 +76,11 @@ def document_with_rows(page, name, text):
 
 
 class Report:
-    """Collects rows of figures and writes them to <folder>/<file>.json, .csv and .html.
+    """Collects rows of metrics and writes them to <folder>/<file>.json, .csv and .html.
 
     `facts` describe machine and versions (machine.facts), `settings` how it was measured. A row is
-    {"name": ..., figures}; one with "refused" or "not_run" holds the reason in place of figures. `file` is
-    the name where another is not given."""
+    {"name": ..., metrics}; a row with "refused" or "not_run" has the reason instead of metrics. `file` is
+    the default name."""
 
     def __init__(self, name, title, facts, settings, file=None):
         self.name, self.title, self.file = name, title, file or name
@@ -96,7 +96,7 @@ class Report:
         return [row for row in self.rows if "refused" in row]
 
     def exit_if_refused(self):
-        """After write: what may not be compared is a failure."""
+        """Called after write: a refused comparison is a failure."""
         if self.refused():
             sys.exit(f"{len(self.refused())} comparisons were refused; the report says why")
 
@@ -104,7 +104,7 @@ class Report:
         self.charts.append(svg)
 
     def text(self, title, text):
-        """A table or remark that is printed and shown on the page as it is."""
+        """Adds a table or remark that is printed and shown on the page unchanged."""
         self.texts.append((title, text))
         print(f"\n{title}\n\n{text}", flush=True)
 

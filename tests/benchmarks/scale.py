@@ -1,10 +1,10 @@
-"""How cost grows with size: of the model, of the batch, with jobs that wait, with watchers of a job, and with
-jobs that have ended.
+"""Measures how cost grows with size: of the model, of the batch, with waiting jobs, with watchers of a job, and
+with finished jobs.
 
   tests/benchmarks/run scale [--out DIR] [--rounds N] [--kind NAME]...
 
-Each size is measured in turn, in an order that turns round with each round. Jobs of the last three kinds are held
-by a worker without LibTorch, so that what is measured is the daemon."""
+Each size is measured in turn, in an order that rotates with each round. Jobs of the last three kinds are held by
+a worker without LibTorch, so that only the daemon is measured."""
 
 import os
 import pathlib
@@ -34,7 +34,7 @@ TITLES = {"model": "hidden size of the world model, batch 128", "batch": "batch 
           "waiting jobs": "jobs in the queue", "watchers": "WatchJob streams on one running job",
           "ended jobs": "jobs that have ended"}
 CALLS = 200
-SECONDS = 1.5  # Of training, and of watching.
+SECONDS = 1.5  # Duration of training, and of watching.
 
 
 def job(hidden, batch, steps):
@@ -46,7 +46,7 @@ def job(hidden, batch, steps):
 
 
 class Training:
-    """Milliseconds of a step."""
+    """Returns the milliseconds of a step."""
 
     def __init__(self, kind, folder):
         self.kind, self.folder, self.steps = kind, folder, {}
@@ -64,7 +64,7 @@ class Training:
 
 
 def held_daemon(folder):
-    """A daemon whose only slot is taken by a job that nothing preempts."""
+    """A daemon whose only slot holds a job that cannot be preempted."""
     daemon = store.start(folder)
     client = orchestrator.Orchestrator(daemon.grpc)
     holding = harness.spec()
@@ -75,7 +75,7 @@ def held_daemon(folder):
 
 
 class Serving:
-    """What a caller and the machine notice of a daemon."""
+    """Measures the effects of a daemon on a caller and on the machine."""
 
     def __init__(self, kind, folder):
         self.kind, self.folder = kind, folder
@@ -106,7 +106,7 @@ class Serving:
                 for _ in stream:
                     event.set()
             except grpc.RpcError:
-                return  # Its end is a cancel.
+                return  # It ends by a cancel.
 
         listeners = [threading.Thread(target=listen, args=pair) for pair in zip(streams, heard)]
         for listener in listeners:
@@ -138,7 +138,7 @@ class Serving:
 
 
 def measure(kind, rounds, folder, steadiness):
-    """{size: {figure: [value of each round]}}."""
+    """Returns {size: {metric: [value of each round]}}."""
     sizes = SIZES[kind]
     found = {size: {} for size in sizes}
     side = (Training if kind in ("model", "batch") else Serving)(kind, pathlib.Path(folder))

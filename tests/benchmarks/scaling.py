@@ -1,16 +1,18 @@
-"""One job by ranks on hosts of their own that a switch joins, with links of stated speeds; and what a model of two numbers
-says of it, which is then asked about more ranks than a machine has.
+"""Measures one job with ranks on separate hosts joined by a switch, with links of given speeds; and a model with two parameters,
+which then predicts more ranks than a machine has.
 
   tests/benchmarks/run scaling [--out DIR] [--ranks N]... [--mbit N]... [--steps N] [--page FILE]
 
-Hosts are network namespaces on one bridge; each link is shaped in both directions (tc-tbf(8)). That needs root. A step of one
-rank is short beside the exchange, so that it matters little that all hosts share this machine's processors.
+Hosts are network namespaces on one bridge; each link is shaped in both directions (tc-tbf(8)), which needs root. A step of one
+rank is short compared with the exchange, so it matters little that all hosts share this machine's processors.
 
-The model (Hockney, Parallel Computing 20, 1994; a ring as in Thakur et al., IJHPCA 19, 2005): an exchange of B bytes by N ranks takes
+The model (Hockney, Parallel Computing 20, 1994; a ring as in Thakur et al., IJHPCA 19, 2005): an exchange of B bytes by N ranks
+takes
 
   t(N) = 2 (N - 1) / N x B / bandwidth + 2 (N - 1) x latency
 
-Both numbers are fitted to the measured times of one link speed, with the fewest ranks and the most; every other row tests them."""
+Both parameters are fitted to the measured times of one link speed, with the fewest ranks and the most; every other row tests
+them."""
 
 import datetime
 import json
@@ -26,10 +28,10 @@ import report
 import sides
 
 RANKS, MBIT = (2, 4, 8), (50, 100, 200)
-# What the founding documents promise: ranks, and how many times as fast.
+# Targets of the founding documents: ranks, and speedup.
 PROMISED = {2: 1.85, 4: 3.6, 8: 6.8}
 ASKED = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-# Measured steps begin after as many: connections are made and buffers touched.
+# Steps before the measurement, for connections and buffers.
 WARM_UP = 2
 
 
@@ -40,7 +42,7 @@ def run_ip(*words):
 
 
 class Hosts:
-    """Network namespaces joined by a bridge in one more."""
+    """Network namespaces joined by a bridge in another one."""
 
     def __init__(self, count, mbit):
         self.tag = os.getpid() % 100000
@@ -77,7 +79,7 @@ def job(steps, ranks):
 
 
 def train(folder, hosts, steps):
-    """Seconds of a step with a rank on each host, and the bytes that it exchanges."""
+    """Returns the seconds of a step with a rank on each host, and the bytes that it exchanges."""
     ranks = len(hosts.names)
     folder.mkdir(parents=True)
     (folder / "job.yaml").write_text(json.dumps(job(steps, ranks)))
@@ -115,7 +117,7 @@ def exchange_seconds(ranks, size, bandwidth, latency):
 
 
 def solve(one, other):
-    """bandwidth, latency: of two measured exchanges, (ranks, bytes, seconds) each."""
+    """Returns bandwidth and latency from two measured exchanges, (ranks, bytes, seconds) each."""
     rows = [(2 * (ranks - 1) / ranks * size, 2 * (ranks - 1), seconds) for ranks, size, seconds in (one, other)]
     (a, b, x), (c, d, y) = rows
     determinant = a * d - b * c
@@ -124,13 +126,13 @@ def solve(one, other):
 
 
 def efficiency(ranks, share, latency):
-    """Of a job whose exchange takes `share` of a step's compute over infinitely many ranks, and `latency` of it a message; nothing
-    is hidden behind the backward pass."""
+    """Returns the speedup of a job whose exchange takes `share` of a step's compute time over infinitely many ranks, and
+    `latency` of it per message; nothing is overlapped with the backward pass."""
     return 1 / (1 + exchange_seconds(ranks, share / 2, 1, latency))
 
 
 def promised_model():
-    """share and latency from the promises for the fewest and the most ranks; those between test them."""
+    """Returns share and latency from the targets for the fewest and the most ranks; those between test them."""
     few, many = min(PROMISED), max(PROMISED)
     excess = {ranks: ranks / PROMISED[ranks] - 1 for ranks in PROMISED}
     bandwidth, latency = solve((few, 1, excess[few]), (many, 1, excess[many]))
@@ -174,7 +176,7 @@ def run(words):
     with tempfile.TemporaryDirectory(prefix="genesis-") as temporary:
         folder = pathlib.Path(temporary)
         with Hosts(1, speeds[0]) as hosts:
-            # Steps of one rank take milliseconds.
+            # More steps, because steps of one rank take milliseconds.
             alone, _ = train(folder / "alone", hosts, 100 * options.steps)
         rows = []
         for mbit in speeds:

@@ -1,11 +1,11 @@
 """The scenarios of the founding documents: the world model on deterministic synthetic trajectories, FP32
-beside reduced precision. Time is that of training, from the first step to the last.
+compared with reduced precision. Time is that of training, from the first step to the last.
 
   tests/benchmarks/run basic [--out DIR] [--rounds N]
   tests/benchmarks/run comprehensive [--out DIR] [--rounds N] [--scenario NAME]...
 
-basic compares FP32 with MIXED_BF16; comprehensive with every mode, and asks AUTO what it takes. Modes take
-turns within a round, in an order that turns round; of several rounds the first is dropped."""
+basic compares FP32 with MIXED_BF16; comprehensive compares every mode, and shows the choice of AUTO. Modes
+take turns within a round, in an order that rotates; the first of several rounds is dropped."""
 
 import os
 import pathlib
@@ -24,7 +24,7 @@ SCENARIOS = {"warmup": (128, 1), "standard": (256, 3), "stress": (512, 5)}
 BASIC = ("FP32", "MIXED_BF16")
 ALL = ("FP32", "MIXED_BF16", "BF16", "MIXED_FP16", "FP16")
 BATCH = 128
-# A processor that makes FP16 from FP32 needs minutes for what takes a second.
+# Emulated FP16 takes minutes for a second of FP32.
 EMULATED_ONLY_IN = "warmup"
 
 
@@ -37,7 +37,7 @@ def job(scenario, mode):
 
 
 def emulated(mode):
-    """How a row of a mode without instructions of its own is marked."""
+    """Returns the mark of a row in an emulated mode."""
     if mode.endswith("FP16"):
         native = "avx512_fp16" in processor.instruction_sets()
     else:
@@ -46,7 +46,7 @@ def emulated(mode):
 
 
 class Figures:
-    """What one run showed."""
+    """The results of one run."""
 
     def __init__(self, run, mode):
         if run.modes != {mode}:
@@ -106,7 +106,7 @@ class Scenario:
             if mode in self.refusals or not runs:
                 yield {**row, "refused": self.refusals.get(mode, "no round of it ended")}
                 continue
-            # The run of FP32 in the same round; a mode that ran once has the last.
+            # The FP32 run of the same round; a mode that ran once is paired with the last.
             pairs = zip(base[-len(runs):], runs)
             yield {**row, "steps": runs[0].steps,
                    "seconds": spread.summary([each.seconds for each in runs]),
@@ -121,7 +121,7 @@ class Scenario:
 
 
 def speed_table(rows, mode):
-    """As the founding documents print it."""
+    """Returns the table in the form of the founding documents."""
     lines = [f"Scenario    | FP32 Time | {mode} Time".ljust(45) + "| Speedup | Overflow",
              "------------|-----------|".ljust(45, "-") + "|---------|---------"]
     speedups = []

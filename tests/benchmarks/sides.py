@@ -1,4 +1,4 @@
-"""The sides of a comparison: genesis-worker, a process per block, and Python processes that stay."""
+"""The sides of a comparison: genesis-worker, a process per block, and persistent Python processes."""
 
 import json
 import os
@@ -13,11 +13,11 @@ STEP = re.compile(r"step (\d+)/(\d+) ")
 
 
 class Refused(Exception):
-    """What was measured may not be compared."""
+    """A comparison that is not valid."""
 
 
 def compared(row, comparison, *arguments):
-    """The row with the figures of the comparison once it has run, or with why they may not be compared."""
+    """Returns the row with the metrics of the comparison, or with the reason why it is not valid."""
     try:
         comparison.run(*arguments)
     except Refused as refusal:
@@ -31,13 +31,13 @@ def on_cores(cores):
 
 
 def environment(**more):
-    """What all sides run with: the caller's. How threads wait for work is each side's own choice, libgomp's
-    for Python, unless the caller has made it."""
+    """Returns the caller's environment for all sides. The waiting policy of threads is each side's default,
+    libgomp's for Python, unless the caller has set it."""
     return {**os.environ, **more}
 
 
 def waiting():
-    """For the report."""
+    """Returns the settings for the report."""
     return os.environ.get("OMP_WAIT_POLICY", "each side's own")
 
 
@@ -46,7 +46,7 @@ def cache():
 
 
 def python_of_peers():
-    """The Python that deploy/setup.sh --bench made."""
+    """Returns the Python created by deploy/setup.sh --bench."""
     python = pathlib.Path(os.environ.get("GENESIS_BENCH_PYTHON", cache() / "bench-1/bin/python"))
     if not python.exists():
         sys.exit(f"the Python of the peers is not at {python}; make it with deploy/setup.sh --bench, or "
@@ -56,7 +56,7 @@ def python_of_peers():
 
 
 def worker():
-    """The genesis-worker that is measured."""
+    """Returns the measured genesis-worker."""
     program = pathlib.Path(os.environ["GENESIS_BIN"]) / "genesis-worker"
     if not program.exists():
         sys.exit(f"there is no {program}; build it, or name the folder of the programs in GENESIS_BIN")
@@ -64,12 +64,12 @@ def worker():
 
 
 def benchmark_program(name):
-    """One that is built from this folder, beside the programs that are measured."""
+    """Returns a program built from this folder, beside the measured programs."""
     return _built("benchmarks", name)
 
 
 def fake_worker():
-    """A worker without LibTorch, for what is measured of the daemon alone."""
+    """Returns a worker without LibTorch, for measurements of the daemon alone."""
     return _built("tests", "fake_worker")
 
 
@@ -82,7 +82,7 @@ def _built(folder, name):
 
 
 def compile_step(job, folder):
-    """The packages of a job's step in `folder`, by the torch of the peers."""
+    """Builds the packages of a job's step in `folder`, with the torch of the peers."""
     done = subprocess.run([worker().with_name("genesisctl"), "compile", job, "--compiled-dir", folder,
                            "--python", python_of_peers()], capture_output=True, text=True)
     if done.returncode != 0:
@@ -91,11 +91,11 @@ def compile_step(job, folder):
 
 
 class PeerProcess:
-    """peer_process.py; its log is shown when it fails."""
+    """peer_process.py; its log is shown if it fails."""
 
     def __init__(self, folder, cores, *arguments):
         self.name = " ".join(arguments)
-        # Each of its own: two at once would write over each other.
+        # One log per process, because two would overwrite each other.
         self.log = pathlib.Path(folder) / ("-".join(arguments).replace("/", "_")[-120:] + ".log")
         self.output = open(self.log, "w")
         self.process = subprocess.Popen(
@@ -103,7 +103,7 @@ class PeerProcess:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.output, text=True,
             preexec_fn=on_cores(cores), env=environment(
                 PYTHONDONTWRITEBYTECODE="1",
-                # What another compiled before, or found that the compiler cannot do, is not asked for.
+                # A separate cache, so that no earlier compilation, or its failure, is reused.
                 TORCHINDUCTOR_CACHE_DIR=str(pathlib.Path(folder) / "inductor")))
 
     def ask(self, **request):
@@ -120,7 +120,7 @@ class PeerProcess:
         return json.loads(line)
 
     def stop(self):
-        """Ends it, also in the middle of an answer that nobody reads any more."""
+        """Ends it, even while it computes an unneeded answer."""
         self.process.kill()
         self.process.stdin.close()
         self.process.wait()
@@ -128,18 +128,18 @@ class PeerProcess:
 
 
 def processor_seconds(pid):
-    """What all threads of a process have used so far."""
+    """Returns the processor time of all threads of a process."""
     ran = 0
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         try:
             ran += int((task / "schedstat").read_text().split()[0])
         except OSError:
-            continue  # Ended meanwhile; those of the arithmetic stay.
+            continue  # Ended in the meantime; the compute threads stay.
     return ran / 1e9
 
 
 def priority(pid):
-    """The niceness of a process; None once it has ended."""
+    """Returns the niceness of a process; None once it has ended."""
     try:
         return os.getpriority(os.PRIO_PROCESS, pid)
     except ProcessLookupError:
@@ -147,17 +147,17 @@ def priority(pid):
 
 
 class WorkerRun:
-    """A finished genesis-worker --spec: its lines, with the time at which each came and what the process
-    had used of the processors by then."""
+    """A finished genesis-worker --spec: its lines, each with its time and the processor time that the
+    process had used by then."""
 
     device = "cpu"
 
     def __init__(self, folder, job, cores, *flags, threads=None, checkpoints=None, device="cpu", launcher=()):
-        """`launcher`: a command that starts the program, in place of this process."""
+        """`launcher`: a command that starts the program, instead of this process."""
         self.device = device
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "job.yaml").write_text(json.dumps(job))  # JSON is YAML.
+        (folder / "job.yaml").write_text(json.dumps(job))  # JSON is valid YAML.
         telemetry = folder / "telemetry.jsonl"
         self.begin = time.perf_counter()
         process = subprocess.Popen(
@@ -169,7 +169,7 @@ class WorkerRun:
         self.lines, self.priorities = [], set()
         try:
             self._read(process)
-        except BaseException:  # Whoever ends this benchmark ends what it started.
+        except BaseException:  # An interrupt of this benchmark also ends its processes.
             process.kill()
             process.wait()
             raise
@@ -191,13 +191,13 @@ class WorkerRun:
                                line.rstrip("\n")))
 
     def time_of(self, start):
-        """When the first line came that starts so."""
+        """Returns the time of the first line with that prefix."""
         return next(at for at, _, line in self.lines if line.startswith(start))
 
     def step_times(self):
-        """[(steps finished, seconds, processor seconds)]. On a processor the line of step k comes when step
-        k + 1 is finished, but those of the first step and of the last come at once. On a GPU it comes when
-        step k is finished and the next one is under way; behind the last step there is none, so that its
+        """Returns [(steps finished, seconds, processor seconds)]. On a CPU the line of step k is printed
+        when step k + 1 is finished, but those of the first step and of the last immediately. On a GPU it is
+        printed when step k is finished and the next one is in flight; no step follows the last one, so its
         line is left out."""
         found = []
         for at, used, line in self.lines:
@@ -210,7 +210,7 @@ class WorkerRun:
         return found
 
     def per_step(self, warm_up):
-        """Seconds and processor seconds of a step after the first `warm_up`."""
+        """Returns seconds and processor seconds of a step after the first `warm_up`."""
         times = [each for each in self.step_times() if each[0] >= warm_up]
         (first, begin, used), (last, end, used_at_end) = times[0], times[-1]
         if last - first < 3:

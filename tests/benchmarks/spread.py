@@ -1,4 +1,4 @@
-"""Middle and spread of measured values."""
+"""Median and spread of measured values."""
 
 import random
 import statistics
@@ -13,15 +13,15 @@ def quantile(values, share):
 
 
 def summary(values):
-    """Median and quartiles."""
+    """Returns median and quartiles."""
     return {"median": statistics.median(values), "low": quantile(values, 0.25),
             "high": quantile(values, 0.75), "count": len(values)}
 
 
 def median_interval(values, share=0.95, draws=2000):
-    """Median with its bootstrap interval: medians of as many values, drawn with replacement."""
+    """Returns the median with its bootstrap interval: medians of as many values, drawn with replacement."""
     values = list(values)
-    generator = random.Random(1)  # The same values give the same interval.
+    generator = random.Random(1)  # A fixed seed, so that equal values give an equal interval.
     medians = [statistics.median(generator.choices(values, k=len(values))) for _ in range(draws)]
     return {"median": statistics.median(values), "low": quantile(medians, (1 - share) / 2),
             "high": quantile(medians, (1 + share) / 2), "count": len(values)}

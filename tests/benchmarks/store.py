@@ -23,7 +23,7 @@ import sides
 import spread
 
 STARTS = 5
-WARM_UP = 500  # Jobs before memory is read first: caches and pools are full then.
+WARM_UP = 500  # Jobs before the first memory reading, to fill caches and pools.
 UNITS = (("mib", 1, "MiB"), ("bytes", 0, "bytes"), ("jobs_per_second", 0, "jobs/s"))
 PAGES = {
     "newest 100": {},
@@ -85,7 +85,7 @@ def resident_mib(daemon):
 
 def fill_and_list(daemon, jobs):
     client = orchestrator.Orchestrator(daemon.grpc)
-    # Keeps the only slot: no other job may preempt it.
+    # Keeps the only slot, because no other job may preempt it.
     holding = harness.spec()
     holding["scheduling"] = {"priority": 10}
     client.call("Train", job_id="hold-1", spec=holding)

@@ -1,4 +1,4 @@
-"""What benchmarks share: what may be compared, middle and spread, reports. No time is looked at."""
+"""Tests of the benchmarks' shared code: valid comparisons, median and spread, reports. No time is judged."""
 
 import contextlib
 import csv

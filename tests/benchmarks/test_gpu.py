@@ -1,5 +1,4 @@
-"""What `gpu` decides by itself: what still fits, what is refused, and the arithmetic of its figures. No time is
-looked at."""
+"""Tests of the logic of `gpu`: the time budget, refusals, and the arithmetic of its metrics. No time is judged."""
 
 import pathlib
 import tempfile
@@ -41,7 +40,7 @@ class Budget(unittest.TestCase):
         with self.assertRaises(time_budget.TimeUp), budget.spend_on("small"):
             time.sleep(10)
         with self.assertRaises(time_budget.TimeUp), budget.spend_on("small"):
-            time.sleep(10)  # There is none left to begin with.
+            time.sleep(10)  # No time is left to start another one.
 
     def test_every_workload_of_the_plan_has_a_guess_and_every_pair_is_planned_once(self):
         pairs = {(name, mode) for name in gpu.GUESSES for mode in gpu.MODES}
@@ -77,7 +76,7 @@ class Refusals(unittest.TestCase):
 
 
 class FakeSide:
-    """A Python side, or the machine, with the answers that it gives."""
+    """A Python side, or the machine, with fixed answers."""
 
     def __init__(self, loss=1.0, error=None, dies_with=None):
         self.loss, self.error, self.dies_with = loss, error, dies_with
@@ -94,7 +93,7 @@ class FakeSide:
 
 
 class Compared(gpu_comparison.Comparison):
-    """With runs of genesis-worker that take a quarter of a second a step, and a block that can be too long."""
+    """Comparison with runs of genesis-worker that take a quarter of a second per step, and a block that can be too long."""
 
     late_in_block = None
 
@@ -120,7 +119,7 @@ class Comparisons(unittest.TestCase):
         rows = self.compared(**{"torch eager": FakeSide()}, missing={"torch.compile": "no compiler"})
         ours, theirs = rows[OURS], rows["torch eager"]
         self.assertEqual((ours["blocks"], ours["ms_per_step"]["median"], ours["samples_per_second"]), (3, 250, 32))
-        # A million million operations in a quarter of a second are 4 TFLOP/s, of 2 measured and 66.9 listed.
+        # 10^12 operations in a quarter of a second are 4 TFLOP/s, of 2 measured and 66.9 listed.
         self.assertEqual((ours["teraflops"], ours["mfu"]["measured"]), (4, 2))
         self.assertAlmostEqual(ours["mfu"]["datasheet"], 4 / 66.9)
         self.assertEqual((ours["skipped_steps"], ours["skipped_share"]), (1, 1 / 6))
@@ -198,7 +197,7 @@ class Figures(unittest.TestCase):
         self.assertEqual(rows[0]["speedup"]["median"], 3)
         self.assertEqual(rows[0]["speedup_over_tf32"]["median"], 2)
         self.assertEqual(rows[0]["memory_saving"], 0.5)
-        self.assertNotIn("speedup", rows[1])  # It was not measured in FP32.
+        self.assertNotIn("speedup", rows[1])  # Not measured in FP32.
         self.assertNotIn("speedup", rows[4])
 
     def test_targets_are_reached_not_reached_or_not_measured(self):

@@ -1,4 +1,4 @@
-"""A bounded time for measurements that come in the order of their importance."""
+"""A limited time for measurements in the order of their importance."""
 
 import contextlib
 import signal
@@ -6,11 +6,11 @@ import time
 
 
 class TimeUp(Exception):
-    """The time was up while something was measured."""
+    """The time expired during a measurement."""
 
 
 class Budget:
-    """`limit` seconds from now. What something takes is taken from the last of its kind, or guessed."""
+    """Allows `limit` seconds from now. The duration of a measurement is that of the last of its kind, or an estimate."""
 
     def __init__(self, limit, guesses, clock=time.monotonic):
         self.limit, self.expected, self.clock = limit, dict(guesses), clock
@@ -20,7 +20,7 @@ class Budget:
         return self.limit - (self.clock() - self.begin)
 
     def objection(self, kind):
-        """Why something of that kind does not begin any more, or ""."""
+        """Returns why a measurement of that kind cannot start any more, or ""."""
         if self.expected[kind] <= self.left():
             return ""
         return (f"it takes about {self.expected[kind]:.0f} s, and {max(self.left(), 0):.0f} s were left of "
@@ -28,7 +28,7 @@ class Budget:
 
     @contextlib.contextmanager
     def spend_on(self, kind):
-        """Notes how long it takes, and raises TimeUp in it when all time is up. In the main thread only."""
+        """Records its duration, and raises TimeUp in it when all time is up. Works only in the main thread."""
         def up(*_):
             raise TimeUp
 

@@ -1,12 +1,13 @@
-"""How often the watchdog of reduced precision is wrong: real runs of genesis-worker, healthy ones and ones with a
-planted fault, each counted by what its log says.
+"""Measures how often the watchdog of reduced precision is wrong: real runs of genesis-worker, healthy ones and ones
+with a planted fault, each judged by its log.
 
   tests/benchmarks/run watchdog [--out DIR] [--runs N] [--quick] [--parallel N] [--document FILE] [--read FILE]
 
-Healthy runs enforce, as jobs do by default; a rollback is false. Runs with a fault advise, so that they go on and
-their own losses show from where on the loss was how much above that of the same run without the fault. Each result is
-written as it comes, to watchdog-runs.jsonl, and --read counts such a file once more, also of a run that was cut short.
---document puts the table into a page, between its two marks, and the runs beside it into benchmarks/watchdog.csv."""
+Healthy runs enforce, as jobs do by default; a rollback is false. Runs with a fault advise, so that they continue and
+their own losses show from which step the loss exceeded that of the same run without the fault, and by how much. Each
+result is appended to watchdog-runs.jsonl immediately, and --read evaluates such a file again, even of an interrupted
+run. --document puts the table into a page, between its two marks, and the runs beside it into benchmarks/watchdog.csv.
+"""
 
 import collections
 import concurrent.futures
@@ -34,7 +35,7 @@ INCIDENT = re.compile(r"incident \((\w+)\) at step (\d+): (.*)")
 CHANGE = re.compile(r"precision changes from (\w+) to (\w+) after step (\d+) \((\w+)\)")
 WINDOW = 50
 SLOW = 0.8
-FEW = 60  # Steps that a job has at least, for it warms up.
+FEW = 60  # Minimum steps of a job, because of its warm-up.
 MODES = ("MIXED_BF16", "BF16")
 TRAJECTORIES = str(EXAMPLES / "trajectories")
 
@@ -68,7 +69,7 @@ WORKLOADS = {
         "training": {"max_steps": 200, "batch_size": 4, "max_grad_norm": 0.5},
         "optimizer": {"learning_rate": 1e-4}},
 }
-# How much of the healthy runs each has, and of those with a fault.
+# Relative number of healthy runs, and of runs with a fault.
 SHARES = {"pendulum": 6, "pendulum, long": 1, "pendulum, example": 1, "pendulum, wide": 3, "cartpole": 3,
           "synthetic trajectories": 3, "transformer": 3, "radio_unet": 1}
 FAULT_WORKLOADS = {"pendulum": 4, "cartpole": 3, "synthetic trajectories": 3, "transformer": 3, "pendulum, example": 1}
@@ -76,8 +77,8 @@ HALF = {"mode": "MIXED_FP16"}  # Emulated, on the smallest model.
 
 
 class Fault(collections.namedtuple("Fault", "share rehearsal drift precision", defaults=(None, {}))):
-    """`drift`: of how much in the figure itself, from its first step on; None for one that shows by what it does to
-    the weights."""
+    """`drift`: size of a fault in the metric itself, from its first step on; None for a fault that shows by its
+    effect on the weights."""
 
 
 FAULTS = {
@@ -99,7 +100,7 @@ FAULTS = {
 
 
 class Case(collections.namedtuple("Case", "kind workload mode seed baseline fault at busy")):
-    """A run. `baseline`: own (the same job in FP32), other (of another seed) or none."""
+    """A run. `baseline`: own (the same job in FP32), other (another seed) or none."""
 
     def job(self, baselines):
         job = json.loads(json.dumps(WORKLOADS[self.workload]))
@@ -125,7 +126,7 @@ class Run:
 
     def __init__(self, case, baselines, folder):
         folder.mkdir(parents=True)
-        (folder / "job.yaml").write_text(json.dumps(case.job(baselines)))  # JSON is YAML.
+        (folder / "job.yaml").write_text(json.dumps(case.job(baselines)))  # JSON is valid YAML.
         telemetry = folder / "telemetry.jsonl"
         begin = time.perf_counter()
         with open(folder / "log", "w+") as log:
@@ -148,15 +149,15 @@ class Run:
         self.held_out = float(held_out[-1]) if held_out else math.nan
 
     def losses(self):
-        """Of the last time that each step was made."""
+        """Returns the values of the last execution of each step."""
         return {record["step"]: record["loss"]
                 for record in map(json.loads, self.telemetry.read_text().splitlines()) if record["loss"] is not None}
 
 
 def sustained(losses, healthy, excess, after):
-    """The first step after `after` at which the mean of the 200 steps before is that much above the healthy run's, and
-    that of the 200 from there on as well; None where there is none. 200, for the mean of 50 comes there by noise, and
-    both, for that of 200 does so too where a run is looked at hundreds of times."""
+    """Returns the first step after `after` at which the mean of the 200 steps before is that much above the healthy
+    run's, and so is the mean of the next 200; None if there is none. 200, because the mean of 50 reaches it by noise,
+    and both, because the mean of 200 does so too in hundreds of tests of a run."""
     steps = sorted(set(losses) & set(healthy))
     length = 4 * WINDOW
 
@@ -170,18 +171,18 @@ def sustained(losses, healthy, excess, after):
 
 
 def follows(fault):
-    """Whether it shows only by what it does to the weights."""
+    """Returns whether it shows only by its effect on the weights."""
     return FAULTS[fault].drift is None
 
 
 def spread_over(shares, count):
-    """`count` names, each as often as its share, in a fixed order."""
+    """Returns `count` names, each as often as its share, in a fixed order."""
     names = [name for name, share in shares.items() for _ in range(share)]
     return [names[i % len(names)] for i in range(count)]
 
 
 def plan(runs):
-    """Healthy cases, a quarter more than `runs`, and faulty ones."""
+    """Returns healthy cases, a quarter more than `runs`, and faulty ones."""
     chance = random.Random(20)
     healthy, faulty, seen = [], [], set()
     for i, workload in enumerate(spread_over(SHARES, runs)):
@@ -194,7 +195,7 @@ def plan(runs):
             seed += 17
         seen.add((workload, mode, seed, baseline))
         healthy.append(Case("healthy", workload, mode, seed, baseline, None, 0, i % 7 == 3))
-    # Those whose speed is FP32's or nearly so, for false advice: small models are truly slow on a CPU.
+    # Cases with a speed near FP32's, for false advice: small models are truly slow on a CPU.
     healthy += [Case("healthy", "pendulum, wide", MODES[i % 2], 1000 + i, "none", None, 0, i % 3 == 2)
                 for i in range(runs // 4)]
     faults = spread_over({name: fault.share for name, fault in FAULTS.items()}, runs)
@@ -225,7 +226,7 @@ class Runner:
         return self.folder / f"run-{self.count}"
 
     def make(self, cases, follow):
-        """Each case's run, `parallel` at a time; `follow(case, run)` gives its row."""
+        """Yields each case's run, `parallel` at a time; `follow(case, run)` returns its row."""
         rows = []
         with concurrent.futures.ThreadPoolExecutor(self.parallel) as pool:
             waiting = {pool.submit(Run, case, self.baselines, self.place()): case for case in cases}
@@ -244,8 +245,8 @@ class Runner:
         return rows
 
     def add_speeds(self, rows):
-        """How fast each mode truly is beside FP32, by the processor time of a step in all the runs of a workload: what
-        advice is judged by. What starting costs is taken off."""
+        """Returns how fast each mode truly is compared with FP32, by the processor time of a step in all the runs of a
+        workload, to judge the advice. The cost of the start is subtracted."""
         for workload in {workload for workload, mode in self.processor if mode != "FP32"}:
             if (workload, "FP32") not in self.processor:
                 continue
@@ -268,7 +269,7 @@ class Runner:
                   lambda case, run: self.baselines.__setitem__((case.workload, case.seed), run.telemetry))
 
     def make_twins(self, cases):
-        """The same runs without the fault, for those whose loss tells when the fault shows."""
+        """Runs the same cases without the fault, if their loss shows when the fault takes effect."""
         wanted = {case._replace(kind="twin", fault=None, at=0, baseline="none")
                   for case in cases if follows(case.fault)}
         self.make(sorted(wanted), lambda case, run: self.twins.__setitem__((case.workload, case.mode, case.seed),
@@ -292,7 +293,7 @@ class Runner:
                 "seconds": round(run.seconds, 2)}
 
     def fault_row(self, case, run):
-        # Every rule that would roll back counts: the job advises only where divergence is concerned.
+        # Every rule that would roll back counts: the job only advises on divergence.
         found = [step for rule, step, _ in run.incidents if rule in ("divergence", "overflow", "non_finite")
                  and step >= case.at]
         early = [step for rule, step, _ in run.incidents if rule == "divergence" and step < case.at]
@@ -307,7 +308,7 @@ class Runner:
 
 
 def upper_bound(wrong, count):
-    """Of a share, one-sided, 95 % (Clopper and Pearson), by bisection."""
+    """Upper bound of a fraction, one-sided, 95 % (Clopper and Pearson), by bisection."""
     low, high = wrong / count, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -321,7 +322,7 @@ def share(found, count):
 
 
 def summary(healthy, faulty):
-    """Rows of the report: what was counted, what was found, what was wanted."""
+    """Returns the rows of the report: cases, results, targets."""
     def row(name, found, count, wanted, **more):
         return {"name": name, "found": found, "count": count, "wanted": wanted, **more}
 
@@ -358,7 +359,7 @@ def summary(healthy, faulty):
             wanted = {0.05: "", 0.1: ">= 99 %"}.get(drift, ">= 99 %")
         else:
             within = 200
-            # Later than that the job ends first.
+            # Later faults have no time to be found before the job ends.
             some = [each for each in some if each["shows_20"] and (
                 each["found"] or each["shows_20"] + within <= WORKLOADS[each["workload"]]["training"]["max_steps"])]
             found = [each["found"] - each["shows_20"] for each in some if each["found"]]
@@ -408,7 +409,7 @@ def measure(log, runs, parallel, found):
         rows += runner.make(faulty_cases, runner.fault_row)
     steadiness.measure()
     found.steadiness = steadiness.summary()
-    # Once more, with the speeds.
+    # Written again, with the speeds.
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return rows
 

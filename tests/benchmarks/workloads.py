@@ -17,8 +17,7 @@ OBSERVATION, ACTION = 16, 4
 
 
 class Workload:
-    """`examples`: tensors by field, all examples that are trained on. `twin`: the module with
-    loss(fields, autocast)."""
+    """`examples`: tensors by field, all training examples. `twin`: the module with loss(fields, autocast)."""
 
     convolutions = False
 
@@ -104,7 +103,7 @@ class ScriptedLoss(nn.Module):
 
 
 class ByFields(nn.Module):
-    """What ScriptedLoss computes, asked as the twins are."""
+    """The loss of ScriptedLoss, with the interface of the twins."""
 
     def __init__(self, module):
         super().__init__()
@@ -230,8 +229,8 @@ WORKLOADS = {
 
 
 def operations(workload, device):
-    """Floating-point operations of one step's forward and backward, counted on the twin; and its parameters.
-    On the device "meta" nothing is computed, and attention counts as the products that it is made of."""
+    """Counts the floating-point operations of one step's forward and backward on the twin, and its
+    parameters. On the device "meta" nothing is computed, and attention counts as its products."""
     from torch.utils.flop_counter import FlopCounterMode
     fields = {name: values[: workload.batch].to(device) for name, values in workload.examples().items()}
     twin = workload.twin()
@@ -243,7 +242,7 @@ def operations(workload, device):
 
 
 def prepare(workload, device="cpu"):
-    """Writes data and job of a workload; returns what the report says of it."""
+    """Writes data and job of a workload; returns its metadata for the report."""
     workload.folder.mkdir(parents=True, exist_ok=True)
     workload.write_data()
     (workload.folder / "job.json").write_text(json.dumps(workload.job()))

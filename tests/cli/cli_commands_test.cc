@@ -1,4 +1,4 @@
-// The commands against a daemon in this process that answers what each test tells it to.
+// The commands against a daemon in this process with fixed responses.
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-using namespace training::v1;  // NOLINT: the fake names nearly every message of the API.
+using namespace training::v1;  // NOLINT: the fake uses nearly every message of the API.
 
 constexpr char kJob[] =
     "model: {world_model: {}}\ndataset: {trajectories: {path: a.npz}}\ntraining: {max_steps: 10}\n";
@@ -39,8 +39,8 @@ Job MakeJob(const std::string& id, JobState state, int64_t step = 0) {
   return job;
 }
 
-// Answers from its fields; what it was asked is in its fields too. Handlers run in gRPC's threads,
-// but a test sets the fields before its command and reads them after.
+// Responds from its fields, and stores the requests in its fields. Handlers run in gRPC's threads,
+// but a test sets the fields before its command and reads them afterwards.
 class FakeService : public TrainingService::Service {
  public:
   grpc::Status Train(grpc::ServerContext*, const TrainRequest* request,
@@ -115,7 +115,7 @@ class FakeService : public TrainingService::Service {
   Job job;
   Job second_job;
   std::vector<Job> updates;
-  std::vector<JobEvent> events;  // In every update.
+  std::vector<JobEvent> events;  // Sent in every update.
   int64_t asked_cursor = 0;
   BackupStoreResponse backup;
   bool hold_watch = false;

@@ -1,4 +1,4 @@
-// The command line of genesisctl and its output: no daemon is involved.
+// The command line of genesisctl and its output, without a daemon.
 #include <map>
 #include <sstream>
 

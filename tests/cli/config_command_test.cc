@@ -1,4 +1,4 @@
-// config and token, and the connection that the options ask for.
+// config and token, and the connection that the options select.
 #include <grpcpp/grpcpp.h>
 
 #include <sstream>
@@ -17,9 +17,9 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-using namespace training::v1;  // NOLINT: names of the API.
+using namespace training::v1;  // NOLINT: the fake uses many names of the API.
 
-// Tells what it was asked, and by whom.
+// Records its requests and their callers.
 class FakeConfigService : public TrainingService::Service {
  public:
   grpc::Status GetConfig(grpc::ServerContext* context, const GetConfigRequest*,

@@ -1,4 +1,4 @@
-// history, against a daemon in this process that answers page by page.
+// history, against a daemon in this process that responds page by page.
 #include <grpcpp/grpcpp.h>
 
 #include <sstream>
@@ -12,7 +12,7 @@ namespace genesis::cli {
 namespace {
 
 using testing::HasSubstr;
-using namespace training::v1;  // NOLINT: names of the API.
+using namespace training::v1;  // NOLINT: the fake uses many names of the API.
 
 constexpr int64_t kNow = 1767323045;  // 2026-01-02 03:04:05
 

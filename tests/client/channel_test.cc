@@ -35,7 +35,7 @@ TEST(OpenChannelTest, RefusesWhatCannotBeMeant) {
   EXPECT_EQ(fault(address), "--tls-ca: /nowhere/ca.pem: no such file; check the path");
 }
 
-// A server on a socket of that name in a folder of its own.
+// A server on a socket of that name in a separate folder.
 class UnixServer {
  public:
   explicit UnixServer(const std::string& name) : path_(temp_.path() + "/" + name) {
@@ -48,7 +48,7 @@ class UnixServer {
     listener_ = listener;
   }
   ~UnixServer() { close(listener_); }
-  // Whether a channel to the path as it is comes here.
+  // Returns true if a channel to the unmodified path connects here.
   bool IsDialed() const {
     DaemonAddress address;
     address.server = "unix:" + path_;

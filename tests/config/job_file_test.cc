@@ -1,4 +1,4 @@
-// Job files, and what they are read with: scalars, nearest keys, YAML to messages.
+// Job files, and their parsing: scalars, nearest keys, YAML to messages.
 #include "config/job/job_file.h"
 
 #include <unistd.h>
@@ -57,7 +57,7 @@ checkpoint:
 max_restarts: 0
 )";
 
-// A job whose lines 1 to 3 are right; what follows is the test's.
+// A job whose lines 1 to 3 are valid, followed by `rest`.
 std::string Job(const std::string& rest) {
   return "model: {world_model: {}}\ndataset: {trajectories: {path: a.npz}}\n" + rest;
 }
@@ -222,7 +222,7 @@ TEST(JobFileTest, NamesTheNearestKnownKey) {
             "job.yaml:5:3: training.batchsize: unknown key; did you mean training.batch_size?");
   EXPECT_EQ(Fault(Job("training: {epochs: 1}\nbatch_size: 4\n")),
             "job.yaml:4:1: batch_size: unknown key; did you mean training.batch_size?");
-  // Names of other programs.
+  // Names used by other programs.
   EXPECT_EQ(Fault(Job("training: {epochs: 1}\namp: True\n")),
             "job.yaml:4:1: amp: unknown key; did you mean precision.mode?");
   EXPECT_EQ(Fault(Job("training: {epochs: 1}\noptimizer: {lr: 1e-5}\n")),
@@ -279,7 +279,7 @@ TEST(JobFileTest, PlacesWhatIsMissingAtTheGroupThatShouldHoldIt) {
 }
 
 TEST(JobFileTest, SurvivesDamage) {
-  // Every answer is a specification or INVALID_ARGUMENT; nothing throws or crashes.
+  // Every result is a specification or INVALID_ARGUMENT; nothing throws or crashes.
   std::mt19937 random(1);
   const std::string whole = kFullJob;
   const std::string alphabet = "{}[]:,-&*!|>'\"%@`#?~ \n\t\\0aZ\xff";

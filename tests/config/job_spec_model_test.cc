@@ -55,7 +55,8 @@ JobSpec Exported(const std::string& path) {
   return spec;
 }
 
-// The faults of the model section, with and without defaults filled in: they have to be the same.
+// Returns the errors of the model section, which must be the same with and without defaults filled
+// in.
 std::vector<std::string> ModelFaults(const JobSpec& spec) {
   const auto of = [](const JobSpec& job) {
     std::vector<std::string> texts;

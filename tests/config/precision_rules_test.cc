@@ -1,4 +1,4 @@
-// The gate, the effective precision, and what faults look like in print.
+// The gate, the effective precision, and the printed form of errors.
 #include <fstream>
 #include <map>
 #include <string>
@@ -295,7 +295,7 @@ TEST(EffectivePrecisionTest, IsFp32WhereTheWorkersHostSaysNo) {
   EXPECT_THAT(AutoCandidates(open, CpuFallback::kBf16, device), IsEmpty());
 }
 
-// The kernel shows a flag only where it has enabled the registers too.
+// The kernel shows a flag only if it has also enabled the registers.
 TEST(CpuTest, FindsNativeBf16WhereTheKernelShowsIt) {
   std::ifstream file("/proc/cpuinfo");
   std::string flags;

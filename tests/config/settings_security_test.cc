@@ -1,4 +1,4 @@
-// Who may be reached by whom: what settings are refused, and what --insecure lets through.
+// Reachability of the daemon: which settings are refused, and what --insecure allows.
 #include <map>
 
 #include "config/settings/settings.h"

@@ -5,7 +5,7 @@
 namespace genesis {
 namespace {
 
-// Names that users already type. A change here breaks their scripts.
+// Names that users already use. A change here breaks their scripts.
 struct FrozenRow {
   const char* key;
   const char* environment;

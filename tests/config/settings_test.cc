@@ -40,7 +40,7 @@ std::string SourceOf(const LoadedSettings& loaded, const std::string& key) {
   return "no such setting";
 }
 
-// Each test has a settings file of its own that vanishes with it.
+// Each test has its own settings file, removed at its end.
 class SettingsTest : public testing::Test {
  protected:
   SettingsTest()
@@ -89,7 +89,7 @@ TEST(SettingsDefaultsTest, AreThoseOfTheTable) {
   EXPECT_EQ(loaded.effective.size(), SettingsTable().size() + 1);
 }
 
-// A good value of each setting that is not its default, as typed and as printed.
+// A valid value of each setting that is not its default, as typed and as printed.
 const Variables& OtherValues() {
   static const auto& values = *new Variables{
       {"history.interval_seconds", "60"},
@@ -171,7 +171,7 @@ const Variables& OtherValues() {
   return values;
 }
 
-// The settings without which that one is refused, as variables.
+// Returns the settings that this one requires, as variables.
 Variables Companions(const std::string& key) {
   Variables companions;
   if (key == "tls.client_ca_file" || key == "tls.key_file") {
@@ -405,7 +405,7 @@ TEST(SettingsPathsTest, FollowTheDataFolderAndAreAbsolute) {
             (std::filesystem::current_path() / "c").string());
 }
 
-// The contract's rows: variable, a value that it takes, one that it does not, what is accepted.
+// The contract's rows: variable, a valid value, an invalid one, what is accepted.
 struct ScaleRow {
   const char* variable;
   const char* key;

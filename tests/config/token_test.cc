@@ -31,7 +31,7 @@ TEST(TokenTest, HashesOfOneTokenDiffer) {
   EXPECT_NE(FormatTokenHash(HashToken(token)), FormatTokenHash(HashToken(token)));
 }
 
-// sha256sum of 16 zero bytes and "abc", so that other programs can make the line too.
+// The hash is sha256sum of 16 zero bytes and "abc", so that other programs can create the line too.
 TEST(TokenTest, HashIsSha256OfSaltAndToken) {
   const auto hash = ParseTokenHash(
       "sha256:00000000000000000000000000000000:"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # boot_machine.sh TREE FOLDER [OUTSIDE:INSIDE]... -- PROGRAM [ARGUMENT...]: run by machine.py as the first process of new
-# namespaces. Lays FOLDER over TREE, makes that the whole file system of this process, with the folders OUTSIDE to be
-# read at INSIDE, and becomes PROGRAM.
+# namespaces. Overlays FOLDER on TREE, makes that the whole file system of this process, with the folders OUTSIDE
+# readable at INSIDE, and executes PROGRAM.
 set -euo pipefail
 tree=$1
 root=$2/root

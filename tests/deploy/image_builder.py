@@ -1,8 +1,8 @@
-"""Carries out the Dockerfile in folders, a stage after the other, as a container engine does. Needs root, and the
-Debian 12 that deploy/setup.sh --test keeps as an archive.
+"""Executes the Dockerfile in folders, stage by stage, as a container engine does. Needs root, and the Debian 12 that
+deploy/setup.sh --test keeps as an archive.
 
-The compiler's step takes as long as all others together, and this build has just done the same on the same Debian: what
-it made is installed instead. GENESIS_IMAGE_COMPILES=1 carries out that step too.
+The compiler's step takes as long as all others together, and this build has just done the same on the same Debian, so
+its results are installed instead. GENESIS_IMAGE_COMPILES=1 executes that step too.
 """
 
 import os
@@ -17,7 +17,7 @@ from harness import BIN
 
 DEBIAN = pathlib.Path(os.environ["GENESIS_DEBIAN"])
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# A build without a compiler cache.
+# Time of a build without a compiler cache.
 LONGEST = 3600
 COMPILES = os.environ.get("GENESIS_IMAGE_COMPILES") == "1"
 COMPILING = re.compile(r"cmake --preset release .*&& cmake --build --preset release .*"
@@ -26,7 +26,7 @@ ONLY_DESCRIBE = {"LABEL", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK
 
 
 def stages():
-    """The Dockerfile as a list of stages, each a list of (instruction, arguments)."""
+    """Returns the Dockerfile as a list of stages, each a list of (instruction, arguments)."""
     text = re.sub(r"^\s*#.*\n", "", (SOURCE / "Dockerfile").read_text(), flags=re.MULTILINE)
     found = []
     for line in re.sub(r"\\\n", " ", text).splitlines():
@@ -40,12 +40,12 @@ def stages():
 
 
 def namespaces(*command):
-    """A command in mount and process namespaces of its own, so that nothing of it is left over."""
+    """Returns a command in new mount and process namespaces, so that nothing of it is left over."""
     return ["unshare", "--mount", "--pid", "--fork", "--kill-child", *map(str, command)]
 
 
 def compiler_cache():
-    """Where this machine's ccache keeps what it has."""
+    """Returns the folder of this machine's ccache."""
     done = subprocess.run(["ccache", "--get-config", "cache_dir"], capture_output=True, text=True, check=True)
     folder = pathlib.Path(done.stdout.strip())
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,14 +53,14 @@ def compiler_cache():
 
 
 def is_left_out(path):
-    """Whether .dockerignore keeps a path, relative to the sources, out of the build."""
+    """Returns whether .dockerignore keeps a path, relative to the sources, out of the build."""
     patterns = (SOURCE / ".dockerignore").read_text().splitlines()
     return str(path) in patterns or f"**/{path.name}" in patterns
 
 
 class Network:
-    """What an engine gives a build of the host's way to the registries: resolver, sources of packages, pip's settings,
-    and the certificates that they are checked with."""
+    """The host's access to the registries that an engine gives a build: resolver, sources of packages, pip's settings,
+    and CA certificates."""
 
     def __init__(self):
         self.environment, self.mounts, self.files = {}, [], {}
@@ -77,7 +77,7 @@ class Network:
                 self.mounts.append((place, place))
 
     def enter(self, root):
-        """Puts the files into a tree."""
+        """Copies the files into a tree."""
         shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
         shutil.copytree("/etc/apt", root / "etc" / "apt", dirs_exist_ok=True)
         for inside, file in self.files.items():
@@ -86,7 +86,7 @@ class Network:
 
 
 class Stage:
-    """One stage; `root` is its file system, `environment` what its image sets."""
+    """One stage; `root` is its file system, `environment` that of its image."""
 
     def __init__(self, work, name, instructions, before):
         self.instructions, self.before = instructions, before
@@ -128,7 +128,7 @@ class Stage:
 
     def _run(self, command):
         environment = {**self.arguments, **self.environment, **self.network.environment}
-        # The cache is where ccache looks by itself, so that the compiler works once for one source.
+        # The cache is in ccache's default folder, so that each source is compiled once.
         mounts = [*self.network.mounts]
         if "XDG_CACHE_HOME" in self.environment:
             mounts.append((compiler_cache(), self.environment["XDG_CACHE_HOME"] + "/ccache"))
@@ -136,7 +136,7 @@ class Stage:
         for outside, inside in mounts:
             lines += [f"mkdir -p {self.root}{inside}", f"mount --bind {outside} {self.root}{inside}"]
         script = "\n".join([*lines, 'exec "$@"'])
-        # The command is the shell's own argument: no quoting in between.
+        # Passes the command as the shell's argument, so that no quoting is needed.
         done = subprocess.run(
             namespaces("sh", "-c", script, "sh", "chroot", self.root, "env", "-i", f"--chdir={self.folder}",
                        *[f"{name}={value}" for name, value in environment.items()], "/bin/sh", "-c", command),
@@ -145,7 +145,7 @@ class Stage:
             raise AssertionError(f"RUN {command}: {done.returncode}\n{done.stdout[-6000:]}{done.stderr[-6000:]}")
 
     def _install(self, prefix):
-        """What this build made; the worker finds LibTorch where the stage has it."""
+        """Returns the programs of this build; the worker finds LibTorch at its path in the stage."""
         folder = self.root / prefix.lstrip("/")
         run("cmake", "--install", BIN.parent, "--prefix", folder, "--strip")
         libtorch, = (self.root / self.environment["XDG_CACHE_HOME"].lstrip("/")).glob(
@@ -158,7 +158,7 @@ class Stage:
         destination = self.root / target.lstrip("/")
         if sources[0] == "--from=build":
             for source in sources[1:]:
-                # A folder's content, by links: nobody writes to either any more.
+                # Copies a folder's content by hard links, because neither is written any more.
                 destination.mkdir(parents=True, exist_ok=True)
                 run("cp", "--archive", "--link", f"{self.before.root}{source}/.", destination)
             return
@@ -177,7 +177,7 @@ class Stage:
 
 
 def build(work):
-    """The last stage of the Dockerfile, with all before it, below a folder."""
+    """Builds the last stage of the Dockerfile, with all previous ones, below a folder."""
     stage = None
     for number, instructions in enumerate(stages()):
         stage = Stage(work, f"stage-{number}", instructions, stage)

@@ -24,7 +24,7 @@ JOBS = re.compile(r"^/apis/batch/v1/namespaces/([^/]+)/jobs(?:/([^/]+))?$")
 PODS = re.compile(r"^/api/v1/namespaces/([^/]+)/pods$")
 DNS_LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
 LABEL_VALUE = re.compile(r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")
-PAGE = 2  # Small, so that lists have several.
+PAGE = 2  # Small, so that lists have several pages.
 
 
 def now():
@@ -42,11 +42,11 @@ class Refused(Exception):
 
 
 class Cluster:
-    """Started with the object; ends with stop(). `pods_run`: false keeps them Pending, as `waits` says."""
+    """Starts the server; stop() ends it. `pods_run`: false keeps pods Pending, for the reason `waits`."""
 
     def __init__(self, authority, folder, namespace="genesis", rules=None):
         self.namespace, self.folder = namespace, folder
-        # {resource: verbs}, as of a Role.
+        # {resource: verbs}, as in a Role.
         self.rules = rules or {"jobs": {"create", "delete", "get", "list"}, "pods": {"list"}}
         self.account = f"system:serviceaccount:{namespace}:genesis-launcher"
         self.tokens = {"token-1"}
@@ -54,10 +54,10 @@ class Cluster:
         self.jobs, self.pods, self.processes = {}, {}, {}
         self.requests = []  # (method, path, query, body)
         self.pods_run, self.waits, self.failing = True, None, None
-        self.suspends_new = False  # As a queue that admits Jobs.
-        self.sent_away = set()  # Pods of Jobs that were suspended.
-        self.drop_answers = 0  # To so many creations, though they are made.
-        self.broken = None  # What it says of itself while it answers nothing else.
+        self.suspends_new = False  # Like a queue that admits Jobs.
+        self.sent_away = set()  # Pods of suspended Jobs.
+        self.drop_answers = 0  # Number of creations that succeed without a reply.
+        self.broken = None  # The error that it returns to every request.
         certificate, key = authority.issue("kubernetes")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
@@ -82,7 +82,7 @@ class Cluster:
                 text = json.dumps(reply).encode()
                 self.send_response(code)
                 self.send_header("Content-Type", "application/json")
-                # As the real one sends lists.
+                # Chunked, as the real one sends lists.
                 self.send_header("Transfer-Encoding", "chunked")
                 self.end_headers()
                 for at in range(0, len(text), 1000):
@@ -125,7 +125,7 @@ class Cluster:
                     process.kill()
                 process.wait()
 
-    # What a client asks.
+    # Requests of a client.
 
     def handle(self, method, target, headers, body):
         path, _, query_text = target.partition("?")
@@ -225,7 +225,7 @@ class Cluster:
         self._end_pods(name)
         return 200, copy.deepcopy(job)
 
-    # What the cluster does.
+    # Actions of the cluster.
 
     def _control(self):
         while not self.stopped.wait(0.05):
@@ -275,7 +275,7 @@ class Cluster:
         conditions = {each["type"]: each for each in job["status"]["conditions"]}
         if "Complete" in conditions or "Failed" in conditions:
             return
-        # As syncJob of the Job controller: these pods count neither as done nor as failed.
+        # As in syncJob of the Job controller: these pods count neither as succeeded nor as failed.
         suspend = job["spec"].get("suspend", False)
         was_suspended = conditions.get("Suspended", {}).get("status") == "True"
         if suspend and not was_suspended:
@@ -311,10 +311,10 @@ class Cluster:
             elif process.poll() is None:
                 process.send_signal(signal.SIGTERM)
 
-    # What a test does.
+    # Actions of a test.
 
     def evict(self, job, reason="EvictionByEvictionAPI"):
-        """Ends a pod of the Job as the cluster does for its own ends, with SIGTERM."""
+        """Ends a pod of the Job as an eviction by the cluster does, with SIGTERM."""
         with self.lock:
             name = next(each for each, pod in sorted(self.pods.items()) if pod["job"] == job)
             self.pods[name]["status"].setdefault("conditions", []).append(
@@ -322,7 +322,7 @@ class Cluster:
             self.processes[name].send_signal(signal.SIGTERM)
 
     def suspend(self, job, suspend=True):
-        """As kubectl patch, or a queue such as Kueue."""
+        """Suspends it as kubectl patch does, or a queue such as Kueue."""
         with self.lock:
             self.jobs[job]["spec"]["suspend"] = suspend
 
@@ -332,7 +332,7 @@ class Cluster:
             self.processes[name].kill()
 
     def deadline(self, job):
-        """As activeDeadlineSeconds."""
+        """Fails it as activeDeadlineSeconds does."""
         with self.lock:
             self.jobs[job]["status"]["conditions"].append({
                 "type": "Failed", "status": "True", "reason": "DeadlineExceeded",

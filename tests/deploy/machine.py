@@ -1,5 +1,5 @@
-"""A Debian 12 of the test's own, beside the host: an overlay over the tree that deploy/setup.sh made, in namespaces
-of its own for processes, mounts, network and control groups, with a real systemd as its first process.
+"""A separate Debian 12 beside the host: an overlay over the tree created by deploy/setup.sh, in new namespaces for
+processes, mounts, network and control groups, with a real systemd as its first process.
 
 Needs root, as installing a package and starting a service do.
 """
@@ -24,13 +24,13 @@ TREE = CACHE / "debian-12"
 BOOT = pathlib.Path(__file__).resolve().parent / "boot_machine.sh"
 PACKAGES = BIN.parent / "package"
 LIBTORCH = "/opt/genesis/libtorch"
-# Where the hierarchy of control groups of version 2 is, on a pure or on a mixed host.
+# Mount point of the control groups of version 2, on a pure or on a mixed host.
 CGROUPS = [path for path in (pathlib.Path("/sys/fs/cgroup/unified"), pathlib.Path("/sys/fs/cgroup"))
            if (path / "cgroup.procs").exists()]
 
 
 def package_file():
-    """What deploy/package.sh made last; the ctest make_package does so first."""
+    """Returns the newest package of deploy/package.sh; the ctest make_package builds it first."""
     found = sorted(PACKAGES.glob("genesis-trainer_*.deb"), key=lambda path: path.stat().st_mtime)
     if not found:
         raise AssertionError(f"there is no package in {PACKAGES}; run deploy/package.sh --deb-only")
@@ -62,7 +62,7 @@ class Machine:
         def enter():
             (self.cgroup / "cgroup.procs").write_text(str(os.getpid()))
 
-        # All mounts are made in the machine's own namespace and end with it.
+        # All mounts belong to the machine's own namespace and end with it.
         first = ["/sbin/init"] if boot else ["/bin/sleep", "infinity"]
         self.console = open(self.folder / "console", "wb")
         self.process = subprocess.Popen(
@@ -76,7 +76,7 @@ class Machine:
                      .stdout.strip() in ("running", "degraded"))
 
     def _first_program(self):
-        """Its process, once it is no longer the script."""
+        """Returns its process, once exec has replaced the script."""
         if self.process.poll() is not None:
             raise AssertionError(f"the machine ended: {(self.folder / 'console').read_text()}")
         children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
@@ -85,11 +85,11 @@ class Machine:
             "systemd", "sleep") and int(found[0])
 
     def path(self, inside):
-        """A file of the machine, as the host sees it."""
+        """Returns a file of the machine, as seen by the host."""
         return pathlib.Path(f"/proc/{self.first}/root{inside}")
 
     def run(self, command, *, check=True, user=None, stdin=None, timeout=LONG):
-        """A shell command inside."""
+        """Runs a shell command inside."""
         words = ["nsenter", "--target", str(self.first), "--all", "--root", "--wd"]
         if user:
             words += ["runuser", "-u", user, "--"]
@@ -116,7 +116,7 @@ class Machine:
 
     def stop(self):
         if self.process:
-            # The end of the first process is the end of all.
+            # Killing the first process ends all others.
             if self.first:
                 os.kill(self.first, signal.SIGKILL)
             else:
@@ -137,7 +137,7 @@ class Machine:
 
 
 class Service(Machine):
-    """A machine with LibTorch where the package looks for it, and the package."""
+    """A machine with the package, and with LibTorch where the package expects it."""
 
     def __init__(self):
         torch = pathlib.Path(importlib.util.find_spec("torch").submodule_search_locations[0])

@@ -1,4 +1,4 @@
-"""A real Prometheus for tests: scrapes the daemons it is given, evaluates the rules it is given."""
+"""A real Prometheus for tests: scrapes the given daemons, evaluates the given rules."""
 
 import json
 import pathlib
@@ -27,7 +27,7 @@ def free_port():
 
 class Prometheus:
     def __init__(self, test, folder, targets, rules):
-        """Started at once, stopped when `test` ends."""
+        """Starts it immediately; stops it when `test` ends."""
         self.folder = pathlib.Path(folder)
         self.folder.mkdir()
         (self.folder / "rules.yml").write_text(rules)
@@ -46,14 +46,14 @@ class Prometheus:
         self.log.close()
 
     def get(self, path, **parameters):
-        """`data` of an answer; None while nobody listens yet. ValueError for a query it refuses."""
+        """Returns `data` of a response; None until it listens. ValueError for a query that it refuses."""
         url = f"http://{self.address}{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=LONG) as response:
                 return json.load(response)["data"]
         except urllib.error.HTTPError as error:
             if error.code == 503:
-                return None  # It listens and is not ready.
+                return None  # It listens but is not ready.
             raise ValueError(error.read().decode()) from error
         except OSError:
             return None
@@ -63,7 +63,7 @@ class Prometheus:
         return answer["result"] if answer else []
 
     def firing(self):
-        """Names of the alerts that fire now."""
+        """Returns the names of the alerts that currently fire."""
         answer = self.get("/api/v1/alerts") or {"alerts": []}
         return {alert["labels"]["alertname"] for alert in answer["alerts"]
                 if alert["state"] == "firing"}

@@ -1,4 +1,4 @@
-"""The alerts: their rules, their unit tests, their runbook, and one of them seen to fire and to clear."""
+"""The alerts: their rules, their unit tests, their runbook, and one of them that really fires and clears."""
 
 import concurrent.futures
 import copy
@@ -41,7 +41,7 @@ def alerts(of=None):
 
 
 def unit_tests_pass(changed, name):
-    """Whether the cases of the alert `name` are content with other rules."""
+    """Returns whether the cases of the alert `name` pass with other rules."""
     cases = yaml.safe_load(TESTS.read_text())
     cases["tests"] = [case for case in cases["tests"] if case["name"].startswith(name + " ")]
     with tempfile.TemporaryDirectory() as folder:
@@ -153,15 +153,16 @@ class Alertmanager(unittest.TestCase):
                              "on-call" if urgent else "day", name)
 
 
-# As the founding documents write it; people have it in rules of their own.
+# The expression of the founding documents, which users have in their own rules.
 SEED_DIVERGENCE = ("abs(genesis_training_loss - genesis_fp32_baseline_loss) "
                    "/ genesis_fp32_baseline_loss")
 
 
 class UnlikeJobs(harness.DaemonTest):
-    """Two jobs that have nothing in common, and then nobody: what is shown is one job's, and calls nobody.
+    """Two unrelated jobs, then none: the daemon shows metrics of one job, and no alert fires.
 
-    The pages are the daemon's; Prometheus' own engine takes them for an hour each by promtool's clock."""
+    The pages are the daemon's; Prometheus' own engine evaluates them for an hour each by promtool's clock.
+    """
 
     def scrape(self, daemon):
         samples = {}
@@ -172,7 +173,7 @@ class UnlikeJobs(harness.DaemonTest):
         return samples
 
     def firing(self, first, then):
-        """Whether each alert fires at some minute of two hours: an hour of one page, an hour of another."""
+        """Returns whether each alert fires at some minute of two hours: an hour of one page, an hour of another."""
         names = list(alerts())
         added = rules()
         added["groups"].append({"name": "seed", "rules": [
@@ -209,7 +210,7 @@ class UnlikeJobs(harness.DaemonTest):
         unlike["precision"] = {"mode": "FP32"}
         daemon.train("unlike", unlike)
         daemon.wait_for_step("unlike", 100)
-        # Whether BF16 is slow is this processor's.
+        # Whether BF16 is slow depends on this processor.
         daemon.train("reduced", {**like, "precision": {
             "mode": "MIXED_BF16", "watchdog": {"slowdown": {"action": "OFF"}}}})
         loss, baseline, ratio = (name + '{deployment="stable"}' for name in (
@@ -225,16 +226,17 @@ class UnlikeJobs(harness.DaemonTest):
         for gone in (loss, baseline, ratio, 'genesis_grad_norm{deployment="stable"}'):
             self.assertNotIn(gone, idle)
         self.assertEqual([], [name for name in idle if "effective_precision" in name])
-        # A page that stands still for an hour is a job without progress, and one page is no target.
+        # A page that does not change for an hour is a job without progress, and one page is not a
+        # target.
         expected = {"GenesisNoProgress", "GenesisTargetAbsent"}
         self.assertEqual(set(self.firing(both, idle)) - expected, set())
-        # The same with the loss of the unlike job: the page that there was before.
+        # Same, with the loss of the unrelated job, as on the page of earlier versions.
         broken = {**both, loss: "0.95", baseline: "0.02", ratio: "46.4"}
         self.assertIn("SeedLossDivergence", self.firing(broken, idle))
 
 
 class FaultToAlert(harness.DaemonTest):
-    """A fault is made in a job; the alert fires in a real Prometheus, and clears when it is over."""
+    """A fault is injected into a job; the alert fires in a real Prometheus, and clears when it is over."""
 
     def shortened(self):
         """The same rules, with windows of seconds."""
@@ -254,7 +256,8 @@ class FaultToAlert(harness.DaemonTest):
 
         storm = spec(max_steps=10_000_000)
         storm["precision"] = {"mode": "MIXED_FP16", "loss_scale": 65536, "fallbacks": ["FP32"]}
-        # Slow steps, so that the storm lasts for seconds: 17 of them until the scale is at its floor.
+        # Slow steps, so that the storm lasts for seconds: 17 of them until the scale is at its
+        # minimum.
         storm["rehearsals"] = [{"kind": "SLOW", "at_step": 10, "steps": 60, "amount": 0.3},
                                {"kind": "INF", "at_step": 10, "steps": 60}]
         daemon.train("storm", storm)
@@ -274,7 +277,7 @@ class FaultToAlert(harness.DaemonTest):
         self.assertEqual(job["precision_changes"][0]["to"], "PRECISION_MODE_FP32")
         harness.wait_for("the alerts to clear", lambda: not (
             {"FP16HighOverflowRate", "GenesisOverflowCritical"} & prometheus.firing()))
-        # It cleared because FP32 overflows no more, not because the job is gone.
+        # It cleared because FP32 no longer overflows, not because the job is gone.
         self.assertEqual(daemon.job("storm")["state"], "JOB_STATE_RUNNING")
         self.assertTrue(prometheus.query('rate(genesis_optimizer_steps_total{mode="fp32"}[3s]) > 0'))
         self.assertNotIn("GenesisTargetDown", prometheus.firing())

@@ -1,5 +1,5 @@
 """The image and the Compose file. No container engine is needed: the steps of the Dockerfile are
-carried out in folders with Debian 12, and what the image starts is started there."""
+executed in folders with Debian 12, and the image's command runs there."""
 
 import json
 import os
@@ -76,7 +76,7 @@ class Files(unittest.TestCase):
                  .splitlines())
         restarted = [name for line in lines if line.startswith("docker-compose restart")
                      for name in shlex.split(line)[2:]]
-        # docs/rollback.md says what stands in the place of the last one, which names no service.
+        # docs/rollback.md documents the replacement of the last one, which names no service.
         self.assertEqual(restarted, ["genesis-orchestrator", "genesis-workers", "genesis"])
         self.assertEqual(restarted.pop(), "genesis")
         self.assertNotIn("genesis", services)
@@ -85,7 +85,7 @@ class Files(unittest.TestCase):
         self.assertLessEqual(set(restarted), set(services))
         ports = set()
         for name, service in services.items():
-            # On the host's network everything has to stay on loopback.
+            # On the host's network everything must stay on loopback.
             self.assertEqual(service["network_mode"], "host")
             text = json.dumps(service)
             self.assertNotIn("0.0.0.0", text)
@@ -101,7 +101,7 @@ class Files(unittest.TestCase):
                 drain = re.search(r"`drain.timeout_seconds` \| [^|]* \| `(\d+)`",
                                   (SOURCE / "docs" / "reference.md").read_text()).group(1)
                 self.assertGreater(int(service["stop_grace_period"].removesuffix("s")), int(drain))
-                # Unset unless whoever starts it says more: the file decides.
+                # Unset unless the environment of the start has a value: the file decides.
                 self.assertIsNone(service["environment"]["ENABLE_FP16_TRAINING"])
                 self.assertIn("/etc/genesis:/etc/genesis:ro", service["volumes"])
         self.assertEqual(len(ports), 4)
@@ -115,10 +115,10 @@ class Files(unittest.TestCase):
 
 
 class EntryPoint(unittest.TestCase):
-    """What the environment file may change."""
+    """Tests of what the environment file may change."""
 
     def gate(self, file, environment=None):
-        """(value of the gate that the program sees, what was said)."""
+        """Returns (value of the gate that the program sees, output)."""
         with tempfile.NamedTemporaryFile("w") as environment_file:
             environment_file.write(file)
             environment_file.flush()
@@ -160,7 +160,8 @@ class EntryPoint(unittest.TestCase):
             os.chmod(folder, 0o755)
             script = shutil.copy(DEPLOY / "container" / "entrypoint.sh", folder)
             file = pathlib.Path(folder) / "environment"
-            # Of root for the image's user, or of one's own and nobody's to read: whoever is not root may not be another.
+            # Owned by root for the image's user, or unreadable for its own owner: a user other than root cannot become
+            # another.
             root = os.geteuid() == 0
             file.touch(mode=0o600 if root else 0)
             user = 10001 if root else os.geteuid()
@@ -181,7 +182,7 @@ class EntryPoint(unittest.TestCase):
 
 
 class WorkerLoop(unittest.TestCase):
-    """worker.sh, with a genesis-worker that does as the test says."""
+    """worker.sh, with a genesis-worker scripted by the test."""
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="genesis-"))
@@ -236,7 +237,7 @@ class Image(unittest.TestCase):
         cls.image = build(cls.work)
         cls.root = cls.image.root
     def setUp(self):
-        # The volume: as an engine makes it, owned by whom the image's folder belongs to.
+        # The volume, with the owner of the image's folder, as an engine creates it.
         self.data = self.root / "data"
         shutil.rmtree(self.data)
         (self.data / "datasets").mkdir(parents=True)
@@ -245,11 +246,11 @@ class Image(unittest.TestCase):
             os.chown(path, 10001, 10001)
 
     def inside(self, *command, **environment):
-        """The command line that runs `command` as a container's first process."""
+        """Returns the command line that runs `command` as a container's first process."""
         values = {**self.image.environment, **environment}
         user, group = self.image.value_of("USER").split(":")
-        # As the manifests and the Compose file confine it: nothing but volume and /tmp can be
-        # written, and there is no capability and no way to a new one.
+        # Confined as in the manifests and the Compose file: only volume and /tmp are writable, and
+        # there is no capability and no way to gain one.
         script = f"""set -e
 mount --bind {self.root} {self.root}
 cd {self.root}
@@ -266,7 +267,7 @@ exec "$@"
             "--inh-caps=-all", "env", "-i", *[f"{k}={v}" for k, v in values.items()], *command)
 
     def start(self, **environment):
-        """Starts what the image starts; the outer process."""
+        """Starts the image's command; returns the outer process."""
         entry = json.loads(self.image.value_of("ENTRYPOINT"))
         command = json.loads(self.image.value_of("CMD"))
         (self.data / "run" / "endpoints").unlink(missing_ok=True)
@@ -288,12 +289,12 @@ exec "$@"
 
     @staticmethod
     def first_process(outer):
-        """The process that is number 1 in its container."""
+        """Returns the process that is number 1 in its container."""
         children = pathlib.Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
         return int(children[0])
 
     def end(self, outer):
-        """SIGTERM to the first process, as `docker stop` does; its exit code."""
+        """Sends SIGTERM to the first process, as `docker stop` does; returns its exit code."""
         if outer.poll() is None:
             os.kill(self.first_process(outer), signal.SIGTERM)
         return outer.wait(LONG)
@@ -341,7 +342,7 @@ exec "$@"
         self.assertIn("fp16_enabled: True", self.log())
         with open(file, "a") as opened:
             opened.write("ENABLE_FP16_TRAINING=false\n")
-        # The environment that the container was created with stays; the file goes before it.
+        # The container keeps its original environment; the file takes precedence.
         self.end(self.start(ENABLE_FP16_TRAINING="true"))
         self.assertEqual(re.findall("fp16_enabled: (True|False)", self.log())[-1], "False")
         self.assertIn("FP16 training disabled - using FP32", self.log())

@@ -1,4 +1,4 @@
-"""The alert and the all-clear after a rollback: each figure that the plan asks for, or that it was not measured."""
+"""Tests that the alert and the all-clear after a rollback have each value of the plan, or report that it was not measured."""
 
 import os
 import pathlib

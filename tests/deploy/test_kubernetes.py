@@ -1,4 +1,4 @@
-"""The Kubernetes manifests: valid, confined, consistent, and a daemon runs with what they say."""
+"""Tests that the Kubernetes manifests are valid, confined and consistent, and that a daemon runs with them."""
 
 import base64
 import itertools
@@ -21,14 +21,14 @@ import secure  # noqa: E402
 
 KUBERNETES = DEPLOY / "kubernetes"
 OVERLAYS = ("base", "overlays/gpu", "overlays/canary", "overlays/re-enable", "overlays/remote-workers", "overlays/launcher")
-# The oldest that is promised, and the newest known.
+# The oldest supported version, and the newest known.
 VERSIONS = ("1.29.0", "1.37.0")
 RESTRICTED_VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral",
                       "persistentVolumeClaim", "projected", "secret"}
 
 
 def build(folder):
-    """What `kubectl apply -k` would send."""
+    """Returns what `kubectl apply -k` would send."""
     text = run(TOOLS / "kubectl", "kustomize", folder).stdout
     return [document for document in yaml.safe_load_all(text) if document]
 
@@ -51,14 +51,14 @@ class Manifests(unittest.TestCase):
         cls.built = {name: build(KUBERNETES / name) for name in OVERLAYS}
 
     def deployments(self, containers=("genesisd",)):
-        """Of daemons, unless more is asked for."""
+        """Returns the containers of daemons, unless more are requested."""
         for name, objects in self.built.items():
             for deployment in of_kind(objects, "Deployment").values():
                 if pod_of(deployment)["containers"][0]["name"] in containers:
                     yield f"{name} {deployment['metadata']['name']}", objects, deployment
 
     def config_maps(self, objects):
-        """Of an overlay, or what base has made before where the overlay leaves it as it is."""
+        """Returns the objects of an overlay, or those of base if the overlay leaves them unchanged."""
         return of_kind(objects, "ConfigMap") or of_kind(self.built["base"], "ConfigMap")
 
     def test_every_overlay_is_valid_by_the_strict_schema(self):
@@ -85,7 +85,8 @@ class Manifests(unittest.TestCase):
         self.assertEqual(job["completionMode"], "Indexed")
         self.assertEqual({job["completions"], job["parallelism"]}, {int(variables["WORLD_SIZE"])})
         self.assertEqual(container["securityContext"]["capabilities"], {"drop": ["ALL"]})
-        # Rank 0 is found: a headless Service of the pods' subdomain that does not wait for readiness.
+        # Rank 0 can be resolved: a headless Service of the pods' subdomain that does not wait for
+        # readiness.
         rank, service = variables["MASTER_ADDR"].split(".")
         self.assertEqual((rank, service), ("genesis-ranks-0", pod["subdomain"]))
         serves = of_kind(objects, "Service")[service]["spec"]
@@ -106,7 +107,7 @@ class Manifests(unittest.TestCase):
             job = pathlib.Path(folder, "job.yaml")
             job.write_text(config["data"]["job.yaml"])
             done = run(harness.BIN / "genesis-worker", "--spec", job, check=False)
-        # Read without a fault; its data are in the cluster.
+        # Parsed without an error; its data is in the cluster.
         self.assertNotEqual(done.returncode, 2, done.stderr)
         self.assertIn("/data/datasets/pendulum.npz", done.stderr)
 
@@ -232,7 +233,7 @@ class Manifests(unittest.TestCase):
                              {"key": "fp16", "operator": "NotIn", "values": ["disabled"]})
         self.assertEqual(environment(canary["genesis-orchestrator-canary"]),
                          {"GENESIS_DEPLOYMENT": "canary", "ENABLE_FP16_TRAINING": "false"})
-        # Applied over a cluster whose gate is open, it shuts that of the canary only.
+        # Applied to a cluster whose gate is open, it closes only the gate of the canary.
         self.assertEqual(of_kind(self.built["overlays/canary"], "ConfigMap"), {})
         again = of_kind(self.built["overlays/re-enable"],
                         "Deployment")["genesis-orchestrator-canary"]
@@ -261,7 +262,7 @@ class Manifests(unittest.TestCase):
 
 
 class RemoteWorkers(unittest.TestCase):
-    """The overlay whose workers are pods of their own."""
+    """Tests of the overlay whose workers are separate pods."""
 
     @classmethod
     def setUpClass(cls):
@@ -322,7 +323,7 @@ class RemoteWorkers(unittest.TestCase):
 
 
 class RollbackPlan(unittest.TestCase):
-    """Every kubectl line of the rollback plan meets objects that exist."""
+    """Tests that every kubectl line of the rollback plan names existing objects."""
 
     @classmethod
     def setUpClass(cls):
@@ -341,7 +342,7 @@ class RollbackPlan(unittest.TestCase):
                 words = words[end + 1:]
 
     def resolve(self, words):
-        """(kind, name) of each object that a command names."""
+        """Returns (kind, name) of each object that a command names."""
         kinds = {"deployment": "Deployment", "configmap": "ConfigMap"}
         for index, word in enumerate(words):
             kind, slash, name = word.partition("/")
@@ -374,7 +375,7 @@ class RollbackPlan(unittest.TestCase):
                 self.assertIn(f'"key": "{key}"', text)
                 self.assertIn(f'"values": ["{value}"]', text)
                 resolved += 1
-        # All of the 20 commands but `apply -f -`, which takes what its pipe brings.
+        # All of the 20 commands except `apply -f -`, which reads its pipe.
         self.assertEqual(resolved, 19)
 
     def test_kubectl_knows_every_verb_but_rename(self):
@@ -390,7 +391,7 @@ class RollbackPlan(unittest.TestCase):
         unknown = set()
         for line, words in self.commands():
             verb = list(itertools.takewhile(lambda word: not word.startswith("-") and "/" not in word, words))
-            # "rollout restart" and "create deployment" have a help of their own, "delete pods" has that of "delete".
+            # "rollout restart" and "create deployment" have their own help, "delete pods" has that of "delete".
             usages = [run(TOOLS / "kubectl", *verb[:count], "--help", check=False).stdout for count in (2, 1)]
             usage = next((each for each in usages if "Usage:" in each), "")
             for word in words:
@@ -436,7 +437,7 @@ class RollbackPlan(unittest.TestCase):
         changed = self.local("set", "env", "ENABLE_FP16_TRAINING=false")
         container = pod_of(changed)["containers"][0]
         self.assertIn({"name": "ENABLE_FP16_TRAINING", "value": "false"}, container["env"])
-        # Kubernetes takes env before envFrom, whatever the order.
+        # Kubernetes gives env precedence over envFrom, whatever the order.
         self.assertEqual(container["envFrom"], [{"configMapRef": {"name": "genesis-config"}}])
 
     def test_the_patch_of_the_canary_rollback_applies(self):
@@ -449,7 +450,7 @@ class RollbackPlan(unittest.TestCase):
 
 
 class Running(harness.DaemonTest):
-    """A daemon with the environment and the Secrets of the manifests."""
+    """Tests of a daemon with the environment and the Secrets of the manifests."""
 
     def setUp(self):
         super().setUp()
@@ -467,7 +468,7 @@ class Running(harness.DaemonTest):
         self.config = of_kind(build(KUBERNETES / "base"), "ConfigMap")["genesis-config"]["data"]
 
     def mount(self, name, folder):
-        """Lays a Secret down as the kubelet does: files behind two symbolic links."""
+        """Writes a Secret as the kubelet does: files behind two symbolic links."""
         data = folder / "..2026_11_21"
         data.mkdir(parents=True)
         for file, text in self.secrets[name]["data"].items():
@@ -477,7 +478,7 @@ class Running(harness.DaemonTest):
         (folder / "..data").symlink_to(data.name)
 
     def environment(self):
-        """As in the pod, with folders of the test's for the pod's and ports of its own."""
+        """Starts a daemon as in the pod, with folders of the test instead of the pod's and separate ports."""
         mounts = {"/etc/genesis/tls": "genesis-tls", "/etc/genesis/auth": "genesis-tokens"}
         values = dict(self.config)
         for path, name in mounts.items():
@@ -491,7 +492,7 @@ class Running(harness.DaemonTest):
 
     def start_in_pod(self, values):
         grpc, http = values.pop("GENESIS_GRPC_LISTEN"), values.pop("GENESIS_HTTP_LISTEN")
-        # Flags of the harness would hide the addresses, so they are given as flags again.
+        # Flags of the harness would override the addresses, so they are passed as flags again.
         daemon = self.start("--grpc-listen", grpc, "--http-listen", http, "--workers-program",
                             str(harness.FAKE_WORKER), environment=values)
         daemon.scheme = "https"
@@ -508,7 +509,7 @@ class Running(harness.DaemonTest):
             self.assertEqual(probe["scheme"], "HTTPS")
             harness.wait_for(kind, lambda: daemon.get(probe["path"]))
         self.assertIn("genesis_ready", daemon.get("/metrics"))
-        # The image's own check speaks TLS too.
+        # The image's own check supports TLS too.
         health = subprocess.run([DEPLOY / "container" / "health.sh"], timeout=harness.LONG, env={
             "PATH": os.environ["PATH"], "GENESIS_DATA_DIR": self.data_dir,
             "GENESIS_TLS_CERTIFICATE_FILE": "set"})
@@ -545,7 +546,7 @@ class Running(harness.DaemonTest):
         options = ["--tls-ca", str(self.root / "ca" / "ca.pem"), "--token-file",
                    str(secure.write_secret(self.root / "token", self.token))]
         job = self.root / "job.yaml"
-        # One after the other: the worker ends with its job, and the script starts the next.
+        # In sequence: the worker ends with its job, and the script starts the next one.
         for name in ("one", "two"):
             job.write_text(json.dumps(harness.spec(max_steps=40)))
             daemon.ctl(*options, "train", "-f", str(job), "--job-id", name)

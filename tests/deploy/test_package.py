@@ -1,5 +1,4 @@
-"""The Debian package, on machines of its own: what it holds, installing it, starting what it installs, upgrading it,
-removing and purging it."""
+"""Tests of the Debian package, on separate machines: its contents, installation, start, upgrade, removal and purge."""
 
 import re
 import subprocess
@@ -33,7 +32,7 @@ class Contents(unittest.TestCase):
                     continue
                 owner = subprocess.run(["dpkg-query", "-S", f"*/{library}"], capture_output=True,
                                        text=True, check=True).stdout
-                # As "libspdlog1.10-fmt9", which libspdlog1.10 provides.
+                # For example "libspdlog1.10-fmt9", which libspdlog1.10 provides.
                 names = {line.split(":")[0] for line in owner.splitlines()}
                 self.assertTrue(any(found.startswith(name) for name in names for found in depends),
                                 f"{library} of {names}")
@@ -49,7 +48,7 @@ class Contents(unittest.TestCase):
 
 
 class WithoutSystemd(unittest.TestCase):
-    """As in a container: there are users and folders, and nothing is started."""
+    """As in a container: users and folders exist, and nothing is started."""
 
     @classmethod
     def setUpClass(cls):
@@ -116,7 +115,7 @@ class Life(unittest.TestCase):
     def test_life(self):
         machine = Service()
         self.addCleanup(machine.stop)
-        # LibTorch is the administrator's, so that a first start is too.
+        # The administrator installs LibTorch, and so starts the service the first time.
         self.assertEqual(machine.property("UnitFileState"), "enabled")
         self.assertEqual(machine.property("ActiveState"), "inactive")
         machine.run("systemctl start genesis-trainer")
@@ -150,7 +149,7 @@ training: {max_steps: 20, batch_size: 16}
                            "-not -path '/var/log/journal/*' -not -name genesis-trainer.deb "
                            "-not -path '/tmp/*' -not -path '/var/lib/systemd/*'").stdout.split()
         self.assertEqual(left, [])
-        # What was trained stays.
+        # Trained data stays.
         self.assertIn("first-step-", machine.run("ls /data/checkpoints").stdout)
 
 

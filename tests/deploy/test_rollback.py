@@ -1,5 +1,5 @@
 """The drills of docs/rollback.md: under a real systemd as the package installs it; on Kubernetes and Compose against
-fakes that know which names there are and start and stop a real daemon as told."""
+fakes that check names and start and stop a real daemon."""
 
 import datetime
 import json
@@ -57,9 +57,9 @@ def in_order(test, output, texts):
 
 PAGE = (SOURCE / "docs" / "rollback.md").read_text()
 PLAN = pathlib.Path(__file__).with_name("rollback_plan_commands.txt").read_text().splitlines()
-# What this machine has not: a GPU.
+# Commands that need a GPU, which this machine lacks.
 NEEDS_GPU = ("nvidia-smi",)
-# What does not end, or draws on a terminal: how it is looked at, and what it has to show.
+# Commands that do not end, or draw on a terminal, and the text that they must show.
 ENDLESS = {
     'tail -f /var/log/genesis/orchestrator.log | grep "FP32"': "FP16 training disabled - using FP32",
     'tail -f /var/log/genesis/orchestrator.log | grep -i "fp16\\|fp32"': "fp16_enabled: False",
@@ -69,14 +69,14 @@ ENDLESS = {
 
 
 def replaced():
-    """{command of the founding plan: command in its place} as the page has it."""
+    """Returns {command of the founding plan: its replacement} from the page."""
     section = PAGE.split("## Commands of the founding plan", 1)[1]
     rows = re.findall(r"^\| `(.+?)` \| `(.+?)` \| .+ \|$", section, re.MULTILINE)
     return {ours.replace("\\|", "|"): theirs.replace("\\|", "|") for ours, theirs in rows}
 
 
 class Page(unittest.TestCase):
-    """docs/rollback.md says nothing that is not there."""
+    """Tests that docs/rollback.md names only what exists."""
 
     def test_what_it_replaces_is_of_the_plan(self):
         self.assertGreater(len(replaced()), 15)
@@ -141,7 +141,7 @@ class Systemd(unittest.TestCase):
             "genesis_reduced_precision_enabled: 0", "jobs in reduced precision: none",
             "SUCCEEDED in FP32", "Done in"])
         self.assertNotIn("FAILED", done.stdout)
-        # What the seeds promise in 5 minutes.
+        # The target of the founding documents is 5 minutes.
         recovered = float(re.search(r"in FP32 ([0-9.]+) s after", done.stdout).group(1))
         print(f"\nemergency on a real systemd: in FP32 after {recovered} s")
         self.assertLess(recovered, 60)
@@ -153,7 +153,7 @@ class Systemd(unittest.TestCase):
              if "job storm: resumed from" in line), None)))
         self.assertEqual(self.machine.wait_for_step("storm", stopped + 5)["precision"]["mode"],
                          "PRECISION_MODE_FP32")
-        # And stays so.
+        # The service stays in FP32.
         self.machine.run("systemctl restart genesis-orchestrator")
         self.machine.run("genesis-rollback verify")
         self.check_post_mortem()
@@ -164,7 +164,7 @@ class Systemd(unittest.TestCase):
                      "./details/logs/orchestrator.log", "./details/journal.txt", "./details/settings.txt",
                      "./details/environment.txt", "./incident.txt"):
             self.assertIn(each, files)
-        # Everything that the rollback plan collects.
+        # All files that the rollback plan collects.
         self.assertNotIn("./NOT_COLLECTED", files)
         for name in ("history.csv", "fp16-stats.csv"):
             self.assertRegex(self.machine.read(f"/tmp/pm/details/{name}"), r"storm,\d+,MIXED_FP16,")
@@ -185,7 +185,7 @@ class Systemd(unittest.TestCase):
 
     def test_emergency_by_force_kills_what_does_not_stop(self):
         self.start_reduced("stuck")
-        # A worker that does not answer SIGTERM would take the drain's 20 s.
+        # A worker that ignores SIGTERM would delay the drain by 20 s.
         self.machine.run("pkill -STOP -f ^/usr/lib/genesis/genesis-worker")
         done = self.machine.run("genesis-rollback emergency --force --yes --output /tmp/pm")
         in_order(self, done.stdout, ["systemctl kill --signal=KILL", "systemctl restart", "Done in"])
@@ -209,7 +209,7 @@ class Systemd(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("nobody is at a terminal", done.stderr)
         for typed, code in (("yes", 1), ("rollback", 0)):
-            # script(1) is a terminal.
+            # script(1) provides a terminal.
             done = self.machine.run("script -qec 'genesis-rollback emergency --output /tmp/pm' /dev/null",
                                     stdin=typed + "\n", check=False)
             self.assertEqual(done.returncode, code, done.stdout)
@@ -246,14 +246,14 @@ class Systemd(unittest.TestCase):
             "ENABLE_FP16_TRAINING=false", "Wait for the jobs", "1 left: running", "none is left",
             "systemctl restart genesis-trainer.service", "precision allow", "SUCCEEDED in FP32", "Done in"])
         running = self.machine.job("running")
-        # Its turn comes after the restart.
+        # It runs after the restart.
         later = wait_for("the job submitted meanwhile", lambda: (job := self.machine.job("later")).get("precision") and job)
-        # To its end in FP16, with no restart; the one submitted meanwhile in FP32.
+        # It finished in FP16, without a restart; the later one ran in FP32.
         self.assertEqual((running["state"], running["precision"]["mode"], running.get("restarts", 0)),
                          ("JOB_STATE_SUCCEEDED", "PRECISION_MODE_MIXED_FP16", 0))
         self.assertEqual(running["progress"]["reduced_precision_steps"], "2000")
         self.assertEqual(later["precision"]["mode"], "PRECISION_MODE_FP32")
-        # One line opens the gate again: the policy was taken back.
+        # One line opens the gate again: the policy was reset.
         self.machine.run("echo ENABLE_FP16_TRAINING=true >> /etc/genesis/environment && "
                          "systemctl restart genesis-trainer")
         self.assertTrue(json.loads(self.machine.run("genesisctl --output json precision").stdout)
@@ -291,7 +291,7 @@ class Systemd(unittest.TestCase):
         return self.machine.run("set -eu\n" + "".join(blocks)).stdout
 
     def test_the_commands_of_the_runbook(self):
-        # Those of "root cause" have something to show.
+        # Gives the commands of "root cause" some output.
         self.machine.train("done", job(20))
         wait_for("a job", lambda: "training complete" in self.machine.log())
         output = self.commands_of("rollback.md")
@@ -304,7 +304,8 @@ class Systemd(unittest.TestCase):
         self.commands_of("history.md")
 
     def looked_at(self, command):
-        """What a command that does not end shows on a terminal; typed again where it ends, as top does between two workers."""
+        """Checks the output of an endless command on a terminal; repeats the command if it ends, as top does between two
+        workers."""
         shown = pathlib.Path("/tmp/pm-shown")
         self.machine.run(f"cat > {shown}.sh", stdin=command + "\n")
         self.machine.run(f"(TERM=xterm COLUMNS=200 timeout 600 script -qefc 'until bash {shown}.sh; do sleep 1; done' {shown} & echo $! > {shown}.pid) "
@@ -313,15 +314,15 @@ class Systemd(unittest.TestCase):
         self.machine.run(f"pkill --parent $(cat {shown}.pid); rm {shown}*", check=False)
 
     def test_the_commands_of_the_founding_plan(self):
-        """Each works as it stands there, or the page has another in its place, and that works."""
+        """Each command works unchanged, or the page has a replacement that works."""
         self.machine.run("genesis-rollback emergency --yes --output /tmp/pm")
         self.machine.train("done", job(20))
         wait_for("a job", lambda: "training complete" in self.machine.log())
-        # One of them is a policy that outlives a restart.
+        # One of them sets a policy that survives a restart.
         self.addCleanup(self.machine.run, "genesisctl precision allow")
         places, ran = replaced(), 0
         for command in [*[each for each in PLAN if each not in places], *places.values()]:
-            # Of the stand-ins and of test_kubernetes.
+            # Tested with the fakes and in test_kubernetes.
             if command.startswith(("kubectl", "docker-compose", "genesis-rollback", *NEEDS_GPU)):
                 continue
             with self.subTest(command):
@@ -356,7 +357,7 @@ class Systemd(unittest.TestCase):
     def test_re_enable_refuses_and_allows(self):
         self.machine.environment("ENABLE_FP16_TRAINING=false", *EMULATED[1:])
         before = self.machine.property("MainPID")
-        # Its own history is of today.
+        # Its own history starts today.
         done = self.machine.run("genesis-rollback re-enable --yes", check=False)
         self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"NOT MET stable days: [01] of 7 \(1 days ago: no figures",
@@ -379,7 +380,7 @@ COLUMNS = ("timestamp,job_id,step,mode,loss,baseline_loss,loss_scale,training_st
 
 
 def history(good=True, days=7, **changed):
-    """What genesisctl history --csv prints of a canary: four jobs a day."""
+    """Returns the output of genesisctl history --csv for a canary: four jobs a day."""
     what = {"overflow": 4 if good else 80, "loss": 0.102 if good else 0.13,
             "failed_every": 1000 if good else 10, "nan_day": None, "space": " ", **changed}
     lines = [COLUMNS]
@@ -422,7 +423,7 @@ def paired_history(chance, *, noise, alike, rows, jobs=1, decay=3, excess=0.0, e
 
 
 class Criteria(unittest.TestCase):
-    """re-enable's figures, from the history and from a Prometheus."""
+    """Tests of re-enable's metrics, from the history and from a Prometheus."""
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="genesis-"))
@@ -462,7 +463,7 @@ class Criteria(unittest.TestCase):
             self.assertEqual(done.stdout.count("NOT MET"), 1, done.stdout)
 
     def losses(self, pairs, **changed):
-        """What the history says of pairs of runs, as the criterion of the loss judges it."""
+        """Tests of the loss criterion with histories of paired runs."""
         return figures_history.read(self.written(paired_history(pairs, **changed)), 7, datetime.datetime.fromisoformat(
             NOW.replace("Z", "+00:00")))["loss"]
 
@@ -475,7 +476,7 @@ class Criteria(unittest.TestCase):
         for shape in (
                 {"noise": 0.12, "alike": 0.5, "rows": 150},
                 {"noise": 0.10, "alike": 0.0, "rows": 80, "decay": 6},
-                {"noise": 0.10, "alike": 0.3, "rows": 40, "jobs": 4},  # At once.
+                {"noise": 0.10, "alike": 0.3, "rows": 40, "jobs": 4},  # All at the same time.
                 {"noise": 0.08, "alike": 0.0, "rows": 2, "jobs": 28}):
             healthy = [self.losses(random.Random(seed), **shape) for seed in range(200)]
             refused = [each for each in healthy if not each[2]]
@@ -512,7 +513,7 @@ class Criteria(unittest.TestCase):
         self.assertRegex(detail, r"\d days ago")
 
     def test_what_the_watchdog_found_counts(self):
-        # A short job leaves one row, which says nothing by itself.
+        # A short job leaves one row, which is not significant by itself.
         for divergences, code, said in ((0, 0, "the watchdog compared 1 jobs with FP32 and found no divergence"),
                                         (1, 3, "the watchdog found that job-0 lost more than FP32"),
                                         ("", 3, "1 measurements are too few to tell 10% from chance")):
@@ -538,10 +539,11 @@ class Criteria(unittest.TestCase):
         self.assertEqual(done.returncode, 3)
         self.assertIn("NOT MET overflow rate: not measured", done.stdout)
 
-    # Per hour: jobs ended, succeeded, steps, skipped; then how far the loss is from a baseline of 0.1, and its noise.
+    # Per hour: finished jobs, succeeded ones, steps, skipped steps; then the loss relative to a baseline of 0.1, and
+    # its noise.
     def prometheus(self, *, hours=9 * 24, failures=0.0, overflow=0.004, loss=0.102, noise=0.0, fallback_hour=None,
                    divergence_hour=None):
-        """A real Prometheus with a history written by the rule's own tool."""
+        """Starts a real Prometheus with a history written by promtool."""
         end = datetime.datetime(2026, 3, 10, tzinfo=datetime.timezone.utc).timestamp()
         series = {name: [] for name in (
             "genesis_training_total", "genesis_training_success_total", "genesis_fp16_training_steps_total",
@@ -592,7 +594,7 @@ class Criteria(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for text in ("success rate: 100.00%", "overflow rate: 0.40%", "baseline: +2.00%", "7 of 7"):
             self.assertIn(text, done.stdout)
-        # Another deployment has no figures, and that is a refusal.
+        # Another deployment has no metrics, which is a refusal.
         done = self.judge("--prometheus", url, "--deployment", "stable")
         self.assertEqual(done.returncode, 3)
         self.assertIn("stable days: 0 of 7", done.stdout)
@@ -635,7 +637,7 @@ def free_port():
 
 
 class Faked(unittest.TestCase):
-    """A service whose manager is a fake, and whose daemon is not."""
+    """Tests of a service whose manager is a fake, but whose daemon is real."""
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="genesis-"))
@@ -667,7 +669,7 @@ class Faked(unittest.TestCase):
     WHERE = ()
 
     def rollback(self, *words, code=0, meanwhile=None):
-        """Its output; `meanwhile` is (text, action): the action is done once the text was printed."""
+        """Returns its output; `meanwhile` is (text, action): the action runs once the text was printed."""
         log = self.folder / "rollback-output"
         with open(log, "wb") as output:
             running = subprocess.Popen(
@@ -682,7 +684,7 @@ class Faked(unittest.TestCase):
         return log.read_text()
 
     def gradual(self):
-        """While a job trains in FP16 that ends as soon as it is waited for."""
+        """Runs it during a job in FP16 that ends as soon as it is awaited."""
         self.start_reduced("running", 100000000)
         output = self.rollback("gradual", "--yes", meanwhile=(
             "1 left: running", lambda: self.ctl("cancel", "running")))
@@ -702,7 +704,7 @@ class Faked(unittest.TestCase):
             "reduced_precision_steps", 0)) > 5)
 
     def changing(self):
-        """The calls that change something, in order."""
+        """Returns the mutating calls, in order."""
         return [call for call in self.calls() if " exec " not in call and re.search(
             r" (set env|rollout restart|patch|delete|label|apply|up|kill|restart)\b", " " + call)]
 
@@ -816,7 +818,7 @@ class Compose(Faked):
                                 "Done in"])
         self.assertEqual(self.environment_file.read_text(),
                          "ENABLE_FP16_TRAINING=true\nENABLE_FP16_TRAINING=false\n")
-        # As in the rollback plan.
+        # Same command as in the rollback plan.
         self.assertEqual([each.split(" ", 2)[2] for each in self.changing()],
                          ["restart genesis-orchestrator genesis-workers"])
 

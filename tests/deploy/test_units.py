@@ -1,5 +1,4 @@
-"""The units of systemd: judged by systemd's own tools, and at work under a real systemd as the package installs
-them."""
+"""The units of systemd: checked by systemd's own tools, and running under a real systemd as the package installs them."""
 
 import json
 import pathlib
@@ -11,7 +10,7 @@ from machine import Service, package_file  # First: it finds the harness.
 from harness import LONG, SOURCE, wait_for
 
 UNITS = SOURCE / "deploy" / "systemd"
-# Long enough to be there during a test, checkpoints apart from those that are asked for never.
+# Long enough to run during a whole test, with checkpoints only on request.
 LONG_JOB = """
 model: {world_model: {hidden_size: 32, latent_size: 16}}
 dataset:
@@ -63,7 +62,7 @@ class Running(unittest.TestCase):
                  self.machine.property("SubState") == "running")
 
     def workers(self):
-        """Processes of the unit that run LibTorch."""
+        """Returns the processes of the unit that run LibTorch."""
         return {int(pid) for pid in self.machine.run(
             "pgrep -f ^/usr/lib/genesis/genesis-worker", check=False).stdout.split()}
 
@@ -94,7 +93,7 @@ class Running(unittest.TestCase):
             self.machine.run("systemctl restart genesis-orchestrator")
         finally:
             self.machine.run("systemctl enable genesis-trainer")
-        # With no such worker it is nothing to do, and no error.
+        # Without such a worker the command does nothing and succeeds.
         self.machine.run("systemctl restart 'genesis-worker@*'")
 
     def test_a_second_line_in_the_environment_wins(self):
@@ -228,7 +227,7 @@ class Running(unittest.TestCase):
 
 
     def test_a_worker_for_the_daemon_of_another_host(self):
-        # Both hosts are this one: what counts is that the unit reaches the daemon and may write.
+        # Both hosts are this machine: the test is that the unit reaches the daemon and may write.
         self.drop_in("[Service]\nEnvironment=GENESIS_WORKERS_REMOTE=true GENESIS_WORKERS_DEVICES=none\n")
         self.addCleanup(self.machine.run, "systemctl restart genesis-trainer")
         self.addCleanup(self.machine.run, "rm -r /run/systemd/system/*.d; systemctl daemon-reload")
@@ -238,7 +237,7 @@ class Running(unittest.TestCase):
         self.machine.run("systemctl start genesis-worker@cpu")
         self.addCleanup(self.machine.run, "systemctl stop genesis-worker@cpu")
         self.machine.run("cat > /tmp/far.yaml", stdin=LONG_JOB.replace("100000000", "200"))
-        for name in ("far-1", "far-2"):  # It is there again for the next one.
+        for name in ("far-1", "far-2"):  # It is available again for the next one.
             self.machine.run(f"genesisctl train -f /tmp/far.yaml --job-id {name} --watch")
             job = json.loads(self.machine.run(f"genesisctl --output json job {name}").stdout)
             self.assertEqual(job["state"], "JOB_STATE_SUCCEEDED")

@@ -1,4 +1,4 @@
-"""What the tests of deploy/ share: the tools beside this Python, and how they are run."""
+"""Shared code of the tests of deploy/: the tools beside this Python, and how they are run."""
 
 import os
 import pathlib
@@ -16,7 +16,7 @@ LONG = 300
 
 
 def run(*command, cwd=None, check=True, text=None):
-    """The finished process; AssertionError with its output when it failed and `check` is set."""
+    """Returns the finished process; AssertionError with its output if it failed and `check` is set."""
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=cwd,
                           timeout=LONG, input=text)
     if check and done.returncode != 0:

@@ -12,12 +12,12 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase)
 
 SERVICE = "genesis.training.v1.TrainingService"
-# A bound on a broken run, never what a test measures.
+# Limit of a broken run, never a measurement.
 DEADLINE = 180
 
 
 class Answer:
-    """Of either transport: the code's name, the message, and what was answered."""
+    """An error of either transport: the code's name, the message, and the response."""
 
     def __init__(self, code, text="", responses=(), violations=()):
         self.code, self.text = code, text
@@ -70,7 +70,7 @@ class GrpcApi:
 
     @staticmethod
     def _violations(error):
-        """(field, description) of google.rpc.BadRequest in grpc-status-details-bin, read by hand."""
+        """Returns (field, description) of google.rpc.BadRequest in grpc-status-details-bin, decoded by hand."""
         details = [v for k, v in error.trailing_metadata() or () if k == "grpc-status-details-bin"]
         found = []
         for number, status in [f for d in details for f in wire_fields(d)]:
@@ -85,7 +85,7 @@ class GrpcApi:
 
 
 def wire_fields(data):
-    """(number, bytes or int) of each field of a serialized message."""
+    """Yields (number, bytes or int) of each field of a serialized message."""
     at = 0
 
     def varint():
@@ -108,7 +108,7 @@ def wire_fields(data):
 
 
 class HttpApi:
-    """Makes requests from the OpenAPI text alone; answers are read with the types of `grpc_api`."""
+    """Builds requests from the OpenAPI text alone; parses responses with the types of `grpc_api`."""
 
     def __init__(self, address, grpc_api):
         self.address, self.grpc_api = address, grpc_api
@@ -119,7 +119,7 @@ class HttpApi:
                 self.operations[operation["operationId"]] = (verb.upper(), path, operation)
 
     def exchange(self, verb, target, body=None, headers=None):
-        """(status, headers, body) of one request."""
+        """Returns (status, headers, body) of one request."""
         connection = http.client.HTTPConnection(self.address, timeout=DEADLINE)
         try:
             connection.request(verb, target, body=body, headers=headers or {})
@@ -129,7 +129,7 @@ class HttpApi:
             connection.close()
 
     def request_of(self, name, fields):
-        """(verb, target, body, headers) of a call."""
+        """Returns (verb, target, body, headers) of a call."""
         verb, path, operation = self.operations[name]
         many = fields if isinstance(fields, list) else [fields]
         rest = dict(many[0])
@@ -155,7 +155,7 @@ class HttpApi:
         return self._read(name, *self.exchange(*self.request_of(name, fields)))
 
     def upload(self, name, subject, body):
-        """ImportCheckpoint, whose body is the file."""
+        """Calls ImportCheckpoint, whose body is the file."""
         verb, path, _ = self.operations[name]
         target = re.sub(r"{\w+}", urllib.parse.quote(subject, safe=""), path)
         return self._read(name, *self.exchange(verb, target, body,

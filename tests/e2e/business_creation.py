@@ -32,7 +32,7 @@ _WORD = (1 << 64) - 1
 
 
 class SplitMix64:
-    """Steele, Lea and Flood, 2014: 64 bits of state, the same numbers everywhere."""
+    """Steele, Lea and Flood, 2014: 64 bits of state, the same numbers on every platform."""
 
     def __init__(self, seed):
         self._state = seed & _WORD
@@ -48,7 +48,7 @@ class SplitMix64:
         return low + (high - low) * (self.word() >> 11) / (1 << 53)
 
     def around_zero(self):
-        """Mean 0, deviation 1: the sum of twelve uniforms less six."""
+        """Returns a number of mean 0 and deviation 1: the sum of twelve uniforms less six."""
         return sum(self.uniform() for _ in range(12)) - 6
 
 
@@ -79,7 +79,7 @@ class Business:
                 self.marketing, self.morale, math.sin(angle), math.cos(angle)]
 
     def step(self, action):
-        """Lets a week pass; (reward, bankrupt, cut off)."""
+        """Simulates a week; returns (reward, bankrupt, cut off)."""
         pricing, hiring, production, advertising = (clamp(each, -1, 1) for each in action)
         self.price = clamp(self.price * (1 + 0.08 * pricing), 0.4, 2.5)
         change = 0.1 * hiring * (0.5 + self.staff)
@@ -114,7 +114,7 @@ class Business:
 
 
 def founders_choice(business, random):
-    """A founder's rules of thumb with enough whim that every action is seen everywhere."""
+    """A founder's rules of thumb with enough randomness that every action occurs in every state."""
     short = business.demand > business.inventory + 0.4 * business.staff
     rules = [0.5 if short else -0.4,
              0.6 if short and business.cash > 0.5 else -0.3,
@@ -124,7 +124,7 @@ def founders_choice(business, random):
 
 
 class Recording:
-    """Transitions in columns, as AppendTrajectories takes them."""
+    """Returns transitions in columns, as AppendTrajectories accepts them."""
 
     def __init__(self):
         self.observations, self.actions, self.next_observations = [], [], []
@@ -135,7 +135,7 @@ class Recording:
 
 
 def live(seed):
-    """One whole episode: the life of a business."""
+    """Returns one whole episode: the life of a business."""
     business, whim = Business(seed), SplitMix64(seed ^ 0x5EED)
     recording = Recording()
     ended = False

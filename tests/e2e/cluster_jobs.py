@@ -1,4 +1,4 @@
-"""Jobs whose workers a cluster's scheduler starts: what the tests of Slurm and of Kubernetes share."""
+"""Shared code of the tests of Slurm and of Kubernetes: jobs whose workers a cluster's scheduler starts."""
 
 import harness
 from test_gangs import gang
@@ -14,15 +14,15 @@ def submitted(launcher, ranks=2, **training):
 
 
 class ClusterJobs(harness.DaemonTest):
-    """A test has begin(*flags), which starts a daemon that may ask the cluster, and logs(daemon), which a failure shows."""
+    """A test has begin(*flags), which starts a daemon with a launcher, and logs(daemon), shown on a failure."""
 
     def again(self, daemon, *flags):
-        """The same after kill -9, where its workers find it."""
+        """Starts the daemon again after kill -9, at the address that its workers dial."""
         daemon.kill()
         return self.begin("--grpc-listen", daemon.grpc, *flags)
 
     def wait_for_wait(self, daemon, job_id, text):
-        """The job, once its reason to wait has the text."""
+        """Returns the job, once its queue reason contains the text."""
         def told():
             job = daemon.job(job_id)
             return text in job.get("queue_reason", "") and job

@@ -1,8 +1,8 @@
 """unittest for CTest: python ctest_main.py TEST..., in the folder of the test.
 
-Exit code 0 when every test ran and passed, 1 when one failed or was skipped for no reason of the machine's,
-and 77, which CTest reports as not run, when nothing failed but this kernel or container forbids what a test
-needs (harness.not_run). The reasons are printed for deploy/test.sh, which lists them.
+Exit code 0 if every test ran and passed, 1 if one failed or was skipped for a reason other than the
+machine's, and 77, which CTest reports as not run, if nothing failed but this kernel or container forbids
+what a test needs (harness.not_run). The reasons are printed for deploy/test.sh, which lists them.
 """
 
 import os

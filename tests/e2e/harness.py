@@ -1,5 +1,5 @@
-"""Starts the real programs for end-to-end tests: one daemon per test, in a folder of its own, on
-ports of its own, stopped by its process id."""
+"""Starts the real programs for end-to-end tests: one daemon per test, in a separate folder, on
+separate ports, stopped by its process id."""
 
 import json
 import os
@@ -16,10 +16,11 @@ import urllib.request
 BIN = pathlib.Path(os.environ["GENESIS_BIN"])
 SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
 TRAJECTORIES = SOURCE / "examples" / "trajectories"
-# A worker without LibTorch that does what the id of its job says; for tests of the daemon alone.
+# A worker without LibTorch whose behavior depends on the id of its job; for tests of the daemon
+# alone.
 FAKE_WORKER = BIN.parent / "tests" / "fake_worker"
 
-# Generous: a bound on a broken run, never what a test measures.
+# A generous limit of a broken run, never a measurement.
 LONG = 600
 
 PENDULUM = {
@@ -31,7 +32,7 @@ PENDULUM = {
 
 
 def spec(**training):
-    """The small Pendulum job with other training settings."""
+    """Returns the small Pendulum job with other training settings."""
     changed = json.loads(json.dumps(PENDULUM))
     changed["training"].update(training)
     return changed
@@ -51,13 +52,13 @@ def wait_for(what, probe, timeout=LONG):
         found = probe()
         if found:
             return found
-        # A probe that starts programs leaves time to what it waits for: trainers have the lower priority.
+        # A probe that starts programs pauses as long, because trainers have a lower priority.
         time.sleep(min(max(0.02, 2 * (time.monotonic() - begin)), 1))
     raise AssertionError(f"waited {timeout} s for {what}")
 
 
 def wait_for_step(job, job_id, step):
-    """The job, once it has made `step` steps; `job` gives it by its id."""
+    """Returns the job once it has executed `step` steps; `job` returns it by its id."""
     def reached():
         now = job(job_id)
         if now["state"] in ("JOB_STATE_FAILED", "JOB_STATE_CANCELLED"):
@@ -76,7 +77,7 @@ def not_run(why):
 
 
 def need_namespaces():
-    """Ends the test as not run where the kernel or a container forbids mounts in namespaces of one's own."""
+    """Ends the test as not run if the kernel or a container forbids mounts in new namespaces."""
     probe = subprocess.run(["unshare", "--mount", "--pid", "--fork", "mount", "-t", "tmpfs", "-o",
                             "size=64k", "none", "/mnt"], capture_output=True, text=True)
     if probe.returncode != 0:
@@ -84,8 +85,8 @@ def need_namespaces():
 
 
 def mount_disk(folder, size, cleanup):
-    """A file system of its own at `folder`, small enough to be filled; ends the test as not run where mounts
-    are forbidden. `cleanup` is addCleanup of the test."""
+    """Mounts a separate file system at `folder`, small enough to be filled; ends the test as not run if
+    mounts are forbidden. `cleanup` is addCleanup of the test."""
     as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
     done = subprocess.run([*as_root, "mount", "-t", "tmpfs", "-o", f"size={size},mode=777", "none",
                            str(folder)], capture_output=True, text=True)
@@ -125,7 +126,7 @@ class Daemon:
         self.grpc, self.http = lines["grpc"], lines["http"]
 
     def get(self, path):
-        # Whether a certificate is the right one is what tests of TLS look at.
+        # Certificates are verified by the tests of TLS.
         context = ssl._create_unverified_context() if self.scheme == "https" else None
         with urllib.request.urlopen(f"{self.scheme}://{self.http}{path}", timeout=LONG,
                                     context=context) as response:
@@ -135,7 +136,7 @@ class Daemon:
         return json.loads(self.get(path))
 
     def ctl(self, *arguments, check=True):
-        """Runs genesisctl --output json; its parsed output, or the finished process unchecked."""
+        """Runs genesisctl --output json; returns its parsed output, or the finished process unchecked."""
         done = subprocess.run([BIN / "genesisctl", "--server", self.grpc, "--output", "json",
                                *arguments], capture_output=True, text=True, timeout=LONG)
         if not check:
@@ -169,7 +170,7 @@ class Daemon:
         return (self.data_dir / "log" / "orchestrator.log").read_text()
 
     def worker_pids(self):
-        """Worker processes, which are children of the daemon."""
+        """Returns the worker processes, which are children of the daemon."""
         children = pathlib.Path(f"/proc/{self.process.pid}/task")
         pids = []
         for task in children.iterdir():
@@ -177,7 +178,7 @@ class Daemon:
         return pids
 
     def busy_worker_pid(self):
-        """The worker that has used most processor time: the one that trains."""
+        """Returns the worker with the most processor time: the one that trains."""
         def ticks(pid):
             fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
             return int(fields[11]) + int(fields[12])
@@ -190,7 +191,7 @@ class Daemon:
         self.output.close()
 
     def stop(self):
-        """SIGTERM; the exit code of the drain."""
+        """Sends SIGTERM; returns the exit code of the drain."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(LONG)

@@ -1,22 +1,22 @@
-"""What a world model's checkpoint says of businesses, computed once more in plain Python and torch from the lives that
-the simulator made: neither the daemon nor a worker has a part in it."""
+"""Evaluates a world model's checkpoint on businesses in plain Python and torch from the lives that the simulator
+created, without the daemon and the worker."""
 
 import torch
 from torch.nn import functional
 
 import business_creation as creation
 
-# Of two sums over the same numbers in another order.
+# Tolerance of two sums over the same numbers in another order.
 TOLERANCE = 1e-4
 
 
 def held_out_count(episodes, fraction):
-    """How many of the newest episodes are held out."""
+    """Returns the number of the newest episodes that are held out."""
     return min(max(1, round(fraction * episodes)), episodes - 1)
 
 
 def lives(seeds):
-    """Observations, actions and next observations of all weeks that these businesses lived."""
+    """Returns observations, actions and next observations of all weeks of these businesses."""
     recordings = [creation.live(seed) for seed in seeds]
 
     def column(name, width):
@@ -28,7 +28,7 @@ def lives(seeds):
 
 
 def layers(weights, name, values):
-    """The linear layers `name`.0, .2, ... with SiLU between them."""
+    """Applies the linear layers `name`.0, .2, ... with SiLU between them."""
     numbers = sorted({int(key.split(".")[1]) for key in weights if key.startswith(name + ".")})
     for number in numbers:
         values = functional.linear(values, weights[f"{name}.{number}.weight"], weights[f"{name}.{number}.bias"])
@@ -45,7 +45,7 @@ def predict(weights, observation, action):
 
 
 class HeldOut:
-    """The three errors that HeldOutError has, in units of the variance of the training businesses."""
+    """The three errors of HeldOutError, in units of the variance of the training businesses."""
 
     def __init__(self, checkpoint, seeds, fraction):
         """`seeds` are those of the businesses in the buffer, oldest first."""
@@ -63,5 +63,5 @@ class HeldOut:
         self.model = error(predict(weights, observation, action))
         self.persistence = error(observation)
         self.mean = error(seen_next.double().mean(0).float())
-        # What the model was told of the numbers it would see: those of its own training businesses.
+        # Deviation of the model's stored mean from that of its own training businesses.
         self.mean_distance = (weights["observation_mean"] - seen.double().mean(0).float()).abs().max().item()

@@ -1,6 +1,6 @@
-"""What an orchestrator does, over the real API: append, train, watch, checkpoint, read Stats.
+"""An orchestrator over the real API: append, train, watch, checkpoint, read Stats.
 
-There is no generated code: the daemon describes its messages by reflection."""
+There is no generated code: reflection describes the daemon's messages."""
 
 import grpc
 from google.protobuf import json_format, message_factory
@@ -12,7 +12,7 @@ import business_creation as creation
 
 SERVICE = "genesis.training.v1.TrainingService"
 FINAL = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
-# A bound on a broken run, never what a test measures.
+# Limit of a broken run, never a measurement.
 DEADLINE = 180
 
 
@@ -38,12 +38,12 @@ class Orchestrator:
         self._channel.close()
 
     def call(self, method, **fields):
-        """The answer of any method that takes one message; a stream of them of WatchJob."""
+        """Returns the response of any method that takes one message; a stream of them for WatchJob."""
         request, call = self._methods[method]
         return call(json_format.ParseDict(fields, request()), timeout=DEADLINE)
 
     def batch(self, dataset, batch_id, recording, **more):
-        """One message of AppendTrajectories."""
+        """Builds one message of AppendTrajectories."""
         request, _ = self._methods["AppendTrajectories"]
         return request(dataset=dataset, batch_id=batch_id,
                        observation_size=len(creation.OBSERVATION), action_size=len(creation.ACTION),
@@ -67,11 +67,11 @@ class Orchestrator:
         return self.call("GetJob", job_id=job_id).job
 
     def watch(self, job_id):
-        """The job at each change that this reader saw, the last one final."""
+        """Yields the job at each change that this reader saw, the last one final."""
         return [update.job for update in self.call("WatchJob", job_id=job_id)]
 
     def watch_until(self, job_id, wanted):
-        """The first state of the job that `wanted` is true of; ends the watch there."""
+        """Returns the first state of the job for which `wanted` is true; ends the watch there."""
         updates = self.call("WatchJob", job_id=job_id)
         for update in updates:
             if wanted(update.job):
@@ -90,12 +90,12 @@ class Orchestrator:
 
 
 def state_of(job):
-    """"JOB_STATE_RUNNING" and the like."""
+    """Returns "JOB_STATE_RUNNING" and the like."""
     return job.DESCRIPTOR.fields_by_name["state"].enum_type.values_by_number[job.state].name
 
 
 def world_model(dataset, **training):
-    """A small world model of the businesses in a replay buffer."""
+    """Returns a small world model job on the businesses in a replay buffer."""
     settings = {"max_steps": 300, "batch_size": 64, "seed": 11, **training}
     return {"model": {"world_model": {"hidden_size": 48, "latent_size": 24}},
             "dataset": {"replay": {"path": dataset, "holdout_fraction": 0.2}},

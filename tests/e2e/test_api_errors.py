@@ -1,4 +1,4 @@
-"""Every error code of every method, as training_service.proto names them, over both transports."""
+"""Tests of every error code of every method in training_service.proto, over both transports."""
 
 import base64
 import contextlib
@@ -16,7 +16,7 @@ BATCH = {"dataset": "shop", "batch_id": "b1", "observation_size": 2, "action_siz
          "observations": [1, 2], "actions": [0.5], "next_observations": [2, 3], "rewards": [1]}
 STATE = base64.b64encode(b"state").decode()
 
-# Method, code, request. Before them: hold-1 runs and has the checkpoints hold-1-kept and hold-1-step-5,
+# Method, code, request. Setup: hold-1 runs and has the checkpoints hold-1-kept and hold-1-step-5,
 # ok-done has SUCCEEDED, "mine" is an imported checkpoint, "lost" one whose file is gone, the dataset
 # "shop" has the batch b1, and "damaged" a broken segment.
 TABLE = [
@@ -85,7 +85,7 @@ TABLE = [
     ("GetHistory", "INVALID_ARGUMENT", {"page_size": 1001}),
 ]
 
-# What takes more than a request; each has a test of its own, here or where it is named.
+# Codes that need more than one request; each has a separate test, here or in the named file.
 ELSEWHERE = {
     ("Train", "RESOURCE_EXHAUSTED"): "test_a_full_queue",
     ("Train", "UNAVAILABLE"): "test_a_draining_daemon",
@@ -109,11 +109,11 @@ ELSEWHERE = {
 
 
 def promised():
-    """(method, code) of every line of the proto's comments."""
+    """Returns (method, code) of every line of the proto's comments."""
     text = (harness.SOURCE / "proto/genesis/training/v1/training_service.proto").read_text()
     pairs = set()
     for comment, method in re.findall(r"((?:  //[^\n]*\n)+)  rpc (\w+)\(", text):
-        # After the role come the codes.
+        # The codes follow the role.
         codes = comment.split("Role:", 1)[1]
         pairs |= {(method, code) for code in re.findall(
             r"\b(INVALID_ARGUMENT|NOT_FOUND|ALREADY_EXISTS|FAILED_PRECONDITION|ABORTED|DATA_LOSS|"
@@ -179,7 +179,7 @@ class ErrorTable(harness.DaemonTest):
                     self.assertGreater(len(answer.text), 20)
 
     def has(self, api, name):
-        """Whether this daemon has the method at all."""
+        """Returns whether this daemon has the method at all."""
         method = api.methods[name]
         return method.client_streaming or api.call(name, {}).code != "UNIMPLEMENTED"
 
@@ -252,12 +252,12 @@ class ErrorTable(harness.DaemonTest):
             self.assertEqual(answer.code, "UNAVAILABLE", answer)
             self.assertIn("draining", answer.text)
         for pid in pids:
-            with contextlib.suppress(ProcessLookupError):  # One that waited has ended already.
+            with contextlib.suppress(ProcessLookupError):  # A waiting one has already ended.
                 os.kill(pid, signal.SIGKILL)
 
     @staticmethod
     def refused(api):
-        """Until the signal has been taken a job is accepted."""
+        """Until the signal is handled a job is accepted."""
         answer = api.call("Train", {"spec": SPEC})
         return None if answer.code == "OK" else answer
 
@@ -276,7 +276,7 @@ class ErrorTable(harness.DaemonTest):
         self.assertEqual(http_api.upload("ImportCheckpoint", "large", content).code, "OK")
         request, _ = grpc_api.types("DownloadCheckpoint")
         stub = grpc_api.stub("DownloadCheckpoint")
-        # Their readers have read one piece of each.
+        # Each reader has read one piece.
         streams = [stub(request(checkpoint_id="large")) for _ in range(32)]
         for stream in streams:
             next(stream)

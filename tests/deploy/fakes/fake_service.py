@@ -1,5 +1,5 @@
-"""What the fakes of kubectl and docker-compose have in common: a record of every call, and a real genesisd that they
-start and stop with the environment that the real ones would give it.
+"""Shared code of the fakes of kubectl and docker-compose: a record of every call, and a real genesisd that they
+start and stop with the environment of the real ones.
 
 $FAKE_STATE is a folder: calls (a line of JSON per call), state.json, data/ of the daemon.
 """
@@ -37,7 +37,7 @@ def pid():
     try:
         found = int((STATE / "pid").read_text())
         os.kill(found, 0)
-        # A killed one that nobody has waited for is there, and no more.
+        # A zombie still has a pid.
         if pathlib.Path(f"/proc/{found}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
             return None
         return found
