@@ -1,5 +1,4 @@
-"""Bad input, as a table: what is done, the one exact message, and the exit code. Nothing is lost by
-any of it."""
+"""Bad input, as a table: the action, the exact message, and the exit code. Nothing is lost by any of it."""
 
 import pathlib
 import shutil
@@ -20,7 +19,7 @@ def run_genesisd(*flags, environment=None, prefix=()):
 
 
 class StartUp(unittest.TestCase):
-    """genesisd refuses to start, with one line per fault."""
+    """genesisd refuses to start, with one line per error."""
 
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="genesis-")
@@ -72,7 +71,7 @@ class StartUp(unittest.TestCase):
 
 
 class Running(harness.DaemonTest):
-    """A running daemon refuses, and goes on."""
+    """A running daemon refuses, and continues."""
 
     def setUp(self):
         super().setUp()
@@ -145,7 +144,7 @@ class Running(harness.DaemonTest):
         self.assertIn("observations[123, 1] is nan", job["failure"]["message"])
         self.assertEqual(int(job.get("restarts", 0)), 0)
         self.assertIn("training failed", job["failure"]["log_tail"][-1])
-        # The daemon and its next job are unharmed.
+        # The daemon and its next job are not affected.
         self.daemon.train("after", spec(max_steps=5))
         self.assertEqual(self.daemon.wait_for_end("after")["state"], "JOB_STATE_SUCCEEDED")
 
@@ -166,7 +165,7 @@ class Running(harness.DaemonTest):
         self.assertEqual(job["failure"]["cause"], "FAILURE_CAUSE_DATA", job)
         self.assertIn(f'dataset.trajectories.path is "{datasets}/swapped.npz", which leads to "{secret}"; '
                       f"accepted: what lies beneath the dataset root {datasets}", job["failure"]["message"])
-        # One that leads elsewhere within the root is followed.
+        # A link to another place within the root is followed.
         (datasets / "swapped.npz").unlink()
         (datasets / "swapped.npz").symlink_to("pendulum.npz")
         self.daemon.train("within", swapped)

@@ -1,7 +1,7 @@
-"""The five business creation cases: businesses are simulated, their lives streamed to a real daemon
-over AppendTrajectories, and world models trained on what it keeps. What the daemon says is compared with what follows
-from the seeds, with held-out errors computed once more in Python from the checkpoint, and with this test's own
-clock. How fast a mode is, is printed and never asserted: it depends on who else uses the machine."""
+"""The five business creation cases: businesses are simulated, their lives streamed to a real daemon over
+AppendTrajectories, and world models trained on its datasets. The daemon's results are compared with values that
+follow from the seeds, with held-out errors recomputed in Python from the checkpoint, and with this test's own clock.
+The speed of a mode is printed and never asserted, because it depends on other load of the machine."""
 
 import pathlib
 import threading
@@ -13,11 +13,11 @@ import harness
 from held_out import TOLERANCE, HeldOut
 from orchestrator import FINAL, Orchestrator, state_of, world_model
 
-# What a daemon may grow by over rounds of the same work: pages that the allocator keeps.
+# Maximum growth of a daemon over rounds of the same work: pages that the allocator keeps.
 GROWTH_BYTES = 48 << 20
-# By how much a speed that the daemon reports may differ from that of this test's clock, either way.
+# Maximum ratio between the speed reported by the daemon and that of this test's clock, either way.
 CLOCKS_APART = 5
-# Of the slow job of the comparison: a known time that every step takes at least.
+# Minimum duration of each step of the slow job of the comparison.
 SLOW_STEP_SECONDS = 0.02
 
 
@@ -34,8 +34,8 @@ class BusinessCreation(harness.DaemonTest):
         return job
 
     def expect_better_than_the_mean(self, job, seeds):
-        """On businesses that were never trained on, `seeds` being those that the buffer held, oldest first; and that
-        the figures are those of the checkpoint."""
+        """Checks the model on businesses that it was not trained on; `seeds` are those in the buffer, oldest first.
+        Checks that the reported errors are those of the checkpoint."""
         told = self.expect_success(job).held_out
         found = HeldOut(job.latest_checkpoint.path, seeds, job.spec.dataset.replay.holdout_fraction)
         self.assertEqual(told.transitions, found.transitions)
@@ -47,14 +47,14 @@ class BusinessCreation(harness.DaemonTest):
         return told
 
     def expect_counted(self, client, job_id, steps, batch_size=64):
-        """What is told of one job, by GetJob, Stats and its history."""
+        """Checks the reports on one job, by GetJob, Stats and its history."""
         progress, stats = client.job(job_id).progress, client.call("Stats", job_id=job_id)
         self.assertEqual((progress.step, progress.samples), (steps, steps * batch_size))
         self.assertEqual((stats.training_steps, stats.samples), (steps, steps * batch_size))
         self.assertEqual((stats.history[-1].step, stats.history[-1].loss), (steps, progress.loss))
 
     def metric(self, name, **labels):
-        """The one series of that name with these labels."""
+        """Returns the one series of that name with these labels."""
         page = self.daemon.get("/metrics")
         wanted = [f'{key}="{value}"' for key, value in labels.items()]
         found = [line for line in page.splitlines()
@@ -77,7 +77,7 @@ class BusinessCreation(harness.DaemonTest):
         job = client.watch("shop")[-1]
         self.expect_better_than_the_mean(job, range(40))
         self.expect_counted(client, "shop", 600)
-        # Not of the updates: who watches a job that has ended gets one.
+        # Not taken from the updates: a watcher of a finished job gets only one.
         history = client.call("Stats", job_id="shop").history
         self.assertLess(history[-1].loss, history[0].loss)
 
@@ -88,8 +88,8 @@ class BusinessCreation(harness.DaemonTest):
         self.assertEqual(stats.overflow_rate, 0)
 
     def timed(self, client, name, mode, steps, **more):
-        """Queues a job, and returns a function that waits for it: the job at its end, and its optimizer steps per
-        second by this test's clock."""
+        """Queues a job, and returns a function that waits for it and returns the job at its end, and its
+        optimizer steps per second by this test's clock."""
         client.train(name, {**world_model("shop", max_steps=steps),
                             "precision": {"mode": f"PRECISION_MODE_{mode}"}, **more})
         seen = []
@@ -107,7 +107,7 @@ class BusinessCreation(harness.DaemonTest):
             self.assertEqual(job.precision.mode, job.spec.precision.mode, job.precision.reason)
             stepped = [(moment, each.progress.step) for moment, each in seen if each.progress.step]
             (first, at_first), (last, at_last) = stepped[0], next(each for each in stepped if each[1] == steps)
-            # Else the updates say nothing about speed.
+            # Otherwise the updates cannot show the speed.
             self.assertLess(at_first, steps / 2)
             return job, (at_last - at_first) / (last - first)
 
@@ -117,7 +117,7 @@ class BusinessCreation(harness.DaemonTest):
         client = self.begin("--rehearsals-allowed", "true", environment={"ENABLE_FP16_TRAINING": "true"})
         client.append("shop", range(40))
         slow = [{"kind": "REHEARSAL_KIND_SLOW", "at_step": 1, "steps": 100, "amount": SLOW_STEP_SECONDS}]
-        # One slot: while the slow one runs, the others wait for it and are watched from their first step on.
+        # One slot: while the slow job runs, the others wait for it and are watched from their first step on.
         waits = {"slow": self.timed(client, "slow", "MIXED_BF16", 100, rehearsals=slow),
                  "FP32": self.timed(client, "fp32", "FP32", 1000),
                  "MIXED_BF16": self.timed(client, "mixed-bf16", "MIXED_BF16", 1000)}
@@ -129,7 +129,7 @@ class BusinessCreation(harness.DaemonTest):
             self.assertLess(told, CLOCKS_APART * rate, name)
             self.assertGreater(told, rate / CLOCKS_APART, name)
         speed = {name: job.progress.samples_per_second for name, (job, _) in runs.items()}
-        # One that is known to be slow is said to be slow.
+        # A job known to be slow must be reported as slow.
         self.assertLess(speed["slow"], 64 / SLOW_STEP_SECONDS)
         self.assertEqual(min(speed, key=speed.get), "slow")
         for mode, names in (("fp32", ["FP32"]), ("bf16", ["MIXED_BF16", "slow"])):
@@ -147,7 +147,7 @@ class BusinessCreation(harness.DaemonTest):
         self.assertEqual(full.progress.reduced_precision_steps, 0)
         self.assertEqual(mixed.progress.reduced_precision_steps, 1000)
         self.assertEqual(mixed.progress.skipped_steps, 0)
-        # Another format, and not FP32 by another name.
+        # A different format, not FP32 under another name.
         self.assertNotEqual(mixed.held_out.model, full.held_out.model)
         difference = abs(mixed.held_out.model - full.held_out.model) / full.held_out.model
         self.assertLess(difference, 0.05)
@@ -170,7 +170,7 @@ class BusinessCreation(harness.DaemonTest):
         jobs = {name: client.watch(name)[-1] for name in names}
         seeds = {name: range(100 * i, 100 * i + 30) for i, name in enumerate(names)}
         for name, job in jobs.items():
-            # Each learned of its own businesses, and nothing of its neighbours'.
+            # Each learned about its own businesses, but nothing about its neighbours'.
             held_out = self.expect_better_than_the_mean(job, seeds[name])
             for other in names:
                 if other != name:
@@ -190,7 +190,7 @@ class BusinessCreation(harness.DaemonTest):
         self.assertEqual(self.metric("genesis_training_success_total"), 3)
 
     def newest(self, seeds, transitions):
-        """The last of these businesses, which lived so many weeks together."""
+        """Returns the newest of these businesses that together lived this many weeks."""
         kept = list(seeds)
         while sum(len(creation.live(seed)) for seed in kept) > transitions:
             kept.pop(0)
@@ -204,7 +204,7 @@ class BusinessCreation(harness.DaemonTest):
             seeds = range(15 * round_, 15 * round_ + 15)
             appended = client.append("shop", seeds, capacity=1500)
             self.assertEqual(appended.appended_batches, 15)
-            # The oldest segment goes whole, so the buffer never holds more than its capacity.
+            # The oldest segment is removed whole, so the buffer never exceeds its capacity.
             self.assertLessEqual(appended.buffer_transitions, 1500)
             self.assertEqual(appended.appended_transitions, sum(len(creation.live(seed)) for seed in seeds))
             kept = self.newest(range(15 * round_ + 15), appended.buffer_transitions)
@@ -221,11 +221,11 @@ class BusinessCreation(harness.DaemonTest):
         self.assertEqual(stats.jobs_by_state["SUCCEEDED"], 4)
         lived = sum(len(creation.live(seed)) for seed in range(60))
         self.assertEqual(self.metric("genesis_transitions_appended_total"), lived)
-        # The buffer was full and gave old businesses away.
+        # The buffer was full and evicted old businesses.
         self.assertLess(len(kept), 60)
-        # The first round opens what later ones use again.
+        # The first round allocates what later ones reuse.
         self.assertLess(resident[-1] - resident[0], GROWTH_BYTES, resident)
-        # With fifteen businesses more is guessed than with the buffer full.
+        # With fifteen businesses the model generalizes worse than with a full buffer.
         self.assertLess(errors[-1], errors[0], errors)
 
     def test_realistic_load(self):
@@ -240,7 +240,7 @@ class BusinessCreation(harness.DaemonTest):
                 for seed in range(30, 70):
                     client.append("shop", [seed])
                     sent.append(seed)
-            except Exception as fault:  # Told in the main thread.
+            except Exception as fault:  # Raised in the main thread.
                 faults.append(fault)
 
         recorder = threading.Thread(target=append)
@@ -255,7 +255,7 @@ class BusinessCreation(harness.DaemonTest):
         self.assertEqual(faults, [])
         self.assertEqual(len(sent), 40)
         self.assertEqual(steps, sorted(steps))
-        # Training went on while transitions came in.
+        # Training continued while transitions arrived.
         before = client.job("shop").progress.step
         job = client.watch_until("shop", lambda job: job.progress.step > before + 20)
         self.assertNotIn(state_of(job), FINAL)
@@ -263,7 +263,7 @@ class BusinessCreation(harness.DaemonTest):
         self.assertGreaterEqual(checkpoint.step, job.progress.step)
         client.cancel("shop")
         self.assertEqual(state_of(client.watch("shop")[-1]), "JOB_STATE_CANCELLED")
-        # What was appended meanwhile is what the next job trains on.
+        # The next job trains on the transitions appended meanwhile.
         client.train("shop-again", world_model("shop", max_steps=200))
         self.expect_better_than_the_mean(client.watch("shop-again")[-1], range(70))
         self.expect_counted(client, "shop-again", 200)

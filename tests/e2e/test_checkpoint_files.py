@@ -1,4 +1,4 @@
-"""Checkpoints as files over the API: named, fetched, brought, deleted; the example that does it."""
+"""Checkpoints as files over the API: named, fetched, imported, deleted; and the example that does it."""
 
 import json
 import os
@@ -51,7 +51,7 @@ class CheckpointFiles(harness.DaemonTest):
             status, headers, body = http_api.exchange("GET", target, headers={"Range": asked})
             self.assertEqual((status, body), (206, wanted))
             self.assertTrue(headers["content-range"].endswith(f"/{len(CONTENT)}"))
-        # Another file than the one that the client has a part of: the whole.
+        # The tag is of another file, so the whole file is sent.
         status, _, body = http_api.exchange(
             "GET", target, headers={"Range": "bytes=5-9", "If-Range": '"crc32c-00000000"'})
         self.assertEqual((status, body), (200, CONTENT))
@@ -74,7 +74,7 @@ class CheckpointFiles(harness.DaemonTest):
             self.assertEqual(answer.code, "INVALID_ARGUMENT", answer)
             self.assertIn(part, answer.text)
         self.assertEqual(list(self.folder(daemon).iterdir()), [])
-        # And the id is free still.
+        # The id is still free.
         self.assertEqual(http_api.upload("ImportCheckpoint", "mine", b"state").code, "OK")
         self.assertEqual(http_api.upload("ImportCheckpoint", "run-1-step-5", b"state").code,
                          "INVALID_ARGUMENT")
@@ -124,7 +124,7 @@ class CheckpointFiles(harness.DaemonTest):
         source.write_bytes(CONTENT)
         self.assertEqual(daemon.ctl("checkpoint-import", str(source), "--id", "mine")["id"], "mine")
         target = daemon.data_dir / "target.pt"
-        # As a command that was stopped left it.
+        # The file that an interrupted command leaves.
         pathlib.Path(f"{target}.part").write_bytes(CONTENT[:1000000])
         daemon.ctl("checkpoint-download", "mine", "-f", str(target))
         self.assertEqual(target.read_bytes(), CONTENT)

@@ -1,5 +1,4 @@
-"""Jobs that the daemon gives to several workers at one time: each trains on examples of its own, and they are
-one job."""
+"""Jobs that the daemon assigns to several workers at the same time: each trains on its own examples, and they are one job."""
 
 import contextlib
 import os
@@ -17,14 +16,14 @@ STEPS = 20000
 
 
 def gang(ranks=2, **training):
-    """The small Pendulum job by several ranks: 64 examples a step in all."""
+    """Returns the small Pendulum job for several ranks: 64 examples a step in all."""
     changed = spec(**{"batch_size": 64 // ranks, **training})
     changed["distributed"] = {"ranks": ranks}
     return changed
 
 
 def listening(pid):
-    """(address, port) of each IPv4 socket on which the process listens."""
+    """Returns (address, port) of each IPv4 socket on which the process listens."""
     inodes = set()
     for descriptor in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -48,7 +47,7 @@ class Gangs(harness.DaemonTest):
         return harness.wait_for("a checkpoint", lambda: daemon.job(job_id).get("latest_checkpoint"))
 
     def kill_rank(self, daemon, job_id, rank):
-        """Kills it after a checkpoint; the job at its end."""
+        """Kills it after a checkpoint; returns the job at its end."""
         daemon.train(job_id, gang(max_steps=2000))
         self.wait_for_checkpoint(daemon, job_id)
         os.kill(self.pid(daemon, job_id, rank), signal.SIGKILL)
@@ -112,7 +111,7 @@ class Gangs(harness.DaemonTest):
         for claim, rank in (1, 1), (2, 0):
             harness.wait_for("a checkpoint", lambda: daemon.job("shards").get("latest_checkpoint"))
             newest = int(daemon.job("shards")["latest_checkpoint"]["step"])
-            # Once a shard of a later one is there.
+            # Once a shard of a later one exists.
             harness.wait_for("a shard", lambda: [
                 path for path in folder.glob("shards-step-*.pt.shard-*")
                 if int(path.name.split("-step-")[1].split(".")[0]) > newest])
@@ -129,12 +128,12 @@ class Gangs(harness.DaemonTest):
             self.assertEqual(record["shard_count"], 2)
             self.assertEqual(len(files), 3)
             self.assertEqual(int(record["size_bytes"]), sum(path.stat().st_size for path in files))
-        # What is about one file is refused, and says what to do.
+        # Requests for a single file are refused, with the cure.
         newest = records[0]["id"]
         refused = daemon.ctl("checkpoint-download", newest, "-f", str(folder / "copy.pt"), check=False)
         self.assertNotEqual(refused.returncode, 0)
         self.assertIn(f'checkpoint "{newest}" is in 2 shards (checkpoint.sharded), and one file is sent', refused.stderr)
-        # Weights from it, then all its files are removed.
+        # Starts a job from its weights; afterwards all of its files are removed.
         daemon.train("after", {**spec(max_steps=5), "start_from_checkpoint": newest})
         self.assertEqual(daemon.wait_for_end("after")["state"], "JOB_STATE_SUCCEEDED")
         daemon.ctl("checkpoint-delete", newest)
@@ -161,7 +160,7 @@ class Gangs(harness.DaemonTest):
         self.assertEqual([self.pid(again, "survivor", rank) for rank in (0, 1)], pids)
         job = again.job("survivor")
         self.assertEqual((int(job["claim"]), int(job.get("restarts", 0))), (1, 0))
-        # A rank that ends now is noticed as before.
+        # The end of a rank is detected as before.
         os.kill(pids[1], signal.SIGKILL)
         harness.wait_for("the restart", lambda: int(again.job("survivor")["claim"]) == 2)
         again.ctl("cancel", "survivor", "--now")
@@ -188,7 +187,7 @@ class Gangs(harness.DaemonTest):
             ended = daemon.wait_for_end(name)
             self.assertEqual(ended["state"], "JOB_STATE_SUCCEEDED", ended)
             self.assertEqual(int(ended["claim"]), 1)
-        # A gang of higher priority takes the slots of two that run.
+        # A gang of higher priority takes the slots of two running jobs.
         for name in ("low-1", "low-2"):
             daemon.train(name, spec(max_steps=STEPS))
             daemon.wait_for_step(name, 50)

@@ -1,4 +1,4 @@
-"""What the driver says of a device is shown while it says so, and nothing else is."""
+"""Tests that metrics of a device are shown while the driver reports them, and no others."""
 
 import pathlib
 import unittest
@@ -17,7 +17,7 @@ class GpuMetrics(harness.DaemonTest):
                                                  "GENESIS_FAKE_NVML": str(self.devices)})
 
     def series(self, daemon):
-        """Values of what is shown of devices, by the text before them."""
+        """Returns the values of the device metrics, by the text before them."""
         lines = [line.rsplit(" ", 1) for line in daemon.get("/metrics").splitlines()
                  if line.startswith("genesis_gpu_")]
         return {name: float(value) for name, value in lines}

@@ -1,4 +1,4 @@
-"""The standard gRPC services, asked by the standard Python clients."""
+"""The standard gRPC services, called by the standard Python clients."""
 
 import re
 import unittest
@@ -37,7 +37,7 @@ class Standards(harness.DaemonTest):
             proto = harness.SOURCE / "proto/genesis/training/v1/training_service.proto"
             self.assertEqual([method.name for method in service.methods],
                              re.findall(r"^  rpc (\w+)\(", proto.read_text(), re.MULTILINE))
-            # The other services that are served can be described too.
+            # The other services can be described too.
             for name in database.get_services():
                 self.assertTrue(DescriptorPool(database).FindServiceByName(name).methods)
 

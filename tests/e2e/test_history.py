@@ -1,5 +1,5 @@
-"""The history of jobs: the commands of the rollback plan as they are typed, the table while the
-daemon writes it, genesisctl history, and a history that cannot be written."""
+"""The history of jobs: the commands of the rollback plan unchanged, the table while the daemon
+writes it, genesisctl history, and a history that cannot be written."""
 
 import csv
 import datetime
@@ -14,7 +14,7 @@ import unittest
 
 import harness
 
-# As the rollback plan has them; host and folder are replaced by those of the test.
+# From the rollback plan; host and folder are replaced by those of the test.
 PLAN = r"""
 # 2. Training metrics
 curl http://localhost:8080/api/metrics/export > metrics-$(date +%Y%m%d).json
@@ -37,7 +37,7 @@ class HistoryTest(harness.DaemonTest):
                           "--history-interval-seconds", "1", *flags)
 
     def rows(self, where="1"):
-        """Read as the sqlite3 tool does, beside the daemon that writes."""
+        """Reads as the sqlite3 tool does, beside the daemon that writes."""
         database = sqlite3.connect(f"file:{self.data_dir}/metrics.db?mode=ro", uri=True)
         database.row_factory = sqlite3.Row
         try:
@@ -50,7 +50,7 @@ class HistoryTest(harness.DaemonTest):
         return harness.wait_for(f"rows with {where}", lambda: self.rows(where))
 
     def run_jobs(self, daemon):
-        """One that succeeds, one that runs and is sampled."""
+        """Runs one job that succeeds, and one that is sampled while it runs."""
         daemon.train("ok-1", harness.spec())
         self.assertEqual(daemon.wait_for_end("ok-1")["state"], "JOB_STATE_SUCCEEDED")
         daemon.train("hold-1", harness.spec())
@@ -150,7 +150,7 @@ class HistoryTest(harness.DaemonTest):
         self.assertIsNone(jobs["hold-1"]["end_time"])
 
     def test_a_history_that_cannot_be_kept_hurts_no_job(self):
-        # A folder in its place is refused as a full or broken disk is.
+        # A folder in its place fails like a full or broken disk.
         (pathlib.Path(self.data_dir) / "metrics.db").mkdir()
         daemon = self.start_with_history()
         daemon.train("ok-1", harness.spec())

@@ -1,4 +1,4 @@
-"""HTTP with JSON: every method answers as gRPC does; streams, files, and what is refused."""
+"""HTTP with JSON: every method responds as gRPC does; streams, files, and refusals."""
 
 import base64
 import hashlib
@@ -23,8 +23,8 @@ BATCH = {"dataset": "shop", "batch_id": "b1", "observation_size": 2, "action_siz
 
 FILE_SHA256 = hashlib.sha256(b"state").hexdigest()
 
-# What each transport is asked, in this order; X becomes another word for each, so that both change
-# the same in things of their own. Every method of the service is here.
+# Requests to each transport, in this order; X becomes another word for each, so that both make
+# equal changes to separate objects. Covers every method of the service.
 CASES = [
     ("GetServerInfo", {}), ("Stats", {}), ("Stats", {"job_id": "absent"}),
     ("Train", {"job_id": "hold-X", "spec": SPEC}), ("Train", {"job_id": "hold-X", "spec": SPEC}),
@@ -72,7 +72,7 @@ CASES = [
     ("ImportCheckpoint", [{"checkpoint_id": "No", "size_bytes": 5, "content": "c3RhdGU="}]),
 ]
 
-# Times, process ids, random names and figures that move while the test runs.
+# Times, process ids, random names and metrics that change during the test.
 MOVING = re.compile(r'("(?:[a-z_]*time|reason|pid|start_ticks|worker_id|id|sequence|cursor|seconds|cpu|'
                     r'samples_per_second|dropped_updates|state_reason|path|size_bytes|claim|'
                     r'worker_seconds|peak_memory_bytes|queue_position|busy_workers|warm_workers)": )'
@@ -105,10 +105,10 @@ class Parity(HttpApiTest):
     maxDiff = None
 
     def comparable(self, name, answer):
-        """What both transports have to say alike."""
+        """Returns the parts that must be equal for both transports."""
         shown = []
         for response in answer.responses[-1:]:
-            if name == "WatchJob":  # How far the job came until it was cancelled is chance.
+            if name == "WatchJob":  # The progress of the job when it was cancelled is random.
                 shown.append((response.job.id, response.job.state, response.job.spec))
             else:
                 text = json.dumps(json_format.MessageToDict(
@@ -263,7 +263,7 @@ class Secure(HttpApiTest):
                 str(self.certificate), "--tls-key-file", str(self.key))
 
     def request(self, daemon, verb, target, token=None, certificate=None):
-        """(status, error or body) over HTTPS."""
+        """Returns (status, error or body) over HTTPS."""
         context = ssl.create_default_context(cafile=self.authority.certificate)
         if certificate:
             context.load_cert_chain(*certificate)

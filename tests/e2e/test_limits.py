@@ -1,4 +1,4 @@
-"""What the kernel takes away from a daemon that runs: its clock, its file handles, the size of its files."""
+"""Changes by the kernel to a running daemon: its clock, its file handles, the size of its files."""
 
 import os
 import pathlib
@@ -26,13 +26,13 @@ class Limits(harness.DaemonTest):
         daemon.train("hold-1", limited)
         daemon.wait_for_step("hold-1", 5)
         clock.write_text("-3600")
-        # Restarts with pauses of 1 and 2 seconds, which are told by the clock that was set.
+        # Restarts with pauses of 1 and 2 seconds, measured by the changed clock.
         crashing = spec()
         crashing["max_restarts"] = 3
         daemon.train("crash-1", crashing)
         self.assertEqual(daemon.wait_for_end("crash-1")["restarts"], 3)
         self.assertEqual(daemon.wait_for_end("hold-1")["failure"]["cause"], "FAILURE_CAUSE_DEADLINE")
-        # And forth: a job that was just accepted has its whole time.
+        # Set forward: a job that was just accepted has its whole time.
         clock.write_text("86400")
         limited["scheduling"] = {"deadline_seconds": 3600}
         daemon.train("ok-1", limited)

@@ -1,4 +1,4 @@
-"""Paths with characters that mean something in a URI, a pattern or a shell: the whole life of a job in such a folder."""
+"""Paths with characters that are special in a URI, a pattern or a shell: the whole life of a job in such a folder."""
 
 import os
 import pathlib
@@ -27,7 +27,7 @@ class OddPaths(harness.DaemonTest):
         job = daemon.wait_for_end("one")
         self.assertEqual(job["state"], "JOB_STATE_SUCCEEDED", job)
         self.assertTrue(pathlib.Path(job["latest_checkpoint"]["path"]).is_file())
-        # By the unix socket, as it is written.
+        # Over the unix socket, with its unescaped path.
         self.assertEqual(daemon.ctl("--server", f"unix:{local}", "job", "one")["state"], "JOB_STATE_SUCCEEDED")
         channel = secure.plain_channel("unix:" + urllib.parse.quote(local))
         self.addCleanup(channel.close)
@@ -43,7 +43,7 @@ class OddPaths(harness.DaemonTest):
         with sqlite3.connect(os.path.join(self.data_dir, "metrics.db")) as database:
             rows = database.execute("SELECT count(*) FROM fp16_stats").fetchone()[0]
         self.assertGreater(rows, 0)
-        # What is on disk is found again, and continued from.
+        # A restarted daemon finds the files and continues from them.
         again = self.start()
         self.assertEqual(again.job("one")["state"], "JOB_STATE_SUCCEEDED")
         again.train("two", {**harness.spec(max_steps=10), "start_from_checkpoint": job["latest_checkpoint"]["id"]})

@@ -1,4 +1,4 @@
-"""The gauges that alerts look at: work in no checkpoint, the newest step, free space, quarantine."""
+"""The gauges of the alerts: work in no checkpoint, the newest step, free space, quarantine."""
 
 import datetime
 import http.client
@@ -19,7 +19,7 @@ class OperationalMetrics(harness.DaemonTest):
         return self.start("--workers-program", str(harness.FAKE_WORKER), *flags)
 
     def value(self, daemon, name, **labels):
-        """None where there is no such series."""
+        """Returns None if there is no such series."""
         wanted = {f'{key}="{value}"' for key, value in labels.items()}
         for line in daemon.get("/metrics").splitlines():
             series, _, value = line.rpartition(" ")
@@ -41,7 +41,7 @@ class OperationalMetrics(harness.DaemonTest):
         self.assertLessEqual(before, self.value(daemon, LAST_STEP))
         asked = time.time()
         daemon.ctl("checkpoint", "hold-1")
-        # The fake worker says that its checkpoint took 10 ms: what came after the snapshot is in none.
+        # The fake worker reports that its checkpoint took 10 ms: work after the snapshot is not in it.
         self.assertGreaterEqual(self.value(daemon, UNPROTECTED), asked - 0.02)
         self.assertLessEqual(self.value(daemon, UNPROTECTED), time.time())
         daemon.ctl("cancel", "hold-1")
@@ -111,7 +111,7 @@ class OperationalMetrics(harness.DaemonTest):
                 daemon, "genesis_volume_free_bytes", volume=volume))
             size = self.value(daemon, "genesis_volume_size_bytes", volume=volume)
             stat = os.statvfs(self.data_dir)
-            # Others write to the same file system.
+            # Other processes write to the same file system.
             self.assertLess(abs(free - stat.f_bavail * stat.f_frsize), 0.2 * size)
             self.assertEqual(size, (stat.f_blocks - stat.f_bfree + stat.f_bavail) * stat.f_frsize)
 

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes the daemon and answers queries; promtool accepts the page."""
+"""Tests that a real Prometheus scrapes the daemon and answers queries, and that promtool accepts the page."""
 
 import gzip
 import json
@@ -82,7 +82,7 @@ class Prometheus(harness.DaemonTest):
         self.start_prometheus(daemon.http)
         daemon.train("ok-1", spec())
         daemon.wait_for_end("ok-1")
-        # Only OpenMetrics writes whole bounds so.
+        # Only OpenMetrics writes integer bounds this way.
         buckets = harness.wait_for(
             "a bucket in Prometheus",
             lambda: [r for r in self.query('genesis_training_duration_seconds_bucket{le="5.0"}')
@@ -109,7 +109,7 @@ class Prometheus(harness.DaemonTest):
         self.assertEqual(headers["Content-Type"], "text/plain; version=0.0.4; charset=utf-8")
         self.assertIsNone(headers["Content-Encoding"])
         self.assertNotIn(b"# EOF", plain)
-        # What Prometheus sends.
+        # The headers that Prometheus sends.
         headers, packed = get(
             Accept="application/openmetrics-text;version=1.0.0,"
                    "application/openmetrics-text;version=0.0.1;q=0.75,"

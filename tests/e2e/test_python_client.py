@@ -1,4 +1,4 @@
-"""The Python client against a real daemon: what its page promises, and what goes wrong on the way."""
+"""The Python client with a real daemon: the promises of its page, and errors on the way."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ def net():
 
 
 def classes(count=600):
-    """Three clouds; new ones in every run."""
+    """Returns three clouds, with new random points in every run."""
     generator = numpy.random.default_rng()
     target = generator.integers(0, 3, count)
     centers = generator.normal(size=(3, 5)) * 3
@@ -51,7 +51,7 @@ def classes(count=600):
 
 
 class Endless(torch.utils.data.Dataset):
-    """Does not say how many examples it has."""
+    """A dataset of unknown size."""
 
     def __getitem__(self, index):
         return torch.full((5,), float(index))
@@ -72,14 +72,14 @@ class ClientTest(harness.DaemonTest):
         return client
 
     def restart(self):
-        """Another daemon at the same address, after one that was killed."""
+        """Starts another daemon at the same address, after one that was killed."""
         self.daemon.kill()
         self.daemon = self.start("--grpc-listen", self.daemon.grpc, environment=ALLOWED)
 
 
 class ThreeLines(ClientTest):
     def test_an_optimizer_of_torch_with_groups_and_a_frozen_base(self):
-        """As Python's own loop: the adapter's group, the head's, and a base that stays."""
+        """Same as Python's own loop: the adapter's group, the head's, and a frozen base."""
         torch.manual_seed(4)
         module = nn.ModuleDict({"base": nn.Linear(5, 24), "down": nn.Linear(5, 4, bias=False), "up": nn.Linear(4, 24),
                                 "head": nn.Linear(24, 3)})
@@ -315,7 +315,8 @@ class ThreeLines(ClientTest):
         loader = torch.utils.data.DataLoader
         doubled = loader(dataset, 7, collate_fn=lambda rows: {"x": torch.stack([row[0] for row in rows]) * 2,
                                                               "target": torch.stack([row[1] for row in rows])})
-        whole = [(x[i:i + 12], target[i:i + 12]) for i in range(0, 96, 12)]  # The dataset gives batches.
+        # The dataset yields batches.
+        whole = [(x[i:i + 12], target[i:i + 12]) for i in range(0, 96, 12)]
         doubled_each = loader(whole, None, collate_fn=lambda batch: {"x": batch[0] * 2, "target": batch[1]})
         jobs = [self.client.train(module, each, loss="cross_entropy", max_steps=5, **options).watch() for each, options in (
             (doubled, {}), ({"x": 2 * x, "target": target}, {"batch_size": 7}), (doubled_each, {"batch_size": 7}), (dataset, {"batch_size": 7}))]
@@ -347,13 +348,13 @@ class ThreeLines(ClientTest):
         with self.assertRaisesRegex(genesis.InvalidArgumentError, "batch_size is 512 and the data has 150 examples; dynamic_batch=False needs as many"):
             self.client.train(Pairs(), data, epochs=1, batch_size=512, dynamic_batch=False)
         job = self.client.train(Pairs(), data, epochs=3, batch_size=12, dynamic_batch=False).watch()
-        # 135 to train on: 11 batches and 3 that are left out.
+        # 135 training examples: 11 batches and 3 that are left out.
         self.assertEqual((job.progress.step, job.progress.samples), (33, 396))
         path = genesis.export(Pairs(), {name: each[:14] for name, each in data.items()}, pathlib.Path(self.data_dir) / "pairs.pt2", dynamic_batch=False)
         job = self.client.train(path, data, epochs=2)
         self.assertEqual(job.message.spec.training.batch_size, 14)
         self.assertEqual(job.watch().progress.samples, 2 * 9 * 14)
-        # Without a number in the job file the worker takes that of the file.
+        # Without a batch size in the job file the worker uses that of the exported file.
         spec = {"model": {"exported": {"path": self.client.upload(path)}}, "dataset": {"arrays": {"path": job.message.spec.dataset.arrays.path}},
                 "training": {"max_steps": 4}}
         self.assertEqual(self.client.submit(spec).watch().progress.samples, 4 * 14)
@@ -568,7 +569,7 @@ class Files(ClientTest):
 
         found = self.client.upload(path, on_progress=seen)
         self.assertEqual(kills, most)
-        # Half of what a sanitizer counts is its own.
+        # Half of the memory under a sanitizer is its own.
         most_grown = (64 if os.environ.get("GENESIS_SANITIZED") else 32) << 10
         self.assertLess(grown, most_grown, "kB that the daemon grew by")
         stored = self.daemon.data_dir / "datasets" / found
@@ -589,7 +590,7 @@ class Files(ClientTest):
         self.assertFalse(stored.exists())
 
     def memory(self, what):
-        """Of the daemon, in kB."""
+        """Returns the daemon's memory in kB."""
         status = pathlib.Path(f"/proc/{self.daemon.process.pid}/status").read_text()
         return int(next(line for line in status.splitlines() if line.startswith(f"{what}:")).split()[1])
 
@@ -664,7 +665,8 @@ class Files(ClientTest):
             self.assertTrue(torch.equal(value, again.model_state_dict[name]))
         with self.assertRaises(FileExistsError):
             again.download(path)
-        # What an earlier try left is gone on with; where it is something else, it is said and thrown away.
+        # The leftover of an earlier attempt is continued; if it is a different file, that is reported and
+        # it is discarded.
         whole = path.read_bytes()
         path.unlink()
         part = path.with_name("there.pt.part")

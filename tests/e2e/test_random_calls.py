@@ -1,5 +1,6 @@
-"""Messages with random values in random fields, to every method over gRPC and HTTP: each gets an answer soon, none
-meets a defect, and what was accepted can be listed. GENESIS_CALLS sets how many; a failure prints its seed."""
+"""Messages with random values in random fields, to every method over gRPC and HTTP: each gets a response soon,
+none triggers a bug, and accepted objects can be listed. GENESIS_CALLS sets the number of calls; a failure prints
+its seed."""
 
 import json
 import os
@@ -52,7 +53,7 @@ class Chance:
         raise AssertionError(field.full_name)
 
     def fill(self, message, share, depth=0):
-        """Overwrites fields of the message, each with that chance; inner messages that are there already too."""
+        """Overwrites fields of the message, each with that probability, including existing submessages."""
         for field in message.DESCRIPTOR.fields:
             there = not field.is_repeated and field.message_type and message.HasField(field.name)
             if not there and self.random.random() > share:
@@ -82,7 +83,7 @@ class Chance:
     def request(self, method):
         message = secure.messages(method)[0]()
         if method == "Train" and self.random.random() < 0.8:
-            # One that is accepted, but for some fields.
+            # A valid request, except for some fields.
             json_format.ParseDict({"spec": harness.PENDULUM}, message)
             self.fill(message, 0.02)
         else:
@@ -143,7 +144,7 @@ class RandomCalls(HostileTest):
             begin = time.monotonic()
             code = "OK"
             try:
-                # A watch of a job at rest ends by its deadline.
+                # A watch of an idle job ends by its deadline.
                 made = call(iter(requests) if method.client_streaming else requests,
                             timeout=1 if method.server_streaming else harness.LONG)
                 if method.server_streaming:
@@ -173,7 +174,7 @@ class RandomCalls(HostileTest):
                 text = chance.choice((f"job-{chance.randrange(4)}", *(text for text in TEXTS if len(text) < 300)))
                 path = path.replace("{" + name + "}", "".join(f"%{byte:02X}" for byte in text.encode()) or "x")
             body = json_format.MessageToJson(self.chance.request("Train")).encode()
-            for _ in range(chance.choice((0, 0, 0, 1, 5))):  # Bytes that are something else.
+            for _ in range(chance.choice((0, 0, 0, 1, 5))):  # Invalid bytes.
                 at = chance.randrange(len(body) + 1)
                 body = body[:at] + chance.randbytes(chance.randrange(3)) + body[at + chance.randrange(4):]
             if verb == "GET":

@@ -1,5 +1,5 @@
-"""Configuration at run time: what a reload takes over, what it refuses, and that it is all or
-nothing; the log file after it was moved away."""
+"""Configuration at run time: what a reload applies, what it refuses, and that it is all or nothing;
+the log file after log rotation."""
 
 import os
 import pathlib
@@ -65,7 +65,7 @@ class Reload(harness.DaemonTest):
         before = daemon.ctl("config", "show")
         self.config.write_text("queue: {max_jobs: 6}\nhttp: {listen: 127.0.0.1:9}\n"
                                "workers: {slots: 3}\ndeployment: canary\n")
-        # http.listen is given by a flag, which goes before the file.
+        # http.listen is given by a flag, which overrides the file.
         text = self.refused(daemon, "config", "reload")
         self.assertIn("FAILED_PRECONDITION", text)
         self.assertIn("workers.slots would become \"3\"", text)

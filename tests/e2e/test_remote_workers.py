@@ -1,5 +1,5 @@
-"""Workers that the daemon did not start attach over the network: as on another host, but that both
-share this one's name and disk."""
+"""Workers that the daemon did not start attach over the network: as on another host, except that
+both share this one's name and disk."""
 
 import os
 import pathlib
@@ -83,7 +83,7 @@ class RemoteWorkers(harness.DaemonTest):
         again = self.start(*ALONE, "--grpc-listen", daemon.grpc)
         harness.wait_for("the worker", lambda: "is back with job survivor" in again.log())
         again.wait_for_step("survivor", 200)
-        # And it drains: the job is checkpointed, and the worker goes.
+        # It drains: the job is checkpointed, and the worker exits.
         self.assertEqual(again.stop(), 0)
         self.assertEqual(worker.wait(), 0, worker.log())
         last = self.start(*ALONE)

@@ -1,5 +1,5 @@
-"""A client that opens calls and resets them at once, without end (HTTP/2 "rapid reset", CVE-2023-44487), loses its
-connection; the daemon keeps its memory, and others do not wait."""
+"""A client that endlessly opens calls and resets them immediately (HTTP/2 "rapid reset", CVE-2023-44487) loses its
+connection; the daemon's memory does not grow, and other callers do not wait."""
 
 import concurrent.futures
 import contextlib
@@ -21,9 +21,9 @@ DATA, HEADERS, RST_STREAM, SETTINGS = 0, 1, 3, 4
 END_STREAM, END_HEADERS = 1, 4
 CANCEL = struct.pack("!I", 8)
 SERVICE = "/genesis.training.v1.TrainingService/"
-# MiB that the daemon may have grown by after a flood. Hundreds without a limit.
+# Maximum growth of the daemon in MiB after a flood. Hundreds without a limit.
 GROWTH = 20
-# Others do not wait longer; generous where a machine is busy, a tenth of what they waited.
+# Maximum delay of other callers; generous for a busy machine, a tenth of the delay without a limit.
 SOON = 2
 
 
@@ -32,7 +32,7 @@ def frame(kind, flags, stream, payload=b""):
 
 
 def header_block(fields):
-    """HPACK (RFC 7541) without its table and without Huffman's code."""
+    """Encodes HPACK (RFC 7541) without its table and without Huffman's code."""
     block = b""
     for name, value in fields:
         for text in (name, value):
@@ -42,7 +42,7 @@ def header_block(fields):
 
 
 class Flood:
-    """A connection that speaks HTTP/2 as it likes."""
+    """A raw HTTP/2 connection."""
 
     def __init__(self, server):
         host, port = server.rsplit(":", 1)
@@ -66,7 +66,7 @@ class Flood:
         self.socket.close()
 
     def call(self, method, body=b""):
-        """The bytes of one call that is reset; with a body of None before its request is there."""
+        """Returns the bytes of one call that is reset; with a body of None before its request is complete."""
         self.stream += 2
         block = header_block([
             (":method", "POST"), (":scheme", "http"), (":path", method), (":authority", "localhost"),
@@ -77,7 +77,7 @@ class Flood:
         return call + frame(RST_STREAM, 0, self.stream, CANCEL)
 
     def attack(self, calls, make, pause):
-        """How many calls were sent, 50 at a time, before the connection ended."""
+        """Returns the number of calls sent, 50 at a time, before the connection ended."""
         for done in range(0, calls, 50):
             if self.ended.is_set():
                 return done
@@ -104,7 +104,7 @@ class Resets(harness.DaemonTest):
         return flood
 
     def memory(self, daemon):
-        """MiB."""
+        """Returns MiB."""
         status = pathlib.Path(f"/proc/{daemon.process.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
@@ -113,7 +113,7 @@ class Resets(harness.DaemonTest):
         return next(float(line.split()[-1]) for line in daemon.get("/metrics").splitlines() if line.startswith(name))
 
     def slowest(self, client, until):
-        """The longest that another caller waits."""
+        """Returns the longest delay of another caller."""
         slowest = 0
         while not until.is_set():
             begin = time.monotonic()

@@ -1,5 +1,5 @@
-"""Who may call: tokens and roles on every method, TLS and client certificates, the unix socket, the
-audit log; and that no secret is ever written down."""
+"""Tests of authentication and roles: tokens on every method, TLS and client certificates, the unix
+socket, the audit log; and that no secret is ever logged."""
 
 import json
 import os
@@ -18,12 +18,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 import harness
 import secure
 
-# The roles of all methods, as training_service.proto documents them: "Role: viewer."
+# The roles of all methods, from the comments of training_service.proto: "Role: viewer."
 PROTO = (harness.SOURCE / "proto/genesis/training/v1/training_service.proto").read_text()
 
 
 def documented_roles():
-    """{method: role} of the unary methods."""
+    """Returns {method: role} of the unary methods."""
     service = PROTO[PROTO.index("service TrainingService"):]
     service = service[:service.index("\n}")]
     roles = {}
@@ -51,7 +51,7 @@ class SecurityTest(harness.DaemonTest):
                              environment=environment)
 
     def make_tokens(self):
-        """A tokens file with one of each role; {role: token}."""
+        """Writes a tokens file with one of each role; returns {role: token}."""
         tokens, lines = {}, ["# who may call"]
         for role in ("viewer", "submitter", "admin"):
             tokens[role], line = secure.new_token(f"test-{role}", role)
@@ -75,7 +75,7 @@ class SecurityTest(harness.DaemonTest):
         return [json.loads(line) for line in lines]
 
     def refused_start(self, *flags):
-        """What genesisd says when it does not start."""
+        """Returns genesisd's output when it does not start."""
         done = subprocess.run(
             [harness.BIN / "genesisd", "--data-dir", self.data_dir, "--grpc-listen", "127.0.0.1:0",
              "--http-listen", "127.0.0.1:0", *map(str, flags)],
@@ -217,7 +217,7 @@ class NoSecretIsWritten(SecurityTest):
             client = self.tls(daemon, token)
             for method in ("Stats", "CancelJob", "ReloadConfig", "Train", "GetConfig"):
                 client.code(method)
-        # Where a token does not belong.
+        # A token in the wrong place.
         client = self.tls(daemon, tokens["admin"])
         client.metadata = [("authorization", planted)]
         client.code("Stats")
@@ -288,7 +288,8 @@ class Tls(SecurityTest):
         client = self.tls(daemon)
         self.assertEqual(client.code("Stats"), "OK")
         certificate, key = self.authority.issue("localhost", file="renewed")
-        # The certificate first: until its key comes the two do not fit, and the old ones stay.
+        # The certificate first: until its key arrives the two do not match, and the old ones stay
+        # in use.
         os.replace(certificate, self.certificate)
         harness.wait_for("the refusal", lambda: "not the key of the certificate" in daemon.log())
         self.assertEqual(self.serial_of(daemon), old)

@@ -1,4 +1,4 @@
-"""Jobs whose workers a real, private Slurm starts because the daemon asked it to."""
+"""Jobs whose workers a real, private Slurm starts on request of the daemon."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ class SlurmJobs(cluster_jobs.ClusterJobs):
         return self.start(*ON, *flags, environment={"SLURM_CONF": self.cluster.environment["SLURM_CONF"]})
 
     def slurm_jobs(self):
-        """{number: (state, name)} of all jobs of daemons that Slurm remembers."""
+        """Returns {number: (state, name)} of all daemons' jobs that Slurm remembers."""
         shown = self.cluster.run("squeue", "--noheader", "--states=all", "--format=%i %T %j").stdout
         rows = [line.split() for line in shown.splitlines()]
         return {number: (state, name) for number, state, name in rows if name.startswith("genesis-")}
@@ -45,7 +45,7 @@ class SlurmJobs(cluster_jobs.ClusterJobs):
         return [number for number, (state, _) in self.slurm_jobs().items() if state in LIVE]
 
     def occupy(self):
-        """A job of somebody else on the whole cluster; its number."""
+        """Starts a job of another user on the whole cluster; returns its number."""
         done = self.cluster.run("sbatch", "--parsable", "-n2", "-o", "/dev/null", "--wrap", "sleep 3600")
         self.assertEqual(done.returncode, 0, done.stderr)
         number = done.stdout.strip()
@@ -72,7 +72,7 @@ class SlurmJobs(cluster_jobs.ClusterJobs):
         self.assertEqual(len(far["ranks"]), 2, far)
         self.assertEqual({rank["worker"]["reservation"] for rank in far["ranks"]}, {far["submission"]["name"]})
         self.assertEqual((int(far["claim"]), int(far.get("restarts", 0))), (1, 0))
-        # Its workers end by themselves, and Slurm says so.
+        # Its workers end by themselves, and Slurm reports it.
         number = far["submission"]["cluster_id"]
         self.assertEqual(self.cluster.wait_for_job(number), "COMPLETED", self.logs(daemon))
         self.assertEqual(list(self.slurm_jobs()), [number])
@@ -110,7 +110,7 @@ class SlurmJobs(cluster_jobs.ClusterJobs):
         daemon = self.begin()
         daemon.train("warned", submitted(max_steps=STEPS))
         number = self.wait_for_step(daemon, "warned", 50)["submission"]["cluster_id"]
-        # As Slurm's own before the time limit: to the tasks, not to the script.
+        # Same as Slurm's own signal before the time limit: to the tasks, not to the script.
         self.assertEqual(self.cluster.run("scancel", "--signal=TERM", number).returncode, 0)
         again = harness.wait_for("the next attempt", lambda: (
             job := daemon.job("warned"))["state"] == "JOB_STATE_RUNNING" and int(job["claim"]) == 2 and job)
@@ -145,7 +145,7 @@ class SlurmJobs(cluster_jobs.ClusterJobs):
         number = self.wait_for_wait(daemon, "kept", "is PENDING")["submission"]["cluster_id"]
         for _ in range(3):
             daemon = self.again(daemon)
-        # Killed while it submits: what it knows of the other was not yet said by Slurm.
+        # Killed during a submission: its list of the other job may be outdated.
         daemon.train("begun", submitted())
         daemon = self.again(daemon)
         self.wait_for_wait(daemon, "begun", "is PENDING")
@@ -166,7 +166,7 @@ class SlurmJobs(cluster_jobs.ClusterJobs):
         job = self.wait_for_step(daemon, "adopted", 500)
         self.assertEqual((int(job["claim"]), job["submission"]["cluster_id"]), (1, number))
         self.assertEqual(self.live(), [number])
-        # And a job that is deleted behind its back is ended in Slurm all the same.
+        # A job that was deleted in the store is still ended in Slurm.
         daemon.ctl("cancel", "adopted", "--now")
         daemon.wait_for_end("adopted")
         harness.wait_for("Slurm to be empty", lambda: not self.live())
@@ -178,7 +178,7 @@ class SlurmJobs(cluster_jobs.ClusterJobs):
         self.assertIn(f"Slurm job {job['submission']['cluster_id']} is PENDING", job["queue_reason"])
         daemon.ctl("cancel", "wide")
         self.assertEqual(self.cluster.wait_for_job(job["submission"]["cluster_id"]), "CANCELLED")
-        # And what it does not take at all.
+        # An option that Slurm rejects.
         daemon.stop()
         daemon = self.begin("--slurm-partition", "nowhere")
         daemon.train("refused", submitted())

@@ -1,5 +1,5 @@
-"""A store that cannot be used stops the start with exit code 5 and says what to do; a backup that
-was made while the daemon ran takes the place of a damaged store."""
+"""An unusable store stops the start with exit code 5 and a cure; a backup created while the daemon
+ran can replace a damaged store."""
 
 import pathlib
 import shutil
@@ -33,7 +33,7 @@ class TestStore(unittest.TestCase):
         return daemon
 
     def refusal(self):
-        """What a daemon says that does not start."""
+        """Returns the output of a daemon that does not start."""
         done = subprocess.run(
             [harness.BIN / "genesisd", "--data-dir", self.data_dir, "--grpc-listen", "127.0.0.1:0",
              "--http-listen", "127.0.0.1:0", "--workers-program", FAKE_WORKER],

@@ -1,4 +1,4 @@
-"""What systemd hears over $NOTIFY_SOCKET, told by a socket of the test's own."""
+"""The states that systemd receives over $NOTIFY_SOCKET, read from a socket of the test."""
 
 import pathlib
 import signal
@@ -12,7 +12,7 @@ import secure
 
 class Notifications(harness.DaemonTest):
     def listen(self, address=None):
-        """A socket as systemd's; its name for the environment."""
+        """Opens a socket like systemd's; returns its name for the environment."""
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.addCleanup(self.socket.close)
         self.socket.settimeout(harness.LONG)
@@ -25,7 +25,7 @@ class Notifications(harness.DaemonTest):
                              environment=environment)
 
     def next(self):
-        """The next state that is no sign of life, as a dictionary."""
+        """Returns the next state that is not a watchdog ping, as a dictionary."""
         while True:
             text = self.socket.recv(4096).decode()
             if text != "WATCHDOG=1":
@@ -54,7 +54,7 @@ class Notifications(harness.DaemonTest):
         environment = self.listen()
         daemon = self.start(environment=environment)
         self.assertEqual(self.next()["READY"], "1")
-        # The datagram was sent after the listeners were up: no wait, no second try.
+        # The datagram was sent after the listeners were up: no wait, no second attempt.
         self.assertEqual(daemon.get_json("/readyz")["ready"], True)
 
     def test_an_abstract_socket_has_no_file(self):
@@ -62,7 +62,7 @@ class Notifications(harness.DaemonTest):
         self.assertEqual(self.next()["READY"], "1")
 
     def watched(self, *flags):
-        """A daemon that systemd wants to hear of every 2 s."""
+        """Starts a daemon with a watchdog of 2 s."""
         environment = {**self.listen(), "WATCHDOG_USEC": "2000000"}
         daemon = self.start(*flags, environment=environment)
         self.assertEqual(self.next()["READY"], "1")
@@ -99,17 +99,18 @@ class Notifications(harness.DaemonTest):
         self.assertNotIn(b"WATCHDOG=1", heard)
 
     def test_silence_when_the_listener_takes_nobody(self):
-        # Room for one connection, which is taken: the probe cannot pass.
+        # The only connection is in use, so the probe cannot pass.
         daemon = self.watched("--grpc-max-connections", "1")
         host, port = daemon.grpc.rsplit(":", 1)
 
         def occupied():
-            """Holds the only place, once the probe is not in it."""
+            """Takes the only place, once the probe is not in it."""
             holder = socket.create_connection((host, int(port)))
             self.addCleanup(holder.close)
             holder.settimeout(0.5)
             try:
-                return holder.recv(1) != b""  # gRPC greets those that it takes.
+                # gRPC sends its settings on the connections that it accepts.
+                return holder.recv(1) != b""
             except (TimeoutError, ConnectionError):
                 return False
 
@@ -126,8 +127,8 @@ class Notifications(harness.DaemonTest):
         while heard():
             pass
 
-        # The holder says nothing that gRPC understands, so it loses its place after 20 s; then the
-        # probe passes, and only then systemd hears of it again.
+        # The holder sends nothing that gRPC understands, so it loses its place after 20 s. Then the
+        # probe passes, and only then systemd receives the ping again.
         def passes_again():
             sign = heard()
             passed = "the self-probe passes again" in daemon.log()

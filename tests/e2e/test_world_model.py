@@ -1,4 +1,4 @@
-"""The Python of the founding documents runs as it stands there, but for the import."""
+"""Runs the Python of the founding documents unchanged, except for the import."""
 
 import ast
 import inspect
@@ -19,7 +19,7 @@ import harness
 from genesis import precision_gate
 from genesis.training.v1 import precision_pb2
 
-# Quoted; each is a block of code of a founding document, without the lines of comments.
+# Quotations: each is a code block of a founding document, without comment lines.
 VERIFY_FP16 = """
 model = WorldModel()
 # ... initialize with data ...
@@ -123,7 +123,7 @@ for key, tensor in checkpoint["model_state_dict"].items():
 
 
 def episodes(count):
-    """Episodes of a linear system, new in every run."""
+    """Returns episodes of a linear system, different in every run."""
     generator = numpy.random.default_rng()
     move = numpy.linalg.qr(generator.normal(size=(4, 4)))[0] * 0.95
     found = []
@@ -155,7 +155,7 @@ class WorldModelTest(harness.DaemonTest):
                       "fp32_baseline": 1.0, "create_test_replay_buffer": episodes}
 
     def run_code(self, text, **replaced):
-        """A block of code as a notebook runs it, in the folder of the test."""
+        """Runs a code block as a notebook does, in the folder of the test."""
         for there, here in replaced.items():
             text = text.replace(there.replace("__", "/"), here)
         code = compile(text, "founding document", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -180,7 +180,7 @@ class WorldModelTest(harness.DaemonTest):
             self.assertTrue(self.names["model"].fp16_enabled)
 
     def test_reduced_precision_really_runs(self):
-        # FP16 as it would be on a GPU: this processor may have no reduced precision of its own.
+        # FP16 as on a GPU: this processor may have no reduced precision of its own.
         self.daemon.stop()
         daemon = self.start(environment={"ENABLE_FP16_TRAINING": "true", "GENESIS_PRECISION_CPU_FALLBACK": "emulate"})
         with mock.patch.dict(os.environ, {"GENESIS_SERVER": daemon.grpc}):
@@ -231,7 +231,7 @@ class WorldModelTest(harness.DaemonTest):
         first = len(history)
         self.run_code(LARGER_BATCH)
         self.assertGreater(len(history), first)
-        # Three passes are fewer steps than a batch's loss is noisy; it has learned after a hundred.
+        # Three passes change the loss less than its noise; after a hundred it has learned.
         self.run_code("await world_model.train(num_epochs=100, batch_size=64)")
         self.assertLess(history[-1]["loss"], 0.1 * history[0]["loss"])
 
@@ -257,7 +257,8 @@ class WorldModelTest(harness.DaemonTest):
         after = torch.load(self.folder / "world_model_fp32.pt")["model_state_dict"]
         self.assertEqual(list(before), list(after))
         self.assertNotEqual(self.names["model"].job.message.spec.start_from_checkpoint, "")
-        # It goes on from there: five passes change a weight by far less than a new draw would.
+        # It continues from there: five passes change a weight much less than a new initialization
+        # would.
         for name, value in self.names["model"].state_dict().items():
             self.assertTrue(torch.equal(value, after[name]))
         weight = next(name for name, value in before.items() if value.dim() == 2)

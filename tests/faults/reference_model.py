@@ -1,11 +1,11 @@
-"""What a client of the daemon may believe about its jobs, from the calls that were acknowledged to it
-and from nothing else: the oracle of test_model.py."""
+"""The oracle of test_model.py: what a client of the daemon may assume about its jobs, from its
+acknowledged calls alone."""
 
 FINAL = {"SUCCEEDED", "FAILED", "CANCELLED"}
 
-# What the legal moves are, from docs/life_of_a_job.md.
+# The legal moves, from docs/life_of_a_job.md.
 def legal_moves(page):
-    """(from, to) of each row of the table of moves."""
+    """Returns (from, to) of each row of the table of moves."""
     moves = set()
     for line in page.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -20,29 +20,29 @@ class JobModel:
     def __init__(self, kind, killed_workers):
         self.kind = kind
         self.killed_before = killed_workers
-        self.final = None         # Once seen it never changes.
+        self.final = None         # Never changes once seen.
         self.cancelled = False    # A cancel was acknowledged while the job had not ended.
-        self.paused = False       # A pause was, and no resume since.
+        self.paused = False       # A pause was acknowledged, and no resume since.
         self.deleted = False
         self.priority = 0
-        self.checkpoints = set()  # Acknowledged, by id.
+        self.checkpoints = set()  # Ids of acknowledged checkpoints.
         self.claim = 0
         self.restarts = 0
 
     def may_fail(self, job, killed_workers):
-        """A job fails for what it is, or because its workers were lost too often. A daemon that was
-        killed or restarted costs it nothing."""
+        """Returns whether the job may fail: because of its own kind, or because its workers were
+        lost too often. A killed or restarted daemon costs it nothing."""
         hung = job.failure.cause == job.failure.DESCRIPTOR.fields_by_name[
             "cause"].enum_type.values_by_name["FAILURE_CAUSE_HANG"].number
         lost = killed_workers - self.killed_before + (self.kind == "crash-once")
         return self.kind in ("fail", "crash") or hung or lost > job.spec.max_restarts
 
     def see(self, job, state, killed_workers):
-        """Checks what the daemon says against all that was said before."""
+        """Checks the daemon's response against all previous ones."""
         if self.final is not None:
             assert state == self.final, f"{job.id} was {self.final} and is {state}"
         if state in FINAL:
-            # A job may have ended before its worker saw a cancel.
+            # A job may have ended before its worker received a cancel.
             assert state != "CANCELLED" or self.cancelled, f"{job.id} was cancelled by nobody"
             assert state != "FAILED" or self.may_fail(job, killed_workers), (
                 f"{job.id} failed: {job.failure.message}")
@@ -57,7 +57,7 @@ class JobModel:
 
 
 class Model:
-    """All jobs that a client was told of."""
+    """All jobs acknowledged to a client."""
 
     def __init__(self, moves):
         self.moves = moves
@@ -67,7 +67,7 @@ class Model:
         return [job_id for job_id, job in self.jobs.items() if not job.deleted]
 
     def check_events(self, job_id, events):
-        """The moves of a job form one chain of legal moves, in order and without a gap."""
+        """Checks that the moves of a job form one chain of legal moves, in order and without a gap."""
         state = "UNSPECIFIED"
         last = 0
         for event in events:

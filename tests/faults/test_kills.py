@@ -1,5 +1,5 @@
-"""Daemon and workers are killed at random moments, many times, while an orchestrator goes on: no
-acknowledged job is lost or doubled, no checkpoint is damaged, and every restart is ready in time.
+"""Daemon and workers are killed at random moments, many times, while an orchestrator keeps working: no
+acknowledged job is lost or duplicated, no checkpoint is damaged, and every restart is ready in time.
 
 GENESIS_KILLS sets how many of each (20 in the suite; 1000 for the long run), GENESIS_SEED the order."""
 
@@ -68,7 +68,7 @@ class Kills(harness.DaemonTest):
         done = 0
         while done < KILLS:
             self.submit_when_few_are_left()
-            # A random moment of the jobs' lives, not a wait for something.
+            # A random moment of the jobs' lives, not the wait for an event.
             time.sleep(self.random.uniform(0, 0.3))
             if kill():
                 done += 1
@@ -86,7 +86,7 @@ class Kills(harness.DaemonTest):
               f"{max(self.ready_seconds):.2f} s at most", file=sys.stderr)
 
     def verify_checkpoints(self):
-        """Every file, from end to end, and that each is one that the daemon knows of; nothing half written is left."""
+        """Verifies every file completely, and that the daemon has a record of each; no partial file is left."""
         folder = pathlib.Path(self.data_dir) / "checkpoints"
         found = sorted(path.name for path in folder.iterdir())
         known = {pathlib.Path(each["path"]).name: each for each in self.daemon.ctl("checkpoints")["checkpoints"]}

@@ -1,5 +1,5 @@
-"""Clients that do harm, on purpose or not: storms of connections, readers that do not read, messages
-too large, bytes that mean nothing, requests that never end. The daemon serves the others."""
+"""Clients that do harm, on purpose or not: storms of connections, readers that do not read,
+oversized messages, invalid bytes, requests that never end. The daemon serves the others."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ STORM = 1200
 
 class Listeners(harness.DaemonTest):
     def start(self, *flags):
-        # The storm is this process's too.
+        # The storm needs handles in this process too.
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         return super().start("--workers-program", str(secure.FAKE_WORKER), *flags)
@@ -66,13 +66,13 @@ class Listeners(harness.DaemonTest):
                 try:
                     connection.sendall(PREFACE)
                 except ConnectionError:
-                    pass  # Closed at once: one too many.
+                    pass  # Closed immediately: one too many.
             storm.append(connection)
         harness.wait_for("the refusals", lambda: self.metric(
             daemon, "genesis_connections_refused_total", ',reason="file_handles"') >=
             STORM - LIMIT * 3 // 4)
         self.assertLess(self.handles(daemon), LIMIT * 4 // 5)
-        # Who was there before is served, and what the daemon needs handles for works.
+        # The earlier client is served, and work of the daemon that needs handles succeeds.
         early.call("Stats")
         self.assertTrue(daemon.get("/healthz"))
         request, response = secure.messages("Train")
@@ -88,7 +88,7 @@ class Listeners(harness.DaemonTest):
         for connection in storm:
             connection.close()
         end = time.monotonic()
-        # A client of its own, with no connection yet.
+        # A separate client, without a connection.
         self.client(daemon).call("Stats", timeout=harness.LONG)
         served = time.monotonic() - end
         print(f"served {served:.3f} s after the end of the storm", file=sys.stderr)
@@ -98,7 +98,7 @@ class Listeners(harness.DaemonTest):
     def test_the_limit_of_open_files_is_raised_at_the_start(self):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.assertGreater(hard, 300)
-        # Inherited by the daemon.
+        # The daemon inherits it.
         resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
         try:
             daemon = harness.DaemonTest.start(self)
@@ -181,7 +181,7 @@ class Listeners(harness.DaemonTest):
                 if number % 3 == 0:
                     connection.shutdown(socket.SHUT_WR)
             except ConnectionError:
-                pass  # The daemon has had enough of it.
+                pass  # The daemon has closed it.
             if number % 2:
                 connection.close()
         self.assertEqual(self.client(daemon).code("Stats"), "OK")

@@ -1,9 +1,9 @@
-"""Random sequences of calls and faults against a small model of the job states. The oracle is what the
-daemon acknowledged: no job lost, doubled or moved against the table, no final state changed, no
-acknowledged checkpoint gone, and the codes of refusals as the API promises them.
+"""Random sequences of calls and faults against a small model of the job states. The oracle is the
+daemon's acknowledgements: no job lost, duplicated or moved against the table, no final state changed,
+no acknowledged checkpoint gone, and refusals with the codes of the API.
 
-The daemon is the real one, its workers are fake_worker. GENESIS_SEQUENCES sets how many sequences
-(150 in the suite; 10000 for the long run), GENESIS_SEED the first."""
+The daemon is the real one, its workers are fake_worker. GENESIS_SEQUENCES sets how many sequences (150
+in the suite; 10000 for the long run), GENESIS_SEED the first."""
 
 import os
 import pathlib
@@ -28,7 +28,8 @@ SEQUENCES = int(os.environ.get("GENESIS_SEQUENCES", "150"))
 SEED = int(os.environ.get("GENESIS_SEED", "1"))
 STEPS_IN_SEQUENCE = 12
 FAKE_WORKER = harness.BIN.parent / "tests" / "fake_worker"
-# What fake_worker does is in the beginning of the name; survive is hold that outlives the daemon.
+# The beginning of the name selects the behavior of fake_worker; survive is hold that outlives the
+# daemon.
 KINDS = ("ok", "ok", "hold", "survive", "survive", "crash-once", "fail", "crash", "hang")
 CODES = grpc.StatusCode
 
@@ -40,7 +41,7 @@ def name_of(job):
 class Sequences(harness.DaemonTest):
     def setUp(self):
         super().setUp()
-        # Small, so that it can be filled; where nobody may mount it, no disk is filled.
+        # Small, so that it can be filled; without permission to mount it, no disk is filled.
         self.limited = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", "size=64m", "none", self.data_dir],
             capture_output=True).returncode == 0
@@ -60,10 +61,10 @@ class Sequences(harness.DaemonTest):
                                  "--hang-step-seconds", "1")
         self.client = orchestrator.Orchestrator(self.daemon.grpc)
 
-    # What a client does.
+    # Actions of a client.
 
     def call(self, method, accepted, **fields):
-        """The answer, or the code of a refusal, which has to be one of `accepted`."""
+        """Returns the response, or the code of a refusal, which must be one of `accepted`."""
         try:
             return self.client.call(method, **fields)
         except grpc.RpcError as error:
@@ -104,7 +105,7 @@ class Sequences(harness.DaemonTest):
                          spec=other) in (CODES.ALREADY_EXISTS, CODES.RESOURCE_EXHAUSTED)
 
     def request(self, method, then, **fields):
-        """A request about a job; `then` notes it in the model when it was acknowledged."""
+        """Makes a request about a job; `then` records it in the model when it was acknowledged."""
         job_id = self.any_job()
         if job_id is None:
             return
@@ -167,7 +168,7 @@ class Sequences(harness.DaemonTest):
     def kill_daemon(self):
         self.client.close()
         self.daemon.kill()
-        self.empty_disk()  # A daemon does not start on a full one.
+        self.empty_disk()  # A daemon does not start on a full disk.
         self.start_daemon()
 
     def restart_daemon(self):

@@ -1,4 +1,4 @@
-"""Time in which the daemon itself does not run (a suspended machine, a debugger, SIGSTOP) is not the workers'."""
+"""Time in which the daemon itself does not run (a suspended machine, a debugger, SIGSTOP) is not charged to the workers."""
 
 import os
 import pathlib
@@ -11,12 +11,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 import harness  # noqa: E402
 from harness import spec  # noqa: E402
 
-# More steps than are made before the test ends the job.
+# More steps than are executed before the test ends the job.
 STEPS = 50_000_000
 
 
 def steady():
-    """Nothing but steps: a checkpoint has a limit of its own, which is long."""
+    """Returns a job of steps only, because a checkpoint has its own, long limit."""
     return {**spec(max_steps=STEPS), "checkpoint": {"every_steps": STEPS}}
 
 
@@ -41,7 +41,7 @@ class Pauses(harness.DaemonTest):
         for seconds in (7, 1, 5):
             self.stop_for(daemon.process.pid, seconds)
             step = int(daemon.job("steady")["progress"]["step"])
-            # Long enough for a verdict on a worker that had been found to hang.
+            # Long enough for the verdict on a hung worker.
             daemon.wait_for_step("steady", step + 1000)
             time.sleep(1)
             self.assertEqual(self.attempt(daemon, "steady"), before)

@@ -1,4 +1,4 @@
-"""The daemon dies and training goes on: workers keep their jobs, and no step is made twice."""
+"""The daemon dies and training continues: workers keep their jobs, and no step is executed twice."""
 
 import os
 import pathlib
@@ -20,7 +20,7 @@ def started(pid):
 
 
 def has_ended(pid):
-    """Whether anybody has taken note of its end or not."""
+    """Returns whether the process has ended, reaped or not."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except FileNotFoundError:
@@ -89,7 +89,7 @@ class Reattach(harness.DaemonTest):
         worker = int(before["worker"]["pid"])
         self.stop_worker_later(worker)
         daemon.kill()
-        # It ends while no daemon is there, and waits to tell.
+        # It ends while no daemon runs, and waits to report.
         checkpoints = pathlib.Path(self.data_dir) / "checkpoints"
         harness.wait_for("the last checkpoint",
                          lambda: list(checkpoints.glob("quiet-step-*1200.pt")))
@@ -108,7 +108,8 @@ class Reattach(harness.DaemonTest):
         before = daemon.wait_for_step("paused", 20)
         worker = int(before["worker"]["pid"])
         self.stop_worker_later(worker)
-        # The worker cannot hear: the request is durable, its command is lost with the daemon.
+        # The stopped worker receives nothing: the request is durable, its command is lost with the
+        # daemon.
         os.kill(worker, signal.SIGSTOP)
         self.assertEqual(daemon.ctl("pause", "paused")["state"], "JOB_STATE_PAUSING")
         daemon.kill()

@@ -1,5 +1,5 @@
-"""What has to be true on a GPU. tests/gpu/run runs it; most of it runs on a CPU too (--device cpu), in
-small, which proves the cases themselves."""
+"""The cases that must hold on a GPU, executed by tests/gpu/run. Most of them also run on a CPU
+(--device cpu) with small sizes, which tests the cases themselves."""
 
 import contextlib
 import json
@@ -21,7 +21,8 @@ from machine import DEVICE, ON_CUDA, Case, needs_cuda, needs_numpy
 from rank_cases import CapturedRanks, Distributed, LostRanks, Ranks  # noqa: F401
 
 ALL_MODES = ("FP32", "MIXED_FP16", "MIXED_BF16", "FP16", "BF16")
-# What the device runs in hardware, and BF16 on any CPU; FP16 is emulated there, 20 to 140 times slower.
+# The modes that the device runs in hardware, and BF16 on any CPU; FP16 is emulated there, 20 to 140
+# times slower.
 MODES = tuple(mode for mode in ALL_MODES
               if mode == "FP32" or (mode.endswith("BF16") and machine.has_bf16())
               or (mode.endswith("FP16") and machine.has_tensor_cores()))
@@ -71,7 +72,7 @@ class Modes(Case):
                 self.assertEqual({record["loss_scale"] for record in run.records}, {1})
 
     def test_mixed_precision_is_as_accurate_as_fp32(self):
-        """The promise is 2 % of the final loss."""
+        """The target is 2 % of the final loss."""
         job, ends = jobs.small_transformer(), {}
         for mode in [mode for mode in MODES if mode == "FP32" or mode.startswith("MIXED")]:
             run = self.train(job, mode, name=mode)
@@ -117,7 +118,7 @@ class Layers(Case):
 
 class Numerics(Case):
     # Largest relative difference of a loss over 50 steps; on a CPU as in tests/interop. On a GPU the
-    # sums of both sides may be cut up differently.
+    # two sides may split sums differently.
     TOLERANCE = {"FP32": 1e-4 if ON_CUDA else 1e-5, "MIXED_BF16": 1e-2 if ON_CUDA else 5e-3,
                  "MIXED_FP16": 4e-3 if ON_CUDA else 2e-3, "BF16": 4e-2 if ON_CUDA else 2e-2,
                  "FP16": 1e-2 if ON_CUDA else 5e-3}
@@ -147,7 +148,7 @@ class Numerics(Case):
     def test_grad_scaler_agrees_bit_for_bit(self):
         import test_grad_scaler
         driver = machine.TESTS / "scaler_driver"
-        # One that takes no device would compare the CPU with itself.
+        # A driver without CUDA would compare the CPU with itself.
         unknown = subprocess.run([driver, "cuda:99"], capture_output=True, text=True, input="")
         if unknown.returncode != 2:
             self.skipTest(f"{driver} takes no device; build it again")
@@ -303,13 +304,13 @@ class Graphs(Case):
         self.figure(f"the same of two eager runs, {name}", float(f"{max(differences(again)):.2g}"))
         self.figure(f"speed, {name}", round(repeated.samples_per_second()
                                             / anew.samples_per_second(), 2))
-        # Sums of atomic additions differ from run to run, and training makes more of it.
+        # Atomic additions give different sums in each run, and training amplifies the difference.
         most = 1e-4 if mode == "FP32" else 1e-2
         self.assertLess(max(differences(repeated)[:10]), most)
         self.assertLess(max(differences(repeated)), max(most, 5 * max(differences(again))))
 
     def test_repeated_steps_train_as_steps_that_are_made_anew(self):
-        # One with and one without a loss scale, and one whose weights are rounded copies.
+        # One mode without a loss scale, one with it, and one whose weights are rounded copies.
         for mode in [mode for mode in ("FP32", "MIXED_FP16", "BF16") if mode in MODES]:
             with self.subTest(mode):
                 job = jobs.world_model(steps=100)
@@ -343,13 +344,13 @@ class Tf32(Case):
         self.figure("relative difference of the first loss", float(f"{first:.2g}"))
         self.figure("largest relative difference of a loss", float(f"{worst:.2g}"))
         self.assertEqual(worst > 0, torch.cuda.get_device_capability(0) >= (8, 0))
-        # From the same weights; later each run goes its own way.
+        # Compared at the beginning, with equal weights; later the runs diverge.
         self.assertLess(first, 1e-3)
 
 
 @contextlib.contextmanager
 def watching(daemon, prefix, seen):
-    """Meanwhile the lines of /metrics that begin so go into `seen`: there are some while a job runs."""
+    """Meanwhile the lines of /metrics with that prefix are added to `seen`: there are some while a job runs."""
     done = threading.Event()
 
     def watch():
@@ -409,7 +410,7 @@ class Daemon(WithDaemon):
             self.assertGreater(float(seen[-1].split()[-1]), 0)
             self.figure("allocated bytes in /metrics", seen[-1].split()[-1])
         else:
-            self.assertEqual(seen, [])  # What was not measured has no series.
+            self.assertEqual(seen, [])  # Unmeasured metrics have no series.
         self.assertIn('genesis_fp16_training_steps_total{deployment="stable"} 1000', page)
 
     def test_auto_measures_and_chooses(self):
@@ -447,8 +448,7 @@ class Speed(Case):
     SECONDS = 150 if ON_CUDA else 30
 
     def test_actual_speedup(self):
-        """Measured, not judged: FP32 beside every mode, in turn, medians. Fails only when nothing
-        trains."""
+        """Measured, not judged: FP32 compared with every mode, in turn, medians. Fails only if nothing trains."""
         job, begin = jobs.large_transformer(), time.monotonic()
         rates, memory = {mode: [] for mode in MODES}, {mode: [] for mode in MODES}
         rounds = 0
@@ -458,7 +458,7 @@ class Speed(Case):
                 rates[mode].append(run.samples_per_second())
                 memory[mode].append(run.memory)
             rounds += 1
-            # Another round has to fit.
+            # Another round must fit.
             elapsed = time.monotonic() - begin
             if elapsed * (rounds + 1) / rounds > self.SECONDS:
                 break

@@ -8,7 +8,7 @@ TRAJECTORIES = os.environ["GENESIS_TRAJECTORIES"]
 
 
 def world_model(steps=200, batch=256, hidden=64, **more):
-    """Recorded Pendulum trajectories."""
+    """Returns a job on recorded Pendulum trajectories."""
     return {
         "model": {"world_model": {"hidden_size": hidden, "latent_size": 16, **more}},
         "dataset": {"trajectories": {"path": f"{TRAJECTORIES}/pendulum.npz"}},
@@ -36,7 +36,7 @@ def small_transformer():
 
 
 def large_transformer():
-    """Large enough that activations, not weights and optimizer, fill the memory."""
+    """Returns a job large enough that activations, not weights and optimizer, fill the memory."""
     if ON_CUDA:
         return transformer(layers=8, width=512, context=512, batch=32, steps=120, vocabulary=1024)
     return transformer(layers=2, width=64, context=64, batch=8, steps=24)

@@ -1,4 +1,4 @@
-"""The device that is tested and the programs on it, for the cases."""
+"""The device under test and its programs, for the cases."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
 BIN = pathlib.Path(os.environ["GENESIS_BIN"])
 TESTS = pathlib.Path(os.environ["GENESIS_TESTS"])
 WORKER = BIN / "genesis-worker"
-# A bound on a broken run; none that works comes near.
+# Limit of a broken run; no working run comes near it.
 LONG = 600
 
 for folder in ("interop", "e2e"):
@@ -43,7 +43,7 @@ def has_tensor_cores():
 
 
 def output_of(*command):
-    """What a command prints, or None where it is not there or fails."""
+    """Returns the output of a command, or None if it is missing or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
@@ -52,7 +52,7 @@ def output_of(*command):
 
 
 def describe():
-    """What the report says of the machine."""
+    """Returns the metadata of the machine for the report."""
     facts = {
         "device": torch.cuda.get_device_name(0) if ON_CUDA else processor.name(),
         "torch": torch.__version__,
@@ -77,8 +77,8 @@ def describe():
 
 
 class MemoryWatch:
-    """The most that was in use on the device, beyond what was before, while it is open. The driver's
-    figure: CUDA context and everything that the allocator holds. Bytes; None on a CPU."""
+    """Records the peak of the device's used memory, minus the amount before, while it is open. The
+    driver's metric: CUDA context and all memory of the allocator. Bytes; None on a CPU."""
 
     def __enter__(self):
         self.peak = None
@@ -102,8 +102,8 @@ class MemoryWatch:
 
 
 def on_one_gpu(command):
-    """The command of a rank. NCCL refuses two ranks on one GPU unless they say that they are on two
-    hosts; gradients go between those through sockets."""
+    """Returns the command of a rank. NCCL refuses two ranks on one GPU unless they claim to be on
+    two hosts; gradients then pass through sockets."""
     if not ON_CUDA:
         return command
     own = 'NCCL_HOSTID="${NCCL_HOSTID-rank$RANK}" NCCL_SOCKET_IFNAME=lo exec "$@" --device cuda:0'
@@ -111,8 +111,8 @@ def on_one_gpu(command):
 
 
 class Run:
-    """A finished genesis-worker --spec: its exit code, output, steps and checkpoints. Several `ranks` are
-    started by torchrun, and `share` the first GPU."""
+    """A finished genesis-worker --spec: its exit code, output, steps and checkpoints. torchrun starts
+    several `ranks`, which `share` the first GPU."""
 
     def __init__(self, job, folder, mode=None, *flags, on_cpu=False, ranks=1, share=True,
                  variables=None):
@@ -121,7 +121,7 @@ class Run:
         job = json.loads(json.dumps(job))
         if mode is not None:
             job.setdefault("precision", {})["mode"] = mode
-        (folder / "job.yaml").write_text(json.dumps(job))  # JSON is YAML.
+        (folder / "job.yaml").write_text(json.dumps(job))  # JSON is valid YAML.
         environment = {**os.environ, "ENABLE_FP16_TRAINING": "true", **(variables or {})}
         if on_cpu:
             environment["CUDA_VISIBLE_DEVICES"] = ""
@@ -148,7 +148,7 @@ class Run:
         self.checkpoints = sorted(folder.glob("*.pt"))
 
     def samples_per_second(self):
-        """Over the last three quarters of the steps: the first ones pay for what is made once."""
+        """Speed over the last three quarters of the steps, because the first ones include one-time costs."""
         found = re.findall(r"^step (\d+)/(\d+) .* (\d+) samples/s", self.output, re.MULTILINE)
         points = [(int(step), int(step) / max(int(rate), 1)) for step, total, rate in found
                   if int(step) >= int(total) / 4]
@@ -157,7 +157,7 @@ class Run:
 
 
 class Case(unittest.TestCase):
-    """A case with a folder of its own and figures for the report."""
+    """A case with a separate folder and metrics for the report."""
 
     def setUp(self):
         self.figures = {}
@@ -169,7 +169,7 @@ class Case(unittest.TestCase):
         self.figures[name] = value
 
     def train(self, job, mode, *flags, name="run", **options):
-        """A run on the device in the mode asked for, and in no other."""
+        """Returns a run on the device in the requested mode, and in no other."""
         run = Run(job, self.folder / name, mode, *flags, **options)
         self.assertEqual(run.code, 0, run.output)
         self.assertIn("on cpu" if run.emulates else "on cuda:0", run.output)
@@ -179,7 +179,7 @@ class Case(unittest.TestCase):
         return run
 
     def assert_learned(self, run, part):
-        """The mean loss of the last tenth is at most `part` of that of the first tenth."""
+        """Checks that the mean loss of the last tenth is at most `part` of that of the first tenth."""
         tenth = max(1, len(run.losses) // 10)
         first = statistics.fmean(run.losses[:tenth])
         last = statistics.fmean(run.losses[-tenth:])

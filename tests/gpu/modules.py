@@ -43,7 +43,7 @@ class Language(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(words, width)
         self.blocks = nn.ModuleList(Block(width, heads, shared) for _ in range(2))
-        # As those of rotary embeddings: in no state_dict().
+        # Like those of rotary embeddings: in no state_dict().
         self.register_buffer("places", torch.linspace(0, 1, 1024).unsqueeze(1), persistent=False)
 
     def forward(self, ids):
@@ -54,7 +54,7 @@ class Language(nn.Module):
 
 
 class Masked(nn.Module):
-    """Heads of 12 elements, sequences of 21 and a mask: sizes that no kernel likes."""
+    """Heads of 12 elements, sequences of 21 and a mask: sizes for which no kernel is optimized."""
 
     def __init__(self):
         super().__init__()
@@ -65,7 +65,7 @@ class Masked(nn.Module):
 
 
 class Vision(nn.Module):
-    """Convolutions, batch norm and group norm, with a mean over what a transposition has turned round."""
+    """Convolutions, batch norm and group norm, with a mean over a transposed tensor."""
 
     def __init__(self):
         super().__init__()
@@ -92,7 +92,7 @@ def vision(model, batch):
 
 
 def all_of_them():
-    """{name: (module, arrays, loss)}, with the same weights and data in each process."""
+    """Returns {name: (module, arrays, loss)}, with the same weights and data in each process."""
     chooser = numpy.random.default_rng(0)
     torch.manual_seed(0)
     length = 128 if ON_CUDA else 16
@@ -107,10 +107,10 @@ def all_of_them():
 
 
 def train(module, arrays, loss, mode):
-    """Losses of the steps in Python."""
+    """Returns the losses of the steps in Python."""
     import twin
 
-    torch.backends.cudnn.allow_tf32 = False  # By itself on, for convolutions; off in genesis-worker.
+    torch.backends.cudnn.allow_tf32 = False  # On by default for convolutions; off in genesis-worker.
     module = copy.deepcopy(module).train().to(DEVICE)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
     scaler = torch.amp.GradScaler(DEVICE, enabled=mode == "MIXED_FP16")

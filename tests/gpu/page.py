@@ -1,7 +1,7 @@
 """Puts reports of a GPU into docs/benchmarks/gpu.md: page.py --data docs/benchmarks/gpu-<device>.json [--date YYYY-MM-DD REPORT.json...]
 
-Reports of `tests/gpu/run` and of `tests/benchmarks/run gpu`, in the order in which they were made: the last result of a case or row
-counts. They are added to the data, which is committed, and the page is written from it."""
+Accepts reports of `tests/gpu/run` and of `tests/benchmarks/run gpu`, in the order of their creation: the last result of a case or
+row counts. They are added to the committed data, from which the page is written."""
 
 import argparse
 import ast
@@ -31,7 +31,7 @@ def add(data, report, date):
 
 
 def not_run(data):
-    """The cases that no report has a result of."""
+    """Returns the cases without a result in any report."""
     declared = []
     for file in sorted(pathlib.Path(__file__).parent.glob("*cases.py")):
         for each in ast.parse(file.read_text()).body:

@@ -1,5 +1,4 @@
-"""What has to be true of several ranks whose gradients NCCL adds up. They share one GPU here, so nothing
-is said about their speed."""
+"""The cases of several ranks whose gradients NCCL adds up. They share one GPU here, so their speed is not measured."""
 
 import json
 import os
@@ -13,7 +12,7 @@ import jobs
 import machine
 from machine import ON_CUDA, Case, needs_cuda
 
-# Sums of gradients are made in another order.
+# Gradients are summed in another order.
 TOLERANCE = 1e-3 if ON_CUDA else 1e-5
 WAY = "by NCCL" if ON_CUDA else "by shared memory"
 
@@ -44,7 +43,7 @@ class TwoRanks(Case):
 
 
 class Ranks(TwoRanks):
-    """Two ranks of torchrun train one job as one process with both batches does."""
+    """Two ranks of torchrun train one job like one process with both batches."""
 
     def test_two_ranks_train_as_one_process(self):
         for mode in ("FP32", "MIXED_BF16", "MIXED_FP16"):
@@ -95,7 +94,7 @@ class Ranks(TwoRanks):
 
 
 class CapturedRanks(TwoRanks):
-    """The same steps as one CUDA graph, with the collectives in it."""
+    """The same steps as one CUDA graph that includes the collectives."""
 
     @needs_cuda
     def test_captured_steps_lose_as_eager_ones(self):
@@ -119,7 +118,7 @@ class LostRanks(Case):
     """A rank that is lost while the others' GPUs wait for it."""
 
     def start(self, timeout, flags):
-        """Two ranks, started by hand so that no launcher ends the one that is left."""
+        """Two ranks, started by hand so that no launcher ends the remaining one."""
         job = jobs.large_transformer() if ON_CUDA else jobs.small_transformer()
         job["training"] |= {"use_ddp": True, "max_steps": 100000, "batch_size": 8}
         job["distributed"] = {"timeout_seconds": timeout}
@@ -177,7 +176,7 @@ class LostRanks(Case):
 
 
 class Distributed(Case):
-    """Ranks on a GPU each."""
+    """Ranks with a GPU each."""
 
     @unittest.skipIf(ON_CUDA and machine.torch.cuda.device_count() < 2, "two ranks need two GPUs")
     def test_multi_gpu_ddp_initialization(self):

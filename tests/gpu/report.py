@@ -12,10 +12,10 @@ import unittest
 
 import machine
 
-# Short ones first: what is cut off by the limit is the measuring.
+# Short ones first, so that the limit cuts off the measurements.
 ORDER = ("Device", "Daemon", "Modes", "Recovery", "Numerics", "Steps", "Tf32", "Graphs", "Exported",
          "Checkpoints", "Ranks", "CapturedRanks", "LostRanks", "Memory", "Layers", "Speed", "Distributed")
-# What would measure the others that run beside it.
+# Cases whose measurements would include others that run beside them.
 ALONE = ("Memory", "Speed")
 
 
@@ -78,8 +78,8 @@ def each(suite):
 
 
 class Gathered:
-    """The results of several processes, each with the cases of one class, `jobs` at a time. `write` is called
-    whenever there are more, so that a run that is cut off leaves a report."""
+    """Returns the results of several processes, each with the cases of one class, `jobs` at a time. `write`
+    is called whenever there are more, so that an interrupted run leaves a report."""
 
     def __init__(self, limit, jobs, write):
         self.limit, self.jobs, self.cases = limit, jobs, []

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""guard.py check|record HOT_PATHS FIGURES.json: counts what each path of hot_paths takes for one time, under valgrind,
-and holds it against the recorded figures, or records it.
+"""guard.py check|record HOT_PATHS FIGURES.json: counts the cost of one execution of each path of hot_paths, under
+valgrind, and compares it with the recorded counts, or records it.
 
-Counts, not times: they are the same on a busy machine. The program runs twice, and the difference of the two is
-what the further times took, without the start. What takes fewer than recorded is worth recording."""
+Counts, not times, because they are the same on a busy machine. The program runs twice, and the difference of the two
+is the cost of the additional executions, without the start. Lower counts should be recorded."""
 
 import json
 import pathlib
@@ -11,9 +11,9 @@ import re
 import subprocess
 import sys
 
-# How often; enough that what happens seldom is in it.
+# Number of executions; enough to include rare events.
 TIMES = {"step": (1000, 6000), "schedule": (10, 30), "get_job": (50, 250), "scrape": (5, 25)}
-# Another processor makes valgrind's machine choose other routines of the C library.
+# On another processor valgrind's machine selects other routines of the C library.
 MOST = {"instructions": 1.10, "allocations": 1.02}
 
 
@@ -42,13 +42,13 @@ def measure(program):
 
 
 def check(found, recorded):
-    """What is worse than recorded, a line each."""
+    """Returns the counts worse than recorded, a line each."""
     worse = []
     for path, figures in found.items():
         for what, value in figures.items():
             known = recorded[path][what]
             print(f"{path:10}{what:14}{value:12.2f}   recorded {known:12.2f}   ratio {value / max(known, 0.01):.3f}")
-            # A tenth of one, for what is seldom.
+            # A tenth of an event, for rare ones.
             if value > known * MOST[what] + 0.1:
                 worse.append(f"{path} takes {value} {what} a time; recorded: {known}; accepted: {MOST[what]} times that")
     return worse

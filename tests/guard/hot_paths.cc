@@ -1,8 +1,7 @@
-// The hot paths of a running job, as a program to count instructions and allocations
-// of: hot_paths PATH TIMES. Nothing of it waits or depends on time, so equal programs give equal
-// counts.
-//   step      a finished step in a worker: added up, and every 50th time reported and serialized
-//   schedule  the order of 100 waiting jobs of 10 owners, and the victim among 8 that run
+// The hot paths of a running job, as a program whose instructions and allocations are counted:
+// hot_paths PATH TIMES. Nothing waits or depends on time, so equal programs give equal counts.
+//   step      a finished step in a worker: accumulated, and every 50th time reported and serialized
+//   schedule  the order of 100 waiting jobs of 10 owners, and the victim among 8 running ones
 //   get_job   a GetJob with 20 jobs in the queue: admitted, read, serialized, counted
 //   scrape    a page of metrics
 #include <chrono>
@@ -32,7 +31,7 @@ namespace {
   std::exit(1);
 }
 
-// Keeps what was made from being left out by the compiler.
+// Keeps the compiler from removing the result.
 void Use(size_t size) {
   static volatile size_t used = 0;
   used = used + size;

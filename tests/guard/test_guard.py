@@ -1,4 +1,4 @@
-"""What the guard accepts. No program is run."""
+"""Tests of what the guard accepts. No program is executed."""
 
 import contextlib
 import io

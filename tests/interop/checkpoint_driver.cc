@@ -1,11 +1,11 @@
-// Checkpoints from the command line, for the Python that checks them.
-//   write PATH OPTIMIZER SEED      a state made from the seed (tests/trainer/state_for_test.h)
-//   rewrite FROM TO                reads a checkpoint and writes what it understood
-//   weights PATH model|average RAW prints names, types, shapes and places in RAW as JSON, and
+// Reads and writes checkpoints from the command line, for the Python that checks them.
+//   write PATH OPTIMIZER SEED      a state built from the seed (tests/trainer/state_for_test.h)
+//   rewrite FROM TO                reads a checkpoint and writes it again
+//   weights PATH model|average RAW prints names, types, shapes and offsets in RAW as JSON, and
 //                                  writes the elements to RAW
 //   export FROM TO model|average   writes .safetensors
-//   verify PATH                    prints what is worth a note
-// A fault is printed to standard error; the exit status is 1.
+//   verify PATH                    prints notes, if any
+// An error is printed to standard error; the exit status is 1.
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -16,10 +16,10 @@
 
 #include "tests/trainer/state_for_test.h"
 #include "trainer/checkpoint/checkpoint_reader.h"
-#include "trainer/checkpoint/write_checkpoint.h"
 #include "trainer/checkpoint/element_scalar.h"
 #include "trainer/checkpoint/verify.h"
 #include "trainer/checkpoint/weights.h"
+#include "trainer/checkpoint/write_checkpoint.h"
 
 namespace genesis {
 namespace {

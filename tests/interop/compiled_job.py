@@ -1,4 +1,4 @@
-"""Jobs that are compiled and run: what the tests of the compiled step share."""
+"""Shared code of the tests of the compiled step: jobs that are compiled and executed."""
 
 import os
 import pathlib
@@ -16,7 +16,7 @@ ALLOWED = {"ENABLE_FP16_TRAINING": "true"}
 
 
 def compile_job(job, folder, *flags, python=sys.executable, cwd=None):
-    """genesisctl compile as a user calls it."""
+    """Runs genesisctl compile as a user does."""
     return subprocess.run(
         [os.environ["GENESIS_CTL"], "compile", str(job), "--compiled-dir", str(folder),
          "--python", python, *flags],
@@ -24,17 +24,17 @@ def compile_job(job, folder, *flags, python=sys.executable, cwd=None):
 
 
 def train_compiled(test, job, folder, packages, *flags):
-    """Records of a job whose steps all have to be compiled."""
+    """Returns the records of a job whose steps must all be compiled."""
     records, output = twin.run_worker(job, folder, "--compiled-dir", packages, *flags, environment=ALLOWED)
     test.assertTrue(steps_of(output)[0].startswith("compiled"), output)
     return records
 
 
 def steps_of(output):
-    """How the steps ran: one entry at the beginning and one per change of precision."""
+    """Returns how the steps ran: one entry at the start and one per change of precision."""
     return re.findall(r"^step: (.*)$", output, re.MULTILINE)
 
 
 def worst(records, others):
-    """The largest difference of the losses of a step, relative."""
+    """Returns the largest relative difference of the losses of a step."""
     return max(abs(a["loss"] - b["loss"]) / b["loss"] for a, b in zip(records, others, strict=True))

@@ -1,4 +1,4 @@
-// Opens the dataset of a job file, for Python to compare with what it wrote.
+// Opens the dataset of a job file, so that Python can compare it with its original.
 //
 //   data_driver JOB OUT       prints one line of JSON: size, training_size, description, fields
 //                             (name, type, shape), statistics, priorities; writes every field of

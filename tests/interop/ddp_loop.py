@@ -1,6 +1,6 @@
 """A rank of PyTorch's own data-parallel loop, for torchrun: ddp_loop.py OUT STEPS BATCH_SIZE SEED HOOK. Rank 0 writes the mean
-loss of each step to OUT as JSON. The examples of a step are those that genesis-worker's ranks take. HOOK is none, one of
-torch.distributed's default hooks for gradients on their way, or error_feedback."""
+loss of each step to OUT as JSON. The examples of a step are the same as for genesis-worker's ranks. HOOK is none, one of
+torch.distributed's default hooks for gradient compression, or error_feedback."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import twin
 
 
 class Loss(torch.nn.Module):
-    """DistributedDataParallel looks at forward alone."""
+    """DistributedDataParallel only wraps forward."""
 
     def __init__(self, model, dataset):
         super().__init__()
@@ -27,8 +27,8 @@ class Loss(torch.nn.Module):
 
 
 def error_feedback(carried, bucket):
-    """Gradients in BF16 on their way. What a rank's rounding takes off, it adds to its gradients of the next step (1-bit SGD,
-    Seide et al. 2014): `carried`, by parameter, for buckets are cut anew after the first step."""
+    """Sends gradients in BF16. A rank adds its rounding error to its gradients of the next step (1-bit SGD, Seide et al.
+    2014): `carried`, by parameter, because buckets change after the first step."""
     for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
         gradient.div_(dist.get_world_size()).add_(carried.get(parameter, 0))
         carried[parameter] = gradient - gradient.bfloat16()
@@ -64,7 +64,7 @@ def main(out, hook, steps, batch_size, seed):
     if rank == 0:
         pathlib.Path(out).write_text(json.dumps(losses))
     dist.barrier()
-    # Not through the end of the interpreter: on a busy machine torch's threads now and then abort there.
+    # Exits without the interpreter's shutdown: on a busy machine torch's threads sometimes abort there.
     os._exit(0)
 
 

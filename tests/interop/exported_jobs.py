@@ -41,7 +41,7 @@ class Convolutional(nn.Module):
 
 
 class Attentive(nn.Module):
-    """Embedding, positions that no checkpoint holds, attention, and an output tied to the embedding."""
+    """Embedding, positions that no checkpoint has, attention, and an output tied to the embedding."""
 
     def __init__(self):
         super().__init__()
@@ -57,7 +57,7 @@ class Attentive(nn.Module):
 
 
 class Spectral(nn.Module):
-    """A complex weight, and the largest of values that processors compute in more than one way: mish takes log1p and tanh."""
+    """A complex weight, and a maximum of values that processors compute in several ways: mish uses log1p and tanh."""
 
     def __init__(self):
         super().__init__()
@@ -70,7 +70,7 @@ class Spectral(nn.Module):
 
 
 class Sliced(nn.Module):
-    """Rows and columns of a weight and of what is computed, by indices that name each dimension; one is changed in place."""
+    """Rows and columns of a weight and of an activation, by indices for each dimension; one is changed in place."""
 
     def __init__(self):
         super().__init__()
@@ -86,7 +86,7 @@ class Sliced(nn.Module):
 
 
 class Rare(nn.Module):
-    """Layers of which each needs an operator that few modules need."""
+    """Layers that each need a rare operator."""
 
     def __init__(self):
         super().__init__()
@@ -114,7 +114,7 @@ class Bags(nn.Module):
 
 
 class Unmoved(nn.Module):
-    """A bias before a norm, whose gradient is rounding alone."""
+    """A bias before a norm, whose gradient is only rounding."""
 
     def __init__(self):
         super().__init__()
@@ -131,7 +131,7 @@ class Unmoved(nn.Module):
 
 
 class Compilable(nn.Module):
-    """Has all that a compiled step must take along: batch norm, dropout, tied, frozen, unused, constant and passing tensors."""
+    """Everything that a compiled step must carry: batch norm, dropout, tied, frozen, unused, constant and passing tensors."""
 
     def __init__(self):
         super().__init__()
@@ -151,7 +151,7 @@ class Compilable(nn.Module):
 
 
 class Branches(nn.Module):
-    """Two branches, each with dropout, that meet at the end: what one draws the other does not wait for."""
+    """Two branches, each with dropout, that join at the end; their random draws are independent."""
 
     def __init__(self):
         super().__init__()
@@ -187,7 +187,7 @@ class Codebook(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Drops out what attention gives, which lies in memory with the words first."""
+    """Applies dropout to the output of attention, which has the words as first dimension in memory."""
 
     def __init__(self):
         super().__init__()
@@ -211,7 +211,7 @@ class Chosen(nn.Module):
 
 
 class Shuffled(nn.Module):
-    """Mixes what examples became, as Verma et al. (2019), "Manifold Mixup", do."""
+    """Mixes activations of examples, as Verma et al. (2019), "Manifold Mixup", do."""
 
     def __init__(self):
         super().__init__()
@@ -223,7 +223,7 @@ class Shuffled(nn.Module):
 
 
 class Reciprocal(nn.Module):
-    """Divides by what is left of a length, which is 3 or more."""
+    """Divides by the remainder of a length, which is 3 or more."""
 
     def __init__(self):
         super().__init__()
@@ -259,7 +259,7 @@ class LastState(nn.Module):
 
 
 class Aliased(nn.Module):
-    """A batch norm under two names, and a buffer of another part's."""
+    """A batch norm under two names, and a buffer that belongs to another module."""
 
     def __init__(self):
         super().__init__()
@@ -271,7 +271,8 @@ class Aliased(nn.Module):
 
 
 class Varied(nn.Module):
-    """Asks the batch for its deviation, as VICReg (Bardes et al., 2022) and minibatch statistics do: the gradient divides by its size less 1."""
+    """Computes the deviation over the batch, as VICReg (Bardes et al., 2022) and minibatch statistics do: the gradient divides by
+    its size less 1."""
 
     def __init__(self):
         super().__init__()
@@ -283,7 +284,7 @@ class Varied(nn.Module):
 
 
 class Turning(nn.Module):
-    """Turns complex numbers, and reads their angles: gradients have a factor of 1j."""
+    """Rotates complex numbers, and reads their angles: gradients have a factor of 1j."""
 
     def __init__(self):
         super().__init__()
@@ -327,7 +328,7 @@ class Forgetful(nn.Module):
 
 
 class Partial(nn.Module):
-    """A frozen base, a weight that nothing uses, and a number made in forward."""
+    """A frozen base, a weight that nothing uses, and a number created in forward."""
 
     def __init__(self):
         super().__init__()
@@ -350,7 +351,7 @@ class Dropped(nn.Module):
 
 
 class Scaled(nn.Module):
-    """Multiplies what has gaps in memory, on the way there and back, by numbers."""
+    """Multiplies tensors with gaps in memory, in forward and backward, by numbers."""
 
     def __init__(self):
         super().__init__()
@@ -363,7 +364,7 @@ class Scaled(nn.Module):
 
 
 class Masked(nn.Module):
-    """Holds infinities from its beginning, in a buffer that checkpoints have."""
+    """Holds infinities from the start, in a buffer of checkpoints."""
 
     def __init__(self):
         super().__init__()
@@ -375,7 +376,7 @@ class Masked(nn.Module):
 
 
 class Versioned(nn.Module):
-    """Loads weights by the version that they say, as mnasnet of torchvision does, and so does a part of it."""
+    """Loads weights according to their version, as mnasnet of torchvision does, and so does a submodule."""
 
     _version = 2
 
@@ -396,7 +397,7 @@ class Versioned(nn.Module):
 
 
 class Regular(nn.Module):
-    """Dropout of what a batch norm and an activation give: in one loop of a compiled step, which reads the mask."""
+    """Dropout after a batch norm and an activation: in one loop of a compiled step, which reads the mask."""
 
     def __init__(self):
         super().__init__()
@@ -418,7 +419,7 @@ class Branching(nn.Module):
 
 
 class Changed(nn.Module):
-    """What it does to the output of a layer."""
+    """The operation on the output of a layer."""
 
     def __init__(self, change):
         super().__init__()
@@ -441,7 +442,7 @@ def hooked(method):
 
 
 class Kept(nn.Module):
-    """Runs a line of Python in forward, which keeps something or reads what is kept in a way that a graph cannot follow."""
+    """Runs a line of Python in forward, which stores or reads state in a way that a graph cannot follow."""
 
     def __init__(self, line):
         super().__init__()
@@ -465,7 +466,7 @@ class Turned(nn.Module):
 
 
 class Recomputed(nn.Module):
-    """Reads weights again while backward runs, and assigns to its buffers."""
+    """Reads weights again during backward, and assigns to its buffers."""
 
     def __init__(self):
         super().__init__()
@@ -488,7 +489,7 @@ class Recomputed(nn.Module):
 
 
 class Transposed(nn.Module):
-    """Batch norm of what is transposed, whose layout torch's trace gets wrong."""
+    """Batch norm of a transposed tensor, whose layout torch's trace gets wrong."""
 
     def __init__(self):
         super().__init__()
@@ -528,7 +529,7 @@ class Arithmetic(nn.Module):
 
 
 class Redrawn(nn.Module):
-    """Draws random numbers between recurrent layers, and in what is computed again."""
+    """Draws random numbers between recurrent layers, and in a recomputed part."""
 
     def __init__(self):
         super().__init__()
@@ -542,7 +543,7 @@ class Redrawn(nn.Module):
 
 
 class Counting(nn.Module):
-    """Counts evaluations, and what counts them changes what it gives."""
+    """Counts evaluations, and the count changes the output."""
 
     def __init__(self):
         super().__init__()
@@ -585,7 +586,7 @@ class Padded(nn.Module):
 
 
 class Solved(nn.Module):
-    """Solves systems of equations whose matrices are what a layer gives, and has their determinants."""
+    """Solves systems of equations whose matrices are the output of a layer, and has their determinants."""
 
     def __init__(self):
         super().__init__()
@@ -610,8 +611,8 @@ def loss_of(module, batch):
 
 
 def learnt(name, tensor, mode):
-    """The part of a weight that depends on the data. softmax does not see the bias of the keys, so its gradient is rounding alone,
-    of which Adam makes whole steps."""
+    """Returns the part of a weight that depends on the data. softmax is invariant to the bias of the keys, so its gradient is
+    only rounding, which Adam turns into whole steps."""
     if mode == "FP32" or not name.endswith("in_proj_bias"):
         return tensor
     queries, _, values = tensor.chunk(3)
@@ -621,7 +622,8 @@ def learnt(name, tensor, mode):
 class ExportedJobs(unittest.TestCase):
     """Jobs of these modules, on a few rows of random numbers."""
 
-    exported = {}  # The bytes of each module's file: its weights are those of one seed, and exports take seconds.
+    # The bytes of each module's file, cached because exports take seconds; the weights are those of one seed.
+    exported = {}
 
     @classmethod
     def setUpClass(cls):

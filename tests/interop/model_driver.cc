@@ -1,15 +1,15 @@
-// Runs a model on a batch for test_models.py. Usage: model_driver FOLDER. The folder holds
+// Runs a model on a batch for test_models.py. Usage: model_driver FOLDER. The folder has
 //   spec.json       a JobSpec; defaults are filled in
-//   fields/         the batch, all of it, and the dataset that the model is built for
-//   weights/        parameters to put in place of the initial ones; may be missing
-// and gets
+//   fields/         the whole batch, which is also the dataset of the model
+//   weights/        parameters that replace the initial ones; optional
+// and receives
 //   initial/        parameters and buffers as built
 //   fp32/, bf16/    loss and gradients, in float32 and under BF16 autocast
 //   pure_bf16/      loss with parameters converted to BF16
-//   metrics/        what Evaluate reports
+//   metrics/        the results of Evaluate
 //   tied.txt        pairs of names
 // Each of these is a folder with index.txt, one "number type name size..." per line, and raw
-// little-endian elements in <number>.bin. Exits 1 with a message when the model cannot be built.
+// little-endian elements in <number>.bin. Exits 1 with a message if the model cannot be built.
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -22,7 +22,8 @@
 namespace genesis {
 namespace {
 
-constexpr uint64_t kSeed = 77;  // Of the numbers that a loss draws; test_models.py has the same.
+// Seed of the numbers that a loss draws; test_models.py has the same.
+constexpr uint64_t kSeed = 77;
 
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

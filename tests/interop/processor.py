@@ -1,9 +1,9 @@
-"""What the processor of this machine can do."""
+"""Capabilities of this machine's processor."""
 
 import pathlib
 import platform
 
-# Instruction sets that decide how fast a product in a format is.
+# Instruction sets that decide the speed of a product in a format.
 KINDS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16", "asimd", "bf16")
 NATIVE_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}
 
@@ -28,10 +28,11 @@ def instruction_sets():
 
 
 def multiplies_bf16():
-    """Whether products of BF16 are made by instructions of their own."""
+    """Returns whether the processor has instructions for BF16 products."""
     return bool(NATIVE_BF16 & set(instruction_sets()))
 
 
 def has_bf16_lstm():
-    """Whether oneDNN has an LSTM in BF16 for this processor. torch takes it on any: "could not create a primitive descriptor"."""
+    """Returns whether oneDNN has an LSTM in BF16 for this processor. torch tries it on any: "could not create a primitive
+    descriptor"."""
     return platform.machine() != "x86_64" or "avx512f" in instruction_sets()

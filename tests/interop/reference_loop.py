@@ -1,4 +1,4 @@
-"""The training loop of genesis-worker once more, in plain Python torch: every mode and optimizer."""
+"""The training loop of genesis-worker in plain Python torch: every mode and optimizer."""
 
 import copy
 import fnmatch
@@ -27,7 +27,7 @@ class PureModel(twin.WorldModel):
 
 
 def divided(named, groups):
-    """Those of `named` in no group, then those of each group, which is the first with a pattern for them."""
+    """Returns the parameters of `named` in no group, then those of each group, which is the first with a matching pattern."""
     lists = [[] for _ in range(len(groups) + 1)]
     for name, parameter in named:
         lists[next((i for i, group in enumerate(groups, 1)
@@ -57,7 +57,7 @@ def make_optimizer(named, kind="ADAMW", learning_rate=1e-3, weight_decay=None, m
 
 
 def factor(schedule, total):
-    """trainer/optim/schedule.h, as documented there."""
+    """Implements trainer/optim/schedule.h, as documented there."""
     kind = schedule.get("kind", "CONSTANT")
     if kind == "TABLE":
         steps, factors = zip(*((point["step"], point["factor"]) for point in schedule["points"]))
@@ -78,13 +78,13 @@ def factor(schedule, total):
 def train(dataset, mode="FP32", steps=50, batch_size=64, accumulation=1, max_norm=1.0, seed=3,
           optimizer=None, precision=None, ema_decay=None, device="cpu"):
     """Returns one record per step, as --telemetry writes them, then model and average. On another
-    device, dataset.to(device) is needed before."""
+    device, dataset.to(device) must be called before."""
     optimizer = optimizer or {}
     torch.manual_seed(seed)
     pure = mode in ("FP16", "BF16")
     model = (PureModel if pure else twin.WorldModel)(
         dataset.observation.shape[1], dataset.action.shape[1], 32, 16)
-    model.to(device)  # After its initial weights were drawn, as genesis-worker does it.
+    model.to(device)  # After its initial weights were drawn, as in genesis-worker.
     model.take_statistics(dataset)
     masters = [p.detach().clone().requires_grad_() for p in model.parameters()] if pure \
         else list(model.parameters())

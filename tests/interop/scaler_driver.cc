@@ -2,7 +2,7 @@
 // digits of its float. Standard input: initial scale, growth factor, backoff factor, interval, then
 // one 0 or 1 (overflow) per step.
 //
-//   scaler_driver [DEVICE]   cpu (the default) or cuda:0; exits 2 where that device is not there
+//   scaler_driver [DEVICE]   cpu (the default) or cuda:0; exits 2 if that device does not exist
 #include <bit>
 #include <cinttypes>
 #include <cstdint>
@@ -16,7 +16,7 @@
 int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "cpu";
   if (name != "cpu") {
-    // Loads LibTorch's CUDA library, which this program is not linked with.
+    // Loads LibTorch's CUDA library, which this program does not link.
     std::string note;
     const std::string present = genesis::DetectDevice("", &note).name();
     if (present != name) {

@@ -1,5 +1,5 @@
-"""Modules of six numbers and three classes, of the kinds that TorchScript treats differently: weights that are kept twice, shared, views
-or frozen, in lists and dictionaries, layers with states, and traces."""
+"""Modules of six numbers and three classes, of the kinds that TorchScript treats differently: weights that are stored twice,
+shared, views or frozen, in lists and dictionaries, layers with states, and traces."""
 
 import enum
 import typing
@@ -89,7 +89,7 @@ class Way(enum.Enum):
 
 
 class Nested(nn.Module):
-    """A weight and a buffer in a dictionary of tuples in a list, a tensor that is nowhere else, and settings."""
+    """A weight and a buffer in a dictionary of tuples in a list, a tensor that exists nowhere else, and settings."""
 
     held: typing.List[typing.Dict[str, typing.Tuple[torch.Tensor, torch.Tensor]]]
 
@@ -137,7 +137,7 @@ class Follower(nn.Module):
 
     def forward(self, x):
         with torch.no_grad():
-            # In eval mode, too, where it has to leave no trace.
+            # Runs in eval mode too, where it must not change the state.
             self.target.weight.mul_(0.9).add_(0.1 * self.online.weight)
             self.target.bias.mul_(0.9).add_(0.1 * self.online.bias)
             aim = torch.tanh(self.target(x))
@@ -145,7 +145,7 @@ class Follower(nn.Module):
 
 
 class Shrinking(nn.Module):
-    """Weights that forward changes, an index that is a parameter, and a buffer whose elements are one."""
+    """Weights that forward changes, an index that is a parameter, and a buffer whose elements alias."""
 
     def __init__(self):
         super().__init__()
@@ -169,7 +169,7 @@ class Part(nn.Module):
 
 
 class Shared(nn.Module):
-    """One weight in two parts, one that is a view, one that is frozen."""
+    """A weight in two parts, one that is a view, one that is frozen."""
 
     def __init__(self):
         super().__init__()

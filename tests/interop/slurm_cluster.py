@@ -50,11 +50,11 @@ def free_ports(count):
 
 
 class Cluster:
-    """Starts with the object and ends with stop()."""
+    """Started by the constructor, ended by stop()."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
-        self.folder.chmod(0o755)  # munge's socket is for everybody.
+        self.folder.chmod(0o755)  # munge's socket must be accessible to every user.
         self.daemons = []
         for name in ("state", "spool-n1", "spool-n2"):
             (self.folder / name).mkdir()
@@ -80,7 +80,7 @@ class Cluster:
                               capture_output=True, text=True, timeout=10 * LONG)
 
     def wait_for_job(self, number):
-        """The state in which a job ends."""
+        """Returns the state in which a job ends."""
         states = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
         self._until(lambda: self.state(number) in states, f"job {number} does not end", 10 * LONG)
         return self.state(number)
@@ -106,7 +106,7 @@ class Cluster:
                 daemon.wait()
 
     def _start(self, program, *words):
-        # Debian keeps them in /usr/sbin.
+        # Debian installs them in /usr/sbin.
         path = shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin")
         log = open(self.folder / f"{program}-{len(self.daemons)}.out", "w")
         with log:

@@ -1,4 +1,4 @@
-"""trainer/data/splitmix.h once more, in Python."""
+"""trainer/data/splitmix.h in Python."""
 
 M = 2**64 - 1
 

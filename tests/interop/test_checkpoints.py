@@ -1,4 +1,4 @@
-"""Checkpoints of ours are at home in Python, and what Python saves is read as it was meant."""
+"""Tests that Python can load the project's checkpoints, and that Python's files are read correctly."""
 
 import collections
 import copy
@@ -48,7 +48,7 @@ OPTIMIZERS = {
 
 
 def step_by_hand(kind, group, state, weight, gradient):
-    """The next weight, from the textbook, in float64."""
+    """Returns the next weight, by the textbook, in float64."""
     weight, gradient = weight.double(), gradient.double()
     lr, decay = group["lr"], group["weight_decay"]
     if kind == "SGD":
@@ -97,7 +97,7 @@ class CheckpointCase(unittest.TestCase):
         return torch.load(self.folder / "rewritten.pt")
 
     def read(self, path, kind="model"):
-        """What ReadWeights sees, as tensors by name, and the storage that each is in."""
+        """Returns the result of ReadWeights, as tensors by name, and the storage of each."""
         raw = self.folder / "raw"
         lines = [json.loads(line) for line in self.drive("weights", path, kind, raw).splitlines()]
         data = raw.read_bytes()
@@ -112,7 +112,7 @@ class CheckpointCase(unittest.TestCase):
         return tensors, {line["name"]: line["storage"] for line in lines}
 
     def same(self, a, b, path=""):
-        """Values and types of both trees are equal, bit for bit."""
+        """Checks that values and types of both trees are equal, bit for bit."""
         if isinstance(a, torch.Tensor):
             self.assertIsInstance(b, torch.Tensor, path)
             self.assertEqual((a.dtype, a.shape), (b.dtype, b.shape), path)

@@ -1,6 +1,6 @@
-"""The other built-in models, compiled: they train as eager ones do.
+"""Tests that the other built-in models, compiled, train like eager ones.
 
-GENESIS_COMPILED_FOR=MIXED_BF16 makes the packages for reduced precision as well (FP32's alone in the suite)."""
+GENESIS_COMPILED_FOR=MIXED_BF16 builds the packages for reduced precision too (only FP32's in the suite)."""
 
 import json
 import os
@@ -32,7 +32,7 @@ JOBS = {
 
 class CompiledModelsTest(unittest.TestCase):
     def compare(self, name):
-        """In FP32; a package for reduced precision is compared when it is made."""
+        """Compares FP32 only; a package for reduced precision is checked when it is built."""
         with tempfile.TemporaryDirectory() as folder:
             job = pathlib.Path(folder) / "job.yaml"
 
@@ -43,7 +43,7 @@ class CompiledModelsTest(unittest.TestCase):
 
             write(COMPILED_FOR)
             packages = pathlib.Path(folder) / "packages"
-            # Named as a user in that folder would.
+            # A relative name, as given by a user in that folder.
             made = compiled_job.compile_job(job, packages.name, cwd=folder)
             self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
             write("FP32")

@@ -1,4 +1,4 @@
-"""A user's TorchScript module, compiled: it trains as it does eager, or says why it cannot be."""
+"""A user's TorchScript module, compiled: it trains as it does eager, or reports why it cannot be compiled."""
 
 import json
 import pathlib
@@ -19,7 +19,8 @@ TOLERANCE = 1e-3
 
 
 class Net(nn.Module):
-    """Has all that a step must take along: batch norm, depthwise convolution, dropout, tied, frozen, unused and constant tensors."""
+    """Everything that a step must carry: batch norm, depthwise convolution, dropout, tied, frozen, unused and constant tensors.
+    """
 
     def __init__(self, activation):
         super().__init__()
@@ -132,7 +133,7 @@ class Folder:
         return job
 
     def run(self, name, job, *flags, compiled=True):
-        """Records of the steps, and how they ran."""
+        """Returns the records of the steps, and how they ran."""
         (self.path / name).mkdir()
         if compiled:
             flags += ("--compiled-dir", str(self.packages))
@@ -176,7 +177,7 @@ class CompiledModuleTest(unittest.TestCase):
         self.assertEqual(list(ours), list(eager))
         self.assertEqual(ours["convolution.1.num_batches_tracked"], STEPS)
         self.assertTrue(torch.equal(ours["gain"], torch.full((8,), 1.5)))
-        # Weight decay does not reach what has no gradient, as in torch.
+        # Weight decay skips parameters without a gradient, as in torch.
         self.assertTrue(torch.equal(ours["unused"], torch.full((3,), 2.5)))
         self.assertTrue(torch.equal(ours["mix.weight"], ours["mix_again.weight"]))
         for name, value in eager.items():
@@ -201,7 +202,7 @@ class CompiledModuleTest(unittest.TestCase):
         self.assertRegex(done.stdout, r"(?m)^FP32: .*\.pt2 is there already$")
 
     def test_steps_after_pure_bf16_have_their_buffers_back(self):
-        """Batch norm's averages are in BF16 there, and the package was made for FP32."""
+        """Batch norm's averages are in BF16 there, but the package was built for FP32."""
         job = self.folder.job(
             with_relu, "BF16", rehearsals=[{"kind": "SPIKE", "at_step": 60, "steps": 60}],
             precision={"fallbacks": ["FP32"],

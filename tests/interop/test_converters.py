@@ -1,4 +1,4 @@
-"""Data of other tools, converted in chunks into the dataset file that is sent, and what is wrong with it named by file and row."""
+"""Data of other tools, converted in chunks into the uploaded dataset file; errors name file and row."""
 
 import pathlib
 import random
@@ -94,7 +94,7 @@ class Converters(unittest.TestCase):
         for x, target in zip(arrays["x"], arrays["target"]):
             self.assertEqual(wanted.pop(x.tobytes()), source.classes[target])
         self.assertEqual(wanted, {})
-        # What is held out, the last tenth, is not of one class.
+        # The held-out tenth, the last one, has several classes.
         self.assertGreater(len(set(arrays["target"][-12:])), 1)
         self.assertEqual(self.saved(genesis.from_images(folder, (4, 5), "L"))["x"].shape, (120, 1, 4, 5))
 
@@ -141,7 +141,7 @@ class Converters(unittest.TestCase):
         with self.assertRaises(FileNotFoundError):
             self.saved(genesis.from_text(self.path / "nowhere.txt", 4))
 
-    # All of them.
+    # All converters.
 
     def test_examples_that_do_not_belong_together_are_named(self):
         row = numpy.zeros(3)
@@ -192,7 +192,7 @@ class Converters(unittest.TestCase):
         self.assertEqual(len(set(files)), 1)
 
     def test_a_dataset_is_never_in_memory_as_a_whole(self):
-        # In a process of its own, whose peak is this one's alone.
+        # Runs in a separate process, whose peak memory is only its own.
         code = """
 import pathlib, resource, sys, torch
 from genesis import data

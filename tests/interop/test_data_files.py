@@ -1,4 +1,4 @@
-"""Files that Python writes are read as Python means them, and every example of docs/data.md works."""
+"""Tests that files written by Python are read correctly, and that every example of docs/data.md works."""
 
 import json
 import os
@@ -34,7 +34,7 @@ class DataFilesTest(unittest.TestCase):
         return done.stdout
 
     def open(self, job):
-        """What the driver says of the job's dataset, with its examples as arrays by field."""
+        """Returns the driver's description of the job's dataset, with its examples as arrays by field."""
         (self.folder / "job.yaml").write_text(job)
         dataset = json.loads(self.drive("job.yaml", "examples"))
         bytes_, offset, examples = (self.folder / "examples").read_bytes(), 0, {}
@@ -92,7 +92,7 @@ class DataFilesTest(unittest.TestCase):
     def test_replay_segment_made_from_its_description(self):
         arrays = trajectories()
         priorities = numpy.linspace(0.5, 3, 120).astype(numpy.float32)
-        priorities[17] = 0  # None: it gets the highest.
+        priorities[17] = 0  # 0 means no priority yet: it gets the highest one.
         (self.folder / "buffer").mkdir()
         name = self.folder / "buffer" / f"{0:020}.segment"
         name.write_bytes(replay_segment(arrays, priorities, 50))
@@ -126,7 +126,7 @@ class DataFilesTest(unittest.TestCase):
             weights = (100 * shares[expected] / total) ** -0.4
             weights /= ((100 * shares / total) ** -0.4).max()
             numpy.testing.assert_allclose([float(word) for word in words[8:]], weights, rtol=1e-6)
-            # The last of an example that was drawn twice counts; both say the same.
+            # If an example was drawn twice, its last weight counts; both are equal.
             known[expected] = known[expected] * numpy.float32(1.5)
 
     def test_tokens(self):

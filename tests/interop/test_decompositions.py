@@ -1,10 +1,10 @@
-"""What a compiled step puts in the place of operators: the same numbers, and only where it is meant to."""
+"""Replacements of operators in a compiled step: they compute the same numbers, and apply only where intended."""
 
 import unittest
 
 import torch
 
-import compiled_job  # noqa: F401 - it says where the scripts are.
+import compiled_job  # noqa: F401 - sets the path of the scripts.
 import decompositions
 import memory_order
 import package
@@ -19,7 +19,7 @@ def maps(*shape, type=torch.float32, memory_format=torch.channels_last):
 
 
 def norm_and_gradients(x, weight, bias, groups):
-    """The norm of x, and the gradients of a weighted sum of it, from weights in rows and in its own layout."""
+    """Returns the norm of x, and the gradients of a weighted sum of it, from weights in rows and in its own layout."""
     inputs = [t.detach().requires_grad_() for t in (x, weight, bias) if t is not None]
     affine = inputs[1:] if weight is not None else [None, None]
     y = torch.nn.functional.group_norm(inputs[0], groups, *affine)
@@ -29,7 +29,7 @@ def norm_and_gradients(x, weight, bias, groups):
 
 
 def step_of(module, *batch):
-    """A step as step.py describes it, of a module whose outputs are its loss, and example inputs."""
+    """Returns a step as described by step.py, of a module whose outputs are its loss, and example inputs."""
     names, weights = zip(*module.named_parameters(), strict=True)
     buffers = dict(module.named_buffers())
 
@@ -45,13 +45,13 @@ def step_of(module, *batch):
 
 
 def convolved(*tail):
-    """The step of a small net of convolutions, and example inputs."""
+    """Returns the step of a small net of convolutions, and example inputs."""
     return step_of(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU6(), torch.nn.Conv2d(8, 8, 3, groups=8),
                                        torch.nn.Conv2d(8, 4, 1), *tail), torch.randn(2, 3, 8, 8))
 
 
 def run_on_copies(function, inputs):
-    """What it returns, and its inputs as it leaves them."""
+    """Returns its result, and its inputs afterwards."""
     copies = [each.clone() for each in inputs]
     torch.manual_seed(6)
     return [*function(*copies), *copies]
@@ -76,7 +76,7 @@ class DecompositionsTest(unittest.TestCase):
         for ours, exact, torchs in zip(graph(*inputs), function(*wide), function(*inputs), strict=True):
             self.assertEqual(ours.dtype, torchs.dtype)
             self.assertEqual(ours.stride(), torchs.stride())
-            # As near to double precision as torch's own kernel, or as the rounding of the format.
+            # As close to double precision as torch's own kernel, or as the rounding of the format.
             error, theirs = ((got.double() - exact).norm() / exact.norm() for got in (ours, torchs))
             self.assertLess(error, max(1.5 * theirs, tolerance))
 
@@ -127,10 +127,10 @@ class DecompositionsTest(unittest.TestCase):
 
 
 class MemoryOrderTest(unittest.TestCase):
-    """Maps of convolutions."""
+    """Tensors of convolutions."""
 
     def orders(self, step, inputs):
-        """Whether the maps and weights of convolutions, forward and backward, are in channels_last."""
+        """Checks whether activations and weights of convolutions, forward and backward, are in channels_last."""
         program, _ = package.export(step, inputs)
         for ours, eager in zip(run_on_copies(program.module(), inputs), run_on_copies(step, inputs), strict=True):
             torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-6)
@@ -187,13 +187,13 @@ class MemoryOrderTest(unittest.TestCase):
 
 
 class PartitionTest(unittest.TestCase):
-    """Graphs cut between forward and backward and joined again."""
+    """Graphs split between forward and backward and joined again."""
 
     def setUp(self):
         torch.manual_seed(7)
 
     def check(self, step, inputs):
-        """The graph, which returns and leaves what the step does."""
+        """Checks that the graph returns and mutates the same as the step."""
         traced = decompositions.trace(step, inputs)
         with torch.no_grad():
             graph = partition.compute_anew(traced, inputs)
@@ -221,11 +221,11 @@ class PartitionTest(unittest.TestCase):
         sine = torch.ops.aten.sin.default
         self.assertGreater(self.count(graph, sine), self.count(decompositions.trace(step, inputs).graph, sine))
         wide = [node for node in self.crossing(graph) if node.meta["val"].shape == (5, 64)]
-        self.assertLessEqual(len(wide), 2)  # The product, and what comes to the second.
+        self.assertLessEqual(len(wide), 2)  # The product, and the second one's input.
 
     def test_products_are_made_once(self):
         graph = self.check(*step_of(torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.Linear(8, 3)), torch.randn(5, 6)))
-        # Two forward, three gradients: nobody asks for that of the rows.
+        # Two forward, three gradients: that of the rows is not needed.
         products = sum(self.count(graph, each) for each in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default))
         self.assertEqual(products, 5)
 
@@ -243,7 +243,7 @@ class PartitionTest(unittest.TestCase):
 
     def test_values_written_in_place(self):
         class DropPath(torch.nn.Module):
-            """As timm's."""
+            """Same as timm's."""
 
             def __init__(self):
                 super().__init__()

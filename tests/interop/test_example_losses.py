@@ -1,4 +1,4 @@
-"""Modules that were exported with the loss of each example: by the mean they train as others, and prioritized sampling draws by it."""
+"""Modules exported with the loss of each example: their mean trains as for other modules, and prioritized sampling uses them."""
 
 import json
 import os
@@ -23,7 +23,7 @@ FIELDS = {"observation": 3, "action": 2, "change": 3, "reward": 1, "done": 1}
 
 
 class Rewards(nn.Module):
-    """Has a buffer that steps change, and numbers that are drawn."""
+    """Has a buffer that steps change, and random draws."""
 
     def __init__(self):
         super().__init__()
@@ -50,7 +50,7 @@ class ExampleLosses(unittest.TestCase):
         cls.root = pathlib.Path(folder.name)
         torch.manual_seed(4)
         cls.module = Rewards()
-        # All fields of a transition, of which the loss needs three.
+        # All fields of a transition, three of which the loss needs.
         batch = {name: torch.randn(7, size) for name, size in FIELDS.items()}
         genesis.export(cls.module, batch, cls.root / "losses.pt2", loss=losses_of)
         genesis.export(cls.module, batch, cls.root / "mean.pt2", loss=loss_of)
@@ -78,7 +78,8 @@ class ExampleLosses(unittest.TestCase):
             return records, torch.load(twin.newest_checkpoint(folder)), files
 
     def prioritized(self, known, draws):
-        """Batch number `draws` and its weights, as trainer/data/prioritized_sampler.h says."""
+        """Returns batch number `draws` and its weights, as documented in
+        trainer/data/prioritized_sampler.h."""
         shares = known.astype("float64") ** 0.6
         ends, random = shares.cumsum(), SplitMix64(SEED, draws)
         chosen = [int(numpy.searchsorted(ends, (k + random.uniform()) / BATCH * ends[-1], "right")) for k in range(BATCH)]
@@ -86,7 +87,7 @@ class ExampleLosses(unittest.TestCase):
         return chosen, (weights / ((len(known) * shares / shares.sum()) ** -0.4).max()).astype("float32")
 
     def loop(self, mode="FP32", accumulation=1):
-        """Losses of the steps in Python, the weights, and the priorities at the end."""
+        """Returns the losses of the steps in Python, the weights, and the final priorities."""
         module = Rewards()
         module.load_state_dict(self.module.state_dict())
         optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=0.01, fused=True)

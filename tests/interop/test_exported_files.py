@@ -1,4 +1,4 @@
-"""Exported files that are damaged, hostile or do not fit the job: a clear refusal, before anything of them is loaded."""
+"""Exported files that are damaged, hostile or do not match the job: a clear refusal, before any part of them is loaded."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import tempfile
 import unittest
 import zipfile
 
-import compiled_job  # noqa: F401 - it says where the scripts are.
+import compiled_job  # noqa: F401 - sets the path of the scripts.
 import exported
 import numpy
 import step
@@ -20,7 +20,7 @@ import genesis
 
 class ExportedFiles(ExportedJobs):
     def rewrite(self, change, compression=zipfile.ZIP_STORED):
-        """The exported file with `change` made to its records, {name: bytes}."""
+        """Returns the exported file with `change` applied to its records, {name: bytes}."""
         path = self.path / "net.pt2"
         with zipfile.ZipFile(path) as archive:
             records = {name: archive.read(name) for name in archive.namelist()}
@@ -176,7 +176,7 @@ class ExportedFiles(ExportedJobs):
             self.assertRegex(self.refused(job), "FAILURE_CAUSE_NON_FINITE: the (loss|gradients?) became .* in FP32; .*verdict: ")
             job, _ = self.job(Scaled, mode)
             spec = json.loads(job.read_text())
-            # The step is computed once more without it, backward too.
+            # The step is recomputed without it, including backward.
             job.write_text(json.dumps({**spec, "rehearsals": [{"kind": "NAN", "at_step": 7}]}))
             with tempfile.TemporaryDirectory() as checkpoints:
                 records, output = twin.run_worker(job, checkpoints, environment=GATE)

@@ -1,4 +1,4 @@
-"""Modules that genesis.export wrote train in the worker as they do in Python, compiled too."""
+"""Modules written by genesis.export train in the worker as they do in Python, compiled too."""
 
 import pathlib
 import tempfile
@@ -14,8 +14,8 @@ from exported_jobs import (BATCH, EXAMPLES, FORMATS, GATE, MODULES, STEPS, Atten
                            Differentiated, Dropped, Encoder, ExportedJobs, Filtered, Forgetful, LastState, Masked, Normed, Partial, Reciprocal, Recomputed,
                            Redrawn, Regular, Shuffled, Spectral, Transposed, Varied, Versioned, learnt, loss_of)
 
-# Both run the same operators in the same order; what differs is how clipping and update are rounded.
-# Products and attention may be made in FP32 and rounded (trainer/accel), which is another last bit of BF16.
+# Both run the same operators in the same order; only the rounding of clipping and update differs. Products
+# and attention may be computed in FP32 and rounded (trainer/accel), which changes the last bit of BF16.
 TOLERANCE = {"FP32": 1e-5, "MIXED_BF16": 5e-3}
 
 
@@ -131,10 +131,10 @@ class ExportedModules(ExportedJobs):
             records, _, _ = self.train(self.job(Normed, mode)[0], *(["--emulate-fp16"] if mode != "AUTO" else []))
             self.assertEqual(len(records), STEPS, mode)
 
-    # Weights to start from.
+    # Initial weights from a file.
 
     def start(self, net, state, name="start.safetensors", **tensors):
-        """A job of two steps that starts from a file with the weights of another module, changed by ``tensors``."""
+        """Returns a job of two steps that starts from a file with the weights of another module, changed by ``tensors``."""
         path = self.path / name
         state = {**state, **tensors}
         (safetensors.torch.save_file if name.endswith("s") else torch.save)(state, path)
@@ -145,7 +145,7 @@ class ExportedModules(ExportedJobs):
         for net in (Normed, Attentive, Masked):
             state = net().state_dict()
             trained = []
-            # A file of safetensors has a tied tensor once; and half the size is the same weights.
+            # A safetensors file has a tied tensor once; half the size still means the same weights.
             once = {name: tensor for name, tensor in state.items() if name != "output.weight"}
             for name, some in (("start.pt", state), ("start.safetensors", once),
                                ("start.safetensors", {each: value.double() if value.is_floating_point() else value for each, value in once.items()})):
@@ -193,7 +193,7 @@ class ExportedModules(ExportedJobs):
         self.assertEqual(last["model_state_dict"]._metadata["layers.0"], {"version": 7})
         last["model_state_dict"].update(last["ema_state_dict"])
         module.load_state_dict(last["model_state_dict"])
-        # Also after a restart from a checkpoint, and from weights that Python wrote.
+        # Also after a restart from a checkpoint, and from weights written by Python.
         (self.path / "middle.pt").write_bytes(files[0])
         _, last, _ = self.train(job, "--resume", self.path / "middle.pt")
         Versioned().load_state_dict(last["model_state_dict"])

@@ -1,4 +1,4 @@
-"""What genesis.export makes of a module, what it refuses and how, and what it leaves as it was."""
+"""Tests of genesis.export: its graphs, its refusals and their messages, and that it does not change the module."""
 
 import contextlib
 import copy
@@ -34,7 +34,7 @@ class Exporting(ExportedJobs):
             genesis.export(module, {"x": x[:size], "target": target[:size]}, self.path / f"{size}.pt2", loss="huber", precisions=["FP32"])
 
     def operators(self):
-        """Of the file that was exported last, in FP32: ("mul", "Tensor") and so on, in their order."""
+        """Returns the operators of the newest exported file, in FP32: ("mul", "Tensor") and so on, in their order."""
         with zipfile.ZipFile(self.path / "net.pt2") as archive:
             nodes = json.loads(archive.read("module/models/FP32.json"))["graph_module"]["graph"]["nodes"]
         return [tuple(node["target"].split(".")[3:]) for node in nodes if node["target"].startswith("torch.ops.aten.")]
@@ -43,7 +43,8 @@ class Exporting(ExportedJobs):
         self.job(Scaled)
         operators = self.operators()
         self.assertNotIn(("mul", "Scalar"), operators)
-        self.assertEqual(operators.count(("full", "default")), 3, operators)  # 0.5, 0.25 and 2, there and back.
+        # 0.5, 0.25 and 2, in forward and backward.
+        self.assertEqual(operators.count(("full", "default")), 3, operators)
 
     def test_a_slice_of_all_is_no_operator(self):
         self.job(Sliced)
@@ -195,7 +196,7 @@ class Exporting(ExportedJobs):
         self.assertEqual(set(last["model_state_dict"]), {"0.weight", "0.bias", "2.weight", "2.bias"})
 
     def test_threads_may_export_at_once_and_after_others_have_ended(self):
-        # In a process of its own, whose main thread traces nothing before.
+        # Runs in a separate process, whose main thread traces nothing before.
         code = """
 import multiprocessing, sys, threading, torch, genesis
 def loss(module, batch):
@@ -218,7 +219,7 @@ child.join()
         self.assertEqual({path.stem for path in self.path.glob("*.pt2")}, {"first", "second", "third", "main", "child"})
 
     def test_a_size_that_an_operator_reads_as_a_number_does_not_tie_the_batch(self):
-        """reshape_as reads sizes in C++; the trace that has the batch as its only symbol must keep it all the same."""
+        """reshape_as reads sizes in C++; the trace whose only symbol is the batch must still keep it symbolic."""
         class Like(nn.Module):
             def __init__(self):
                 super().__init__()

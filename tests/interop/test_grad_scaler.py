@@ -18,7 +18,7 @@ def torch_scales(settings, script, device="cpu"):
     optimizer = torch.optim.SGD([parameter], lr=0.0)
     scales = []
     for overflow in script:
-        scaler.scale(parameter.sum())  # Makes the scaler's tensors.
+        scaler.scale(parameter.sum())  # Creates the scaler's tensors.
         parameter.grad = torch.tensor([float("inf") if overflow else 1.0], device=device)
         scaler.step(optimizer)
         scaler.update()

@@ -1,4 +1,4 @@
-"""The held-out loss is that of all held-out examples together, whatever the loss divides by."""
+"""Tests that the held-out loss is that of all held-out examples together, whatever the loss divides by."""
 
 import json
 import tempfile
@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import genesis
 
-ROWS, BATCH, HELD_OUT = 130, 9, 39  # Four batches of 9 and one of 3 are held out.
+ROWS, BATCH, HELD_OUT = 130, 9, 39  # Held out: four batches of 9 and one of 3.
 WEIGHTS = torch.tensor([0.25, 1.0, 4.0])
 
 
@@ -28,7 +28,7 @@ class Plain(nn.Module):
 
 
 class OwnLoss(Plain):
-    """As models of transformers do: class numbers of each place, -100 where none counts."""
+    """Like models of transformers: a class per position, -100 to ignore it."""
 
     def forward(self, x, label):
         logits = self.layers(x)
@@ -111,7 +111,8 @@ class HeldOutLosses(ExportedJobs):
         super().setUp()
         generator = numpy.random.default_rng(21)
         label = generator.integers(0, 3, ROWS)
-        # Where fewer labels count, errors are larger: a mean of means is far from the mean.
+        # Rows with fewer counted labels have larger errors, so a mean of means differs much from
+        # the mean.
         x = generator.normal(size=(ROWS, 6)).astype("float32")
         label[-HELD_OUT + 1:-HELD_OUT + 9] = -100
         x[-HELD_OUT] *= 9
@@ -144,7 +145,7 @@ class HeldOutLosses(ExportedJobs):
         return path, module
 
     def run_job(self, job):
-        """The printed held-out loss, what was printed, and the last checkpoint."""
+        """Returns the printed held-out loss, the output, and the last checkpoint."""
         with tempfile.TemporaryDirectory() as checkpoints:
             _, output = twin.run_worker(job, checkpoints, environment=GATE)
             return output, torch.load(twin.newest_checkpoint(checkpoints))

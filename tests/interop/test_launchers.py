@@ -1,4 +1,4 @@
-"""Ranks that the real srun and mpirun start, from environment variables alone."""
+"""Ranks started by the real srun and mpirun, configured only by environment variables."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import twin
 SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
 TOLERANCE = 1e-5
 LONG = 300
-# Node names of the private cluster lead nowhere.
+# Node names of the private cluster cannot be resolved.
 HERE = {"MASTER_ADDR": "127.0.0.1"}
 
 
@@ -32,7 +32,7 @@ class Launchers(unittest.TestCase):
                 self.folder / "telemetry.jsonl", "--threads", "1", *flags]
 
     def check_losses(self):
-        """They are those of one process with the batches of both."""
+        """They equal those of one process with the batches of both."""
         lines = (self.folder / "telemetry.jsonl").read_text().splitlines()
         losses = [json.loads(line)["loss"] for line in lines]
         with tempfile.TemporaryDirectory() as folder:
@@ -76,7 +76,8 @@ class Slurm(Launchers):
         self.assertIn("SLURM_STEP_NUM_TASKS is 2 and training.use_ddp is false", done.stderr)
 
     def test_a_warning_signal_checkpoints_and_the_requeued_job_resumes(self):
-        """By examples/slurm.sh, as at Slurm's own warning before the time limit or a preemption."""
+        """Sends the signal through examples/slurm.sh, like Slurm's own warning before the time
+        limit or a preemption."""
         job = self.job(max_steps=10**7)
         log = self.folder / "log"
         done = self.cluster.run(
@@ -88,7 +89,7 @@ class Slurm(Launchers):
         self.assertEqual(self.cluster.run("scancel", "--signal=TERM", number).returncode, 0)
         self.wait(lambda: list(self.folder.glob("*.pt")), log)
         made = int(next(self.folder.glob("*.pt")).stem.rsplit("-", 1)[1])
-        # 50 steps more, so that the second attempt comes to an end.
+        # 50 more steps, so that the second attempt comes to an end.
         settings = json.loads(job.read_text())
         settings["training"]["max_steps"] = made + 50
         job.write_text(json.dumps(settings))

@@ -1,4 +1,5 @@
-"""Modules whose graphs a trace lays out in memory otherwise than the worker's runtime: they train as in Python, or export says so."""
+"""Modules whose traced graphs have other memory layouts than the worker's runtime: they train as in Python, or export reports why
+not."""
 
 import tempfile
 import unittest
@@ -16,7 +17,7 @@ LAST, LAST_3D = torch.channels_last, torch.channels_last_3d
 
 
 class Formatted(nn.Module):
-    """Convolves maps in a memory format that ``change`` gives them, and reads them as rows."""
+    """Convolves maps in a memory format set by ``change``, and reads them as rows."""
 
     def __init__(self, change, dimensions=2):
         super().__init__()
@@ -31,7 +32,8 @@ class Formatted(nn.Module):
 
 
 class Attending(nn.Module):
-    """Attention of heads that lie inside of words, with a mask, whose output is viewed as words without a copy, as in ModernBERT."""
+    """Attention of heads that lie inside of words, with a mask, whose output is viewed as words without a copy, as in ModernBERT.
+    """
 
     def __init__(self):
         super().__init__()
@@ -47,7 +49,7 @@ class Attending(nn.Module):
 
 
 class Experts(nn.Module):
-    """Rows sorted by the expert that each chooses, and multiplied in groups, as a mixture of experts does."""
+    """Rows sorted by the expert that each selects, and multiplied in groups, as in a mixture of experts."""
 
     def __init__(self):
         super().__init__()
@@ -66,7 +68,7 @@ class Experts(nn.Module):
 
 
 class Gaps(nn.Module):
-    """Multiplies a copy of what has gaps by the size of the batch, and fills and draws in the layout of what is turned."""
+    """Multiplies a copy of a strided tensor by the batch size, and fills and draws in the layout of a transposed one."""
 
     def __init__(self):
         super().__init__()
@@ -99,7 +101,7 @@ def targets(graph):
 
 class Layouts(ExportedJobs):
     def losses(self, module, field, mode):
-        """Of the same steps in Python."""
+        """Returns the losses of the same steps in Python."""
         data = {name: torch.tensor(self.arrays[name]) for name in (field, "label")}
         optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
         rows, losses = twin.batches(EXAMPLES - EXAMPLES // 10, BATCH, 3), []
@@ -190,7 +192,7 @@ class Layouts(ExportedJobs):
         self.assertEqual(runtime.Graph(program)(torch.ones(2, 6)), [torch.tensor(12.0 + 36 + 72)])
 
     def test_each_graph_is_run_as_a_worker_runs_it(self):
-        """Without what makes graphs fit for the runtime, export fails with the runtime's own words."""
+        """Without the passes that adapt graphs to the runtime, export fails with the runtime's own message."""
         field = {"x": torch.tensor(self.arrays["x"][:5]), "label": torch.tensor(self.arrays["label"][:5])}
 
         def loss(module, batch):
@@ -214,7 +216,7 @@ class Layouts(ExportedJobs):
             def __init__(self, program):
                 super().__init__(program)
                 Wrong.made += 1
-                self.factor = 1.2 if Wrong.made == 3 else 1.0  # Behind FP32 and evaluation.
+                self.factor = 1.2 if Wrong.made == 3 else 1.0  # After FP32 and evaluation.
 
             def __call__(self, *tensors):
                 loss, *rest = super().__call__(*tensors)
@@ -226,7 +228,7 @@ class Layouts(ExportedJobs):
             genesis.export(nn.Linear(6, 3), field, self.path / "net.pt2", loss="cross_entropy")
 
     def test_an_operator_that_a_precision_lacks_is_told(self):
-        """In FP16 too, in which a worker tries each graph before the job, on a processor."""
+        """Includes FP16, in which a worker tries each graph before the job, on a CPU."""
         field = {"x": torch.tensor(self.arrays["x"][:5]), "label": torch.tensor(self.arrays["label"][:5])}
 
         def loss(module, batch):

@@ -1,4 +1,4 @@
-"""Every model and its Python twin agree: names, initial weights, loss, gradients, figures."""
+"""Tests that every model and its Python twin agree: names, initial weights, loss, gradients, metrics."""
 
 import contextlib
 import copy
@@ -14,12 +14,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import compiled_job  # noqa: F401 - says where the twins are.
+import compiled_job  # noqa: F401 - sets the path of the twins.
 from twins import radio_unet, transformer, world_model
 
 DRIVER = os.environ["GENESIS_MODEL_DRIVER"]
 SEED = 5
-LOSS_SEED = 77  # As in model_driver.cc.
+LOSS_SEED = 77  # Same as in model_driver.cc.
 EXAMPLES = 16
 
 torch.set_num_threads(1)
@@ -46,7 +46,7 @@ def read_tensors(folder):
 
 
 class Ran:
-    """What model_driver said of a job."""
+    """The output of model_driver for a job."""
 
     def __init__(self, spec, fields, weights=None):
         with tempfile.TemporaryDirectory() as name:
@@ -191,7 +191,8 @@ class ModelsTest(unittest.TestCase):
             fields["condition"] = torch.rand(EXAMPLES, 3, 16, 8)
         return fields
 
-    # With 16 channels a group of the norms has two: of one alone the bias before it has no gradient.
+    # With 16 channels a group of the norms has two; in a group of one the bias before it has no
+    # gradient.
 
     def test_diffusion(self):
         for condition, base, multipliers in ((0, 16, [1, 2, 3]), (3, 64, [1, 2])):
@@ -260,7 +261,7 @@ class TorchScriptTest(unittest.TestCase):
         return {"model": {"torchscript": {"path": self.path, "loss": "SCRIPTED_LOSS_" + loss}}}
 
     def compare(self, net, loss):
-        """The file holds the net; what is compared is the net itself, in Python."""
+        """The file contains the net; the comparison uses the net itself, in Python."""
         ran = Ran(self.spec(loss), self.fields)
         self.assertEqual(ran.code, 0, ran.error)
         self.assertEqual(set(ran.initial), set(net.state_dict()))

@@ -1,5 +1,5 @@
-"""Users' own modules train as they do in Python: nothing that only looks at one leaves a trace, and its faults are told
-in its user's words."""
+"""Users' own modules train as they do in Python: an inspection leaves no trace, and errors of a module are reported in
+its own words."""
 
 import copy
 import functools
@@ -34,7 +34,7 @@ class Normed(nn.Module):
 
 
 class Stateful(nn.Module):
-    """What it has seen decides what it does, in train and in eval mode."""
+    """Its output depends on the inputs seen before, in train and in eval mode."""
 
     history: typing.List[int]
 
@@ -131,7 +131,7 @@ class ModulesTest(unittest.TestCase):
         self.folder = Folder(folder.name)
 
     def train(self, job, *flags):
-        """Records, the last checkpoint, and all of them by name."""
+        """Returns records, the last checkpoint, and all of them by name."""
         with tempfile.TemporaryDirectory() as checkpoints:
             records, _ = twin.run_worker(job, checkpoints, "--emulate-fp16", *flags, environment=GATE)
             found = sorted(pathlib.Path(checkpoints).glob("*.pt"))
@@ -154,7 +154,7 @@ class ModulesTest(unittest.TestCase):
                     self.assertEqual(last["model_state_dict"]["layers.1.num_batches_tracked"].item(), 30)
 
     def resume(self, kind, mode):
-        """A job that is resumed at step 10 is the undisturbed one: its records, and the last checkpoints of both."""
+        """Checks that a job resumed at step 10 equals the undisturbed one: records, and the last checkpoints of both."""
         job = self.folder.classes(kind, mode, checkpoint={"every_steps": 10, "keep_last": 10})
         whole, last, files = self.train(job)
         middle = self.folder.path / "middle.pt"
@@ -208,7 +208,7 @@ class ModulesTest(unittest.TestCase):
     # Parameters without a gradient.
 
     def loop(self, net, kind, options, mode="FP32", accumulation=1, max_norm=None, decay=0.9, steps=30):
-        """The plain Python loop: losses, masters by name, optimizer and average."""
+        """The plain Python loop: returns losses, masters by name, optimizer and average."""
         torch.manual_seed(4)
         module = net()
         names = [name for name, _ in module.named_parameters()]
@@ -338,7 +338,7 @@ class ModulesTest(unittest.TestCase):
                 self.assertAlmostEqual(records[0]["loss"] / wanted, 1, delta=1e-6)
                 self.assertLess(records[-1]["loss"], records[0]["loss"])
 
-    # Faults.
+    # Errors.
 
     def failure(self, job):
         with tempfile.TemporaryDirectory() as checkpoints:
@@ -353,7 +353,7 @@ class ModulesTest(unittest.TestCase):
             self.assertIn(word, text)
 
     def own_loss(self, forward):
-        """A job of a module with the given forward, as a function of it, x and y."""
+        """Returns a job of a module with the given forward, as a function of it, x and y."""
         return self.folder.job(forward, {"loss": "MODULE", "inputs": ["x", "y"]}, ["x", "y"])
 
     def test_out_of_memory_in_the_trial(self):
@@ -427,7 +427,7 @@ class ModulesTest(unittest.TestCase):
                 self.calls += 1
                 hidden = torch.sigmoid(self.layer(x))
                 if self.calls > 17:
-                    hidden.mul_(0.5)  # What autograd has kept.
+                    hidden.mul_(0.5)  # Saved by autograd.
                 return nn.functional.mse_loss(hidden, y)
 
         class LateForward(FloatLoss):
@@ -470,7 +470,7 @@ class ModulesTest(unittest.TestCase):
             def innermost(self, x, depth: int):
                 if depth > 0:
                     return self.inner(x, depth - 1)
-                return torch.matmul(x, torch.ones(5, 5))  # The line to mend.
+                return torch.matmul(x, torch.ones(5, 5))  # The line to fix.
 
             def inner(self, x, depth: int):
                 return self.layer(x) + depth

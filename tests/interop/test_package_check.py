@@ -1,10 +1,10 @@
-"""What a package of a step must agree with before it is installed."""
+"""Tests of the check that a package of a step must pass before it is installed."""
 
 import unittest
 
 import torch
 
-import compiled_job  # noqa: F401 - it says where the scripts are.
+import compiled_job  # noqa: F401 - sets the path of the scripts.
 import step
 
 GRADIENTS = [torch.full((16,), 0.5), torch.arange(1.0, 17.0), torch.full((4,), 3.0)]
@@ -16,7 +16,7 @@ def described(mode):
 
 
 def giving(*errors):
-    """A step whose gradients are off by parts of themselves."""
+    """A step whose gradients are off by a relative error."""
     def run(scale, *_):
         return (torch.tensor(2.0), *(scale * gradient * (1 + error)
                                      for gradient, error in zip(GRADIENTS, errors, strict=True)))
