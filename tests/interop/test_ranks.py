@@ -1,5 +1,5 @@
-"""Several ranks, started by the real torchrun, train one job as one process with their batches together would, and as
-PyTorch's DistributedDataParallel does; and they end, stop and resume together."""
+"""Tests that several ranks, started by the real torchrun, train one job like one process with their batches together,
+and like PyTorch's DistributedDataParallel; and that they end, stop and resume together."""
 
 import contextlib
 import json
@@ -29,17 +29,17 @@ import test_modules
 import twin
 from replay_files import replay_segment, trajectories
 
-# Sums of gradients are made in another order.
+# Gradients are summed in another order.
 TOLERANCE = 1e-5
 BF16_TOLERANCE = 3e-2
-# Steps in 16 bits part from each other slowly.
+# Runs in 16 bits drift apart slowly.
 COMPRESSED_TOLERANCE = 1e-3
 GLOO = {"GENESIS_SHARED_MEMORY": "false"}
 LONG = 600
-# A rank may be lost at any place of a step.
+# A rank may be lost at any point of a step.
 CANNOT = "cannot (add up gradients|update weights)"
 SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
-# Runs a command with mounts of its own, as on another host.
+# Runs a command with its own mounts, as on another host.
 APART = ("unshare", "--mount", "--map-root-user")
 # Runs a command whose process_vm_readv is refused, as by a filter of system calls (seccomp(2)).
 WITHOUT_READING = (sys.executable, "-c", """
@@ -57,13 +57,13 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 
 def torchrun(*words, count=2, restarts=0):
-    """--standalone: a port of its own."""
+    """--standalone: on its own port."""
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}",
             f"--max-restarts={restarts}", *map(str, words)]
 
 
 def ranks_of(launcher):
-    """{rank: process id} of the processes that a torchrun has now."""
+    """Returns {rank: process id} of the current processes of a torchrun."""
     found = {}
     for task in pathlib.Path(f"/proc/{launcher.pid}/task").glob("*/children"):
         for child in task.read_text().split():
@@ -84,7 +84,7 @@ class RanksTest(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def job(self, name="together", **settings):
-        """A job file in a folder of its own; a section or key that is None is left out."""
+        """Writes a job file in a separate folder; a section or key that is None is left out."""
         (self.folder / name).mkdir(exist_ok=True)
         path = twin.job_file(self.folder / name, training={"use_ddp": True, "batch_size": 32})
         job = json.loads(path.read_text())
@@ -101,7 +101,7 @@ class RanksTest(unittest.TestCase):
                         "--telemetry", telemetry, "--threads", "1", *flags, **options)
 
     def start(self, job, *flags, **options):
-        """torchrun, and the file that it writes to."""
+        """Starts torchrun; returns it with its output file."""
         log = job.parent / "log"
         with open(log, "w") as output:
             process = subprocess.Popen(self.command(job, *flags, **options), stdout=output,
@@ -117,7 +117,7 @@ class RanksTest(unittest.TestCase):
         process.wait()
 
     def train(self, job, *flags, environment=None, launcher=(), **options):
-        """Records of the steps, and what was printed."""
+        """Returns the records of the steps, and the output."""
         done = subprocess.run([*launcher, *self.command(job, *flags, **options)], capture_output=True, text=True,
                               env={**os.environ, **(environment or {})}, timeout=LONG)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -132,14 +132,15 @@ class RanksTest(unittest.TestCase):
             self.skipTest("NOT RUN: namespaces are forbidden here")
 
     def train_by(self, script, job, *around):
-        """A finished torchrun, each of whose ranks is run by a script of bash that ends in exec "$@"; within commands `around`."""
+        """Returns a finished torchrun, each of whose ranks runs through a bash script that ends in exec "$@"; within commands
+        `around`."""
         command = self.command(job)
         place = command.index(twin.WORKER)
         return subprocess.run([*command[:place], *around, "bash", "-c", script, "worker", *command[place:]],
                               capture_output=True, text=True, timeout=LONG)
 
     def refusal(self, job, path, other):
-        """Errors of a torchrun whose rank 1 finds `other` at `path`, as on another host."""
+        """Returns the errors of a torchrun whose rank 1 finds `other` at `path`, as on another host."""
         done = self.train_by(f'test "$RANK" = 1 && mount --bind {other} {path}; exec "$@"', job, *APART)
         self.assertNotEqual(done.returncode, 0)
         return done.stderr
@@ -154,7 +155,7 @@ class RanksTest(unittest.TestCase):
             time.sleep(0.02)
 
     def compare(self, tolerance=TOLERANCE, environment=None, flags=(), **settings):
-        """Two ranks beside one process with twice the batch."""
+        """Compares two ranks with one process with twice the batch."""
         together, _ = self.train(self.job(**settings), *flags, environment=environment)
         training = {**settings.pop("training", {}), "use_ddp": False, "batch_size": 64}
         alone = self.job("alone", training=training, **settings)
@@ -171,7 +172,7 @@ class RanksTest(unittest.TestCase):
             self.assertEqual(ours["samples"], alone["samples"])
 
     def test_so_do_micro_batches(self):
-        # A step of two ranks takes 32 examples of each of two batches of 64, as one process does.
+        # A step of two ranks takes 32 examples of each of two batches of 64, like one process.
         self.compare(training={"gradient_accumulation_steps": 2})
 
     def test_so_do_ranks_that_share_no_memory(self):
@@ -188,7 +189,7 @@ class RanksTest(unittest.TestCase):
         for mode in "MIXED_FP16", "FP16":
             for training in {}, {"gradient_accumulation_steps": 2, "max_grad_norm": 0.1}:
                 with self.subTest(mode, training=training):
-                    # The first steps overflow, and all ranks leave them out and halve alike.
+                    # The first steps overflow, and all ranks skip them and halve the scale alike.
                     together, records = self.compare(1e-3, compiled_job.ALLOWED, ["--emulate-fp16"], training=training,
                                                      precision={"mode": mode, "loss_scale": 2.0**24})
                     self.assertEqual({record["mode"] for record in together}, {mode})
@@ -197,7 +198,7 @@ class RanksTest(unittest.TestCase):
                         self.assertEqual([record[key] for record in together], [record[key] for record in records])
 
     def replay(self, **training):
-        """Settings of a job that samples a replay buffer by priorities."""
+        """Returns settings of a job that samples a replay buffer by priorities."""
         folder = self.folder / "buffer"
         folder.mkdir(exist_ok=True)
         priorities = numpy.random.default_rng(5).uniform(0.1, 4, 600).astype(numpy.float32)
@@ -285,7 +286,7 @@ class RanksTest(unittest.TestCase):
         for number, (settings, environment, expected) in enumerate((
                 ({}, {}, one), ({"shard_optimizer_state": True}, {}, one),
                 ({"shard_optimizer_state": False}, {}, "by shared memory\n"),
-                # Copies are what is compared.
+                # Compares copies.
                 ({"weight_check_every_steps": 4}, {}, "by shared memory\n"),
                 ({"weight_check_every_steps": 4, "shard_optimizer_state": True}, {},
                  one[:-1] + ", so that weight_check_every_steps has nothing to compare\n"),
@@ -318,7 +319,7 @@ class RanksTest(unittest.TestCase):
     def test_such_a_job_resumes_with_any_number_of_ranks(self):
         settings = {"training": {"max_steps": 40}, "distributed": {"shard_optimizer_state": True}}
         wanted = self.undisturbed(**settings)
-        # As many examples in a step: the same job, but for the order of sums.
+        # The same examples per step: the same job, except for the order of sums.
         for count, batch in (1, 64), (2, 32), (4, 16):
             with self.subTest(count):
                 job = self.job(f"ranks{count}", **{**settings, "training": {"max_steps": 20}})
@@ -341,7 +342,7 @@ class RanksTest(unittest.TestCase):
         return job, [record["loss"] for record in records], output
 
     def assert_same(self, first, second):
-        """Dicts of dicts of tensors and plain values, in the same order."""
+        """Checks that dicts of dicts of tensors and plain values have the same order."""
         self.assertEqual(type(first), type(second))
         if isinstance(first, dict):
             self.assertEqual(list(first), list(second))
@@ -366,7 +367,7 @@ class RanksTest(unittest.TestCase):
                 files = sorted(job.parent.glob("*.pt"))
                 for first, second in zip(sorted(whole.parent.glob("*.pt")), files, strict=True):
                     wanted, ours = torch.load(first), genesis.load_checkpoint(second)
-                    for each in wanted, ours:  # Of the clock.
+                    for each in wanted, ours:  # Depends on the clock.
                         del each["genesis"]["seconds"]
                     self.assert_same(ours, wanted)
                     names = {"path": str(second)}
@@ -427,13 +428,13 @@ class RanksTest(unittest.TestCase):
         for rank in 1, 0, 1:
             newest = max(job.parent.glob("*.pt"), default=None)
             deadline = time.monotonic() + LONG
-            # Once a shard of a newer one is there, or the last one was the newest already.
+            # Once a shard of a newer one exists, or the last one was already the newest.
             while process.poll() is None and not any(newest is None or str(shard) > str(newest) + ".shard-~"
                                                      for shard in job.parent.glob("*.pt.shard-*")):
                 self.assertLess(time.monotonic(), deadline, log.read_text())
             before = ranks_of(process)
             if rank not in before:
-                break  # It is over.
+                break  # The job has ended.
             os.kill(before[rank], signal.SIGKILL)
             while process.poll() is None and ranks_of(process).get(rank, before[rank]) == before[rank]:
                 self.assertLess(time.monotonic(), deadline, log.read_text())
@@ -450,7 +451,7 @@ class RanksTest(unittest.TestCase):
             with self.subTest(limited):
                 job = self.job(f"full{limited}", training={"max_steps": 20}, checkpoint={"every_steps": 5, "sharded": True})
                 folder = job.parent / "checkpoints"
-                # One rank writes no file of more than 8 KiB.
+                # One rank cannot write a file of more than 8 KiB.
                 script = job.parent / "full.sh"
                 script.write_text(f"""#!/bin/sh
 [ "$RANK" = {limited} ] && trap '' XFSZ && ulimit -f 16
@@ -469,7 +470,7 @@ exec '{twin.WORKER}' --spec '{job}' --checkpoint-dir '{folder}' --threads 1
         job = self.job(checkpoint={"sharded": True})
         folder = job.parent / "checkpoints"
         folder.mkdir()
-        # Rank 1 has another file system there.
+        # Rank 1 sees another file system there.
         script = job.parent / "apart.sh"
         script.write_text(f"""#!/bin/sh
 set -- '{twin.WORKER}' --spec '{job}' --checkpoint-dir '{folder}' --threads 1
@@ -720,7 +721,7 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
 
     def test_a_no_of_one_host_is_a_no_for_all(self):
         job = self.job(precision={"mode": "MIXED_BF16"})
-        # Allowed for rank 0 alone, as where the host of the other was rolled back.
+        # Allowed only for rank 0, as when the host of the other was rolled back.
         done = self.train_by('test "$RANK" = 0 && export ENABLE_FP16_TRAINING=true; exec "$@"', job)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"precision: FP32: .*ENABLE_FP16_TRAINING.* \(rank 1\)\n")
@@ -760,7 +761,7 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
                       "trains on, shared by 2 ranks", done.stderr)
 
     def one_of_two(self, job, rank, port, address="127.0.0.1"):
-        """A rank whose other one never comes."""
+        """A rank whose peer never arrives."""
         process = subprocess.Popen([twin.WORKER, "--spec", job, "--checkpoint-dir", job.parent], stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True, env={
                                        **os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank),
@@ -824,7 +825,7 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
         self.assertNotIn("c10d", output)
 
     def test_an_address_that_is_none_is_told(self):
-        # No label of a name has 64 letters, so that no name server is asked.
+        # No label of a name has 64 letters, so no name server is queried.
         name = 64 * "a" + "\x1b[31m\n.invalid"
         process = self.one_of_two(self.job(distributed={"timeout_seconds": 1}), 1, 23456, name)
         output, _ = process.communicate(timeout=LONG)

@@ -1,4 +1,5 @@
-"""Exported modules that several ranks train, beside a Python loop that does as DistributedDataParallel does."""
+"""Exported modules trained by several ranks, compared with a Python loop that works like
+DistributedDataParallel."""
 
 import json
 import os
@@ -14,7 +15,8 @@ from exported_jobs import (BATCH, EXAMPLES, FORMATS, GATE, MODULES, STEPS, Atten
 from test_ranks import GLOO, LONG, torchrun
 
 RANKS = 2
-# Sums of gradients are made in another order, products and attention of BF16 maybe in FP32 (trainer/accel).
+# Gradients are summed in another order; products and attention of BF16 may be computed in FP32
+# (trainer/accel).
 TOLERANCE = {"FP32": 1e-5, "MIXED_BF16": 5e-3}
 
 
@@ -23,7 +25,7 @@ class RanksOfModules(ExportedJobs):
         return self.job(net, mode, training={"use_ddp": True, "batch_size": BATCH // RANKS, **training})
 
     def train(self, job, *flags, environment=None):
-        """Records of the steps, the last checkpoint, and what was printed."""
+        """Returns the records of the steps, the last checkpoint, and the output."""
         with tempfile.TemporaryDirectory() as folder:
             command = torchrun("--no-python", twin.WORKER, "--spec", job, "--checkpoint-dir", folder, "--telemetry",
                                f"{folder}/telemetry.jsonl", "--threads", "1", *flags, count=RANKS)
@@ -35,7 +37,7 @@ class RanksOfModules(ExportedJobs):
             return records, torch.load(twin.newest_checkpoint(folder)), done.stdout
 
     def loop(self, module, field, mode, accumulation):
-        """Each part of a batch goes through the module by itself; the buffers stay those of the first."""
+        """Passes each part of a batch through the module separately; the buffers stay those of the first."""
         optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
         rows = twin.batches(EXAMPLES - EXAMPLES // 10, BATCH, 3)
         data = {name: torch.tensor(self.arrays[name]) for name in (field, "label")}

@@ -1,4 +1,4 @@
-"""Modules that compute parts again in the backward pass (torch.utils.checkpoint) change buffers and draw as in Python."""
+"""Modules that recompute parts in the backward pass (torch.utils.checkpoint) change buffers and draw as in Python."""
 
 import functools
 import unittest
@@ -13,7 +13,7 @@ import genesis
 
 
 class Again(nn.Module):
-    """Computes a block again, whose batch norm counts each time, behind dropout or in front of it."""
+    """Recomputes a block whose batch norm counts each time, after or before a dropout."""
 
     def __init__(self, reentrant=False, first=True, **options):
         super().__init__()
@@ -37,7 +37,7 @@ class InSegments(nn.Module):
 
 
 class Untracked(nn.Module):
-    """Gives a reentrant block what needs no gradient: the block then gets none either."""
+    """Passes a tensor without a gradient to a reentrant block: the block then gets no gradient either."""
 
     def __init__(self):
         super().__init__()

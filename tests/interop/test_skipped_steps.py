@@ -1,4 +1,4 @@
-"""A step that is skipped, because its gradients were not finite, leaves buffers and other state as they were before it."""
+"""A step that is skipped, because its gradients were not finite, leaves buffers and other state unchanged."""
 
 import json
 import tempfile
@@ -16,7 +16,7 @@ BAD_ROW = 17
 
 
 class Wide(nn.Module):
-    """Overflows in FP16 on a large row, and then batch norm has statistics that are not finite."""
+    """Overflows in FP16 on a large row, and then batch norm has non-finite statistics."""
 
     def __init__(self):
         super().__init__()
@@ -29,7 +29,7 @@ class Wide(nn.Module):
 
 
 class Smooth(nn.Module):
-    """The same without state."""
+    """Same, without state."""
 
     def __init__(self):
         super().__init__()
@@ -42,7 +42,7 @@ class Smooth(nn.Module):
 
 
 class Remembering(nn.Module):
-    """Keeps what it saw in buffers that it changes in place or assigns, and in attributes that no state_dict() has."""
+    """Stores inputs in buffers that it changes in place or assigns, and in attributes that no state_dict() has."""
 
     def __init__(self):
         super().__init__()
@@ -84,7 +84,7 @@ class SkippedSteps(ExportedJobs):
         yield "scripted", *self.scripted(net, mode, **sections)
 
     def assert_unspoilt(self, records, state, accumulation=1):
-        """Some steps were skipped; the buffers are finite and of the others alone."""
+        """Checks that some steps were skipped, and that the buffers are finite and depend on the other steps alone."""
         skipped = sum(record["skipped"] for record in records)
         self.assertGreater(skipped, 0)
         for name, tensor in state.items():
@@ -104,7 +104,7 @@ class SkippedSteps(ExportedJobs):
                     self.assert_unspoilt(records, last["model_state_dict"])
 
     def test_the_job_ends_as_one_without_buffers(self):
-        """Falls back to FP32 where values beyond FP16 come again and again, and ends with finite weights."""
+        """Falls back to FP32 if values beyond FP16 occur repeatedly, and ends with finite weights."""
         for value in (2.7e4, 2e5):
             self.spoil(value, range(5, EXAMPLES - EXAMPLES // 10, 9))
             for kind, job, _ in (*self.both(Wide, "MIXED_FP16"), *self.both(Smooth, "MIXED_FP16")):
@@ -114,7 +114,7 @@ class SkippedSteps(ExportedJobs):
                     self.assertTrue(all(torch.isfinite(tensor).all() for tensor in last["model_state_dict"].values()))
 
     def loop(self, module, accumulation):
-        """Skips a step whose gradients are not finite, as GradScaler does, and puts back what forward changed."""
+        """Skips a step whose gradients are not finite, as GradScaler does, and restores what forward changed."""
         optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
         rows = twin.batches(EXAMPLES - EXAMPLES // 10, BATCH, 3)
         data = {name: torch.tensor(self.arrays[name]) for name in ("x", "label")}
@@ -161,7 +161,7 @@ class SkippedSteps(ExportedJobs):
         self.assertLess(last["model_state_dict"]["largest"].item(), 10)
 
     def test_a_job_without_skipped_steps_is_the_same_run(self):
-        """What is kept for a skipped step changes nothing in others."""
+        """The state saved for a skipped step does not affect other steps."""
         for kind, job, module in self.both(Wide):
             with self.subTest(kind):
                 records, last, _ = self.train(job)

@@ -1,4 +1,4 @@
-"""genesis-worker trains as the plain Python loop does, and its checkpoints are at home there."""
+"""Tests that genesis-worker trains like the plain Python loop, and that Python can load its checkpoints."""
 
 import tempfile
 import unittest

@@ -1,4 +1,4 @@
-"""The world model, its data and its training loop once more, in plain Python and torch."""
+"""The world model, its data and its training loop in plain Python and torch."""
 
 import json
 import os
@@ -17,7 +17,7 @@ TRAJECTORIES = pathlib.Path(os.environ["GENESIS_TRAJECTORIES"])
 
 
 def permutation(size, seed, epoch):
-    """The order of an epoch, as trainer/data/batch_sampler.h documents it."""
+    """Returns the order of an epoch, as documented in trainer/data/batch_sampler.h."""
     random, order = SplitMix64(seed, epoch), list(range(size))
     for n in range(size, 1, -1):
         chosen = random.below(n)
@@ -123,12 +123,12 @@ def job_file(folder, dataset="pendulum.npz", **settings):
     for section, values in settings.items():
         job.setdefault(section, {}).update(values)
     path = pathlib.Path(folder) / "job.yaml"
-    path.write_text(json.dumps(job))  # JSON is YAML.
+    path.write_text(json.dumps(job))  # JSON is valid YAML.
     return path
 
 
 def run_worker(job, checkpoints, *flags, environment=None):
-    """Runs a job file; returns the records of its steps and what it printed."""
+    """Runs a job file; returns the records of its steps and its output."""
     telemetry = pathlib.Path(checkpoints) / "telemetry.jsonl"
     done = subprocess.run(
         [WORKER, "--spec", job, "--checkpoint-dir", checkpoints, "--telemetry", telemetry,

@@ -34,7 +34,7 @@ std::vector<std::string> Lines(const std::string& text) {
   return lines;
 }
 
-// The text of the value of a series, written as on the page; empty when there is no such series.
+// Returns the value of a series as on the page; empty if there is no such series.
 std::string Value(const Metrics& metrics, const std::string& series) {
   for (const std::string& line : Lines(metrics.RenderText())) {
     if (line.starts_with(series + " ")) return line.substr(series.size() + 1);
@@ -42,7 +42,7 @@ std::string Value(const Metrics& metrics, const std::string& series) {
   return "";
 }
 
-// A report with everything in it.
+// A report with every field set.
 training::v1::Steps SomeSteps() {
   training::v1::Steps steps;
   steps.set_new_steps(10);
@@ -71,8 +71,8 @@ GpuStatistics SomeGpu() {
   return gpu;
 }
 
-// Every series there can be.
-void Fill(MetricsOfJobs& metrics) {
+// Creates every possible series.
+void Fill(Metrics& metrics) {
   metrics.JobMoved(training::v1::JOB_STATE_UNSPECIFIED, training::v1::JOB_STATE_QUEUED);
   metrics.JobMoved(training::v1::JOB_STATE_QUEUED, training::v1::JOB_STATE_RUNNING);
   metrics.JobFinished(training::v1::JOB_STATE_SUCCEEDED, training::v1::FAILURE_CAUSE_UNSPECIFIED,
@@ -116,7 +116,7 @@ void Fill(MetricsOfJobs& metrics) {
   metrics.Request("grpc", "Train", "OK");
 }
 
-// Name, kind and labels; `deployment` is on each.
+// Name, kind and labels; every series also has `deployment`.
 const std::vector<std::string> kFrozen = {
     "genesis_audit_lines_lost_total counter",
     "genesis_build_info gauge version",

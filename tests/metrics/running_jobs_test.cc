@@ -30,7 +30,7 @@ training::v1::Steps Beside(double baseline, double divergence) {
   return steps;
 }
 
-// Seen: an FP32 job with another loss gave 46 times the baseline of a BF16 job beside it.
+// Regression: an FP32 job with another loss gave 46 times the baseline of a BF16 job beside it.
 TEST(RunningJobsTest, LossAndBaselineAreOfOneJob) {
   RunningJobs jobs;
   jobs.NoteSteps("reduced", Beside(0.02, 0.013), PRECISION_MODE_MIXED_BF16);

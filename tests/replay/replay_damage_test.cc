@@ -22,7 +22,7 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
-// Three records of two transitions in one segment, and where each record begins.
+// Three records of two transitions in one segment, and the beginning of each record.
 struct Sample {
   std::string segment;
   std::vector<size_t> begins;
@@ -61,11 +61,11 @@ TEST(ReplayDamageTest, CutsATornRecordAtEveryByte) {
       // The zeros at the end of the last row are its flags and the absent priority.
       if (torn == sample.segment) continue;
       folder.Write(SegmentName(0), torn);
-      // A reader passes over it ...
+      // A reader ignores it ...
       const auto rewards = Rewards(folder.path());
       ASSERT_TRUE(rewards.ok()) << size << rewards.status();
       EXPECT_EQ(*rewards, Counted(0, 4)) << size;
-      // ... and a writer cuts it away and goes on.
+      // ... and a writer removes it and continues.
       auto writer = ReplayWriter::Open(folder.path(), {.layout = kLayout, .capacity = 1000});
       ASSERT_TRUE(writer.ok()) << size << writer.status();
       EXPECT_EQ((*writer)->size(), 4) << size;
@@ -86,7 +86,7 @@ TEST(ReplayDamageTest, RefusesDamageBeforeTheLastRecord) {
     EXPECT_TRUE(absl::IsDataLoss(Rewards(folder.path()).status())) << at;
     std::string repaired;
     EXPECT_TRUE(absl::IsDataLoss(SizeWhenOpened(folder.path(), &repaired).status())) << at;
-    // Nothing is cut from a damaged file.
+    // A damaged file is not truncated.
     EXPECT_EQ(ReadFile(folder.path() + "/" + SegmentName(0)), damaged);
   }
 }
@@ -155,7 +155,7 @@ TEST(ReplayDamageTest, NamesAnEmptyFolderAndAMissingOne) {
               HasSubstr("no such folder"));
 }
 
-// Whatever stands in a segment: a status or sound rows, within a gigabyte of address space.
+// Any content of a segment gives a status or valid rows, within a gigabyte of address space.
 TEST(ReplayDamageTest, SurvivesMutations) {
   const Sample sample = MakeSample();
   const TempDir folder;
@@ -179,7 +179,7 @@ TEST(ReplayDamageTest, SurvivesMutations) {
           mutated.replace(at, std::min<size_t>(8, mutated.size() - at), 8, '\xFF');
       }
     }
-    std::filesystem::remove(folder.path() + "/" + SegmentName(0));  // Cutting it is slow.
+    std::filesystem::remove(folder.path() + "/" + SegmentName(0));  // Truncating it is slow.
     folder.Write(SegmentName(0), mutated);
     const auto rewards = Rewards(folder.path());
     if (!rewards.ok()) {
@@ -198,7 +198,7 @@ TEST(ReplayDamageTest, SurvivesMutations) {
 
 #ifndef GENESIS_SANITIZED
 namespace {
-// A lying length must not become an allocation.
+// A false length must not become an allocation.
 [[maybe_unused]] const int kMemoryIsBounded = [] {
   const rlimit limit{uint64_t{1} << 30, uint64_t{1} << 30};
   return setrlimit(RLIMIT_AS, &limit);

@@ -1,4 +1,4 @@
-// Fork and join of OpenMP's parallel regions: libgomp's barriers are futexes that ThreadSanitizer
+// Fork and join of OpenMP's parallel regions: libgomp's barriers are futexes, which ThreadSanitizer
 // does not see.
 
 #include <dlfcn.h>
@@ -20,7 +20,7 @@ void RunBody(void* pointer) {
 
 }  // namespace
 
-// The call that compilers make of `#pragma omp parallel` (libgomp, "Implementing PARALLEL
+// The call that compilers generate for `#pragma omp parallel` (libgomp, "Implementing PARALLEL
 // construct").
 extern "C" void GOMP_parallel(void (*body)(void*), void* data, unsigned threads, unsigned flags) {
   using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);

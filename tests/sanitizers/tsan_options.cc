@@ -1,20 +1,20 @@
-// Options of ThreadSanitizer that every program of such a build has, also where nobody passes it
-// TSAN_OPTIONS. It looks for these functions in the program, not in its libraries.
+// Options of ThreadSanitizer for every program of such a build, even without TSAN_OPTIONS. It
+// searches these functions in the program, not in its libraries.
 
 extern "C" const char* __tsan_default_options() {
   return "ignore_noninstrumented_modules=1 allocator_may_return_null=1";
 }
 
-// Reports that are known not to be races, each with its reason.
+// Known false reports, each with its reason.
 extern "C" const char* __tsan_default_suppressions() {
   return
-      // System calls and releases of memory by libraries themselves, which are not instrumented.
-      // Stacks hold what is instrumented and its caller, so our functions that these libraries call
-      // are not meant.
+      // System calls and memory releases by uninstrumented libraries themselves. Stacks contain the
+      // instrumented function and its caller, so functions of the daemon called by these libraries
+      // are not suppressed.
       "race:libgrpc.so.29\n"
       "race:libtorch_cpu.so\n"
-      // Its counts of references are atomics in the library.
+      // Its reference counts are atomics in the library.
       "race:libabsl_status.so.20220623\n"
-      // Looks by design at handles that gRPC may have closed, and goes by the inode that it finds.
+      // By design checks handles that gRPC may have closed, and compares the inode.
       "race:genesis::ConnectionAcceptor::BelowMost\n";
 }

@@ -17,7 +17,7 @@
 namespace genesis {
 namespace {
 
-// The fate of connections, as the acceptor's thread tells it.
+// Counts connections by their fate, as reported by the acceptor's thread.
 class Tally {
  public:
   ~Tally() {
@@ -41,7 +41,7 @@ class Tally {
     absl::MutexLock lock(&mutex_);
     released_ = true;
   }
-  // Waits until so many connections were seen.
+  // Waits until this many connections were seen.
   std::pair<int, std::vector<std::string>> After(size_t seen) {
     absl::MutexLock lock(&mutex_);
     const auto enough = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -50,7 +50,7 @@ class Tally {
     EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Seconds(60)));
     return {static_cast<int>(taken_.size()), refused_};
   }
-  // As gRPC does when a client has gone.
+  // Closes one as gRPC does when a client has gone.
   void CloseOne() {
     absl::MutexLock lock(&mutex_);
     close(taken_.back());
@@ -152,7 +152,7 @@ TEST_F(AcceptorTest, LeavesAQuarterOfTheHandlesAlone) {
   rlimit small = before;
   small.rlim_cur = 100;
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &small), 0);
-  // Each costs two handles here: the client's and the one that was taken.
+  // Each costs two handles here: the client's and the accepted one.
   for (int i = 0; i < 40; ++i) ConnectClient();
   const auto [taken, refused] = tally_.After(40);
   setrlimit(RLIMIT_NOFILE, &before);

@@ -21,7 +21,7 @@
 // run fake_worker instead of LibTorch.
 namespace genesis {
 
-using namespace training::v1;  // NOLINT: tests of the API name little else.
+using namespace training::v1;  // NOLINT: tests of the API use many of its names.
 
 inline LoadedSettings MakeSettings(const std::string& dir) {
   LoadedSettings loaded;
@@ -127,7 +127,7 @@ class DaemonTest : public testing::Test {
     return stub_->Checkpoint(&context, request, response);
   }
 
-  // Follows the job by WatchJob until `done`; the last state seen.
+  // Watches the job by WatchJob until `done`; returns the last state seen.
   template <typename Predicate>
   Job WatchUntil(const std::string& id, Predicate done) {
     grpc::ClientContext context;

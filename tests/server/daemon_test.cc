@@ -7,7 +7,7 @@
 namespace genesis {
 namespace {
 
-using namespace training::v1;  // NOLINT: every name here is of the API.
+using namespace training::v1;  // NOLINT: the test uses many names of the API.
 
 TEST_F(DaemonTest, AJobRunsToItsEndAndKeepsWhatTheWorkerReported) {
   ASSERT_TRUE(Train("ok-1").ok());
@@ -61,7 +61,7 @@ TEST_F(DaemonTest, ADatasetThatIsMissingOrOutsideTheRootIsRefused) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_TRUE(absl::StrContains(status.error_message(), "there is no such file"))
       << status.error_message();
-  // A link that leads out is followed before the path is judged.
+  // A link that leads out is resolved before the path is checked.
   std::filesystem::create_symlink("/etc/hostname", temp_.path() + "/datasets/out.npz");
   spec.mutable_dataset()->mutable_trajectories()->set_path("out.npz");
   status = Train("", spec);

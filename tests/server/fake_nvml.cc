@@ -1,8 +1,8 @@
-// A library that answers as NVIDIA's libnvidia-ml.so.1 does, with devices from the file that
+// A library that behaves like NVIDIA's libnvidia-ml.so.1, with devices from the file that
 // GENESIS_FAKE_NVML names. A line is a device:
 //   NAME UUID TOTAL USED UTILIZATION MILLIWATTS CELSIUS THROTTLE_REASONS
-// with '-' for a figure that the driver does not give. Without the file nvmlInit fails as it does
-// without a driver. The file is read anew at each call, so that a test can change it.
+// with '-' for a metric that the driver does not report. Without the file nvmlInit fails as it does
+// without a driver. The file is read again at each call, so that a test can change it.
 #include <cstdlib>
 #include <cstring>
 #include <fstream>

@@ -1,23 +1,23 @@
-// A worker without LibTorch for tests of the daemon: speaks WorkerService.Attach and does what the
-// id of its job says:
+// A worker without LibTorch for tests of the daemon: uses WorkerService.Attach, and the id of its
+// job selects its behavior:
 //   ok-*          trains 10 steps, checkpoints, completes
-//   hold-*        trains until it is told to stop; checkpoints on request
+//   hold-*        trains until it is stopped; checkpoints on request
 //   crash-*       ends by SIGKILL after 5 steps
-//   crash-once-*  the same, on the first claim only
+//   crash-once-*  same, on the first claim only
 //   fail-*        reports bad data
-//   oom-*         reports that it ran out of memory while the micro-batch is the specification's
+//   oom-*         reports out of memory while the micro-batch is the specification's
 //   device-*      reports a device error
 //   hang-*        trains 5 steps, then does nothing and ignores SIGTERM
-//   survive-*     as hold-*, but trains on and dials again when the daemon is lost
-//   lose-*        as hold-*, but ends by SIGKILL when it is told to checkpoint
-//   stop-lose-*   as hold-*, but ends by SIGKILL when it is told to stop, and takes no checkpoint
-//   garble-*      reports bad data in bytes that are no UTF-8, dials again and reports the same
+//   survive-*     as hold-*, but trains on and dials again if the daemon is lost
+//   lose-*        as hold-*, but ends by SIGKILL on a checkpoint request
+//   stop-lose-*   as hold-*, but ends by SIGKILL on a stop, and takes no checkpoint
+//   garble-*      reports bad data in bytes that are not UTF-8, dials again and reports the same
 //   flap-*        closes its stream and dials again, over and over, without a step
 //   shout-*       as garble-*, but in a megabyte of lines
-//   splutter-*    writes bytes that are no UTF-8 to its output and ends by SIGKILL
+//   splutter-*    writes bytes that are not UTF-8 to its output and ends by SIGKILL
 //   flood-*       as hold-*, but fills its output
 //   foreign-*     reports checkpoints of job ok-other, and that they were removed
-// With --verify FILE it reads a file instead.
+// With --verify FILE it verifies a file instead.
 // A start that resumes reports the step of its checkpoint.
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
@@ -35,7 +35,7 @@
 namespace genesis {
 namespace {
 
-using namespace training::v1;  // NOLINT: every name here is of the wire.
+using namespace training::v1;  // NOLINT: the worker uses many names of the protocol.
 
 class FakeWorker {
  public:
@@ -51,7 +51,7 @@ class FakeWorker {
     prctl(PR_SET_PDEATHSIG, 0);  // From here on it may outlive its daemon.
     Act();
     stream_->WritesDone();
-    // Finish would wait for ever behind a command that nobody reads.
+    // Finish would wait forever for a command that is never read.
     while (stream_->Read(&command)) {
     }
     stream_->Finish();
@@ -59,7 +59,7 @@ class FakeWorker {
   }
 
  private:
-  // The specification that tests submit.
+  // The specification submitted by tests.
   static constexpr int kFullBatch = 128;
   static constexpr int64_t kMemory = int64_t{8} << 30;
 
@@ -144,12 +144,12 @@ class FakeWorker {
       hello.set_claim(start_.claim());
       AttachResponse first;
       if (!stream_->Write(hello) || !stream_->Read(&first)) continue;
-      if (steps > 0) Train(steps);  // What it did meanwhile.
+      if (steps > 0) Train(steps);  // Work done meanwhile.
       return true;
     }
   }
 
-  // The same report on each stream, as a worker does that knows no better.
+  // Sends the same report on each stream, like a worker without error handling.
   void Garble() {
     do {
       Fail(FAILURE_CAUSE_DATA, "the label \xc3\x28 of row 7");
@@ -225,7 +225,7 @@ class FakeWorker {
     return progress;
   }
 
-  // The step of the newest checkpoint whose name tells it; users' names do not.
+  // Returns the step of the newest checkpoint whose name contains it; users' names do not.
   int64_t ResumedStep() const {
     for (const std::string& path : start_.resume_from()) {
       const size_t at = path.rfind("-step-");
@@ -262,7 +262,7 @@ class FakeWorker {
 
   const std::string address_;
   const std::string id_;
-  // In the order in which they need each other.
+  // In the order of their dependencies.
   std::unique_ptr<grpc::ClientContext> context_;
   std::unique_ptr<WorkerService::Stub> stub_;
   std::unique_ptr<grpc::ClientReaderWriter<AttachRequest, AttachResponse>> stream_;
@@ -271,8 +271,8 @@ class FakeWorker {
   int64_t step_ = 0;
 };
 
-// As genesis-worker --verify: a sound checkpoint begins with "state", one that ends the reader with
-// "crash".
+// Like genesis-worker --verify: a valid checkpoint begins with "state"; one with "crash" crashes
+// the reader.
 int Verify(const std::string& path) {
   std::ifstream file(path);
   std::string word;

@@ -1,4 +1,4 @@
-// Jobs of several ranks, against a clock and workers that the test holds.
+// Jobs of several ranks, with a clock and workers controlled by the test.
 #include "tests/server/job_rules_fixture.h"
 
 namespace genesis {
@@ -46,7 +46,7 @@ class GangRulesTest : public JobRulesTest {
     Settle();
     Note();
   }
-  // The slots of its workers are free again.
+  // Frees the slots of its workers.
   void FreeSlots(const std::string& id) {
     workers_.begun.erase(id);
     manager_->worker_events()->OnCapacity();
@@ -104,7 +104,7 @@ TEST_F(GangRulesTest, ARankThatIsGoneEndsTheAttemptOnceAllAre) {
   FinishRank("job", 2, Finished::OUTCOME_FAILED);
   EXPECT_EQ(Get("job").claim(), 2) << "given to other workers";
   EXPECT_EQ(Get("job").restarts(), 1) << "one restart for three ends";
-  // The cause is the rank that was killed, whoever told first.
+  // The cause is the killed rank, whichever rank reported first.
   FreeSlots("job");
   FinishRank("job", 0, Finished::OUTCOME_FAILED);
   FinishRank("job", 2, Finished::OUTCOME_FAILED);
@@ -278,7 +278,7 @@ TEST_F(GangRulesTest, OneThatMayHaveFewerRanksBeginsWithThemAndGrows) {
   FinishRank("elastic", 0, Finished::OUTCOME_STOPPED);
   EXPECT_EQ(Get("elastic").ranks_size(), 3);
   EXPECT_EQ(Get("elastic").restarts(), 0);
-  // After a loss it waits again before it goes on with fewer.
+  // After a loss it waits again before it continues with fewer.
   Started("elastic");
   workers_.free = 2;
   FreeSlots("elastic");
@@ -336,7 +336,7 @@ TEST_F(GangRulesTest, AfterARestartAllItsWorkersAreAdoptedOrItBeginsAnew) {
   Open();
   EXPECT_EQ(State("job"), JOB_STATE_RUNNING);
   EXPECT_THAT(workers_.abandoned, IsEmpty());
-  // One of them is gone when the next daemon comes.
+  // One of them is gone when the next daemon starts.
   workers_.lost.insert(Get("job").ranks(2).worker().worker_id());
   Open();
   ASSERT_THAT(workers_.abandoned, SizeIs(1));

@@ -45,7 +45,7 @@ std::vector<std::string> Ids(const absl::StatusOr<std::vector<HistoryStore::Row>
 class HistoryStoreTest : public testing::Test {
  protected:
   std::string path() const { return temp_.path() + "/metrics.db"; }
-  // The first column of the first row, on a connection of its own as the sqlite3 tool has one.
+  // Returns the first column of the first row, on a separate connection like the sqlite3 tool.
   std::string Ask(const std::string& sql) const {
     Database::Options options;
     options.access = Database::Access::kReadOnly;

@@ -1,4 +1,4 @@
-// The defences of the daemon against a caller who means ill, part by part.
+// The daemon's defences against malicious callers, part by part.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

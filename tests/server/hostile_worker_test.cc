@@ -1,5 +1,5 @@
-// Workers that report what cannot be read, or what is not theirs to report: the job ends, and
-// nobody else is hurt.
+// Workers that send unreadable reports, or reports about other jobs: the job ends, and no other job
+// is affected.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using testing::Not;
 
 class HostileWorkerTest : public DaemonTest {
  protected:
-  // Every job, as `genesisctl jobs` asks.
+  // Returns every job, like `genesisctl jobs`.
   std::vector<Job> List() {
     grpc::ClientContext context;
     ListJobsResponse response;
@@ -132,7 +132,7 @@ TEST_F(HostileWorkerTest, ACheckpointCallIsAnsweredWhenItsPausedJobLosesItsWorke
   CheckpointResponse response;
   grpc::Status asked;
   std::thread caller([&] { asked = TakeCheckpoint("stop-lose-1", &response); });
-  // The call is there before the pause, or is refused for it: both are answers.
+  // The call arrives before the pause, or is refused because of it: both are valid results.
   absl::SleepFor(absl::Milliseconds(300));
   ASSERT_TRUE(Pause("stop-lose-1").ok());
   caller.join();

@@ -10,7 +10,7 @@
 
 namespace genesis {
 
-// A client that can misbehave: it sends any bytes and reads what comes. Blocks for at most 20 s.
+// A client that can misbehave: it sends any bytes and reads any response. Blocks for at most 20 s.
 class HttpClient {
  public:
   explicit HttpClient(int port) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -36,7 +36,7 @@ class HttpClient {
     }
   }
 
-  // Everything up to the server's end of the connection.
+  // Reads everything up to the server's end of the connection.
   std::string ReadAll() const {
     std::string all;
     while (ReadSome(all)) {
@@ -44,7 +44,7 @@ class HttpClient {
     return all;
   }
 
-  // Until `end` has come.
+  // Reads until `end` has arrived.
   std::string ReadUntil(const std::string& end) const {
     std::string all;
     while (all.find(end) == std::string::npos && ReadSome(all)) {
@@ -64,7 +64,7 @@ class HttpClient {
   bool connected_ = false;
 };
 
-// One request on a connection of its own; the whole answer.
+// Sends one request on a separate connection; returns the whole response.
 inline std::string HttpExchange(int port, const std::string& method, const std::string& target) {
   const HttpClient client(port);
   client.Send(method + " " + target + " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");

@@ -1,4 +1,4 @@
-// Answers that come later, bodies in pieces both ways, clients that go away.
+// Late responses, bodies in pieces both ways, clients that disconnect.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-// Something that another thread waits for.
+// An event that another thread waits for.
 class Signal {
  public:
   void Set() {
@@ -42,7 +42,7 @@ class Signal {
   bool set_ = false;
 };
 
-// Gives its pieces one after the other, each from a thread of its own, then the end or a fault.
+// Delivers its pieces in order, each from its own thread, then the end or an error.
 class PiecesBody final : public HttpBody {
  public:
   PiecesBody(std::vector<std::string> pieces, absl::Status end)
@@ -68,7 +68,7 @@ class PiecesBody final : public HttpBody {
   std::vector<std::thread> threads_;
 };
 
-// Never has a piece; tells when nobody wants one any more.
+// Never has a piece; signals when it is cancelled.
 class SilentBody final : public HttpBody {
  public:
   explicit SilentBody(Signal* cancelled) : cancelled_(cancelled) {}
@@ -79,7 +79,7 @@ class SilentBody final : public HttpBody {
   Signal* const cancelled_;
 };
 
-// Answers with the size of the body, or refuses at a piece that has an 'x'.
+// Responds with the size of the body, or refuses at a piece that contains an 'x'.
 class CountingUpload final : public HttpUpload {
  public:
   CountingUpload(Respond respond, Signal* cancelled)
@@ -282,7 +282,7 @@ TEST(HttpBodies, TakeABoundedAmountOfMemoryTogether) {
   };
   EXPECT_THAT(post(), StartsWith("HTTP/1.1 503"));
   first.reset();
-  // The server learns of the room from its own socket; ask until it has.
+  // The server detects the free place only through its own socket, so the request is repeated.
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   std::string answer;
   while (answer.rfind("HTTP/1.1 200", 0) != 0 && std::chrono::steady_clock::now() < give_up) {

@@ -1,4 +1,4 @@
-// A clock and workers that a test of the rules of jobs holds.
+// A clock and workers controlled by a test of the job rules.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class ManualClock final : public Clock {
   std::atomic<int64_t> steady_{1'800'000'000};
 };
 
-// Workers that do nothing by themselves. Read by the test while the writer rests.
+// Workers that do nothing by themselves. The test reads them while the writer is idle.
 class IdleWorkers final : public Workers {
  public:
   bool Adopt(const WorkerProcessRef& worker, const std::string&, int, int64_t, int64_t,
@@ -104,14 +104,14 @@ class IdleWorkers final : public Workers {
   bool cold = false;  // No worker is warm yet.
   bool adopts = false;
   bool remote = false;
-  std::set<std::string> reservations;    // That are open.
+  std::set<std::string> reservations;    // Open reservations.
   std::map<std::string, int> submitted;  // Warm workers of a cluster, by reservation.
-  std::set<std::string> lost;            // Workers that did not outlive the daemon.
-  std::map<int, std::string> vetoes;     // Of reduced precision, by place in a gang.
-  std::string retired;                   // The job of a worker that is retired.
-  std::map<std::string, int> held;       // Workers by job, whether they are still there or not.
+  std::set<std::string> lost;            // Workers that did not survive the daemon.
+  std::map<int, std::string> vetoes;     // Vetoes of reduced precision, by position in a gang.
+  std::string retired;                   // The job of a retired worker.
+  std::map<std::string, int> held;       // Workers by job, attached or not.
   std::vector<std::pair<std::string, std::string>> abandoned;  // Job and reason.
-  std::map<std::string, StartJob> begun;                       // By job that is on a worker.
+  std::map<std::string, StartJob> begun;                       // By job on a worker.
   std::vector<std::pair<std::string, AttachResponse>> sent;
   std::map<std::string, absl::Duration> expected_exits;
 

@@ -129,7 +129,7 @@ TEST_F(JobLifeTest, AHigherPriorityGoesFirstAndTakesTheSlotOfALowerOne) {
   WatchUntilRunning("hold-low");
   ASSERT_TRUE(Train("ok-high", SpecOfPriority(5)).ok());
   EXPECT_EQ(WatchToEnd("ok-high").state(), JOB_STATE_SUCCEEDED);
-  // The one that gave way lost nothing but its place, and counts no restart.
+  // The preempted one lost only its slot, and counts no restart.
   const Job low = Get("hold-low");
   EXPECT_EQ(low.restarts(), 0) << low.state_reason();
   EXPECT_EQ(low.latest_checkpoint().step(), 5);
@@ -207,7 +207,7 @@ TEST_F(JobLifeTest, OwnersTakeTurns) {
 }
 
 TEST_F(JobLifeTest, ADeadlineEndsARunningJobWithACheckpointAndAWaitingOneAtOnce) {
-  // Its worker is there before the time runs.
+  // Its worker must exist before the time starts.
   ASSERT_TRUE(Train("ok-1").ok());
   WatchToEnd("ok-1");
   JobSpec spec = MakeSpec();
@@ -228,7 +228,7 @@ TEST_F(JobLifeTest, ADeadlineEndsARunningJobWithACheckpointAndAWaitingOneAtOnce)
 TEST_F(JobLifeTest, AJobDoesNotStartAfterItsDeadlineAlthoughASlotIsFree) {
   JobSpec spec = MakeSpec();
   spec.mutable_scheduling()->set_deadline_seconds(1e-6);
-  // At the latest for the second a worker is there and waits.
+  // At the latest for the second job a warm worker exists.
   for (const char* id : {"ok-1", "ok-2", "ok-3"}) {
     ASSERT_TRUE(Train(id, spec).ok());
     const Job job = WatchToEnd(id);

@@ -1,4 +1,4 @@
-// ListJobs over ten thousand jobs: filters, orders, pages, and what a page reads.
+// ListJobs over ten thousand jobs: filters, orders, pages, and the rows that a page reads.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -35,7 +35,7 @@ class JobListTest : public testing::Test {
     EXPECT_TRUE(jobs.ok()) << jobs.status();
     return *std::move(jobs);
   }
-  // Every job of the query, page after page; `between` runs before each further page.
+  // Returns every job of the query, page by page; `between` runs before each further page.
   template <typename Between>
   static std::vector<int> ListAll(JobQuery query, Between between) {
     std::vector<int> numbers;
@@ -128,7 +128,7 @@ TEST_F(JobListTest, JobsThatComeAndGoShiftNothing) {
   EXPECT_EQ(listed.back(), 10);
 }
 
-// The claim of 10 ms rests on this: what a filter looks at is small and read in order.
+// The target of 10 ms depends on this: the rows that a filter reads are small and in order.
 TEST_F(JobListTest, APageSortsNothingAndReadsNoRecordThatItDoesNotReturn) {
   for (const auto order : {"j.ordinal DESC", "j.ordinal", "j.priority DESC, j.ordinal"}) {
     absl::StatusOr<Statement> plan = store_->database().Prepare(absl::StrCat(
@@ -178,7 +178,7 @@ TEST(PageToken, ThatIsNotOursIsRefused) {
   }
 }
 
-// Whoever knows how tokens are made, but not the key.
+// An attacker knows the format of tokens, but not the key.
 TEST(PageToken, ThatIsForgedIsRefused) {
   ListJobsRequest request;
   const std::string good = MakePageToken(request, PlaceOf({1, 2}));
@@ -194,7 +194,7 @@ TEST(PageToken, ThatIsForgedIsRefused) {
                                    std::string("x,y"), std::string("9999999999999999999,1")}) {
     request.set_page_token(absl::WebSafeBase64Escape(std::string(32, '\0') + place));
     EXPECT_EQ(ReadPageKeys<2>(request).status().code(), absl::StatusCode::kInvalidArgument);
-    // Ours with another shape than the method's: an answer, not an end.
+    // An authentic token of another shape than the method's: an error, but no crash.
     request.set_page_token(MakePageToken(request, place));
     EXPECT_EQ(ReadPageKeys<2>(request).status().code(), absl::StatusCode::kInternal) << place;
   }

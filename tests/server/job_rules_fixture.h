@@ -1,4 +1,4 @@
-// The rules of jobs against a clock and workers that the test holds: no process, no waiting.
+// The job rules with a clock and workers controlled by the test: no process, no waiting.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ class JobRulesTest : public testing::Test {
     Settle();
   }
 
-  // Waits until the writer has done its work and what followed from it.
+  // Waits until the writer has finished its work and all consequences.
   void Settle() {
     for (int i = 0; i < 4; ++i) {
       absl::Notification done;
@@ -156,7 +156,7 @@ class JobRulesTest : public testing::Test {
     Settle();
     Note();
   }
-  // The moves that the jobs' events tell.
+  // Records the moves in the jobs' events.
   void Note() {
     for (const std::string& id : ids_) {
       const auto events = manager_->view().EventsAfter(id, 0, 1000);

@@ -1,4 +1,4 @@
-// The rules of jobs against a clock and workers that the test holds: no process, no waiting.
+// The job rules with a clock and workers controlled by the test: no process, no waiting.
 #include "tests/server/job_rules_fixture.h"
 
 namespace genesis {
@@ -6,8 +6,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// Each move of the table is made as it is in life, by what a user asks, a worker reports or time
-// brings.
+// Each move of the table is triggered as in production: by a request of a user, a report of a
+// worker or the passage of time.
 TEST_F(JobRulesTest, EveryMoveOfTheTableIsMade) {
   workers_.free = 0;
   ASSERT_TRUE(Train("queued-paused").ok());

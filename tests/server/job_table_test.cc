@@ -1,4 +1,4 @@
-// The writer's side of jobs: what a commit does, and what it undoes.
+// The writer's side of jobs: effects of a commit, and what it undoes.
 #include "server/ledger/job_table.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using training::v1::Checkpoint;
 using training::v1::Job;
 using training::v1::JobEvent;
 
-// Keeps all that it is told.
+// Records every notification.
 class Listener final : public JobWatcher {
  public:
   void Notify(std::shared_ptr<const JobSnapshot> snapshot, const JobEvents& events) override {
@@ -210,7 +210,7 @@ TEST_F(JobTableTest, EndedJobsLeaveMemoryButForTheNewest) {
     Commit();
     EXPECT_LE(table_->view().InMemory().size(), 64U);
   }
-  // Looking at old ones does not fill it either.
+  // Finding old ones does not fill it either.
   for (int i = 0; i < 300; ++i) {
     EXPECT_NE(table_->Find(absl::StrCat("job-", i)), nullptr);
     if (i % 10 == 0) Commit();

@@ -30,7 +30,7 @@ inline training::v1::JobEvent LogEvent(const std::string& line) {
   return event;
 }
 
-// As large as a job with a specification, an end and a checkpoint is.
+// Returns a job as large as one with a specification, an end and a checkpoint.
 inline training::v1::Job LargeJob(int number) {
   training::v1::Job job = MakeJob(absl::StrCat("done-", number), training::v1::JOB_STATE_SUCCEEDED);
   job.mutable_end_time()->set_seconds(1'700'000'000 + number);
@@ -41,7 +41,7 @@ inline training::v1::Job LargeJob(int number) {
   return job;
 }
 
-// Jobs done-1 to done-<count>, all of which have ended, each with three events.
+// Creates the finished jobs done-1 to done-<count>, each with three events.
 inline void FillWithEnded(const std::string& dir, int count) {
   auto store = JobStore::Open(dir);
   ASSERT_TRUE(store.ok()) << store.status();

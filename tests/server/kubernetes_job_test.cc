@@ -1,4 +1,4 @@
-// The words of Indexed Jobs, made and read without a server.
+// Indexed Jobs, built and parsed without a server.
 #include "server/launchers/kubernetes_job.h"
 
 #include <gmock/gmock.h>
@@ -174,7 +174,7 @@ TEST(StatusOfJobTest, OneThatIsSuspendedHasNoWorkersUntilItGoesOn) {
     job["spec"]["suspend"] = other;
     EXPECT_FALSE(StatusOfJob(job, {}).suspended);
   }
-  // Its end counts, whatever its spec says.
+  // Its end counts, whatever its spec contains.
   job = {{"spec", {{"suspend", true}}},
          {"status", {{"conditions", Json::array({Condition("Complete", "", "")})}}}};
   EXPECT_EQ(StatusOfJob(job, {}).end, LaunchEnd::kDone);

@@ -193,7 +193,7 @@ TEST_F(Routes, WhatMayRunIsToldApartFromWhatRuns) {
 TEST_F(Routes, TrainingHistoryEndsWithTheNewestRowAndLeavesOutThoseWithoutAStep) {
   training::v1::HistoryRow newer = history_.front();
   newer.set_step(80);
-  newer.clear_loss();  // It was not a number.
+  newer.clear_loss();  // The loss was NaN.
   newer.set_held_out_loss(0.5);
   history_.push_back(newer);
   const auto history = Parse(Get("/api/training/stats")).at("training_history").list_value();

@@ -1,6 +1,5 @@
-// Preloaded into a program, sets its wall clock: adds the seconds that stand in the file
-// $GENESIS_TEST_CLOCK to CLOCK_REALTIME. The monotonic clock is left alone, as settimeofday leaves
-// it.
+// Preloaded into a program, sets its wall clock: adds the seconds in the file $GENESIS_TEST_CLOCK
+// to CLOCK_REALTIME. The monotonic clock is unchanged, as with settimeofday.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <time.h>

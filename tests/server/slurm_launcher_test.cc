@@ -1,4 +1,4 @@
-// Slurm's launcher against programs that answer as Slurm's do, and the running of such programs.
+// Slurm's launcher with programs that respond like Slurm's, and the execution of such programs.
 #include "server/launchers/slurm_launcher.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +36,7 @@ absl::StatusOr<CommandResult> Shell(const std::string& script, const std::string
 
 class RunCommandTest : public testing::Test {
  protected:
-  RunCommandTest() { signal(SIGPIPE, SIG_IGN); }  // As the daemon does.
+  RunCommandTest() { signal(SIGPIPE, SIG_IGN); }  // As in the daemon.
 };
 
 TEST_F(RunCommandTest, InputOutputErrorsAndExitCodeArriveWhole) {
@@ -108,7 +108,7 @@ class SlurmLauncherTest : public RunCommandTest {
     Program("squeue", "");
   }
 
-  // A program that writes down what it was told.
+  // Creates a program that records its arguments and input.
   void Program(const std::string& name, const std::string& script) {
     const std::string path = absl::StrCat(temp_.path(), "/", name);
     std::ofstream(path) << "#!/bin/sh\nfor word in \"$@\"; do echo \"$word\" >> " << path
@@ -180,7 +180,7 @@ TEST_F(SlurmLauncherTest, AJobThatSlurmHasAlreadyIsNotSubmittedAgain) {
   Program("sbatch", "echo 18");
   EXPECT_EQ(*Launcher().Submit(request_), "17");
   EXPECT_THAT(Told("sbatch"), IsEmpty());
-  // And not while that cannot be known.
+  // Nor does it submit while that is unknown.
   Program("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1");
   EXPECT_EQ(Launcher().Submit(request_).status().message(),
             "Slurm cannot be asked: squeue exited with 1: slurm_load_jobs error: Unable to contact "

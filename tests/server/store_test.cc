@@ -53,7 +53,7 @@ TEST(DataDir, IsTakenFromTheCopyThatAKilledDaemonLeavesBehind) {
   if (daemon == 0) {
     const auto held = DataDir::Acquire(temp.path());
     if (fork() == 0) {
-      // As one between fork and exec when the daemon is killed.
+      // Like a child between fork and exec when the daemon is killed.
       absl::SleepFor(absl::Milliseconds(200));
       _exit(0);
     }
@@ -285,7 +285,7 @@ TEST(JobStoreRefusal, OfAnEmptyFile) {
   EXPECT_FALSE(std::filesystem::exists(temp.path() + "/jobs.db.new"));
 }
 
-// Written by an earlier version, or by a disk that lies.
+// Written by an earlier version, or corrupted by the disk.
 TEST(JobStoreRefusal, OfNoOtherRecordThanTheOneThatCannotBeRead) {
   TempDir temp;
   FillWithEnded(temp.path(), 3);
@@ -319,13 +319,13 @@ TEST(JobStoreRefusal, OfADamagedPage) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("is damaged"));
 }
 
-// A fault that only the full check finds: an index that says something else than its rows.
+// A fault that only the full check finds: an index that differs from its rows.
 TEST(JobStoreRefusal, OfAnIndexThatDisagreesWhenTheFullCheckIsAskedFor) {
   TempDir temp;
   FillWithEnded(temp.path(), 20);
   {
     auto database = *Database::Open(temp.path() + "/jobs.db");
-    // The rows of the index are taken for another column's.
+    // The rows of the index are read as another column's.
     ASSERT_TRUE(database
                     ->Execute("PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = "
                               "'CREATE INDEX events_by_job ON events(time)' "
@@ -353,7 +353,8 @@ TEST(JobStoreRefusal, OfAStoreThatMayNotBeWritten) {
   ASSERT_TRUE(OpenStatus(temp.path()).ok());
   chmod(temp.path().c_str(), 0755);
   chmod((temp.path() + "/jobs.db").c_str(), 0444);
-  const bool is_root = geteuid() == 0;  // Root may write everything, so the test becomes nobody.
+  // Root may write everything, so the test switches to user nobody.
+  const bool is_root = geteuid() == 0;
   constexpr uid_t kNobody = 65534;
   if (is_root) {
     ASSERT_EQ(seteuid(kNobody), 0);

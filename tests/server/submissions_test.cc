@@ -1,5 +1,5 @@
-// Jobs whose workers a cluster is asked for, against a clock, workers and a cluster that the test
-// holds.
+// Jobs whose workers are requested from a cluster, with a clock, workers and a cluster controlled
+// by the test.
 #include <map>
 #include <string>
 #include <utility>
@@ -17,7 +17,7 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::SizeIs;
 
-// A cluster that does what the test says. Its answers come at once, on the caller's thread.
+// A cluster controlled by the test. Its callbacks run immediately, on the caller's thread.
 class HeldCluster final : public Launchers {
  public:
   bool Has(LauncherKind kind) const override { return here && kind == LAUNCHER_KIND_SLURM; }
@@ -55,7 +55,7 @@ class HeldCluster final : public Launchers {
   }
 
   bool here = true;
-  bool silent = false;  // No answer comes.
+  bool silent = false;  // No callback runs.
   absl::Status refusal;
   absl::Status blind;
   std::vector<LaunchRequest> asked;
@@ -84,7 +84,7 @@ class SubmissionsTest : public JobRulesTest {
     Pass(0);
     return submitted;
   }
-  // All that is due by then is done.
+  // Advances the clock and runs everything that is due.
   void Pass(int seconds) {
     clock_.Advance(seconds);
     for (int i = 0; i < 3; ++i) Tick();
@@ -115,7 +115,7 @@ class SubmissionsTest : public JobRulesTest {
     Known(id).reason = reason;
     Pass(5);
   }
-  // Both ranks of its first attempt are gone without a word.
+  // Both ranks of its first attempt are gone without a report.
   void LoseWorkers(const std::string& id, const std::string& forced) {
     for (const int rank : {0, 1}) {
       WorkerExit exit;
@@ -169,7 +169,7 @@ TEST_F(SubmissionsTest, ItTakesNoSlotOfTheDaemonAndNobodyTakesItsWorkers) {
   RunSubmitted("far");
   Run("near");
   EXPECT_EQ(workers_.begun["near"].rank().size(), 0);
-  // One that may take the slot of another cannot take it from a job that has none.
+  // A job of higher priority may preempt, but not a job without a slot.
   ASSERT_TRUE(Train("high", /*priority=*/9).ok());
   ASSERT_THAT(workers_.sent, SizeIs(1));
   EXPECT_EQ(workers_.sent[0].first, "near");
@@ -227,7 +227,7 @@ TEST_F(SubmissionsTest, OneThatIsResumedWhileItIsEndedIsSubmittedOnceThatIsOver)
 
 TEST_F(SubmissionsTest, AWarnedJobIsSubmittedAgainWithoutARestart) {
   RunSubmitted("job");
-  Stopped("job");  // With a checkpoint, for its workers got SIGTERM.
+  Stopped("job");  // With a checkpoint, because its workers got SIGTERM.
   EXPECT_EQ(State("job"), JOB_STATE_QUEUED);
   Pass(1);
   EXPECT_THAT(cluster_.asked, SizeIs(1)) << "the first one is still there";
@@ -246,7 +246,7 @@ TEST_F(SubmissionsTest, OneThatSomebodyCancelsThereIsARestart) {
   EXPECT_EQ(Get("job").restarts(), 1);
   EXPECT_EQ(Get("job").state_reason(), "Slurm job 17 has ended: CANCELLED; restart 1 of 1");
   EXPECT_THAT(cluster_.asked, SizeIs(2));
-  // Before its workers are here it is the same.
+  // Before its workers attach the result is the same.
   EndThere("job", LaunchEnd::kCancelled, "CANCELLED");
   EXPECT_EQ(State("job"), JOB_STATE_FAILED);
   EXPECT_EQ(Get("job").failure().message(),
@@ -283,7 +283,7 @@ TEST_F(SubmissionsTest, PreemptionThereIsNoRestart) {
 TEST_F(SubmissionsTest, OneThatIsSuspendedThereKeepsItsPlaceAndGoesOn) {
   RunSubmitted("job");
   const std::string name = NameOf("job");
-  Stopped("job");  // With a checkpoint, for its workers got SIGTERM.
+  Stopped("job");  // With a checkpoint, because its workers got SIGTERM.
   Pass(1);
   Known("job").running = false;
   Known("job").suspended = true;
@@ -358,7 +358,7 @@ TEST_F(SubmissionsTest, ADaemonThatDiedBeforeTheAnswerAsksUnderTheSameName) {
   ASSERT_THAT(cluster_.asked, SizeIs(2));
   EXPECT_EQ(cluster_.asked[0].name, cluster_.asked[1].name);
   EXPECT_THAT(workers_.reservations, ElementsAre(cluster_.asked[0].name));
-  // And one that knows the answer does not ask.
+  // A daemon that has the reply does not submit again.
   Open();
   Pass(5);
   EXPECT_THAT(cluster_.asked, SizeIs(2));
@@ -370,7 +370,7 @@ TEST_F(SubmissionsTest, WhatNoJobWantsIsEndedAndWhatIsOthersIsLeftAlone) {
   const std::string name = NameOf("job");
   const std::string prefix = name.substr(0, name.find("-1-job"));
   cluster_.known["70"] = {.name = prefix + "-4-gone", .cluster_id = "70"};
-  cluster_.known["71"] = {.name = name, .cluster_id = "71"};  // Doubled.
+  cluster_.known["71"] = {.name = name, .cluster_id = "71"};  // Duplicate.
   cluster_.known["72"] = {.name = "genesis-00000000-1-job", .cluster_id = "72"};
   cluster_.known["73"] = {.name = prefix + "-3-old", .cluster_id = "73", .end = LaunchEnd::kDone};
   Pass(5);
@@ -389,7 +389,7 @@ TEST_F(SubmissionsTest, OneThatTheClusterForgotIsARestart) {
   Pass(60);
   EXPECT_THAT(cluster_.asked, SizeIs(2));
   EXPECT_EQ(Get("job").restarts(), 1);
-  // A cluster that accepts all and lists nothing is not asked without end.
+  // A cluster that accepts everything and lists nothing does not get endless requests.
   for (int i = 0; i < 100; ++i) {
     cluster_.known.clear();
     Pass(5);

@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 class WatchTest : public DaemonTest {
  protected:
-  // All messages of a watch from `cursor` to its end.
+  // Returns all messages of a watch from `cursor` to its end.
   std::vector<WatchJobResponse> Watch(const std::string& id, int64_t cursor,
                                       grpc::Status* status = nullptr) {
     grpc::ClientContext context;
@@ -48,7 +48,7 @@ class WatchTest : public DaemonTest {
     }
     return states;
   }
-  // A daemon over a store that holds what `fill` puts there.
+  // Starts a daemon over a store filled by `fill`.
   template <typename Fill>
   void Restart(Fill fill) {
     daemon_.reset();
@@ -83,7 +83,7 @@ TEST_F(WatchTest, AWatchFromTheStartGetsEveryEventInOrder) {
     }
   }
   EXPECT_EQ(checkpoints, 1);
-  // The same again from the store, in one message.
+  // The same events from the store, in one message.
   const std::vector<WatchJobResponse> replay = Watch("ok-1", 0);
   ASSERT_EQ(replay.size(), 1U);
   EXPECT_EQ(StatesIn(EventsIn(replay)), kWholeLife);
@@ -184,7 +184,7 @@ TEST_F(WatchTest, ACursorThatNoWatchGaveIsRefused) {
   }
 }
 
-// Readers that read nothing: the job goes on, and when they read at last they miss no event.
+// Readers that do not read: the job goes on, and when they finally read they miss no event.
 TEST_F(WatchTest, ReadersThatStallHoldNothingUpAndMissNoEvent) {
   ASSERT_TRUE(Train("hold-1").ok());
   WatchUntilRunning("hold-1");

@@ -32,7 +32,7 @@ class MockLink : public WorkerLink {
   MOCK_METHOD(void, Close, (), (override));
 };
 
-// A daemon that starts again opens the workers' socket before the pool's thread runs.
+// A restarted daemon opens the workers' socket before the pool's thread runs.
 TEST(WorkerPoolTest, AWorkerThatIsBackBeforeThePoolStartsIsToldOf) {
   const TempDir temp;
   WorkerPool::Options options;

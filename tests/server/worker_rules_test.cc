@@ -1,5 +1,4 @@
-// The rules that the pool decides by: devices and their quarantine, progress, which devices there
-// are.
+// The rules of the pool: devices and their quarantine, progress, and the detection of devices.
 #include <gmock/gmock.h>
 
 #include "server/workers/device_table.h"
@@ -97,7 +96,7 @@ TEST(ProgressWatchTest, RunsOnWhileAWorkerComesAndGoes) {
               second == 1 ? absl::InfiniteFuture() : kRulesNow + absl::Seconds(60));
     watch.Resume(kRulesNow + absl::Seconds(second));
     watch.OnEvent(event, kRulesNow + absl::Seconds(second));    // Sent again.
-    watch.OnEvent(section, kRulesNow + absl::Seconds(second));  // Said again.
+    watch.OnEvent(section, kRulesNow + absl::Seconds(second));  // Repeated.
     EXPECT_EQ(watch.Deadline(timeouts), kRulesNow + absl::Seconds(60));
   }
   event.mutable_steps();

@@ -22,7 +22,7 @@ class TableClock final : public Clock {
   absl::Time Steady() const override { return absl::FromUnixSeconds(5'000) + passed_; }
   absl::Time Running() const override { return Steady() - stopped_; }
   void Advance(absl::Duration duration) { passed_ += duration; }
-  // Time passes in which this process does not run.
+  // Advances time while this process does not run.
   void Stop(absl::Duration duration) {
     passed_ += duration;
     stopped_ += duration;
@@ -33,7 +33,7 @@ class TableClock final : public Clock {
   absl::Duration stopped_;
 };
 
-// The table hands it back and never calls it.
+// A link that the table passes back and never calls.
 class UnusedLink final : public WorkerLink {
  public:
   void Send(const training::v1::AttachResponse&) override { ADD_FAILURE(); }
@@ -58,8 +58,8 @@ inline WorkerTable::Options TableOptions() {
   return options;
 }
 
-// A table without processes and streams: helpers carry out what the daemon, a worker or time does,
-// and keep the actions and the moves that follow.
+// A table without processes and streams: helpers simulate the daemon, a worker or time, and record
+// the resulting actions and moves.
 class WorkerTableTest : public testing::Test {
  protected:
   void Open(WorkerTable::Options options) {
@@ -67,7 +67,7 @@ class WorkerTableTest : public testing::Test {
     table_ = std::make_unique<WorkerTable>(std::move(options), "w9-", clock_);
   }
 
-  // Keeps the actions for the test to look at, and the moves that were made.
+  // Records the actions for the test, and the moves that were made.
   void Note(WorkerActions actions = {}) {
     done_ = std::move(actions);
     WorkerCounts shown;
@@ -85,7 +85,7 @@ class WorkerTableTest : public testing::Test {
     EXPECT_EQ(table_->counts().warm, shown.warm);
     EXPECT_EQ(table_->counts().starting, shown.starting);
   }
-  // The actions of one kind that the newest call returned.
+  // Returns the actions of one kind from the newest call.
   template <typename T>
   std::vector<T> Done() const {
     std::vector<T> found;
@@ -94,7 +94,7 @@ class WorkerTableTest : public testing::Test {
     }
     return found;
   }
-  // "w9-1:15" for a SIGTERM to w9-1.
+  // Returns "w9-1:15" for a SIGTERM to w9-1.
   std::vector<std::string> Signals() const {
     std::vector<std::string> signals;
     for (const SignalProcess& each : Done<SignalProcess>()) {

@@ -1,4 +1,4 @@
-// Workers that hang or are away, by a clock that may stand still.
+// Workers that hang or are away, with a clock that may stand still.
 #include <gmock/gmock.h>
 
 #include "tests/server/worker_table_fixture.h"

@@ -16,25 +16,25 @@ struct RawTensor {
   std::string bytes;
 };
 
-// A sound file, composed without the writer under test.
+// Returns a valid file, composed without the writer under test.
 std::string SafetensorsBytes(const std::map<std::string, RawTensor>& tensors);
-// The length, then `header` as it is, then `data`.
+// Returns the length, then `header` unchanged, then `data`.
 std::string SafetensorsRaw(const std::string& header, const std::string& data);
 
-// The transitions of SpiralRecords (npz_writer.h) in the two other formats.
+// Return the transitions of SpiralRecords (npz_writer.h) in the two other formats.
 std::map<std::string, RawTensor> SpiralTensors(int episodes, int length);
 std::string SpiralLines(int episodes, int length);
 
-// Job specifications as an integrator hands them over: with defaults.
+// Return job specifications as a client submits them, with defaults filled in.
 training::v1::JobSpec WorldModelJob(int rollout_steps = 1);
 training::v1::JobSpec TransformerJob(int vocabulary_size, int context_length);
 training::v1::JobSpec RadioUnetJob();
 
-// Every field of some examples, as bytes.
+// Returns every field of some examples, as bytes.
 std::vector<std::string> GatherAll(const Dataset& dataset, const std::vector<int64_t>& examples);
-// 0 to size - 1.
+// Returns 0 to size - 1.
 std::vector<int64_t> AllExamples(const Dataset& dataset);
-// A field of some examples as numbers of type T.
+// Returns a field of some examples as numbers of type T.
 template <typename T>
 std::vector<T> FieldValues(const Dataset& dataset, const std::vector<int64_t>& examples,
                            const std::string& name) {

@@ -24,8 +24,8 @@ inline training::v1::DeviceInfo TestCpu() {
   return device;
 }
 
-// The device that a test was asked to run on (GENESIS_TEST_DEVICE, e.g. cuda:0), else the CPU.
-// Throws where it is not there, for a test of a GPU that runs on a CPU shows nothing.
+// Returns the device for the test (GENESIS_TEST_DEVICE, e.g. cuda:0), otherwise the CPU. Throws if
+// it does not exist, because a GPU test on a CPU would be meaningless.
 inline at::Device WantedDevice() {
   const char* const wanted = std::getenv("GENESIS_TEST_DEVICE");
   const std::string name = wanted != nullptr ? wanted : "cpu";
@@ -35,7 +35,7 @@ inline at::Device WantedDevice() {
   return at::Device(found);
 }
 
-// A tiny job on the spiral data, written to `folder`: 40 steps of a batch of 32 in FP32.
+// Writes a tiny job on the spiral data to `folder`: 40 steps of a batch of 32 in FP32.
 inline training::v1::StartJob TinyJob(const TempDir& folder) {
   folder.Write("spiral.npz", ZipBytes(SpiralRecords()));
   training::v1::StartJob start;
@@ -69,7 +69,7 @@ inline training::v1::StartJob TinyJob(const TempDir& folder) {
   return start;
 }
 
-// Keeps all that a run tells; may ask for something when a step is there.
+// Records all reports of a run; may make a request at a step.
 class RecordingObserver : public RunObserver {
  public:
   void OnStarted(const training::v1::Started& event) override { started = event; }

@@ -14,7 +14,7 @@
 namespace genesis {
 
 // A dataset of named tensors [N, ...] in memory: float32, float64, float16, int64 or uint8. The
-// statistics are those of every field that transitions normalise by, over all rows.
+// statistics are those of every field that normalizes transitions, over all rows.
 class MemoryDataset : public Dataset {
  public:
   explicit MemoryDataset(const std::vector<std::pair<std::string, torch::Tensor>>& tensors) {
@@ -51,7 +51,7 @@ class MemoryDataset : public Dataset {
   const std::vector<float>& priorities() const override { return priorities_; }
   std::string Describe() const override { return "examples in memory"; }
 
-  // Examples [begin, end) on the CPU.
+  // Returns examples [begin, end) on the CPU.
   Batch Rows(int64_t begin, int64_t end) const {
     Batch batch;
     for (size_t f = 0; f < fields_.size(); ++f) {

@@ -40,14 +40,14 @@ inline std::vector<std::string> Names(const NamedTensors& tensors) {
 
 inline double Value(const torch::Tensor& t) { return t.item<double>(); }
 
-// The loss as a step computes it: the random numbers first.
+// Returns the loss as a step computes it: random numbers are drawn first.
 inline torch::Tensor DrawnLoss(Model& model, Batch batch,
                                std::optional<torch::ScalarType> autocast) {
   model.Draw(batch);
   return model.Loss(batch, autocast);
 }
 
-// The contract of every model, whatever its kind; `weights` where its loss can be weighed.
+// Checks the contract of every model, of any kind; `weights` if its loss supports weights.
 inline void CheckPromises(Model& model, const MemoryDataset& dataset, bool weights = true,
                           bool float32_buffers = true) {
   const Batch batch = dataset.Rows(0, 8);
@@ -68,7 +68,7 @@ inline void CheckPromises(Model& model, const MemoryDataset& dataset, bool weigh
     EXPECT_NEAR(Value(each.mean()), Value(loss), 1e-5 * std::abs(Value(loss)));
   }
 
-  // Autocast is over when Loss returns, and the loss is float32.
+  // Autocast ends when Loss returns, and the loss is float32.
   torch::manual_seed(1);
   const torch::Tensor mixed = DrawnLoss(model, batch, torch::kBFloat16);
   EXPECT_EQ(mixed.scalar_type(), torch::kFloat);
@@ -92,7 +92,7 @@ inline void CheckPromises(Model& model, const MemoryDataset& dataset, bool weigh
     EXPECT_NEAR(last, Value(model.ExampleLosses()[7]), 1e-5 * std::abs(last));
   }
 
-  // Evaluation adds up over batches, however cut, is deterministic and draws from no generator.
+  // Evaluation sums over batches, however split, is deterministic and draws from no generator.
   torch::manual_seed(5);
   const torch::Tensor state = at::detail::getDefaultCPUGenerator().get_state();
   const std::vector<MetricSum> whole = model.Evaluate(batch);
@@ -111,8 +111,7 @@ inline void CheckPromises(Model& model, const MemoryDataset& dataset, bool weigh
   }
   EXPECT_GT(model.OperationsPerExample(), 0);
 
-  // Pure BF16: parameters converted in place, the handles that were given out stay those of the
-  // model.
+  // Pure BF16: parameters are converted in place, and existing handles still refer to the model's.
   const NamedTensors parameters = model.parameters();
   const NamedTensors buffers = model.buffers();
   {
@@ -136,7 +135,7 @@ inline void CheckPromises(Model& model, const MemoryDataset& dataset, bool weigh
   }
 }
 
-// Some steps of plain gradient descent.
+// Runs some steps of plain gradient descent.
 inline void Train(Model& model, const Batch& batch, int steps, double rate) {
   for (int i = 0; i < steps; ++i) {
     DrawnLoss(model, batch, std::nullopt).backward();

@@ -12,7 +12,7 @@
 
 namespace genesis {
 
-// All numbers of a state but its tensors, as text: what is equal prints equal.
+// Returns all numbers of a state, without its tensors, as text: equal states print equal.
 inline std::string Numbers(const TrainingState& state) {
   const OptimizerState& optimizer = state.optimizer;
   const RunPosition& position = state.position;
@@ -37,7 +37,7 @@ inline std::string Numbers(const TrainingState& state) {
   return text;
 }
 
-// The difference of two states that were read from files, or "".
+// Returns the difference of two states that were read from files, or "".
 inline std::string Difference(const TrainingState& one, const TrainingState& other) {
   using Tensors = std::vector<std::pair<std::string, at::Tensor>>;
   const auto same = [](const at::Tensor& a, const at::Tensor& b) {

@@ -12,8 +12,8 @@
 
 namespace genesis {
 
-// A state with every field set, a function of its arguments: two layers and a buffer, an output
-// that is tied to the first layer's weight, groups with and without weight decay.
+// Returns a state with every field set, a function of its arguments: two layers and a buffer, an
+// output tied to the first layer's weight, groups with and without weight decay.
 inline TrainingState StateForTest(training::v1::OptimizerKind kind, uint64_t seed,
                                   int64_t width = 4) {
   at::Generator generator = at::detail::createCPUGenerator(seed);

@@ -14,15 +14,15 @@
 
 namespace genesis {
 
-// NCCL's contract among ranks that are threads, on a CPU: sums are made in the order in which they
-// were begun, and one that a rank does not come to leaves any values behind. The ranks of a test
+// Implements NCCL's contract among ranks that are threads, on a CPU: sums run in the order in which
+// they were started, and a sum that misses a rank leaves undefined values. The ranks of a test
 // share one of these.
 class ThreadedCommunicators : public CommunicatorFactory {
  public:
   std::string NewId() override { return "the ranks of a test"; }
   std::unique_ptr<Communicator> Make(const Options& options) override;
 
-  // Collectives that all ranks came to.
+  // Returns the number of collectives that all ranks joined.
   int made() const {
     const absl::MutexLock lock(&mutex_);
     return made_;
@@ -31,7 +31,7 @@ class ThreadedCommunicators : public CommunicatorFactory {
  private:
   class Rank;
   struct Meeting {
-    std::vector<at::Tensor> tensors;  // Of those that came, in no order.
+    std::vector<at::Tensor> tensors;  // Tensors of the ranks that joined, unordered.
     int left = 0;
   };
 

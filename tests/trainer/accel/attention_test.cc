@@ -34,12 +34,12 @@ struct Shape {
   int64_t examples, heads, queries, keys, width;
 };
 
-// The results of a forward pass, and the gradient that arrives.
+// The results of a forward pass, and the incoming gradient.
 struct Pass {
   at::Tensor gradient, query, key, value, out, logsumexp;
 };
 
-// As a model lays them out: heads of one example beside each other.
+// Returns heads in the layout of a model: heads of one example beside each other.
 at::Tensor Heads(const Shape& shape, int64_t length) {
   return at::randn({shape.examples, length, shape.heads, shape.width}).transpose(1, 2);
 }
@@ -73,7 +73,7 @@ at::Tensor Scores(const at::Tensor& query, const at::Tensor& key, bool causal,
                             -std::numeric_limits<double>::infinity());
 }
 
-// By autograd, in double precision, from the plain formula.
+// Computes the gradients by autograd, in double precision, from the plain formula.
 std::array<at::Tensor, 3> Exact(const Pass& pass, bool causal,
                                 std::optional<double> scale = std::nullopt) {
   const auto leaf = [](const at::Tensor& t) { return t.to(at::kDouble).detach().requires_grad_(); };
@@ -90,14 +90,14 @@ double RelativeError(const at::Tensor& found, const at::Tensor& exact) {
 }
 
 const std::vector<Shape> kShapes = {
-    {4, 6, 128, 128, 64},  // Several heads at once.
-    {1, 3, 600, 600, 32},  // One head at a time, the last of which is not whole.
+    {4, 6, 128, 128, 64},  // Several heads in parallel.
+    {1, 3, 600, 600, 32},  // One head at a time, the last block of which is partial.
     {2, 3, 200, 333, 96},  // More keys than queries.
-    {1, 1, 8, 8, 16},      // Left to LibTorch.
-    {1, 1, 800, 800, 64},  // And this, for its length.
+    {1, 1, 8, 8, 16},      // Passed on to LibTorch.
+    {1, 1, 800, 800, 64},  // Passed on too, because of its length.
 };
 
-// The gradients by autograd's formula for the forward pass.
+// Computes the gradients by autograd's formula for the forward pass.
 std::pair<at::Tensor, at::Tensor> ExactForward(const Pass& pass, bool causal) {
   const at::Tensor scores = Scores(pass.query.to(at::kDouble), pass.key.to(at::kDouble), causal);
   return {at::matmul(at::softmax(scores, 3), pass.value.to(at::kDouble)), at::logsumexp(scores, 3)};
@@ -218,7 +218,7 @@ TEST_F(AttentionGradientTest, IsWhatAutogradTakes) {
   EXPECT_TRUE(at::equal(value.grad(), expected[2]));
 }
 
-// Compiled steps were made for it.
+// Compiled steps expect this layout.
 TEST_F(AttentionGradientTest, LiesInMemoryAsThatOfLibTorch) {
   const Pass pass = Forward(kShapes[0], at::kFloat, true);
   const auto [query, key, value] = at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward(

@@ -16,7 +16,7 @@
 namespace genesis {
 namespace {
 
-// A layer of one or two dimensions; sizes are of each dimension.
+// A layer of one or two dimensions; sizes are per dimension.
 struct Layer {
   at::Tensor input, weight;
   std::optional<at::Tensor> bias;
@@ -71,7 +71,7 @@ void ExpectNear(const at::Tensor& found, const at::Tensor& exact, double most) {
   EXPECT_LE((found.to(at::kDouble) - exact).norm().item<double>(), most * size + 1e-12);
 }
 
-// Strides where they say where a number lies.
+// Returns the strides of dimensions larger than one.
 std::vector<int64_t> StridesThatCount(const at::Tensor& tensor) {
   std::vector<int64_t> strides;
   for (int64_t i = 0; i < tensor.dim(); ++i) {
@@ -149,7 +149,7 @@ TEST_F(DepthwiseConvolutionTest, IsSoForRowsAlone) {
   }
 }
 
-// Maps that are cut into bands of rows, for they do not fit a tile.
+// Maps that are split into bands of rows, because they do not fit a tile.
 TEST_F(DepthwiseConvolutionTest, IsSoForLargeMaps) {
   ExpectAsLibTorch(Make({1, 16, 150, 130}, {7, 7}, 1, 3));
   ExpectAsLibTorch(Make({1, 9, 160, 161}, {5, 5}, 2, 2, 1, /*channels_last=*/false));
@@ -232,7 +232,7 @@ TEST_F(DepthwiseConvolutionTest, LeavesOthersToLibTorch) {
   EXPECT_FALSE(gains(layer, false, 8));
   EXPECT_FALSE(gains(layer.As(at::kDouble), false, 16));
   Layer other = layer;
-  other.weight = at::randn({32, 1, 3, 3});  // Two of each channel.
+  other.weight = at::randn({32, 1, 3, 3});  // Two per channel.
   EXPECT_FALSE(gains(other, false, 16));
   other = layer;
   other.stride = {1};

@@ -30,12 +30,12 @@ int64_t Processors() {
 
 class IdleThreadsTest : public testing::Test {
  protected:
-  // As RestartWithSettings leaves them.
+  // The state after RestartWithSettings.
   IdleThreadsTest() {
     setenv("OMP_WAIT_POLICY", "PASSIVE", 1);
     setenv("GOMP_SPINCOUNT", "300000", 1);
   }
-  // A second later, after so much waiting for a processor.
+  // Advances a second, with this much waiting for a processor.
   void Look(IdleThreads& threads, nanoseconds waited) {
     waited_ += waited;
     now_ += seconds(1);
@@ -51,7 +51,7 @@ TEST_F(IdleThreadsTest, StayAwakeWhileNobodyElseWantsTheProcessors) {
   IdleThreads threads(2, account_);
   EXPECT_TRUE(threads.awake());
   Look(threads, milliseconds(300));
-  EXPECT_TRUE(threads.awake());  // One look says nothing.
+  EXPECT_TRUE(threads.awake());  // One sample is not enough.
   Look(threads, milliseconds(200));
   EXPECT_TRUE(threads.awake());
   Look(threads, milliseconds(300));
@@ -72,7 +72,7 @@ TEST_F(IdleThreadsTest, LookOnceASecond) {
   EXPECT_FALSE(threads.awake());
 }
 
-// The switch is the number of libgomp's threads: one more than the processors while they sleep.
+// Threads sleep if libgomp has one thread more than there are processors.
 TEST_F(IdleThreadsTest, SleepByBeingMoreThanTheProcessors) {
   at::set_num_threads(2);
   at::parallel_for(0, 2, 1, [](int64_t, int64_t) {});
@@ -80,11 +80,11 @@ TEST_F(IdleThreadsTest, SleepByBeingMoreThanTheProcessors) {
   IdleThreads threads(2, account_);
   Look(threads, seconds(0));
   Look(threads, milliseconds(300));
-  // The thread that holds the team, and its team besides itself.
+  // The thread that owns the team, and the team's other threads.
   EXPECT_EQ(ThreadsOfProcess(), before + 1 + Processors() - 2 + 1);
   Look(threads, seconds(0));
   EXPECT_TRUE(threads.awake());
-  // Threads that were told to end do so by themselves.
+  // Threads end by themselves some time after the request.
   const auto patience = IdleThreads::Clock::now() + seconds(60);
   while (ThreadsOfProcess() > before && IdleThreads::Clock::now() < patience) {
     std::this_thread::sleep_for(milliseconds(1));

@@ -41,7 +41,7 @@ TEST_F(NormsTest, AreThoseOfDoublePrecision) {
       EXPECT_EQ(norms[i].scalar_type(), at::kFloat);
       EXPECT_EQ(norms[i].dim(), 0);
       const double exact = tensors[i].to(at::kDouble).norm().item<double>();
-      // LibTorch's own sums all of a tensor in FP32.
+      // LibTorch's own sums a whole tensor in FP32.
       EXPECT_NEAR(norms[i].item<double>(), exact, (HasAvx512() ? 1e-6 : 1e-5) * exact) << i;
     }
   }
@@ -70,8 +70,7 @@ TEST_F(NormsTest, OtherOrdersTypesAndLayoutsStayWithLibTorch) {
   expect_same(2);
   tensors[1] = at::randn({5}, at::kDouble);
   expect_same(2);
-  tensors[1] =
-      at::randn({5}).to(at::kBFloat16);  // Whose norm is BF16 if nothing else is asked for.
+  tensors[1] = at::randn({5}).to(at::kBFloat16);  // Its norm is BF16 by default.
   expect_same(2);
   EXPECT_TRUE(Norms(std::vector<at::Tensor>{}, 2, {}).empty());
 }

@@ -35,7 +35,7 @@ TEST(CheckpointFolderTest, KeepsTheNewestOfItsOwnJob) {
   EXPECT_TRUE(fs::exists(temp.path() + "/a-step-best.pt"));
 }
 
-// After a corrupt checkpoint of step 300 the job went on from 100 and is now at 200.
+// After a corrupt checkpoint of step 300 the job continued from 100 and is now at 200.
 TEST(CheckpointFolderTest, RemovesCheckpointsOfAnAbandonedCourseFirst) {
   const TempDir temp;
   const CheckpointFolder folder(temp.path(), "a");
@@ -68,7 +68,7 @@ TEST(CheckpointFolderTest, RemovesManifestsWithoutTheirCheckpoint) {
 }
 
 TEST(Crc32cTest, IsThatOfThePublishedVectorsWithAndWithoutTheInstruction) {
-  // RFC 3720, B.4.
+  // Test vectors of RFC 3720, B.4.
   std::string ascending(32, '\0');
   for (size_t i = 0; i < ascending.size(); ++i) ascending[i] = static_cast<char>(i);
   const std::pair<std::string, uint32_t> vectors[] = {{"123456789", 0xE3069283},

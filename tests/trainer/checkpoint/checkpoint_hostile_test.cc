@@ -40,7 +40,7 @@ std::string Text(const std::string& text) {
 }
 std::string Long(int64_t number) { return "\x8a\x08" + Bytes(number); }
 
-// A float tensor as torch.save writes it, of whatever sizes.
+// Returns a float tensor as torch.save writes it, with any sizes.
 std::string Tensor(const std::string& key, int64_t elements, int64_t offset,
                    const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
   std::string pickle = "ctorch._utils\n_rebuild_tensor_v2\n((" + Text("storage") +
@@ -55,7 +55,7 @@ std::string Dict(const std::string& items) { return "\x80\x02}(" + items + "u.";
 
 class HostileFileTest : public testing::Test {
  protected:
-  // The memory that hostile files may ask for above what the test has already.
+  // Limits the memory that hostile files may allocate above the test's own.
   void SetUp() override {
     std::ifstream("/proc/self/statm") >> pages_;
     getrlimit(RLIMIT_AS, &before_);
@@ -96,7 +96,7 @@ class HostileFileTest : public testing::Test {
     return bytes.str();
   }
   void Spill(const std::string& bytes) const {
-    // A file that is truncated and written again is flushed by some file systems, a new one is not.
+    // Some file systems flush a truncated and rewritten file, but not a new one.
     std::filesystem::remove(path_);
     std::ofstream(path_, std::ios::binary) << bytes;
   }
@@ -257,7 +257,7 @@ TEST_F(HostileFileTest, ManyViewsOfOneStorageAreRefused) {
   EXPECT_TRUE(ReadWeights(path_).ok());
 }
 
-// Whatever stands where a checkpoint or its manifest is looked for: nothing waits for a writer.
+// Any object in place of a checkpoint or its manifest: reading never waits for a writer.
 TEST_F(HostileFileTest, WhatIsNoFileBlocksNothing) {
   const TrainingState state = StateForTest(training::v1::OPTIMIZER_KIND_ADAM, 1);
   ASSERT_TRUE(WriteCheckpoint(state, path_, {.job_id = "a"}).ok());
@@ -295,7 +295,8 @@ TEST_F(HostileFileTest, ACutSafetensorsFileIsToldSo) {
 
 class MutationTest : public HostileFileTest {};
 
-// One byte, or the end, of a checkpoint: never a crash, and never a state that differs unnoticed.
+// Changes of one byte, or of the end, of a checkpoint: never a crash, and never an undetected
+// change.
 TEST_F(MutationTest, EveryChangeOfACheckpointIsNoticed) {
   const TrainingState state = StateForTest(training::v1::OPTIMIZER_KIND_ADAM, 1);
   ASSERT_TRUE(WriteCheckpoint(state, path_, {.job_id = "a", .held_out_loss = 0.5}).ok());
@@ -311,14 +312,14 @@ TEST_F(MutationTest, EveryChangeOfACheckpointIsNoticed) {
     }
     Spill(bad);
     const absl::Status status = ReadCheckpoint(path_).status();
-    // The id may be what is damaged: then the manifest is another file's, and the CRC-32 says so.
+    // If the id is damaged, the manifest belongs to another file, and the CRC-32 detects it.
     ASSERT_FALSE(status.ok()) << "byte " << at;
     ASSERT_THAT(std::string(status.message()), StartsWith(path_));
   }
 }
 
-// The same without a manifest: every byte is flipped. Bytes that no reader looks at, the dates and
-// attributes of records and what pads them, may change, and the state may not.
+// Same, without a manifest: every byte is flipped. Bytes that no reader uses, such as dates,
+// attributes and padding of records, may change, but the state may not.
 TEST_F(MutationTest, EveryChangeWithoutAManifestIsNoticedOrHarmless) {
   const TrainingState state = StateForTest(training::v1::OPTIMIZER_KIND_SGD, 1);
   ASSERT_TRUE(WriteCheckpoint(state, path_, {.job_id = "a"}).ok());
@@ -342,11 +343,11 @@ TEST_F(MutationTest, EveryChangeWithoutAManifestIsNoticedOrHarmless) {
     ASSERT_EQ(Difference(*read, before), "") << at;
   }
   EXPECT_GT(harmless, 0u);
-  // Padding is up to 63 bytes a record.
+  // Padding is up to 63 bytes per record.
   EXPECT_LT(harmless, good.size() / 2);
 }
 
-// Without checksums in the way: what the pickle machine and the tree make of any bytes.
+// Without checksums: the pickle machine and the tree parse any bytes.
 TEST_F(MutationTest, MutatedPicklesNeverGetThrough) {
   const PickledTree tree = PickleTree(
       ValueDict{{{"w", at::arange(8, at::kFloat).view({2, 4}).t()},
@@ -371,7 +372,7 @@ TEST_F(MutationTest, MutatedPicklesNeverGetThrough) {
       }
       if (pickle.empty()) pickle = ".";
     }
-    // Files are slow to make; what the machine takes goes on to the tree.
+    // Creating files is slow; pickles that the machine accepts go on to the tree.
     if (!ReadPickle(pickle).ok() && round % 100 != 0) continue;
     std::vector<std::pair<std::string, std::string>> records = {{"a/data.pkl", pickle}};
     for (size_t i = 0; i < tree.storages.size(); ++i) {
@@ -384,7 +385,7 @@ TEST_F(MutationTest, MutatedPicklesNeverGetThrough) {
     ASSERT_TRUE(IsUtf8(status.message())) << round;
     ASSERT_LE(status.message().size(), kMaxFileFault) << round;
   }
-  // Changed texts and numbers are no faults, but the entry l, which is no tensor, is one.
+  // Changed texts and numbers are valid, but the entry l, which is not a tensor, is an error.
   EXPECT_EQ(accepted, 0);
 }
 

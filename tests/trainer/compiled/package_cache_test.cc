@@ -84,7 +84,7 @@ TEST_F(PackageCacheTest, CountsOnlyWhatBelongsToRootOrToTheWorkersUser) {
   EXPECT_EQ(FindPackage("/usr", kKey).status().code(), absl::StatusCode::kNotFound);
   Write("package", Sha256Hex("package"));
   EXPECT_TRUE(Find().ok());
-  if (geteuid() != 0) return;  // Only root can give a file away.
+  if (geteuid() != 0) return;  // Only root can change the owner of a file.
   ASSERT_EQ(chown(Path().c_str(), 12345, 12345), 0);
   EXPECT_EQ(Find().code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(Find().message(), HasSubstr("belongs to user 12345"));

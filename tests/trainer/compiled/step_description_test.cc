@@ -152,7 +152,7 @@ TEST_F(ScriptedStepTest, KnowsTheModuleByItsFileAndNotByItsPlace) {
   const StepDescription description = Fp32(spec_);
   EXPECT_THAT(description.text, Not(HasSubstr(folder_.path())));
   EXPECT_THAT(description.text, HasSubstr("\"module\": \""));
-  // In the order of the dataset, as forward gets them.
+  // In the order of the dataset, like the arguments of forward.
   EXPECT_THAT(description.text, HasSubstr(R"("inputs":["observation","action","reward","done"])"));
   JobSpec moved = spec_;
   moved.mutable_model()->mutable_torchscript()->set_path(folder_.path() + "/moved.pt");

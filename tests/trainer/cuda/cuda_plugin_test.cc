@@ -19,7 +19,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Whether a graph works needs a GPU (tests/gpu); that the plug-in finds all that it calls does not.
+// Running a graph needs a GPU (tests/gpu); resolving the plug-in's symbols does not.
 TEST(CudaPluginTest, FindsWhatItCallsInLibTorch) {
   ASSERT_NE(dlopen(TORCH_CUDA_LIBRARY, RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
   std::string fault;
@@ -45,7 +45,7 @@ TEST(CudaPluginTest, SaysWhichFileIsMissing) {
   EXPECT_THAT(fault, HasSubstr("/nowhere/libgenesis_nccl.so cannot be used: "));
 }
 
-// NVTX asks for no GPU, so its ranges are seen here.
+// NVTX needs no GPU, so its ranges can be recorded here.
 TEST(NsightTest, GetsThePartsOfEachStepAsRanges) {
   ASSERT_NE(dlopen(TORCH_CUDA_LIBRARY, RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
   const TempDir folder;

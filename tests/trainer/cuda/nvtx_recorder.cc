@@ -1,6 +1,6 @@
-// Stands in for NVIDIA Nsight, whose place it takes by NVTX's own rules: NVTX loads the library
-// that NVTX_INJECTION64_PATH names and calls its InitializeInjectionNvtx2. Appends the name of each
-// range that begins to the file NVTX_RECORDER_FILE.
+// Replaces NVIDIA Nsight by NVTX's own rules: NVTX loads the library that NVTX_INJECTION64_PATH
+// names and calls its InitializeInjectionNvtx2. Appends the name of each starting range to the file
+// NVTX_RECORDER_FILE.
 #include <nvtx3/nvToolsExt.h>
 
 #include <cstdlib>

@@ -44,7 +44,7 @@ TEST(ArrayFileTest, ReadsStoredAndDeflatedArraysAlike) {
     ASSERT_TRUE(array.ok()) << array.status();
     EXPECT_EQ(array->type(), ElementType::kFloat32);
     EXPECT_THAT(array->shape(), testing::ElementsAre(2, 2));
-    // Only what is compressed takes memory.
+    // Only compressed data takes memory.
     EXPECT_EQ(array->held_bytes() > 0, deflate);
     std::vector<float> values(3);
     ASSERT_TRUE(array->ReadFloats(1, 3, values.data()).ok());
@@ -103,7 +103,7 @@ TEST(ArrayFileTest, ListsOfNamesAreBounded) {
   EXPECT_TRUE(IsUtf8(message)) << message;
 }
 
-// The header is one Python literal: what merely looks like one somewhere in it is no header.
+// The header is one Python literal: text that merely looks like one is not a header.
 TEST(ArrayFileTest, ParsesTheWholeHeader) {
   const std::string data = RawBytes<float>({1, 2, 3, 4});
   const auto with = [&](const std::string& header) {
@@ -167,7 +167,7 @@ TEST(ArrayFileTest, FindsADamagedRecordByItsChecksum) {
   }
 }
 
-// Whatever is cut off or changed, the answer is a status: never a crash, never too much memory.
+// Any truncation or change gives a status: never a crash, never too much memory.
 TEST(ArrayFileTest, SurvivesEveryTruncationAndEveryChangedByte) {
   const std::string file = ZipBytes({{"a.npy", Good()}}, /*deflate=*/true);
   for (size_t length = 0; length < file.size(); ++length) {

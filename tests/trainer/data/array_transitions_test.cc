@@ -117,7 +117,7 @@ class StatisticsOfUnits : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Exponents, StatisticsOfUnits,
                          testing::Values(-80, -27, -14, 0, 9, 27, 60));
 
-// Two columns that move, one that counts up and one that stands still but for rounding.
+// Two columns that move, one that counts up and one that is constant except for rounding.
 TEST_P(StatisticsOfUnits, AreTheSameInEveryUnit) {
   const auto load = [](int exponent) {
     Records records = SpiralRecords(4, 8);

@@ -1,5 +1,4 @@
-// Files that are damaged, lying or made to hurt: each is refused with a message that says what is
-// wrong, within bounded memory.
+// Damaged, inconsistent or malicious files: each is refused with the reason, within bounded memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -48,7 +47,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Open(Kind kind, const std::string& path
   return OpenDataset(WithDefaults(spec, LossScaleSettings()));
 }
 
-// The message about a file with these bytes.
+// Returns the message about a file with these bytes.
 std::string Fault(Kind kind, const std::string& name, const std::string& bytes) {
   const TempDir folder;
   folder.Write(name, bytes);
@@ -127,14 +126,14 @@ TEST(HostileDataTest, TrajectoriesInNpz) {
         "actions[7] is 1024; accepted for integer actions: 0 to 1023"}});
 }
 
-// Deflate packs zeros a thousand times; a lying size must not become memory.
+// Deflate compresses zeros a thousandfold; a false size must not become memory.
 TEST(HostileDataTest, ZipBombs) {
   Records records = SpiralRecords(2, 4);
   records["rewards.npy"] = NpyBytes("<f4", "(8,)", std::string(8 << 20, '\0'));
   const std::string packed = ZipBytes(records, /*deflate=*/true);
   ASSERT_LT(packed.size(), 64u << 10);
   EXPECT_THAT(Fault(Kind::kTrajectories, "a.npz", packed), HasSubstr("holds 8388608 bytes"));
-  // The size in the central directory says 4 GiB less one.
+  // The size in the central directory is 4 GiB less one.
   std::string lying = packed;
   const size_t entry = lying.rfind("rewards.npy");
   ASSERT_NE(entry, std::string::npos);
@@ -142,7 +141,7 @@ TEST(HostileDataTest, ZipBombs) {
   EXPECT_THAT(Fault(Kind::kTrajectories, "a.npz", lying), HasSubstr("claims 4294967294 bytes"));
 }
 
-// A zip file that says a thing twice must say it alike, and nothing in it may belong to no record.
+// Redundant fields of a zip file must agree, and every byte must belong to a record.
 TEST(HostileDataTest, ZipFilesThatContradictThemselves) {
   const Records maps = {
       {"image.npy", NpyBytes("<f4", "(3, 1, 2, 2)", Floats(std::vector<float>(12, 1)))},
@@ -171,7 +170,7 @@ TEST(HostileDataTest, ZipFilesThatContradictThemselves) {
                 {"x" + good, "does not end where its end record begins"},
                 {std::string(good).insert(entry, "xy"), "does not end where its end record"},
                 {std::string(good).insert(end, "xy"), "does not end where its end record"}});
-  // A comment that is whole is none of our business.
+  // A complete comment is ignored.
   std::string commented = good + "note";
   commented[good.size() - 2] = 4;
   EXPECT_EQ(Fault(Kind::kArrays, "a.npz", commented), "it was accepted");
@@ -366,12 +365,12 @@ TEST(HostileDataTest, WhatIsNoFile) {
   // A named pipe without a writer would block an ordinary open.
   ASSERT_EQ(mkfifo((folder.path() + "/pipe.npz").c_str(), 0600), 0);
   EXPECT_THAT(fault("pipe.npz"), HasSubstr("is not a regular file"));
-  // A run opens what its links led to when it began (ResolveJobFiles).
+  // A run opens the targets of its links from the start (ResolveJobFiles).
   std::filesystem::create_symlink("/dev/null", folder.path() + "/link.npz");
   EXPECT_THAT(fault("link.npz"), HasSubstr("is a link; accepted: a regular file"));
 }
 
-// A sound file cut at any place is refused.
+// A valid file truncated at any place is refused.
 TEST(HostileDataTest, EveryTruncation) {
   const std::tuple<Kind, const char*, std::string> samples[] = {
       {Kind::kTrajectories, "a.npz", ZipBytes(SpiralRecords(2, 4))},
@@ -389,7 +388,7 @@ TEST(HostileDataTest, EveryTruncation) {
   }
 }
 
-// Random changes of sound files: each is refused, or gives finite numbers only.
+// Random changes of valid files: each is refused, or gives finite numbers only.
 TEST(HostileDataTest, SurvivesMutations) {
   std::vector<uint16_t> tokens(40, 7);
   const Records maps = {
@@ -434,7 +433,7 @@ TEST(HostileDataTest, SurvivesMutations) {
           case 3:
             bytes.insert(at, words[random() % std::size(words)]);
             break;
-          case 4:  // A part a second time.
+          case 4:  // Duplicates a part.
             bytes.insert(at, bytes.substr(random() % bytes.size(), 1 + random() % 60));
             break;
           case 5: {  // The head of one and the tail of another.
@@ -446,7 +445,7 @@ TEST(HostileDataTest, SurvivesMutations) {
             bytes.replace(at, words[0].size(), words[random() % std::size(words)]);
         }
       }
-      std::filesystem::remove(folder.path() + "/" + name);  // Cutting it to 0 bytes is slow.
+      std::filesystem::remove(folder.path() + "/" + name);  // Truncating it to 0 bytes is slow.
       folder.Write(name, bytes);
       const auto dataset = Open(kind, folder.path() + "/" + name);
       if (!dataset.ok()) {
@@ -471,7 +470,7 @@ TEST(HostileDataTest, SurvivesMutations) {
 
 #ifndef GENESIS_SANITIZED
 namespace {
-// All of this within 768 MiB of address space: a lying length must not become an allocation.
+// All of this within 768 MiB of address space: a false length must not become an allocation.
 [[maybe_unused]] const int kMemoryIsBounded = [] {
   const rlimit limit{uint64_t{768} << 20, uint64_t{768} << 20};
   return setrlimit(RLIMIT_AS, &limit);

@@ -1,4 +1,4 @@
-// Files larger than dataset.memory_limit_bytes are read while training goes on.
+// Files larger than dataset.memory_limit_bytes are read during training.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Open(JobSpec spec, int64_t limit) {
   return OpenDataset(WithDefaults(spec, LossScaleSettings()));
 }
 
-// A job on a file of 12 MiB and more, and the name of a file that can be spoilt.
+// A job on a file of 12 MiB and more, and the name of a file that can be damaged.
 struct Sample {
   JobSpec spec;
   std::string file;
@@ -124,7 +124,7 @@ const std::pair<const char*, Writer> kWriters[] = {{"npz", Npz},       {"safeten
                                                    {"jsonl", Jsonl},   {"replay", Replay},
                                                    {"tokens", Tokens}, {"arrays", Arrays}};
 
-// A few examples spread over the dataset.
+// Returns a few examples spread over the dataset.
 std::vector<int64_t> Some(const Dataset& dataset) {
   std::vector<int64_t> examples;
   for (int64_t i = 0; i < 32; ++i) examples.push_back(i * 104729 % dataset.size());
@@ -178,7 +178,7 @@ TEST(DataStreamingTest, RefusesACompressedFileThatIsTooLarge) {
   const TempDir folder;
   std::map<std::string, std::string> records = WideRecords();
   for (const char* name : {"observations.npy", "next_observations.npy"}) {
-    // Waves take long to pack.
+    // Compressing sines is slow.
     const size_t header = records[name].find('\n') + 1;
     records[name].replace(header, std::string::npos, records[name].size() - header, '\0');
   }
@@ -203,14 +203,15 @@ int64_t PeakKiB() {
   return -1;
 }
 
-// By how much `work` raises the peak of resident memory, in bytes; in a process of its own.
+// Returns the growth of the peak of resident memory by `work`, in bytes, in a separate process.
 int64_t PeakGrowth(const std::function<void()>& work) {
   int pipes[2];
   EXPECT_EQ(pipe(pipes), 0);
   const pid_t child = fork();
   if (child == 0) {
     malloc_trim(0);
-    std::ofstream("/proc/self/clear_refs") << "5";  // Sets the peak to what is resident now.
+    // Resets the peak to the current resident memory.
+    std::ofstream("/proc/self/clear_refs") << "5";
     const int64_t before = PeakKiB();
     work();
     const int64_t growth = (PeakKiB() - before) * 1024;
@@ -240,10 +241,10 @@ TEST(DataStreamingTest, KeepsMemoryBelowTheLimit) {
         for (int i = 0; i < 20; ++i) GatherAll(**dataset, Some(**dataset));
       });
     };
-    // Pieces of 1 MiB, lists of episodes and lines, and what the allocator does not give back.
+    // Pieces of 1 MiB, lists of episodes and lines, and memory retained by the allocator.
     const int64_t streamed = use(kSmallLimit);
     EXPECT_LT(streamed, kSmallLimit + 5 * kMiB);
-    // The measurement sees examples that are kept.
+    // The measurement includes cached examples.
     const int64_t kept = use(kLargeLimit);
     EXPECT_GT(kept, streamed + 1 * kMiB);
     std::cout << name << ": " << streamed / 1024 << " KiB streamed, " << kept / 1024

@@ -30,7 +30,7 @@ std::vector<float> Values(const Dataset& dataset, const std::vector<int64_t>& ex
   return FieldValues<float>(dataset, examples, field);
 }
 
-// The elements of a float32 array of SpiralRecords.
+// Returns the elements of a float32 array of SpiralRecords.
 std::vector<float> Elements(const Records& records, const std::string& name) {
   const std::string& npy = records.at(name + ".npy");
   const size_t begin = npy.find('\n') + 1;
@@ -39,7 +39,7 @@ std::vector<float> Elements(const Records& records, const std::string& name) {
   return values;
 }
 
-// Mean and deviation of one column, summed up in double, row by row.
+// Returns mean and deviation of one column, summed in double, row by row.
 std::pair<float, float> Column(const std::vector<float>& values, size_t column, size_t columns,
                                size_t rows) {
   double sum = 0;

@@ -39,7 +39,7 @@ class GradientReducerTest : public ::testing::TestWithParam<Way> {
     }
     return options;
   }
-  // The text of this way.
+  // Returns the value for this way.
   const char* Choose(const char* shared_memory, const char* gloo, const char* devices) const {
     return GetParam() == Way::kSharedMemory ? shared_memory
            : GetParam() == Way::kGloo       ? gloo
@@ -64,7 +64,7 @@ std::vector<torch::Tensor> LargeMasters() {
           torch::zeros({7})};
 }
 
-// One step in which each rank has `gradients`, ready from the last to the first.
+// Runs one step in which each rank has `gradients`, ready from the last to the first.
 torch::Tensor Exchange(GradientReducer& reducer, const std::vector<torch::Tensor>& gradients,
                        const torch::Tensor& loss, torch::Tensor arrived = {}) {
   for (size_t i = gradients.size(); i-- > 0;) reducer.Put(i, gradients[i]);
@@ -225,7 +225,7 @@ TEST_P(GradientReducerTest, ErrorFeedbackForgetsAnOverflow) {
     EXPECT_TRUE(reducer.memory().front().isinf().all().item<bool>());
     Exchange(reducer, {torch::ones({4})}, torch::zeros({}));
     EXPECT_TRUE(reducer.memory().front().eq(1).all().item<bool>());
-    // A step that is skipped, without one: what is rounded of 1e4 would be added to the next.
+    // A skipped step, without feedback: the rounding of 1e4 would be added to the next step.
     Exchange(reducer, {torch::full({4}, 10001.5)}, torch::zeros({}));
     reducer.DropResidualsWhere(torch::ones({}));
     Exchange(reducer, {torch::ones({4})}, torch::zeros({}));
@@ -309,8 +309,8 @@ TEST(GradientReducerWayTest, OneRankWithoutSharedMemoryIsGlooForAll) {
   second.join();
 }
 
-// Where the ranks share memory for the update each gets its part of the means, and all the same
-// norms, loss and flags: to the bit those of ranks that have all of it.
+// If the ranks share memory for the update, each gets its part of the means, and all the same
+// norms, loss and flags: equal to the bit to those of ranks that have all of it.
 TEST(GradientReducerWayTest, APartOfTheMeansGoesWithTheNormsOfTheWhole) {
   for (const int size : {2, 3, 5}) {
     WithRanks(size, [size](RankGroup& ranks) {
@@ -344,7 +344,7 @@ TEST(GradientReducerWayTest, APartOfTheMeansGoesWithTheNormsOfTheWhole) {
           };
           EXPECT_TRUE(torch::equal(in_memory(parts), in_memory(whole)));
         }
-        // Between an update and the next gradients all meet.
+        // All ranks meet between an update and the next gradients.
         parts.Meet();
       }
     });
@@ -371,7 +371,7 @@ TEST(GradientReducerWayTest, ARankThatIsLostWhileWeightsAreUpdatedIsNamed) {
               HasSubstr("rank 0 of 2 cannot update weights: rank 1 has ended; its log says why"));
 }
 
-// A large gradient is read where it is, once all have it: what is written there meanwhile counts.
+// A large gradient is read in place, once all have it: later writes to it are seen.
 TEST(GradientReducerWayTest, ALargeGradientIsReadWhereItIs) {
   WithRanks(3, [](RankGroup& ranks) {
     const std::vector<torch::Tensor> masters = {torch::zeros({700, 500}), torch::zeros({10})};
@@ -388,7 +388,7 @@ TEST(GradientReducerWayTest, ALargeGradientIsReadWhereItIs) {
     reducer.Put(1, masters[1]);
     EXPECT_TRUE(torch::allclose(mean(), torch::full({}, 2.0F)));
     reducer.Meet();
-    // None of it, other strides, another format.
+    // An undefined one, other strides, another format.
     reducer.Put(1, {});
     const torch::Tensor columns = torch::full({500, 700}, 4.0F).t();
     reducer.Put(0, ranks.rank() == 0   ? torch::Tensor()
@@ -398,7 +398,7 @@ TEST(GradientReducerWayTest, ALargeGradientIsReadWhereItIs) {
   });
 }
 
-// Where one rank has no GPU, or NCCL does not connect there, no rank uses it.
+// If one rank has no GPU, or NCCL cannot connect there, no rank uses it.
 TEST(GradientReducerWayTest, OneRankWithoutNcclIsTheHostForAll) {
   class Broken : public ThreadedCommunicators {
    public:
@@ -433,7 +433,7 @@ TEST(GradientReducerWayTest, OneRankWithoutNcclIsTheHostForAll) {
   }
 }
 
-// A captured step: the device's half again and again, and the host's beside it.
+// A captured step: the device's half repeatedly, and the host's beside it.
 TEST(GradientReducerWayTest, TheHalvesOfAStepAgreeAsTheWhole) {
   ThreadedCommunicators communicators;
   RankOptions options;
@@ -448,7 +448,7 @@ TEST(GradientReducerWayTest, TheHalvesOfAStepAgreeAsTheWhole) {
     put();
     torch::Tensor arrived = torch::tensor({ranks.first() ? 1.0F : 0.0F, 0.0F});
     reducer.Finish(torch::ones({}), arrived);
-    // Broken off after its first gradient, as by a capture that fails.
+    // Aborted after its first gradient, as by a failed capture.
     reducer.Put(1, masters[1]);
     reducer.Restart();
     for (int step = 0; step < 3; ++step) {

@@ -22,7 +22,7 @@ absl::StatusOr<RankPlace> Read(const Variables& variables) {
   });
 }
 
-// As torchrun --nnodes=2 --nproc_per_node=2 gives the last of four.
+// Variables that torchrun --nnodes=2 --nproc_per_node=2 sets for the last of four.
 const Variables kFourth = {{"RANK", "3"},
                            {"WORLD_SIZE", "4"},
                            {"LOCAL_RANK", "1"},
@@ -95,7 +95,7 @@ TEST(RankPlaceTest, NamesEveryVariableThatCannotBe) {
                 "rank of the host"));
 }
 
-// As srun gives the last of three tasks on two hosts.
+// Variables that srun sets for the last of three tasks on two hosts.
 const Variables kSlurm = {{"SLURM_STEP_NUM_TASKS", "3"},
                           {"SLURM_PROCID", "2"},
                           {"SLURM_LOCALID", "0"},

@@ -22,7 +22,7 @@ const std::vector<std::string>& Devices() {
   return *devices;
 }
 
-// Why each of three ranks failed; "" for one that did not. Each is a thread here.
+// Returns why each of three ranks failed; "" for one that did not. Each is a thread here.
 std::vector<std::string> Failures(const std::function<void(RankGroup&)>& work) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::string> failures(3);
@@ -39,7 +39,7 @@ std::vector<std::string> Failures(const std::function<void(RankGroup&)>& work) {
       } catch (const RunFailure& failure) {
         failures[static_cast<size_t>(rank)] = failure.message;
       }
-      ranks.Await();  // Nobody leaves while another is at it.
+      ranks.Await();  // No rank leaves while another still works.
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -16,7 +16,7 @@ TEST(BuildModelTest, HasABuilderForEachKind) {
     training::v1::ModelSpec::GetReflection()->MutableMessage(spec.mutable_model(), field);
     const absl::Status status =
         BuildModel(WithDefaults(spec, LossScaleSettings()), dataset).status();
-    // The data are not what it wants; what counts is that it is asked.
+    // The dataset does not match it; the test is only that its builder is called.
     EXPECT_EQ(status.message().find("give it one kind of model"), std::string::npos)
         << kind.name() << ": " << status;
   }

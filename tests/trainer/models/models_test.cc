@@ -15,7 +15,8 @@ using training::v1::JobSpec;
 
 constexpr int64_t kExamples = 24;
 
-// Transitions, or rollouts of `steps`, whose change and reward follow from observation and action.
+// Returns transitions, or rollouts of `steps`, whose change and reward follow from observation and
+// action.
 std::vector<std::pair<std::string, torch::Tensor>> Transitions(int64_t steps) {
   torch::manual_seed(11);
   std::map<std::string, std::vector<torch::Tensor>> rows;
@@ -142,8 +143,8 @@ JobSpec TransformerJob(bool untied) {
   return spec;
 }
 
-// Sequences that count upwards from somewhere, so that every next token but none at the start can
-// be known.
+// Returns sequences that count upwards from a random start, so that every token except the first is
+// predictable.
 MemoryDataset Counting() {
   torch::manual_seed(2);
   const torch::Tensor start = torch::randint(11, {kExamples, 1}, torch::kLong);
@@ -182,7 +183,7 @@ TEST(TransformerTest, BeginsAsGpt2Does) {
     EXPECT_NEAR(Value(weight.std()), residual ? 0.01 : 0.02, 0.002) << name;
   }
   const Batch all = Counting().Rows(0, kExamples);
-  // Nearly equal odds for each of the eleven tokens.
+  // Nearly uniform probabilities over the eleven tokens.
   EXPECT_NEAR(Metric(model->Evaluate(all), "loss") / kExamples, std::log(11.0), 0.2);
 }
 
@@ -190,12 +191,12 @@ TEST(TransformerTest, SeesNoTokenThatIsYetToCome) {
   const MemoryDataset dataset = Counting();
   const auto model = Build(TransformerJob(false), dataset);
   Batch batch = dataset.Rows(0, 4);
-  // No loss at the last position, so what is changed there shows only where it is seen earlier.
+  // The last position has no loss, so a change there has an effect only if an earlier one sees it.
   batch.fields["tokens"] = batch.at("tokens").clone();
   batch.fields["tokens"].select(1, 8).fill_(-100);
   const auto loss_after_change_at = [&](int64_t position) {
     const torch::NoGradGuard no_grad;
-    // Not the whole row: the norm takes away what all columns share.
+    // Changes only a part of the row, because the norm removes an equal change of all columns.
     torch::Tensor row = model->parameters()[1].second[position].slice(0, 0, 16);
     row.add_(1);
     const double loss = Value(model->Loss(batch, std::nullopt));
@@ -239,7 +240,7 @@ JobSpec RadioUnetJob(bool vae) {
   return spec;
 }
 
-// Maps with one bright spot; the condition shows where.
+// Returns maps with one bright spot; the condition shows its position.
 MemoryDataset Maps(bool condition) {
   torch::manual_seed(4);
   torch::Tensor spots = torch::zeros({kExamples, 1, 8, 8});
@@ -250,7 +251,7 @@ MemoryDataset Maps(bool condition) {
   return MemoryDataset({{"image", maps}, {"condition", torch::cat({spots, spots * 0.5}, 1)}});
 }
 
-// Layers that start at zero let no gradient through: give them something to do.
+// Layers that start at zero pass no gradient, so their weights are changed.
 void Disturb(const Model& model) {
   const torch::NoGradGuard no_grad;
   torch::manual_seed(9);
@@ -271,8 +272,8 @@ TEST(RadioUnetTest, KeepsWhatEveryModelPromises) {
   }
 }
 
-// Strides of one channel or one pixel are those of both layouts, and a convolution takes the layout
-// that its weight and its map suggest: had the first one none, all maps of its resolution would be
+// Strides of one channel or one pixel fit both layouts, and a convolution uses the layout suggested
+// by its weight and its map: if the first one suggested none, all maps of its resolution would be
 // copied from one layout to the other and back.
 TEST(RadioUnetTest, KeepsConvolutionsInChannelsLast) {
   const auto channels_last = [](const torch::Tensor& tensor) {

@@ -34,7 +34,7 @@ torch::Tensor Weight(int64_t rows, int64_t columns) {
   return 0.3 * torch::arange(rows * columns, torch::kFloat).sin().view({rows, columns});
 }
 
-// A module with the weights w1 [4, 8] and w2 [8, 3].
+// Returns a module with the weights w1 [4, 8] and w2 [8, 3].
 torch::jit::Module Net(const std::string& code) {
   torch::jit::Module module("Net");
   module.register_attribute("training", c10::BoolType::get(), true);
@@ -99,7 +99,7 @@ TEST_F(ScriptedModelTest, ComparesTheOutputAsAsked) {
                   Value(F::mse_loss(output, far)));
   Batch classes = Classes().Rows(0, 8);
   classes.fields["target"] = classes.at("target").clone();
-  classes.fields["target"][2] = -100;  // torch leaves it out of the mean.
+  classes.fields["target"][2] = -100;  // torch excludes it from the mean.
   EXPECT_FLOAT_EQ(loss(kCrossEntropy, Classes(), classes),
                   Value(F::cross_entropy(output, classes.at("target"))));
 }
@@ -145,12 +145,12 @@ def forward(self, input):
   weight.set_data(weight.detach().to(torch::kBFloat16));
   model->Loss(batch, std::nullopt).backward();
   EXPECT_TRUE(torch::equal(model->buffers()[0].second, Weight(1, 3)));
-  // A checkpoint that is put back is what the module runs with.
+  // The module runs with a restored checkpoint.
   model->buffers()[0].second.fill_(1000);
   EXPECT_GT(Value(model->Loss(batch, std::nullopt)), 1e5);
   weight.set_data(weight.detach().to(torch::kFloat));
   EXPECT_GT(Value(model->Loss(batch, std::nullopt)), 1e5);
-  // The trial left no trace.
+  // The trial call changed nothing.
   EXPECT_EQ(model->buffers()[1].first, "calls");
   EXPECT_EQ(Value(model->buffers()[1].second), 3);
   EXPECT_EQ(model->buffers()[1].second.scalar_type(), torch::kFloat);
@@ -174,7 +174,7 @@ def forward(self, input):
   EXPECT_NE(Value(model->Loss(batch, std::nullopt)), first);
 }
 
-// A module that counts its calls in attributes of every kind.
+// Returns a module that counts its calls in attributes of every kind.
 torch::jit::Module Counting() {
   torch::jit::Module inner("Inner");
   inner.register_attribute("count", c10::IntType::get(), 0);
@@ -220,7 +220,7 @@ TEST_F(ScriptedModelTest, KeepsItsAttributesThroughTrialsEvaluationsAndCheckpoin
   EXPECT_EQ(Value(model->Loss(batch, std::nullopt)), second);
   EXPECT_NE(first, second);
 
-  // Lists are not kept in checkpoints, so the loss differs by what they add.
+  // Checkpoints have no lists, so the loss differs by their contribution.
   model->PutAttributes(after);
   EXPECT_EQ(Names(model->attributes()).size(), 4u);
   for (const auto& [name, tensor] : model->attributes()) {
@@ -231,7 +231,7 @@ TEST_F(ScriptedModelTest, KeepsItsAttributesThroughTrialsEvaluationsAndCheckpoin
   }
   model->PutAttributes({});
   EXPECT_TRUE(model->attributes().empty());
-  // Weights of another module, or of another type: not taken.
+  // Attributes of another module, or of another type, are not applied.
   model->PutAttributes({{"limit", torch::tensor(2.5, torch::kDouble)}, {"other", torch::ones({})}});
   EXPECT_TRUE(model->attributes().empty());
 }
@@ -303,7 +303,7 @@ TEST_F(ScriptedModelTest, TrainsInFloat32WhateverTheFileHolds) {
   EXPECT_TRUE(std::isfinite(Value(model->Loss(Numbers().Rows(0, 8), std::nullopt))));
 }
 
-// The optimizer walks over a parameter's memory from end to end.
+// The optimizer traverses a parameter's memory linearly.
 TEST_F(ScriptedModelTest, GivesAPartOfALargerTensorMemoryOfItsOwn) {
   torch::jit::Module module("Net");
   module.register_attribute("training", c10::BoolType::get(), true);
@@ -342,7 +342,7 @@ TEST_F(ScriptedModelTest, SaysWhatIsWrongWithTheFile) {
   mute.save(folder_.path() + "/mute.pt");
   EXPECT_THAT(refusal("mute.pt"), HasSubstr("mute.pt has no forward method; "));
 
-  // Cut anywhere, a file is refused and does no harm.
+  // A file truncated anywhere is refused without harm.
   Net(kNet).save(path());
   std::ifstream file(path(), std::ios::binary);
   const std::string whole((std::istreambuf_iterator<char>(file)), {});
@@ -402,7 +402,7 @@ TEST_F(ScriptedModelTest, SaysWhichOutputsDoNotFit) {
                       Classes()),
               HasSubstr("the field target is [2] Long; CROSS_ENTROPY needs it to be [2, 5] for "
                         "logits [B, C, ...]"));
-  // A shape that fits the first examples may not fit later ones.
+  // A shape that is valid for the first examples may be invalid for later ones.
   const auto model = Build(Job(returns("(input @ self.w1)[:, :3] if bool(input.sum() < 1e6) else "
                                        "input"),
                                kMse),

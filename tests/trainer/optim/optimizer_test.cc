@@ -33,14 +33,15 @@ OptimizerSpec Spec(training::v1::OptimizerKind kind) {
   training::v1::JobSpec job;
   job.mutable_optimizer()->set_kind(kind);
   if (kind == training::v1::OPTIMIZER_KIND_SGD) job.mutable_optimizer()->set_momentum(0.9);
-  job.mutable_optimizer()->set_learning_rate(1);  // Steps say their rate.
+  job.mutable_optimizer()->set_learning_rate(1);  // Steps set their rate.
   return WithDefaults(job, LossScaleSettings()).optimizer();
 }
 
 const torch::Tensor kOne = torch::ones({});
 const torch::Tensor kZero = torch::zeros({});
 
-// torch::optim's own shape: an optimizer of some tensors, with one divisor and one factor for all.
+// The interface of torch::optim: an optimizer of some tensors, with one divisor and one factor for
+// all.
 class Updates {
  public:
   Updates(std::vector<torch::Tensor> weights, const OptimizerSpec& spec, OptimizerShare share = {})
@@ -99,7 +100,7 @@ TEST_P(OptimizerKindTest, TakesALearningRateThatOnlyTheDeviceKnows) {
   EXPECT_TRUE(torch::equal(a, b));
 }
 
-// As optimizers of several processes do in memory that they share.
+// Same as optimizers of several processes in shared memory.
 TEST_P(OptimizerKindTest, PartsOfAnUpdateAreTheWholeToTheBit) {
   const auto make = [] {
     torch::manual_seed(4);
@@ -112,7 +113,8 @@ TEST_P(OptimizerKindTest, PartsOfAnUpdateAreTheWholeToTheBit) {
     const std::vector<torch::Tensor> weights = make();
     const std::vector<torch::Tensor> expected = make();
     Updates whole(expected, Spec(GetParam()));
-    std::vector<torch::Tensor> memory;  // Of the state: the first makes it, and all have it.
+    // Memory of the state: the first creates it, and all share it.
+    std::vector<torch::Tensor> memory;
     std::vector<std::unique_ptr<Updates>> updates;
     for (int part = 0; part < parts; ++part) {
       size_t next = 0;
@@ -149,7 +151,7 @@ TEST_P(OptimizerKindTest, PartsOfAnUpdateAreTheWholeToTheBit) {
   }
 }
 
-// Their memory is walked from end to end, so all four of a parameter have to lie in one order.
+// Memory is traversed linearly, so all four tensors of a parameter must have the same order.
 TEST_P(OptimizerKindTest, TakesParametersAndGradientsOfAnyMemoryOrder) {
   const auto train = [&](at::MemoryFormat of_weight, at::MemoryFormat of_gradient) {
     torch::manual_seed(4);
@@ -187,7 +189,7 @@ TEST_P(OptimizerKindTest, LeavesAParameterWithoutAGradientAsItIs) {
   EXPECT_LT(both[0][0].item<float>(), 1);
   const OptimizerState state = optimizer.state();
   for (const auto& [name, tensor] : state.parameters[1]) EXPECT_FALSE(tensor.any().item<bool>());
-  // Its first step is a first step, and nothing at all is a step of none.
+  // Its first update is its step 1, and an update without gradients is not a step.
   optimizer.Step({torch::ones({2, 2}), torch::ones({3})}, 0.1, kOne, kZero);
   alone.Step({torch::ones({3})}, 0.1, kOne, kZero);
   optimizer.Step({{}, {}}, 0.1, kOne, kZero);
@@ -250,7 +252,7 @@ TEST(ScheduleTest, GoesInStraightLinesBetweenThePointsOfATable) {
   for (const auto& [step, factor] : wanted) EXPECT_DOUBLE_EQ(schedule.Factor(step), factor) << step;
 }
 
-// A job with these groups and parameters, whose dimensions follow the names.
+// A job with these groups and parameters, whose dimensions follow from the names.
 class ParameterGroupsTest : public testing::Test {
  protected:
   ParameterGroupsTest() {
@@ -269,7 +271,7 @@ class ParameterGroupsTest : public testing::Test {
     for (const std::string& pattern : patterns) group.add_parameters(pattern);
     return group;
   }
-  // "rate decay: numbers" of each group.
+  // Returns "rate decay: numbers" of each group.
   std::vector<std::string> Divided() const {
     const absl::StatusOr<ParameterGroups> groups = GroupParameters(job_, parameters_);
     if (!groups.ok()) return {std::string(groups.status().message())};
@@ -376,7 +378,7 @@ TEST(MasterWeightsTest, KeepWhatReducedPrecisionRounds) {
   MasterWeights weights({weight});
   weights.SetFormat(at::kBFloat16);
   EXPECT_EQ(weight.scalar_type(), at::kBFloat16);
-  // 1 + 2^-12 is lost in BF16, and kept by the master.
+  // 1 + 2^-12 is lost in BF16, but kept by the master.
   for (int i = 0; i < 2; ++i) {
     weights.masters()[0].add_(std::ldexp(1.0, -12));
     weights.Publish();
@@ -384,7 +386,7 @@ TEST(MasterWeightsTest, KeepWhatReducedPrecisionRounds) {
   }
   weights.SetFormat(at::kFloat);
   EXPECT_EQ(weight.item<float>(), 1 + std::ldexp(1.0f, -11));
-  // In FP32 the two are one again.
+  // In FP32 both are the same tensor again.
   weights.masters()[0].fill_(3);
   EXPECT_EQ(weight.item<float>(), 3);
 }
@@ -394,7 +396,7 @@ TEST(MasterWeightsTest, SumsMicroBatchesInFp32) {
   MasterWeights weights({weight});
   weights.SetFormat(at::kBFloat16);
   weights.BeginStep();
-  for (const double factor : {256.0, 1.0, 1.0, 1.0}) {  // 257 is no BF16 number.
+  for (const double factor : {256.0, 1.0, 1.0, 1.0}) {  // 257 is not a BF16 number.
     (weight * factor).sum().backward();
     weights.Accumulate();
   }
@@ -433,7 +435,7 @@ GradScalerOptions Every3(double initial_scale) {
   return options;
 }
 
-// The scale after each step of a script of overflows.
+// Returns the scale after each step of a script of overflows.
 std::vector<double> Scales(const GradScalerOptions& options, const std::vector<int>& overflows) {
   GradScaler scaler(options, at::kCPU);
   std::vector<double> scales;
@@ -469,7 +471,7 @@ TEST(GradScalerTest, WaitsForSeveralOverflowsWithHysteresis) {
   // Refilled by a clean step: only the second of two in a row counts, and each after it.
   EXPECT_THAT(Scales(options, {1, 0, 1, 1, 1, 0, 1}),
               testing::ElementsAre(64, 64, 64, 32, 16, 16, 16));
-  // Refilled by a growth: clean steps do not forgive.
+  // Refilled by a growth: clean steps do not refill it.
   options.refill_on_growth = true;
   EXPECT_THAT(Scales(options, {1, 0, 1, 0, 0, 0, 1}),
               testing::ElementsAre(64, 64, 32, 32, 32, 64, 64));

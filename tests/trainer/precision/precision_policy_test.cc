@@ -37,7 +37,7 @@ TEST(PolicyTest, GoesDownTheListAndUpAgainAfterCleanSteps) {
   ASSERT_EQ(policy.Promotion(), kMixedBf16);
   policy.Promote();
   EXPECT_EQ(policy.mode(), kMixedBf16);
-  // One promotion is all that it has.
+  // It has only one promotion.
   for (int i = 0; i < 3; ++i) policy.AddCleanStep();
   EXPECT_EQ(policy.Promotion(), std::nullopt);
   EXPECT_EQ(policy.Fallback(), kFp32);
@@ -63,7 +63,7 @@ TEST(PolicyTest, AResumedRunHasMadeThePromotionsOfTheOneBefore) {
   resumed.FallBackTo(kMixedBf16);
   for (int i = 0; i < 2; ++i) resumed.AddCleanStep();
   EXPECT_EQ(resumed.Promotion(), std::nullopt) << "it had one, which is all";
-  // One that begins in another mode begins anew.
+  // A job that starts in another mode starts a new policy.
   PrecisionPolicy other = go_on_from(kMixedBf16);
   EXPECT_EQ(other.mode(), kMixedBf16);
   other.FallBackTo(kFp32);

@@ -13,7 +13,7 @@ namespace {
 using testing::EndsWith;
 using testing::HasSubstr;
 
-// Weights alone, each of three elements.
+// A model of weights only, each of three elements.
 class Weights final : public Model {
  public:
   Weights(int count, std::vector<std::string> without_gradient)

@@ -1,4 +1,4 @@
-// Scripted trouble, and the state that the precision policy promises after it.
+// Scripted faults, and the state that the precision policy guarantees afterwards.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ class RecoveryTest : public testing::Test {
   RecoveryTest() {
     job_.mutable_spec()->mutable_training()->set_max_steps(120);
     job_.add_allowed_modes(kFp16);
-    // Emulated formats are slow on any CPU; one test is about that.
+    // Emulated formats are slow on any CPU; one test covers that.
     precision().mutable_watchdog()->mutable_slowdown()->set_action(
         training::v1::WATCHDOG_ACTION_OFF);
   }
@@ -62,7 +62,7 @@ class RecoveryTest : public testing::Test {
     }
     return rules;
   }
-  // Updates that the optimizer counts, in the newest checkpoint.
+  // Returns the updates counted by the optimizer, in the newest checkpoint.
   double OptimizerSteps() const {
     const auto state = ReadCheckpoint(observer_.checkpoints.back().checkpoint().path());
     EXPECT_TRUE(state.ok()) << state.status();
@@ -212,7 +212,7 @@ TEST_F(RecoveryTest, NonFiniteStepsFallBackOnlyBeyondTheirShareOfTheWindow) {
   ASSERT_GE(observer_.changes.size(), 1u) << observer_.log;
   EXPECT_EQ(observer_.changes[0].trigger(), "non_finite");
   ASSERT_GE(observer_.incidents.size(), 5u);
-  // Four of eight are half, five are more; the step under way comes on top.
+  // Four of eight are half, five are more; the step in flight comes on top.
   EXPECT_EQ(observer_.changes[0].step(), observer_.incidents[4].step() + 1);
 }
 
@@ -231,8 +231,7 @@ TEST_F(RecoveryTest, ASlowModeFallsBackWhereThatIsEnforced) {
   EXPECT_EQ(observer_.changes[0].trigger(), "slowdown");
   EXPECT_EQ(observer_.changes[0].to(), kFp32);
   EXPECT_LE(observer_.changes[0].step(), 10);
-  // The two times that it gives are those of the rehearsal and of FP32, and their ratio is the one
-  // that it names.
+  // Its two times are those of the injected delay and of FP32, and their ratio is the reported one.
   double slow = 0;
   double fp32 = 0;
   double speed = 0;
@@ -323,7 +322,8 @@ TEST_F(RecoveryTest, AutoMeasuresAndExplainsItsChoiceAndBeginsAfresh) {
   ASSERT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED);
   const training::v1::EffectivePrecision chosen = observer_.started.precision();
   const auto& results = chosen.report().calibration();
-  ASSERT_EQ(results.size(), 4) << chosen.ShortDebugString();  // FP32 and what the job allows.
+  // FP32 and the modes that the job allows.
+  ASSERT_EQ(results.size(), 4) << chosen.ShortDebugString();
   EXPECT_EQ(results[0].mode(), kFp32);
   for (const training::v1::CalibrationResult& result : results) {
     EXPECT_GT(result.step_seconds(), 0);
@@ -338,7 +338,7 @@ TEST_F(RecoveryTest, AutoMeasuresAndExplainsItsChoiceAndBeginsAfresh) {
   EXPECT_EQ(Losses(), automatic);
 }
 
-// A time that is known, by a clock that is not the trainer's.
+// Uses a known time, by a clock other than the trainer's.
 TEST_F(RecoveryTest, AutoRefusesAModeThatIsKnownToBeSlowAndTimesFp32AsThisTestDoes) {
   constexpr double kSlow = 0.05;
   Rehearse(training::v1::REHEARSAL_KIND_SLOW, 1, 12, kSlow);
@@ -360,15 +360,15 @@ TEST_F(RecoveryTest, AutoRefusesAModeThatIsKnownToBeSlowAndTimesFp32AsThisTestDo
   auto before = std::chrono::steady_clock::now();
   observer_.on_step = [&](int64_t step) {
     const auto now = std::chrono::steady_clock::now();
-    // The first ones choose algorithms and fill caches.
+    // The first ones select algorithms and fill caches.
     if (step > 2) seconds.push_back(std::chrono::duration<double>(now - before).count());
     before = now;
   };
   RunIn(kFp32);
   ASSERT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED);
   std::sort(seconds.begin(), seconds.end());
-  // Between half of the shortest and twice the longest but for one in ten, which waited for other
-  // programs.
+  // Between half of the shortest and twice the longest, except for one in ten, which waited for
+  // other programs.
   EXPECT_GT(fp32, seconds.front() / 2);
   EXPECT_LT(fp32, 2 * seconds[seconds.size() * 9 / 10]);
   EXPECT_LT(fp32, kSlow);

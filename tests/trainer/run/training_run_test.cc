@@ -24,7 +24,7 @@ using training::v1::StartJob;
 class TrainingRunTest : public testing::Test {
  protected:
   Finished Run() { return RunTraining(job_, TestCpu(), control_, observer_); }
-  // Checkpoints of step 20 and 40.
+  // Runs with checkpoints at steps 20 and 40.
   void RunOnceWithCheckpoints() {
     job_.mutable_spec()->mutable_checkpoint()->set_every_steps(20);
     ASSERT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED);
@@ -53,7 +53,8 @@ TEST(ExplainExceptionTest, SaysWhatALimitOfTheProcessIsReachedBy) {
   const RunFailure failure = ExplainException(limit);
   EXPECT_EQ(failure.cause, training::v1::FAILURE_CAUSE_INTERNAL);
   EXPECT_THAT(failure.message, testing::StartsWith("a thread could not be created: Resource temp"));
-  EXPECT_THAT(failure.message, testing::AnyOf(HasSubstr("raise ulimit -u"), HasSubstr("ulimit -v")));
+  EXPECT_THAT(failure.message,
+              testing::AnyOf(HasSubstr("raise ulimit -u"), HasSubstr("ulimit -v")));
   const std::system_error other(std::make_error_code(std::errc::permission_denied));
   EXPECT_EQ(ExplainException(other).message, "Permission denied");
 }
@@ -112,7 +113,7 @@ TEST_F(TrainingRunTest, TracesNothingWhereTheJobEndsBefore) {
 }
 
 TEST_F(TrainingRunTest, CountsEpochsInWholeBatches) {
-  // 192 transitions to train on are 6 batches.
+  // 192 training transitions are 6 batches.
   job_.mutable_spec()->mutable_training()->clear_max_steps();
   job_.mutable_spec()->mutable_training()->set_epochs(3);
   job_.mutable_spec()->mutable_training()->set_gradient_accumulation_steps(2);
@@ -177,8 +178,8 @@ TEST_F(TrainingRunTest, TakesThePreviousCheckpointWhenTheNewestIsDamaged) {
   EXPECT_THAT(observer_.log, HasSubstr("the file is damaged"));
 }
 
-// Killed between removing the first checkpoint and reporting the second: the daemon knows the
-// first.
+// Killed between the removal of the first checkpoint and the report of the second: the daemon has
+// only the first.
 TEST_F(TrainingRunTest, TakesACheckpointThatWasNeverReportedWhereTheReportedOneIsGone) {
   RunOnceWithCheckpoints();
   std::filesystem::remove(first_);
@@ -253,7 +254,7 @@ TEST_F(TrainingRunTest, TrainsInBf16) {
   EXPECT_EQ(finished.progress().loss_scale(), 1);
 }
 
-// FP16 on a CPU is never chosen by the program; here it shows the arithmetic of the loss scale.
+// The program never selects FP16 on a CPU; here it tests the arithmetic of the loss scale.
 TEST_F(TrainingRunTest, SkipsOverflowedStepsInFp16UntilTheScaleFits) {
   job_.mutable_precision()->set_mode(training::v1::PRECISION_MODE_MIXED_FP16);
   job_.mutable_spec()->mutable_precision()->set_loss_scale(std::ldexp(1.0, 30));

@@ -28,15 +28,15 @@ constexpr PrecisionMode kModes[] = {
     training::v1::PRECISION_MODE_FP32, training::v1::PRECISION_MODE_MIXED_BF16,
     training::v1::PRECISION_MODE_MIXED_FP16, training::v1::PRECISION_MODE_BF16};
 
-// A graph's contract, on a CPU: work is kept and not executed, and replayed on request. A GPU
-// repeats no work of the host, so the host's random numbers may not be drawn in it.
+// A fake with a graph's contract, on a CPU: work is stored and not executed, and replayed on
+// request. A GPU replays no work of the host, so the host's random numbers must not be drawn in it.
 class KeptWork : public StepGraph {
  public:
   struct Counts {
     int captured = 0;
     int replayed = 0;
   };
-  // Where another thread makes steps, too, it draws from the same generator.
+  // False if another thread executes steps too, and so draws from the same generator.
   explicit KeptWork(Counts& counts, bool alone = true) : counts_(counts), alone_(alone) {}
   void Capture(const std::function<void()>& work) override {
     ++counts_.captured;
@@ -83,7 +83,7 @@ class CapturedStepTest : public testing::Test {
   StepGraphMaker Graphs() {
     return [this] { return std::make_unique<KeptWork>(counts_); };
   }
-  // Read one step late, as a run reads them.
+  // Runs steps whose metrics are read one step late, as in a run.
   static std::vector<StepMetrics> Steps(TrainingSession& session, int64_t first, int64_t last) {
     std::vector<StepMetrics> metrics;
     for (int64_t step = first; step <= last; ++step) {
@@ -108,7 +108,7 @@ class CapturedStepTest : public testing::Test {
 
   TempDir folder_;
   training::v1::StartJob start_ = TinyJob(folder_);
-  std::vector<std::unique_ptr<Dataset>> datasets_;  // Those of all trainees.
+  std::vector<std::unique_ptr<Dataset>> datasets_;  // Datasets of all training sessions.
   KeptWork::Counts counts_;
 };
 
@@ -192,7 +192,7 @@ TEST_F(CapturedStepTest, LeavesAloneWhatDiffersFromStepToStep) {
   EXPECT_EQ(counts_.captured, 0);
 }
 
-// The graph holds the device's part of a step; the hosts of the ranks agree beside each replay.
+// The graph contains the device's part of a step; the hosts of the ranks agree beside each replay.
 TEST_F(CapturedStepTest, OfSeveralRanksTrainsAsStepsThatAreMadeAnew) {
   std::mutex one_at_a_time;
   const auto train = [&](const std::function<StepGraphMaker(size_t)>& graphs) {

@@ -45,7 +45,7 @@ class DaemonLinkTest : public testing::Test {
  protected:
   DaemonLinkTest() { BlockTerminationSignals(); }
 
-  // Exit code of a worker that meets `script`.
+  // Returns the exit code of a worker that runs against `script`.
   int Serve(ScriptedDaemon::Script script) {
     const ScriptedDaemon daemon(socket_, [&](Stream& stream) {
       stream.Read(&hello_);
@@ -195,7 +195,7 @@ TEST_F(DaemonLinkTest, GoesOnWhenTheDaemonIsLostAndTellsAgainWhatWasNotAcknowled
   for (const AttachRequest& event : events_) {
     if (event.sequence() > 0) sequences.push_back(event.sequence());
   }
-  // Started, the checkpoint that nobody had acknowledged, the last one, the end; each once.
+  // Started, the unacknowledged checkpoint, the last one, the end; each once.
   EXPECT_THAT(sequences, testing::ElementsAre(1, 2, 3, 4));
   EXPECT_TRUE(events_.front().has_started());
   EXPECT_GT(events_.back().finished().progress().step(), step_when_lost);
@@ -315,8 +315,8 @@ TEST_F(DaemonLinkTest, ARankThatWaitsForAnotherEndsWhenItsAttemptIsOver) {
 
 TEST_F(DaemonLinkTest, ARankTellsADaemonThatWasRestartedWhatItHadStored) {
   MakeRank(0);
-  std::vector<std::string> keys;  // That it has written, in each attachment.
-  // Answers what it writes until it waits for the other rank.
+  std::vector<std::string> keys;  // Keys that it has written, per attachment.
+  // Responds to writes until it waits for the other rank.
   const auto read_until_it_waits = [&](Stream& stream) {
     return ReadUntil(stream, [&](const AttachRequest& event) {
       const training::v1::StoreRequest& request = event.store_request();

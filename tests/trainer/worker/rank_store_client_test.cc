@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using training::v1::StoreRequest;
 using training::v1::StoreResponse;
 
-// A daemon that answers at once, while it is there.
+// A daemon that responds immediately, while it is up.
 class Daemon {
  public:
   Daemon() : client_([this](const StoreRequest& request) { Handle(request); }) {}
@@ -25,7 +25,7 @@ class Daemon {
     const absl::MutexLock lock(&mutex_);
     away_ = true;
   }
-  // With a store that knows nothing.
+  // Restarts it with an empty store.
   void Return() {
     {
       const absl::MutexLock lock(&mutex_);
@@ -60,7 +60,7 @@ class Daemon {
       }
     }
     client_.OnResponse(response);
-    client_.OnResponse(response);  // As one that was sent again.
+    client_.OnResponse(response);  // Same as a repeated one.
   }
 
   absl::Mutex mutex_;
@@ -98,7 +98,7 @@ TEST(RankStoreClientTest, ADaemonThatWasRestartedIsToldAllAgain) {
   std::thread waiting([&] { later = store.Set("later", "y"); });
   absl::StatusOr<std::string> read;
   std::thread reading([&] { read = store.Get("mine", absl::Minutes(1)); });
-  // Whether they have asked by now or not, they are answered.
+  // They get a response whether or not they have sent their requests yet.
   daemon.Return();
   waiting.join();
   reading.join();
