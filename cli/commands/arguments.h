@@ -17,7 +17,7 @@ struct Arguments {
   OutputFormat output = OutputFormat::kTable;
   std::string command;                // Empty if none was given.
   std::vector<std::string> operands;  // Arguments of the command, such as a job id.
-  // By long name without dashes: "state" -> {"RUNNING", "QUEUED"}; a switch has one "".
+  // Keyed by long name without dashes: "state" -> {"RUNNING", "QUEUED"}; a switch has one "".
   std::map<std::string, std::vector<std::string>> options;
   bool show_help = false;
   bool show_version = false;

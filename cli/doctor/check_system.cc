@@ -14,7 +14,7 @@
 namespace genesis::cli {
 namespace {
 
-// Files for the store, logs and workers, besides one per connection.
+// Files for the store, logs and workers, in addition to one per connection.
 constexpr int64_t kFilesBesides = 512;
 // Enough for two workers with LibTorch, one that trains and one spare, before any model.
 constexpr int64_t kLeastMemory = int64_t{2} << 30;

@@ -15,7 +15,7 @@ struct Finding {
   Level level = Level::kGood;
   std::string about;  // "gpu", "disk": shared by the checks of one thing.
   std::string text;   // The finding, with its numbers.
-  std::string fix;    // What to do; empty for kGood.
+  std::string fix;    // The fix; empty for kGood.
 };
 
 using Findings = std::vector<Finding>;

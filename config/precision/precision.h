@@ -38,8 +38,8 @@ training::v1::EffectivePrecision ComputeEffectivePrecision(training::v1::Precisi
                                                            CpuFallback fallback,
                                                            const training::v1::DeviceInfo& device);
 
-// Returns the modes that AUTO measures besides FP32: mixed ones that this device runs in hardware.
-// Empty if the gate is closed.
+// Returns the modes that AUTO measures in addition to FP32: mixed ones that this device runs in
+// hardware. Empty if the gate is closed.
 std::vector<training::v1::PrecisionMode> AutoCandidates(const PrecisionGate& gate,
                                                         CpuFallback fallback,
                                                         const training::v1::DeviceInfo& device);

@@ -19,12 +19,12 @@ struct GivenValue {
   int column = 0;
 };
 
-// By key. Values of a key are ordered by rising precedence: YAML, environment, flag.
+// Keyed by setting. Values of a key are ordered by rising precedence: YAML, environment, flag.
 using GivenValues = std::map<std::string, std::vector<GivenValue>>;
 
 // The parsed command line.
 struct CommandLine {
-  std::map<std::string, GivenValue> flags;  // By key; "config" for --config. The last one wins.
+  std::map<std::string, GivenValue> flags;  // Keyed by setting, or "config". The last one wins.
   bool show_help = false;
   bool show_version = false;
   bool check_config = false;

@@ -79,7 +79,7 @@ class UploadStore {
   const std::string root_;
   const int64_t max_bytes_;
   absl::Mutex mutex_;
-  // By the name of the partial file.
+  // Keyed by the name of the partial file.
   std::map<std::string, std::unique_ptr<Hash>> hashes_ ABSL_GUARDED_BY(mutex_);
   uint64_t uses_ ABSL_GUARDED_BY(mutex_) = 0;
   IoThreads threads_;  // Last, because its tasks use the members above.

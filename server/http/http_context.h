@@ -72,7 +72,7 @@ class HttpContext {
 
  private:
   std::set<HttpSessionBase*> sessions_;
-  // By the turn in which the session became idle.
+  // Keyed by the turn in which it became idle.
   std::map<uint64_t, HttpSessionBase*> idle_;
   std::map<HttpSessionBase*, uint64_t> idle_since_;  // Inverse of `idle_`.
   uint64_t turns_ = 0;

@@ -110,7 +110,7 @@ class JobAttempts {
   Metrics* const metrics_;
   UnprotectedWork unprotected_;
   GangEndings gang_endings_;
-  std::map<std::string, int> fruitless_restarts_;  // By job, since its newest checkpoint.
+  std::map<std::string, int> fruitless_restarts_;  // Per job, since its newest checkpoint.
 };
 
 }  // namespace genesis

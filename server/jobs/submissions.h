@@ -96,7 +96,7 @@ class Submissions {
   JobAttempts& attempts_;
   // Name of this daemon among those that share one cluster.
   std::string daemon_;
-  std::map<std::string, Tracked> tracked_;  // By name.
+  std::map<std::string, Tracked> tracked_;  // Keyed by name.
   std::map<Kind, absl::Time> next_polls_;
   std::map<Kind, bool> polling_;
   std::map<Kind, std::string> problems_;  // Errors of the newest poll; empty for none.

@@ -100,7 +100,7 @@ void ConnectionAcceptor::AcceptFrom(int listener, const Take& take) {
     if (fd < 0 && (errno == EMFILE || errno == ENFILE)) return AcceptWithoutHandle(listener);
     if (fd < 0 && (errno == ENOBUFS || errno == ENOMEM)) return absl::SleepFor(kPause);
     if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (fd < 0) continue;  // That connection has already ended.
+    if (fd < 0) continue;  // The connection has already ended.
     const std::string problem = Admit(fd);
     if (problem.empty()) {
       take(fd);

@@ -13,7 +13,7 @@ namespace genesis {
 class ReflectionService final
     : public grpc::reflection::v1alpha::ServerReflection::CallbackService {
  public:
-  // `services`: full names to list besides this one.
+  // `services`: full names to list in addition to this one.
   ReflectionService(const ApiGate* gate, std::vector<std::string> services);
 
   grpc::ServerBidiReactor<grpc::reflection::v1alpha::ServerReflectionRequest,

@@ -68,8 +68,8 @@ class ResetWatch {
 
   const int64_t max_open_calls_;
   const OnFlood on_flood_;
-  std::map<int64_t, Calls> servers_;           // By channelz's id, at the last look.
-  std::map<int64_t, Connection> connections_;  // By channelz's id.
+  std::map<int64_t, Calls> servers_;           // At the last check, by channelz's id.
+  std::map<int64_t, Connection> connections_;  // Keyed by channelz's id.
   int64_t looks_ = 0;
   // When memory that a flood had taken is given back to the system.
   absl::Time trim_at_ = absl::InfiniteFuture();

@@ -11,7 +11,7 @@ namespace genesis {
 
 // Maps the daemon's devices to the driver's.
 struct DeviceMatch {
-  std::map<std::string, Nvml::Device> found;  // By the daemon's name.
+  std::map<std::string, Nvml::Device> found;  // Keyed by the daemon's name.
   std::string problem;                        // Why some are not found; empty if all are.
 };
 

@@ -55,7 +55,7 @@ class RankStore {
   void AnswerWaits(Answers& answers);
 
   std::map<std::string, std::string> values_;
-  std::map<std::string, std::map<int, int64_t>> counts_;  // By key and rank.
+  std::map<std::string, std::map<int, int64_t>> counts_;  // Indexed by key, then rank.
   size_t bytes_ = 0;
   std::vector<Wait> waits_;
   std::string closed_;  // Reason of Close; empty while open.
@@ -80,7 +80,7 @@ class RankStores {
     int64_t claim = 0;
     RankStore store;
   };
-  std::map<std::string, Store> stores_;  // By job.
+  std::map<std::string, Store> stores_;  // Keyed by job.
 };
 
 }  // namespace genesis

@@ -124,7 +124,7 @@ WorkerActions WorkerTable::Drain() {
       Move(id, worker, WorkerPhase::kLeaving);
       actions.emplace_back(CloseStream{worker.link});
     }
-    // It cannot be told to stop, and one that hangs will not come back.
+    // It cannot receive a stop, and a hung worker will not reattach.
     if (HoldsSlot(worker.phase) && !worker.link && back_by < worker.back_by) {
       worker.back_by = back_by;
       worker.absence = "the daemon drains, and it did not attach again";

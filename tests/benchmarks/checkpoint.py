@@ -1,5 +1,5 @@
-"""Checkpoints: what a step waits for, writing in the background and at once, and resuming, beside
-torch.save, `dd conv=fsync` and a plain read of the same size, in turn.
+"""Measures checkpoints: the delay of a step, writing in the background and in the foreground, and resuming, compared
+with torch.save, `dd conv=fsync` and a plain read of the same size, in turn.
 
   tests/benchmarks/run checkpoint [--out DIR] [--rounds N] [--mebibytes N] [--folder DIR]"""
 

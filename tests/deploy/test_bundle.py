@@ -17,7 +17,7 @@ from harness import BIN, SOURCE, wait_for  # noqa: E402
 
 BUILD = BIN.parent
 LONG = 300
-# From docs/install.md: everything that a program may use from the machine besides torch.
+# From docs/install.md: everything that a program may use from the machine other than torch.
 GLIBC = re.compile(r"(ld-linux.*|linux-vdso|lib(c|m|dl|rt|util|pthread|resolv))\.so[.0-9]*$")
 GCC = re.compile(r"lib(stdc\+\+|gcc_s)\.so[.0-9]*$")
 

@@ -398,8 +398,9 @@ def history(good=True, days=7, **changed):
 
 
 def paired_history(chance, *, noise, alike, rows, jobs=1, decay=3, excess=0.0, excess_of=None, divergences=""):
-    """Jobs in MIXED_BF16 beside the same jobs in FP32, all at once, whose losses fall by e^decay. `noise`: relative, of a
-    mean over the watchdog's window; `alike`: the correlation of one window with the next."""
+    """Returns the history of jobs in MIXED_BF16 and the same jobs in FP32, all at the same time, whose losses fall by
+    e^decay. `noise`: relative, of a mean over the watchdog's window; `alike`: the correlation of one window with the
+    next."""
 
     def run():
         value = chance.gauss(0, noise / 2 ** 0.5)

@@ -1,7 +1,7 @@
 """A business that is being created, and the orchestrator that trains a model of it.
 
 The simulator is deterministic: everything follows from a seed through a splitmix64 of its own, so a
-test that fails once fails again. It is no economics, but it has what makes a world model's work
+test that fails once fails again. It is not economics, but it has what makes a world model's work
 worth doing: actions that show weeks later, quantities that bound each other, noise, and an end.
 
 One step is a week. An observation has ten numbers, each about 1 in size:

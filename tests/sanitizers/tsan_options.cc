@@ -15,6 +15,6 @@ extern "C" const char* __tsan_default_suppressions() {
       "race:libtorch_cpu.so\n"
       // Its reference counts are atomics in the library.
       "race:libabsl_status.so.20220623\n"
-      // By design checks handles that gRPC may have closed, and compares the inode.
+      // Intentionally checks handles that gRPC may have closed, and compares the inode.
       "race:genesis::ConnectionAcceptor::BelowMost\n";
 }

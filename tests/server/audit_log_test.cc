@@ -120,7 +120,7 @@ TEST_F(AuditLogTest, LinesOfManyThreadsDoNotMix) {
 }
 
 TEST_F(AuditLogTest, ALineThatIsCutOffDoesNotSpoilTheNext) {
-  // RLIMIT_FSIZE acts like a full disk, but for this process alone.
+  // RLIMIT_FSIZE acts like a full disk for this process alone.
   rlimit before = {};
   getrlimit(RLIMIT_FSIZE, &before);
   signal(SIGXFSZ, SIG_IGN);

@@ -111,7 +111,7 @@ class IdleWorkers final : public Workers {
   std::string retired;                   // The job of a retired worker.
   std::map<std::string, int> held;       // Workers by job, attached or not.
   std::vector<std::pair<std::string, std::string>> abandoned;  // Job and reason.
-  std::map<std::string, StartJob> begun;                       // By job on a worker.
+  std::map<std::string, StartJob> begun;                       // Keyed by job on a worker.
   std::vector<std::pair<std::string, AttachResponse>> sent;
   std::map<std::string, absl::Duration> expected_exits;
 

@@ -353,7 +353,7 @@ TEST(JobStoreRefusal, OfAStoreThatMayNotBeWritten) {
   ASSERT_TRUE(OpenStatus(temp.path()).ok());
   chmod(temp.path().c_str(), 0755);
   chmod((temp.path() + "/jobs.db").c_str(), 0444);
-  // Root may write everything, so the test switches to user nobody.
+  // Root may write everything, so the test drops its privileges.
   const bool is_root = geteuid() == 0;
   constexpr uid_t kNobody = 65534;
   if (is_root) {

@@ -60,7 +60,7 @@ class HeldCluster final : public Launchers {
   absl::Status blind;
   std::vector<LaunchRequest> asked;
   std::vector<std::string> cancelled;
-  std::map<std::string, LaunchStatus> known;  // By id there.
+  std::map<std::string, LaunchStatus> known;  // Keyed by id there.
   int polls = 0;
 
  private:

@@ -36,7 +36,7 @@ class ThreadedCommunicators : public CommunicatorFactory {
   };
 
   mutable absl::Mutex mutex_;
-  std::map<int, Meeting> meetings_;  // By number.
+  std::map<int, Meeting> meetings_;  // Keyed by number.
   int made_ = 0;
 };
 

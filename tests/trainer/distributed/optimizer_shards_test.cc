@@ -39,7 +39,7 @@ void AddUpGradients(GradientReducer& reducer, float value, const RankGroup& rank
   EXPECT_TRUE(torch::allclose(own, torch::full_like(own, value)));
 }
 
-// By Gloo and by shared memory, plain and compressed: every way of the gradients.
+// Gradients pass through Gloo or shared memory, plain or compressed.
 class OptimizerShardsTest : public testing::TestWithParam<std::tuple<bool, bool>> {
  protected:
   OptimizerShardsTest() {

@@ -380,7 +380,7 @@ TEST_F(RecoveryTest, EvaluatesStopsEarlyAndKeepsTheBest) {
   job_.mutable_spec()->mutable_evaluation()->set_min_improvement(100);
   const Finished finished = Run();
   ASSERT_EQ(finished.outcome(), Finished::OUTCOME_COMPLETED);
-  EXPECT_EQ(finished.progress().step(), 30);  // One that is the first, two that are no better.
+  EXPECT_EQ(finished.progress().step(), 30);  // The first evaluation, then two without improvement.
   EXPECT_THAT(finished.early_end(), HasSubstr("2 evaluations in a row did not improve"));
   ASSERT_EQ(observer_.evaluations.size(), 3u);
   EXPECT_TRUE(observer_.evaluations[0].best());
