@@ -48,7 +48,7 @@ std::string Describe(const JobEvent& event) {
     case JobEvent::kUpdated:
       return event.updated();
     case JobEvent::WHAT_NOT_SET:
-      return "something that this genesisctl does not know";
+      return "an event unknown to this genesisctl";
   }
   return "";
 }

@@ -17,7 +17,7 @@ void TellCertificate(const TlsMaterial& material, Metrics& metrics) {
   if (material.not_after <= absl::Now()) {
     spdlog::error(
         "the certificate of tls.certificate_file ended at {}; clients will refuse it: put "
-        "a new one in its place, it is taken over within a second",
+        "a new one in its place, which is used within a second",
         until);
   } else {
     spdlog::info("TLS with a certificate that is valid until {}", until);

@@ -57,7 +57,7 @@ Finding CheckPort(const std::string& protocol, const std::string& key, const std
                   const std::string& data_dir) {
   const std::string what = absl::StrCat(key, " ", text);
   const std::optional<HostPort> address = ParseHostPort(text);
-  if (!address) return Problem(kPorts, what + " is no address", "give host:port");
+  if (!address) return Problem(kPorts, what + " is not an address", "give host:port");
   const std::optional<int> error = TryBind(*address);
   if (!error) {
     return Problem(kPorts, what + ": this machine does not know the host",

@@ -17,7 +17,7 @@ constexpr int kMaxLabels = 64;
 constexpr size_t kLongestName = 63;
 constexpr size_t kLongestLabelValue = 255;
 
-// 1 to 63 letters, digits and characters of `besides`.
+// Accepts 1 to 63 letters, digits and the given other characters.
 bool IsName(const std::string& name, const std::string& besides) {
   return !name.empty() && name.size() <= kLongestName &&
          std::all_of(name.begin(), name.end(), [&](char c) {

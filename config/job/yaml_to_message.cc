@@ -229,7 +229,7 @@ void Reader::ReadMap(const YAML::Node& key, const YAML::Node& value, const std::
   std::set<std::string> seen;
   for (const auto& entry : value) {
     if (!entry.first.IsScalar() || !entry.second.IsScalar()) {
-      Fault(entry.first, path, "", "holds what is no text; accepted: names with texts");
+      Fault(entry.first, path, "", "has a value that is not text; accepted: names with texts");
       continue;
     }
     const std::string& name = entry.first.Scalar();

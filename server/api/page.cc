@@ -72,7 +72,7 @@ absl::Status NoToken(const std::string& token) {
   return absl::InvalidArgumentError(absl::StrCat(
       "page_token is ", QuoteValue(token),
       "; accepted: next_page_token of the page before, with the other fields as there; "
-      "a token of another query, or of before a restart, is none: begin the list anew"));
+      "a token of another query or from before a restart is invalid: start the list again"));
 }
 
 }  // namespace

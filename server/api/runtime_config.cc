@@ -188,9 +188,9 @@ absl::StatusOr<std::vector<RuntimeConfig::Commit>> RuntimeConfig::PrepareAll(
 void RuntimeConfig::Count(const absl::Status& status, const std::string& what) {
   metrics_->ConfigReloaded(status.ok());
   if (status.ok()) {
-    spdlog::info("{} was read again", what);
+    spdlog::info("reloaded {}", what);
   } else {
-    spdlog::error("{} was read again and is not taken over; all stays as it was: {}", what,
+    spdlog::error("failed to reload {}; keeping the current settings: {}", what,
                   std::string(status.message()));
   }
 }

@@ -112,7 +112,7 @@ void AuditLog::Append(std::string line, absl::Time now) {
   last_complaint_ = now;
   spdlog::error(
       "the audit log {} cannot be written: {}; {} lines are lost so far: make room, or "
-      "mend the file and send SIGHUP",
+      "fix the file and send SIGHUP",
       path_, strerror(error), lost_);
 }
 

@@ -42,7 +42,7 @@ absl::StatusOr<std::string> NameOfCertificate(const X509& certificate) {
   const int size =
       ASN1_STRING_to_UTF8(&bytes, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, first)));
   ERR_clear_error();
-  if (size < 0) return Unusable("has a common name that is no text");
+  if (size < 0) return Unusable("has a common name that is not text");
   const std::unique_ptr<unsigned char, Free> owned(bytes);
   std::string name(reinterpret_cast<const char*>(bytes), static_cast<size_t>(size));
   // OneLine leaves safe text unchanged.

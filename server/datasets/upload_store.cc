@@ -201,7 +201,7 @@ UploadStore::UploadStore(std::string root, int64_t max_bytes)
         if (!absl::StartsWith(name, kPartPrefix)) return;
         if (now - info.st_mtim.tv_sec < kSecondsUntilForgotten) return;
         unlinkat(folder->fd(), name.c_str(), 0);
-        spdlog::info("uploads: removed {}, which nobody continued for a week", name);
+        spdlog::info("uploads: removed {}, incomplete and unchanged for a week", name);
       });
   if (!swept.ok()) spdlog::warn("uploads: {}", std::string(swept.message()));
 }

@@ -38,7 +38,7 @@ class Contexts {
     try {
       context_ = MakeContext(*current.material);
     } catch (const std::exception& error) {
-      spdlog::error("HTTPS keeps the certificate that it has: {}", error.what());
+      spdlog::error("HTTPS keeps its current certificate: {}", error.what());
     }
     return context_;
   }

@@ -62,7 +62,7 @@ void JobAttempts::Recover(const Job& job) {
   if (!IsGang(job) && job.has_worker() &&
       workers_->Adopt(job.worker(), id, /*rank=*/0, job.claim(), job.worker_sequence(),
                       dispatcher_.MemoryOf(job.spec()))) {
-    spdlog::info("job {}: its worker {} lives and keeps it", id, job.worker().worker_id());
+    spdlog::info("job {}: adopted its running worker {}", id, job.worker().worker_id());
     dispatcher_.OnAdopted(id);
     unprotected_.Adopt(job);
     return;

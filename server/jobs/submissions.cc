@@ -218,8 +218,8 @@ void Submissions::Cancel(const std::string& name, Tracked& tracked) {
 }
 
 void Submissions::CancelStranger(Kind kind, const LaunchStatus& status) {
-  spdlog::warn("{} has {} ({}), which no job of this daemon wants; it is ended", LauncherName(kind),
-               status.name, status.cluster_id);
+  spdlog::warn("{} lists {} ({}), but no job of this daemon needs it; ending it",
+               LauncherName(kind), status.name, status.cluster_id);
   launchers_->Cancel(kind, status.name, status.cluster_id, [](const absl::Status& cancelled) {
     if (!cancelled.ok()) spdlog::warn("{}", OneLine(cancelled.message(), kMaxMessageBytes));
   });

@@ -99,7 +99,7 @@ void ListenSockets::Close() {
 
 absl::StatusOr<ListenSockets> ListenSockets::Tcp(const std::string& address) {
   const std::optional<HostPort> where = ParseHostPort(address);
-  if (!where.has_value()) return BindError(address, "it is no host:port");
+  if (!where.has_value()) return BindError(address, "it is not host:port");
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;

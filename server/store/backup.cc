@@ -32,7 +32,7 @@ absl::Status FileError(const std::string& what, const std::string& path, int err
   if (error == ENOSPC || error == EDQUOT) {
     return absl::ResourceExhaustedError(absl::StrCat(message, "; free some space"));
   }
-  return absl::FailedPreconditionError(absl::StrCat(message, "; mend its permissions"));
+  return absl::FailedPreconditionError(absl::StrCat(message, "; fix its permissions"));
 }
 
 absl::Status SyncPath(const std::string& path) {

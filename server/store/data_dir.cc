@@ -29,7 +29,7 @@ absl::Status DirError(const std::string& path, const std::string& what, int erro
                      "another folder with --data-dir"));
   }
   return absl::FailedPreconditionError(
-      absl::StrCat(message, "; choose another folder with --data-dir, or mend its permissions"));
+      absl::StrCat(message, "; choose another folder with --data-dir, or fix its permissions"));
 }
 
 // Returns the process id of the newest holder, as written in the file; empty for none.

@@ -65,7 +65,9 @@ void SelfProbe::Loop() {
       if (fault.empty()) {
         spdlog::info("the self-probe passes again");
       } else {
-        spdlog::error("the self-probe failed: {}; systemd hears nothing until it passes", fault);
+        spdlog::error(
+            "the self-probe failed: {}; sending no watchdog ping to systemd until it passes",
+            fault);
       }
       told = fault;
     }

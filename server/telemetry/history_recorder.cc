@@ -106,7 +106,7 @@ void HistoryRecorder::ForgetOld() {
 void HistoryRecorder::TellStatus(const absl::Status& status) {
   if (status.code() == told_.code()) return;
   if (status.ok()) {
-    spdlog::info("the history is written again");
+    spdlog::info("the metrics history can be written again");
   } else {
     spdlog::error("the history cannot be written, which hurts no job: {}", status.ToString());
   }

@@ -39,7 +39,7 @@ WorkerTable::WorkerTable(Options options, std::string id_prefix, const Clock& cl
 
 void WorkerTable::Move(const std::string& id, Worker& worker, WorkerPhase to) {
   if (!IsLegalMove(worker.phase, to)) {
-    spdlog::error("worker {} goes from {} to {}, which no rule allows", id,
+    spdlog::error("illegal transition of worker {} from {} to {}", id,
                   WorkerPhaseName(worker.phase), WorkerPhaseName(to));
   }
   const bool held = HoldsSlot(worker.phase);

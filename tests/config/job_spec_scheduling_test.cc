@@ -134,8 +134,9 @@ TEST(SchedulingSpecTest, FaultsOfLabelsNameTheirPlace) {
             "job.yaml:5:11: scheduling.labels is \"robots\"; accepted: names with texts, such as "
             "{team: robots}");
   EXPECT_EQ(fault("{a: 1, a: 2}"), "job.yaml:5:18: scheduling.labels.a: given twice; keep one");
-  EXPECT_EQ(fault("{a: [1]}"),
-            "job.yaml:5:12: scheduling.labels: holds what is no text; accepted: names with texts");
+  EXPECT_EQ(
+      fault("{a: [1]}"),
+      "job.yaml:5:12: scheduling.labels: has a value that is not text; accepted: names with texts");
 }
 
 }  // namespace

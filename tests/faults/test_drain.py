@@ -51,7 +51,7 @@ class Drain(harness.DaemonTest):
         daemon.wait_for_step("hang-1", 5)
         daemon.kill()
         again = self.start(*flags)
-        self.assertIn("lives and keeps it", again.log())
+        self.assertIn("adopted its running worker", again.log())
         self.assertEqual(again.stop(), 0)
         last = self.start(*flags)
         self.assertEqual(last.wait_for_end("hang-1")["state"], "JOB_STATE_SUCCEEDED")

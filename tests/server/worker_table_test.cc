@@ -73,7 +73,7 @@ TEST_F(WorkerTableTest, AMoveThatNoRuleAllowsIsLoggedAndMade) {
       "moves", std::make_shared<spdlog::sinks::ostream_sink_st>(log)));
   Begin(id, "nobody-reserved-it-for");
   spdlog::set_default_logger(former);
-  EXPECT_THAT(log.str(), HasSubstr("worker w9-1 goes from WARM to BUSY, which no rule allows"));
+  EXPECT_THAT(log.str(), HasSubstr("illegal transition of worker w9-1 from WARM to BUSY"));
   EXPECT_EQ(Phase(id), WorkerPhase::kBusy);
   EXPECT_EQ(table_->devices()[0].busy(), 1) << "the slot follows the phase";
   Exit(id);
