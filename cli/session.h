@@ -17,7 +17,7 @@ enum class OutputFormat { kTable, kJson, kYaml };
 // The environment of a command. Owned by main or a test; used by one thread.
 struct Session {
   training::v1::TrainingService::StubInterface& service;
-  std::string server;  // For messages.
+  std::string server;  // Address shown in messages.
   OutputFormat output = OutputFormat::kTable;
   std::istream& in;
   std::ostream& out;

@@ -24,7 +24,7 @@ constexpr int kFirstTensorCores = 70;  // Volta.
 struct Choice {
   PrecisionMode mode;
   std::string reason;
-  // Why the requested mode does not run; empty if it does.
+  // Reason why the requested mode does not run; empty if it does.
   std::string refused;
 };
 

@@ -13,7 +13,7 @@ namespace genesis {
 struct GivenValue {
   std::string text;
   std::string source;  // "flag --x", "environment X", "file f:line".
-  std::string name;    // As the user wrote it, for messages: "--x", "X", "grpc.listen".
+  std::string name;    // Name as the user wrote it: "--x", "X", "grpc.listen".
   std::string file;    // Empty unless from a file.
   int line = 0;
   int column = 0;

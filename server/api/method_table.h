@@ -12,7 +12,7 @@ namespace genesis {
 // One method of TrainingService, for every transport: the only place that holds its role and its
 // HTTP form.
 struct MethodRow {
-  const char* name;  // As in training_service.proto.
+  const char* name;  // Name in training_service.proto.
   Role role;         // The lowest role that may call it.
   bool audited;      // True if it changes something: every call adds a line to the audit log.
   const char* verb;  // HTTP verb.

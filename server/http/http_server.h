@@ -20,9 +20,9 @@ struct HttpLimits {
   // At the limit, a new connection replaces the one that has been idle longest. If none is idle,
   // the new one is closed.
   int max_connections = 256;
-  int read_timeout_s = 10;   // For the head of a request, and for idle keep-alive.
-  int body_timeout_s = 60;   // For a body that is read whole; for each piece of an upload.
-  int write_timeout_s = 10;  // For each 64 KiB of an answer.
+  int read_timeout_s = 10;   // Limit of the head of a request, and of idle keep-alive.
+  int body_timeout_s = 60;   // Limit of a body read whole, and of each piece of an upload.
+  int write_timeout_s = 10;  // Limit of each 64 KiB of a response.
   size_t max_header_bytes = size_t{16} * 1024;
   size_t max_body_bytes = size_t{4} * 1024 * 1024;
   // Maximum bytes of all bodies read whole at one time; above it the response is 503.

@@ -20,7 +20,7 @@ constexpr char kLoopback[] = "127.0.0.1";
 constexpr size_t kSecretBytes = 32;
 // A rank is a straggler if its step time exceeds the median of the ranks by this ratio.
 constexpr double kStragglerRatio = 1.2;
-// Step times older than this (in seconds and in steps) are ignored: a stopped rank reports none.
+// Step times older than the longer of these are ignored: a stopped rank reports none.
 constexpr absl::Duration kFresh = absl::Seconds(5);
 constexpr double kFreshSteps = 3;
 

@@ -206,7 +206,7 @@ void Submissions::Cancel(const std::string& name, Tracked& tracked) {
                         const auto found = tracked_.find(name);
                         if (found == tracked_.end()) return;
                         found->second.calling = false;
-                        // Until a poll reports that it is gone.
+                        // Retried until a poll reports that it is gone.
                         found->second.next_call = clock_.Running() + kCancelPause;
                         next_polls_[found->second.kind] = absl::InfinitePast();
                         if (status.ok()) return;

@@ -23,7 +23,7 @@ constexpr int kMaxDepth = 64;
 // A plain scalar is read as kubectl reads it (YAML 1.1): 0440 is an octal number.
 Json ScalarOf(const YAML::Node& node) {
   const std::string& text = node.Scalar();
-  if (node.Tag() == "!") return text;  // In quotes.
+  if (node.Tag() == "!") return text;  // Quoted.
   if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") return {};
   if (text == "true" || text == "True" || text == "TRUE") return true;
   if (text == "false" || text == "False" || text == "FALSE") return false;

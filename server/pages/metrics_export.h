@@ -27,7 +27,7 @@ class MetricsExport {
     std::function<training::v1::GetServerInfoResponse()> info;
     std::function<bool()> fp16_enabled_runtime;
     std::function<std::vector<training::v1::Job>()> recent_jobs;
-    std::function<void(const std::string& path, int status)> on_response;  // For counting.
+    std::function<void(const std::string& path, int status)> on_response;  // Counts responses.
   };
   explicit MetricsExport(Parts parts) : parts_(std::move(parts)), thread_(1) {}
 

@@ -41,7 +41,7 @@ class MachineMonitor {
  private:
   class Sampler;
 
-  const std::shared_ptr<Sampler> sampler_;  // Shared, because it outlives a measurement that hangs.
+  const std::shared_ptr<Sampler> sampler_;  // Shared with the thread, which may outlive Stop.
   std::thread thread_;
 };
 

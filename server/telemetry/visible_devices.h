@@ -12,7 +12,7 @@ namespace genesis {
 // Maps the daemon's devices to the driver's.
 struct DeviceMatch {
   std::map<std::string, Nvml::Device> found;  // Keyed by the daemon's name.
-  std::string problem;                        // Why some are not found; empty if all are.
+  std::string problem;                        // Reason why some are not found; empty if all are.
 };
 
 // The driver counts by PCI address, CUDA by speed unless CUDA_DEVICE_ORDER differs, and

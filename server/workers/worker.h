@@ -45,7 +45,7 @@ struct Worker {
   // Deadline to reattach while its stream is broken. Separate from end_at, which a worker that
   // leaves and returns does not postpone.
   absl::Time back_by = absl::InfiniteFuture();
-  std::string absence;  // Why its stream is gone; reported if it does not return.
+  std::string absence;  // Reason why its stream is gone; reported if it does not return.
 };
 
 // Returns its state as shown to users and counted.

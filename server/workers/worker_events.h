@@ -17,7 +17,7 @@ struct WorkerExit {
   ProcessExit exit;
   // An earlier daemon had started it, and it did not attach to this one.
   bool never_back = false;
-  // Why the pool killed it, in one sentence; empty if it ended by itself.
+  // Reason why the pool killed it, in one sentence; empty if it ended by itself.
   std::string forced;
   std::vector<std::string> log_tail;  // Its last output, at most 50 lines.
 };

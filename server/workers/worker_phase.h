@@ -12,7 +12,7 @@ enum class WorkerPhase {
   kReserved,   // Reserved for a job that it does not hold yet.
   kBusy,       // Holds a job; its stream is open.
   kAbsent,     // Holds a job; its stream is broken, and it may attach again.
-  kAdopted,    // As kAbsent, and an earlier daemon gave it the job.
+  kAdopted,    // Like kAbsent, but an earlier daemon sent it the job.
   kFinishing,  // Its job has ended; the process has not exited yet.
   kLeaving,    // Gets no more jobs; the process has not exited yet.
 };

@@ -302,7 +302,7 @@ TEST(ModelValidationTest, NamesBothPlacesWhereModelAndDatasetDoNotFit) {
     std::string name;
     JobSpec spec;
     std::string fits;    // One letter per dataset.
-    std::string wanted;  // In messages.
+    std::string wanted;  // Text in messages.
   } models[] = {{"model.world_model", world, "yynnynn",
                  "dataset.trajectories or dataset.replay or dataset.synthetic.trajectories"},
                 {"model.transformer", Transformer(kNothing), "nnynnyn",

@@ -174,7 +174,7 @@ TEST(StatusOfJobTest, OneThatIsSuspendedHasNoWorkersUntilItGoesOn) {
     job["spec"]["suspend"] = other;
     EXPECT_FALSE(StatusOfJob(job, {}).suspended);
   }
-  // Its end counts, whatever its spec contains.
+  // The end counts, whatever the spec contains.
   job = {{"spec", {{"suspend", true}}},
          {"status", {{"conditions", Json::array({Condition("Complete", "", "")})}}}};
   EXPECT_EQ(StatusOfJob(job, {}).end, LaunchEnd::kDone);

@@ -36,7 +36,7 @@ absl::StatusOr<CommandResult> Shell(const std::string& script, const std::string
 
 class RunCommandTest : public testing::Test {
  protected:
-  RunCommandTest() { signal(SIGPIPE, SIG_IGN); }  // As in the daemon.
+  RunCommandTest() { signal(SIGPIPE, SIG_IGN); }  // Same as in the daemon.
 };
 
 TEST_F(RunCommandTest, InputOutputErrorsAndExitCodeArriveWhole) {

@@ -227,7 +227,7 @@ TEST_F(SubmissionsTest, OneThatIsResumedWhileItIsEndedIsSubmittedOnceThatIsOver)
 
 TEST_F(SubmissionsTest, AWarnedJobIsSubmittedAgainWithoutARestart) {
   RunSubmitted("job");
-  Stopped("job");  // With a checkpoint, because its workers got SIGTERM.
+  Stopped("job");  // Has a checkpoint, because its workers got SIGTERM.
   EXPECT_EQ(State("job"), JOB_STATE_QUEUED);
   Pass(1);
   EXPECT_THAT(cluster_.asked, SizeIs(1)) << "the first one is still there";
@@ -283,7 +283,7 @@ TEST_F(SubmissionsTest, PreemptionThereIsNoRestart) {
 TEST_F(SubmissionsTest, OneThatIsSuspendedThereKeepsItsPlaceAndGoesOn) {
   RunSubmitted("job");
   const std::string name = NameOf("job");
-  Stopped("job");  // With a checkpoint, because its workers got SIGTERM.
+  Stopped("job");  // Has a checkpoint, because its workers got SIGTERM.
   Pass(1);
   Known("job").running = false;
   Known("job").suspended = true;

@@ -156,7 +156,7 @@ TEST_F(GroupNormGradientTest, TakesAGradientOfAnotherLayout) {
 
 TEST_F(GroupNormGradientTest, KeepsWhatIsNotFiniteInItsOwnGroup) {
   Pass pass = Forward(kShapes[0], at::kBFloat16);
-  pass.gradient[5][10][3][4] = NAN;  // In the second group of eight.
+  pass.gradient[5][10][3][4] = NAN;  // An element of the second group of eight.
   const at::Tensor finite = Gradients(kOfProgram, pass)[0].isfinite().flatten(2).all(2);
   EXPECT_EQ(finite.logical_not().sum().item<int64_t>(), 8);
   EXPECT_FALSE(finite[5].slice(0, 8, 16).any().item<bool>());

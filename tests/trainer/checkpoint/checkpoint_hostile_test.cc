@@ -252,7 +252,7 @@ TEST_F(HostileFileTest, ManyViewsOfOneStorageAreRefused) {
   EXPECT_THAT(Fault(), HasSubstr("share storages so often"));
   views(2000, {kSide, 1});
   EXPECT_THAT(Fault(), HasSubstr("share storages so often"));
-  // As a model has that uses one layer for all.
+  // A model that uses one layer everywhere has such views.
   views(12, {kSide, 1});
   EXPECT_TRUE(ReadWeights(path_).ok());
 }
