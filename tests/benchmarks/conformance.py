@@ -36,12 +36,12 @@ BIN = pathlib.Path(os.environ["GENESIS_BIN"])
 STEPS, BATCH, SEED = 50, 6, 3
 MODES = ("FP32", "MIXED_BF16")
 TOLERANCES = {"cpu": {"FP32": 1e-5, "MIXED_BF16": 2e-2}, "cuda": {"FP32": 1e-2, "MIXED_BF16": 1e-1}}
-# Limit of a broken run.
+# A bound on a broken run.
 LONGEST = 600
 
 
 def twin():
-    """Imports tests/interop/twin.py, which orders batches as the worker does."""
+    """tests/interop/twin.py, which orders batches as the worker does."""
     for name in ("GENESIS_SCALER_DRIVER", "GENESIS_TRAJECTORIES"):
         os.environ.setdefault(name, "")
     os.environ.setdefault("GENESIS_WORKER", str(BIN / "genesis-worker"))
@@ -52,14 +52,13 @@ def twin():
 
 
 def train(job, folder, device, *flags):
-    """Returns the losses of the steps of genesis-worker."""
+    """Losses of the steps that genesis-worker made."""
     folder.mkdir(exist_ok=True)
     telemetry = folder / "telemetry.jsonl"
     done = subprocess.run([BIN / "genesis-worker", "--spec", job, "--checkpoint-dir", folder, "--telemetry", telemetry,
                            "--threads", "1", "--device", "cuda:0" if device == "cuda" else "cpu", *flags],
                           capture_output=True, text=True, env={**os.environ, "ENABLE_FP16_TRAINING": "true",
-                                                               # The project's kernels round BF16 less often than those of
-                                                               # the loop in Python.
+                                                               # Ours round BF16 less often than those of the loop in Python.
                                                                "GENESIS_OWN_KERNELS": "false"})
     if done.returncode != 0:
         raise RuntimeError(next(line for line in done.stderr.splitlines() if "FAILURE" in line or "failed" in line))
@@ -69,7 +68,7 @@ def train(job, folder, device, *flags):
 
 
 def loop(module, arrays, loss, mode, device):
-    """Returns the losses of the same steps in Python."""
+    """Losses of the same steps in Python."""
     torch.backends.cudnn.allow_tf32 = False  # On by default for convolutions; off in genesis-worker.
     module = copy.deepcopy(module).train().to(device)
     optimizer = torch.optim.AdamW([each for each in module.parameters() if each.requires_grad], lr=1e-3, weight_decay=0.01, fused=True)
@@ -78,7 +77,7 @@ def loop(module, arrays, loss, mode, device):
     data = {name: torch.tensor(array).to(device) for name, array in arrays.items()}
     torch.manual_seed(SEED)
     losses = []
-    # oneDNN's LSTM in BF16 fails on a processor without AVX-512; ATen's, as in a graph, works.
+    # oneDNN's LSTM in BF16 fails on a processor without AVX-512; ATen's, which a graph has, does not.
     recurrent = any(isinstance(part, torch.nn.RNNBase) for part in module.modules())
     for _ in range(STEPS):
         chosen = next(order).to(device)
@@ -92,7 +91,7 @@ def loop(module, arrays, loss, mode, device):
 
 
 def difference(ours, theirs, device):
-    """Returns the largest difference, relative to the loss, which is 0 if a module has memorized its few examples."""
+    """The largest, relative to their loss, which is 0 where a module has learnt its few examples by heart."""
     least = abs(theirs[0]) / 10 if device == "cuda" else 0.0
 
     def of(a, b):
@@ -102,7 +101,7 @@ def difference(ours, theirs, device):
 
 
 def prepare(folder):
-    """Makes the package of the bundle, or of the commit, importable; returns the versions of the libraries of modules."""
+    """Lets this Python import the package of the bundle, or as it is committed here; the versions of what modules are made with."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     if (SOURCE / "MANIFEST").exists():
         folder = SOURCE
@@ -114,7 +113,7 @@ def prepare(folder):
 
 
 def go_through(make, device):
-    """Returns the metrics of one module; an exception says where it fails."""
+    """The figures of one module; an exception says where it stops."""
     import genesis
 
     torch.manual_seed(0)
@@ -149,12 +148,12 @@ def alone(make, device, queue):
         warnings.simplefilter("ignore")
         torch.set_num_threads(1)
         queue.put(go_through(make, device))
-    except Exception as error:  # The exception of a module becomes its row.
+    except Exception as error:  # Whatever a module throws is its row.
         queue.put({"fault": " ".join(str(error).split())[:300] or type(error).__name__})
 
 
 class Attempt:
-    """Runs one module in a separate process, because it may exhaust the memory."""
+    """One module, in a process of its own: it may take all memory with it."""
 
     def __init__(self, make, device):
         context = multiprocessing.get_context("fork")
@@ -179,7 +178,7 @@ class Attempt:
 
 
 def go_through_all(wanted, device, jobs):
-    """Yields (name, row) as each ends, `jobs` at a time. One thread starts them, because libraries forbid other threads."""
+    """(name, row) of each as it ends; so many at a time. Started by one thread: libraries forbid it beside others."""
     left, running = list(wanted.items()), {}
     try:
         while left or running:
@@ -195,7 +194,7 @@ def go_through_all(wanted, device, jobs):
 
 
 def resumes(row):
-    """Compares to the bit on a CPU."""
+    """To the bit, on a processor."""
     return all(row[f"{mode} resumed"] <= (TOLERANCES["cuda"][mode] if row["device"] == "cuda" else 0) for mode in MODES)
 
 
@@ -220,14 +219,8 @@ def table(rows, facts):
     return "\n".join(lines)
 
 
-def row_names(text):
-    """Returns the lines of a table by the name at their beginning."""
-    return {line.split(" | ")[0].removeprefix("| "): line for line in text.splitlines() if line.startswith("| ") and line.count(" |") > 4
-            and not line.startswith(("| module |", "| ---"))}
-
-
 def with_the_rows_of(page, section, text, date, order):
-    """Replaces the rows of the page's table with those of `text`, or merges them."""
+    """The page's table with the rows of `text` in place of its own, or among them."""
     begin, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
     old = page.read_text().split(begin)[1].split(end)[0]
     with report.rows_beside(page, section).open(newline="") as file:
@@ -266,7 +259,7 @@ def run(words):
             for name, row in go_through_all(wanted, options.device, options.jobs):
                 rows[name] = {"name": name, "last": name in architectures.LAST, "device": options.device, **row}
                 print(name, row, flush=True)
-        finally:  # Also writes partial results if it is interrupted.
+        finally:  # Also what there is when it is stopped.
             for name in wanted:
                 if name in rows:
                     found.add(rows[name])

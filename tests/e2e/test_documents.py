@@ -15,7 +15,7 @@ import harness
 
 DOCS = harness.SOURCE / "docs"
 # Pages whose blocks are executed.
-RUN = ("user_guide.md", "security.md", "remote_workers.md", "history.md", "http_api.md", "distributed.md")
+RUN = ("user_guide.md", "security.md", "install.md", "history.md", "http_api.md", "distributed.md")
 # Setup of pages that assume a busy daemon. A refused request fails them.
 AT_WORK = """curl() { command curl --fail-with-body --silent --show-error "$@"; echo; }
 mkdir -p genesis-data/datasets && cp examples/trajectories/pendulum.npz genesis-data/datasets

@@ -20,7 +20,7 @@ PYTHON = re.compile(r"\braise (?:\w+\.)*\w+Error\(")
 LITERAL = {".cc": re.compile(r'"((?:[^"\\\n]|\\.)*)"'), ".py": re.compile(r"""f?("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')""")}
 CHARACTER = re.compile(r"'(?:\\.|[^'\\\n])'")
 WORD = re.compile(r"[A-Za-z]{2,}")
-# What is accepted, a clause after the fault, or a pointer to where the answer is.
+# The accepted values, a clause after the fault, or a pointer to where the answer is.
 CURE = re.compile(r"\baccepted\b|\baccepts\b|\bexpected\b|; |\bdid you mean\b|\bsee \S|\btry again\b|"
                   r": (?:ask|call|check|choose|clamp|draw|export|fill|free|give|install|let|make|mend|name|remove|run|set|use|write) ")
 

@@ -72,7 +72,7 @@ GpuStatistics SomeGpu() {
 }
 
 // Creates every possible series.
-void Fill(Metrics& metrics) {
+void Fill(MetricsOfJobs& metrics) {
   metrics.JobMoved(training::v1::JOB_STATE_UNSPECIFIED, training::v1::JOB_STATE_QUEUED);
   metrics.JobMoved(training::v1::JOB_STATE_QUEUED, training::v1::JOB_STATE_RUNNING);
   metrics.JobFinished(training::v1::JOB_STATE_SUCCEEDED, training::v1::FAILURE_CAUSE_UNSPECIFIED,

@@ -60,7 +60,7 @@ class Dataset {
   virtual absl::Status Gather(absl::Span<const int64_t> examples,
                               absl::Span<std::byte* const> out) const = 0;
 
-  // By field name, over the training part; fields that are not normalised have none. Transitions
+  // Statistics by field name, over the training part; fields that are not normalised have none. Transitions
   // also have next_observation.
   virtual const std::map<std::string, ColumnStatistics>& statistics() const = 0;
 

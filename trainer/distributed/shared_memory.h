@@ -26,7 +26,7 @@ class SharedMemory {
     size_t bytes = 0;     // Per rank.
     size_t common = 0;    // Bytes. Takes no memory until it is written.
   };
-  // Where the other ranks find the memory.
+  // Addresses at which the other ranks find the memory.
   struct Address {
     int process = 0;
     int descriptor = 0;

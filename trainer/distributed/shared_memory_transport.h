@@ -19,8 +19,8 @@ namespace genesis {
 // map. Once all have begun a bucket, each rank sums its part of it in rank order and writes the sum
 // into the buckets of all: reduce-scatter and all-gather in one pass, with neither copies nor
 // sockets. A scattered bucket skips the all-gather. Lent gradients stay in their rank's memory, on
-// large pages, with their address in the bucket; other ranks read them in place (PeerMemory). There
-// is no extra thread: a rank does its part between its own layers if the other ranks are ahead,
+// large pages, with their address in the bucket; other ranks read them in place (PeerMemory). It
+// needs no thread: a rank does its part between its own layers if the other ranks are ahead,
 // otherwise when it awaits the bucket. Sums are computed in float32.
 class SharedMemoryTransport : public BucketTransport {
  public:

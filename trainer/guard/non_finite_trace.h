@@ -26,7 +26,7 @@ class NonFiniteTrace : private OperatorListener {
   std::unique_ptr<at::ObserverContext> OnStart(const at::RecordFunction& function) override;
   void OnEnd(const at::RecordFunction& function, at::ObserverContext* context) override;
 
-  std::unordered_map<const void*, std::string> modules_;  // By the address of a parameter's data.
+  std::unordered_map<const void*, std::string> modules_;  // Keyed by the address of a parameter's data.
   std::string last_module_;
   std::string found_;
   bool looking_ = false;  // Set while its own operators run, which are not checked.

@@ -34,7 +34,7 @@ void MasterWeights::Accumulate() {
   }
   if (shared()) {
     // Autograd accumulates in place. The list of handles is rebuilt each time because this class
-    // cannot tell which micro-batch is the last.
+    // does not know which micro-batch is the last.
     gradients_.clear();
     for (const at::Tensor& parameter : parameters_) {
       gradients_.push_back(parameter.grad().defined() ? parameter.grad()

@@ -47,7 +47,7 @@ void Reduce(training::v1::Finished& finished) {
 
 void MergeSteps(const Steps& newer, Steps& steps) {
   Steps older = std::exchange(steps, newer);
-  // By reflection, so that counters added to the message later are included.
+  // Uses reflection, so that counters added to the message later are included.
   const google::protobuf::Reflection& fields = *steps.GetReflection();
   for (int i = 0; i < steps.GetDescriptor()->field_count(); ++i) {
     const google::protobuf::FieldDescriptor* const field = steps.GetDescriptor()->field(i);

@@ -128,18 +128,11 @@ TEST(RankGroupTest, ASecondProcessOfOneRankIsRefused) {
     ranks.Await();
   });
   RankGroup ranks(PlaceOf(0, 2), store);
-<<<<<<< HEAD:tests/trainer/guard/rank_group_test.cc
   EXPECT_THAT(
       FailureOf([&] { RankGroup(PlaceOf(1, 2), store); }),
       HasSubstr("rank 1 of 2 cannot join the others: another process already has this rank; "
                 "use a separate MASTER_PORT for each launch"));
   // The group goes on.
-=======
-  EXPECT_THAT(FailureOf([&] { RankGroup(PlaceOf(1, 2), store); }),
-              HasSubstr("rank 1 of 2 cannot join the others: another process is this rank already; "
-                        "give each launch a MASTER_PORT of its own"));
-  // The group continues.
->>>>>>> 0b9e50f (tests: Write comments of server, trainer and sanitizer tests as sentences):tests/trainer/rank_group_test.cc
   ranks.Await();
   other.join();
 }
