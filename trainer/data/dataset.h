@@ -60,8 +60,8 @@ class Dataset {
   virtual absl::Status Gather(absl::Span<const int64_t> examples,
                               absl::Span<std::byte* const> out) const = 0;
 
-  // Statistics by field name, over the training part; fields that are not normalised have none. Transitions
-  // also have next_observation.
+  // Statistics by field name, over the training part; fields that are not normalised have none.
+  // Transitions also have next_observation.
   virtual const std::map<std::string, ColumnStatistics>& statistics() const = 0;
 
   // One priority > 0 per training example, or empty if the data has none.

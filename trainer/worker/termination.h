@@ -20,8 +20,8 @@ class TerminationWatch {
   std::thread thread_;
 };
 
-// Keeps SIGTERM and SIGINT from ending the process, for this thread and all threads that it starts
-// later. Call it first in main.
+// Blocks SIGTERM and SIGINT in this thread and in all threads that it starts later. Call it first
+// in main.
 void BlockTerminationSignals();
 
 // Lets the worker outlive the daemon. Until then the kernel ends both together, because a worker
