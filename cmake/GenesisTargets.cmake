@@ -59,5 +59,5 @@ function(genesis_gtest_program name prefix)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE genesis_flags GTest::gmock GTest::gtest_main)
   gtest_discover_tests(${name} TEST_PREFIX ${prefix}. DISCOVERY_MODE PRE_TEST
-                       PROPERTIES LABELS fast TIMEOUT 300)
+                       PROPERTIES LABELS unit TIMEOUT 300)
 endfunction()

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
-# Runs all tests, from a bare machine: installs what is missing, builds, tests, lists the slowest.
-# usage: deploy/test.sh [arguments of ctest, e.g. -R http_server or -L fast]
+# Runs the tests, from a bare machine: installs what is missing, builds, tests, lists the slowest.
+# usage: deploy/test.sh [--all | arguments of ctest, e.g. -R http_server or -L unit]
+#
+# Without arguments: the tests with the labels unit and gate, and the nightly tests of rooms that changed since
+# the last full run. --all: every test; if all pass, the run is recorded in tests/last_full_run.txt.
 set -euo pipefail
 # shellcheck source=deploy/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -37,16 +40,84 @@ failed() {
     }' "$log"
 }
 
+# Folders, and the nightly tests that a change of them adds to the gate.
+NIGHTLY_OF_ROOM=(
+  'trainer/ interop'
+  'python/ interop'
+  'server/ faults'
+  'config/ faults'
+  'proto/ faults'
+  'deploy/ deploy'
+  'cmake/ deploy'
+)
+FULL_RUN=tests/last_full_run.txt
+
+# Prints a pattern of the labels of nightly tests whose rooms have not changed.
+labels_left_out() {
+  local base changed='' room label left=()
+  base=$(git -C "$GENESIS_ROOT" log -1 --format=%H -- "$FULL_RUN" 2>/dev/null || true)
+  if [ -n "$base" ]; then changed=$(git -C "$GENESIS_ROOT" diff --name-only "$base" 2>/dev/null || true); fi
+  for label in interop faults deploy; do
+    local wanted=no
+    for room in "${NIGHTLY_OF_ROOM[@]}"; do
+      if [ "${room#* }" = "$label" ] && grep -q "^${room% *}" <<<"$changed"; then wanted=yes; fi
+    done
+    if [ "$wanted" = no ]; then left+=("nightly-$label"); fi
+  done
+  (IFS='|' && printf '^(%s)$' "${left[*]:-none}")
+}
+
+# Minutes of a processor by label, from ctest's summary.
+minutes_per_label() {
+  awk '/^Label Time Summary/ { inside = 1; next }
+       inside && / sec\*proc / {
+         for (i = 1; i <= NF; i++)
+           if ($i == "=") printf "%-16s %6.1f min, %s tests\n", $1, $(i + 1) / 60, substr($(i + 3), 2)
+       }' "$1"
+}
+
+record_full_run() {
+  if [ -n "$(git -C "$GENESIS_ROOT" status --porcelain 2>/dev/null)" ]; then
+    say "Not recorded in $FULL_RUN: the working tree has changes."
+    return
+  fi
+  {
+    printf 'commit   %s\n' "$(git -C "$GENESIS_ROOT" rev-parse --short HEAD)"
+    printf 'date     %s\n' "$(date -u +%F)"
+    printf 'machine  %s, %s cores\n' "$(awk -F': ' '/^model name/ { print $2; exit }' /proc/cpuinfo)" "$(nproc)"
+    minutes_per_label "$1"
+  } >"$GENESIS_ROOT/$FULL_RUN"
+  say "Recorded in $FULL_RUN."
+}
+
 main() {
+  local selected=("$@") all=no
+  if [ "${1-}" = --all ]; then
+    all=yes
+    selected=()
+  elif [ $# = 0 ]; then
+    selected=(-LE "$(labels_left_out)")
+  fi
   "$GENESIS_ROOT/deploy/setup.sh" --test
   configure with-tests
   build all
   cd "$GENESIS_ROOT"
+  # ctest starts the longest tests first. Their costs in earlier runs outlive the build folder.
+  local costs=build/release/Testing/Temporary/CTestCostData.txt kept=$GENESIS_CACHE/ctest_costs.txt
+  if [ ! -e "$costs" ] && [ -e "$kept" ]; then
+    mkdir -p "${costs%/*}"
+    cp "$kept" "$costs"
+  fi
   local log=$GENESIS_ROOT/build/release/ctest.log result=0
-  ctest --preset release --no-tests=error --parallel "$(nproc)" "$@" | tee "$log" || result=$?
+  ctest --preset release --no-tests=error --parallel "$(nproc)" "${selected[@]}" | tee "$log" || result=$?
+  if [ -e "$costs" ]; then cp "$costs" "$kept"; fi
   slowest "$log"
+  say ""
+  say "Minutes of a processor by label:"
+  minutes_per_label "$log"
   not_run
   if [ "$result" -ne 0 ]; then failed; fi
+  if [ "$result" = 0 ] && [ "$all" = yes ]; then record_full_run "$log"; fi
   exit "$result"
 }
 

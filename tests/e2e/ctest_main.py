@@ -7,22 +7,48 @@ what a test needs (harness.not_run). The reasons are printed for deploy/test.sh,
 
 import os
 import sys
+import time
 import unittest
 
 NOT_RUN = 77
 sys.path[:0] = [os.getcwd(), os.path.dirname(os.path.abspath(__file__))]
 
-import harness  # noqa: E402
+import tiers  # noqa: E402
+
+# Seconds from which a test's time is printed.
+SLOW = 1.0
+
+
+class Result(unittest.TextTestResult):
+    """Prints which tests of a file take long."""
+
+    def startTest(self, test):
+        self._began = time.monotonic()
+        super().startTest(test)
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        seconds = time.monotonic() - self._began
+        if seconds >= SLOW:
+            self.stream.writeln(f"{seconds:7.1f} s  {test.id()}")
+
+
+class Loader(unittest.TestLoader):
+    """Loads the tests of this tier."""
+
+    def loadTestsFromNames(self, names, module=None):
+        return tiers.select(super().loadTestsFromNames(names, module))
 
 
 def main():
-    result = unittest.main(module=None, exit=False, verbosity=0).result
+    runner = unittest.TextTestRunner(verbosity=0, resultclass=Result)
+    result = unittest.main(module=None, exit=False, testRunner=runner, testLoader=Loader()).result
     reasons = sorted({reason for _, reason in result.skipped})
     for reason in reasons:
         print(reason, file=sys.stderr)
     if not result.wasSuccessful() or not (result.testsRun or reasons):
         return 1
-    if any(not reason.startswith(harness.NOT_RUN) for reason in reasons):
+    if any(not reason.startswith(tiers.NOT_RUN) for reason in reasons):
         return 1
     return NOT_RUN if reasons else 0
 

@@ -13,6 +13,8 @@ import time
 import unittest
 import urllib.request
 
+import tiers
+
 BIN = pathlib.Path(os.environ["GENESIS_BIN"])
 SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
 TRAJECTORIES = SOURCE / "examples" / "trajectories"
@@ -68,12 +70,9 @@ def wait_for_step(job, job_id, step):
     return wait_for(f"step {step} of {job_id}", reached)
 
 
-NOT_RUN = "NOT RUN: "
-
-
 def not_run(why):
     """This machine forbids what the test needs: neither passed nor failed."""
-    raise unittest.SkipTest(NOT_RUN + " ".join(str(why).split()))
+    raise unittest.SkipTest(tiers.NOT_RUN + " ".join(str(why).split()))
 
 
 def need_namespaces():

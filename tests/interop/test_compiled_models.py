@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 import compiled_job
+import tiers
 import twin
 
 TOLERANCE = 1e-4
@@ -59,9 +60,11 @@ class CompiledModelsTest(unittest.TestCase):
     def test_transformer(self):
         self.compare("transformer")
 
+    @tiers.nightly
     def test_diffusion_draws_the_same_noise(self):
         self.compare("diffusion")
 
+    @tiers.nightly
     def test_autoencoder(self):
         self.compare("autoencoder")
 

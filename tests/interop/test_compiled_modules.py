@@ -11,6 +11,7 @@ import numpy
 import scripted_kinds
 import test_modules
 import torch
+import tiers
 import twin
 from torch import nn
 
@@ -219,6 +220,7 @@ class CompiledModuleTest(unittest.TestCase):
         self.assertLess(compiled_job.worst(compiled, eager), TOLERANCE)
 
 
+@tiers.nightly
 class KindsOfModulesTest(unittest.TestCase):
     def test_they_train_as_eager(self):
         for kind in scripted_kinds.LastStates, scripted_kinds.Nested, scripted_kinds.Follower:

@@ -1,5 +1,6 @@
 """Modules written by genesis.export train in the worker as they do in Python, compiled too."""
 
+import itertools
 import pathlib
 import tempfile
 import unittest
@@ -8,9 +9,10 @@ from unittest import mock
 import compiled_job
 import processor
 import safetensors.torch
+import tiers
 import torch
 import twin
-from exported_jobs import (BATCH, EXAMPLES, FORMATS, GATE, MODULES, STEPS, Attentive, Averaging, Branches, Chosen, Codebook, Compilable, Counting,
+from exported_jobs import (BATCH, EXAMPLES, FORMATS, GATE, MODULES, STEPS, Attentive, Averaging, Branches, Chosen, Codebook, Compilable, Convolutional, Counting,
                            Differentiated, Dropped, Encoder, ExportedJobs, Filtered, Forgetful, LastState, Masked, Normed, Partial, Reciprocal, Recomputed,
                            Redrawn, Regular, Shuffled, Spectral, Transposed, Varied, Versioned, learnt, loss_of)
 
@@ -58,11 +60,12 @@ class ExportedModules(ExportedJobs):
                                            atol=5e-3), name)
         net().load_state_dict(state)
 
+    @tiers.shared
     def test_losses_and_weights_are_those_of_the_python_loop(self):
-        for net in MODULES:
-            for mode in FORMATS:
-                with self.subTest(net.__name__, mode=mode):
-                    self.compare(net, mode)
+        gate = [(net, "FP32") for net in MODULES] + [(net, "MIXED_BF16") for net in (Normed, Attentive, Partial, Convolutional)]
+        for net, mode in tiers.share(itertools.product(MODULES, FORMATS), gate):
+            with self.subTest(net.__name__, mode=mode):
+                self.compare(net, mode)
 
     def test_accumulation_and_clipping(self):
         for net in (Attentive, Partial):
@@ -245,6 +248,7 @@ class ExportedModules(ExportedJobs):
                     self.assertTrue(torch.equal(state[name], module.state_dict()[name]), name)
 
     @mock.patch.dict(MODULES, {Encoder: "word"})
+    @tiers.nightly
     def test_compiled_steps_compute_what_graphs_do(self):
         for net in (Branches, Regular, Spectral, Codebook, Chosen, Filtered, Shuffled, Encoder):
             with self.subTest(net.__name__):

@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 import compiled_job
+import tiers
 import torch
 import twin
 from exported_jobs import (BATCH, EXAMPLES, FORMATS, GATE, MODULES, STEPS, Attentive, Compilable, ExportedJobs, Normed, Partial, learnt,
@@ -85,6 +86,7 @@ class RanksOfModules(ExportedJobs):
             self.assertEqual(state["layers.1.num_batches_tracked"].item(), STEPS - skipped)
             self.assertTrue(all(torch.isfinite(tensor).all() for tensor in state.values()))
 
+    @tiers.nightly
     def test_compiled_steps_train_as_the_graph_does(self):
         packages = self.path / "packages"
         made = compiled_job.compile_job(self.ranks_job(Compilable)[0], packages)
