@@ -74,7 +74,13 @@ class Run {
     return completed ? Complete() : Stop();
   }
 
-  const Progress& progress() const { return reporter_ ? reporter_->progress() : progress_; }
+  // Returns the progress of a run that failed. Reports its last steps first, so that the daemon
+  // counts them.
+  const Progress& LastProgress() {
+    if (!reporter_) return progress_;
+    reporter_->Flush();
+    return reporter_->progress();
+  }
 
  private:
   // Preparation.
@@ -402,7 +408,7 @@ class Run {
     finished.set_peak_device_bytes(peak_device_bytes_);
     finished.set_early_end(early_end_);
     if (const auto error = evaluator_->held_out_error()) *finished.mutable_held_out() = *error;
-    *finished.mutable_progress() = progress();
+    *finished.mutable_progress() = reporter_->progress();
     if (all_fp32_) *finished.mutable_curve() = curve_.curve();
     observer_.OnLog(CompletionLine(start_.job_id(), finished, evaluation_));
     return finished;
@@ -421,7 +427,7 @@ class Run {
     observer_.OnLog(absl::StrCat("stopped at step ", step_, " of ", session_->total_steps()));
     Finished finished;
     finished.set_outcome(Finished::OUTCOME_STOPPED);
-    *finished.mutable_progress() = progress();
+    *finished.mutable_progress() = reporter_->progress();
     return finished;
   }
 
@@ -473,9 +479,9 @@ Finished RunTraining(const StartJob& start, const training::v1::DeviceInfo& devi
     Require(files, training::v1::FAILURE_CAUSE_DATA);
     return run.Execute();
   } catch (const RunFailure& failure) {
-    return Fail(failure, run.progress(), observer);
+    return Fail(failure, run.LastProgress(), observer);
   } catch (const std::exception& error) {
-    return Fail(ExplainException(error), run.progress(), observer);
+    return Fail(ExplainException(error), run.LastProgress(), observer);
   }
 }
 

@@ -224,6 +224,15 @@ TEST_F(TrainingRunTest, EndsOnANonFiniteLossAndKeepsItOutOfCheckpoints) {
   EXPECT_EQ(finished.failure().cause(), training::v1::FAILURE_CAUSE_NON_FINITE);
   EXPECT_THAT(finished.failure().message(), HasSubstr("at step"));
   EXPECT_THAT(finished.failure().message(), HasSubstr("(it is 1e+30)"));
+  int64_t steps = 0;
+  int64_t samples = 0;
+  for (const training::v1::Steps& report : observer_.reports) {
+    steps += report.new_steps();
+    samples += report.new_samples();
+  }
+  EXPECT_GT(steps, 0);
+  EXPECT_EQ(steps, finished.progress().step());
+  EXPECT_EQ(samples, finished.progress().samples());
 }
 
 TEST_F(TrainingRunTest, NamesDataThatCannotBeTrainedOn) {
