@@ -7,13 +7,15 @@ import contextlib
 import copy
 import random
 import sys
-from typing import Any, Dict, Iterable, Iterator, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Tuple
 from unittest import mock
 
 import torch
 
 # Attributes of every module, which are not state of forward.
 OWN = frozenset(torch.nn.Module().__dict__)
+# Depth of containers in which values are looked for, and the length of the longest one.
+NESTED, LONGEST = 3, 1000
 
 
 def _entries(module: torch.nn.Module) -> Iterator[Tuple[str, Any]]:
@@ -32,6 +34,51 @@ def attributes(module: torch.nn.Module) -> Dict[str, Any]:
 def numbers(module: torch.nn.Module) -> Dict[str, str]:
     """The values as text, in which NaN equals NaN."""
     return {name: repr(value) for name, value in _entries(module) if isinstance(value, (int, float))}
+
+
+def values(module: torch.nn.Module) -> Dict[str, Any]:
+    """Returns by name the numbers and tensors in attributes, and in the containers and plain objects that attributes hold: what forward
+    may read in its next call. A tensor comes with its identity, because a graph follows one that is changed in place."""
+    found: Dict[str, Any] = {}
+    for name, value in _entries(module):
+        _add_values(name, value, NESTED, found)
+    return found
+
+
+def _add_values(name: str, value: Any, depth: int, found: Dict[str, Any]) -> None:
+    if isinstance(value, (bool, int, float)):
+        found[name] = repr(value)
+    elif isinstance(value, torch.Tensor):
+        if _may_be_written(value):
+            found[name] = id(value), value.detach().clone()
+    elif type(value).__module__ == "numpy":
+        found[name] = repr(value)
+    elif depth and isinstance(value, dict):
+        for key, each in value.items():
+            _add_values(f"{name}[{key!r}]", each, depth - 1, found)
+    elif depth and isinstance(value, (list, tuple, collections.deque)) and len(value) <= LONGEST:
+        for position, each in enumerate(value):
+            _add_values(f"{name}[{position}]", each, depth - 1, found)
+    elif depth and isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, (type, torch.nn.Module)) and not callable(value):
+        for key, each in vars(value).items():
+            _add_values(f"{name}.{key}", each, depth - 1, found)
+
+
+def changed(before: Dict[str, Any], after: Dict[str, Any]) -> List[str]:
+    """Returns the names of numbers that differ, and of tensors that were replaced by one with other values."""
+    found = []
+    for name, value in after.items():
+        other = before.get(name)
+        if isinstance(value, tuple) and isinstance(other, tuple):
+            if value[0] != other[0] and not _equal(value[1], other[1]):
+                found.append(name)
+        elif other is not None and value != other:
+            found.append(name)
+    return found
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 def _mark(value: Any) -> Any:
