@@ -92,6 +92,22 @@ def where(module, batch):
     return torch.where(number > 0, (losses * counts).sum() / number.clamp(min=1), 0)
 
 
+def bounded(module, batch):
+    losses, counts = parts_of(module, batch)
+    return (losses * counts).sum() / counts.sum().clamp(min=8)
+
+
+def at_least(module, batch):
+    losses, counts = parts_of(module, batch)
+    return 3 * (losses * counts).sum() * torch.reciprocal(torch.maximum(counts.sum(), torch.tensor(8.0))) * 0.5
+
+
+def where_many(module, batch):
+    losses, counts = parts_of(module, batch)
+    number = counts.sum()
+    return torch.where(number > 7, (losses * counts).sum() / number.clamp(min=1), 0)
+
+
 def reciprocal(module, batch):
     losses, counts = parts_of(module, batch)
     return (losses * counts).sum() * (1 / counts.sum())
@@ -164,7 +180,7 @@ class HeldOutLosses(ExportedJobs):
     def cases(self):
         plain = lambda module, rows: functional.cross_entropy(module(rows["x"]), rows["label"])
         yield "named", Plain, "cross_entropy", plain
-        for loss in (smoothed, masked, mean_masked, both, summed, weighted_logits, smooth, counted, where, reciprocal, dotted):
+        for loss in (smoothed, masked, mean_masked, both, summed, weighted_logits, smooth, counted, where, bounded, at_least, where_many, reciprocal, dotted):
             yield loss.__name__, Plain, loss, loss
         yield "scripted", Plain, "scripted", plain
 

@@ -110,17 +110,33 @@ class Finder:
         if node.target is operator.getitem and node.args[0].target in NLL and node.args[1] == 0 and node.args[0].args[3] == MEAN_OF_LOSS:
             return Quotient(node, self.graph.call_function(operator.getitem, (node.args[0], 1)))
         if node.target is ATEN.where.self and not self._varies(node.args[2]):
-            found = self._quotient(node.args[1])  # 0 if nothing counts.
-            return found and Quotient(node, found.divisor)
+            # The other value is for batches in which nothing counts. Those have a divisor of 0 and no part in the sum.
+            return self._quotient(node.args[1])
         terms = self._terms(node)
         if terms is None or not self._varies(terms[1]) or "val" not in node.meta or node.meta["val"].dim():
             return None
         numerator, divisor = self._plain(terms[0]), self._plain(terms[1], bounded=True)
         if self._is_sum(numerator) and self._is_sum(divisor):
-            return Quotient(node, divisor)
+            return Quotient(self._without_bound(node, terms[1]), divisor)
         if all(isinstance(each, Node) and each.target in MEANS for each in (numerator, divisor)):
-            return Quotient(node, self.graph.call_function(ATEN.sum.default, (divisor.args[0],)))
+            return Quotient(self._without_bound(node, terms[1]), self.graph.call_function(ATEN.sum.default, (divisor.args[0],)))
         return None
+
+    def _without_bound(self, quotient: Node, divisor: Node) -> Node:
+        """The quotient with its divisor as counted. A bound is meant for the sum over all batches, not for the sum of each."""
+        unbounded = self._unbounded(divisor)
+        if unbounded is divisor:
+            return quotient
+        correction = self.graph.call_function(ATEN.div.Tensor, (divisor, unbounded))
+        return self.graph.call_function(ATEN.mul.Tensor, (quotient, correction))
+
+    def _unbounded(self, node: Node) -> Node:
+        if node.target in BOUNDS and not self._varies(node.args[1]):
+            return self._unbounded(node.args[0])
+        if node.target not in SAME:
+            return node
+        inside = self._unbounded(node.args[0])
+        return node if inside is node.args[0] else self._call(node, inside)
 
     def _terms(self, node: Node) -> Optional[Tuple[Any, Any]]:
         """Numerator and divisor, also of a product with a reciprocal."""
