@@ -72,11 +72,15 @@ class Exporting(ExportedJobs):
             (Changed(lambda y: y * 10 if y.shape[0] > 4 else y), batch, {"loss": loss_of}, "a graph goes one way: where batch > 4"),
             (Changed(lambda y: y * torch.sym_max(y.shape[0], 3)), batch, {"loss": loss_of}, "a size may be added, subtracted, multiplied, divided and compared"),
             (Changed(lambda y: torch.where(y > 0, y.sqrt(), y)), batch, {"loss": loss_of}, "the gradient of layer.weight is not finite"),
-            (Kept("self.mean = 0.9 * self.mean + y.detach().mean(0)"), batch, {"loss": loss_of}, "weights and buffers: what forward keeps in mean is no "),
+            (Kept("self.mean = 0.9 * self.mean + y.detach().mean(0)"), batch, {"loss": loss_of}, "weights and buffers: what forward keeps in mean is not "),
             (Kept("self.mean += 0.1 * y.detach().mean(0)"), batch, {"loss": loss_of}, "what forward keeps in mean is not part of a graph"),
-            (Kept("y = y + sum(self.seen); self.seen.append(y.detach().mean(0))"), batch, {"loss": loss_of}, "what forward keeps in seen is no "),
+            (Kept("y = y + sum(self.seen); self.seen.append(y.detach().mean(0))"), batch, {"loss": loss_of}, "what forward keeps in seen is not "),
             (Kept("self.calls += 1; y = y * min(1, self.calls / 1e6)"), batch, {"loss": loss_of}, "Kept changes the number calls in each step"),
             (Kept("self.calls = (self.calls + 1) % 4; y = y.tanh() if self.calls == 3 else y"), batch, {"loss": loss_of}, "the number calls in "),
+            (Kept("self.memo = getattr(self, 'memo', {'n': [0]}); self.memo['n'][0] += 1; y = y * (1 if self.memo['n'][0] < 200 else 3)"), batch,
+             {"loss": loss_of}, "forward of Kept changes memo['n'][0] in each step"),
+            (Kept("self.t = getattr(self, 't', torch.zeros(())) + 1; y = torch.where(self.t > 200, 3 * y, y)"), batch, {"loss": loss_of},
+             "forward of Kept changes t in each step"),
             (Kept("import random; y = 0 * y if random.random() < 0.001 else y"), batch, {"loss": loss_of}, "draws with random or numpy.random"),
             (Kept("import numpy; y = 0 * y if numpy.random.uniform(0, 9) > 8.99 else y"), batch, {"loss": loss_of}, "choose with torch.where"),
             (Kept("self.other.weight.data = 0.9 * self.other.weight.data + 0.1 * self.layer.weight.data"), batch, {"loss": loss_of},
@@ -166,6 +170,26 @@ class Exporting(ExportedJobs):
                     genesis.export(module, fields, path, **options)
                 self.assertIn(message, str(caught.exception))
                 self.assertFalse(path.exists())
+
+    def test_results_that_are_only_kept_are_no_state(self):
+        for line in ("self.last = y.detach()", "self.log = {'output': [y.detach().mean(0)], 'rows': y.shape[0]}", "self.seen.append(y.detach())"):
+            with self.subTest(line):
+                genesis.export(Kept(line), self.batch("x"), self.path / "net.pt2", loss=loss_of, precisions=["FP32"])
+
+    def test_class_probabilities_are_targets_of_any_batch(self):
+        fields = {**self.batch("x"), "target": torch.rand(5, 3).softmax(1)}
+        for options in ({}, {"label_smoothing": 0.1, "weight": torch.tensor([1.0, 2.0, 0.5])}, {"reduction": "sum"}):
+            with self.subTest(str(options)):
+                genesis.export(Normed(), fields, self.path / "net.pt2", precisions=["FP32", "MIXED_BF16"],
+                               loss=lambda module, batch: nn.functional.cross_entropy(module(batch["x"]), batch["target"], **options))
+
+    def test_an_extra_state_is_warned_of(self):
+        class Extra(Normed):
+            def get_extra_state(self):
+                return {"version": 2}
+
+        with self.assertWarnsRegex(UserWarning, r"module has get_extra_state\(\), .*strict=False"):
+            genesis.export(Extra(), self.batch("x"), self.path / "net.pt2", loss=loss_of, precisions=["FP32"])
 
     def test_a_module_is_left_as_it_was(self):
         class Clamped(nn.Linear):

@@ -108,6 +108,9 @@ def _check_module(module: torch.nn.Module) -> None:
             if tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None):
                 raise ExportError(f"the parameter {name + '.' if name else ''}{what} has a hook of its gradient, which no graph has; remove it, and "
                                   "hook a tensor that forward computes, or give the optimizer groups")
+        if type(part).get_extra_state is not torch.nn.Module.get_extra_state:
+            warnings.warn(f"{name or 'module'} has get_extra_state(), which no file of a job holds: load a checkpoint with "
+                          "load_state_dict(..., strict=False)", stacklevel=3)
         if isinstance(part, torch.nn.modules.batchnorm._NormBase) and part.track_running_stats and part.momentum is None:
             raise ExportError(f"{name or 'module'} has momentum=None, an average over all batches that no graph can hold; give it a number")
 
@@ -195,9 +198,6 @@ def _loss_function(loss: Loss, batch: Mapping[str, torch.Tensor]):
         if tuple(target.shape[1:]) != tuple(wanted[1:]):
             raise ExportError(f"{type(module).__name__} gives {_describe(output)}, and batch[{TARGET!r}] is {_describe(target)}; accepted "
                               f"with loss={loss!r}: {'one shape' if target.is_floating_point() else f'the shape {list(wanted)}'}")
-        if loss == "cross_entropy" and target.is_floating_point():
-            # torch's version divides by a number that it creates from the size of the batch.
-            return -(target * output.float().log_softmax(1)).sum(1).mean()
         return function(output.float(), target)
     return named
 
