@@ -1,4 +1,5 @@
 // Methods about the metrics of jobs over time.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,6 +28,10 @@ void TrainingApi::GetHistory(const Caller&, const training::v1::GetHistoryReques
                                  "a time of the years 1 to 9999"}}));
     }
     query.since = FromTimestamp(request.since());
+  }
+  // An earlier job of the same id, deleted since, has rows too.
+  if (const auto job = parts_.jobs->queries().Get(request.job_id()); job.ok()) {
+    query.since = std::max(query.since, FromTimestamp(job->create_time()));
   }
   if (!request.page_token().empty()) {
     const auto keys = ReadPageKeys<2>(request);

@@ -10,6 +10,7 @@ import pathlib
 import sqlite3
 import subprocess
 import tempfile
+import time
 import unittest
 
 import harness
@@ -101,6 +102,19 @@ class HistoryTest(harness.DaemonTest):
         self.assertLess(more[0]["timestamp"], more[-1]["timestamp"])
         daemon.ctl("cancel", "hold-1")
         self.assertEqual(self.wait_for_rows("state = 'CANCELLED'")[0]["job_id"], "hold-1")
+
+    def test_a_job_has_no_rows_of_a_deleted_one_of_its_name(self):
+        daemon = self.start_with_history()
+        for _ in range(2):
+            daemon.train("ok-1", harness.spec())
+            daemon.wait_for_end("ok-1")
+            ends = harness.wait_for("the row of the end", lambda: [
+                row for row in daemon.get_json("/v1/history?job_id=ok-1").get("rows", []) if row["state"] != "JOB_STATE_RUNNING"])
+            self.assertEqual([row["state"] for row in ends], ["JOB_STATE_SUCCEEDED"])
+            daemon.ctl("delete", "ok-1")
+            # Times of rows are in seconds.
+            time.sleep(1.1)
+        self.assertEqual(len(self.rows("job_id = 'ok-1' AND state = 'SUCCEEDED'")), 2)
 
     def test_genesisctl_prints_the_same_rows_as_csv(self):
         daemon = self.start_with_history()

@@ -495,7 +495,9 @@ class Watching(ClientTest):
         kept = [event.sequence for event in self.client.job(job.id).events() if event.sequence]
         self.assertEqual(sequences, kept)
         self.assertEqual(events[-1].kind, "state_changed")
-        self.assertIn("checkpoint_written", {event.kind for event in events})
+        past = [(event.kind, event.step, event.state) for event in self.client.job(job.id).events()]
+        self.assertEqual([step for kind, step, _ in past if kind == "checkpoint_written"], list(range(2000, 12_001, 2000)))
+        self.assertEqual([state for kind, _, state in past if kind == "state_changed"][:3], ["QUEUED", "STARTING", "RUNNING"])
 
     def test_nobody_answers(self):
         job = self.long_job()

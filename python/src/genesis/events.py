@@ -21,7 +21,7 @@ class Event:
     kind: str
     #: The message of that kind; the text of a log line; the job's progress for an ``update``.
     value: Any
-    #: The job at that time.
+    #: The job when the daemon sent the event; of an event of the past, the job as it is now.
     job: job_pb2.Job
     #: When the daemon recorded it; None for an ``update``.
     time: Optional[datetime.datetime] = None
@@ -33,23 +33,27 @@ class Event:
 
     @property
     def step(self) -> int:
-        """Number of optimizer steps of the job."""
-        return self.job.progress.step
+        """Step of the event if it has one, such as a checkpoint's or an evaluation's; otherwise the newest step of ``job``."""
+        return getattr(self.value, "step", self.job.progress.step)
 
     @property
     def loss(self) -> float:
-        """Training loss of the newest step; 0 before the first."""
+        """Training loss of the newest step of ``job``; 0 before the first."""
         return self.job.progress.loss
 
     @property
     def state(self) -> str:
-        """Name of the state, such as ``RUNNING``."""
-        return state_name(self.job)
+        """Name of the state that a ``state_changed`` reports, such as ``RUNNING``; otherwise of the state of ``job``."""
+        return _name(self.value.to) if self.kind == "state_changed" else state_name(self.job)
 
 
 def state_name(job: job_pb2.Job) -> str:
     """Name of the state, such as ``RUNNING``."""
-    return job_pb2.JobState.Name(job.state)[len("JOB_STATE_"):]
+    return _name(job.state)
+
+
+def _name(state: int) -> str:
+    return job_pb2.JobState.Name(state)[len("JOB_STATE_"):]
 
 
 def is_final(job: job_pb2.Job) -> bool:
