@@ -426,7 +426,6 @@ class ThreeLines(ClientTest):
                 ({"x": x}, {"epochs": 1, "ranks": 0}, "ranks is 0; accepted: whole numbers from 1"),
                 ({"x": x}, {"max_steps": True}, "max_steps is True; accepted: whole numbers from 1"),
                 ({"x": x}, {"epochs": 1, "precision": "FP8"}, "precision is 'FP8'; accepted: FP32"),
-                ({"x": x}, {"epochs": 1, "precision": "bf16"}, "a graph keeps its weights in FP32: use MIXED_BF16"),
                 ({"x": x}, {"epochs": 1, "schedule": [(0, 1.0)]}, "schedule is [(0, 1.0)]; accepted: a dict from steps"),
                 ({"x": x}, {"epochs": 1, "schedule": {0.5: 1.0}}, "schedule is {0.5: 1.0}; accepted: a dict from steps"),
                 ({"x": x}, {"epochs": 1, "schedule": {0: float("nan")}}, "optimizer.schedule.points[0].factor is nan"),

@@ -19,6 +19,7 @@ import genesis
 GATE = {"ENABLE_FP16_TRAINING": "true"}
 EXAMPLES, BATCH, STEPS = 120, 12, 30
 FORMATS = {"FP32": None, "MIXED_BF16": torch.bfloat16}
+PURE = {"BF16": torch.bfloat16, "FP16": torch.float16}
 
 
 class Normed(nn.Module):
@@ -619,6 +620,45 @@ def learnt(name, tensor, mode):
     return torch.cat([queries, values])
 
 
+class Loop:
+    """Python's own loop. In pure formats the module has weights in that format, and the optimizer FP32 masters of them."""
+
+    def __init__(self, module, mode):
+        self.trained = {name: tensor for name, tensor in module.named_parameters() if tensor.requires_grad}
+        self.masters = self.trained
+        if mode in PURE:
+            self.masters = {name: tensor.detach().clone().requires_grad_() for name, tensor in self.trained.items()}
+            module.to(PURE[mode])
+        self.optimizer = torch.optim.AdamW(self.masters.values(), lr=1e-3, weight_decay=0.01, fused=True)
+        self.scaler = torch.amp.GradScaler("cpu", enabled=mode == "FP16")
+
+    def step(self, losses, max_norm=None):
+        """Returns the sum of the losses of the micro-batches."""
+        self.optimizer.zero_grad()
+        total = 0.0
+        for loss in losses:
+            self.scaler.scale(loss).backward()
+            total += loss.item()
+            self._gather()
+        self.scaler.unscale_(self.optimizer)
+        if max_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.masters.values(), max_norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        if self.masters is not self.trained:
+            with torch.no_grad():
+                for name, tensor in self.trained.items():
+                    tensor.copy_(self.masters[name])
+        return total
+
+    def _gather(self):
+        for name, tensor in self.trained.items() if self.masters is not self.trained else ():
+            if tensor.grad is not None:
+                before = self.masters[name].grad
+                self.masters[name].grad = tensor.grad.float() if before is None else before + tensor.grad
+            tensor.grad = None
+
+
 class ExportedJobs(unittest.TestCase):
     """Jobs of these modules, on a few rows of random numbers."""
 
@@ -645,10 +685,11 @@ class ExportedJobs(unittest.TestCase):
         field = MODULES.get(net, "x")
         torch.manual_seed(4)
         module = net()
-        if net not in self.exported:
-            genesis.export(module, self.batch(field), self.path / "net.pt2", loss=loss_of)
-            self.exported[net] = (self.path / "net.pt2").read_bytes()
-        (self.path / "net.pt2").write_bytes(self.exported[net])
+        precisions, key = (["FP32", mode], (net, mode)) if mode in ("BF16", "FP16") else (["FP32", "MIXED_BF16", "MIXED_FP16"], net)
+        if key not in self.exported:
+            genesis.export(module, self.batch(field), self.path / "net.pt2", loss=loss_of, precisions=precisions)
+            self.exported[key] = (self.path / "net.pt2").read_bytes()
+        (self.path / "net.pt2").write_bytes(self.exported[key])
         numpy.savez(self.path / "rows.npz", **(arrays or {name: self.arrays[name] for name in (field, "label")}))
         job = {"model": {"exported": {"path": str(self.path / "net.pt2")}},
                "dataset": {"arrays": {"path": str(self.path / "rows.npz")}},

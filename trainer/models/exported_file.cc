@@ -56,6 +56,7 @@ struct Manifest {
   std::string torch;
   std::string module;
   std::vector<std::string> precisions;
+  std::map<std::string, std::string> without;
   std::vector<Entry> fields;
   std::vector<Entry> tensors;
   std::map<std::string, std::string> tied;
@@ -89,6 +90,10 @@ bool ReadEntries(JsonCursor& json, std::vector<Manifest::Entry>& entries) {
   });
 }
 
+bool ReadTexts(JsonCursor& json, std::map<std::string, std::string>& texts) {
+  return json.Object([&](const std::string& name) { return json.String(texts[name]); });
+}
+
 bool ReadManifest(JsonCursor& json, Manifest& manifest) {
   const bool read = json.Object([&](const std::string& key) {
     if (key == "format") return json.Count(manifest.format);
@@ -96,6 +101,7 @@ bool ReadManifest(JsonCursor& json, Manifest& manifest) {
     if (key == "torch") return json.String(manifest.torch);
     if (key == "module") return json.String(manifest.module);
     if (key == "precisions") return ReadNames(json, manifest.precisions);
+    if (key == "without") return ReadTexts(json, manifest.without);
     if (key == "batch_size") return json.Count(manifest.batch_size.emplace());
     if (key == "fields") return ReadEntries(json, manifest.fields);
     if (key == "tensors") return ReadEntries(json, manifest.tensors);
@@ -103,9 +109,7 @@ bool ReadManifest(JsonCursor& json, Manifest& manifest) {
     if (key == "held_out_quotients") return json.Count(manifest.held_out_quotients);
     if (key == "gradients") return ReadNames(json, manifest.gradients);
     if (key == "changed") return ReadNames(json, manifest.changed);
-    if (key == "tied") {
-      return json.Object([&](const std::string& name) { return json.String(manifest.tied[name]); });
-    }
+    if (key == "tied") return ReadTexts(json, manifest.tied);
     if (key == "versions") {
       return json.Object([&](const std::string& name) {
         if (manifest.versions.size() == kMaxTensors) return json.Fail("more modules than 100000");
@@ -257,8 +261,9 @@ class Reader {
     if (file_.batch_size && (*file_.batch_size < 1 || *file_.batch_size > kMaxBatch)) {
       return Bad(absl::StrCat("takes batches of ", *file_.batch_size));
     }
+    const std::set<std::string> known = {"FP32", "MIXED_BF16", "MIXED_FP16", "BF16", "FP16"};
     for (const std::string& name : manifest_.precisions) {
-      if (name != "FP32" && name != "MIXED_BF16" && name != "MIXED_FP16") {
+      if (!known.contains(name)) {
         return Bad(absl::StrCat("has a graph of the precision ", QuoteValue(name)));
       }
       file_.precisions.insert(name);
@@ -285,6 +290,7 @@ class Reader {
     if (!file_.by_example && manifest_.losses != "MEAN") {
       return Bad(absl::StrCat("has losses ", QuoteValue(manifest_.losses)));
     }
+    file_.without = manifest_.without;
     file_.held_out_quotients = static_cast<size_t>(manifest_.held_out_quotients);
     if (file_.held_out_quotients > kMaxTensors) return Bad("has too many held-out quotients");
     file_.constants = manifest_.constants;

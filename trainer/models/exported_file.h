@@ -41,6 +41,8 @@ struct ExportedFile {
   std::string path;
   std::string module;                // Class name.
   std::set<std::string> precisions;  // Precisions with a graph: "FP32", "MIXED_BF16", ...
+  // Why genesis.export could not write a graph of a precision, by precision.
+  std::map<std::string, std::string> without;
   // The only batch size of the graphs, if they are fixed to one.
   std::optional<int64_t> batch_size;
   std::vector<Field> fields;         // In the order of the graphs' inputs.

@@ -25,6 +25,7 @@
 #include "trainer/models/module_model.h"
 #include "trainer/models/sample_batch.h"
 #include "trainer/models/scripted_evaluation.h"
+#include "trainer/precision/format.h"
 
 namespace genesis {
 namespace {
@@ -66,6 +67,13 @@ class KnownGradients final : public torch::autograd::Node {
   const variable_list gradients_;
 };
 
+// Returns the format of a graph's steps. That of the graph kEvaluationGraph is FP32.
+StepFormat FormatOfGraph(const std::string& graph) {
+  PrecisionMode mode = training::v1::PRECISION_MODE_FP32;
+  training::v1::PrecisionMode_Parse("PRECISION_MODE_" + graph, &mode);
+  return FormatOf(mode);
+}
+
 // Checks that the file has a graph for each mode that the job names.
 absl::Status CheckPrecisions(const JobSpec& spec, const ExportedFile& file) {
   std::vector<std::pair<std::string, PrecisionMode>> named = {
@@ -79,12 +87,13 @@ absl::Status CheckPrecisions(const JobSpec& spec, const ExportedFile& file) {
         file.precisions.contains(PrecisionName(mode))) {
       continue;
     }
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, " is ", PrecisionName(mode), ", of which ", file.path,
-                     " has no graph; accepted: ", absl::StrJoin(file.precisions, ", "),
-                     TraitsOf(mode).weights == NumberFormat::kFp32
-                         ? "; or export the module for it"
-                         : "; a graph keeps its weights in FP32: use MIXED_FP16 or MIXED_BF16"));
+    const auto reason = file.without.find(PrecisionName(mode));
+    return absl::InvalidArgumentError(absl::StrCat(
+        field, " is ", PrecisionName(mode), ", of which ", file.path,
+        " has no graph; accepted: ", absl::StrJoin(file.precisions, ", "), "; ",
+        reason == file.without.end()
+            ? "or export the module for it"
+            : absl::StrCat("when it was exported, ", OneLine(reason->second, kMaxLineBytes))));
   }
   return absl::OkStatus();
 }
@@ -278,10 +287,13 @@ std::vector<torch::Tensor> ExportedModel::RunGraph(const std::string& graph, con
   for (const Field& field : file_.fields) inputs.emplace_back(batch.at(field.name));
   if (file_.by_example) inputs.emplace_back(WeightsOf(batch, inputs[1].toTensor().size(0)));
   std::vector<torch::Tensor> given;
+  const torch::ScalarType weights = FormatOfGraph(graph).weights;
   for (const ExportedFile::NamedTensor& entry : file_.tensors) {
     if (entry.role == ExportedFile::Role::kConstant) continue;
-    // A graph computes its own gradients without autograd.
-    given.push_back(entry.tensor.detach());
+    // A graph computes its own gradients without autograd. Only trials and diagnoses run a graph of
+    // another format than that of the parameters.
+    const torch::Tensor tensor = entry.tensor.detach();
+    given.push_back(entry.role == ExportedFile::Role::kTrained ? tensor.to(weights) : tensor);
   }
   const auto constants = file_.constants.find(graph);
   if (constants != file_.constants.end()) {
@@ -303,20 +315,20 @@ std::vector<torch::Tensor> ExportedModel::RunGraph(const std::string& graph, con
   return outputs;
 }
 
-ExportedModel::Step ExportedModel::MakeStep(const Batch& batch,
-                                            std::optional<torch::ScalarType> autocast,
-                                            const torch::Tensor& scale) {
-  const std::string graph = !autocast                       ? "FP32"
-                            : *autocast == torch::kBFloat16 ? "MIXED_BF16"
-                                                            : "MIXED_FP16";
-  if (parameters_.front().second.scalar_type() != torch::kFloat ||
-      !file_.precisions.contains(graph)) {
-    throw std::invalid_argument(
-        absl::StrCat("model.exported: ", file_.path,
-                     " has no graph of the precision that the job came to; it "
-                     "has ",
-                     absl::StrJoin(file_.precisions, ", ")));
+std::string ExportedModel::GraphOf(std::optional<torch::ScalarType> autocast) const {
+  const torch::ScalarType weights = parameters_.front().second.scalar_type();
+  for (const std::string& graph : file_.precisions) {
+    const StepFormat format = FormatOfGraph(graph);
+    if (format.weights == weights && format.autocast == autocast) return graph;
   }
+  throw std::invalid_argument(
+      absl::StrCat("model.exported: ", file_.path,
+                   " has no graph of the precision that the job came to; it has ",
+                   absl::StrJoin(file_.precisions, ", ")));
+}
+
+ExportedModel::Step ExportedModel::MakeStep(const std::string& graph, const Batch& batch,
+                                            const torch::Tensor& scale) {
   if (absl::Status status = Load(graph); !status.ok()) {
     throw std::invalid_argument(std::string(status.message()));
   }
@@ -349,7 +361,7 @@ ExportedModel::Step ExportedModel::MakeStep(const Batch& batch,
           SizesText(gradient.sizes().vec()), " for ", file_.gradients[i], ", which is ",
           SizesText(parameters_[number].second.sizes().vec())));
     }
-    step.gradients[number] = gradient.to(torch::kFloat);
+    step.gradients[number] = gradient.to(parameters_[number].second.scalar_type());
   }
   for (size_t i = 0; i < file_.changed.size(); ++i) {
     by_name_.at(file_.changed[i]).copy_(outputs[first + file_.gradients.size() + i]);
@@ -360,7 +372,7 @@ ExportedModel::Step ExportedModel::MakeStep(const Batch& batch,
 torch::Tensor ExportedModel::AddLossAndGradients(const Batch& batch,
                                                  std::optional<torch::ScalarType> autocast,
                                                  const torch::Tensor& scale) {
-  Step step = MakeStep(batch, autocast, scale);
+  Step step = MakeStep(GraphOf(autocast), batch, scale);
   std::vector<torch::Tensor> parameters;
   for (const auto& [name, tensor] : parameters_) parameters.push_back(tensor);
   AddGradients(parameters, step.gradients);
@@ -368,7 +380,7 @@ torch::Tensor ExportedModel::AddLossAndGradients(const Batch& batch,
 }
 
 torch::Tensor ExportedModel::Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) {
-  const Step step = MakeStep(batch, autocast, one_);
+  const Step step = MakeStep(GraphOf(autocast), batch, one_);
   if (!torch::GradMode::is_enabled()) return step.loss;
   variable_list parameters;
   for (const auto& [name, tensor] : parameters_) parameters.push_back(tensor);
@@ -444,13 +456,7 @@ absl::Status ExportedModel::Try(const Dataset& dataset, int64_t batch_size) {
     const int64_t counted = 3 * counter.operations() / batch->size();
     if (counted > 0) operations_ = counted;
     const torch::NoGradGuard no_grad;
-    for (const std::string& precision : file_.precisions) {
-      MakeStep(*batch,
-               precision == "FP32"         ? std::nullopt
-               : precision == "MIXED_BF16" ? std::optional(torch::kBFloat16)
-                                           : std::optional(torch::kHalf),
-               one_);
-    }
+    for (const std::string& graph : file_.precisions) MakeStep(graph, *batch, one_);
   } catch (const DataFault& fault) {
     return absl::OutOfRangeError(fault.what());
   } catch (const std::invalid_argument& error) {

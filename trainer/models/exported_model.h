@@ -22,7 +22,8 @@ namespace genesis {
 
 // A user's module as graphs that genesis.export created in Python: one graph computes loss and
 // gradients, without Python and autograd. Parameters and buffers have the names of the module's
-// state_dict(). Parameters that need no gradient are among buffers().
+// state_dict(). Parameters that need no gradient are among buffers(), which stay in the format of
+// the file: a graph of pure FP16 or BF16 casts them, and takes only parameters() in that format.
 //
 // Owner: the run. Threads: one at a time. Failure: exceptions of LibTorch, and
 // std::invalid_argument if a graph does not fit the job. BuildModel tries each graph on some
@@ -77,9 +78,11 @@ class ExportedModel : public Model {
   // graph cannot process, if there is one.
   [[noreturn]] void Explain(const std::string& graph, const Batch& batch,
                             const std::exception& error);
-  // Runs the graph of the format and applies its changes of the state.
-  Step MakeStep(const Batch& batch, std::optional<torch::ScalarType> autocast,
-                const torch::Tensor& scale);
+  // Returns the graph for the current format of the parameters and layers in `autocast`. Throws if
+  // the file has none.
+  std::string GraphOf(std::optional<torch::ScalarType> autocast) const;
+  // Runs the graph and applies its changes of the state.
+  Step MakeStep(const std::string& graph, const Batch& batch, const torch::Tensor& scale);
   absl::Status Try(const Dataset& dataset, int64_t batch_size);
 
   const ExportedFile file_;

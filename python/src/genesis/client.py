@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 DEFAULT_BATCH_SIZE = 32
 # Placeholder for the path of a file that is not uploaded yet.
 NOT_SENT = "genesis-not-sent-yet"
-# Precisions for which a module is exported, by that of the job. On a CPU, MIXED_FP16 runs as MIXED_BF16.
+# Precisions for which a module is exported, by that of the job. On a CPU, MIXED_FP16 and FP16 run as MIXED_BF16, to which BF16 falls back.
 _ALL = ("FP32", "MIXED_BF16", "MIXED_FP16")
-EXPORTED_FOR = {"FP32": ("FP32",), "MIXED_BF16": ("FP32", "MIXED_BF16"), "MIXED_FP16": _ALL, "AUTO": _ALL}
+EXPORTED_FOR = {"FP32": ("FP32",), "MIXED_BF16": ("FP32", "MIXED_BF16"), "MIXED_FP16": _ALL, "BF16": ("FP32", "MIXED_BF16", "BF16"),
+                "FP16": ("FP32", "MIXED_BF16", "FP16"), "AUTO": _ALL}
 
 
 def _refuse_given_twice(spec: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
@@ -99,7 +100,7 @@ class Client:
             optimizer: a new ``torch.optim.AdamW``, ``Adam`` or ``SGD`` of the module's parameters, including its groups.
             schedule: factors of the learning rates at some steps, interpolated linearly:
                 ``{0: 0.0, 100: 1.0, 1000: 0.1}``.
-            precision: ``FP32``, ``MIXED_BF16``, ``MIXED_FP16``, or ``AUTO``, which measures.
+            precision: ``FP32``, ``MIXED_BF16``, ``MIXED_FP16``, ``BF16``, ``FP16``, or ``AUTO``, which measures.
             holdout_fraction: fraction of the examples, at the end, for the held-out loss, above 0. Default: 0.1.
             seed: seed of the order of the examples.
             ranks: number of processes that train together, each with batches of ``batch_size`` (docs/distributed.md).
@@ -137,9 +138,7 @@ class Client:
             raise InvalidArgumentError(f"batch_size is {batch_size}; accepted: {only}, the size of the batches that {str(module)!r} takes, which was "
                                        "exported with dynamic_batch=False")
         if str(precision).upper() not in EXPORTED_FOR:
-            raise InvalidArgumentError(f"precision is {precision!r}; accepted: {', '.join(EXPORTED_FOR)}"
-                                       + (f"; a graph keeps its weights in FP32: use MIXED_{precision.upper()}"
-                                          if str(precision).upper() in ("FP16", "BF16") else ""))
+            raise InvalidArgumentError(f"precision is {precision!r}; accepted: {', '.join(EXPORTED_FOR)}")
         updated = self._optimizer(module, optimizer, schedule, learning_rate)
         built: Dict[str, Any] = {
             "model": {"exported": {"path": f"{NOT_SENT}.pt2"}},

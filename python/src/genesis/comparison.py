@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Tu
 
 import torch
 
-from genesis import faults, outside_state
+from genesis import faults, outside_state, pure_formats
 from genesis.errors import ExportError
 
 if TYPE_CHECKING:
@@ -150,10 +150,10 @@ class Comparison:
             return graph(*step.arguments(batch)[:step.fields.stop], *_copies(trained), *_copies(step.state), *step.constants["evaluation"])
 
     def require_reduced(self, precision: str, graph: "Graph") -> None:
-        """Requires that a graph of mixed precision runs: a trace computes nothing, so it misses errors that depend on values, such as a
+        """Requires that a graph of reduced precision runs: a trace computes nothing, so it misses errors that depend on values, such as a
         product of tensors of two types. Also compares the loss in BF16. FP16 is too slow on a CPU, and partly unsupported in Python."""
         step = self._step
-        compares = precision == "MIXED_BF16"
+        compares = precision in ("MIXED_BF16", "BF16")
         for batch in (step.batch, *self._one_more()) if compares else (self._of_size(TRIED_EXAMPLES) if step.dynamic else step.batch,):
             with step.kept(training=True):
                 try:
@@ -161,8 +161,9 @@ class Comparison:
                     got = self._by_graph(graph, batch, step.trained, 1, precision)
                 except Exception as error:
                     raise ExportError(f"the graph of {type(step.module).__name__} in {precision} does not run: {faults.first_line(error)}; it can be "
-                                      f"exported with {precision} left out of precisions, or with .float() where autocast gives tensors of two "
-                                      "types") from error
+                                      f"exported with {precision} left out of precisions"
+                                      + (", or with .float() where autocast gives tensors of two types" if precision not in pure_formats.FORMATS else "")
+                                      ) from error
                 wanted = exact = None
                 with contextlib.suppress(Exception):  # A graph supports some operators for which Python lacks a kernel.
                     wanted, exact = (self._loss_in_python(batch, each) for each in (precision, "FP32")) if compares else (None, None)
@@ -241,7 +242,7 @@ class Comparison:
             raise self._difference("the held-out loss", where, f"{_first(got)} instead of {_first(wanted)}", cause)
 
     def _by_graph(self, graph: "Graph", batch: "Tensors", trained: "Tensors", steps: int, precision: str = "FP32") -> "List[torch.Tensor]":
-        step, trained = self._step, dict(zip(trained, _copies(trained)))
+        step, trained = self._step, self._step.in_format(precision, dict(zip(trained, _copies(trained))))
         state = dict(zip(self._step.state, _copies(self._step.state)))
         given = step.arguments(batch)[:step.fields.stop]
         got: "List[torch.Tensor]" = []
@@ -259,6 +260,8 @@ class Comparison:
 
     def _loss_in_python(self, batch: "Tensors", precision: str = "FP32") -> torch.Tensor:
         torch.manual_seed(SEED)
+        if precision in pure_formats.FORMATS:
+            return self._step.step_in_python(precision, batch)
         return self._in_python(batch, self._step.trained, 1, precision).loss
 
     def _in_python(self, batch: "Tensors", trained: "Tensors", steps: int, precision: str = "FP32") -> _Result:

@@ -78,6 +78,8 @@ def write(path: Path, step: "Step", programs) -> None:
         "versions": _versions(step.module),
         # The only batch size of the graphs; absent if they support any.
         **({} if step.dynamic else {"batch_size": len(next(iter(step.batch.values())))}),
+        # Why there is no graph of a precision; absent if nothing is missing.
+        **({"without": step.without} if step.without else {}),
         "losses": "EXAMPLES" if step.by_example else "MEAN",
         "constants": constants,
         "gradients": step.gradients,

@@ -11,13 +11,13 @@ import functools
 import inspect
 import warnings
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from genesis import as_in_eager, exported_file, faults, for_nativert, held_out, outside_state, recomputation, runtime, tracing
-from genesis.comparison import Comparison, same
+from genesis import as_in_eager, exported_file, faults, for_nativert, held_out, outside_state, pure_formats, recomputation, runtime, tracing
+from genesis.comparison import TRIED_EXAMPLES, Comparison, same
 from genesis.errors import ExportError
 
 __all__ = ["ExportError", "export"]
@@ -25,8 +25,9 @@ __all__ = ["ExportError", "export"]
 Loss = Union[None, str, Callable[[torch.nn.Module, Dict[str, torch.Tensor]], torch.Tensor]]
 
 TARGET = "target"
-# Autocast format of each precision, by its name in a job file.
+# Autocast format of each precision with FP32 weights, by its name in a job file.
 AUTOCAST = {"FP32": None, "MIXED_BF16": torch.bfloat16, "MIXED_FP16": torch.float16}
+PRECISIONS = (*AUTOCAST, *pure_formats.FORMATS)
 LOSSES = {"mse": torch.nn.functional.mse_loss, "cross_entropy": torch.nn.functional.cross_entropy,
           "huber": torch.nn.functional.huber_loss}
 # Operators that a worker supports: those of ATen with all overloads and in place, and functions of the module operator for sizes.
@@ -47,7 +48,7 @@ MOST_CONDITIONS = 8
 
 
 def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Union[str, Path], loss: Loss = None,
-           precisions: Sequence[str] = ("FP32", "MIXED_BF16", "MIXED_FP16"), dynamic_batch: bool = True) -> Path:
+           precisions: Optional[Sequence[str]] = None, dynamic_batch: bool = True) -> Path:
     """Writes ``module`` with its loss to a ``.pt2`` file for ``model.exported`` of a job file.
 
     Args:
@@ -59,7 +60,8 @@ def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Uni
             ``"mse"``, ``"cross_entropy"`` or ``"huber"`` of ``module(*fields)`` and the field ``target``; or a
             function of the module and the batch that returns the mean loss, or the loss of each example, a tensor
             [batch], whose mean is minimized. Prioritized sampling requires the latter.
-        precisions: the precisions in which the file can be trained: ``FP32``, ``MIXED_BF16``, ``MIXED_FP16``.
+        precisions: the precisions in which the file can be trained: ``FP32``, ``MIXED_BF16``, ``MIXED_FP16``, ``BF16``, ``FP16``. Default:
+            all of them; without ``BF16`` or ``FP16`` if the module does not run with weights in that format.
         dynamic_batch: ``False`` for a module that supports only the size of ``batch``, such as a contrastive loss with
             ``torch.arange(8)``: the job has that ``training.batch_size``, and shorter batches are left out.
 
@@ -74,13 +76,11 @@ def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Uni
     path = Path(path)
     if path.suffix != ".pt2":
         raise ExportError(f"path is {str(path)!r}; accepted: a path that ends in .pt2")
-    unknown = [each for each in precisions if each not in AUTOCAST]
-    if unknown or "FP32" not in precisions:
-        raise ExportError(f"precisions is {list(precisions)!r}; accepted: FP32, and any of "
-                          f"{', '.join(each for each in AUTOCAST if each != 'FP32')}")
+    if precisions is not None and (any(each not in PRECISIONS for each in precisions) or "FP32" not in precisions):
+        raise ExportError(f"precisions is {list(precisions)!r}; accepted: FP32, and any of {', '.join(PRECISIONS[1:])}")
     _check_module(module)
     _check_batch(batch, dynamic_batch)
-    step = Step(module, batch, _loss_function(loss, batch), dynamic_batch)
+    step = Step(module, batch, _loss_function(loss, batch), dynamic_batch, is_loss_of_module=loss is None)
     try:
         exported_file.write(path, step, tracing.run_alone(lambda: step.programs(precisions)))
     finally:
@@ -206,9 +206,14 @@ class Step:
     """The step of one micro-batch as a function of tensors: scale, fields, parameters, state. If the loss is per example, the weights of
     the examples follow the fields, and the losses follow the loss."""
 
-    def __init__(self, module: torch.nn.Module, batch: Mapping[str, torch.Tensor], loss, dynamic: bool):
+    def __init__(self, module: torch.nn.Module, batch: Mapping[str, torch.Tensor], loss, dynamic: bool, is_loss_of_module: bool):
         self.module = module
         self.loss = loss
+        self.is_loss_of_module = is_loss_of_module
+        # The loss function of each pure precision. See try_in_format.
+        self.cast_losses: Dict[str, pure_formats.Loss] = {}
+        # Why there is no graph of a precision.
+        self.without: Dict[str, str] = {}
         # Whether graphs support batches of any size, or only this one.
         self.dynamic = dynamic
         tried = _distinct(module, batch) if dynamic else batch
@@ -261,10 +266,18 @@ class Step:
         """Weights of the examples, all different, so that a comparison detects them; None if the loss is one number."""
         return torch.linspace(0.5, 1.0, len(next(iter(batch.values())))) if self.by_example else None
 
-    def arguments(self, batch=None):
+    def arguments(self, batch=None, precision: str = "FP32"):
+        """Returns the arguments of the graph of a precision. In pure FP16 and BF16 the trained tensors are in that format; all others
+        are as the module has them, and the graph casts them."""
         batch = self.batch if batch is None else batch
         weights = [self.weights_of(batch)] if self.by_example else []
-        return (torch.tensor(1.0), *batch.values(), *weights, *self.trained.values(), *self.state.values())
+        trained = self.in_format(precision, self.trained)
+        return (torch.tensor(1.0), *batch.values(), *weights, *trained.values(), *self.state.values())
+
+    @staticmethod
+    def in_format(precision: str, trained):
+        """Returns trained tensors as the graph of the precision takes them."""
+        return {name: pure_formats.cast(tensor, pure_formats.FORMATS.get(precision)) for name, tensor in trained.items()}
 
     @property
     def fields(self) -> range:
@@ -278,9 +291,9 @@ class Step:
         state = dict(zip(self.state, tensors[fields + len(self.trained):]))
         return batch, trained, state
 
-    def _loss_of(self, batch):
+    def _loss_of(self, batch, precision: str = "FP32"):
         """Returns one number, or one for each example."""
-        value = self.loss(self.module, batch)
+        value = self.cast_losses.get(precision, self.loss)(self.module, batch)
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             if value.numel() == 1:
                 return value.float().reshape(())
@@ -292,12 +305,13 @@ class Step:
     def run(self, precision: str, scale, *tensors):
         """Returns (loss, losses of the examples if they are known, gradients..., changed state...)."""
         loss, losses, gradients, state, _ = self._step(precision, scale, *tensors)
-        return (loss, *([losses] if self.by_example else []), *(gradients[name] for name in self.gradients), *(state[name] for name in self.changed))
+        changed = (state[name].to(self.state[name].dtype) for name in self.changed)
+        return (loss, *([losses] if self.by_example else []), *(gradients[name] for name in self.gradients), *changed)
 
     def _step(self, precision: str, scale, *tensors):
         batch, trained, state = self._split(tensors)
         trained = {name: tensor.detach().requires_grad_() for name, tensor in trained.items()}
-        state = {name: tensor.clone() for name, tensor in state.items()}
+        state = {name: pure_formats.cast(tensor.clone(), pure_formats.FORMATS.get(precision)) for name, tensor in state.items()}
         named = {**trained, **state}
         # Also around the backward pass, because recomputation reads parameters there.
         with _in_place_of_its_own(self.module, named), torch.enable_grad():
@@ -314,9 +328,9 @@ class Step:
 
     def differentiate(self, precision: str, scale, batch, weights, trained):
         """Returns (loss, losses, gradients by name) of the module with its current tensors."""
-        autocast = AUTOCAST[precision]
+        autocast = AUTOCAST.get(precision)
         with torch.autocast(scale.device.type, autocast or torch.bfloat16, enabled=autocast is not None, cache_enabled=False):
-            losses = self._loss_of(batch)
+            losses = self._loss_of(batch, precision)
             loss = _mean(losses if weights is None else losses * weights)
         if not loss.requires_grad:
             raise ExportError("the loss depends on no parameter; torch.no_grad(), detach() or item() is on the way")
@@ -445,15 +459,39 @@ class Step:
         # A clone begins at version 0.
         self.changed_in_evaluation = [name for name, tensor in zip(names, copies[len(copies) - len(names):]) if tensor._version > 0]
 
-    def _copies(self) -> Tuple[torch.Tensor, ...]:
-        return tuple(tensor.clone() for tensor in self.arguments())
+    def try_in_format(self, precision: str) -> None:
+        """Runs the module eagerly with weights in the format of a pure precision, and chooses the casts of its batch. Few examples: FP16 is
+        slow on a CPU."""
+        batch = {name: tensor[:TRIED_EXAMPLES] for name, tensor in self.batch.items()} if self.dynamic else self.batch
+        cause = None
+        for loss in pure_formats.losses(self.loss, self.is_loss_of_module, batch, pure_formats.FORMATS[precision]):
+            self.cast_losses[precision] = loss
+            with self.kept(training=True):
+                try:
+                    self.step_in_python(precision, batch)
+                    return
+                except Exception as error:  # Other casts may be needed.
+                    cause = error
+        raise ExportError(f"{type(self.module).__name__} does not run with weights in {precision}, as after module.to({pure_formats.FORMATS[precision]}): "
+                          f"{faults.first_line(cause)}{faults.place(cause)}; MIXED_{precision} keeps them in FP32") from cause
+
+    def step_in_python(self, precision: str, batch) -> torch.Tensor:
+        """Returns the loss of a step with copies of the tensors."""
+        loss, _, gradients, _, _ = self._step(precision, *self._copies(batch, precision))
+        missing = next((name for name in self.gradients if gradients[name] is None), None)
+        if missing is not None:
+            raise ExportError(f"the loss does not depend on {missing}")
+        return loss
+
+    def _copies(self, batch=None, precision: str = "FP32") -> Tuple[torch.Tensor, ...]:
+        return tuple(tensor.clone() for tensor in self.arguments(batch, precision))
 
     def training_program(self, precision: str):
         with self.kept(training=True):
             return self._program(lambda *tensors: self.run(precision, *tensors), precision)
 
-    def programs(self, precisions: Sequence[str]):
-        """Returns all graphs of the file by name."""
+    def programs(self, precisions: Optional[Sequence[str]]):
+        """Returns all graphs of the file by name. None: those of all precisions in which the module runs."""
         self.try_eagerly()
         comparison = Comparison(self)
         comparison.require_no_memory()
@@ -462,10 +500,27 @@ class Step:
         comparison.require_training(self.runnable("FP32", found["FP32"]))
         found["evaluation"] = self.evaluation_program()
         comparison.require_evaluation(self.runnable("evaluation", found["evaluation"]))
-        for name in (each for each in AUTOCAST if each in precisions and each != "FP32"):
-            found[name] = self.training_program(name)
-            comparison.require_reduced(name, self.runnable(name, found[name]))
+        for name in (each for each in PRECISIONS[1:] if precisions is None or each in precisions):
+            try:
+                found[name] = self._reduced_program(name, comparison)
+            except ExportError as error:
+                if precisions is not None or name in AUTOCAST:
+                    raise
+                self.without[name] = str(error)
         return found
+
+    def _reduced_program(self, precision: str, comparison: Comparison):
+        traces = self.traces
+        try:
+            if precision in pure_formats.FORMATS:
+                self.try_in_format(precision)
+            program = self.training_program(precision)
+            comparison.require_reduced(precision, self.runnable(precision, program))
+            return program
+        except ExportError:
+            self.traces = traces  # Another precision may be traced by any method.
+            self.constants.pop(precision, None)
+            raise
 
     def runnable(self, name: str, program) -> runtime.Graph:
         self.refuse_operators(program)
@@ -490,15 +545,15 @@ class Step:
                 elif isinstance(error, ExportError):
                     raise
                 else:
-                    place = faults.place(error) or faults.place_in_forward(functools.partial(self._fail_again, function, error))
-                    way = f"; it can in FP32: leave {name} out of precisions" if AUTOCAST.get(name) else ""
+                    place = faults.place(error) or faults.place_in_forward(functools.partial(self._fail_again, function, name, error))
+                    way = f"; it can in FP32: leave {name} out of precisions" if name in PRECISIONS[1:] else ""
                     if faults.is_of_the_size(error):
                         way = f"; {faults.ONE_SIZE}{way}"
                     raise ExportError(f"{type(self.module).__name__} cannot be exported ({name}): {faults.reason(error)}{place}{way}"
                                       ) from error
 
     def _export(self, trace, function, name: str):
-        arguments = self.arguments()
+        arguments = self.arguments(precision=name)
         graph = trace(function, arguments, self.fields)
         tracing.leave_out_whole_slices(graph)
         tracing.numbers_become_tensors(graph)
@@ -542,11 +597,11 @@ class Step:
                                                                  f"{faults.ONE_SIZE}")
         raise ExportError(f"{type(self.module).__name__} needs the operator {name}{place}, which no worker runs; {way}")
 
-    def _fail_again(self, function, error: Exception) -> None:
+    def _fail_again(self, function, name: str, error: Exception) -> None:
         """Traces again to find the line; if the batch size became a number, stops where it does."""
         numbers = tracing.numbers_of_sizes_fail() if faults.SIZE_BECAME_A_NUMBER.search(str(error)) else contextlib.nullcontext()
         with numbers, tracing.quiet():
-            self.traces[0](function, self.arguments(), self.fields)
+            self.traces[0](function, self.arguments(precision=name), self.fields)
 
 
 class _Stop(TorchDispatchMode):

@@ -82,8 +82,8 @@ class ExportedTwin:
             made = dict(zip(gradients, outputs))
             for name, value in zip(changed, outputs[len(gradients):]):
                 named[name].copy_(value)
-            return (loss.float().reshape(()), *[laid_out(made[name].float(), named[name]) if name in made else named[name].new_empty(0)
-                                                for name in parameters])
+            return (loss.float().reshape(()), *[laid_out(made[name].to(named[name].dtype), named[name]) if name in made else
+                                                named[name].new_empty(0) for name in parameters])
 
         return step
 
