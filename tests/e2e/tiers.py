@@ -1,5 +1,5 @@
-"""Which tests of a Python file run: those of the gate, which each change passes, or those of the night, which deploy/test.sh --all
-adds. GENESIS_TIER is "gate" or "nightly"; without it everything runs."""
+"""Selects the tests of a Python file by cost: those of the gate, which each change passes, or the nightly ones, which
+deploy/test.sh --all adds. GENESIS_TIER is "gate" or "nightly"; without it everything runs."""
 
 import os
 import typing

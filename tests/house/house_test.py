@@ -116,9 +116,19 @@ def has_test(path: pathlib.Path, suite: str, name: str) -> bool:
     text = path.read_text()
     if path.suffix == ".cc":
         return re.search(rf"^TEST(_F|_P)?\(\s*{suite},\s*{name}\)", text, re.MULTILINE) is not None
+    return python_test(text, suite, name) is not None
+
+
+def python_test(text: str, suite: str, name: str) -> typing.Optional[str]:
+    """Returns the lines of a test method and its class that can decorate them; None if there is none."""
     # The methods of a class are indented.
-    body = re.search(rf"^class {suite}\b.*\n((?:[ \t].*\n|\n)*)", text, re.MULTILINE)
-    return body is not None and re.search(rf"^    def {name}\(", body[1], re.MULTILINE) is not None
+    body = re.search(rf"((?:^@.*\n)*)^class {suite}\b.*\n((?:[ \t].*\n|\n)*)", text, re.MULTILINE)
+    method = body and re.search(rf"((?:^    @.*\n)*)^    def {name}\(", body[2], re.MULTILINE)
+    return body[1] + method[1] if body and method else None
+
+
+def is_in_gate(path: pathlib.Path, suite: str, name: str) -> bool:
+    return path.suffix == ".cc" or "@tiers.nightly" not in (python_test(path.read_text(), suite, name) or "")
 
 
 class House(unittest.TestCase):
@@ -300,8 +310,8 @@ class House(unittest.TestCase):
                        for path, suite, name in named if not has_test(SOURCE / path, suite, name)]
             if row["case"]:
                 numbers.append(int(row["case"]))
-                if not named:
-                    faults.append(f"case {row['case']} names no test")
+                if not any(has_test(SOURCE / path, suite, name) and is_in_gate(SOURCE / path, suite, name) for path, suite, name in named):
+                    faults.append(f"case {row['case']} names no test of the gate")
         self.assertEqual(numbers, list(range(1, 31)))
         self.expect_none(faults, "docs/evidence.csv names tests as `file` `Suite.Name`")
         text += (SOURCE / "docs" / "evidence.md").read_text()

@@ -83,7 +83,7 @@ class Comparison:
             changed = [attribute for attribute in after if after[attribute] != before.get(attribute)]
             counted = [attribute for attribute, value in turns[0].items() if value != turns[1].get(attribute) != turns[2].get(attribute)]
         if counted:
-            raise ExportError(self._counts(f"the number {counted[0]}"))
+            raise self._counts(f"the number {counted[0]}")
         # A kernel whose sums have no fixed order is not state.
         if not same(again, first) and (changed or (again - first).abs() > UNORDERED * first.abs()):
             cause = (f"what forward keeps in {', '.join(changed[:3])} is not part of a graph: keep it in a buffer (register_buffer)" if changed else
@@ -92,11 +92,11 @@ class Comparison:
             raise ExportError(f"the loss of {name} on a batch is {again.item():.9g} after other batches and was {first.item():.9g} before them, with the "
                               f"same weights and buffers: {cause}")
         if evolving:
-            raise ExportError(self._counts(evolving[0]))
+            raise self._counts(evolving[0])
 
-    def _counts(self, what: str) -> str:
-        return (f"forward of {type(self._step.module).__name__} changes {what} in each step, which a graph would keep as it was: make it a buffer "
-                "(register_buffer), change it in place, and choose with torch.where")
+    def _counts(self, what: str) -> ExportError:
+        return ExportError(f"forward of {type(self._step.module).__name__} changes {what} in each step, which a graph would keep as it was: make it a "
+                           "buffer (register_buffer), change it in place, and choose with torch.where")
 
     def require_training(self, graph: "Graph") -> None:
         """Compares losses, gradients and state of the graph FP32."""

@@ -110,7 +110,7 @@ class Finder:
         if node.target is operator.getitem and node.args[0].target in NLL and node.args[1] == 0 and node.args[0].args[3] == MEAN_OF_LOSS:
             return Quotient(node, self.graph.call_function(operator.getitem, (node.args[0], 1)))
         if node.target is ATEN.where.self and not self._varies(node.args[2]):
-            # The other value is for batches in which nothing counts. Those have a divisor of 0 and no part in the sum.
+            # The other value is for batches in which nothing counts. Their divisor is 0, so they have no part in the sum.
             return self._quotient(node.args[1])
         terms = self._terms(node)
         if terms is None or not self._varies(terms[1]) or "val" not in node.meta or node.meta["val"].dim():
