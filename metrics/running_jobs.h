@@ -37,7 +37,7 @@ struct RunningStatistics {
   std::optional<double> speed_ratio;
   // From the job of several ranks where it is largest.
   std::optional<double> wait_ratio;
-  std::map<std::string, AllocatorMemory> memory;  // Of all together, by label of the mode.
+  std::map<std::string, AllocatorMemory> memory;  // Sums over jobs, by label of the mode.
   std::set<std::pair<std::string, std::string>> precisions;  // Labels of the mode and device.
 };
 

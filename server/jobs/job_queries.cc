@@ -61,7 +61,7 @@ std::map<std::string, JobQueries::QueuePlace> JobQueries::ReadQueue() const {
   const int slots = workers_->slots();
   std::vector<WaitingJob> waiting;
   std::vector<HoldingJob> holding;
-  std::map<std::string, QueuePlace> submitted;  // Those of clusters have no place here.
+  std::map<std::string, QueuePlace> submitted;  // Requests to clusters have no place here.
   std::map<std::string, int> gangs;             // Slots of jobs that need several, which few do.
   for (const JobView::Shown& each : ledger_.view().InMemory()) {
     const Job& job = each.snapshot->job;
@@ -200,7 +200,7 @@ training::v1::StatsResponse JobQueries::Stats() const {
 
 absl::Status JobQueries::Watch(const std::string& job_id,
                                const std::shared_ptr<JobWatcher>& watcher) {
-  // First the subscription, then the present: a change in between is then told, not lost.
+  // Subscribe before reading the job, so that no change in between is lost.
   ledger_.hub().Subscribe(job_id, watcher);
   const absl::StatusOr<std::shared_ptr<const JobSnapshot>> snapshot =
       ledger_.view().Snapshot(job_id);

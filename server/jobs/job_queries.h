@@ -42,7 +42,7 @@ class JobQueries {
       const training::v1::StatsRequest& request) const;
   // One row for each job that is on a worker.
   std::vector<training::v1::HistoryRow> HistoryRows() const;
-  // Tells the watcher the job as it is, then each change. NOT_FOUND.
+  // Sends the watcher the current job, then each change. NOT_FOUND.
   absl::Status Watch(const std::string& job_id, const std::shared_ptr<JobWatcher>& watcher);
   void Unwatch(const std::string& job_id, const JobWatcher* watcher);
 

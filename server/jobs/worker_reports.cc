@@ -123,7 +123,7 @@ void WorkerReports::Report(const AttachRequest& event) {
 
 void WorkerReports::ReportOfRank(const AttachRequest& event, int rank) {
   const std::string& id = event.job_id();
-  // The end of the others is of no interest once rank 0 has told the job's.
+  // After rank 0 has reported the end of the job, the end of other ranks is ignored.
   if (!attempts_.IsCurrent(id, event.claim())) return;
   const Job& job = *table_.Find(id);
   switch (event.event_case()) {
@@ -170,7 +170,7 @@ void WorkerReports::Dispatch(const AttachRequest& event) {
   }
 }
 
-// Sends again what the worker was asked for while it could not hear.
+// Resends requests that the worker missed while disconnected.
 void WorkerReports::OnBack(const Job& job) {
   const StopRequest* const stop = stops_.Find(job.id());
   if (dispatcher_.draining() || job.state() == training::v1::JOB_STATE_CANCELLING ||

@@ -43,7 +43,7 @@ class WorkerReports final : public WorkerEvents {
 
   void Report(const training::v1::AttachRequest& event);
   void Dispatch(const training::v1::AttachRequest& event);
-  // Takes in what a rank tells that does not speak for the job.
+  // Handles a report of a rank other than 0.
   void ReportOfRank(const training::v1::AttachRequest& event, int rank);
   void OnLogLine(const std::string& job_id, const std::string& line);
   void OnStarted(const Job& job, const training::v1::Started& started);

@@ -31,8 +31,8 @@ class JobWatcher {
   virtual void Notify(std::shared_ptr<const JobSnapshot> snapshot, const JobEvents& events) = 0;
 };
 
-// Tells watchers of changes that are durable. Holds nothing for a slow one: what a watcher keeps is
-// its own, and bounded. Thread-safe; no lock is held while a watcher is called.
+// Sends durable changes to watchers. Keeps nothing for a slow watcher: each has its own bounded
+// queue. Thread-safe; no lock is held while a watcher is called.
 class EventHub {
  public:
   void Subscribe(const std::string& job_id, std::shared_ptr<JobWatcher> watcher);

@@ -28,14 +28,14 @@ namespace genesis {
 // shows them to readers (view) and runs the announcements; when the store refuses, every change
 // since the last commit is undone and nothing was counted or shown. In memory are the jobs that
 // have not ended and the 64 that ended or were asked for last; the rest is read from the store.
-// Owner: JobManager. Threads: the writer's, but for view().
+// Owner: JobManager. Threads: the writer's; view() from any.
 // Failure: Commit's status; a read that fails is logged and answers as if there were nothing.
 class JobTable {
  public:
   JobTable(JobStore* store, EventHub* hub, const Clock& clock = Clock::System())
       : store_(store), hub_(hub), clock_(clock), view_(&store->readers()) {}
 
-  // Before any other call. `on_forgotten` is told the last state of each job that is removed.
+  // Call before any other method. `on_forgotten` receives the last state of each removed job.
   void SetRetention(RetentionSettings retention) { retention_ = retention; }
   void OnForgotten(std::function<void(training::v1::JobState)> on_forgotten) {
     on_forgotten_ = std::move(on_forgotten);
@@ -82,8 +82,8 @@ class JobTable {
   std::optional<std::string> Metadata(const std::string& key) const;
   void PutMetadata(const std::string& key, std::string value);
 
-  // Runs after the commit and before readers see it, so that whoever sees a change finds it
-  // counted; dropped when the commit fails.
+  // Runs after the commit and before readers see it, so that every visible change is already
+  // counted. Dropped if the commit fails.
   void Count(std::function<void()> counting);
   // Runs after the commit, when readers see it; dropped when the commit fails.
   void Announce(std::function<void()> announcement);
@@ -92,7 +92,7 @@ class JobTable {
   void Discard();
   // Commit, with the lazy events.
   absl::Status Flush();
-  // When Commit should be called though nobody changes anything: lazy events, retention.
+  // When Commit is due even without a change: lazy events, retention.
   absl::Time NextDue() const;
 
   // Any thread.
@@ -150,7 +150,7 @@ class JobTable {
 
   // Find fills these from the store.
   mutable std::map<std::string, Record> jobs_;
-  mutable std::deque<std::string> ended_;  // Those in jobs_ that have ended, the oldest first.
+  mutable std::deque<std::string> ended_;  // Ended jobs in jobs_, the oldest first.
   int64_t next_ordinal_ = 1;
   int64_t version_ = 0;
   int64_t last_sequence_ = 0;

@@ -84,7 +84,7 @@ void Writer::ApplyAll(std::deque<Change> changes) {
       ++i;
       continue;
     }
-    // Nothing of it stays, and it is not tried again; those before it are applied anew.
+    // Drops this change for good, and applies the changes before it again.
     table_->Discard();
     if (changes[i].refused) changes[i].refused(applied);
     changes.erase(changes.begin() + static_cast<std::ptrdiff_t>(i));
@@ -105,8 +105,8 @@ void Writer::ApplyAll(std::deque<Change> changes) {
   absl::MutexLock lock(&mutex_);
   waiting_.insert(waiting_.begin(), std::make_move_iterator(facts.begin()),
                   std::make_move_iterator(facts.end()));
-  // While the store is broken nothing else can be promised either, so the thread may wait here; a
-  // stop ends the wait, and the facts are then told again by the store's older state at recovery.
+  // While the store fails, no other change can be committed, so this thread may wait. Stop() ends
+  // the wait; the dropped reports are recovered from the store on restart.
   const auto stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; };
   changed_.WaitUntil(mutex_, SteadyNow() + kCommitRetryPause, stopping);
   if (stopping_) waiting_.clear();

@@ -17,11 +17,11 @@
 namespace genesis {
 
 // The one thread that changes jobs. Callers queue changes; the thread applies all that wait,
-// commits them in one transaction (so a burst costs one fsync) and only then lets anybody know.
-// Failure: when the store refuses a commit, changes that have an answer to give (`refused`) give
-// it; the rest, facts from workers, are tried again every second until the store takes them, and
-// store_status() tells readiness why. Its own work (lazy events, retention) is
-// written when it is due, or at the end.
+// commits them in one transaction (so a burst costs one fsync), and only then makes them visible.
+// Failure: if the store refuses a commit, changes with a `refused` callback get its error. All
+// others, reports of workers, are retried every second until the store accepts them, and
+// store_status() is the reason for readiness. Lazy events and retention are
+// written when they are due, or at the end.
 class Writer {
  public:
   struct Change {

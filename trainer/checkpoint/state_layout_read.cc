@@ -104,8 +104,8 @@ class LayoutReader {
     for (size_t i = 0; i < count; ++i) dict.At(tensors[i].first).Tensor(at::kFloat);
   }
 
-  // Entries but for second names. Buffers of a user's module have any type but reduced precision,
-  // which is widened before it is written.
+  // Entries without second names. Buffers of a user's module have any type except reduced
+  // precision, which is widened before it is written.
   std::vector<std::pair<std::string, at::Tensor>> Untied(const ValueReader& dict) const {
     std::set<std::string> second;
     for (const auto& [name, of] : state_.tied) second.insert(name);
@@ -172,7 +172,7 @@ class LayoutReader {
   }
 
   // Fills state_.optimizer.groups. Returns the parameter behind each number that the optimizer's
-  // state uses; a state dict that Python made anew counts through its groups.
+  // state uses. A state dict that Python wrote again numbers parameters through its groups.
   std::map<int64_t, int64_t> ReadGroups(const std::vector<ValueReader>& groups) {
     std::vector<ValueReader> own;
     if (version_ >= 2) own = own_.At("parameter_groups").Items();

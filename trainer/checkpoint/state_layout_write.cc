@@ -139,8 +139,8 @@ ValueDict ToDict(const EvaluationState& evaluation) {
   return dict;
 }
 
-// By name and by group, so that the numbers of the optimizer's state find their parameters also
-// after Python has numbered or ordered them anew.
+// Adds names by group, so that the numbers in the optimizer's state find their parameters even
+// after Python has numbered or ordered them again.
 void AddParameters(const TrainingState& state, ValueDict& dict) {
   ValueList names;
   for (size_t i = 0; i < state.optimizer.parameters.size(); ++i) {

@@ -31,7 +31,7 @@ struct RunPosition {
   int64_t batch_examples = 0;
 };
 
-// Where held-out evaluation stands.
+// Position of the held-out evaluation.
 struct EvaluationState {
   double best_loss = std::numeric_limits<double>::infinity();
   int64_t best_step = 0;
@@ -42,25 +42,25 @@ struct EvaluationState {
 // step boundary it can be written while training goes on.
 struct TrainingState {
   std::vector<std::pair<std::string, at::Tensor>> model;  // Parameters, then buffers; float32.
-  // Names that Python's state_dict() has besides, each with the entry of `model` it shares.
+  // Second names in Python's state_dict(), each with the entry of `model` that it shares.
   std::vector<std::pair<std::string, std::string>> tied;
   // Version numbers of a user's module and its parts, by their names: state_dict()._metadata.
   std::vector<std::pair<std::string, int64_t>> versions;
-  // Values that a user's module keeps besides its state_dict(), by the names of its attributes.
+  // Values that a user's module keeps outside of its state_dict(), by the names of attributes.
   std::vector<std::pair<std::string, at::Tensor>> attributes;
   // Buffers that had infinities before the first step, as masks have; they may have them.
   std::set<std::string> with_infinities;
   OptimizerState optimizer;
   // Moving average of the parameters, under their names; empty where there is none.
   std::vector<std::pair<std::string, at::Tensor>> ema;
-  std::optional<GradScalerState> scaler;  // Where the mode has a loss scale.
-  at::Tensor rng_state;                   // Of torch's generator on the CPU.
-  at::Tensor device_rng_state;            // Of the device's; undefined on a CPU.
+  std::optional<GradScalerState> scaler;  // nullopt if the mode has no loss scale.
+  at::Tensor rng_state;                   // torch's generator on the CPU.
+  at::Tensor device_rng_state;            // The device's; undefined on a CPU.
   at::Tensor priorities;                  // float32 [examples]; undefined with uniform sampling.
   RunPosition position;
   PolicyState policy;
   EvaluationState evaluation;
-  // Where set, tensors may still be on their way: whoever reads them calls Complete first.
+  // If set, copies are still in flight. Call Complete() before reading any tensor.
   std::shared_ptr<const StateCopy> copy;
 
   void Complete() const {

@@ -76,7 +76,7 @@ class MetricTotals {
     torch::Tensor count;  // Undefined for the number of examples; then `empty` is, too.
     torch::Tensor empty;  // Batches in which nothing counts.
   };
-  // By name and the number of the term.
+  // Key: name, and number of the term.
   std::map<std::pair<std::string, int>, Total> totals_;
   int64_t batches_ = 0;
 };

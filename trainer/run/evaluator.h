@@ -23,7 +23,7 @@ class Evaluator {
   training::v1::Evaluation Measure(int64_t step, RankGroup* ranks = nullptr);
   // A remark about the last evaluation; mostly "".
   const std::string& note() const { return note_; }
-  // Whether anything counted in the last one. One in which nothing did is no reason to stop.
+  // Whether any example counted in the last one. If none did, the run does not stop early.
   bool measured() const;
   // The last evaluation in the terms of a world model; nullopt for other models.
   std::optional<training::v1::HeldOutError> held_out_error() const;

@@ -16,8 +16,8 @@ namespace genesis {
 // forward forgets looks like one that learns nothing. The first six are named.
 std::string ModelLine(const Model& model);
 
-// That line, and "batches: of 8 examples alone, ..." where the model takes no short batches: how
-// many examples the job leaves out.
+// ModelLine(), and for a model without short batches the number of examples that the job leaves
+// out: "batches: of 8 examples alone, ...".
 std::vector<std::string> ModelLines(const Model& model, const Dataset& dataset, int64_t batch_size,
                                     int ranks);
 

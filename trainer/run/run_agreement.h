@@ -9,9 +9,9 @@
 
 namespace genesis {
 
-// The control flags that a run follows at a step's end: those of whoever started it, and the clock.
-// Alone a process goes by its own; several ranks by what all of them requested with the last step
-// and by its mean time, so that they stop after the same step and judge it alike.
+// The control flags that a run follows at the end of a step: requests of its caller, and the clock.
+// A single process uses its own. Several ranks use what all of them requested with the last step
+// and its mean time, so that they stop after the same step and judge it alike.
 //
 // Owner: the run. Threads: one. Failure: RunFailure where the ranks cannot go on together.
 class RunAgreement {

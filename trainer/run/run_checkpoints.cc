@@ -113,7 +113,7 @@ void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held
                           std::chrono::steady_clock::time_point since) {
   const int64_t step = state.position.progress.step();
   saved_step_ = step;
-  // Waits for the one before; after it nobody else holds what the callback writes to.
+  // Waits for the previous write, after which its callback writes no member.
   if (writes_ || sharded_) Flush();
   own_step_ = step;
   if (!writes_ && !sharded_) return;
@@ -170,8 +170,8 @@ void RunCheckpoints::Flush() {
   RequireWritten(writer_.Flush());
 }
 
-// All ranks hear whether each could write its shard, so that none waits for one that will never
-// be there. Whoever could not says why, and the others that it failed.
+// Exchanges whether each rank could write its shard, so that no rank waits for a missing one. A
+// rank that could not reports why; the others report that it failed.
 void RunCheckpoints::FlushShards() {
   RequireShards(writer_.FlushShard());
   // All are durable; another host may see that later.

@@ -15,12 +15,12 @@
 
 namespace genesis {
 
-// The checkpoints of one run: hands states to the background writer, and tells the observer of each
-// that is durable. With several ranks the first writes and the others note what it wrote, or all
+// The checkpoints of one run: hands states to the background writer, and reports each durable one
+// to the observer. With several ranks the first writes and the others note what it wrote, or all
 // write a share of each (checkpoint.sharded).
 //
-// Owner: the run. Threads: one; the observer is told on the writer's. Failure: RunFailure, of a
-// write that failed in the background at the next call.
+// Owner: the run. Threads: one; the observer is called on the writer's. Failure: RunFailure; a
+// write that fails in the background throws at the next call.
 class RunCheckpoints {
  public:
   RunCheckpoints(const training::v1::StartJob& start, RunObserver& observer,
@@ -41,7 +41,7 @@ class RunCheckpoints {
   // `held_out_loss` where its step was evaluated, `since` when training stopped for it.
   void Save(const TrainingState& state, std::optional<double> held_out_loss,
             std::chrono::steady_clock::time_point since);
-  // Tells the observer of the checkpoint of this step once more; false when there is none.
+  // Reports the checkpoint of this step to the observer again; false if there is none.
   bool Repeat(int64_t step);
   // Waits until everything is durable; of shards, until those of all ranks are.
   void Flush();
@@ -61,10 +61,10 @@ class RunCheckpoints {
   RankGroup* const ranks_;  // Null where this process trains alone.
   const bool writes_;       // Whole checkpoints, or the list of the shards.
   const bool sharded_;
-  std::string token_;      // Of the shards of this attempt.
+  std::string token_;      // Shared by the shards of this attempt.
   int64_t begun_ = 0;      // Sharded checkpoints.
   ShardPlace place_;       // In the newest of them.
-  int64_t own_step_ = -1;  // Of the newest that was begun here.
+  int64_t own_step_ = -1;  // Step of the newest one begun here.
   CheckpointFolder folder_;
   int64_t saved_step_ = -1;
   std::vector<std::string> missing_;  // Ids that the daemon knows and the folder lacks.

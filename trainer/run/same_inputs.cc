@@ -53,7 +53,7 @@ std::string ChecksumOf(const Dataset& dataset) {
   return absl::StrFormat("%08x", crc);
 }
 
-// "" where the model is no file, or one that cannot be read: whoever builds it says why.
+// "" if the model is not a file or cannot be read; building the model reports why.
 std::string ModuleChecksum(const training::v1::ModelSpec& model) {
   const std::string& path =
       model.has_exported() ? model.exported().path() : model.torchscript().path();

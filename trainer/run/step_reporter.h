@@ -19,7 +19,7 @@ using SteadyClock = std::function<std::chrono::steady_clock::time_point()>;
 // Owner: the run. Threads: one. Failure: none.
 class StepReporter {
  public:
-  // The report besides the metrics of steps.
+  // Parts of a report that are not metrics of steps.
   struct Options {
     int64_t samples_per_step = 0;
     // The memory that the device's allocator holds now; unset on a CPU.

@@ -122,7 +122,7 @@ class Run {
     return mode == training::v1::PRECISION_MODE_AUTO ? training::v1::PRECISION_MODE_FP32 : mode;
   }
 
-  // Where the daemon allows recordings and the device makes them.
+  // Returns a CUDA graph factory if the daemon allows capture and the device supports it.
   StepGraphMaker Graphs() {
     if (!start_.cuda_graphs() || !device_.cuda()) return {};
     std::string fault;
@@ -249,8 +249,8 @@ class Run {
     if (const double delay = Delay(); delay > 0) {
       std::this_thread::sleep_for(std::chrono::duration<double>(delay));
     }
-    // The figures of the step before, long there; the first step's at once, so that whoever watches
-    // sees the job move.
+    // Reads the previous step's metrics, which are already available. Reports the first step
+    // immediately, so that watchers see progress.
     if (first && ranks_ == nullptr) {
       Absorb(Seconds(begin));
     } else if (session_->step().unread() == 2) {
@@ -312,7 +312,7 @@ class Run {
   }
 
   void ChangePrecision() {
-    // Steps under way were made before anybody knew; they count, and are not judged.
+    // Steps already in flight are counted but not judged.
     while (session_->step().unread() > 0) Absorb(agreement_.StepSeconds(step_seconds_));
     reporter_->Flush();
     const PrecisionDecision decision = *std::exchange(pending_, std::nullopt);
@@ -348,7 +348,7 @@ class Run {
   void KeepGoodState() { guard_->KeepGoodState(TakeState()); }
 
   void SaveOnRequest() {
-    // Whoever asks waits for an answer, and the file may be there already.
+    // The caller waits for a response, and the file may exist already.
     if (checkpoints_.saved_step() == step_ && checkpoints_.Repeat(step_)) return;
     Save();
   }
@@ -447,17 +447,17 @@ class Run {
   std::optional<Evaluator> evaluator_;
   std::optional<StepReporter> reporter_;
   training::v1::EffectivePrecision effective_;
-  Progress progress_;  // Of the attempts before.
-  int64_t step_ = 0;   // Made, their figures read or not.
+  Progress progress_;  // Progress of earlier attempts.
+  int64_t step_ = 0;   // Steps launched, including those with unread metrics.
   double step_seconds_ = 0;
-  double processor_seconds_ = 0;   // Of the newest step; 0 where it says nothing.
-  int64_t peak_device_bytes_ = 0;  // Of the precisions before.
+  double processor_seconds_ = 0;   // Processor time of the newest step; 0 if unknown.
+  int64_t peak_device_bytes_ = 0;  // Peak of earlier precisions.
   std::optional<PrecisionDecision> pending_;
   training::v1::Evaluation evaluation_;
   int64_t evaluated_step_ = -1;
   std::string early_end_;
   bool all_fp32_ = true;  // Every step was made in FP32.
-  LossRecorder curve_;    // Of such a run: what later jobs are compared with.
+  LossRecorder curve_;    // Losses of such a run, with which later jobs are compared.
 };
 
 Finished Fail(const RunFailure& failure, const Progress& progress, RunObserver& observer) {

@@ -14,7 +14,7 @@ namespace genesis {
 
 class RankGroup;
 
-// Wishes of whoever started a run; read by the run at each step boundary. Thread-safe.
+// Pending requests of the caller of a run, which polls them between steps. Thread-safe.
 class RunControl {
  public:
   void RequestCheckpoint() { checkpoint_.store(true, std::memory_order_release); }
@@ -26,13 +26,13 @@ class RunControl {
   bool TakeCheckpointRequest() { return checkpoint_.exchange(false, std::memory_order_acq_rel); }
   bool stop_requested() const { return stop_.load(std::memory_order_acquire); }
 
-  // To go on in FP32 from the next step on, for a reason.
+  // Requests FP32 from the next step on, for a reason.
   void RequestFp32(const std::string& reason) {
     const absl::MutexLock lock(&mutex_);
     fp32_reason_ = reason;
     fp32_.store(true, std::memory_order_release);
   }
-  // The reason; nullopt when nobody asked. Without a lock while nobody does.
+  // Returns the reason; nullopt without a request. Takes no lock in that case.
   std::optional<std::string> TakeFp32Request() {
     if (!fp32_.load(std::memory_order_acquire)) return std::nullopt;
     const absl::MutexLock lock(&mutex_);

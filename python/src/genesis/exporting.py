@@ -480,7 +480,7 @@ class Step:
         loss, _, gradients, _, _ = self._step(precision, *self._copies(batch, precision))
         missing = next((name for name in self.gradients if gradients[name] is None), None)
         if missing is not None:
-            raise RuntimeError(f"the loss does not depend on {missing}")
+            raise RuntimeError(f"the loss does not depend on {missing}: use it, or leave it out")
         return loss
 
     def _copies(self, batch=None, precision: str = "FP32") -> Tuple[torch.Tensor, ...]:
