@@ -1,7 +1,7 @@
 """Daemon and workers are killed at random moments, many times, while an orchestrator keeps working: no
 acknowledged job is lost or duplicated, no checkpoint is damaged, and every restart is ready in time.
 
-GENESIS_KILLS sets how many of each (20 in the suite; 1000 for the long run), GENESIS_SEED the order."""
+GENESIS_KILLS sets how many of each (5 in the gate, 20 more at night; 1000 for the long run), GENESIS_SEED the order."""
 
 import os
 import pathlib
@@ -15,9 +15,11 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 
 import harness  # noqa: E402
+import tiers  # noqa: E402
 from harness import BIN, spec  # noqa: E402
 
-KILLS = int(os.environ.get("GENESIS_KILLS", "20"))
+KILLS = int(os.environ.get("GENESIS_KILLS", "5"))
+NIGHTLY_KILLS = 20
 SEED = int(os.environ.get("GENESIS_SEED", "1"))
 FINAL = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
 
@@ -64,9 +66,9 @@ class Kills(harness.DaemonTest):
         self.daemon.kill()
         self.daemon = self.start_timed()
 
-    def run_kills(self, kill):
+    def run_kills(self, kill, kills=KILLS):
         done = 0
-        while done < KILLS:
+        while done < kills:
             self.submit_when_few_are_left()
             # A random moment of the jobs' lives, not the wait for an event.
             time.sleep(self.random.uniform(0, 0.3))
@@ -100,17 +102,29 @@ class Kills(harness.DaemonTest):
             steps = {int(each["step"]) for each in known.values() if each["job_id"] == job_id}
             self.assertIn(int(self.daemon.job(job_id)["progress"]["step"]), steps, job_id)
 
+    def kill_daemons(self, kills):
+        def kill():
+            self.kill_the_daemon()
+            return True
+
+        self.run_kills(kill, kills)
+        self.verify()
+
     def test_workers_killed_at_random_moments(self):
         self.run_kills(self.kill_a_worker)
         self.verify()
 
     def test_daemons_killed_at_random_moments(self):
-        def kill():
-            self.kill_the_daemon()
-            return True
+        self.kill_daemons(KILLS)
 
-        self.run_kills(kill)
+    @tiers.nightly
+    def test_many_workers_killed_at_random_moments(self):
+        self.run_kills(self.kill_a_worker, NIGHTLY_KILLS)
         self.verify()
+
+    @tiers.nightly
+    def test_many_daemons_killed_at_random_moments(self):
+        self.kill_daemons(NIGHTLY_KILLS)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 daemon's acknowledgements: no job lost, duplicated or moved against the table, no final state changed,
 no acknowledged checkpoint gone, and refusals with the codes of the API.
 
-The daemon is the real one, its workers are fake_worker. GENESIS_SEQUENCES sets how many sequences (150
-in the suite; 10000 for the long run), GENESIS_SEED the first."""
+The daemon is the real one, its workers are fake_worker. GENESIS_SEQUENCES sets how many sequences (20
+in the gate, 130 more at night; 10000 for the long run), GENESIS_SEED the first."""
 
 import os
 import pathlib
@@ -22,9 +22,11 @@ sys.path.insert(0, str(HERE))
 
 import harness  # noqa: E402
 import orchestrator  # noqa: E402
+import tiers  # noqa: E402
 from reference_model import FINAL, JobModel, Model, legal_moves  # noqa: E402
 
-SEQUENCES = int(os.environ.get("GENESIS_SEQUENCES", "150"))
+SEQUENCES = int(os.environ.get("GENESIS_SEQUENCES", "20"))
+NIGHTLY_SEQUENCES = 130
 SEED = int(os.environ.get("GENESIS_SEED", "1"))
 STEPS_IN_SEQUENCE = 12
 FAKE_WORKER = harness.BIN.parent / "tests" / "fake_worker"
@@ -255,6 +257,11 @@ class Sequences(harness.DaemonTest):
 
     def test_sequences(self):
         for seed in range(SEED, SEED + SEQUENCES):
+            self.run_sequence(seed)
+
+    @tiers.nightly
+    def test_many_sequences(self):
+        for seed in range(SEED + SEQUENCES, SEED + SEQUENCES + NIGHTLY_SEQUENCES):
             self.run_sequence(seed)
 
 
