@@ -111,7 +111,7 @@ class HistoryTest(harness.DaemonTest):
             ends = harness.wait_for("the row of the end", lambda: [
                 row for row in daemon.get_json("/v1/history?job_id=ok-1").get("rows", []) if row["state"] != "JOB_STATE_RUNNING"])
             self.assertEqual([row["state"] for row in ends], ["JOB_STATE_SUCCEEDED"])
-            daemon.ctl("delete", "ok-1")
+            daemon.ctl("delete", "ok-1", "--checkpoints")
             # Times of rows are in seconds.
             time.sleep(1.1)
         self.assertEqual(len(self.rows("job_id = 'ok-1' AND state = 'SUCCEEDED'")), 2)
