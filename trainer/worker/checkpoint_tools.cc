@@ -8,6 +8,7 @@
 #include "base/exit_code.h"
 #include "trainer/checkpoint/verify.h"
 #include "trainer/checkpoint/weights.h"
+#include "trainer/worker/error_line.h"
 
 namespace genesis {
 namespace {
@@ -35,7 +36,7 @@ int RunVerify(const std::string& named) {
     }
   }
   if (!status.ok()) {
-    std::cerr << status.message() << std::endl;
+    PrintErrorLine(status.message());
     return ToInt(ExitCode::kFailure);
   }
   std::cout << path << ": whole" << (verified->empty() ? "" : "; " + *verified) << std::endl;
@@ -44,14 +45,13 @@ int RunVerify(const std::string& named) {
 
 int RunExport(const std::string& from, const std::string& to, bool average) {
   if (!absl::EndsWith(to, ".safetensors")) {
-    std::cerr << "--to is \"" << to << "\"; accepted: a path that ends in .safetensors"
-              << std::endl;
+    PrintErrorLine("--to is \"", to, "\"; accepted: a path that ends in .safetensors");
     return ToInt(ExitCode::kUsage);
   }
   const absl::Status exported =
       ExportSafetensors(Followed(from), to, average ? WeightsKind::kAverage : WeightsKind::kModel);
   if (!exported.ok()) {
-    std::cerr << exported.message() << std::endl;
+    PrintErrorLine(exported.message());
     return ToInt(ExitCode::kUsage);
   }
   std::cout << to << ": written" << std::endl;

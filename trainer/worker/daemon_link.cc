@@ -8,7 +8,6 @@
 #include <chrono>
 #include <climits>
 #include <csignal>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -28,6 +27,7 @@
 #include "config/precision/gate.h"
 #include "genesis/training/v1/worker_service.grpc.pb.h"
 #include "trainer/run/training_run.h"
+#include "trainer/worker/error_line.h"
 #include "trainer/worker/event_sender.h"
 #include "trainer/worker/rank_run.h"
 #include "trainer/worker/rank_store_client.h"
@@ -154,7 +154,7 @@ class Attachment {
   int Serve() {
     absl::StatusOr<std::shared_ptr<Connection>> connection = Connection::Open(daemon_);
     if (!connection.ok()) {
-      std::cerr << "genesis-worker: " << connection.status().message() << std::endl;
+      PrintErrorLine("genesis-worker: ", connection.status().message());
       last_ = grpc::StatusCode::INVALID_ARGUMENT;
       return ToInt(ExitCode::kUsage);
     }
@@ -163,8 +163,8 @@ class Attachment {
     if (!stream.Write(Hello(daemon_, own_name_, device_))) {
       const grpc::Status status = stream.Finish();
       last_ = status.error_code();
-      std::cerr << "the daemon at " << daemon_.address.server
-                << " cannot be reached: " << status.error_message() << std::endl;
+      PrintErrorLine("the daemon at ", daemon_.address.server,
+                     " cannot be reached: ", status.error_message());
       return ToInt(ExitCode::kFailure);
     }
     AttachSender();
@@ -177,11 +177,11 @@ class Attachment {
     Close();
     reader.join();
     if (abandoned_.joinable()) abandoned_.join();
-    if (!told) std::cerr << "failed to report the end of the job: " << problem_ << std::endl;
+    if (!told) PrintErrorLine("failed to report the end of the job: ", problem_);
     const bool refused = !start && !problem_.empty() && !Terminating();
     if (refused) {
-      std::cerr << "the daemon at " << daemon_.address.server
-                << " refused this worker or was lost: " << problem_ << std::endl;
+      PrintErrorLine("the daemon at ", daemon_.address.server,
+                     " refused this worker or was lost: ", problem_);
     }
     const bool good = told && !refused;
     return ToInt(good ? ExitCode::kOk : ExitCode::kFailure);
@@ -218,8 +218,8 @@ class Attachment {
     if (daemon_.remote() && start_ &&
         !changed_.WaitUntil(mutex_, SteadyNow() + kStopWait,
                             [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return closing_; })) {
-      std::cerr << "training did not stop within " << absl::FormatDuration(kStopWait)
-                << "; the process ends" << std::endl;
+      PrintErrorLine("training did not stop within ", absl::FormatDuration(kStopWait),
+                     "; the process ends");
       _exit(ToInt(ExitCode::kFailure));
     }
   }
@@ -270,7 +270,7 @@ class Attachment {
       // Wait until the daemon has received that.
       changed_.WaitUntil(mutex_, SteadyNow() + kAbandonWait, closing);
       if (closing_) return;
-      std::cerr << "another rank is gone, and this one waits for it; the process ends" << std::endl;
+      PrintErrorLine("another rank is gone, and this one waits for it; the process ends");
       _exit(ToInt(ExitCode::kFailure));
     });
   }
@@ -289,7 +289,7 @@ class Attachment {
 
   // Requires a job.
   bool DialAgain() {
-    std::cerr << "the daemon's stream broke: " << problem_ << "; training continues" << std::endl;
+    PrintErrorLine("the daemon's stream broke: ", problem_, "; training continues");
     const StartJob start = *job();
     const absl::Time give_up = SteadyNow() + absl::Seconds(start.patience_seconds());
     // A stream that broke immediately does not indicate that the next one will hold.
@@ -310,7 +310,7 @@ class Attachment {
       AttachResponse first;
       if (stream.Write(hello) && stream.Read(&first)) {
         Obey(first);
-        std::cerr << "the daemon is back" << std::endl;
+        PrintErrorLine("the daemon is back");
         stream_begin_ = SteadyNow();
         AttachSender();
         store_->Resend();

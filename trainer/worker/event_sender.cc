@@ -3,11 +3,11 @@
 #include <google/protobuf/descriptor.h>
 
 #include <algorithm>
-#include <iostream>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "base/text/message_text.h"
+#include "trainer/worker/error_line.h"
 
 namespace genesis {
 namespace {
@@ -105,8 +105,7 @@ void EventSender::Refused() {
   const absl::MutexLock lock(&mutex_);
   if (one_at_a_time_ && !unacknowledged_.empty()) {
     AttachRequest& refused = unacknowledged_.front();
-    std::cerr << "the daemon cannot read the report with number " << refused.sequence()
-              << std::endl;
+    PrintErrorLine("the daemon cannot read the report with number ", refused.sequence());
     if (refused.has_finished() && !IsReduced(refused.finished())) {
       Reduce(*refused.mutable_finished());
     } else {

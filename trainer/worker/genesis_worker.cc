@@ -21,6 +21,7 @@
 #include "trainer/runtime/run_failure.h"
 #include "trainer/worker/checkpoint_tools.h"
 #include "trainer/worker/daemon_link.h"
+#include "trainer/worker/error_line.h"
 #include "trainer/worker/local_run.h"
 #include "trainer/worker/termination.h"
 
@@ -90,7 +91,7 @@ struct Flags {
 };
 
 int Usage(const std::string& fault) {
-  std::cerr << "genesis-worker: " << fault << "; see genesis-worker --help" << std::endl;
+  genesis::PrintErrorLine("genesis-worker: ", fault, "; see genesis-worker --help");
   return genesis::ToInt(genesis::ExitCode::kUsage);
 }
 
@@ -204,7 +205,7 @@ int Main(int argc, char** argv) {
   // Each rank of a host uses its own GPU, if there are any.
   if (flags.device.empty() && place->size > 1) flags.device = "cuda:" + place->gpu;
   const genesis::training::v1::DeviceInfo device = genesis::DetectDevice(flags.device, &note);
-  if (!note.empty()) std::cerr << note << std::endl;
+  if (!note.empty()) genesis::PrintErrorLine(note);
   // Otherwise PyTorch's profiler reports the missing GPU as an error.
   if (!device.cuda()) setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
   if (flags.describe_device) {
@@ -231,7 +232,7 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     // Exceptions of a job are its failure. These mean that the process lacks something it needs to
     // start.
-    std::cerr << "genesis-worker: " << genesis::ExplainException(error).message << std::endl;
+    genesis::PrintErrorLine("genesis-worker: ", genesis::ExplainException(error).message);
     return genesis::ToInt(genesis::ExitCode::kFailure);
   }
 }

@@ -25,6 +25,7 @@
 #include "trainer/models/batch_size.h"
 #include "trainer/run/training_run.h"
 #include "trainer/worker/describe_steps.h"
+#include "trainer/worker/error_line.h"
 #include "trainer/worker/rank_run.h"
 #include "trainer/worker/termination.h"
 
@@ -51,7 +52,7 @@ class Ending {
   void OnSignal() {
     asked_ = true;
     if (stepping_) return control_.RequestStop(/*checkpoint=*/true);
-    std::cerr << "stopped by a signal before all ranks were there and had begun" << std::endl;
+    PrintErrorLine("stopped by a signal before all ranks were there and had begun");
     std::_Exit(ToInt(ExitCode::kFailure));
   }
 
@@ -167,7 +168,7 @@ absl::StatusOr<StartJob> Prepare(const LocalRunOptions& options,
   FindFiles(options, *start.mutable_spec());
   FillBatchSize(*start.mutable_spec());
   const PrecisionGate gate = ReadPrecisionGate(environment, /*yaml_allows=*/true);
-  for (const std::string& error : gate.errors) std::cerr << error << std::endl;
+  for (const std::string& error : gate.errors) PrintErrorLine(error);
   const CpuFallback fallback = options.emulate_fp16 ? CpuFallback::kEmulate : CpuFallback::kBf16;
   *start.mutable_precision() =
       ComputeEffectivePrecision(spec->precision().mode(), gate, fallback, device);
@@ -213,8 +214,8 @@ int Report(const Finished& finished, bool asked) {
     case Finished::OUTCOME_STOPPED:
       return ToInt(ExitCode::kFailure);
     default:
-      std::cerr << training::v1::FailureCause_Name(finished.failure().cause()) << ": "
-                << finished.failure().message() << std::endl;
+      PrintErrorLine(training::v1::FailureCause_Name(finished.failure().cause()), ": ",
+                     finished.failure().message());
       // Other ranks that got a signal may have ended first, immediately if they had not begun.
       if (asked && finished.failure().cause() == training::v1::FAILURE_CAUSE_WORKER_EXIT) {
         return ToInt(ExitCode::kFailure);
@@ -243,7 +244,7 @@ int RunLocal(const LocalRunOptions& options, const RankPlace& place,
   const std::string fault =
       start.ok() ? RankFault(start->spec(), place) : std::string(start.status().message());
   if (!fault.empty()) {
-    std::cerr << fault << std::endl;
+    PrintErrorLine(fault);
     return ToInt(ExitCode::kUsage);
   }
   RunControl control;
@@ -255,7 +256,7 @@ int RunLocal(const LocalRunOptions& options, const RankPlace& place,
   }
   PrintingObserver observer(options.telemetry, ending);
   if (!observer.good()) {
-    std::cerr << "--telemetry " << options.telemetry << ": cannot be written" << std::endl;
+    PrintErrorLine("--telemetry ", options.telemetry, ": cannot be written");
     return ToInt(ExitCode::kUsage);
   }
   std::cout << "job " << start->job_id() << " on " << device.name() << " (" << device.description()
@@ -279,7 +280,7 @@ int RunDescribeStep(const LocalRunOptions& options, const training::v1::DeviceIn
   const absl::StatusOr<std::string> text =
       start.ok() ? DescribeSteps(*start) : absl::StatusOr<std::string>(start.status());
   if (!text.ok()) {
-    std::cerr << text.status().message() << std::endl;
+    PrintErrorLine(text.status().message());
     return ToInt(ExitCode::kUsage);
   }
   std::cout << *text << std::endl;

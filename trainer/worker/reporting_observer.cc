@@ -3,11 +3,11 @@
 #include <sys/resource.h>
 
 #include <cstdint>
-#include <iostream>
 #include <utility>
 
 #include "base/steady_time.h"
 #include "base/text/text.h"
+#include "trainer/worker/error_line.h"
 
 namespace genesis {
 namespace {
@@ -61,7 +61,7 @@ void ReportingObserver::OnSection(training::v1::Section section) {
 
 void ReportingObserver::OnLog(const std::string& line) {
   // The worker's own log keeps more than is sent.
-  std::cerr << BoundedText(line, kMaxLoggedBytes) << std::endl;
+  PrintErrorLine(BoundedText(line, kMaxLoggedBytes));
   log_tail_.push_back(OneLine(line, kMaxLineBytes));
   if (log_tail_.size() > kLogTailLines) log_tail_.pop_front();
   Send([&](AttachRequest& event) { event.mutable_log_line()->set_text(line); });
