@@ -1,4 +1,4 @@
-"""Generates the API's messages from ../proto with protoc (Debian: protobuf-compiler) while building the wheel."""
+"""Builds the wheel. Generates the API's messages from ../proto with protoc (Debian: protobuf-compiler)."""
 
 import pathlib
 import shutil
@@ -14,7 +14,7 @@ PRIVATE = ("worker_service.proto",)
 
 
 class BuildWithMessages(build_py):
-    """build_py that also generates the modules genesis.training.v1.*_pb2."""
+    """A build_py that also generates the modules genesis.training.v1.*_pb2."""
 
     def run(self):
         super().run()

@@ -31,7 +31,7 @@ __all__ = ["AbortedError", "AlreadyExistsError", "Appender", "AsyncClient", "Asy
            "UnavailableError", "WorldModel", "export", "from_images", "from_parquet", "from_text", "from_tokens", "load_checkpoint"]
 
 
-# Names of earlier training code that ran in the caller's process, with their replacements here (docs/founding_names.md).
+# Names of earlier training code that ran in the caller's process, with what replaces each here (docs/founding_names.md).
 _REPLACED = {
     "ExtendedFP16Trainer": "genesis.Client().train(module, data, ...), which a daemon runs",
     "FP16Trainer": "genesis.Client().train(module, data, ...), which a daemon runs",
@@ -44,10 +44,10 @@ _REPLACED = {
 
 
 def __getattr__(name: str) -> object:
-    """Imports torch only when a module is exported."""
+    """Imports ``export`` on first access, so that importing genesis does not import torch."""
     if name == "export":
         from genesis.exporting import export
         return export
-    if name in _REPLACED:  # Not AttributeError, whose text `from genesis import` does not show.
+    if name in _REPLACED:  # Not an AttributeError: `from genesis import` would hide its message.
         raise ImportError(f"genesis has no {name}; use {_REPLACED[name]}")
     raise AttributeError(f"module 'genesis' has no attribute {name!r}")

@@ -1,6 +1,6 @@
-"""The client for asyncio: every method of ``Client`` and ``Job`` as a coroutine.
+"""The client for asyncio: the methods of ``Client`` and ``Job`` as coroutines.
 
-Calls run in threads of the client, so that none blocks the event loop."""
+Calls run in a thread pool of the client, so that none of them blocks the event loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _END = object()
 
 
 class _Threads:
-    """Runs calls outside of the event loop."""
+    """A thread pool that runs blocking calls for the event loop."""
 
     def __init__(self) -> None:
         self._pool = concurrent.futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="genesis")
@@ -43,7 +43,7 @@ class _Threads:
     def _close(close: Callable[[], None]) -> None:
         try:
             close()
-        except ValueError:  # Another thread is still reading; it ends with the stream.
+        except ValueError:  # Another thread is still reading. It stops when the stream ends.
             pass
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class _Threads:
 
 
 class AsyncJob:
-    """A job with coroutine methods; ``events`` is an asynchronous iterator."""
+    """A job with coroutine methods. ``events`` is an asynchronous iterator."""
 
     def __init__(self, threads: _Threads, job: Job) -> None:
         self._threads, self.job = threads, job
@@ -62,7 +62,7 @@ class AsyncJob:
 
     @property
     def state(self) -> str:
-        """The last known state."""
+        """Last known state."""
         return self.job.state
 
     async def events(self, cursor: int = 0) -> AsyncIterator[Event]:
@@ -70,12 +70,16 @@ class AsyncJob:
             yield event
 
     async def watch(self, **options: Any) -> "AsyncJob":
-        """Waits until the job ends. Raises JobFailedError if it failed or was cancelled."""
+        """Waits until the job ends. Takes the arguments of ``Job.watch``.
+
+        Raises:
+            JobFailedError: the job failed or was cancelled.
+        """
         await self._threads.run(self.job.watch, **options)
         return self
 
     def __getattr__(self, name: str) -> Any:
-        """The other methods of ``Job``: ``refresh``, ``checkpoint``, ``pause``, ``cancel`` and so on."""
+        """Returns any other attribute of ``Job``; methods such as ``refresh``, ``checkpoint`` and ``cancel`` become coroutines."""
         method = getattr(self.job, name)
         if not callable(method):
             return method
@@ -91,8 +95,10 @@ class AsyncJob:
 
 
 class AsyncClient:
-    """Calls one daemon from asyncio. Has the arguments and methods of ``Client``. Methods that return jobs return
-    ``AsyncJob``, and iterators become lists.
+    """Client of one daemon for asyncio.
+
+    Takes the arguments of ``Client`` and has its methods as coroutines. A method that returns a ``Job`` returns an ``AsyncJob`` here, and
+    one that returns an iterator returns a list.
 
     >>> async with genesis.AsyncClient() as client:
     ...     job = await client.train(module, data, loss="mse", epochs=20)
@@ -105,6 +111,7 @@ class AsyncClient:
         self._threads = _Threads()
 
     async def close(self) -> None:
+        """Closes the connection. Calls that have not started are cancelled."""
         self.client.close()
         self._threads.close()
 

@@ -29,7 +29,9 @@ def patched() -> Iterator[None]:
 
 
 def _for_any_batch(cross_entropy_loss):
-    """torch's cross-entropy of class probabilities divides by a number that it computes from the size of the batch."""
+    """Replaces the cross-entropy of class probabilities by one that any batch size can use.
+
+    torch's own divides by a number that it computes from the batch size, which a trace records as a constant."""
     def loss(input, target, weight=None, reduction=1, ignore_index=-100, label_smoothing=0.0):
         if not target.is_floating_point():
             return cross_entropy_loss(input, target, weight, reduction, ignore_index, label_smoothing)
@@ -45,7 +47,7 @@ def _for_any_batch(cross_entropy_loss):
 
 
 def _with_dropout(helper):
-    """torch's decomposition of LSTM, GRU and RNN omits the dropout between layers: it compares ``num_layers < i - 1``."""
+    """Adds the dropout between layers that torch's decomposition of LSTM, GRU and RNN omits, because it tests ``num_layers < i - 1``."""
     def layers(input, hidden, params, has_biases, num_layers, dropout, train, bidirectional, batch_first, layer_fn):
         directions, calls = 1 + bidirectional, 0
 
@@ -62,7 +64,9 @@ def _with_dropout(helper):
 
 
 def _with_states(one_layer):
-    """torch's decomposition of LSTM returns the last states with an extra dimension: it squeezes the batch instead of the layer."""
+    """Gives the last states of an LSTM their shape in eager mode.
+
+    torch's decomposition returns them with an extra dimension, because it squeezes the batch dimension instead of the layer's."""
     def layer(given, hidden, *arguments, **options):
         output, states = one_layer(given, hidden, *arguments, **options)
         return output, tuple(state.reshape(before.shape) for state, before in zip(states, hidden))
@@ -70,10 +74,12 @@ def _with_states(one_layer):
 
 
 def _shapes_of_grouped_products(mat_a, mat_b, *_scales, offs=None, out_dtype=None, **_options):
-    """torch's version requires the formats of a GPU kernel, aligned rows in BF16; a CPU multiplies all floating-point types."""
+    """Returns the output of a grouped matrix product on a CPU, where all floating-point types are supported.
+
+    torch's version checks what a GPU kernel requires: BF16 and aligned rows."""
     return meta_registrations._create_grouped_mm_output_tensor(mat_a, mat_b, offs, out_dtype)
 
 
 def _dropped(values: torch.Tensor, probability: float) -> torch.Tensor:
-    """Dropout as ATen computes it on a CPU; the decomposition draws other numbers."""
+    """Applies dropout like ATen on a CPU. The decomposition would draw other random numbers."""
     return values * torch.empty_like(values).bernoulli_(1 - probability).div_(1 - probability)

@@ -16,8 +16,20 @@ if TYPE_CHECKING:
 
 
 def load_checkpoint(path: FilePath) -> Dict[str, Any]:
-    """Returns the content of a local checkpoint file, as ``torch.load`` does. A checkpoint in shards (``checkpoint.sharded``), which
-    must be in the same folder, gives the same result as one file. Reads only tensors and plain values (``weights_only``)."""
+    """Loads a local checkpoint file like ``torch.load``, with tensors on the CPU and ``weights_only=True``.
+
+    A sharded checkpoint (``checkpoint.sharded``) gives the same result as a single file. Its shards must be in the same folder.
+
+    Args:
+        path: the checkpoint file; for a sharded checkpoint, the file that lists the shards.
+
+    Returns:
+        The content: ``model_state_dict``, ``optimizer_state_dict``, ``step`` and more.
+
+    Raises:
+        OSError: the file cannot be read.
+        DataLossError: a shard is missing, damaged, or from another checkpoint.
+    """
     import torch
 
     path = pathlib.Path(path)
@@ -40,7 +52,7 @@ def load_checkpoint(path: FilePath) -> Dict[str, Any]:
 
 
 def _shard(path: pathlib.Path, listed: Dict[str, Any]) -> pathlib.Path:
-    """The file of a shard, after checking that it is the listed one."""
+    """Returns the path of a shard after comparing its SHA-256 with the listed one."""
     name = listed["file"]
     if not name.startswith(f"{path.name}.shard-") or "/" in name:
         raise DataLossError(f"{path} lists the shard {name!r}; accepted: {path.name}.shard-..., in the same folder")
@@ -58,9 +70,9 @@ def _shard(path: pathlib.Path, listed: Dict[str, Any]) -> pathlib.Path:
 
 
 class Checkpoint:
-    """A durable file of the daemon from which training can continue, and which torch can open.
+    """A durable checkpoint of the daemon, from which training can continue and which torch can load.
 
-    ``record`` is the message ``Checkpoint`` of the API: ``id``, ``job_id``, ``step``, ``loss``, ``size_bytes`` and more.
+    ``record`` is the message ``Checkpoint`` of the API, with ``id``, ``job_id``, ``step``, ``loss``, ``size_bytes`` and more.
     """
 
     def __init__(self, connection: Connection, record: Any) -> None:
@@ -81,14 +93,35 @@ class Checkpoint:
         return self.record.loss
 
     def download(self, path: FilePath, *, on_progress: OnProgress = None) -> pathlib.Path:
-        """Downloads the file and verifies its checksum. Call it again to resume a broken download."""
+        """Downloads the file and verifies its checksum. Call it again to resume an interrupted download.
+
+        Args:
+            path: the file to write. It must not exist.
+            on_progress: called with the number of bytes received so far and the total.
+
+        Returns:
+            The path.
+
+        Raises:
+            FileExistsError: the file exists.
+            DataLossError: the checkpoint is missing or damaged.
+            UnavailableError: the daemon did not respond for 10 minutes.
+        """
         download(self._connection, self.id, path, on_progress=on_progress)
         return pathlib.Path(path)
 
     def load(self) -> Dict[str, Any]:
-        """Returns the content of the file, as ``torch.load`` does: ``model_state_dict``, ``optimizer_state_dict``, ``step`` and more.
-        Downloads it once and reads only tensors and plain values (``weights_only``). A checkpoint in shards is read in place, in a
-        folder of this machine, because the daemon sends only single files."""
+        """Downloads the checkpoint once and returns its content, as ``load_checkpoint`` does.
+
+        The shards of a sharded checkpoint are read from the daemon's folder, which this machine must be able to read, because the daemon
+        sends only single files.
+
+        Returns:
+            The content: ``model_state_dict``, ``optimizer_state_dict``, ``step`` and more.
+
+        Raises:
+            DataLossError: a file is missing or damaged.
+        """
         if self._content is None and self.record.shard_count:
             self._content = load_checkpoint(self.record.path)
         if self._content is None:
@@ -99,11 +132,12 @@ class Checkpoint:
 
     @property
     def model_state_dict(self) -> "Dict[str, torch.Tensor]":
-        """The weights, for ``load_state_dict`` of the module."""
+        """Weights, for the module's ``load_state_dict``."""
         return self.load()["model_state_dict"]
 
     @property
     def optimizer_state_dict(self) -> Dict[str, Any]:
+        """State of the optimizer, for its ``load_state_dict``."""
         return self.load()["optimizer_state_dict"]
 
     def __repr__(self) -> str:

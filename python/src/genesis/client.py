@@ -26,16 +26,22 @@ if TYPE_CHECKING:
     Loss = Union[None, str, Callable[[torch.nn.Module, Dict[str, torch.Tensor]], torch.Tensor]]
 
 DEFAULT_BATCH_SIZE = 32
-# Placeholder for the path of a file that is not uploaded yet.
+# Path in a specification in place of a file that is not uploaded yet.
 NOT_SENT = "genesis-not-sent-yet"
-# Precisions for which a module is exported, by that of the job. On a CPU, MIXED_FP16 and FP16 run as MIXED_BF16, to which BF16 falls back.
+# The precisions for which a module is exported, by the precision of the job. On a CPU, MIXED_FP16 and FP16 run as MIXED_BF16, and BF16
+# falls back to it.
 _ALL = ("FP32", "MIXED_BF16", "MIXED_FP16")
 EXPORTED_FOR = {"FP32": ("FP32",), "MIXED_BF16": ("FP32", "MIXED_BF16"), "MIXED_FP16": _ALL, "BF16": ("FP32", "MIXED_BF16", "BF16"),
                 "FP16": ("FP32", "MIXED_BF16", "FP16"), "AUTO": _ALL}
 
 
 def _refuse_given_twice(spec: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    """Rejects values given in both. ``arguments`` are by their path in a job file, None if not given."""
+    """Raises InvalidArgumentError if a value is in both the specification and the arguments.
+
+    Args:
+        spec: the additional specification.
+        arguments: the caller's arguments by their path in a job file; None if omitted.
+    """
     for path, argument in arguments.items():
         part: Any = spec
         for name in path.split("."):
@@ -46,21 +52,30 @@ def _refuse_given_twice(spec: Mapping[str, Any], arguments: Mapping[str, Any]) -
 
 
 def _size_in(spec: Optional[Mapping[str, Any]]) -> Optional[int]:
-    """The batch size of a specification, if it has one."""
+    """Returns the batch size of a specification; None if it has none."""
     training = (spec or {}).get("training")
     size = training.get("batch_size") if isinstance(training, Mapping) else None
     return size if isinstance(size, int) else None
 
 
 class Client:
-    """Calls one daemon. Any thread may use it. Errors are the exceptions of ``genesis.errors`` with the daemon's message.
+    """Client of one daemon.
+
+    Any thread may use it. Methods raise the exceptions of ``genesis.errors``, whose messages come from the daemon. It can be used as a
+    context manager that closes the connection.
 
     Args:
         server: ``HOST:PORT`` or ``unix:PATH``. Default: ``GENESIS_SERVER``, otherwise ``127.0.0.1:50051``.
-        token, token_file: the caller's credentials (docs/security.md). Default: ``GENESIS_TOKEN_FILE``, ``GENESIS_TOKEN``.
-        tls_ca, tls_cert, tls_key: PEM files; ``tls_ca`` enables TLS. Default: ``GENESIS_TLS_CA``,
+        token, token_file: the caller's token, or a file that contains it (docs/security.md). Default: ``GENESIS_TOKEN_FILE``,
+            otherwise ``GENESIS_TOKEN``.
+        tls_ca, tls_cert, tls_key: PEM files. ``tls_ca`` enables TLS. Default: ``GENESIS_TLS_CA``,
             ``GENESIS_TLS_CERT``, ``GENESIS_TLS_KEY``.
-        timeout: seconds for a call, including retries while the daemon restarts.
+        timeout: maximum duration of a call in seconds, including retries while the daemon restarts.
+
+    Raises:
+        InvalidArgumentError: invalid ``server`` or ``timeout``.
+        ValueError: a token without TLS for a remote server, or an incomplete set of TLS files.
+        OSError: a token or PEM file cannot be read.
     """
 
     def __init__(self, server: Optional[str] = None, *, token: Optional[str] = None, token_file: Optional[FilePath] = None,
@@ -70,6 +85,7 @@ class Client:
                                      tls_key=tls_key, timeout=timeout)
 
     def close(self) -> None:
+        """Closes the connection."""
         self.connection.close()
 
     def __enter__(self) -> "Client":
@@ -85,35 +101,40 @@ class Client:
               optimizer: "Optional[torch.optim.Optimizer]" = None, schedule: Optional[Mapping[int, float]] = None,
               precision: str = "FP32", holdout_fraction: Optional[float] = None, seed: int = 0, ranks: int = 1, job_id: str = "",
               spec: Optional[Mapping[str, Any]] = None, dynamic_batch: bool = True) -> Job:
-        """Exports a module, uploads it with its data, and submits the job that trains it.
+        """Exports a module, uploads it with its data, and submits a job that trains it.
 
         Args:
-            module: the module, trained from its current weights, or the path of a file that ``genesis.export`` wrote.
-            data: a dict of arrays or tensors by field, a tuple ``(x, target)``, a torch Dataset or DataLoader, a result of
-                ``genesis.from_parquet``, ``from_images``, ``from_text`` or ``from_tokens``, or the path of a dataset file. float64
-                is sent as float32. A DataLoader with ``batch_size=None`` yields batches.
+            module: the module, trained from its current weights, or the path of a file written by ``genesis.export``.
+            data: a dict from field names to arrays or tensors; a tuple ``(x, target)``; a torch Dataset or DataLoader; a result of
+                ``genesis.from_parquet``, ``from_images``, ``from_text`` or ``from_tokens``; or the path of a dataset file. float64
+                is sent as float32. With ``batch_size=None``, the dataset of a DataLoader yields whole batches.
             loss: as in ``genesis.export``.
-            epochs, max_steps: length of the training; give one of the two.
-            batch_size: examples per step. Default: that of a DataLoader, or the only one that an exported file supports, otherwise 32.
-            learning_rate: of AdamW, which updates all parameters if no optimizer is given. Gradients are clipped to a norm of 1, except with
+            epochs, max_steps: length of the training. Exactly one must be given.
+            batch_size: examples per step. Default: the batch size of a DataLoader, of ``spec`` or of an exported file with a fixed size,
+                otherwise 32.
+            learning_rate: learning rate of AdamW, which is used if ``optimizer`` is omitted. Gradients are clipped to a norm of 1 unless
                 ``spec={"training": {"max_grad_norm": -1}}``.
-            optimizer: a new ``torch.optim.AdamW``, ``Adam`` or ``SGD`` of the module's parameters, including its groups.
-            schedule: factors of the learning rates at some steps, interpolated linearly:
+            optimizer: a new ``torch.optim.AdamW``, ``Adam`` or ``SGD`` of the module's parameters, with any parameter groups.
+            schedule: factors of the learning rate by step, with linear interpolation between them:
                 ``{0: 0.0, 100: 1.0, 1000: 0.1}``.
-            precision: ``FP32``, ``MIXED_BF16``, ``MIXED_FP16``, ``BF16``, ``FP16``, or ``AUTO``, which measures.
-            holdout_fraction: fraction of the examples, at the end, for the held-out loss, above 0. Default: 0.1.
-            seed: seed of the order of the examples.
+            precision: ``FP32``, ``MIXED_BF16``, ``MIXED_FP16``, ``BF16``, ``FP16``, or ``AUTO``, which chooses by measuring.
+            holdout_fraction: fraction of the examples, taken from the end, for the held-out loss; above 0, at most 0.5. Default: 0.1.
+            seed: seed of the order of the examples, from 0.
             ranks: number of processes that train together, each with batches of ``batch_size`` (docs/distributed.md).
-            job_id: makes the call idempotent. Default: generated.
-            spec: additional fields of the job file (docs/job_file.md), such as ``{"optimizer": {"kind": "SGD"}}``.
-            dynamic_batch: as in ``genesis.export``; ``False`` for a module that supports only batches of ``batch_size``.
+            job_id: ID of the job, which makes the call idempotent. Default: generated.
+            spec: additional fields of the job file (docs/job_file.md), such as ``{"optimizer": {"kind": "SGD"}}``. A field that is
+                also an argument must not be given twice.
+            dynamic_batch: as in ``genesis.export``. Pass ``False`` if the module supports only batches of ``batch_size``.
 
         Returns:
-            The job, accepted and durable.
+            The job, which the daemon has accepted and stored.
 
         Raises:
-            ExportError: the module cannot be exported; the message contains a cure.
-            InvalidArgumentError: the data or the specification is wrong.
+            ExportError: the module cannot be exported. The message says how to fix it.
+            InvalidArgumentError: the arguments, the data or the specification are invalid.
+            AlreadyExistsError: another job has this ID.
+            ResourceExhaustedError: a queue, a quota or a disk of the daemon is full.
+            UnavailableError: the daemon did not respond in time.
         """
         if (epochs is None) == (max_steps is None):
             raise InvalidArgumentError(f"epochs is {epochs} and max_steps is {max_steps}; give one of the two")
@@ -163,13 +184,13 @@ class Client:
         return self.submit(merged(built, spec or {}), job_id=job_id)
 
     def _require_valid(self, spec: Mapping[str, Any], job_id: str) -> None:
-        """Validates with the daemon before the module is exported and its files are uploaded, which may take long."""
+        """Validates a specification with the daemon before the export and the uploads, which may take long."""
         try:
             self.submit(spec, job_id=job_id, validate_only=True)
         except AlreadyExistsError:
-            pass  # The call may be a retry. Once the job has its paths, the daemon checks whether it is the same.
+            pass  # May be a retry. Once the paths are known, the daemon compares the jobs.
         except InvalidArgumentError as error:
-            # The daemon checks for files only if everything else is valid.
+            # The daemon checks that files exist only if all else is valid.
             faults = [line for line in str(error).splitlines() if NOT_SENT not in line]
             if faults:
                 raise InvalidArgumentError("\n".join(faults)) from None
@@ -193,7 +214,7 @@ class Client:
 
     @staticmethod
     def _only_size(module: Any, dynamic_batch: bool) -> Optional[int]:
-        """The only batch size of an exported file."""
+        """Returns the fixed batch size of an exported file; None for a module, or if the file supports any size."""
         if not isinstance(module, (str, pathlib.Path)):
             return None
         if not dynamic_batch:
@@ -205,7 +226,7 @@ class Client:
 
     @staticmethod
     def _files(folder: pathlib.Path, module: Any, data: Any, loss: Any, batch_size: int, precision: str, dynamic_batch: bool) -> Any:
-        """Returns (file of the module, file of the data)."""
+        """Exports the module and saves the data unless they are files already. Returns their paths."""
         from genesis import data as data_of
 
         if isinstance(module, (str, pathlib.Path)) and not pathlib.Path(module).is_file():
@@ -234,19 +255,46 @@ class Client:
         return exported, data if is_file else folder / "data.npz"
 
     def submit(self, spec: Spec, *, job_id: str = "", request_id: str = "", validate_only: bool = False) -> Job:
-        """Submits a job as a dict with the names of docs/job_file.md, or as the message ``JobSpec``. Paths are the daemon's; ``upload``
-        returns those of local files."""
+        """Submits a job.
+
+        Args:
+            spec: a dict with the field names of docs/job_file.md, or the message ``JobSpec``. Paths are those of the daemon's machine, such
+                as those that ``upload`` returns.
+            job_id: ID of the job. Default: generated.
+            request_id: makes a repeated call return the same job. Default: generated unless ``job_id`` is given.
+            validate_only: only checks the job.
+
+        Returns:
+            The job.
+
+        Raises:
+            InvalidArgumentError: invalid specification, with one line per error.
+            AlreadyExistsError: another job has this ID.
+        """
         request = self.connection.request("Train", spec=spec_of(spec), job_id=job_id, validate_only=validate_only,
                                           request_id=request_id or ("" if job_id else uuid.uuid4().hex))
         return Job(self.connection, self.connection.call("Train", request).job)
 
     def job(self, job_id: str) -> Job:
+        """Returns the job with this ID.
+
+        Raises:
+            NotFoundError: the job does not exist.
+        """
         return Job(self.connection, self.connection.call("GetJob", job_id=job_id).job)
 
     def jobs(self, *, states: Sequence[str] = (), owner: str = "", labels: Optional[Mapping[str, str]] = None,
              id_prefix: str = "", order: str = "NEWEST_FIRST") -> Iterator[Job]:
-        """Returns jobs, fetched page by page. ``states`` are names such as ``RUNNING``; ``order`` is ``NEWEST_FIRST``, ``OLDEST_FIRST``
-        or ``PRIORITY``."""
+        """Lists jobs. Pages are fetched as the iterator is read.
+
+        Args:
+            states: names such as ``RUNNING``. Default: all states.
+            owner, labels, id_prefix: return only jobs that match.
+            order: ``NEWEST_FIRST``, ``OLDEST_FIRST`` or ``PRIORITY``.
+
+        Raises:
+            InvalidArgumentError: unknown state or order.
+        """
         fields = {"states": [number_of(job_pb2.JobState, "states", state) for state in ([states] if isinstance(states, str) else states)],
                   "owner": owner, "labels": labels or {}, "id_prefix": id_prefix, "order": number_of(training_service_pb2.JobOrder, "order", order)}
         return (Job(self.connection, each) for each in self._pages("ListJobs", "jobs", **fields))
@@ -263,74 +311,135 @@ class Client:
     # Checkpoints.
 
     def checkpoint(self, checkpoint_id: str) -> Checkpoint:
+        """Returns the checkpoint with this ID.
+
+        Raises:
+            NotFoundError: the checkpoint does not exist.
+        """
         return Checkpoint(self.connection, self.connection.call("GetCheckpoint", checkpoint_id=checkpoint_id).checkpoint)
 
     def checkpoints(self, job_id: str = "") -> Iterator[Checkpoint]:
-        """Newest first."""
+        """Lists the checkpoints of one job, or of all jobs, the newest first."""
         return (Checkpoint(self.connection, each) for each in self._pages("ListCheckpoints", "checkpoints", job_id=job_id))
 
     def import_checkpoint(self, path: FilePath, checkpoint_id: str) -> Checkpoint:
-        """Uploads a checkpoint from elsewhere to the daemon, for ``start_from_checkpoint``."""
+        """Uploads a local checkpoint, for use as ``start_from_checkpoint`` of a job.
+
+        Raises:
+            OSError: the file cannot be read.
+            AlreadyExistsError: the ID is already in use.
+        """
         return Checkpoint(self.connection, transfer.import_checkpoint(self.connection, path, checkpoint_id))
 
     def delete_checkpoint(self, checkpoint_id: str) -> None:
+        """Deletes the record and the files of a checkpoint.
+
+        Raises:
+            NotFoundError: the checkpoint does not exist.
+            FailedPreconditionError: a job that has not ended may still need it.
+        """
         self.connection.call("DeleteCheckpoint", checkpoint_id=checkpoint_id, repeat=False)
 
     # Data.
 
     def upload(self, path: FilePath, *, on_progress: transfer.OnProgress = None) -> str:
-        """Uploads a local file for jobs, and returns its path for job files. Resumes where it broke, and does not send a file again that
-        the daemon has."""
+        """Uploads a local file for use by jobs.
+
+        Resumes an interrupted upload, and sends nothing if the daemon already has a file with the same content.
+
+        Args:
+            path: a local file whose name has an extension, such as ``.npz``.
+            on_progress: called with the number of bytes sent so far and the total.
+
+        Returns:
+            The path of the file on the daemon's machine, for job files.
+
+        Raises:
+            InvalidArgumentError: the file name has no extension.
+            ResourceExhaustedError: the limit of uploads (``datasets.max_uploads_bytes``) is reached, or the daemon's disk is full.
+        """
         return transfer.upload(self.connection, path, on_progress=on_progress)
 
     def append(self, dataset: str, *, capacity: int = 0) -> Appender:
-        """Appends transitions to a replay buffer, which is created if it does not exist."""
+        """Returns an ``Appender`` of transitions to a replay buffer, which is created if it does not exist.
+
+        Args:
+            dataset: name of the replay buffer.
+            capacity: maximum number of transitions; 0 keeps the current one, which is 1000000 for a new buffer.
+        """
         return Appender(self.connection, dataset, capacity)
 
     def datasets(self) -> Iterator[operations_pb2.DatasetInfo]:
+        """Yields the files and replay buffers under the daemon's dataset root, ordered by name."""
         return self._pages("ListDatasets", "datasets")
 
     def delete_dataset(self, name: str) -> None:
+        """Deletes a dataset for good.
+
+        Raises:
+            NotFoundError: the dataset does not exist.
+            FailedPreconditionError: a job that has not ended names it, or transitions are being appended to it.
+        """
         self.connection.call("DeleteDataset", name=name, repeat=False)
 
     # The daemon.
 
     def stats(self, window_seconds: int = 0) -> training_service_pb2.StatsResponse:
-        """Statistics of the pool and of all jobs."""
+        """Returns statistics of the worker pool and of all jobs."""
         return self.connection.call("Stats", window_seconds=window_seconds)
 
     def server_info(self) -> training_service_pb2.GetServerInfoResponse:
+        """Returns the version and the readiness of the daemon, and the state of the gate of reduced precision."""
         return self.connection.call("GetServerInfo")
 
     def precision_policy(self) -> training_service_pb2.GetPrecisionPolicyResponse:
-        """Whether jobs may run in reduced precision, and where that is configured."""
+        """Returns whether jobs may use reduced precision, and which source decides."""
         return self.connection.call("GetPrecisionPolicy")
 
     def set_precision_policy(self, allowed: bool, *, reason: str = "",
                              application: str = "NEW_ATTEMPTS") -> training_service_pb2.SetPrecisionPolicyResponse:
-        """Forbids reduced precision, or leaves it to the gate again. ``application`` is ``NEW_ATTEMPTS``, ``NEXT_STEP`` or ``AT_ONCE``."""
+        """Forbids reduced precision, or lets the gate decide again if ``allowed``.
+
+        Args:
+            allowed: False to forbid reduced precision.
+            reason: shown with the policy.
+            application: when it takes effect: ``NEW_ATTEMPTS``, ``NEXT_STEP`` or ``AT_ONCE``.
+        """
         return self.connection.call("SetPrecisionPolicy", reduced_precision_allowed=allowed, reason=reason,
                                     application=number_of(operations_pb2.PolicyApplication, "application", application))
 
     def workers(self) -> training_service_pb2.ListWorkersResponse:
+        """Returns the worker processes and devices of the daemon."""
         return self.connection.call("ListWorkers")
 
     def drain_worker(self, worker_id: str) -> operations_pb2.WorkerInfo:
-        """Ends a worker; its job is checkpointed and requeued."""
+        """Stops a worker after its job has been checkpointed and requeued.
+
+        Raises:
+            NotFoundError: the worker does not exist.
+        """
         return self.connection.call("DrainWorker", worker_id=worker_id).worker
 
     def config(self) -> List[operations_pb2.SettingValue]:
-        """Every setting in effect, with its source."""
+        """Returns all settings in effect, each with its source."""
         return list(self.connection.call("GetConfig").settings)
 
     def reload_config(self, *, validate_only: bool = False) -> List[operations_pb2.SettingValue]:
-        """Returns the changed settings."""
+        """Reads the daemon's settings again and returns those that changed.
+
+        Args:
+            validate_only: checks the settings without applying them.
+
+        Raises:
+            InvalidArgumentError: a setting is invalid. No setting changes then.
+            FailedPreconditionError: a changed setting requires a restart. No setting changes then.
+        """
         return list(self.connection.call("ReloadConfig", validate_only=validate_only).changed)
 
     def backup(self) -> training_service_pb2.BackupStoreResponse:
-        """Writes a consistent copy of the daemon's store."""
+        """Makes the daemon write a consistent copy of its store."""
         return self.connection.call("BackupStore", repeat=False)
 
     def history(self, job_id: str = "") -> Iterator[operations_pb2.HistoryRow]:
-        """Metrics of all jobs over time, oldest first."""
+        """Yields rows of the metrics history of one job, or of all jobs, the oldest first."""
         return self._pages("GetHistory", "rows", job_id=job_id, page_size=1000)

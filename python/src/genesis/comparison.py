@@ -1,4 +1,4 @@
-"""Compares a graph with the Python step from which it was traced."""
+"""Compares a traced graph with the eager Python step from which it was traced."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
 
     Tensors = Dict[str, torch.Tensor]
 
-# Largest relative difference in FP32, due to another order of sums.
+# Maximum relative difference in FP32 due to another order of summation.
 TOLERANCE = 1e-4
-# Additional difference of a gradient, relative to the norm of all gradients: half a unit in the last place of float32.
+# Additional tolerance for a gradient, relative to the norm of all gradients: half a unit in the last place of float32.
 ROUNDING = 2.0 ** -24
-# Seed of both sides' random numbers; no module would choose it.
+# Seed of the random numbers of both sides; a number that no module is likely to use.
 SEED = 7_340_033
-# Largest relative difference of a loss due to another order of sums.
+# Maximum relative difference of a loss due to another order of summation.
 UNORDERED = 1e-6
-# Largest relative difference of a loss computed in BF16.
+# Maximum relative difference of a loss computed in BF16.
 REDUCED = 0.05
-# Additional difference, in multiples of the change due to rounding.
+# Additional tolerance of a loss in BF16, in multiples of the difference between BF16 and FP32 in Python.
 ROUNDINGS = 4
 # Number of examples with which a worker tries each graph before a job.
 TRIED_EXAMPLES = 2
-# Number of other batches after which a step on the first one must give the same result.
+# Number of other batches that run between two steps on the same batch, which must give the same result.
 OTHER_BATCHES = 3
 
 
 class _Result(NamedTuple):
-    """The results of a step in Python, and the buffers and frozen parameters after it."""
+    """Results of an eager step, with the buffers and frozen parameters after it."""
     loss: torch.Tensor
     losses: torch.Tensor
     gradients: "Dict[str, Optional[torch.Tensor]]"
     state: "Tensors"
 
 
-# Possible causes of a difference.
+# Possible causes of a difference, for messages.
 BY_VALUES = ("the module decides by values, draws random numbers in another order than its graph, or changes a tensor by .data =, where a graph "
              "follows .copy_()")
 SIZE = ("a size of the batch became a number: x.shape[0] stays a size; len(x), float(x.shape[0]), range(x.shape[0]) and functions of math do "
@@ -56,15 +56,20 @@ ZEROS = ("nn.TransformerEncoder gives zeros for what is masked in eval mode alon
 
 
 class Comparison:
-    """Compares graphs in FP32 with the module itself, run in Python as a training loop does: a trace may be wrong for the next step, for
-    other weights, or for a batch of another size. If they differ, ExportError names possible causes."""
+    """Compares FP32 graphs with the module run eagerly, as in a Python training loop.
+
+    A trace may be wrong for the next step, for other weights, or for a batch of another size. If results differ, the methods raise
+    ExportError with possible causes.
+    """
 
     def __init__(self, step: "Step") -> None:
         self._step = step
 
     def require_no_memory(self) -> None:
-        """Call before a trace. Requires that the loss depends only on batch, weights, buffers and torch's random numbers, not on other
-        state that forward kept in earlier steps, nor on other generators' numbers. Compares bitwise if forward has changed an attribute."""
+        """Requires that the loss depends only on the batch, weights, buffers and torch's random numbers. Call it before a trace.
+
+        It must not depend on other state that forward kept in earlier steps, or on random numbers of other generators. If forward has
+        changed an attribute, the losses must be bitwise equal."""
         step, name = self._step, type(self._step.module).__name__
         with step.kept(training=True):
             drawn = outside_state.drawn()
@@ -73,7 +78,7 @@ class Comparison:
                 raise ExportError(f"{name} draws with random or numpy.random, which no graph does: draw with torch.rand, and choose with torch.where")
             before, turns = outside_state.attributes(step.module), []
             for turn in range(OTHER_BATCHES):
-                with contextlib.suppress(Exception):  # The module may not support these rows together.
+                with contextlib.suppress(Exception):  # The module may not support this combination of rows.
                     self._loss_in_python(self._rolled(turn + 1))
                 turns.append(outside_state.numbers(step.module))
             again, after = self._loss_in_python(step.batch), outside_state.attributes(step.module)
@@ -84,7 +89,7 @@ class Comparison:
             counted = [attribute for attribute, value in turns[0].items() if value != turns[1].get(attribute) != turns[2].get(attribute)]
         if counted:
             raise self._counts(f"the number {counted[0]}")
-        # A kernel whose sums have no fixed order is not state.
+        # A small difference may come from a kernel that sums in no fixed order, and not from state.
         if not same(again, first) and (changed or (again - first).abs() > UNORDERED * first.abs()):
             cause = (f"what forward keeps in {', '.join(changed[:3])} is not part of a graph: keep it in a buffer (register_buffer)" if changed else
                      "it draws with a generator of its own (leave out generator=, and the job's seed decides), or keeps something elsewhere than in "
@@ -99,7 +104,7 @@ class Comparison:
                            "buffer (register_buffer), change it in place, and choose with torch.where")
 
     def require_training(self, graph: "Graph") -> None:
-        """Compares losses, gradients and state of the graph FP32."""
+        """Compares losses, gradients and state of the graph ``FP32``."""
         step = self._step
         self._compare(graph, step.batch, BY_VALUES)
         for batch in self._one_more():
@@ -110,7 +115,7 @@ class Comparison:
             self._compare(graph, self._of_size(size), self._by_size(condition), may_fail=True)
 
     def require_evaluation(self, graph: "Graph") -> None:
-        """Compares the loss of the graph evaluation."""
+        """Compares the loss of the graph ``evaluation``."""
         step = self._step
         nested = any(isinstance(part, torch.nn.TransformerEncoder) and part.enable_nested_tensor for part in step.module.modules())
         self._compare_losses(graph, step.batch, step.trained, ZEROS if nested else BY_VALUES)
@@ -123,7 +128,7 @@ class Comparison:
             self._warn_of_means(graph)
 
     def _warn_of_means(self, graph: "Graph") -> None:
-        """Warns if the held-out loss of the batch does not equal that of two parts of it, because a job sums it over batches."""
+        """Warns if the held-out loss of the batch differs from that of two parts of it combined, because a job combines batches."""
         step, count = self._step, _examples(self._step.batch)
         first = count // 3
         if not first:
@@ -132,7 +137,7 @@ class Comparison:
         try:
             wanted = self._evaluated(graph, whole, step.trained)[0].double()
             means = [(self._evaluated(graph, part, step.trained), _examples(part) / count) for part in parts]
-        except RuntimeError:  # The loss may not support a batch of that size.
+        except RuntimeError:  # The loss may not support a batch of this size.
             return
         together = _together(means)
         if not torch.isfinite(wanted + together) or abs(together - wanted) <= TOLERANCE * abs(wanted):
@@ -150,8 +155,10 @@ class Comparison:
             return graph(*step.arguments(batch)[:step.fields.stop], *_copies(trained), *_copies(step.state), *step.constants["evaluation"])
 
     def require_reduced(self, precision: str, graph: "Graph") -> None:
-        """Requires that a graph of reduced precision runs: a trace computes nothing, so it misses errors that depend on values, such as a
-        product of tensors of two types. Also compares the loss in BF16. FP16 is too slow on a CPU, and partly unsupported in Python."""
+        """Requires that a graph of reduced precision runs, and that its loss in BF16 agrees with Python.
+
+        A trace computes no values, so it misses errors such as a product of tensors of two types. FP16 is not compared, because it is slow
+        on a CPU and Python lacks some of its kernels."""
         step = self._step
         compares = precision in ("MIXED_BF16", "BF16")
         for batch in (step.batch, *self._one_more()) if compares else (self._of_size(TRIED_EXAMPLES) if step.dynamic else step.batch,):
@@ -167,13 +174,13 @@ class Comparison:
                 wanted = exact = None
                 with contextlib.suppress(Exception):  # A graph supports some operators for which Python lacks a kernel.
                     wanted, exact = (self._loss_in_python(batch, each) for each in (precision, "FP32")) if compares else (None, None)
-            # If a loss is a small difference of large numbers, rounding is a large part of it.
+            # The loss may be a small difference of large numbers, which amplifies rounding errors.
             if wanted is not None and torch.isfinite(wanted) and (got[0] - wanted).abs() > REDUCED * wanted.abs() + ROUNDINGS * (wanted - exact).abs():
                 raise self._difference(f"the loss in {precision}", f"with {_examples(batch)} examples", f"{_first(got[0])} instead of {_first(wanted)}",
                                        f"leave {precision} out of precisions")
 
     def _one_more(self) -> "List[Tensors]":
-        """Returns a batch of another size if the graphs support any size."""
+        """Returns a batch of one more example if the graphs support any size; otherwise nothing."""
         return [self._of_size(_examples(self._step.batch) + 1)] if self._step.dynamic else []
 
     def _of_another_size(self, batch: "Tensors") -> str:
@@ -187,12 +194,12 @@ class Comparison:
         return {name: torch.cat([tensor] * -(-size // len(tensor)))[:size] for name, tensor in self._step.batch.items()}
 
     def _rolled(self, turn: int) -> "Tensors":
-        """Returns the rows in another order, with other values where any are valid."""
+        """Returns the batch with its rows rotated, and with floating-point fields scaled."""
         return {name: torch.roll(tensor, turn, 0) * (1 + 0.1 * turn) if tensor.is_floating_point() else torch.roll(tensor, turn, 0)
                 for name, tensor in self._step.batch.items()}
 
     def _moved(self) -> "Tensors":
-        """Returns weights as after some steps, with their signs kept."""
+        """Returns weights like those after some steps: perturbed, with the same signs."""
         generator = torch.Generator().manual_seed(1)
 
         def noise(tensor: torch.Tensor) -> torch.Tensor:
@@ -202,7 +209,7 @@ class Comparison:
 
     def _compare(self, graph: "Graph", batch: "Tensors", cause: str, trained: "Optional[Tensors]" = None, steps: int = 1,
                  may_fail: bool = False) -> None:
-        """With ``may_fail``, compares nothing if the module does not support the batch."""
+        """Compares some steps of the graph with the module. With ``may_fail``, ignores batches that the module does not support."""
         step, trained = self._step, trained or self._step.trained
         with step.kept(training=True):
             torch.manual_seed(SEED)
@@ -253,8 +260,8 @@ class Comparison:
         return got
 
     def _gives(self, loss: torch.Tensor, number: float) -> bool:
-        """Whether the loss is the same if random and numpy.random always draw this number."""
-        with outside_state.drawing(number), contextlib.suppress(Exception):  # For code that needs several numbers.
+        """Returns whether the loss stays the same if random and numpy.random return a fixed number."""
+        with outside_state.drawing(number), contextlib.suppress(Exception):  # The code may need different numbers.
             return same(self._loss_in_python(self._step.batch), loss)
         return False
 
@@ -265,7 +272,7 @@ class Comparison:
         return self._in_python(batch, self._step.trained, 1, precision).loss
 
     def _in_python(self, batch: "Tensors", trained: "Tensors", steps: int, precision: str = "FP32") -> _Result:
-        """Returns the last result of some steps without an update."""
+        """Returns the result of the last of some steps, between which the weights are not updated."""
         step = self._step
         with self._weights(trained) as own:
             for _ in range(steps):
@@ -280,7 +287,7 @@ class Comparison:
 
     @contextlib.contextmanager
     def _weights(self, trained: "Tensors") -> "Iterator[Tensors]":
-        """Sets the module's own tensors to these values, and restores them at the end. Yields them by name."""
+        """Sets trained tensors of the module to these values and yields all its tensors by name. Restores them afterwards."""
         own = self._own()
         values = {name: tensor.detach().clone() for name, tensor in own.items()}
         registered = [(part._buffers, dict(part._buffers)) for part in self._step.module.modules() if not isinstance(part, torch.jit.ScriptModule)]
@@ -295,7 +302,7 @@ class Comparison:
                 current.update(before)
             with torch.no_grad():
                 for name, tensor in own.items():
-                    # An expanded tensor cannot be written, and was not.
+                    # An expanded tensor cannot be written in place, so forward has not changed it either.
                     if not same(tensor, values[name]):
                         tensor.copy_(values[name])
 
@@ -304,7 +311,8 @@ class Comparison:
         expected: "Dict[str, Optional[torch.Tensor]]" = {"loss": wanted.loss}
         if step.by_example:
             expected["the losses of the examples"] = wanted.losses
-        # A gradient that is zero except for rounding, such as that of a bias before a norm, is only as exact as its terms.
+        # A gradient that would be zero in exact arithmetic, such as that of a bias before a norm layer, has the rounding error of its
+        # terms.
         norms = [gradient.double().norm() for gradient in wanted.gradients.values() if gradient is not None]
         rounding = {name: ROUNDING * torch.stack(norms).norm().item() for name in step.gradients if norms}
         expected.update((name, wanted.gradients[name]) for name in step.gradients)
@@ -321,8 +329,11 @@ class Comparison:
 
 
 def _together(means: "List[Tuple[List[torch.Tensor], float]]") -> torch.Tensor:
-    """Combines the held-out loss of some batches as the worker does, from the graph's outputs for each (held_out.give_parts) and its
-    fraction of the examples."""
+    """Combines the held-out losses of batches as a worker does.
+
+    Args:
+        means: for each batch, the graph's outputs (held_out.give_parts) and the batch's fraction of the examples.
+    """
     if len(means[0][0]) == 1:
         return torch.stack([got[0].double() * share for got, share in means]).sum()
     total = torch.stack([got[1].double() * share for got, share in means]).sum()
@@ -338,18 +349,18 @@ def _examples(batch: "Tensors") -> int:
 
 
 def same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether they are equal, with NaN equal to NaN."""
+    """Returns whether two tensors are equal, where NaN equals NaN."""
     return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 def _copies(tensors: "Tensors") -> "List[torch.Tensor]":
-    """Copies for a graph, which may change its inputs."""
+    """Returns copies, because a graph may change its inputs."""
     return [tensor.clone() for tensor in tensors.values()]
 
 
 def _agree(ours: torch.Tensor, theirs: torch.Tensor, rounding: float) -> bool:
     ours, theirs = ours.double(), theirs.double()
-    # Written so that NaN fails.
+    # NaN makes the comparison false.
     return bool((ours - theirs).norm() <= TOLERANCE * theirs.norm() + rounding + 1e-12)
 
 

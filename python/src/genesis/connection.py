@@ -1,4 +1,4 @@
-"""A connection to one daemon: address, TLS, token, and the stubs of its service."""
+"""Connection to one daemon: its address, TLS, token, and the stubs of its service."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from genesis.training.v1 import training_service_pb2
 
 SERVICE = training_service_pb2.DESCRIPTOR.services_by_name["TrainingService"]
 DEFAULT_SERVER = "127.0.0.1:50051"
-# Status codes of calls that may be retried: the daemon restarts, or is busy.
+# Status codes of transient errors, such as while the daemon restarts.
 PASSING = (grpc.StatusCode.UNAVAILABLE,)
 # Larger than any message that the daemon accepts or sends.
 MAX_MESSAGE_BYTES = 16 << 20
 OPTIONS = (("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-           # Reconnect within a second after a restart of the daemon.¶An HTTP proxy cannot reach a daemon on loopback or in a private
-           # network. genesisctl uses none either.
+           # An HTTP proxy cannot reach a daemon on loopback or in a private network. genesisctl uses none either.
            ("grpc.enable_http_proxy", 0),
+           # Reconnects within a second after a restart of the daemon.
            ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000))
 
 FilePath = Union[str, "os.PathLike[str]"]
 
 
 def _class_of(descriptor: Any) -> Any:
-    """Returns the class of a message; protobuf 3.21 to 7 name the function differently."""
+    """Returns the Python class of a message. The function for it has another name before protobuf 4.22."""
     if hasattr(message_factory, "GetMessageClass"):
         return message_factory.GetMessageClass(descriptor)
     return message_factory.MessageFactory().GetPrototype(descriptor)
@@ -42,7 +42,7 @@ def _class_of(descriptor: Any) -> Any:
 
 def _check_server(server: Any) -> None:
     if isinstance(server, str):
-        # gRPC supports more name formats than a host and a port.
+        # gRPC also accepts names without a port, and URIs.
         if server.startswith("unix:") or "//" in server or ":" not in server or server.endswith("]"):
             return
         port = server.rsplit(":", 1)[1]
@@ -52,7 +52,7 @@ def _check_server(server: Any) -> None:
 
 
 def _target(server: str) -> str:
-    """Returns the server as a URI for gRPC, in which a path's ``#``, ``?`` and ``%`` have a meaning."""
+    """Returns the gRPC target of a server. The path of a Unix socket is quoted, because ``#``, ``?`` and ``%`` are special in URIs."""
     if not server.startswith("unix:") or server.startswith("unix://"):
         return server
     path = server[len("unix:"):]
@@ -73,9 +73,9 @@ def _is_local(server: str) -> bool:
 
 
 class Connection:
-    """The stubs of TrainingService by name, with a token on every call.
+    """A connection to a daemon that calls the methods of TrainingService by name and sends the token with each call.
 
-    Connects at the first call and reconnects when the connection breaks. Any thread may use it.
+    Connects on the first call, and reconnects if the connection breaks. Any thread may use it.
     """
 
     def __init__(self, server: Optional[str] = None, *, token: Optional[str] = None, token_file: Optional[FilePath] = None,
@@ -127,11 +127,23 @@ class Connection:
         return from_rpc(error, self.server)
 
     def request(self, method: str, /, **fields: Any) -> Any:
-        """Returns the request of a call. Raises InvalidArgumentError if a field does not accept its value."""
+        """Builds the request of a method.
+
+        Raises:
+            InvalidArgumentError: a value has the wrong type for its field.
+        """
         return message(self._requests[method], **fields)
 
     def call(self, method: str, request: Any = None, *, timeout: Optional[float] = None, repeat: bool = True, **fields: Any) -> Any:
-        """Makes a unary call. While the daemon starts or is away, retries until the timeout if ``repeat``."""
+        """Makes a unary call with a request, or with the fields of one.
+
+        Args:
+            timeout: maximum duration in seconds. Default: that of the connection.
+            repeat: whether to retry until the timeout while the daemon is unavailable.
+
+        Raises:
+            GenesisError: the subclass for the status code.
+        """
         if request is None:
             request = self.request(method, **fields)
         deadline = time.monotonic() + (timeout or self.timeout)
@@ -143,7 +155,7 @@ class Connection:
         return self._persist(attempt, deadline if repeat else 0)
 
     def _persist(self, attempt: Callable[[], Any], deadline: float) -> Any:
-        """Returns the first response. Retries until the deadline while the daemon is away."""
+        """Runs ``attempt`` until it succeeds, fails with a permanent error, or the deadline has passed. Returns its result."""
         pause = 0.1
         while True:
             try:
@@ -155,13 +167,15 @@ class Connection:
             pause = min(2 * pause, 2.0)
 
     def stream(self, method: str, request: Any) -> Any:
-        """Starts a streaming call (of responses, or of ``request``, an iterable) and returns gRPC's call object. It has no timeout."""
+        """Starts a streaming call without a timeout and returns gRPC's call object.
+
+        ``request`` is one message, or an iterable of messages if the client streams."""
         return self._stubs[method](request, metadata=self._metadata)
 
     def send(self, method: str, requests: Iterable[Any]) -> Any:
-        """Sends a stream of requests once and returns the response."""
+        """Streams requests, without retrying, and returns the response."""
         return self._persist(lambda: self.stream(method, iter(requests)), 0)
 
     def send_again(self, method: str, requests: Sequence[Any]) -> Any:
-        """Sends requests that may be sent twice and returns the response. Retries until the timeout while the daemon is away."""
+        """Streams requests that may be sent twice, and returns the response. Retries until the timeout while the daemon is unavailable."""
         return self._persist(lambda: self.stream(method, iter(requests)), time.monotonic() + self.timeout)

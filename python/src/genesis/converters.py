@@ -1,6 +1,6 @@
-"""Converts data of other tools to examples for ``Client.train``: Parquet, folders of images, text and files of tokens.
+"""Converts Parquet files, folders of images, text files and token files to training data for ``Client.train``.
 
-Each function returns ``Chunks``: data is read only when it is sent, and only one chunk is in memory at a time."""
+Each function returns ``Chunks``. Data is read as it is sent, one chunk at a time."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Columns = Union[str, Sequence[str]]
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 # Bytes of text read at a time.
 TEXT_BYTES = 1 << 20
-# Integer types of Parquet that torch lacks, and the next larger ones.
+# Integer types of Parquet that torch lacks, each with the next larger type.
 WIDENED = {"uint16": "int32", "uint32": "int64"}
 
 
 def _files(paths: Union[FilePath, Sequence[FilePath]], ending: str = "") -> List[pathlib.Path]:
-    """The files of a path, of several paths, or of a folder, sorted by name."""
+    """Returns the files of a path, of several paths, or of folders, whose files are sorted by name."""
     found: List[pathlib.Path] = []
     for each in [paths] if isinstance(paths, (str, pathlib.Path)) else paths:
         path = pathlib.Path(each)
@@ -41,14 +41,17 @@ def _files(paths: Union[FilePath, Sequence[FilePath]], ending: str = "") -> List
 
 
 def from_parquet(paths: Union[FilePath, Sequence[FilePath]], fields: Optional[Mapping[str, Columns]] = None) -> Chunks:
-    """The rows of Parquet files; needs pyarrow.
+    """Reads the rows of Parquet files as examples. Requires pyarrow.
+
+    Columns contain numbers, or lists of numbers of equal length.
 
     Args:
         paths: a file, a list of files, or a folder of ``*.parquet``.
-        fields: columns of each field: ``{"x": ["height", "weight"], "target": "class"}`` returns x [N, 2] and target [N]. Default: each
-            column is a field.
+        fields: the columns of each field. ``{"x": ["height", "weight"], "target": "class"}`` gives x [N, 2] and target [N]. Default: one
+            field per column.
 
-    Columns contain numbers, or lists of numbers of the same length. Text and nulls raise an error with their row.
+    Returns:
+        The examples. Reading them raises InvalidArgumentError for a missing column, or for text and nulls, with the row.
     """
     def chunks() -> Iterator[Arrays]:
         import pyarrow
@@ -82,7 +85,7 @@ def _side_by_side(table: "Dict[str, numpy.ndarray]", columns: Sequence[str]) -> 
 
 
 def _numbers(column: Any, path: pathlib.Path, name: str, row: int) -> "numpy.ndarray":
-    """Converts a column of a batch whose first row is number ``row`` of the file."""
+    """Converts a column of a batch whose first row is row ``row`` of the file."""
     import numpy
     from pyarrow import compute, types
 
@@ -99,7 +102,7 @@ def _numbers(column: Any, path: pathlib.Path, name: str, row: int) -> "numpy.nda
         if inner.null_count:
             first = int(numpy.flatnonzero(inner.is_null().to_numpy(zero_copy_only=False))[0]) // int(lengths[0])
             raise InvalidArgumentError(f"{path}: column {name!r} has a null in row {row + first}; leave such rows out, or fill them")
-        # For nested lists no row could be named.
+        # The row of an error would be unknown in nested lists.
         return (_numbers(inner, path, name, row) if not types.is_nested(inner.type) else _refuse(path, name, column.type)).reshape(
             len(column), int(lengths[0]))
     if not (types.is_integer(column.type) or types.is_floating(column.type) or types.is_boolean(column.type)):
@@ -114,14 +117,20 @@ def _refuse(path: pathlib.Path, name: str, kind: Any) -> NoReturn:
 
 
 def from_images(folder: FilePath, size: Optional[Tuple[int, int]] = None, mode: str = "RGB", seed: int = 0) -> Chunks:
-    """A folder with a folder of images per class, as for torchvision's ImageFolder; needs Pillow.
-
-    Returns ``x`` [N, channels, height, width], float32 from 0 to 1, and ``target`` [N], int64: the index of the class in the sorted
-    folder names, ``.classes``. ``seed`` shuffles the images, so that the held-out part has all classes.
+    """Reads images from one folder per class, like torchvision's ImageFolder. Requires Pillow.
 
     Args:
-        size: (height, width) to which images are resized. Default: all images must have the same size.
-        mode: Pillow's mode: ``RGB``, or ``L`` for grey.
+        folder: contains a folder of images for each class.
+        size: (height, width) to which images are resized. Default: no resizing, and all images must have the same size.
+        mode: a mode of Pillow: ``RGB``, or ``L`` for greyscale.
+        seed: seed of the order of the images, which are shuffled so that the held-out part contains all classes.
+
+    Returns:
+        Examples with ``x`` [N, channels, height, width], float32 from 0 to 1, and ``target`` [N], int64: the index of the class in
+        ``.classes``, the sorted names of the folders.
+
+    Raises:
+        InvalidArgumentError: there are no images. Reading the examples raises it for a damaged image, or one of another size.
     """
     folder = pathlib.Path(folder)
     classes = sorted(each.name for each in folder.iterdir() if each.is_dir())
@@ -131,7 +140,7 @@ def from_images(folder: FilePath, size: Optional[Tuple[int, int]] = None, mode: 
         raise InvalidArgumentError(f"{folder} has no images in folders of their classes; accepted: <class>/<name> with one of the endings "
                                    f"{', '.join(IMAGE_ENDINGS)}")
     random.Random(seed).shuffle(images)
-    # Some 16 MiB of typical images per chunk.
+    # About 16 MiB per chunk for images of a typical size.
     count = 64
 
     def chunks() -> Iterator[Arrays]:
@@ -169,7 +178,7 @@ def _pixels(file: pathlib.Path, size: Optional[Tuple[int, int]], mode: str) -> "
 
 
 def _rows(pieces: "Iterator[numpy.ndarray]", length: int, field: str) -> Iterator[Arrays]:
-    """Cuts tokens into rows of ``length``; drops the rest at the end."""
+    """Yields tokens as rows of ``length``. Drops an incomplete row at the end."""
     import numpy
 
     left = numpy.empty(0, "int64")
@@ -188,13 +197,17 @@ def _check_length(length: int) -> None:
 
 def from_text(paths: Union[FilePath, Sequence[FilePath]], length: int, tokenizer: Optional[Callable[[str], Sequence[int]]] = None,
               field: str = "ids") -> Chunks:
-    """Reads text files in UTF-8 as rows of tokens [N, length], int64, one file after the other.
+    """Reads UTF-8 text files, one after the other, as rows of tokens [N, length], int64.
 
     Args:
         paths: a file, a list of files, or a folder of ``*.txt``.
         length: tokens per example.
-        tokenizer: converts text to tokens, such as ``tokenizer.encode`` of transformers; called with some lines at a time. Default: bytes,
-            0 to 255.
+        tokenizer: converts text to token IDs, such as ``encode`` of a tokenizer of transformers. It is called with pieces of about 1 MiB
+            that end at a line break if possible. Default: bytes, 0 to 255.
+        field: name of the field.
+
+    Raises:
+        InvalidArgumentError: ``length`` is below 1. Reading the examples raises it for a file that is not UTF-8.
     """
     _check_length(length)
 
@@ -207,7 +220,7 @@ def from_text(paths: Union[FilePath, Sequence[FilePath]], length: int, tokenizer
                 while place < path.stat().st_size:
                     raw = file.read(TEXT_BYTES)
                     if tokenizer is not None:
-                        raw += file.readline(TEXT_BYTES)  # Avoids cutting words.
+                        raw += file.readline(TEXT_BYTES)  # Avoids splitting words.
                     held = len(decoder.getstate()[0])
                     try:
                         text = decoder.decode(raw, final=place + len(raw) >= path.stat().st_size)
@@ -221,12 +234,16 @@ def from_text(paths: Union[FilePath, Sequence[FilePath]], length: int, tokenizer
 
 
 def from_tokens(paths: Union[FilePath, Sequence[FilePath]], length: int, dtype: str = "uint16", field: str = "ids") -> Chunks:
-    """Reads headerless files of little-endian tokens, as written by ``numpy.ndarray.tofile``, as rows of tokens [N, length], int64.
+    """Reads files of little-endian token IDs without a header, such as written by ``numpy.ndarray.tofile``, as rows [N, length], int64.
 
     Args:
         paths: a file, a list of files, or a folder of ``*.bin``.
         length: tokens per example.
-        dtype: token type of the files: ``uint16``, ``uint32``, ``int32``, ``int64`` or ``uint8``.
+        dtype: type of the tokens: ``uint16``, ``uint32``, ``int32``, ``int64`` or ``uint8``.
+        field: name of the field.
+
+    Raises:
+        InvalidArgumentError: ``length`` or ``dtype`` is invalid. Reading the examples raises it for a file with an incomplete token.
     """
     _check_length(length)
     accepted = ("uint8", "uint16", "uint32", "int32", "int64")

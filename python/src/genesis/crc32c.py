@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli, RFC 3720 appendix B.4): the checksum of checkpoint files and of their pieces in transfers."""
+"""CRC-32C (Castagnoli, RFC 3720 appendix B.4), the checksum of checkpoint files and of the pieces of a transfer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ except ImportError:  # Works without numpy, but slower.
     numpy = None
 
 _POLYNOMIAL = 0x82F63B78
-# Bytes per lane. All lanes of a piece advance together, one byte at a time.
+# Bytes per lane. All lanes advance together, one byte at a time.
 _LANE = 256
 
 
@@ -34,14 +34,14 @@ def _plain(crc: int, data: bytes) -> int:
 
 
 def _zeros(crcs: "numpy.ndarray", count: int) -> "numpy.ndarray":
-    """Returns the sums after ``count`` more bytes of zero."""
+    """Returns the checksums after ``count`` more zero bytes."""
     for _ in range(count):
         crcs = _ARRAY[crcs & 0xFF] ^ (crcs >> 8)
     return crcs
 
 
 def _shift_tables(count: int) -> "numpy.ndarray":
-    """Returns [4, 256]: the contribution of each byte of a sum after ``count`` bytes of zero. The map is linear over GF(2)."""
+    """Returns [4, 256]: what each value of each byte of a checksum becomes after ``count`` zero bytes. The map is linear over GF(2)."""
     bits = _zeros(numpy.left_shift(numpy.uint32(1), numpy.arange(32, dtype=numpy.uint32)), count)
     values = numpy.arange(256)
     tables = numpy.zeros((4, 256), dtype=numpy.uint32)
@@ -54,7 +54,7 @@ _SHIFT = _shift_tables(_LANE) if numpy is not None else None
 
 
 def _lanes(crc: int, data: "numpy.ndarray") -> int:
-    """Returns the sum of whole lanes."""
+    """Returns the checksum of data whose size is a multiple of the lane."""
     lanes = data.reshape(-1, _LANE).T
     sums = numpy.zeros(lanes.shape[1], dtype=numpy.uint32)
     for column in numpy.ascontiguousarray(lanes):
@@ -66,7 +66,7 @@ def _lanes(crc: int, data: "numpy.ndarray") -> int:
 
 
 def crc32c(data: bytes, crc: int = 0) -> int:
-    """Returns the checksum of ``data``, continued from ``crc`` of the preceding bytes."""
+    """Returns the checksum of ``data``, continuing from ``crc``, the checksum of the preceding bytes."""
     crc ^= 0xFFFFFFFF
     whole = len(data) // _LANE * _LANE if numpy is not None else 0
     if whole:

@@ -1,4 +1,4 @@
-"""Training data in Python as the arrays of a dataset: one array per field, whose first dimension is the number of examples."""
+"""Converts training data in Python to the arrays of a dataset: one array per field, with the examples along the first dimension."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     Arrays = Dict[str, numpy.ndarray]
 
-# Number of examples in memory at a time, if not all are needed.
+# Number of examples held in memory at a time.
 CHUNK_EXAMPLES = 1024
-# Maximum number of field names in a message.
+# Maximum number of field names in an error message.
 NAMES_SHOWN = 10
 ACCEPTED = ("accepted: a dict of arrays or tensors with one first dimension, a tuple (inputs..., target), a torch Dataset or "
             "DataLoader of such examples, or the path of a file that the daemon reads (docs/data.md)")
@@ -34,16 +34,16 @@ def _has_masked(value: Any) -> bool:
 
 
 def array_of(value: Any) -> "numpy.ndarray":
-    """Returns the numbers of an array, a tensor or a list, in native byte order.
+    """Converts an array, a tensor or a list to a numpy array in native byte order.
 
     Raises:
-        TypeError, ValueError, RuntimeError: it has no numbers, or some of them are masked.
+        TypeError, ValueError, RuntimeError: it cannot be converted, or some values are masked.
     """
     import numpy
 
     if hasattr(value, "detach"):
         value = value.detach().resolve_conj().resolve_neg().cpu()
-        if str(value.dtype) == "torch.bfloat16":  # numpy lacks this type, and float32 represents all of its numbers.
+        if str(value.dtype) == "torch.bfloat16":  # numpy has no bfloat16, and float32 represents all its values.
             value = value.float()
         value = value.numpy()
     if _has_masked(value):
@@ -54,7 +54,7 @@ def array_of(value: Any) -> "numpy.ndarray":
 
 
 def _arrays(fields: Mapping[str, Any], place: str) -> "Arrays":
-    """Converts the fields of an example or a batch, and float64, numpy's default, to float32, torch's default."""
+    """Converts the fields of an example or a batch to arrays. float64, numpy's default, becomes float32, torch's default."""
     arrays = {}
     for name, value in fields.items():
         try:
@@ -65,7 +65,7 @@ def _arrays(fields: Mapping[str, Any], place: str) -> "Arrays":
 
 
 def _named(values: Sequence[Any]) -> Dict[str, Any]:
-    """Names the fields of a tuple: the last one of several is the target."""
+    """Names the fields of a tuple. If there are several, the last one is the target."""
     if len(values) == 1:
         return {"x": values[0]}
     inputs = values[:-1]
@@ -90,7 +90,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 class _First:
-    """The properties of the first example or batch, which all others must share."""
+    """The fields, types and shapes of the first example or batch, which all others must have."""
 
     def __init__(self, unit: str) -> None:
         self._unit = unit
@@ -112,13 +112,13 @@ class _First:
 
 
 def is_column(value: Any) -> bool:
-    """Whether it is an array or a tensor, without importing numpy or torch."""
+    """Returns whether a value is an array or a tensor, without importing numpy or torch."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
 def _are_columns(values: Sequence[Any]) -> bool:
-    """Whether the values are arrays of all examples. A list counts as an array if there is an array next to it, or in a tuple
-    (inputs..., target)."""
+    """Returns whether the values are one array per field, each with all examples. Lists count as arrays next to an array, or if all values
+    of a tuple (inputs..., target) are lists."""
     if isinstance(values, tuple) and len(values) > 1 and all(isinstance(each, list) for each in values):
         return True
     return any(map(is_column, values)) and all(is_column(each) or isinstance(each, list) for each in values) and (
@@ -126,7 +126,7 @@ def _are_columns(values: Sequence[Any]) -> bool:
 
 
 def _unframed(value: Any) -> Any:
-    """Returns the array of a pandas DataFrame or Series, also within a tuple or a list of arrays; other data unchanged."""
+    """Returns a pandas DataFrame or Series as an array, also inside a tuple or a list. Other data is returned unchanged."""
     if hasattr(value, "iloc") and hasattr(value, "to_numpy"):
         return value.to_numpy()
     if isinstance(value, (tuple, list)) and any(hasattr(each, "iloc") for each in value):
@@ -135,10 +135,10 @@ def _unframed(value: Any) -> Any:
 
 
 class Chunks:
-    """Examples that are read, converted and sent in chunks, as returned by ``genesis.from_parquet`` and similar functions.
+    """Training data that is read, converted and sent in chunks. ``genesis.from_parquet`` and similar functions return it.
 
     Args:
-        chunks: returns an iterator over chunks, each the arrays of some examples by field.
+        chunks: returns a new iterator over chunks. A chunk is a dict from field names to arrays of some examples.
         classes: names of the classes of an integer target.
     """
 
@@ -165,7 +165,7 @@ def _in_chunks(examples: Iterable[Any]) -> "Iterator[Arrays]":
 
 
 def _batches(batches: Iterable[Any]) -> "Iterator[Arrays]":
-    """Yields the batches of a DataLoader."""
+    """Yields the batches of a DataLoader as arrays."""
     count, first = 0, _First("batch")
     for number, batch in enumerate(batches):
         place = f"batch {number} (from example {count} on)"
@@ -177,19 +177,19 @@ def _batches(batches: Iterable[Any]) -> "Iterator[Arrays]":
 
 
 def is_loader(data: Any) -> bool:
-    """Whether it is a DataLoader, without importing torch."""
+    """Returns whether ``data`` is a DataLoader, without importing torch."""
     return hasattr(data, "dataset") and hasattr(data, "batch_sampler")
 
 
 def _of_loader(loader: Any) -> "Iterator[Arrays]":
-    """The examples of a DataLoader's dataset, once each, after its collate_fn.
+    """Returns an iterator over the examples of a DataLoader's dataset, each once, after its collate_fn.
 
     Raises:
-        InvalidArgumentError: it has a sampler that selects other examples.
+        InvalidArgumentError: its sampler would select other examples.
     """
     from torch.utils.data import RandomSampler, SequentialSampler, default_collate
 
-    # If a batch_sampler was given, there is no batch_size.
+    # A DataLoader that was given a batch_sampler has no batch_size.
     chosen = loader.sampler if loader.batch_size is not None else loader.batch_sampler or loader.sampler
     in_turn = type(chosen) is SequentialSampler or (type(chosen) is RandomSampler and not chosen.replacement and
                                                     len(chosen) == len(loader.dataset))
@@ -197,7 +197,7 @@ def _of_loader(loader: Any) -> "Iterator[Arrays]":
         raise InvalidArgumentError(f"the DataLoader has a {type(chosen).__name__}, and each example of its dataset would be sent once; accepted: "
                                    "shuffle=True or False; give the Dataset with the examples that are meant, as torch.utils.data.Subset")
     rows = (loader.dataset[i] for i in range(len(loader.dataset)))
-    if loader.batch_size is None:  # In this case the dataset yields batches.
+    if loader.batch_size is None:  # The dataset yields whole batches.
         return _batches(map(loader.collate_fn, rows))
     if loader.collate_fn is default_collate:
         return _in_chunks(rows)
@@ -205,10 +205,10 @@ def _of_loader(loader: Any) -> "Iterator[Arrays]":
 
 
 def chunks_of(data: Any) -> "Iterator[Arrays]":
-    """The examples of ``data`` by field, in order, with one chunk in memory at a time unless ``data`` itself holds more.
+    """Returns an iterator over the examples of ``data`` in order, one chunk at a time.
 
     Raises:
-        InvalidArgumentError: unsupported data. save() checks fields and numbers.
+        InvalidArgumentError: unsupported data. ``save`` checks the fields and the numbers.
     """
     source = data.dataset if is_loader(data) else _unframed(data)
     if isinstance(source, Chunks):
@@ -224,7 +224,7 @@ def chunks_of(data: Any) -> "Iterator[Arrays]":
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, (str, bytes)):
         return _in_chunks(source[i] for i in range(len(source)))
     if hasattr(data, "__iter__") and not isinstance(data, (str, bytes)):
-        # A DataLoader of an IterableDataset yields batches; the dataset itself yields examples.
+        # A DataLoader of an IterableDataset yields batches. The dataset itself yields examples.
         if data is source:
             return _in_chunks(data)
         return _batches(data)
@@ -239,7 +239,8 @@ def _without_length(dataset: Any) -> InvalidArgumentError:
 
 
 def _check(arrays: "Arrays", place: str = "") -> None:
-    """``place`` describes the arrays if they are not all examples."""
+    """Raises InvalidArgumentError unless the arrays are valid fields of equal length. ``place`` names them in messages unless they are all
+    examples."""
     among = f" in {place}" if place else ""
     if not arrays:
         raise InvalidArgumentError(f"data has no example{among}; {ACCEPTED}")
@@ -271,11 +272,12 @@ def _as_float32(arrays: "Arrays") -> "Arrays":
 
 
 def save(chunks: "Iterator[Arrays]", path: pathlib.Path, wanted: int = 2) -> "Arrays":
-    """Writes a dataset file (.npz) and returns its first examples, at least ``wanted`` if it has as many. The same arrays always give the
-    same bytes, so that they are uploaded once.
+    """Writes a dataset file (.npz) and returns the first examples, at least ``wanted`` if there are as many.
+
+    The same arrays always produce the same bytes, so that they are uploaded only once.
 
     Raises:
-        InvalidArgumentError: no examples, or inconsistent arrays.
+        InvalidArgumentError: fewer than two examples, or invalid or inconsistent arrays.
     """
     import numpy
 
@@ -311,10 +313,10 @@ def save(chunks: "Iterator[Arrays]", path: pathlib.Path, wanted: int = 2) -> "Ar
 
 
 def read(path: pathlib.Path) -> "Arrays":
-    """Returns the arrays of a dataset file (.npz) unchanged.
+    """Reads the arrays of a dataset file (.npz).
 
     Raises:
-        InvalidArgumentError: the file does not exist or is of another kind.
+        InvalidArgumentError: the file does not exist, or is not an .npz file of numbers.
     """
     import numpy
 
@@ -330,5 +332,5 @@ def read(path: pathlib.Path) -> "Arrays":
 
 
 def is_as_sent(arrays: "Arrays") -> bool:
-    """Whether ``save`` would write these arrays unchanged: native byte order, and no float of more than 32 bits."""
+    """Returns whether ``save`` would write these arrays unchanged: they have native byte order, and no float of more than 32 bits."""
     return all(array.dtype.isnative and not (array.dtype.kind == "f" and array.dtype.itemsize > 4) for array in arrays.values())

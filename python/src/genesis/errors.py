@@ -1,4 +1,4 @@
-"""Exceptions of the client: the daemon's status codes with its messages."""
+"""Exceptions of the client, one for each status code of the daemon."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import grpc
 
 
 class GenesisError(Exception):
-    """A call that the daemon refused or did not respond to.
+    """A call that the daemon rejected or did not answer.
 
-    ``code`` is the gRPC status code; the message is the daemon's.
+    ``code`` is the gRPC status code. The message comes from the daemon.
     """
 
     code = grpc.StatusCode.UNKNOWN
@@ -22,16 +22,16 @@ class GenesisError(Exception):
 
 
 class InvalidArgumentError(GenesisError, ValueError):
-    """An invalid request or job; one line per error."""
+    """The request or the job is invalid. The message has one line per error."""
     code = grpc.StatusCode.INVALID_ARGUMENT
 
 
 class ExportError(InvalidArgumentError):
-    """A module that cannot be exported, with a cure. Raised before any call to a daemon."""
+    """The module cannot be exported. The message says how to fix it. Raised before the module is uploaded."""
 
 
 class NotFoundError(GenesisError, LookupError):
-    """No such job, checkpoint, dataset or worker."""
+    """The job, checkpoint, dataset or worker does not exist."""
     code = grpc.StatusCode.NOT_FOUND
 
 
@@ -41,17 +41,17 @@ class AlreadyExistsError(GenesisError):
 
 
 class FailedPreconditionError(GenesisError):
-    """Not possible in this state, e.g. because a job has ended or a checkpoint is in use."""
+    """The call is not possible in the current state, for example because a job has ended or a checkpoint is in use."""
     code = grpc.StatusCode.FAILED_PRECONDITION
 
 
 class PermissionDeniedError(GenesisError, PermissionError):
-    """The caller's role is too low."""
+    """The role of the caller does not allow this call."""
     code = grpc.StatusCode.PERMISSION_DENIED
 
 
 class UnauthenticatedError(GenesisError, PermissionError):
-    """No token, or an unknown one."""
+    """The token is missing or unknown."""
     code = grpc.StatusCode.UNAUTHENTICATED
 
 
@@ -61,7 +61,7 @@ class ResourceExhaustedError(GenesisError):
 
 
 class UnavailableError(GenesisError, ConnectionError):
-    """The daemon does not respond, is starting or is draining."""
+    """The daemon does not respond, is starting, or is draining."""
     code = grpc.StatusCode.UNAVAILABLE
 
 
@@ -81,7 +81,7 @@ class CancelledError(GenesisError):
 
 
 class JobFailedError(GenesisError):
-    """A job that ended as FAILED or CANCELLED. ``job`` is its handle; the message is the reason."""
+    """A job ended as FAILED or CANCELLED. The message contains the reason, and ``job`` is the ``Job``."""
     code = grpc.StatusCode.ABORTED
 
     def __init__(self, message: str, job: object) -> None:
@@ -96,7 +96,7 @@ _BY_CODE: Dict[grpc.StatusCode, Type[GenesisError]] = {
 
 
 def from_rpc(error: grpc.RpcError, server: str) -> GenesisError:
-    """Returns the exception for a status code."""
+    """Returns the exception for a failed call to ``server``."""
     code, text = error.code(), error.details() or ""
     if code == grpc.StatusCode.UNAVAILABLE:
         text = f"the daemon at {server} is not available: {text}"

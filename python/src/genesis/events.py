@@ -1,4 +1,4 @@
-"""Events of a job, as reported by a watch."""
+"""Events of a job, as reported by ``Job.events``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 from genesis.training.v1 import event_pb2, job_pb2
 
-# Kinds of events, as in JobEvent.what; "update" is a change of only the job, such as another step.
+# Kinds of events: the names of the oneof JobEvent.what, and "update" for a message without an event, such as after a step.
 KINDS = ("update", *[field.name for field in event_pb2.JobEvent.DESCRIPTOR.oneofs_by_name["what"].fields])
 
 
@@ -33,22 +33,22 @@ class Event:
 
     @property
     def step(self) -> int:
-        """Step of the event if it has one, such as a checkpoint's or an evaluation's; otherwise the newest step of ``job``."""
+        """Step of a checkpoint, an evaluation or another event that has one; otherwise the newest step of ``job``."""
         return getattr(self.value, "step", self.job.progress.step)
 
     @property
     def loss(self) -> float:
-        """Training loss of the newest step of ``job``; 0 before the first."""
+        """Training loss of the newest step of ``job``; 0 before the first step."""
         return self.job.progress.loss
 
     @property
     def state(self) -> str:
-        """Name of the state that a ``state_changed`` reports, such as ``RUNNING``; otherwise of the state of ``job``."""
+        """New state in a ``state_changed``, otherwise the state of ``job``, such as ``RUNNING``."""
         return _name(self.value.to) if self.kind == "state_changed" else state_name(self.job)
 
 
 def state_name(job: job_pb2.Job) -> str:
-    """Name of the state, such as ``RUNNING``."""
+    """Returns the name of a job's state, such as ``RUNNING``."""
     return _name(job.state)
 
 
@@ -61,7 +61,7 @@ def is_final(job: job_pb2.Job) -> bool:
 
 
 def events_of(response: Any) -> "list[Event]":
-    """Returns the events of one message of WatchJob, at least one."""
+    """Returns the events in one response of WatchJob. A response without events gives one ``update``."""
     found = []
     for event in response.events:
         kind = event.WhichOneof("what")

@@ -1,4 +1,4 @@
-"""The file of an exported module: graphs, manifest and tensors, each a record of a zip archive. See docs/exported_modules.md."""
+"""Writes the file of an exported module, a zip archive of graphs, manifest and tensors. See docs/exported_modules.md."""
 
 from __future__ import annotations
 
@@ -17,34 +17,36 @@ from genesis import __version__
 if TYPE_CHECKING:
     from genesis.exporting import Step
 
-# No worker reads format 1: exporters of it also wrote graphs with wrong products (see tracing.numbers_become_tensors).
+# Workers reject format 1, because its exporters wrote graphs with wrong products (see tracing.numbers_become_tensors).
 FORMAT = 2
 ROOT = "module"
 MANIFEST = f"{ROOT}/extra/genesis.json"
-# Element types of a dataset; weights and constants support two more.
+# Element types of dataset fields, then those of weights and constants.
 FIELD_TYPES = {getattr(torch, name): name for name in
                ("float32", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")}
 TYPES = {**FIELD_TYPES, torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
 def _bytes_of(tensor: torch.Tensor) -> Any:
-    """Returns its memory without a copy. ``bytes`` of a torch storage creates a Python number per byte, a minute for 10 MB."""
+    """Returns the memory of a tensor without copying it. ``bytes`` of a torch storage would take a minute for 10 MB."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     if not flat.numel():
         return b""
     memory = (ctypes.c_char * (flat.numel() * flat.element_size())).from_address(flat.data_ptr())
-    memory.tensor = flat  # Keeps the tensor alive as long as the memory.
+    memory.tensor = flat  # Keeps the tensor alive.
     return memory
 
 
 def _versions(module: torch.nn.Module) -> Dict[str, int]:
-    """Version numbers of the module and its parts, for load_state_dict."""
+    """Returns the versions of the module and its submodules that their state_dict records, for load_state_dict."""
     found = {name: metadata.get("version") for name, metadata in module.state_dict()._metadata.items()}
     return {name: version for name, version in found.items() if isinstance(version, int) and version >= 0}
 
 
 def batch_size_of(path: Path) -> Optional[int]:
-    """Returns the only batch size of an exported file. None if it supports any, or is not such a file, which a worker will report."""
+    """Returns the fixed batch size of an exported file.
+
+    Returns None if the file supports any batch size. Also returns None if it is not such a file, because the worker reports that."""
     with contextlib.suppress(OSError, KeyError, ValueError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
         return json.loads(archive.read(MANIFEST)).get("batch_size")
     return None
@@ -76,9 +78,9 @@ def write(path: Path, step: "Step", programs) -> None:
                     for name, tensor in tensors.items()],
         "tied": step.tied,
         "versions": _versions(step.module),
-        # The only batch size of the graphs; absent if they support any.
+        # Fixed batch size of the graphs; absent if they support any size.
         **({} if step.dynamic else {"batch_size": len(next(iter(step.batch.values())))}),
-        # Why there is no graph of a precision; absent if nothing is missing.
+        # Reasons why the file lacks precisions; absent if it lacks none.
         **({"without": step.without} if step.without else {}),
         "losses": "EXAMPLES" if step.by_example else "MEAN",
         "constants": constants,
@@ -91,7 +93,7 @@ def write(path: Path, step: "Step", programs) -> None:
     with zipfile.ZipFile(packed) as source, zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
         for record in source.namelist():
             name = record.split("/", 1)[1]
-            # Pickles, which the trainer does not read.
+            # These are pickles, which the trainer does not read.
             if name.startswith("data/sample_inputs/"):
                 continue
             archive.writestr(zipfile.ZipInfo(f"{ROOT}/{name}"), source.read(record))

@@ -1,7 +1,7 @@
-"""Export of an ``nn.Module`` to a file that the trainer runs without Python.
+"""Exports an ``nn.Module`` to a file that the trainer runs without Python.
 
-The file holds one graph of ATen operators for each precision (the loss and the gradients of one micro-batch),
-one graph of the held-out loss, and the initial weights. docs/exported_modules.md describes it.
+For each precision the file contains a graph of ATen operators that computes the loss and the gradients of one micro-batch. It also
+contains a graph of the held-out loss, and the initial weights. See docs/exported_modules.md.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ __all__ = ["ExportError", "export"]
 Loss = Union[None, str, Callable[[torch.nn.Module, Dict[str, torch.Tensor]], torch.Tensor]]
 
 TARGET = "target"
-# Autocast format of each precision with FP32 weights, by its name in a job file.
+# Autocast type of each precision with FP32 weights.
 AUTOCAST = {"FP32": None, "MIXED_BF16": torch.bfloat16, "MIXED_FP16": torch.float16}
 PRECISIONS = (*AUTOCAST, *pure_formats.FORMATS)
 LOSSES = {"mse": torch.nn.functional.mse_loss, "cross_entropy": torch.nn.functional.cross_entropy,
           "huber": torch.nn.functional.huber_loss}
-# Operators that a worker supports: those of ATen with all overloads and in place, and functions of the module operator for sizes.
+# Operators that workers support: those of ATen, with all overloads and in-place variants, and functions of Python's operator module on
+# sizes.
 OPERATORS = frozenset((Path(__file__).parent / "exported_operators.txt").read_text().split())
-# Replacements for some unsupported operators.
+# How to replace some unsupported operators.
 EMBEDDING = "write torch.nn.Embedding(...)(indices).sum(1), or mean(1), in place of EmbeddingBag"
 NUMBER = "no graph reads a number out of a tensor: keep it a tensor, without item(), tolist() or float()"
 WAYS = {"_assert_scalar": "a mask that selects, x[mask], makes a size of values: use torch.where, or multiply by the mask",
@@ -43,35 +44,36 @@ WAYS = {"_assert_scalar": "a mask that selects, x[mask], makes a size of values:
                             "bounds them in a graph",
         "_sparse_coo_tensor_with_dims_and_tensors": "leave out sparse=True"}
 EVALUATION = "where forward gives something else in eval mode, a function as loss= can ask module.training"
-# Maximum number of conditions on the batch size that are tried.
+# Maximum number of conditions on the batch size that are tested.
 MOST_CONDITIONS = 8
 
 
 def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Union[str, Path], loss: Loss = None,
            precisions: Optional[Sequence[str]] = None, dynamic_batch: bool = True) -> Path:
-    """Writes ``module`` with its loss to a ``.pt2`` file for ``model.exported`` of a job file.
+    """Exports a module with its loss to a ``.pt2`` file, for ``model.exported`` of a job file.
+
+    Any thread may call it. Exports run one at a time, and the module must not be trained meanwhile.
 
     Args:
-        module: the module to train; its mode (train or eval) and weights are left unchanged.
-        batch: a sample batch: each field of the dataset with the batch as its first dimension, two examples
-            or more. Other batches may have another size, unless ``dynamic_batch=False``.
-        path: path of the file; ends in ``.pt2``.
-        loss: ``None`` if ``module(**batch)`` returns the mean loss, or an object or dict with ``loss``;
-            ``"mse"``, ``"cross_entropy"`` or ``"huber"`` of ``module(*fields)`` and the field ``target``; or a
-            function of the module and the batch that returns the mean loss, or the loss of each example, a tensor
-            [batch], whose mean is minimized. Prioritized sampling requires the latter.
-        precisions: the precisions in which the file can be trained: ``FP32``, ``MIXED_BF16``, ``MIXED_FP16``, ``BF16``, ``FP16``. Default:
-            all of them; without ``BF16`` or ``FP16`` if the module does not run with weights in that format.
+        module: the module to train. Its mode (train or eval) and its weights do not change.
+        batch: a sample batch with every field of the dataset, batch dimension first, and at least two examples. Other batches may have
+            another size unless ``dynamic_batch=False``.
+        path: the file to write; ends in ``.pt2``.
+        loss: one of the following:
+            ``None`` if ``module(**batch)`` returns the mean loss, or an object or dict with ``loss``;
+            ``"mse"``, ``"cross_entropy"`` or ``"huber"`` to compare ``module(*fields)`` with the field ``target``;
+            a function of the module and the batch that returns the mean loss, or the losses of the examples, a tensor [batch], whose mean
+            is minimized. Prioritized sampling requires the losses of the examples.
+        precisions: the precisions in which the file can be trained, FP32 among them: ``FP32``, ``MIXED_BF16``, ``MIXED_FP16``, ``BF16``,
+            ``FP16``. Default: all; ``BF16`` or ``FP16`` is left out if the module does not run with weights of that type.
         dynamic_batch: ``False`` for a module that supports only the size of ``batch``, such as a contrastive loss with
-            ``torch.arange(8)``: the job has that ``training.batch_size``, and shorter batches are left out.
+            ``torch.arange(8)``. The job then has that ``training.batch_size`` and drops shorter batches.
 
     Returns:
         The path.
 
-    Any thread may call it; only one exports at a time. The module must not be trained meanwhile.
-
     Raises:
-        ExportError: the module cannot be exported; the message contains the cause.
+        ExportError: the module cannot be exported. The message names the cause.
     """
     path = Path(path)
     if path.suffix != ".pt2":
@@ -136,7 +138,7 @@ def _check_batch(batch: Mapping[str, torch.Tensor], dynamic: bool) -> None:
 
 
 def _distinct(module: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
-    """The batch, cut to a number of examples that equals no other size, because a tracer treats equal sizes as the same symbol."""
+    """Cuts the batch to a number of examples that equals no other size, because a tracer gives equal sizes the same symbol."""
     tensors = [*module.parameters(), *module.buffers()]
     others = {size for tensor in tensors for size in tensor.shape} | {size for tensor in batch.values() for size in tensor.shape[1:]}
     most = next(iter(batch.values())).shape[0]
@@ -145,12 +147,12 @@ def _distinct(module: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> Dic
 
 
 def _does_not_take(module: torch.nn.Module, fields: Mapping[str, torch.Tensor]) -> str:
-    """Returns what is wrong with the fields as arguments of forward; empty if they are valid."""
+    """Returns why forward does not accept the fields as keyword arguments; empty if it does."""
     try:
         inspect.signature(module.forward).bind(**fields)
     except TypeError as error:
         return f"forward of {type(module).__name__}: {error}"
-    except ValueError:  # It has no signature.
+    except ValueError:  # Without a signature.
         pass
     return ""
 
@@ -193,7 +195,7 @@ def _loss_function(loss: Loss, batch: Mapping[str, torch.Tensor]):
             raise ExportError(f"{type(module).__name__} gives {_describe(output)}; accepted with loss={loss!r}: a tensor; a function of module and "
                               "batch as loss= takes what it needs")
         target = fields[TARGET]
-        # For class numbers, one for each position of an output [batch, classes, ...].
+        # Class indices have one value for each position of an output [batch, classes, ...].
         wanted = output.shape if target.is_floating_point() else (*output.shape[:1], *output.shape[2:])
         if tuple(target.shape[1:]) != tuple(wanted[1:]):
             raise ExportError(f"{type(module).__name__} gives {_describe(output)}, and batch[{TARGET!r}] is {_describe(target)}; accepted "
@@ -203,24 +205,27 @@ def _loss_function(loss: Loss, batch: Mapping[str, torch.Tensor]):
 
 
 class Step:
-    """The step of one micro-batch as a function of tensors: scale, fields, parameters, state. If the loss is per example, the weights of
-    the examples follow the fields, and the losses follow the loss."""
+    """The training step of one micro-batch as a function of tensors: scale, fields, trained parameters, state.
+
+    If the loss is per example, the weights of the examples follow the fields in the arguments, and the losses follow the loss in the
+    results.
+    """
 
     def __init__(self, module: torch.nn.Module, batch: Mapping[str, torch.Tensor], loss, dynamic: bool, is_loss_of_module: bool):
         self.module = module
         self.loss = loss
         self.is_loss_of_module = is_loss_of_module
-        # The loss function of each pure precision. See try_in_format.
+        # Loss function of each pure precision, set by try_in_format.
         self.cast_losses: Dict[str, pure_formats.Loss] = {}
-        # Why there is no graph of a precision.
+        # Why the module has no graph of a precision.
         self.without: Dict[str, str] = {}
-        # Whether graphs support batches of any size, or only this one.
+        # Whether the graphs support any batch size or only that of `batch`.
         self.dynamic = dynamic
         tried = _distinct(module, batch) if dynamic else batch
         self.batch = {name: tensor.detach() for name, tensor in tried.items()}
         self.is_cut = any(len(tensor) < len(batch[name]) for name, tensor in tried.items())
         named = dict(module.named_parameters())
-        # Copies: changes that the module makes to its own tensors meanwhile are not exported, and are undone (restore_values).
+        # Copies, because running the module may change its own tensors. restore_values undoes such changes.
         self.trained = {name: tensor.detach().clone() for name, tensor in named.items() if tensor.requires_grad}
         self.modes = {name: part.training for name, part in module.named_modules()}
         if not self.trained:
@@ -244,31 +249,31 @@ class Step:
         first = {id(tensor): name for name, tensor in (*named.items(), *module.named_buffers()) if name in kept}
         every = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
         self.tied = {name: first[id(tensor)] for name, tensor in every if name in kept and first.get(id(tensor), name) != name}
-        # Tensors that the module creates from numbers, by program: torch.tensor(0.5) in forward.
+        # Tensors that forward creates from numbers, such as torch.tensor(0.5), by program.
         self.constants: Dict[str, List[torch.Tensor]] = {}
-        # Whether the loss has one value per example; the trained tensors on which the loss depends; the state that a step changes. See
-        # try_eagerly.
+        # Set by try_eagerly: whether the loss has one value per example, the trained tensors on which it depends, and the state that a step
+        # changes.
         self.by_example = False
         self.gradients: List[str] = []
         self.changed: List[str] = []
-        # Conditions on the batch size in the traces of FP32 and evaluation, each with a size for which it differs.
+        # Conditions on the batch size that held in the traces of FP32 and evaluation, each with a size for which it does not hold.
         self.conditions: Dict[str, List[Tuple[str, int]]] = {}
-        # Tensors that forward changes in place in eval mode. A held-out loss leaves them unchanged.
+        # Tensors that forward changes in place in eval mode. The graph of the held-out loss changes copies.
         self.changed_in_evaluation: List[str] = []
-        # Number of parts of the held-out loss that divide by a count in the batch: held_out.give_parts.
+        # Number of quotients in the held-out loss (see held_out.give_parts).
         self.held_out_quotients = 0
-        # Whether forward or the loss needs gradients also in eval mode, such as with torch.autograd.grad.
+        # Whether forward or the loss needs gradients in eval mode too, for example for torch.autograd.grad.
         self.differentiates_in_evaluation = False
-        # The remaining tracing methods, the fastest first.
+        # Tracing methods that have not failed yet, the fastest first.
         self.traces = (tracing.by_batch, tracing.by_batch_in_python, tracing.by_every_size) if dynamic else (tracing.of_one_size,)
 
     def weights_of(self, batch):
-        """Weights of the examples, all different, so that a comparison detects them; None if the loss is one number."""
+        """Returns weights for the examples, all different so that a comparison detects a mix-up; None if the loss is one number."""
         return torch.linspace(0.5, 1.0, len(next(iter(batch.values())))) if self.by_example else None
 
     def arguments(self, batch=None, precision: str = "FP32"):
-        """Returns the arguments of the graph of a precision. In pure FP16 and BF16 the trained tensors are in that format; all others
-        are as the module has them, and the graph casts them."""
+        """Returns the arguments of the graph of a precision. In pure FP16 and BF16 the trained tensors have that type. All others have the
+        module's types, and the graph casts them."""
         batch = self.batch if batch is None else batch
         weights = [self.weights_of(batch)] if self.by_example else []
         trained = self.in_format(precision, self.trained)
@@ -276,12 +281,12 @@ class Step:
 
     @staticmethod
     def in_format(precision: str, trained):
-        """Returns trained tensors as the graph of the precision takes them."""
+        """Returns trained tensors in the type that the graph of the precision expects."""
         return {name: pure_formats.cast(tensor, pure_formats.FORMATS.get(precision)) for name, tensor in trained.items()}
 
     @property
     def fields(self) -> range:
-        """The arguments that have the batch as their first dimension."""
+        """Positions of the arguments that have the batch as their first dimension."""
         return range(1, 1 + len(self.batch) + self.by_example)
 
     def _split(self, tensors):
@@ -292,7 +297,11 @@ class Step:
         return batch, trained, state
 
     def _loss_of(self, batch, precision: str = "FP32"):
-        """Returns one number, or one for each example."""
+        """Returns the mean loss, or one loss per example.
+
+        Raises:
+            ExportError: the loss function returned something else.
+        """
         value = self.cast_losses.get(precision, self.loss)(self.module, batch)
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             if value.numel() == 1:
@@ -303,7 +312,7 @@ class Step:
                           "example, a tensor [batch]")
 
     def run(self, precision: str, scale, *tensors):
-        """Returns (loss, losses of the examples if they are known, gradients..., changed state...)."""
+        """Returns (loss, losses of the examples if the loss is per example, gradients..., changed state...)."""
         loss, losses, gradients, state, _ = self._step(precision, scale, *tensors)
         changed = (state[name].to(self.state[name].dtype) for name in self.changed)
         return (loss, *([losses] if self.by_example else []), *(gradients[name] for name in self.gradients), *changed)
@@ -313,11 +322,11 @@ class Step:
         trained = {name: tensor.detach().requires_grad_() for name, tensor in trained.items()}
         state = {name: pure_formats.cast(tensor.clone(), pure_formats.FORMATS.get(precision)) for name, tensor in state.items()}
         named = {**trained, **state}
-        # Also around the backward pass, because recomputation reads parameters there.
+        # Includes the backward pass, because recomputation reads parameters there.
         with _in_place_of_its_own(self.module, named), torch.enable_grad():
             weights = tensors[len(self.batch)] if self.by_example else None
             loss, losses, gradients = self.differentiate(precision, scale, batch, weights, trained)
-        # Changed by assignment, as in self.mean = 0.9 * self.mean + ...: `named` has the new tensor then.
+        # If forward assigned to a buffer, as in self.mean = 0.9 * self.mean + ..., `named` now has the new tensor.
         assigned = {name for name in state if named[name] is not state[name]}
         for name in assigned:
             if named[name].shape != state[name].shape or named[name].dtype != state[name].dtype:
@@ -327,7 +336,7 @@ class Step:
         return loss, losses, gradients, state, assigned
 
     def differentiate(self, precision: str, scale, batch, weights, trained):
-        """Returns (loss, losses, gradients by name) of the module with its current tensors."""
+        """Returns (loss, losses, gradients by name) for the module with its current tensors."""
         autocast = AUTOCAST.get(precision)
         with torch.autocast(scale.device.type, autocast or torch.bfloat16, enabled=autocast is not None, cache_enabled=False):
             losses = self._loss_of(batch, precision)
@@ -338,7 +347,7 @@ class Step:
         return loss.detach(), losses.detach(), dict(zip(trained, gradients))
 
     def restore_values(self) -> None:
-        """Restores the module's initial parameters and buffers."""
+        """Restores the initial values of the module's parameters and buffers."""
         with torch.no_grad():
             for name, tensor in (*self.module.named_parameters(), *self.module.named_buffers()):
                 value = self.trained.get(name, self.state.get(name))
@@ -346,7 +355,8 @@ class Step:
                     tensor.copy_(value)
 
     def refuse_changes_by_mode(self, mode: str) -> None:
-        """Call within ``kept``: parts keep the module's initial mode, and its train() may change only modes."""
+        """Raises ExportError unless the submodules have their initial modes, and train() and eval() changed only modes. Call it inside
+        ``kept``."""
         if mode == "train" and self.modes[""]:
             other = next((name for name, part in self.module.named_modules() if part.training and not self.modes[name]), None)
             if other is not None:
@@ -367,26 +377,26 @@ class Step:
             return (self.evaluation_loss(batch) * scale,)
 
     def evaluation_loss(self, batch):
-        """Returns the mean loss of the module in eval mode with its current tensors."""
+        """Returns the module's mean loss on a batch with its current mode and tensors."""
         with torch.set_grad_enabled(self.differentiates_in_evaluation):
             return _mean(self._loss_of(batch)).detach()
 
     @contextlib.contextmanager
     def kept(self, training: bool):
-        """The module in train or eval mode. Undoes drawn numbers and assignments of forward at the end."""
+        """Puts the module in train or eval mode. Afterwards restores modes, random state and everything that forward assigned."""
         was_training, random = self.module.training, torch.get_rng_state()
         parts = [part for part in self.module.modules() if not isinstance(part, torch.jit.ScriptModule)]
         held = [(part, dict(part.__dict__), dict(part._parameters), dict(part._buffers)) for part in parts]
         outside = outside_state.Kept(self.module)
         self.module.train(training)
-        # oneDNN's LSTM takes an undefined tensor, which no graph can contain.
+        # oneDNN's LSTM has an argument that is an undefined tensor, which a graph cannot represent.
         recurrent = any(isinstance(each, torch.nn.RNNBase) for each in self.module.modules())
         try:
             with self._without_onednn() if recurrent else contextlib.nullcontext(), recomputation.as_by_backward():
                 yield
         finally:
             self.module.train(was_training)
-            # Afterwards, because a part may have another mode.
+            # After train(), because the modes of submodules may differ from the module's.
             for part, attributes, parameters, buffers in held:
                 for current, before in ((part._parameters, parameters), (part._buffers, buffers), (part.__dict__, attributes)):
                     current.clear()
@@ -398,7 +408,7 @@ class Step:
     @contextlib.contextmanager
     def _without_onednn() -> Iterator[None]:
         with warnings.catch_warnings():
-            # It warns that there is no Intel GPU.
+            # torch warns about a missing Intel GPU.
             warnings.simplefilter("ignore", UserWarning)
             flags = torch.backends.mkldnn.flags(enabled=False)
             flags.__enter__()
@@ -410,7 +420,7 @@ class Step:
                 flags.__exit__(None, None, None)
 
     def try_eagerly(self) -> None:
-        """Runs the module eagerly, so that errors in module, batch and loss appear with their own message and real sizes."""
+        """Runs the module eagerly, so that errors in the module, the batch or the loss have their own message and concrete sizes."""
         with self.kept(training=True):
             self.refuse_changes_by_mode("train")
             try:
@@ -425,7 +435,7 @@ class Step:
                     raise ExportError(f"the loss is {loss.item():.6g} on the batch, and the gradient of {bad[0]} is not finite; "
                                       "torch.where(x > 0, x.sqrt(), x) has the gradient of both sides: clamp what goes into the root, "
                                       "the quotient or the logarithm")
-                # A clone begins at version 0, and a change in place increments it, except for batch norm.
+                # A clone starts at version 0 and every in-place change increments it, except in batch norm.
                 self.changed = [name for name, tensor in state.items()
                                 if name in assigned or tensor._version > 0 or not torch.equal(tensor, self.state[name])]
             except ExportError:
@@ -442,7 +452,7 @@ class Step:
             try:
                 self._evaluate_copies()
                 return
-            except Exception:  # It may need gradients.
+            except Exception:  # May need gradients.
                 self.differentiates_in_evaluation = True
             try:
                 self._evaluate_copies()
@@ -456,12 +466,12 @@ class Step:
         copies = self._copies()
         self.evaluate(*copies)
         names = (*self.trained, *self.state)
-        # A clone begins at version 0.
+        # A clone starts at version 0.
         self.changed_in_evaluation = [name for name, tensor in zip(names, copies[len(copies) - len(names):]) if tensor._version > 0]
 
     def try_in_format(self, precision: str) -> None:
-        """Runs the module eagerly with weights in the format of a pure precision, and chooses the casts of its batch. Few examples: FP16 is
-        slow on a CPU."""
+        """Runs the module eagerly with weights in the type of a pure precision, to find out which casts its batch needs. Uses few examples,
+        because FP16 is slow on a CPU."""
         batch = {name: tensor[:TRIED_EXAMPLES] for name, tensor in self.batch.items()} if self.dynamic else self.batch
         cause = None
         for loss in pure_formats.losses(self.loss, self.is_loss_of_module, batch, pure_formats.FORMATS[precision]):
@@ -470,13 +480,13 @@ class Step:
                 try:
                     self.step_in_python(precision, batch)
                     return
-                except Exception as error:  # Other casts may be needed.
+                except Exception as error:  # Other casts may work.
                     cause = error
         raise ExportError(f"{type(self.module).__name__} does not run with weights in {precision}, as after module.to({pure_formats.FORMATS[precision]}): "
                           f"{faults.first_line(cause)}{faults.place(cause)}; MIXED_{precision} keeps them in FP32") from cause
 
     def step_in_python(self, precision: str, batch) -> torch.Tensor:
-        """Returns the loss of a step with copies of the tensors."""
+        """Returns the loss of an eager step on copies of the tensors."""
         loss, _, gradients, _, _ = self._step(precision, *self._copies(batch, precision))
         missing = next((name for name in self.gradients if gradients[name] is None), None)
         if missing is not None:
@@ -491,11 +501,15 @@ class Step:
             return self._program(lambda *tensors: self.run(precision, *tensors), precision)
 
     def programs(self, precisions: Optional[Sequence[str]]):
-        """Returns all graphs of the file by name. None: those of all precisions in which the module runs."""
+        """Returns all graphs of the file by name.
+
+        Args:
+            precisions: the precisions to export, each of which must work. Default: all, without the pure ones that do not work.
+        """
         self.try_eagerly()
         comparison = Comparison(self)
         comparison.require_no_memory()
-        # FP32 first, so that errors in another precision are due to that precision.
+        # FP32 comes first, so that a later error is specific to its precision.
         found = {"FP32": self.training_program("FP32")}
         comparison.require_training(self.runnable("FP32", found["FP32"]))
         found["evaluation"] = self.evaluation_program()
@@ -518,7 +532,7 @@ class Step:
             comparison.require_reduced(precision, self.runnable(precision, program))
             return program
         except ExportError:
-            self.traces = traces  # Another precision may be traced by any method.
+            self.traces = traces  # The next precision starts with all methods again.
             self.constants.pop(precision, None)
             raise
 
@@ -539,7 +553,7 @@ class Step:
             try:
                 with tracing.quiet(), as_in_eager.patched():
                     return self._export(self.traces[0], function, name)
-            except Exception as error:  # On any error the next method is tried, also for the programs that follow.
+            except Exception as error:  # The next method is used from here on, also for later programs.
                 if len(self.traces) > 1:
                     self.traces = self.traces[1:]
                 elif isinstance(error, ExportError):
@@ -569,11 +583,11 @@ class Step:
         program = torch.export.export(graph, arguments, strict=False, dynamic_shapes=tuple(shapes))
         for_nativert.reshape_views(program.graph)
         for_nativert.divide_where_sizes_become_floats(program.graph)
-        program.example_inputs = None  # A package would include them, with all weights.
+        program.example_inputs = None  # Otherwise the package would contain them, including all weights.
         return program
 
     def refuse_operators(self, program) -> None:
-        """Reports the line that needs an operator that workers do not support."""
+        """Raises ExportError for an operator that workers do not support, with the line that needs it."""
         holding = next((node.target for node in program.graph.nodes if any(isinstance(each, complex) for each in (*node.args, *node.kwargs.values()))),
                        None)
         if holding is not None:
@@ -598,14 +612,14 @@ class Step:
         raise ExportError(f"{type(self.module).__name__} needs the operator {name}{place}, which no worker runs; {way}")
 
     def _fail_again(self, function, name: str, error: Exception) -> None:
-        """Traces again to find the line; if the batch size became a number, stops where it does."""
+        """Traces again to find the line that fails. If the batch size became a number, fails at the line where it did."""
         numbers = tracing.numbers_of_sizes_fail() if faults.SIZE_BECAME_A_NUMBER.search(str(error)) else contextlib.nullcontext()
         with numbers, tracing.quiet():
             self.traces[0](function, self.arguments(precision=name), self.fields)
 
 
 class _Stop(TorchDispatchMode):
-    """Fails at a call of one of the operators, or of a function that traces to it."""
+    """A mode that fails at a call of one of the operators, or at a call that would be traced to one."""
 
     def __init__(self, operators) -> None:
         super().__init__()
@@ -631,15 +645,15 @@ def _runs_in_worker(target: Any) -> bool:
 
 
 def _mean(losses: torch.Tensor) -> torch.Tensor:
-    """The mean; a single number needs no operator."""
+    """Returns the mean. A single number stays as it is, to avoid an operator."""
     return losses.mean() if losses.dim() else losses
 
 
 @contextlib.contextmanager
 def _in_place_of_its_own(module: torch.nn.Module, tensors: Dict[str, torch.Tensor]) -> Iterator[None]:
-    """The module with these parameters and buffers. Afterwards `tensors` has the values that the module assigned to their names.
+    """Runs the module with these parameters and buffers, and afterwards puts what it assigned to their names into ``tensors``.
 
-    torch.func.functional_call does the same around a call of forward."""
+    torch.func.functional_call does the same for a single call of forward."""
     with torch.nn.utils.stateless._reparametrize_module(module, tensors, tie_weights=True):
         yield
 

@@ -1,4 +1,4 @@
-"""The explanation of a torch exception: its reason, and the line of the caller's code."""
+"""Explains exceptions of torch: the reason, and the line of the caller's code."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any, Callable, Mapping, Sequence, Tuple
 
 import torch
 
-# torch.export's message for a size that became a number.
+# Message of torch.export if a size became a number.
 SIZE_BECAME_A_NUMBER = re.compile(r"specialized it to be a constant \((\d+)\)")
-# torch's messages for operators that require numbers as sizes.
+# Messages of torch for operators that accept only numbers as sizes.
 SIZES_OF_THE_BATCH = ("SymIntArrayRef expected to contain only concrete integers", "Cannot call numel() on tensor with symbolic sizes",
                       "isIntList() INTERNAL ASSERT FAILED")
 GUARD_OF_THE_SIZE = re.compile(r"batch = (\S+) in the specified range satisfy the generated guard (.+?)\.?$", re.MULTILINE)
-# The cure if sizes differ.
+# How to fix an error that depends on the batch size.
 ONE_SIZE = "a module that takes batches of one size alone is exported with dynamic_batch=False"
-# torch's messages and their causes.
+# Patterns of torch's messages, each with its cause.
 REASONS = (
     (r"aten\._ctc_loss\.Tensor", "ctc_loss reads lengths as numbers, one for each example, which a graph for any size of batch has not; write "
                                 "its recursion with torch.logsumexp"),
     (r"torch\._C\.Generator", "it draws with a torch.Generator of its own, which no graph has; leave out generator=, and the job's seed decides"),
     (r"\.numpy\(\) is not supported", "it gives values to NumPy, which no graph does; compute with torch"),
 )
-# Maximum line length of torch's messages, some of which list everything that torch has.
+# Maximum length of a line of torch's messages, some of which list everything that torch supports.
 LONGEST_LINE = 400
 
 
@@ -36,7 +36,7 @@ def first_line(error: BaseException) -> str:
 
 
 def of_types(error: BaseException, batch: Mapping[str, torch.Tensor]) -> str:
-    """The float64 fields, if an operator fails because weights are float32."""
+    """Returns a hint that names a float64 field if an operator failed because of types; otherwise an empty string."""
     names = [name for name, tensor in batch.items() if tensor.dtype == torch.float64]
     if not names or not any(each in str(error) for each in ("dtype", "Double", "double")):
         return ""
@@ -45,7 +45,7 @@ def of_types(error: BaseException, batch: Mapping[str, torch.Tensor]) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Its first line, or the cause if that line is not informative."""
+    """Returns the cause if it is known, otherwise the first line of the message."""
     text = str(error)
     frames = traceback.extract_tb(error.__traceback__)
     if any(frame.name in ("pack_padded_sequence", "pad_packed_sequence") for frame in frames):
@@ -76,32 +76,32 @@ def reason(error: BaseException) -> str:
 
 
 def is_of_the_size(error: BaseException) -> bool:
-    """Whether it reports that a graph would not hold for batches of any size."""
+    """Returns whether the error says that a graph would not be valid for all batch sizes."""
     text = str(error)
     return any(each in text for each in SIZES_OF_THE_BATCH) or bool(SIZE_BECAME_A_NUMBER.search(text) or GUARD_OF_THE_SIZE.search(text))
 
 
 def place(error: BaseException) -> str:
-    """The line of the caller's code at which it was raised."""
+    """Returns the line of the caller's code that raised the error, as text for a message; empty if there is none."""
     return _innermost([(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)])
 
 
 def _innermost(lines: Sequence[Tuple[str, int]]) -> str:
-    """The last of the lines in the caller's code."""
+    """Returns the last line in the caller's code; empty if there is none."""
     others = (str(Path(__file__).resolve().parent), str(Path(torch.__file__).resolve().parent), "<")
     own = [f", at {name}:{line}" for name, line in lines if not name.startswith(others)]
     return own[-1] if own else ""
 
 
 def place_in_forward(function: Callable[[], Any]) -> str:
-    """The line of forward at which the function fails, or whose gradient fails."""
+    """Returns the line of forward at which the function fails, or whose gradient fails; empty if there is none."""
     with warnings.catch_warnings(record=True) as caught:
-        # With this, autograd warns with the lines of forward.
+        # In this mode autograd adds warnings with the lines of forward.
         warnings.simplefilter("always")
         try:
             with torch.autograd.set_detect_anomaly(True, check_nan=False):
                 function()
-        except Exception as error:  # Any exception may be the expected one.
+        except Exception as error:  # Any exception shows the line.
             lines = [(frame, int(line)) for warning in caught
                      for frame, line in re.findall(r'File "(.+)", line (\d+)', str(warning.message))]
             return place(error) or _innermost(lines)

@@ -1,4 +1,4 @@
-"""Rewrites operators that nativert of torch 2.11 cannot compute, or lays out in memory differently from the trace."""
+"""Rewrites operators that nativert of torch 2.11 cannot compute, or whose results it lays out in memory differently from the trace."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import torch
 
 aten = torch.ops.aten
 
-# Memory formats of a trace that need no rewriting.
+# Memory formats that need no rewriting.
 PLAIN = (None, torch.contiguous_format, torch.preserve_format)
 VIEWS = (aten.view.default, aten._unsafe_view.default)
 
 
 def copy_in_two_steps(graph: torch.fx.GraphModule) -> None:
-    """Rewrites each copy with a memory format so that nativert uses that format. Call before export.
+    """Rewrites operators with a memory format so that nativert produces that format. Call it before the export.
 
-    Its ``_to_copy`` fails with ``channels_last``, so the type is converted first, and the result is cloned. Its ``clone``
-    keeps the gaps of its input, and its ``full_like`` supports only the plain layout."""
+    nativert's ``_to_copy`` fails with ``channels_last``, so the type is converted first and the result is cloned. Its ``clone``
+    keeps the gaps of its input, and its ``full_like`` supports only contiguous results."""
     for node in list(graph.graph.nodes):
         value, format = node.meta.get("val"), node.kwargs.get("memory_format")
         if node.target is aten._to_copy.default and format not in PLAIN:
@@ -43,10 +43,10 @@ def _change_type_and_clone(graph: torch.fx.Graph, node: torch.fx.Node, format: t
 
 
 def reshape_views(graph: torch.fx.Graph) -> None:
-    """Replaces each ``view`` by ``reshape``, which copies only if the layout allows no view. A trace has the layouts of torch's own kernels;
-    nativert has others for many operators, and a worker has its own kernels.
+    """Replaces each ``view`` by ``reshape``, which copies if the memory layout does not allow a view.
 
-    Keeps a view if it or its tensor is written to, because both share memory."""
+    A trace has the layouts of torch's own kernels. nativert and a worker have other kernels, with other layouts, for many operators. A view
+    is kept if it or its tensor is written to, because both must share memory."""
     written = _written_to(graph)
     for node in graph.nodes:
         if node.target in VIEWS and node not in written:
@@ -54,7 +54,7 @@ def reshape_views(graph: torch.fx.Graph) -> None:
 
 
 def _written_to(graph: torch.fx.Graph) -> Set[torch.fx.Node]:
-    """The nodes whose memory an operator writes to, under any name."""
+    """Returns the nodes that share memory with a node that an operator writes to."""
     memory: Dict[torch.fx.Node, torch.fx.Node] = {}
     written: Set[torch.fx.Node] = set()
     for node in graph.nodes:
@@ -74,8 +74,7 @@ def _written_to(graph: torch.fx.Graph) -> Set[torch.fx.Node]:
 
 
 def divide_where_sizes_become_floats(graph: torch.fx.Graph) -> None:
-    """Replaces each ``sym_float(size)``, as in the gradient of ``x.std(0)``, by the quotient of the size and 1, which is the same
-    number: nativert lacks this function."""
+    """Replaces each ``sym_float(size)``, as in the gradient of ``x.std(0)``, by ``size / 1``, because nativert lacks ``sym_float``."""
     for node in graph.nodes:
         if node.target is torch.sym_float:
             node.target, node.args = operator.truediv, (node.args[0], 1)

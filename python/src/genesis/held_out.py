@@ -1,8 +1,8 @@
-"""The held-out loss as parts that add up over batches.
+"""Splits the held-out loss into parts that can be combined over batches.
 
-A loss that divides by the number of labels that count (``ignore_index`` and ``weight`` of a cross-entropy, a mask) is not a mean over
-examples: the mean of two batches is not the loss of both together. Such quotients are found in the graph of the held-out loss,
-which gets them as separate outputs, each with its divisor.
+A loss that divides by the number of labels that count (cross-entropy with ``ignore_index`` or ``weight``, or a mask) is not a mean over
+examples: the mean of the losses of two batches is not the loss of both together. This module finds such quotients in the graph of the
+held-out loss, and makes each an output of its own, followed by its divisor.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import torch
 from torch.fx import GraphModule, Node
 
 ATEN = torch.ops.aten
-MEAN_OF_LOSS, SUM_OF_LOSS = 1, 2  # Values of reduction=.
+MEAN_OF_LOSS, SUM_OF_LOSS = 1, 2  # Values of the argument reduction=.
 NLL = {ATEN.nll_loss_forward.default, ATEN.nll_loss2d_forward.default}
 SUMS = {ATEN.sum.default, ATEN.sum.dim_IntList}
 COUNTS = {ATEN.count_nonzero.default, ATEN.dot.default}
-# Position of reduction= in the arguments.
+# Position of the argument reduction=.
 REDUCTIONS = {ATEN.mse_loss.default: 2, ATEN.smooth_l1_loss.default: 2, ATEN.huber_loss.default: 2, ATEN.binary_cross_entropy.default: 3,
               ATEN.binary_cross_entropy_with_logits.default: 4}
 MEANS = {ATEN.mean.default, ATEN.mean.dim}
-# Linear operators: f(a + b) is f(a) + f(b).
+# Linear operators: f(a + b) = f(a) + f(b).
 SAME = {ATEN.view.default, ATEN.reshape.default, ATEN.detach.default, ATEN.clone.default, ATEN.alias.default, ATEN._to_copy.default,
         ATEN.to.dtype, ATEN.neg.default, ATEN.squeeze.default, ATEN.unsqueeze.default, ATEN.contiguous.default}
 PRODUCTS = {ATEN.mul.Tensor, ATEN.mul.Scalar}
@@ -30,26 +30,26 @@ QUOTIENTS = {ATEN.div.Tensor, ATEN.div.Scalar}
 DIFFERENCES = {ATEN.sub.Tensor, ATEN.sub.Scalar}
 TAKEN_FROM = {ATEN.rsub.Scalar, ATEN.rsub.Tensor}  # rsub(a, b) is b - a.
 SUMMANDS = {ATEN.add.Tensor, ATEN.add.Scalar, *DIFFERENCES, *TAKEN_FROM}
-# Operators that keep a divisor above 0.
+# Operators that keep a divisor positive.
 BOUNDS = {ATEN.clamp.default, ATEN.clamp_min.default, ATEN.maximum.default, ATEN.clamp.Tensor, ATEN.add.Tensor, ATEN.add.Scalar}
 
 
 class Quotient(NamedTuple):
-    """A part of the loss and its divisor."""
+    """A term of the loss that is a quotient, with its divisor."""
 
     value: Node
     divisor: Node
 
 
 class Parts(NamedTuple):
-    """A number as a sum of a mean over the examples of the batch, and quotients."""
+    """A loss as the sum of a mean over the examples and of quotients."""
 
     mean: Optional[Node]
     quotients: List[Quotient]
 
 
 class Finder:
-    """Decomposes the loss of a graph."""
+    """Splits the loss of a graph into ``Parts``."""
 
     def __init__(self, graph: GraphModule, fields: range) -> None:
         self.graph = graph.graph
@@ -57,7 +57,7 @@ class Finder:
         self.of_batch = self._of_batch()
 
     def _of_batch(self) -> Set[Node]:
-        """The nodes whose values differ between batches."""
+        """Returns the nodes whose values depend on the batch."""
         found: Set[Node] = set()
         for position, node in enumerate(self.graph.nodes):
             if (node.op == "placeholder" and position in self.fields) or any(each in found for each in node.all_input_nodes):
@@ -110,7 +110,7 @@ class Finder:
         if node.target is operator.getitem and node.args[0].target in NLL and node.args[1] == 0 and node.args[0].args[3] == MEAN_OF_LOSS:
             return Quotient(node, self.graph.call_function(operator.getitem, (node.args[0], 1)))
         if node.target is ATEN.where.self and not self._varies(node.args[2]):
-            # The other value is for batches in which nothing counts. Their divisor is 0, so they have no part in the sum.
+            # The other value is that of batches in which nothing counts. Their divisor is 0, so they contribute nothing.
             return self._quotient(node.args[1])
         terms = self._terms(node)
         if terms is None or not self._varies(terms[1]) or "val" not in node.meta or node.meta["val"].dim():
@@ -123,7 +123,8 @@ class Finder:
         return None
 
     def _without_bound(self, quotient: Node, divisor: Node) -> Node:
-        """The quotient with its divisor as counted. A bound is meant for the sum over all batches, not for the sum of each."""
+        """Returns the quotient without the lower bound of its divisor. The bound is meant for the sum over all batches, not for that of
+        one."""
         unbounded = self._unbounded(divisor)
         if unbounded is divisor:
             return quotient
@@ -139,7 +140,7 @@ class Finder:
         return node if inside is node.args[0] else self._call(node, inside)
 
     def _terms(self, node: Node) -> Optional[Tuple[Any, Any]]:
-        """Numerator and divisor, also of a product with a reciprocal."""
+        """Returns (numerator, divisor) of a quotient or of a product with a reciprocal; None for other nodes."""
         if node.target is ATEN.div.Tensor:
             return node.args[0], node.args[1]
         if node.target is ATEN.mul.Tensor:
@@ -151,7 +152,7 @@ class Finder:
 
     @staticmethod
     def _is_sum(node: Any) -> bool:
-        """Whether it is the sum of one number per element, so that sums of two batches add up."""
+        """Returns whether the node is a sum over elements, so that the sums of two batches add up."""
         if not isinstance(node, Node):
             return False
         if node.target is operator.getitem and node.args[0].target in NLL:
@@ -162,7 +163,7 @@ class Finder:
         return node.target in SUMS or node.target in COUNTS
 
     def _plain(self, node: Any, bounded: bool = False) -> Node:
-        """The reduction that computes a number."""
+        """Returns the node below linear operators and constant factors or, if ``bounded``, below linear operators and bounds."""
         while isinstance(node, Node):
             if bounded and node.target in BOUNDS and not self._varies(node.args[1]):
                 node = node.args[0]
@@ -174,10 +175,14 @@ class Finder:
 
 
 def give_parts(graph: GraphModule, fields: range) -> int:
-    """Adds outputs after the loss: the part of it that is a mean over the examples of the batch, and each
-    quotient with its divisor. Returns the number of quotients; without any the graph is unchanged.
+    """Adds outputs after the loss: its part that is a mean over the examples, then each quotient and its divisor.
 
-    ``fields``: the arguments that have the batch as their first dimension.
+    Args:
+        graph: the graph of the held-out loss. It is unchanged if there is no quotient.
+        fields: positions of the arguments that have the batch as their first dimension.
+
+    Returns:
+        The number of quotients.
     """
     output = next(iter(graph.graph.find_nodes(op="output")))
     loss, = output.args[0]

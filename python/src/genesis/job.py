@@ -1,4 +1,4 @@
-"""A handle of one job."""
+"""The handle of one job."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _history_row(row: Any) -> Dict[str, Any]:
 
 
 class Job:
-    """One job of a daemon. ``message`` is its last known state; ``refresh()`` updates it."""
+    """A job of the daemon. ``message`` is its last known state, which ``refresh()`` updates."""
 
     def __init__(self, connection: Connection, message: job_pb2.Job) -> None:
         self._connection = connection
@@ -48,30 +48,36 @@ class Job:
 
     @property
     def state(self) -> str:
-        """The last known state: ``QUEUED``, ``RUNNING``, ``SUCCEEDED`` and so on."""
+        """Last known state, such as ``QUEUED``, ``RUNNING`` or ``SUCCEEDED``."""
         return state_name(self.message)
 
     @property
     def progress(self) -> job_pb2.Progress:
-        """The last known progress: steps, loss, scale and speed."""
+        """Last known progress: steps, loss, loss scale and speed."""
         return self.message.progress
 
     @property
     def ended(self) -> bool:
+        """Whether the last known state is ``SUCCEEDED``, ``FAILED`` or ``CANCELLED``."""
         return is_final(self.message)
 
     def refresh(self) -> "Job":
+        """Reads the job's current state from the daemon. Returns this job."""
         self.message = self._connection.call("GetJob", job_id=self.id).job
         return self
 
     def events(self, cursor: int = 0, *, timeout: float = 600.0) -> Iterator[Event]:
         """Yields past and future events of the job until it ends.
 
-        Continues where it was if the connection breaks or the daemon restarts; gives up after ``timeout`` seconds without a
-        response.
+        If the connection breaks or the daemon restarts, reconnects and continues after the last event.
 
         Args:
-            cursor: ``Event.sequence`` to continue after; 0 for all events that the daemon keeps, -1 for future ones only.
+            cursor: yields only events after this ``Event.sequence``; 0 for all events that the daemon has kept, -1 for future ones.
+            timeout: seconds without a response after which the error is raised.
+
+        Raises:
+            NotFoundError: the job does not exist.
+            UnavailableError: the daemon did not respond within the timeout.
         """
         pause, lost_since = 0.1, None
         while True:
@@ -99,13 +105,18 @@ class Job:
             pause = min(2 * pause, 2.0)
 
     def watch(self, *, progress: Optional[bool] = None, timeout: float = 600.0) -> "Job":
-        """Waits until the job ends, with a progress bar: tqdm's in a terminal or a notebook, if installed.
+        """Waits until the job ends. Shows a progress bar if tqdm is installed, otherwise a line for each tenth of the steps.
 
         Args:
-            progress: whether to show the bar. Default: only in a terminal or a notebook.
+            progress: whether to show progress. Default: only in a terminal or a notebook.
+            timeout: as in ``events``.
+
+        Returns:
+            This job.
 
         Raises:
-            JobFailedError: the job ended as FAILED or CANCELLED.
+            JobFailedError: the job failed or was cancelled.
+            UnavailableError: the daemon did not respond within the timeout.
         """
         from genesis.progress import Bar
 
@@ -115,7 +126,7 @@ class Job:
         return self.check()
 
     def check(self) -> "Job":
-        """Raises JobFailedError if the job ended as FAILED or CANCELLED."""
+        """Raises JobFailedError if the last known state is FAILED or CANCELLED; otherwise returns the job."""
         if self.state in ("FAILED", "CANCELLED"):
             failure = self.message.failure
             text = f"job {self.id} {self.state}: {failure.message or self.message.state_reason}"
@@ -126,7 +137,14 @@ class Job:
         """Returns the newest checkpoint of an ended job, or takes one of a running job at its next step.
 
         Args:
-            name: pins the new checkpoint until it is deleted.
+            name: name under which the new checkpoint is kept until it is deleted. Default: none, and retention may delete it.
+            timeout: maximum number of seconds to wait for the checkpoint.
+
+        Raises:
+            FailedPreconditionError: ``name`` was given and the job is not running.
+            AlreadyExistsError: the job has a checkpoint of this name.
+            AbortedError: the job ended or lost its worker before the checkpoint was written.
+            NotFoundError: the job has no checkpoint yet.
         """
         if not self.ended:
             self.refresh()
@@ -141,7 +159,7 @@ class Job:
         return Checkpoint(self._connection, self.message.latest_checkpoint)
 
     def checkpoints(self) -> List[Checkpoint]:
-        """All kept checkpoints, newest first."""
+        """Returns the checkpoints that the daemon has kept, the newest first."""
         found, token = [], ""
         while True:
             page = self._connection.call("ListCheckpoints", job_id=self.id, page_token=token)
@@ -151,34 +169,54 @@ class Job:
                 return found
 
     def artifacts(self) -> List[Any]:
-        """Its files other than checkpoints: log, traces, exported weights; messages with ``name`` and ``size_bytes``."""
+        """Lists files of the job other than checkpoints, such as logs, traces and exported weights, as messages with ``name`` and
+        ``size_bytes``."""
         return list(self._connection.call("ListArtifacts", job_id=self.id).artifacts)
 
     def download(self, name: str, path: Any, *, timeout: float = 600.0) -> None:
-        """Downloads an artifact to a file; resumes an earlier attempt (``<path>.part``).
+        """Downloads an artifact to a file. Resumes an earlier attempt, which left ``<path>.part``.
+
+        Args:
+            name: name of the artifact, as listed by ``artifacts``.
+            path: the file to write. It must not exist.
+            timeout: maximum number of seconds for each call, including retries.
 
         Raises:
             FileExistsError: the file exists.
-            NotFoundError: the job has no artifact ``name``.
+            NotFoundError: the job has no such artifact.
+            DataLossError: a piece was damaged during the transfer.
         """
         download_artifact(self._connection, self.id, name, path, timeout=timeout)
 
     def pause(self) -> "Job":
-        """Checkpoints the job and removes it from its worker until it is resumed."""
+        """Checkpoints the job and takes it off its worker until ``resume``. Returns once the request is durable.
+
+        Raises:
+            FailedPreconditionError: the job has ended or is being cancelled.
+        """
         self.message = self._connection.call("PauseJob", job_id=self.id).job
         return self
 
     def resume(self) -> "Job":
+        """Queues a paused job again, which then continues from its checkpoint.
+
+        Raises:
+            FailedPreconditionError: the job has ended, or is being cancelled or paused.
+        """
         self.message = self._connection.call("ResumeJob", job_id=self.id).job
         return self
 
     def cancel(self, *, now: bool = False) -> "Job":
-        """Stops the job after a checkpoint, or immediately."""
+        """Stops the job after a checkpoint, or immediately if ``now``. Returns once the request is durable; ``watch`` waits for the end.
+
+        Raises:
+            FailedPreconditionError: the job has ended.
+        """
         self.message = self._connection.call("CancelJob", job_id=self.id, now=now).job
         return self
 
     def update(self, *, priority: Optional[int] = None, labels: Optional[Mapping[str, str]] = None) -> "Job":
-        """Changes the priority, or replaces all labels."""
+        """Changes the priority, and replaces all labels if ``labels`` is given."""
         fields = {name: value for name, value in (("priority", priority), ("labels", labels)) if value is not None}
         request = self._connection.request("UpdateJob", job_id=self.id, **fields)
         request.update_mask.paths.extend(fields)
@@ -186,16 +224,23 @@ class Job:
         return self
 
     def delete(self, *, checkpoints: bool = False) -> int:
-        """Deletes a job that has ended; returns the number of checkpoints removed with it."""
+        """Deletes a job that has ended, and also its checkpoints if ``checkpoints``.
+
+        Returns:
+            The number of deleted checkpoints.
+
+        Raises:
+            FailedPreconditionError: the job has not ended.
+        """
         return self._connection.call("DeleteJob", job_id=self.id, delete_checkpoints=checkpoints,
                                      repeat=False).deleted_checkpoints
 
     def stats(self, window_seconds: int = 0) -> Any:
-        """Statistics of this job, with a downsampled history: the message ``StatsResponse``."""
+        """Returns the statistics of this job with a downsampled history, as the message ``StatsResponse``."""
         return self._connection.call("Stats", job_id=self.id, window_seconds=window_seconds)
 
     def history(self) -> List[Dict[str, Any]]:
-        """Metrics over time, oldest first, as in the daemon's history (docs/history.md); None for those not measured."""
+        """Returns metrics over time as dicts, the oldest first (docs/history.md). The value of a metric that was not measured is None."""
         rows, token = [], ""
         while True:
             page = self._connection.call("GetHistory", job_id=self.id, page_token=token, page_size=1000)
@@ -205,7 +250,7 @@ class Job:
                 return rows
 
     def history_frame(self) -> "pandas.DataFrame":
-        """``history()`` as a pandas DataFrame."""
+        """Returns ``history()`` as a pandas DataFrame."""
         import pandas
 
         return pandas.DataFrame(self.history())

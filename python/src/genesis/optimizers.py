@@ -1,4 +1,4 @@
-"""Converts torch optimizers to the fields of a job file."""
+"""Converts torch optimizers and schedules to fields of a job file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from genesis.training.v1 import field_rule_pb2, training_pb2
 if TYPE_CHECKING:
     import torch
 
-# Maximum number of patterns in one group of a job.
+# Maximum number of patterns in one parameter group of a job.
 _MAX_PATTERNS = training_pb2.ParameterGroupSpec.DESCRIPTOR.fields_by_name["parameters"].GetOptions().Extensions[field_rule_pb2.max_items]
-# Options that must have these values, because jobs support no others.
+# Options that jobs support only with these values.
 _FIXED = {"amsgrad": False, "maximize": False, "dampening": 0}
-# Options that all groups share, with their name in a job file.
+# Options that must be equal in all groups, with their names in a job file.
 _SHARED = {"eps": "epsilon", "momentum": "momentum", "nesterov": "nesterov", "betas": "betas"}
 
 
@@ -34,12 +34,12 @@ def _kind(optimizer: "torch.optim.Optimizer") -> str:
 
 
 def _or_none(value: float) -> float:
-    """In a job file 0 selects the default, and -1 is 0."""
+    """Returns the value for a job file, where 0 selects the default and -1 means 0."""
     return -1.0 if value == 0 else value
 
 
 def _escaped(name: str) -> str:
-    """The pattern that matches exactly this name."""
+    """Returns a pattern that matches exactly this name."""
     return re.sub(r"[*?\\]", r"\\\g<0>", name)
 
 
@@ -51,12 +51,12 @@ def _expression(pattern: str) -> "re.Pattern[str]":
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Matches like the worker: ``*`` is any characters, ``?`` one character, and ``\\`` escapes each of these."""
+    """Returns whether the worker's patterns would match: ``*`` is any characters, ``?`` is one character, and ``\\`` escapes either."""
     return _expression(pattern).fullmatch(name) is not None
 
 
 def patterns(names: Iterable[str], others: Iterable[str]) -> List[str]:
-    """Returns few patterns that match all of ``names`` and none of ``others``."""
+    """Returns a short list of patterns that together match all of ``names`` and none of ``others``."""
     others = list(others)
     found: Dict[str, None] = {}
     for name in names:
@@ -68,7 +68,11 @@ def patterns(names: Iterable[str], others: Iterable[str]) -> List[str]:
 
 
 def _names(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer") -> List[List[str]]:
-    """The names of the parameters of each group."""
+    """Returns the names of the trained parameters in each group.
+
+    Raises:
+        InvalidArgumentError: the optimizer has a parameter of another module, or lacks a trained one.
+    """
     name_of = {id(tensor): name for name, tensor in module.named_parameters() if tensor.requires_grad}
     frozen = {id(tensor) for tensor in module.parameters() if not tensor.requires_grad}
     groups: List[List[str]] = []
@@ -90,7 +94,10 @@ def _names(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer") -> Lis
 def optimizer_spec(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer") -> Mapping[str, Any]:
     """Returns the field ``optimizer`` of a job that updates the module as ``optimizer`` would.
 
-    Groups become patterns of parameter names. Unsupported options raise an error.
+    Parameter groups become patterns of parameter names.
+
+    Raises:
+        InvalidArgumentError: jobs do not support the optimizer, its options, its hooks or its schedule, or it has run steps.
     """
     kind = _kind(optimizer)
     if optimizer.state:
@@ -114,9 +121,9 @@ def optimizer_spec(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer"
             if option in group and not float(group[option]) > 0:
                 raise InvalidArgumentError(f"optimizer.param_groups[{number}] has {option}={group[option]!r}; accepted: above 0"
                                            + ("; requires_grad_(False) keeps parameters as they are" if option == "lr" else ""))
-    # The largest group needs no patterns.
+    # The largest group becomes the default of the job, without patterns.
     base, most = max(groups, key=lambda each: len(each[1]))
-    # As float, because a learning rate may be a tensor.
+    # A learning rate may be a tensor.
     spec: Dict[str, Any] = {"kind": kind, "learning_rate": float(base["lr"]), "weight_decay": _or_none(base["weight_decay"])}
     for option, name in _SHARED.items():
         if option == "betas" and option in base:
@@ -137,7 +144,11 @@ def optimizer_spec(module: "torch.nn.Module", optimizer: "torch.optim.Optimizer"
 
 
 def schedule_spec(schedule: Mapping[int, float]) -> Mapping[str, Any]:
-    """Returns the field ``optimizer.schedule`` for a table from steps to factors."""
+    """Returns the field ``optimizer.schedule`` for a dict from steps to factors.
+
+    Raises:
+        InvalidArgumentError: the schedule is not a dict from whole numbers to numbers.
+    """
     if not isinstance(schedule, Mapping) or not all(isinstance(step, numbers.Integral) and isinstance(factor, numbers.Real)
                                                     for step, factor in schedule.items()):
         raise InvalidArgumentError(f"schedule is {str(schedule)[:200]}; accepted: a dict from steps (whole numbers) to factors of the "

@@ -1,4 +1,4 @@
-"""State that forward may read and change outside of parameters and buffers: attributes of modules, and generators other than torch's."""
+"""Finds state outside of parameters and buffers that forward may use: attributes of modules, and generators other than torch's."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from unittest import mock
 
 import torch
 
-# Attributes of every module, which are not state of forward.
+# Attributes that every module has. They are not state of forward.
 OWN = frozenset(torch.nn.Module().__dict__)
-# Depth of containers in which values are looked for, and the length of the longest one.
+# Maximum depth of nested containers that are searched, and maximum length of a list, tuple or deque in them.
 NESTED, LONGEST = 3, 1000
 
 
@@ -27,18 +27,20 @@ def _entries(module: torch.nn.Module) -> Iterator[Tuple[str, Any]]:
 
 
 def attributes(module: torch.nn.Module) -> Dict[str, Any]:
-    """Returns by name the properties that reveal whether forward has replaced a value or changed it in place."""
+    """Returns a mark for each attribute that changes if forward replaces its value or changes it in place."""
     return {name: _mark(value) for name, value in _entries(module)}
 
 
 def numbers(module: torch.nn.Module) -> Dict[str, str]:
-    """The values as text, in which NaN equals NaN."""
+    """Returns the values of numeric attributes as text, in which NaN equals NaN."""
     return {name: repr(value) for name, value in _entries(module) if isinstance(value, (int, float))}
 
 
 def values(module: torch.nn.Module) -> Dict[str, Any]:
-    """Returns by name the numbers and tensors in attributes, and in the containers and plain objects that attributes hold: what forward
-    may read in its next call. A tensor comes with its identity, because a graph follows one that is changed in place."""
+    """Returns numbers and tensors by name that forward may read in its next call: attributes, and what their containers and plain objects
+    contain.
+
+    A tensor is returned with its identity, because a graph follows one that is changed in place."""
     found: Dict[str, Any] = {}
     for name, value in _entries(module):
         _add_values(name, value, NESTED, found)
@@ -65,7 +67,7 @@ def _add_values(name: str, value: Any, depth: int, found: Dict[str, Any]) -> Non
 
 
 def changed(before: Dict[str, Any], after: Dict[str, Any]) -> List[str]:
-    """Returns the names of numbers that differ, and of tensors that were replaced by one with other values."""
+    """Returns the names of numbers that changed, and of tensors that were replaced by different ones."""
     found = []
     for name, value in after.items():
         other = before.get(name)
@@ -84,12 +86,12 @@ def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 def _mark(value: Any) -> Any:
     if isinstance(value, (int, float, str)):
         return repr(value)
-    # Ignores the version of parameters because a comparison writes to them.
+    # The version of a parameter is ignored, because a comparison writes to parameters.
     return type(value), [(id(each), each._version if _may_be_written(each) else 0) for each in _elements(value)]
 
 
 class Kept:
-    """The attributes of a module that can change in place: tensors other than buffers, lists, dicts and sets."""
+    """A copy of a module's attributes that can change in place: lists, dicts and sets, and tensors other than parameters."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         values = [value for _, value in _entries(module)]
@@ -108,7 +110,7 @@ class Kept:
 
 
 def _may_be_written(value: Any) -> bool:
-    """Whether it is a tensor that can be written in place: strided, not expanded, and not a parameter."""
+    """Returns whether the value is a tensor that can be written in place: strided, not expanded, and not a parameter."""
     return (isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter) and value.layout == torch.strided
             and not (value.is_meta or value.is_nested or value.is_inference() or 0 in value.stride()))
 
@@ -120,14 +122,14 @@ def _elements(value: Any) -> Iterable[Any]:
 
 
 def drawn() -> Tuple[Any, Any]:
-    """The state of the generators of ``random`` and ``numpy.random``."""
+    """Returns the states of the generators of ``random`` and ``numpy.random``."""
     numpy = sys.modules.get("numpy")
     return random.getstate(), None if numpy is None else repr(numpy.random.get_state())
 
 
 @contextlib.contextmanager
 def drawing(number: float) -> Iterator[None]:
-    """Makes every draw from 0 to 1, or between two other bounds, return this position between them."""
+    """Makes random and numpy.random return a fixed position, ``number``, between their lower and upper bound."""
     def between(low=0.0, high=1.0, *_):
         return low + (high - low) * number
 

@@ -1,4 +1,4 @@
-"""Whether the caller's environment allows reduced precision, read like the daemon's (config/precision/gate.h)."""
+"""Reads from the caller's environment whether reduced precision is allowed, by the daemon's rules (config/precision/gate.h)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ _OUR_FLAG = re.compile(rf"(?<![\w.-]){FLAG}(?![\w.-])", re.IGNORECASE | re.ASCII
 
 
 def allows_reduced_precision() -> bool:
-    """Returns whether ``ENABLE_FP16_TRAINING`` is exactly ``true`` and ``FEATURE_FLAGS`` lacks ``fp16_training:false``. An invalid value
-    means FP32, with a warning."""
+    """Returns whether ``ENABLE_FP16_TRAINING`` is exactly ``true`` and ``FEATURE_FLAGS`` does not contain ``fp16_training:false``.
+
+    An invalid value disables reduced precision, with a RuntimeWarning."""
     value = os.environ.get(VARIABLE)
     if value not in (None, "true", "false"):
         _warn(f"{VARIABLE} is {shown(value)}; accepted: exactly true or false")

@@ -14,7 +14,7 @@ def _in_notebook() -> bool:
 
 
 class Bar:
-    """tqdm's bar in a terminal or a notebook; without tqdm a line for each tenth of the job."""
+    """The progress of a job on stderr: a bar if tqdm is installed, otherwise a line for each tenth of the steps."""
 
     def __init__(self, name: str, shown: Optional[bool]) -> None:
         self._name = name

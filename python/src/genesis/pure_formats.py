@@ -1,5 +1,6 @@
-"""Pure FP16 and BF16: the casts of a step whose weights are in a reduced format, as ``module.to(torch.bfloat16)`` and a loop in Python have
-them. The loss is computed in FP32 where it is computed outside of the module."""
+"""Casts for pure FP16 and BF16, in which the weights have a reduced format, as after ``module.to(torch.bfloat16)`` in Python.
+
+A loss that is computed outside of the module is computed in FP32."""
 
 from __future__ import annotations
 
@@ -11,23 +12,23 @@ import torch
 from torch.utils import _pytree as pytree
 
 FORMATS = {"BF16": torch.bfloat16, "FP16": torch.float16}
-# Maximum number of fields of which each subset is tried. Other fields are cast in all of them.
+# Maximum number of fields of which every subset is tried. Any further fields are always cast.
 MOST_FIELDS = 4
 
 Loss = Callable[[torch.nn.Module, Dict[str, torch.Tensor]], Any]
 
 
 def cast(value: Any, format: Optional[torch.dtype]) -> Any:
-    """Returns floating-point tensors in the format, and all else as it is. A format of None changes nothing."""
+    """Casts a floating-point tensor to the format. Returns other values unchanged, and all values if the format is None."""
     is_cast = format is not None and isinstance(value, torch.Tensor) and value.is_floating_point()
     return value.to(format) if is_cast else value
 
 
 def losses(loss: Loss, is_of_module: bool, fields: Dict[str, torch.Tensor], format: torch.dtype) -> Iterator[Loss]:
-    """Yields functions that compute the loss of a module whose weights are in the format; the first that runs is the one to use.
+    """Yields variants of the loss function for a module with weights in the format. The caller uses the first one that runs.
 
-    The first casts what the module is called with, and computes the loss in FP32 from what it returns. The others cast fields of the
-    batch, as few as possible: they are for a module that computes its loss (``is_of_module``), and for a function that calls parts of it.
+    The first variant casts the arguments of the module, and computes the loss in FP32 from its output. The others cast fields of the batch,
+    starting with as few as possible. They serve modules that compute their own loss (``is_of_module``), and functions that call submodules.
     """
     if not is_of_module:
         yield _casting_calls(loss, format)

@@ -1,4 +1,4 @@
-"""torch.utils.checkpoint in a trace: recomputation repeats the first computation's random numbers and buffer changes."""
+"""Makes torch.utils.checkpoint traceable: recomputation uses the random numbers of the first computation."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from torch.utils._pytree import tree_map_only
 
 @contextlib.contextmanager
 def as_by_backward() -> Iterator[None]:
-    """Within this context, ``use_reentrant=True`` supports ``torch.autograd.grad``, which torch supports only for ``backward()``: it
-    returns the gradients of the parameters."""
+    """Makes ``use_reentrant=True`` work with ``torch.autograd.grad``, including gradients of parameters. torch supports it only with
+    ``backward()``."""
     with mock.patch.object(checkpoint, "CheckpointFunction", _Reentrant):
         yield
 
 
 class _Reentrant:
-    """Replaces CheckpointFunction."""
+    """Replaces CheckpointFunction by a checkpoint without reentrant backward."""
 
     @staticmethod
     def apply(run_function, preserve_rng_state, *arguments):
         if any(isinstance(each, torch.Tensor) and each.requires_grad for each in arguments):
             return checkpoint.checkpoint(run_function, *arguments, use_reentrant=False, preserve_rng_state=preserve_rng_state, early_stop=False)
-        with torch.no_grad():  # As in torch, with a warning.
+        with torch.no_grad():  # Like torch, which also warns.
             return run_function(*arguments)
 
 
 @contextlib.contextmanager
 def repeating_what_is_drawn() -> Iterator[None]:
-    """Within this context, recomputation uses the random numbers of the first computation. Eager mode draws them again from the same
-    state, but a graph cannot restore a generator's state."""
+    """Makes recomputation in a trace use the recorded random numbers of the first computation.
+
+    Eager mode draws them again from the saved state of the generator, which a graph cannot restore."""
     make = checkpoint._checkpoint_without_reentrant_generator
 
     def generator(function, preserve_rng_state=True, context_fn=checkpoint.noop_context_fn, *rest, **options):
@@ -42,7 +43,7 @@ def repeating_what_is_drawn() -> Iterator[None]:
             drawn: List[Any] = []
             first, again = context_fn()
             return _Both(first, lambda: _Recording(drawn)), _Both(again, lambda: _Repeating(drawn))
-        # Without the state of the generator, recomputation draws other numbers in Python too.
+        # If the state of the generator is not preserved, eager recomputation draws new numbers too.
         return make(function, preserve_rng_state, contexts if preserve_rng_state else context_fn, *rest, **options)
 
     with mock.patch.object(checkpoint, "_checkpoint_without_reentrant_generator", generator):
@@ -54,7 +55,7 @@ def _draws(operator: Any) -> bool:
 
 
 class _Recording(TorchDispatchMode):
-    """Records the results of random operators."""
+    """A mode that records the results of random operators."""
 
     def __init__(self, drawn: List[Any]) -> None:
         super().__init__()
@@ -63,13 +64,13 @@ class _Recording(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         if _draws(func):
-            # A copy, because the result may be changed later, as dropout changes its mask.
+            # Copied because the result may be changed in place later, like the mask of dropout.
             self._drawn.append(tree_map_only(torch.Tensor, torch.clone, result))
         return result
 
 
 class _Repeating(TorchDispatchMode):
-    """Returns the recorded results."""
+    """A mode that returns the recorded results instead of drawing."""
 
     def __init__(self, drawn: List[Any]) -> None:
         super().__init__()
@@ -83,8 +84,9 @@ class _Repeating(TorchDispatchMode):
 
 
 class _Both(TorchDispatchMode):
-    """Combines a context of the caller with a recording or repeating one, created for each entry. It is a mode only because a checkpoint
-    in a trace requires one."""
+    """The caller's context with a recording or repeating mode inside, which is created on each entry.
+
+    It is a mode itself only because torch requires that of the contexts of a checkpoint in a trace."""
 
     def __init__(self, outer: Any, make: Callable[[], Any]) -> None:
         super().__init__()

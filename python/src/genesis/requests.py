@@ -1,4 +1,4 @@
-"""Builds requests from a caller's arguments and checks their values before sending."""
+"""Builds requests from the caller's arguments, and checks their types before a call."""
 
 from __future__ import annotations
 
@@ -25,18 +25,22 @@ def _accepted(field: FieldDescriptor) -> str:
     if field.message_type is not None:
         return "a dict of text to text" if field.message_type.GetOptions().map_entry else field.message_type.name
     one = _ACCEPTED.get(field.cpp_type, "bytes")
-    # protobuf 4 has only the label.
+    # protobuf 4 has no is_repeated.
     repeated = field.is_repeated if hasattr(field, "is_repeated") else field.label == FieldDescriptor.LABEL_REPEATED
     return f"a list, each {one}" if repeated else one
 
 
 def message(kind: Any, /, **fields: Any) -> Any:
-    """Returns a message of this class. None leaves a field unset."""
+    """Returns a message of class ``kind``. A field whose value is None stays unset.
+
+    Raises:
+        InvalidArgumentError: a value has the wrong type for its field.
+    """
     try:
         if None not in fields.values():
             return kind(**fields)
     except (TypeError, ValueError, AttributeError):
-        pass  # For some errors protobuf does not name the field.
+        pass  # Some of protobuf's errors do not name the field.
     for name, value in fields.items():
         try:
             if value is not None:
@@ -49,7 +53,11 @@ def message(kind: Any, /, **fields: Any) -> Any:
 
 
 def number_of(enum: EnumTypeWrapper, argument: str, name: Any) -> int:
-    """Returns the number of an enum value by its name without the prefix: ``RUNNING`` for ``JOB_STATE_RUNNING``."""
+    """Returns the number of an enum value, given its name without the prefix: ``RUNNING`` for ``JOB_STATE_RUNNING``.
+
+    Raises:
+        InvalidArgumentError: the enum has no such value.
+    """
     unspecified, *names = enum.keys()
     prefix = unspecified[:-len("UNSPECIFIED")]
     if f"{prefix}{name}" not in names:

@@ -1,4 +1,4 @@
-"""Runs graphs like a worker: with nativert, which torch also provides in Python."""
+"""Runs graphs as a worker does, with nativert, which torch also provides in Python."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import torch
 
 NAME = "graph"
 NODE = "Exception while executing node"
-# One of c10's log levels.
+# c10's log level for errors.
 ERRORS = 2
 
 
 class Graph:
-    """A program that nativert runs. It may change its inputs.
+    """An exported program that nativert runs. It may change its inputs.
 
-    ``program.module()`` computes some operators differently: nativert has its own kernels for many, which choose the memory layout of their
-    results, and which support fewer arguments.
+    ``program.module()`` would compute some operators differently. nativert has its own kernels for many, which support fewer arguments and
+    choose other memory layouts for their results.
 
     Raises:
-        RuntimeError: nativert cannot load it.
+        RuntimeError: nativert cannot load the program.
     """
 
     def __init__(self, program: torch.export.ExportedProgram) -> None:
@@ -38,16 +38,16 @@ class Graph:
     def __call__(self, *tensors: torch.Tensor) -> List[torch.Tensor]:
         try:
             given = self._runner.run_with_flat_inputs_and_outputs(*tensors)
-            return [given] if isinstance(given, torch.Tensor) else list(given)  # A single result comes without a list.
+            return [given] if isinstance(given, torch.Tensor) else list(given)  # A single result is not in a list.
         except RuntimeError as error:
-            # nativert prints the operator and its arguments first.
+            # nativert's message starts with the operator and its arguments.
             text = str(error)
             raise RuntimeError(text.split("\n\n", 1)[1] if text.startswith(NODE) else text) from error
 
 
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Suppresses nativert's list of operators without own kernels, which it runs anyway."""
+    """Suppresses nativert's warning about operators for which it has no kernel, because it runs torch's kernels for them."""
     library = next((Path(torch.__file__).parent / "lib").glob("libc10.*"))
     level = ctypes.c_int.in_dll(ctypes.CDLL(str(library)), "FLAGS_caffe2_log_level")
     before = level.value

@@ -1,4 +1,4 @@
-"""Job specifications as dicts, with the names of a job file."""
+"""Converts job specifications from dicts with the names of a job file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Spec = Union[job_pb2.JobSpec, Mapping[str, Any]]
 
 
 def _by_synonym(message: Descriptor, name: str, place: str = "") -> str:
-    """Returns the path of the first field that has this name in other programs."""
+    """Returns the path of the first field for which ``name`` is a synonym, such as its name in another framework; empty if there is
+    none."""
     for field in message.fields:
         if name in field.GetOptions().Extensions[field_rule_pb2.synonyms]:
             return place + field.name
@@ -36,12 +37,18 @@ def _value(field: FieldDescriptor, value: Any, path: str) -> Any:
         prefix = field.enum_type.values_by_number[0].name[:-len("UNSPECIFIED")]
         return value if value.startswith(prefix) else prefix + value.upper()
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value).replace("inf", "Infinity").replace("nan", "NaN")  # As in protobuf's JSON; the daemon reports the error.
+        return str(value).replace("inf", "Infinity").replace("nan", "NaN")  # protobuf's JSON names. The daemon rejects the value.
     return value
 
 
 def _names(message: Descriptor, values: Mapping[str, Any], place: str = "") -> Mapping[str, Any]:
-    """Completes enum names: a job file has ``MIXED_BF16``. ``place`` is the prefix of names in messages."""
+    """Returns the values with full names of fields and enum values, so that ``MIXED_BF16`` is accepted.
+
+    ``place`` is the path of the message, for error messages.
+
+    Raises:
+        InvalidArgumentError: unknown field.
+    """
     found = {}
     for name, value in values.items():
         field = message.fields_by_name.get(name) or message.fields_by_camelcase_name.get(name)
@@ -56,7 +63,11 @@ def _names(message: Descriptor, values: Mapping[str, Any], place: str = "") -> M
 
 
 def spec_of(spec: Spec) -> job_pb2.JobSpec:
-    """Returns the message of a specification; the daemon checks its values."""
+    """Returns a specification as a message. The daemon checks its values.
+
+    Raises:
+        InvalidArgumentError: it has an unknown field or a value of the wrong type.
+    """
     if isinstance(spec, job_pb2.JobSpec):
         return spec
     if not isinstance(spec, Mapping):
@@ -69,7 +80,7 @@ def spec_of(spec: Spec) -> job_pb2.JobSpec:
 
 
 def merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns ``base`` overridden by ``more``, message by message."""
+    """Returns ``base`` overridden by ``more``. Nested dicts are merged recursively."""
     found = dict(base)
     for name, value in more.items():
         if isinstance(value, Mapping) and isinstance(found.get(name), Mapping):

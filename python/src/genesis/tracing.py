@@ -1,4 +1,4 @@
-"""Methods to trace a function of tensors to a graph of ATen operators, and rewrites that nativert needs."""
+"""Methods that trace a function of tensors to a graph of ATen operators, and rewrites for nativert."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from genesis.errors import ExportError
 
 
 class _Tracer:
-    """The single thread that traces, because tracing changes torch in all threads.
+    """Runs traces one at a time, because tracing changes global state of torch.
 
-    It is the main thread or one that does not end: torch 2.11 keeps thread-bound objects of the first trace, and a trace in
-    another thread crashes once that thread has ended.
+    They run in the main thread or in a thread that does not end: torch 2.11 keeps thread-bound objects from the first trace, and a later
+    trace in another thread crashes once that thread has ended.
     """
 
     def __init__(self) -> None:
@@ -46,18 +46,18 @@ def _renew_tracer() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # A child process has none of its parent's threads.
+    # A child process does not inherit the thread.
     os.register_at_fork(after_in_child=_renew_tracer)
 
 
 def run_alone(function: Callable[[], Any]) -> Any:
-    """Runs a function that traces, while no other does."""
+    """Runs a function that traces, while no other trace runs. Returns its result."""
     return _tracer.run(function)
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppresses torch's tracebacks of tracing methods that fail: another is tried, or the error is raised."""
+    """Suppresses log messages of tracing methods that fail, because another method is tried or the error is raised."""
     loggers = [logging.getLogger(name) for name in ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -70,7 +70,7 @@ def quiet() -> Iterator[None]:
 
 
 def by_batch(function, arguments, fields) -> torch.fx.GraphModule:
-    """Traces with the batch size as the only symbol: several times as fast as with a symbol for each size of each weight."""
+    """Traces with the batch size as the only symbol, which is several times as fast as a symbol for each size of each weight."""
     fakes = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     tensors = []
     for position, tensor in enumerate(arguments):
@@ -89,34 +89,35 @@ def by_batch(function, arguments, fields) -> torch.fx.GraphModule:
 
 
 def by_batch_in_python(function, arguments, fields) -> torch.fx.GraphModule:
-    """Keeps a size as a symbol in composite operators that read it as a number in C++ (flatten, reshape of a normalized tensor), by
-    tracing them in Python."""
+    """Traces composite operators in Python, because some of them (flatten, reshape of a normalized tensor) read sizes as numbers in C++."""
     with enable_python_dispatcher():
         return by_batch(function, arguments, fields)
 
 
 def by_every_size(function, arguments, fields) -> torch.fx.GraphModule:
-    """For modules that the other methods specialize to one batch size."""
+    """Traces with a symbol for each size, for modules that the other methods specialize to one batch size."""
     del fields
     return make_fx(function, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*arguments)
 
 
 def of_one_size(function, arguments, fields) -> torch.fx.GraphModule:
-    """For batches of only this size."""
+    """Traces for batches of exactly this size."""
     del fields
     return make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*arguments)
 
 
 def _has_no_gaps(tensor: torch.Tensor) -> bool:
-    """False also for some tensors without gaps, which are then copied needlessly."""
+    """Returns whether the tensor is known to have no gaps in memory. False for some tensors without gaps, which are then copied
+    needlessly."""
     return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
 
 
 def leave_out_whole_slices(graph: torch.fx.GraphModule) -> None:
-    """Replaces ``h[:, :, i]`` by the single ``select`` of eager mode. A trace has a slice for each ``:``, and a gradient of each, which
-    fills a tensor of the whole size with zeros and copies into it."""
+    """Removes slices that select everything, so that ``h[:, :, i]`` becomes the single ``select`` of eager mode.
+
+    A trace has a slice for each ``:``. The gradient of each slice fills a tensor of the whole size with zeros and copies into it."""
     def is_whole(start, end, step, size):
-        # As an int: a size that depends on the batch is not considered.
+        # Sizes that depend on the batch are symbols, and are not considered.
         return start in (None, 0) and step == 1 and (end is None or (isinstance(end, int) and (
             end >= 2**63 - 1 or (isinstance(size, int) and end >= size))))
 
@@ -142,22 +143,22 @@ def leave_out_whole_slices(graph: torch.fx.GraphModule) -> None:
     graph.recompile()
 
 
-# Operators whose second argument may be a number in a trace although they require a tensor.
+# Operators that may have a number in a trace where nativert requires a tensor.
 NUMERIC = (torch.ops.aten.mul.Tensor, torch.ops.aten.mul.Scalar, torch.ops.aten.floor_divide.default, torch.ops.aten.add.Tensor,
            torch.ops.aten.sub.Tensor, torch.ops.aten.div.Tensor, torch.ops.aten.div.Tensor_mode)
 
 
 def numbers_become_tensors(graph: torch.fx.GraphModule) -> None:
-    """Replaces the number of ``x * 0.5``, of ``x // 2``, and of arithmetic with integers and masks by a tensor.
+    """Replaces the number in ``x * 0.5``, in ``x // 2``, and in arithmetic with integers and masks by a tensor.
 
-    nativert of torch 2.11 multiplies by a number as if the memory of ``x`` had no gaps, although a slice has some, and so reads
-    beyond it. It computes one product at a time, and none of complex numbers. It supports neither floor division by a number nor
-    arithmetic of a mask and a number. No graph can contain a complex number."""
+    nativert of torch 2.11 multiplies by a number as if ``x`` were contiguous, so it reads beyond a slice. It computes one product at a time
+    then, and none of complex numbers. It supports neither floor division by a number nor arithmetic between a mask and a number. No graph
+    can contain a complex number."""
     aten, first = torch.ops.aten, next(node for node in graph.graph.nodes if node.op != "placeholder")
     made: Dict[Tuple[str, torch.dtype], torch.fx.Node] = {}
 
     def tensor_of(number, dtype, device):
-        key = repr(number), dtype  # As a dict key, 0.0 equals -0.0.
+        key = repr(number), dtype  # 0.0 and -0.0 are equal as keys.
         if key not in made:
             with graph.graph.inserting_before(first):
                 made[key] = graph.graph.call_function(torch.ops.aten.full.default, ([], number), {
@@ -165,7 +166,7 @@ def numbers_become_tensors(graph: torch.fx.GraphModule) -> None:
         return made[key]
 
     def tensor_of_complex(number, device):
-        """Builds it from its parts."""
+        """Builds a complex tensor from its real and imaginary part."""
         parts = tuple(tensor_of(each, torch.float32, device) for each in (number.real, number.imag))
         key = repr(number), torch.complex64
         if key not in made:
@@ -174,7 +175,7 @@ def numbers_become_tensors(graph: torch.fx.GraphModule) -> None:
         return made[key]
 
     for node in list(graph.graph.nodes):
-        if node.target is aten._conj.default and type(node.args[0]) is complex:  # In the gradient of x * 1j.
+        if node.target is aten._conj.default and type(node.args[0]) is complex:  # From the gradient of x * 1j.
             node.replace_all_uses_with(tensor_of_complex(node.args[0].conjugate(), node.meta["val"].device))
             graph.graph.erase_node(node)
         if node.target not in NUMERIC:
@@ -204,9 +205,9 @@ def numbers_become_tensors(graph: torch.fx.GraphModule) -> None:
 
 
 def _type_beside(value: torch.Tensor, number: Any) -> torch.dtype:
-    """The type of a tensor without dimensions that next to ``value`` promotes like the number (torch.result_type)."""
+    """Returns the type of a 0-dim tensor that promotes with ``value`` like the number would (torch.result_type)."""
     if value.is_floating_point() or value.is_complex():
-        # float64, like a number: it changes the type of no tensor with dimensions.
+        # float64 promotes like a number: a 0-dim tensor does not change the type of a tensor with dimensions.
         return torch.float64 if value.dim() > 0 else value.dtype
     if type(number) in (float, bool):
         return torch.float32 if type(number) is float else torch.bool
@@ -214,7 +215,7 @@ def _type_beside(value: torch.Tensor, number: Any) -> torch.dtype:
 
 
 def lift_constants(graph: torch.fx.GraphModule) -> List[torch.Tensor]:
-    """Replaces each tensor in the graph by an additional input; returns the tensors."""
+    """Replaces each constant tensor of the graph by an additional input, and returns these tensors."""
     places, tensors = {}, []
     last = [node for node in graph.graph.nodes if node.op == "placeholder"][-1]
     for node in list(graph.graph.nodes):
@@ -235,13 +236,14 @@ def lift_constants(graph: torch.fx.GraphModule) -> List[torch.Tensor]:
     return tensors
 
 
-# Batch sizes to try: small ones, round ones, and their neighbours.
+# Batch sizes to test: small and round numbers and their neighbours.
 SIZES = (*range(2, 34), 48, 63, 64, 65, 100, 127, 128, 129, 255, 256, 257, 512, 1000, 1024, 1025)
 
 
 def conditions_of_size(graph: torch.fx.GraphModule, field: int) -> List[Tuple[str, int]]:
-    """Returns the conditions on the batch size that held in the trace, each with a size for which it does not hold. ``field`` is the
-    number of an argument that has the batch as its first dimension."""
+    """Returns conditions on the batch size that held in the trace, each with a size that violates it.
+
+    ``field`` is the position of an argument that has the batch as its first dimension."""
     size = list(graph.graph.find_nodes(op="placeholder"))[field].meta["val"].shape[0].node
     found: Dict[str, int] = {}
     for guard in size.shape_env.guards:
@@ -255,7 +257,7 @@ def conditions_of_size(graph: torch.fx.GraphModule, field: int) -> List[Tuple[st
 
 @contextlib.contextmanager
 def numbers_of_sizes_fail() -> Iterator[None]:
-    """Within this context, a trace fails at the line that converts a size to a number."""
+    """Makes a trace fail at the line that converts a symbolic size to a number."""
     replace = ShapeEnv._set_replacement
 
     def stop(shape_env, symbol, value, *others):

@@ -27,7 +27,7 @@ def _flat(name: str, value: Any) -> List[float]:
 
 
 class Appender:
-    """Records transitions as returned by gymnasium's ``step``, and sends them an episode at a time.
+    """Collects transitions as returned by gymnasium's ``step``, and sends one episode at a time to a replay buffer.
 
     >>> with client.append("businesses") as buffer:
     ...     observation, _ = env.reset()
@@ -36,8 +36,8 @@ class Appender:
     ...         buffer.add(observation, action, reward, following, terminated, truncated)
     ...         observation = following
 
-    An episode is durable when the ``add`` that ends it returns. An episode sent twice because the connection broke is stored
-    once. Leaving the ``with`` block sends an unfinished episode as truncated. Not thread-safe.
+    An episode is durable once the ``add`` that ends it has returned. It is stored only once even if it is sent again after the connection
+    broke. Leaving the ``with`` block without an exception sends an unfinished episode as truncated. Not thread-safe.
     """
 
     def __init__(self, connection: Connection, dataset: str, capacity: int = 0, batch_prefix: Optional[str] = None) -> None:
@@ -47,14 +47,23 @@ class Appender:
         self._batches = 0
         self._sizes = (0, 0)
         self._rows: Dict[str, List[Any]] = {name: [] for name in _COLUMNS}
-        #: Transitions that this appender has stored.
+        #: Number of transitions that this appender has stored.
         self.transitions = 0
-        #: Transitions in the buffer after the last episode that was sent.
+        #: Number of transitions in the buffer after the last episode was sent.
         self.buffer_transitions = 0
 
     def add(self, observation: Any, action: Any, reward: float, next_observation: Any, terminated: bool = False,
             truncated: bool = False) -> None:
-        """Records one transition; the end of an episode sends it."""
+        """Adds one transition. If it ends an episode, sends the episode.
+
+        Args:
+            observation, action, next_observation: numbers, as an array, a tensor or a list of the same size in all transitions.
+            reward: one number.
+            terminated, truncated: as returned by gymnasium's ``step``.
+
+        Raises:
+            InvalidArgumentError: a value is not numeric or has another size.
+        """
         observation, action, following, earned = map(_flat, ("observation", "action", "next_observation", "reward"),
                                                      (observation, action, next_observation, reward))
         sizes = (len(observation), len(action))
@@ -72,7 +81,13 @@ class Appender:
             self.flush()
 
     def flush(self) -> None:
-        """Sends the pending transitions; an unfinished episode is cut there."""
+        """Sends the pending transitions, the last one as truncated if the episode has not ended.
+
+        Raises:
+            FailedPreconditionError: the buffer has observations or actions of another size, or another writer.
+            ResourceExhaustedError: the daemon's disk is full, or the episode is larger than 4 MiB.
+            UnavailableError: the daemon did not respond in time. The transitions are kept, and ``flush`` may be called again.
+        """
         count = len(self._rows["rewards"])
         if not count:
             return

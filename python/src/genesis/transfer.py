@@ -1,4 +1,4 @@
-"""File transfers: uploads by content, downloads of checkpoints; both resume where they broke."""
+"""Transfers files: uploads for jobs, downloads of checkpoints and artifacts. Interrupted transfers can be resumed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from genesis.crc32c import crc32c
 from genesis.errors import AbortedError, DataLossError, InvalidArgumentError, UnavailableError
 
 PIECE_BYTES = 2 << 20
-# Maximum that ImportCheckpoint accepts.
+# Maximum size of a piece for ImportCheckpoint.
 IMPORT_PIECE_BYTES = 1 << 20
-#: Called with the transferred bytes and the total.
+#: Function that is called with the number of transferred bytes and the total.
 OnProgress = Optional[Callable[[int, int], None]]
 
 
@@ -38,12 +38,19 @@ def crc32c_of(path: FilePath) -> int:
 
 
 def upload(connection: Connection, path: FilePath, *, timeout: float = 600.0, on_progress: OnProgress = None) -> str:
-    """Uploads a file for jobs and returns its path for job files. Sends nothing if the daemon has a file of
-    the same content. Waits for an unreachable daemon like any call at first, and during the transfer for ``timeout`` seconds
-    without progress.
+    """Uploads a file for jobs. Sends nothing if the daemon already has a file with the same content.
+
+    Args:
+        timeout: maximum number of seconds without progress during the transfer. The first call has the connection's timeout.
+        on_progress: called with the number of bytes sent so far and the total.
+
+    Returns:
+        The path of the file on the daemon's machine.
 
     Raises:
-        ResourceExhaustedError: more than ``datasets.max_uploads_bytes``, or the daemon's disk is full.
+        InvalidArgumentError: the file name has no extension.
+        DataLossError: the file changed during the upload.
+        ResourceExhaustedError: ``datasets.max_uploads_bytes`` is reached, or the daemon's disk is full.
     """
     path = pathlib.Path(path)
     file = {"sha256": sha256_of(path), "kind": path.suffix[1:].lower(), "size_bytes": path.stat().st_size}
@@ -63,7 +70,7 @@ def upload(connection: Connection, path: FilePath, *, timeout: float = 600.0, on
                 time.sleep(0.1)
                 state = connection.call("StartUpload", timeout=timeout, **file).upload
             except DataLossError:
-                # The remains of an earlier attempt differ from the sent bytes after a crash of the daemon's machine.
+                # After a crash of the daemon's machine, the start of the file on its disk may differ from what was sent.
                 if sent_again or sha256_of(path) != file["sha256"]:
                     raise
                 sent_again = True
@@ -75,12 +82,17 @@ def upload(connection: Connection, path: FilePath, *, timeout: float = 600.0, on
 
 def download(connection: Connection, checkpoint_id: str, path: FilePath, *, timeout: float = 600.0,
              on_progress: OnProgress = None) -> Any:
-    """Downloads a checkpoint to a file, which gets its name once it is complete and its CRC-32C matches; returns its record.
-    Resumes an earlier attempt (``<path>.part``).
+    """Downloads a checkpoint and returns its record. Resumes an earlier attempt, which left ``<path>.part``.
+
+    The file gets its name only when it is complete and its CRC-32C matches.
+
+    Args:
+        timeout: maximum number of seconds without progress.
 
     Raises:
         FileExistsError: the file exists.
-        DataLossError: the file is damaged on the daemon's disk, or missing.
+        DataLossError: the file is missing or damaged on the daemon's disk, or was damaged during the transfer.
+        UnavailableError: the daemon did not respond within the timeout.
     """
     path = pathlib.Path(path)
     if path.exists():
@@ -121,7 +133,12 @@ def download(connection: Connection, checkpoint_id: str, path: FilePath, *, time
 
 
 def download_artifact(connection: Connection, job_id: str, name: str, path: FilePath, *, timeout: float = 600.0) -> None:
-    """Downloads an artifact of a job to a file, which gets its name once it is complete."""
+    """Downloads an artifact of a job to a file, which gets its name only when it is complete. Resumes an earlier attempt.
+
+    Raises:
+        FileExistsError: the file exists.
+        DataLossError: a piece was damaged during the transfer.
+    """
     path = pathlib.Path(path)
     if path.exists():
         raise FileExistsError(f"{path} exists; remove it, or name another")
@@ -140,7 +157,7 @@ def download_artifact(connection: Connection, job_id: str, name: str, path: File
 
 
 def import_checkpoint(connection: Connection, path: FilePath, checkpoint_id: str) -> Any:
-    """Uploads a checkpoint from elsewhere to the daemon; returns its record."""
+    """Uploads a local checkpoint file to the daemon and returns its record."""
     path = pathlib.Path(path)
     with open(path, "rb") as file:
         first = connection.request("ImportCheckpoint", checkpoint_id=checkpoint_id, size_bytes=path.stat().st_size, crc32c=crc32c_of(path),

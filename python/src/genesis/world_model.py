@@ -1,4 +1,4 @@
-"""A world model that a daemon trains, with the interface of the earlier WorldModel that trained in the caller's process."""
+"""A world model that a daemon trains, with the interface of an earlier WorldModel that trained in the caller's process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _array(name: str, value: Any) -> "numpy.ndarray":
 
 
 def _episode(episode: Mapping[str, Any]) -> "Dict[str, numpy.ndarray]":
-    """Returns the arrays of one episode; those derived from the others may be omitted."""
+    """Returns the arrays of one episode, in which ``next_observations``, ``terminals`` and ``timeouts`` may be omitted."""
     import numpy
 
     arrays = {name: _array(name, value) for name, value in episode.items() if name in _ARRAYS}
@@ -75,7 +75,14 @@ def _transitions(transitions: Any) -> "Dict[str, numpy.ndarray]":
 
 
 def trajectories_of(buffer: Any) -> "Dict[str, numpy.ndarray]":
-    """Returns the arrays of a trajectory file (docs/data.md)."""
+    """Returns a replay buffer as the arrays of a trajectory file (docs/data.md).
+
+    Args:
+        buffer: a dict of arrays, a list of such dicts, one per episode, or a list of transitions.
+
+    Raises:
+        InvalidArgumentError: the buffer is empty or has another form.
+    """
     import numpy
 
     if isinstance(buffer, Mapping):
@@ -93,10 +100,10 @@ def trajectories_of(buffer: Any) -> "Dict[str, numpy.ndarray]":
 
 
 class WorldModel:
-    """A world model that learns to predict the next observation and the reward of the replay buffer.
+    """A world model that learns to predict the next observation and the reward from a replay buffer.
 
-    The daemon trains it as the built-in model ``world_model``. Each ``train`` continues from the weights of the previous one, or of
-    ``load_checkpoint``.
+    The daemon trains it as the built-in model ``world_model``. Each ``train`` continues from the weights of the previous one, or from
+    those of ``load_checkpoint``.
 
     Args:
         client: the client of the daemon. Default: ``genesis.Client()``.
@@ -106,31 +113,40 @@ class WorldModel:
     def __init__(self, client: Optional[Client] = None, *, spec: Optional[Mapping[str, Any]] = None) -> None:
         self._client = client
         self._spec: Mapping[str, Any] = spec or {}
-        #: Training data: see ``trajectories_of``, or the name of a replay buffer of the daemon, or a path.
+        #: Training data: a buffer as for ``trajectories_of``, the name of a replay buffer of the daemon, or the path of a trajectory file.
         self.replay_buffer: Any = None
-        #: One entry for each measured step, oldest first: ``step``, ``loss``, ``loss_scale``, ``samples_per_second``.
+        #: Metrics of measured steps, the oldest first: dicts with ``step``, ``loss``, ``loss_scale`` and ``samples_per_second``.
         self.training_history: List[Dict[str, float]] = []
-        #: The newest job; None before the first ``train``.
+        #: The latest job; None before the first ``train``.
         self.job: Optional[Job] = None
         self._fp16_stats: Optional[Dict[str, Any]] = None
         self._loaded: Optional[pathlib.Path] = None
 
     @property
     def client(self) -> Client:
+        """Client of the daemon, created on first use."""
         if self._client is None:
             self._client = Client()
         return self._client
 
     @property
     def fp16_enabled(self) -> bool:
-        """Whether training may use reduced precision: both the caller's environment and the daemon must allow it."""
+        """Whether training may use reduced precision, which requires the caller's environment and the daemon to allow it."""
         return allows_reduced_precision() and self.client.precision_policy().reduced_precision_enabled
 
     async def train(self, num_epochs: int = 1, batch_size: int = 32) -> Dict[str, float]:
-        """Trains for epochs over the replay buffer and returns the metrics of the last step.
+        """Trains on the replay buffer and waits for the job.
+
+        Args:
+            num_epochs: number of passes over the replay buffer.
+            batch_size: transitions per step.
+
+        Returns:
+            The metrics of the last measured step, as in ``training_history``.
 
         Raises:
-            JobFailedError: the job failed or was cancelled, with the reason.
+            JobFailedError: the job failed or was cancelled. The message contains the reason.
+            InvalidArgumentError: there is no replay buffer, or it has the wrong form.
         """
         return await asyncio.get_running_loop().run_in_executor(None, self._train, num_epochs, batch_size)
 
@@ -138,7 +154,7 @@ class WorldModel:
         spec: Dict[str, Any] = {
             "model": {"world_model": {}}, "dataset": self._dataset(),
             "training": {"epochs": num_epochs, "batch_size": batch_size}}
-        # A job without a mode runs in reduced precision if the daemon's gate and the hardware allow it.
+        # Without a mode, the job runs in reduced precision if the daemon's gate and the hardware allow it.
         if not allows_reduced_precision():
             spec["precision"] = {"mode": "FP32"}
         start = self._start()
@@ -157,7 +173,7 @@ class WorldModel:
                                                           precision_pb2.PRECISION_MODE_FP32),
             "overflow_rate": stats.overflow_rate,
             "training_steps": progress.step,
-            # As everywhere: None in a mode without a scale.
+            # None in a mode without a loss scale.
             "current_scale": stats.current_scale if stats.HasField("current_scale") else None}
         points = stats.history or [progress]
         self.training_history += [{"step": point.step, "loss": point.loss, "loss_scale": point.loss_scale,
@@ -179,7 +195,7 @@ class WorldModel:
             return {"trajectories": {"path": self.client.upload(path)}}
 
     def _start(self) -> str:
-        """Returns the ID of the checkpoint to continue from; empty for new weights."""
+        """Returns the ID of the checkpoint to continue from; empty to start with new weights."""
         if self._loaded is not None:
             checkpoint_id = f"imported-{sha256_of(self._loaded)[:32]}"
             try:
@@ -190,7 +206,11 @@ class WorldModel:
         return self.job.checkpoint().id if self.job is not None else ""
 
     def state_dict(self) -> "Dict[str, torch.Tensor]":
-        """The trained weights, or those of ``load_checkpoint``."""
+        """Returns the trained weights, or those of ``load_checkpoint``.
+
+        Raises:
+            InvalidArgumentError: there are no weights yet.
+        """
         if self._loaded is not None:
             import torch
 
@@ -200,7 +220,11 @@ class WorldModel:
         return self.job.checkpoint().model_state_dict
 
     def save_checkpoint(self, path: FilePath) -> None:
-        """Writes the newest checkpoint to a local file, replacing an existing one."""
+        """Writes the newest checkpoint to a local file. An existing file is replaced.
+
+        Raises:
+            InvalidArgumentError: there is no checkpoint yet.
+        """
         path = pathlib.Path(path)
         with tempfile.TemporaryDirectory(prefix=".genesis-", dir=path.parent) as folder:
             whole = pathlib.Path(folder) / "checkpoint.pt"
@@ -213,7 +237,7 @@ class WorldModel:
             os.replace(whole, path)
 
     def load_checkpoint(self, path: FilePath) -> None:
-        """Continues from a local file that ``save_checkpoint`` wrote, trained in any precision."""
+        """Makes the next ``train`` continue from a local file that ``save_checkpoint`` wrote. It may have been trained in any precision."""
         path = pathlib.Path(path)
         with open(path, "rb"):
             self._loaded = path.resolve()
