@@ -1,11 +1,11 @@
-"""Ordering of a step's writes to its buffers."""
+"""Orders the writes of a step to its buffers after its reads."""
 
 import torch
 import torch._inductor.lowering as lowering
 from torch._inductor.virtualized import V
 
 aten = torch.ops.aten
-# Operators that read a tensor at computed positions, and those that inductor reads through.
+# Operators that read a tensor at computed positions.
 GATHERING = (aten.index.Tensor, aten.gather.default, aten.embedding.default, aten.index_select.default)
 THROUGH = (aten.clone.default, aten.alias.default, aten.detach.default, aten.view.default)
 
@@ -15,8 +15,9 @@ def is_gathered(node):
 
 
 def write_after_reading():
-    """Orders changes of a buffer after reads of its rows, as for the codebook of a VQ-VAE: inductor of torch 2.11 fuses both into one
-    CPU kernel, which writes first. Such a copy then becomes a separate operator."""
+    """Makes inductor write to a buffer only after all reads of its rows, such as the codebook of a VQ-VAE.
+
+    Inductor of torch 2.11 fuses both into one CPU kernel that writes first. The write becomes a separate operator here."""
     inline = lowering.lowerings[aten.copy_.default]
     alone = lowering.fallback_handler(aten.copy_.default, add_to_fallback_set=False)
 

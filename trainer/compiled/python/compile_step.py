@@ -1,5 +1,7 @@
-"""Compiles the training step of a job; started by genesisctl compile. Needs Python with the torch with which genesis-worker was built,
-and a C++ compiler. The worker that runs the package needs neither."""
+"""Compiles the training step of a job. genesisctl compile starts it.
+
+Requires Python with the version of torch with which genesis-worker was built, and a C++ compiler. The worker that runs the package needs
+neither."""
 
 import argparse
 import json
@@ -16,7 +18,7 @@ OK, FAILED, USAGE = 0, 1, 2
 
 
 class Refusal(Exception):
-    """Nothing can be compiled. The message contains the reason and a cure."""
+    """The step cannot be compiled. The message contains the reason and a cure."""
 
 
 def parse():
@@ -47,7 +49,13 @@ def describe(arguments, *flags):
 
 
 def import_torch(wanted):
-    """Returns torch of exactly this version, because compiled code calls its library."""
+    """Imports torch and returns it.
+
+    Compiled code calls torch's library, so the version must be exactly the worker's.
+
+    Raises:
+        Refusal: torch is missing, has another version, or there is no C++ compiler.
+    """
     try:
         import torch
     except ImportError as error:
@@ -63,7 +71,7 @@ def import_torch(wanted):
 
 
 def make_twin(entry, description):
-    """Returns the model of the step in Python."""
+    """Returns the twin: the model of the step in Python."""
     if "exported" in entry:
         import exported
         return exported.ExportedTwin(entry["exported"], description)
@@ -82,15 +90,16 @@ def reason(error):
                 "shapes, or train eager")
     text = str(error).strip()
     if re.fullmatch(r"|\w+:", text):
-        # An assertion of torch has no text, only a location.
+        # Some assertions of torch have no text. Report their location.
         where = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{text or type(error).__name__} in {where.name}, {pathlib.Path(where.filename).name}:{where.lineno}"
     return f"AOTInductor failed: {text}"
 
 
 def check_worker(arguments, entry, folder):
-    """Checks that the worker accepts the package in the folder. The worker is LibTorch without Python, so an operator that torch defines
-    in Python works when the package is tried here, but not in the worker."""
+    """Raises StepError unless the worker accepts the package in the folder.
+
+    An operator that torch defines in Python works in the checks here, but not in the worker, which is LibTorch without Python."""
     import step as steps
 
     found = next(each for each in describe(arguments, "--compiled-dir", str(folder))["steps"] if each["mode"] == entry["mode"])
@@ -114,7 +123,7 @@ def compile_one(arguments, entry, integers):
         made = workplace / f"{entry['key']}.pt2"
         try:
             package.compile_package(step, inputs, entry["text"], made)
-        except Exception as error:  # Raised by torch's compiler or g++; there is no narrower type.
+        except Exception as error:  # torch's compiler and g++ raise no narrower type.
             raise steps.StepError(reason(error)) from error
         worst = steps.check_package(package.load(made), step, description, inputs, reference)
         package.seal(made)
@@ -151,7 +160,7 @@ def run(arguments):
 
 def main():
     arguments = parse()
-    # Exit normally, so that the temporary folder of the package is removed.
+    # Turns SIGTERM into a normal exit, which removes the temporary folder of the package.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         return run(arguments)

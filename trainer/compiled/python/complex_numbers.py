@@ -1,4 +1,4 @@
-"""Rewrites complex numbers in a graph."""
+"""Rewrites complex constants of a graph."""
 
 import torch
 
@@ -6,8 +6,9 @@ aten = torch.ops.aten
 
 
 def make_of_parts(graph):
-    """Builds complex constants, such as the zero in the gradient of ``abs``, from their real and imaginary parts: inductor of torch 2.11
-    cannot print complex numbers."""
+    """Builds complex constants, such as the zero in the gradient of ``abs``, from their real and imaginary parts.
+
+    Inductor of torch 2.11 cannot generate code for a complex number."""
     for node in list(graph.graph.nodes):
         if node.target not in (aten.scalar_tensor.default, aten.full.default):
             continue

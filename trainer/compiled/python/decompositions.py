@@ -1,16 +1,17 @@
 """Decompositions of operators for which inductor's own code is slow on a CPU.
 
-Group norm of maps in channels_last: inductor sums over a map group by group, and its gradient lays maps out channel by channel, so that
-every convolution around it copies. Here the sums are over channels, as in LibTorch's kernel
-(aten/src/ATen/native/cpu/group_norm_kernel.cpp), and products with a matrix of ones convert between groups and channels: inductor
-materializes inputs and outputs of a product, so that the loops over a map load one number per channel.
+Group norm of images in channels_last: inductor sums over an image group by group, and its gradient lays images out channel by channel, so
+that every convolution around it copies. The decomposition here sums over channels, as LibTorch's kernel does
+(aten/src/ATen/native/cpu/group_norm_kernel.cpp), and converts between groups and channels by a product with a 0/1 matrix. Inductor
+materializes the inputs and outputs of a matrix product, so the loops over an image load only one number per channel.
 
-The gradient of SiLU: inductor materializes a sigmoid that is used twice; written differently, it is recomputed.
+Gradient of SiLU: inductor materializes a sigmoid that is used twice. The formula here makes it recompute the sigmoid.
 
-GELU by tanh, and its gradient: inductor calls a tanh for each element, which is several times as slow as the equivalent exponential, x
-(1 + tanh(u / 2)) / 2 = x / (1 + e^-u).
+GELU with tanh, and its gradient: inductor calls tanh for each element, which is several times as slow as the equivalent exponential:
+x (1 + tanh(u / 2)) / 2 = x / (1 + e^-u).
 
-Dropout: a separate mask, which random_numbers.draw_first can then draw in order, and a product that fuses with its surroundings."""
+Dropout: the mask is a separate tensor, so that random_numbers.draw_first can draw masks in order, and a product with it, which inductor
+fuses with its surroundings."""
 
 import math
 
@@ -25,17 +26,17 @@ def in_channels_last(maps):
 
 
 def precise(tensor):
-    """Converts to at least FP32, in which LibTorch computes too."""
+    """Converts to at least FP32, in which LibTorch's kernels compute."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def per_channel(values):
-    """Expands [maps, channels] to a factor of maps."""
+    """Adds two dimensions to [images, channels], so that it broadcasts over [images, channels, height, width]."""
     return values[:, :, None, None]
 
 
 def members(groups, channels, like):
-    """Returns [groups, channels]: 1 if the channel belongs to the group."""
+    """Returns a matrix [groups, channels] that is 1 where the channel belongs to the group, otherwise 0."""
     one_each = torch.eye(groups, dtype=like.dtype, device=like.device)
     return one_each.repeat_interleave(channels // groups, 1)
 
@@ -113,10 +114,10 @@ def gelu_backward(gradient, values, approximate="none"):
 
 
 def native_dropout(values, probability, train):
-    """As native_dropout_cpu (aten/src/ATen/native/Dropout.cpp), with the same random numbers."""
+    """Computes dropout like native_dropout_cpu (aten/src/ATen/native/Dropout.cpp), with the same random numbers."""
     if train is False:
         return values.clone(), torch.ones_like(values, dtype=torch.bool)
-    # Draw in the memory order of the values.
+    # Draws in the memory order of the values.
     strides = torch.empty_like(values).stride()
     order = sorted(range(values.dim()), key=lambda dimension: -strides[dimension])
     mask = aten.bernoulli.p(torch.empty([values.shape[each] for each in order], dtype=torch.bool, device=values.device), 1 - probability)
@@ -137,8 +138,8 @@ TABLE = {
 
 
 def multiply_before_adding(graph):
-    """Multiplies by the factor of add(a, b, alpha=0.1) first: if b is a product of matrices, inductor of torch 2.11 fuses both into
-    addmm and drops the factor."""
+    """Replaces add(a, b, alpha=0.1) by add(a, 0.1 * b), because inductor of torch 2.11 ignores alpha when it fuses a matrix product b into
+    addmm."""
     for node in graph.find_nodes(op="call_function", target=aten.add.Tensor):
         if node.kwargs.get("alpha", 1) == 1:
             continue
@@ -149,6 +150,6 @@ def multiply_before_adding(graph):
 
 
 def trace(step, inputs, table=TABLE):
-    """Returns the graph of `step`, a function of tensors, in the operators that `table` does not decompose."""
-    # Constants of a user's module are not inputs.
+    """Returns the graph of `step`, a function of tensors, with the operators in `table` decomposed."""
+    # Constants of a user's module are real tensors and not among the inputs.
     return make_fx(step, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)

@@ -1,5 +1,6 @@
-"""A user's module written by genesis.export: its step as a function of parameters, buffers and batch, called like
-trainer/models/exported_model.cc does."""
+"""Reads a user's module that genesis.export wrote, as a step function of parameters, buffers and batch.
+
+Calls the graph as trainer/models/exported_model.cc does."""
 
 import functools
 import json
@@ -10,21 +11,21 @@ import torch
 
 from step import StepError, laid_out
 
-# Words allowed in expressions of sizes, which torch passes to sympy, which evaluates them as Python.
+# Words that are allowed in expressions of sizes. torch passes these to sympy, which evaluates them as Python code.
 WORDS = {"Symbol", "Integer", "Mul", "Add", "Pow", "Rational", "Mod", "FloorDiv", "CeilDiv", "CleanDiv", "Max", "Min", "ModularIndexing",
          "PythonMod", "positive", "integer", "nonnegative", "negative", "nonzero", "True", "False", "true", "false"}
 SYMBOL = re.compile(r"'[suz]+\d+'")
 
 
 class ExportedTwin:
-    """The module of a step description, read from `path`. The worker has checked the records, operators and sizes of the file
+    """The twin of an exported module, read from `path`. The worker has already checked the file's records, operators and sizes
     (genesis-worker --describe-step)."""
 
     def __init__(self, path, description):
         self.path = path
         with zipfile.ZipFile(path) as archive:
             self.manifest = json.loads(archive.read("module/extra/genesis.json"))
-            # torch rejects an empty buffer, also for a tensor without elements.
+            # torch.frombuffer rejects an empty buffer even for a tensor without elements.
             self.tensors = {
                 entry["name"]: torch.frombuffer(bytearray(archive.read(f"module/extra/tensors/{number}")) or bytearray(8),
                                                 dtype=getattr(torch, entry["type"]))[:self._size(entry)].reshape(entry["shape"])
@@ -48,7 +49,7 @@ class ExportedTwin:
     def named_buffers(self):
         return self._named("kept")
 
-    @functools.cache  # FP32 is compiled, and is the reference for the other precisions.
+    @functools.cache  # The graph of FP32 is also the reference for the other precisions.
     def _graph(self, precision):
         from torch._export.serde.serialize import SerializedArtifact, deserialize
 
@@ -61,7 +62,7 @@ class ExportedTwin:
         return program.module(check_guards=False)
 
     def make_step(self, description):
-        """See step.py. Gradients and changed state are outputs of the graph."""
+        """Returns the step function (see step.py). Gradients and changed state are outputs of the graph."""
         graph = self._graph(description["mode"])
         parameters, buffers, fields = ([entry["name"] for entry in description[what]] for what in ("parameters", "buffers", "fields"))
         given = [name for name, role in self.roles.items() if role != "constant"]
@@ -73,7 +74,7 @@ class ExportedTwin:
             named = dict(zip([*parameters, *buffers], tensors))
             batch = dict(zip(fields, tensors[len(named):]))
             inputs = [batch[field["name"]] for field in self.manifest["fields"]]
-            # A compiled step has no weights of examples.
+            # A compiled step gives all examples the weight 1.
             weights = [scale.new_ones(inputs[0].shape[0])] if by_example else []
             loss, *outputs = graph(scale, *inputs, *weights, *(named[name] if name in named else self.tensors[name] for name in given),
                                    *constants)
@@ -89,7 +90,7 @@ class ExportedTwin:
 
 
 def check_expressions(value):
-    """Raises StepError if the value is not a plain expression of sizes."""
+    """Raises StepError if a size in the JSON value is not a plain expression of numbers and sizes."""
     if isinstance(value, dict):
         text = value.get("expr_str", "")
         words = re.findall(r"[^\W\d]\w*", SYMBOL.sub("", text)) if isinstance(text, str) else ["?"]

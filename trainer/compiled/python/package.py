@@ -1,4 +1,4 @@
-"""Compiles a package of a step and installs it in the folder of workers."""
+"""Compiles the package of a step and installs it in the folder of packages."""
 
 import ctypes
 import hashlib
@@ -25,16 +25,17 @@ LIBRARY = pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
 
 
 def use_library_for_all():
-    """Makes LibTorch's symbols global: a package resolves them in the program that loads it, so that it needs neither libtorch_cuda.so
-    nor a search path, but Python keeps them local by default."""
+    """Makes LibTorch's symbols global in this process, because Python loads them as local.
+
+    A package resolves LibTorch's symbols in the program that loads it, so that it needs neither libtorch_cuda.so nor a search path."""
     ctypes.CDLL(str(LIBRARY), mode=ctypes.RTLD_GLOBAL)
 
 
 def pick_vector_instructions():
     """Selects the widest vector instructions of the processor that compile and load.
 
-    By default inductor tries all sets, and loads each of ten libraries into a Python that imports torch: half of the time
-    that a small step takes to compile. Without this function the result is the same.
+    The result is the same as inductor's own. Inductor would try all instruction sets, and load ten libraries in processes that import
+    torch, which takes half of the compilation time of a small step.
     """
     isa = torch._inductor.cpu_vec_isa
     isa.VecISA._avx_py_load = (f"import ctypes; ctypes.CDLL({str(LIBRARY)!r}, mode=ctypes.RTLD_GLOBAL); "
@@ -48,8 +49,8 @@ def pick_vector_instructions():
 
 
 def export(step, inputs):
-    """Returns the graph, and whether it draws random numbers."""
-    # torch.export fails for a function that computes gradients itself, but not for its graph.
+    """Returns the exported program, and whether it draws random numbers."""
+    # torch.export fails for a function that computes gradients, but not for the graph of one.
     graph = decompositions.trace(step, inputs)
     random_numbers.take_shapes_alone(graph.graph)
     draws = random_numbers.draw_first(graph.graph)
@@ -65,8 +66,8 @@ def export(step, inputs):
 def compile_package(step, inputs, text, path):
     warnings.simplefilter("ignore")
     logging.getLogger("torch").setLevel(logging.ERROR)
-    # Use a separate cache. It stores whether vector instructions work, tested by a library that is linked like the first caller's; one that
-    # is not linked with LibTorch would store "no" for all later callers.
+    # Use a separate cache. Inductor's cache stores whether vector instructions work, which it tests with a library linked like that of the
+    # first caller. If that library was not linked with LibTorch, the cache would store "no" for all later callers.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(path.with_name("cache"))
     pick_vector_instructions()
     random_numbers.draw_into_memory_as_it_is()
@@ -75,9 +76,9 @@ def compile_package(step, inputs, text, path):
     program, draws = export(step, inputs)
     torch._inductor.aoti_compile_and_package(
         program, package_path=str(path), inductor_configs={
-            # The worker determines the number of threads of a job.
+            # The worker sets the number of threads of a job.
             "cpp.dynamic_threads": True,
-            # Makes a module draw the same numbers as in eager mode.
+            # Random operators draw the same numbers as in eager mode.
             "fallback_random": True,
             "reorder_for_locality": not draws,
             "reorder_for_peak_memory": not draws,
@@ -104,7 +105,13 @@ def is_installed(folder, key):
 
 
 def make_folder(folder):
-    """Creates the folder, writable only by its owner because workers execute its content."""
+    """Creates the folder if it does not exist.
+
+    Workers execute its content, so only its owner may be able to write to it.
+
+    Raises:
+        PermissionError: the group or others can write to it.
+    """
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     if folder.stat().st_mode & 0o022:
         raise PermissionError(f"{folder} may be written by others, and workers would not use it; "
@@ -120,13 +127,13 @@ def flush(path):
 
 
 class Workplace:
-    """A temporary folder inside `folder`, so on the same file system, in which to build a package."""
+    """A temporary folder in which a package is built. It is inside `folder`, and so on the same file system."""
 
     def __init__(self, folder):
         self.folder = folder
 
     def __enter__(self):
-        # Absolute, because the compiler runs in other folders.
+        # The compiler runs in other folders, so the path must be absolute.
         self.path = pathlib.Path(tempfile.mkdtemp(prefix=".making-", dir=self.folder)).resolve()
         return self.path
 
@@ -135,7 +142,7 @@ class Workplace:
 
 
 def seal(made):
-    """Adds the checksum, and makes the package writable only by its owner, as workers require."""
+    """Adds the checksum file, and makes both files writable only by their owner, as workers require."""
     sums = sum_path(made)
     sums.write_text(sum_line(made))
     for path in (made, sums):
@@ -143,7 +150,7 @@ def seal(made):
 
 
 def install(made, folder):
-    """Moves a sealed package to the folder, its checksum last, because a package without one is ignored."""
+    """Moves a sealed package to the folder. Its checksum comes last, because workers ignore a package without one."""
     target = folder / made.name
     sum_path(target).unlink(missing_ok=True)
     for path in (made, sum_path(made)):

@@ -1,9 +1,9 @@
 """Selects the values of forward that backward keeps, and those that it recomputes.
 
-A graph of loss and gradients keeps each value of forward until backward has read it, and inductor, which sees one graph, fuses no loop
-of forward into one of backward. torch.compile splits its graphs in two and lets backward recompute cheap values from the few that it
-reads (min_cut_rematerialization_partition). Here the graph is split in the same way and joined again, with the values that cross the cut
-pinned to memory."""
+A graph of loss and gradients keeps each value of forward until backward has read it. Inductor sees a single graph and fuses no loop of
+forward into one of backward. torch.compile splits such a graph in two and lets backward recompute cheap values from the few that it
+keeps (min_cut_rematerialization_partition). This module splits the graph in the same way, and joins the parts again with the values that
+cross the cut pinned in memory."""
 
 import torch
 import torch._inductor.lowering  # noqa: F401 - registers operators that the partitioner needs.
@@ -17,8 +17,8 @@ DRAWING = (aten.exponential, aten.exponential_, aten.geometric, aten.geometric_,
 
 
 def decomposed(step, inputs):
-    """Returns the graph of `step` in operators for which inductor has loops, and which write only to inputs, at the end."""
-    # Exclude decompositions of random operators into uniform numbers, which differ from those of eager mode.
+    """Returns the graph of `step` with operators that inductor compiles to loops. It writes only to inputs, at the end."""
+    # Leave out decompositions of random operators into uniform numbers, because they draw other numbers than eager mode.
     others = {operator: how for operator, how in select_decomp_table().items() if getattr(operator, "overloadpacket", None) not in DRAWING}
     table = {**others, **decompositions.TABLE}
     with torch._inductor.config.patch(fallback_random=True):
@@ -29,7 +29,7 @@ def decomposed(step, inputs):
 
 
 def following(node):
-    """The node and all that is computed from it."""
+    """Returns the node and all nodes that depend on it."""
     found = {node}
     for each in node.graph.nodes:
         if not found.isdisjoint(each.all_input_nodes):
@@ -38,7 +38,7 @@ def following(node):
 
 
 def take_changes(graph):
-    """Removes the copies to inputs from the graph; returns pairs of input and value."""
+    """Removes the copies to inputs from the graph. Returns (input, value) of each."""
     copies = graph.find_nodes(op="call_function", target=aten.copy_.default)
     changes = [node.args for node in copies]
     for node in copies:
@@ -47,12 +47,16 @@ def take_changes(graph):
 
 
 def cut(module, kept, gradients):
-    """Returns the graph of forward, which returns the nodes `kept` and the values that cross the cut, and that of backward, which takes
-    these and the scale, and returns `gradients`."""
+    """Splits the graph of a step in two.
+
+    Returns:
+        The graph of forward, which returns the nodes `kept` and then the values that cross the cut; and the graph of backward, which takes
+        the crossing values and the scale, and returns `gradients`.
+    """
     joint = torch.fx.Graph()
     copies = {}
     scale, *others = module.graph.find_nodes(op="placeholder")
-    # The partitioner identifies backward's external inputs by this name.
+    # The partitioner recognizes the inputs of backward by this name.
     for number, node in enumerate(others):
         copies[node] = joint.placeholder(f"primals_{number + 1}")
     copies[scale] = joint.placeholder("tangents_1")
@@ -60,7 +64,7 @@ def cut(module, kept, gradients):
         copy.meta.update(node.meta)
     joint.graph_copy(module.graph, copies)
     joint.output([copies[node] for node in (*kept, *gradients)])
-    # Makes crossing values tensors in memory, never views, which pinned() might copy.
+    # Makes the crossing values tensors in memory instead of views, which pinned() might copy.
     with torch._functorch.config.patch(recompute_views=True):
         forward, backward = min_cut_rematerialization_partition(torch.fx.GraphModule(module, joint), None, num_fwd_outputs=len(kept))
     return forward.graph, backward.graph
@@ -69,14 +73,14 @@ def cut(module, kept, gradients):
 def pinned(graph, node):
     """Materializes the value in memory. Otherwise inductor would recompute it for each reader."""
     value = node.meta["val"]
-    # Parts of a tensor have strides with gaps.
+    # The strides of a slice have gaps. Use those of a tensor without gaps.
     strides = torch.empty_like(value).stride()
     made = graph.call_function(torch.ops.prims.inductor_force_stride_order.default, (node, strides))
     made.meta.update(node.meta)
     return made
 
 
-# Operators without rounding, so their results differ only if their inputs were computed in different ways.
+# Operators that do not round. Their results for one input are equal, however it was computed.
 EXACT = {
     aten.abs.default, aten.alias.default, aten.amax.default, aten.amin.default, aten.clone.default, aten.detach.default,
     aten.expand.default, aten.max.default, aten.min.default, aten.neg.default, aten.permute.default, aten.slice.Tensor,
@@ -85,9 +89,10 @@ EXACT = {
 
 
 def pin_what_is_compared(graph):
-    """Pins values that are compared. The gradient of amax finds the largest values by x == amax(x), and divides by their number.
-    Inductor may compute one x with vectors and the other without, where log1p and tanh differ in the last bit, and then no value is the
-    largest."""
+    """Pins values that are compared with each other.
+
+    The gradient of amax finds the maxima by x == amax(x) and divides by their number. Inductor may compute one x with vector instructions
+    and the other without. log1p and tanh then differ in the last bit, and no value equals the maximum."""
     compared = {}
     for each in graph.find_nodes(op="call_function", target=aten.eq.Tensor):
         for node in each.all_input_nodes:
@@ -102,12 +107,12 @@ def pin_what_is_compared(graph):
 
 
 def append(graph, source, inputs):
-    """Copies `source` after the nodes of the graph, with `inputs` for its placeholders; returns its outputs."""
+    """Appends a copy of `source` to the graph, with `inputs` for its placeholders. Returns its outputs."""
     return graph.graph_copy(source, dict(zip(source.find_nodes(op="placeholder"), inputs, strict=True)))
 
 
 def join(module, forward, backward, kept, gradients):
-    """Joins both into one graph; returns it with the value of each node of `kept` and `gradients`."""
+    """Joins forward and backward into one graph. Returns it, and a dict from the nodes of `kept` and `gradients` to their values in it."""
     graph = torch.fx.Graph()
     inputs = [graph.node_copy(node) for node in module.graph.find_nodes(op="placeholder")]
     scale, *others = inputs
@@ -120,7 +125,7 @@ def join(module, forward, backward, kept, gradients):
 
 
 def compute_anew(step, inputs):
-    """Returns the graph of `step`, a function of the scale and other tensors, with a backward that keeps as little as torch.compile's."""
+    """Returns the graph of `step`, a function of the scale and other tensors, whose backward keeps as few values as torch.compile's."""
     module = decomposed(step, inputs)
     pin_what_is_compared(module.graph)
     outputs = module.graph.output_node().args[0]

@@ -9,7 +9,7 @@ aten = torch.ops.aten
 
 
 def draw_into_memory_as_it_is():
-    """Lets inductor draw a mask into newly allocated memory. By default it first copies the undefined content."""
+    """Makes inductor draw a mask into uninitialized memory. By default it first copies the undefined content."""
 
     def bernoulli(like, *arguments):
         value = V.graph.current_node.meta["val"]
@@ -20,8 +20,8 @@ def draw_into_memory_as_it_is():
 
 
 def leave_permutations_alone():
-    """Disables inductor's patterns for rows in a random order: torch 2.11 fails on those of all rows (`h[torch.randperm(n)]`), because
-    the pattern expects the length of a slice."""
+    """Disables inductor's patterns for rows in random order, which expect a slice: torch 2.11 fails if all rows are taken
+    (`h[torch.randperm(n)]`)."""
     misc_patterns._misc_patterns_init = lambda device=None: None
 
 
@@ -30,8 +30,9 @@ def draws_numbers(node):
 
 
 def take_shapes_alone(graph):
-    """Makes the memory of a mask depend only on shapes, not on a tensor that it is like: inductor fuses the computation of that tensor
-    with the reader of the mask, and runs it before the mask is drawn."""
+    """Makes the allocation of a mask depend on shapes only, instead of on the tensor whose shape it has.
+
+    Otherwise inductor fuses the computation of that tensor with the reader of the mask, and runs it before the mask is drawn."""
     for node in list(graph.nodes):
         if node.target is not aten.empty_like.default:
             continue
@@ -47,9 +48,12 @@ def take_shapes_alone(graph):
 def draw_first(graph):
     """Moves random operators that depend only on shapes to the front of the graph, in their order.
 
-    Inductor keeps the order only of operators that depend on each other, so two branches of a module, such as encoder
-    and decoder, could draw each other's numbers. With reordering disabled it keeps leading operators in place.
-    Returns whether there are random operators."""
+    Inductor preserves the order only of operators that depend on each other, so two branches of a module, such as encoder
+    and decoder, could draw each other's numbers. With reordering disabled it leaves leading operators in place.
+
+    Returns:
+        Whether there are random operators.
+    """
     drawing = [node for node in graph.nodes if draws_numbers(node)]
     made_first = [node for each in drawing for node in (*each.all_input_nodes, each)]
     if any(node.all_input_nodes for node in made_first if node not in drawing):

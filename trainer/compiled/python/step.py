@@ -1,8 +1,8 @@
-"""The step as one function over flat tensors, and the checks of its package.
+"""The training step as a function of tensors, and the checks of its package.
 
-The function takes the scale of the loss, the parameters, the buffers and the fields of the batch, each in the order of the description.
-It returns the loss and, per parameter, the gradient of the scaled loss, without elements if the loss does not depend on it, and may
-change buffers. trainer/compiled/compiled_step.cc calls the compiled function. A twin creates it: make_step."""
+The function takes the scale of the loss, the parameters, the buffers and the fields of the batch, each in the order of the description. It
+returns the loss and, for each parameter, the gradient of the scaled loss; if the loss does not depend on the parameter, the gradient has
+no elements. It may change buffers. make_step of a twin returns it, and trainer/compiled/compiled_step.cc calls the compiled function."""
 
 import base64
 import contextlib
@@ -10,7 +10,7 @@ import statistics
 
 import torch
 
-# Number of times that the inputs are rounded in another way.
+# Number of differently rounded copies of the inputs that are tried.
 NUDGES = 3
 AUTOCAST = {"MIXED_BF16": torch.bfloat16, "MIXED_FP16": torch.float16}
 
@@ -20,7 +20,7 @@ class StepError(Exception):
 
 
 class LossOf(torch.nn.Module):
-    """Calls loss() in place of forward(), for functional_call."""
+    """Calls the twin's loss() in forward(), for functional_call."""
 
     def __init__(self, twin):
         super().__init__()
@@ -31,7 +31,7 @@ class LossOf(torch.nn.Module):
 
 
 class LossTwin:
-    """A twin that computes a loss with other tensors in place of its own, loss_with. Autograd computes the gradients."""
+    """Base class of a twin with a method loss_with(), which computes the loss with given tensors. Autograd computes the gradients."""
 
     def make_step(self, description):
         parameters = [entry["name"] for entry in description["parameters"]]
@@ -43,7 +43,7 @@ class LossTwin:
             weights = [t.detach().requires_grad_() for t in tensors[:len(parameters)]]
             rest = tensors[len(parameters):]
             batch = dict(zip(fields, rest[len(buffers):]))
-            # A cached cast would become a constant of the graph.
+            # The trace would turn a cached cast into a constant.
             autocast = (torch.autocast(description["device"], format, cache_enabled=False)
                         if format else contextlib.nullcontext())
             with torch.enable_grad():
@@ -57,7 +57,7 @@ class LossTwin:
 
 
 class BuiltInTwin(LossTwin):
-    """A module of twins/."""
+    """The twin of a built-in model, a module of twins/."""
 
     def __init__(self, twin):
         self._loss = LossOf(twin)
@@ -69,7 +69,7 @@ class BuiltInTwin(LossTwin):
 
 
 def check_twin(twin, description):
-    """Checks that the twin's parameters and buffers are those of the description, in its order."""
+    """Raises StepError unless the twin has the parameters and buffers of the description, in the same order."""
     for what, named in (("parameters", twin.named_parameters()), ("buffers", twin.named_buffers())):
         ours = [(name, list(tensor.shape)) for name, tensor in named]
         wanted = [(entry["name"], entry["shape"]) for entry in description[what]]
@@ -81,7 +81,7 @@ def check_twin(twin, description):
 
 
 def laid_out(gradient, weight):
-    """Converts to the strides of the weight, because the fused optimizers read both linearly."""
+    """Copies the gradient to the strides of the weight if they differ, because the fused optimizers read both linearly."""
     if gradient.stride() == weight.stride():
         return gradient
     if weight.is_contiguous():
@@ -102,13 +102,15 @@ def example_field(entry, description, integers):
     if entry["name"] in integers:
         rows = bytearray(base64.b64decode(integers[entry["name"]]))
         return strided(torch.frombuffer(rows, dtype=type).reshape(entry["shape"]), entry)
-    # A field that the model draws.
+    # A field of random numbers that the model would draw itself.
     return strided(torch.randint(description["model"]["radio_unet"]["diffusion_steps"], entry["shape"]), entry)
 
 
 def example_inputs(twin, description, integers):
-    """Returns weights near the initial ones, none of them zero, and a batch: the `integers` of the dataset by field, which random
-    numbers cannot replace (lengths, indices, labels), and random numbers from 0 to 1, none of them zero."""
+    """Returns the inputs of a step: the scale, weights near the initial ones, and a batch.
+
+    No weight and no floating-point field is zero. Fields with lengths, indices or labels come from the dataset (`integers`, by field name),
+    because random numbers would be invalid. Others are random numbers from 0 to 1."""
     torch.manual_seed(1)
     tensors = {**dict(twin.named_parameters()), **dict(twin.named_buffers())}
     inputs = [torch.ones(())]
@@ -121,9 +123,9 @@ def example_inputs(twin, description, integers):
 
 
 def run(step, inputs, description, scale=1.0):
-    """Returns loss and gradients, and parameters and buffers after the step; leaves the inputs unchanged."""
+    """Returns loss and gradients, then the parameters and buffers after the step. The inputs are unchanged."""
     tensors = [tensor.clone() for tensor in inputs[1:]]
-    torch.manual_seed(2)  # For modules that draw numbers.
+    torch.manual_seed(2)  # For models that draw random numbers.
     with torch.no_grad():
         outputs = step(torch.tensor(scale), *tensors)
     kept = len(description["parameters"]) + len(description["buffers"])
@@ -131,8 +133,10 @@ def run(step, inputs, description, scale=1.0):
 
 
 def nudged(tensor, generator):
-    """Replaces each number by the next larger or smaller one of its format, at random: the rounding of a sum whose terms cancel, such as
-    the input of a layer before a batch norm, appears only if the terms do not all move in one direction."""
+    """Replaces each number by the next larger or smaller one of its type, at random.
+
+    Rounding errors of a sum whose terms cancel, such as the input of a layer before a batch norm, appear only if the terms do not all
+    change in one direction."""
     if not tensor.is_floating_point():
         return tensor
     way = torch.randint(2, tensor.shape, generator=generator, dtype=tensor.dtype) - 0.5
@@ -140,19 +144,20 @@ def nudged(tensor, generator):
 
 
 def distance(one, other):
-    """The distance of the finite values."""
+    """Returns the norm of the difference, ignoring elements that are not finite."""
     return (one - other).nan_to_num(0, 0, 0).norm().item()
 
 
 def typical_error(wanted, reference):
-    """The median of the tensors' relative errors, because that of one small tensor depends on chance."""
+    """Returns the median of the relative errors of the tensors, because the error of a single small tensor depends on chance."""
     errors = [distance(want, true) / size for want, true in zip(wanted, reference)
               if (size := true.norm().item()) > 0]
     return statistics.median(errors or [0.0])
 
 
 def check_finite(name, want, have, may_be_infinite):
-    """Checks the values; of the kept tensors, a mask may be infinite."""
+    """Raises StepError unless both tensors are finite, or not finite, in the same places. Parameters and buffers may contain infinities,
+    such as a mask."""
     finite = want.isfinite()
     if not (may_be_infinite or finite.all()):
         raise StepError(f"the {name} is not finite on a batch of random numbers from 0 to 1, on which a package is compared")
@@ -161,10 +166,15 @@ def check_finite(name, want, have, may_be_infinite):
 
 
 def check_package(package, step, description, inputs, reference):
-    """Checks that results and state of the package equal those of the twin, within a multiple of the change due to
-    the last bit of the inputs: a gradient that cancels is all rounding. In reduced precision the package
-    must be as near to `reference`, the twin in FP32, as the twin is, for each tensor, plus the twin's typical
-    error. Returns the worst distance relative to the tolerance."""
+    """Raises StepError unless the package's results and its state after the step agree with those of the twin.
+
+    In FP32 they may differ by a multiple of the change that the last bit of the inputs causes, because a gradient whose terms cancel
+    consists of rounding errors. In reduced precision, each tensor of the package must be about as near to `reference`, the twin in FP32, as
+    the twin's own, with the twin's typical error added.
+
+    Returns:
+        The largest difference relative to the tolerance.
+    """
     exact = description["mode"] == "FP32"
     parameters, buffers = ([entry["name"] for entry in description[what]]
                            for what in ("parameters", "buffers"))

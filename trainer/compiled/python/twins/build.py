@@ -1,4 +1,4 @@
-"""The twin of the model in a step description."""
+"""Builds the twin of the model in a step description."""
 
 import torch
 
@@ -6,7 +6,7 @@ from . import radio_unet, transformer, world_model
 
 
 def columns(description, field):
-    """Returns the last dimension of a field of the batch."""
+    """Returns the size of the last dimension of a field."""
     return next(f["shape"][-1] for f in description["fields"] if f["name"] == field)
 
 
@@ -38,7 +38,7 @@ KINDS = {"world_model": build_world_model, "transformer": build_transformer,
 
 
 def build(description):
-    """Returns a module with the parameters and buffers of the description, all float32, and random."""
+    """Returns a twin with the parameters and buffers of the description, in float32 with random values."""
     kind, spec = next((kind, spec) for kind, spec in description["model"].items() if kind in KINDS)
     torch.manual_seed(0)
     return KINDS[kind](spec, description)

@@ -114,7 +114,7 @@ def cosine_schedule(steps):
 
 
 def drawn(fields, name, draw):
-    """Returns random numbers from the batch if it has them, otherwise from the CPU's generator, as in the C++ model."""
+    """Returns random numbers from the batch if it has them, otherwise draws them with the CPU's generator, like the C++ model."""
     if name in fields:
         return fields[name]
     return draw().to(fields["image"].device, non_blocking=True)

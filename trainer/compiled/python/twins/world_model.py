@@ -38,7 +38,7 @@ class Member(nn.Module):
 
 
 class WorldModel(Member):
-    """One member. Fields are [B, H, columns], or [B, columns] for one step."""
+    """A world model, or an ensemble of `members` of them. Fields are [B, H, columns], or [B, columns] for a single step."""
 
     def __init__(self, observation, action, hidden, latent, gru=False, members=1):
         nn.Module.__init__(self)
@@ -56,7 +56,7 @@ class WorldModel(Member):
         return (values - getattr(self, name + "_mean")) / getattr(self, name + "_std")
 
     def predictions(self, fields):
-        """Returns per member: change, reward and done logit, [B, H, columns]."""
+        """Returns for each member: change, reward and logit of done, each [B, H, columns]."""
         observation = self.normal("observation", fields["observation"][:, 0])
         actions = self.normal("action", fields["action"])
         format = next(self.parameters()).dtype
@@ -80,7 +80,7 @@ class WorldModel(Member):
         return sum(losses) / len(losses)
 
     def metrics(self, fields):
-        """Returns means, whereas Evaluate returns sums."""
+        """Returns means over the batch. The C++ model's Evaluate returns sums."""
         fields = self.rollouts(fields)
         change = torch.stack([heads[0] for heads in self.predictions(fields)]).mean(0)
         change = change * self.change_std + self.change_mean
