@@ -1,7 +1,7 @@
-"""Exits with 0 if these wheels are complete in this Python: check_wheels.py [--with-dependencies]
+"""Exits with 0 if wheels are completely installed in this Python: check_wheels.py [--with-dependencies]
 NAME==VERSION...
 
-Complete means that each file listed by a wheel exists with its size, and that libtorch_cpu.so can be loaded.
+A wheel is complete if each file that it lists exists with the right size. libtorch_cpu.so must also load.
 """
 
 import ctypes
@@ -11,7 +11,7 @@ import sys
 
 
 def requirements(name: str) -> list[str]:
-    """Returns the names of the packages that `name` needs here."""
+    """Returns the names of the packages that `name` requires on this platform."""
     from pip._vendor.packaging.requirements import Requirement
 
     found = []
@@ -19,7 +19,7 @@ def requirements(name: str) -> list[str]:
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             found.append(requirement.name)
-            # A package such as cuda-toolkit[cudart] lists its contents in its extras.
+            # A package such as cuda-toolkit[cudart] lists its content under its extras.
             for extra in requirement.extras:
                 found += [
                     re.split(r"[ ;=<>!~\[(]", inner)[0]

@@ -1,4 +1,4 @@
-"""Reads a job as JSON on standard input and summarizes its results in a few lines."""
+"""Reads a job as JSON from standard input and prints a summary of its results."""
 
 import json
 import re
@@ -10,7 +10,7 @@ def camel(name: str) -> str:
 
 
 def get(message: dict, name: str, default=None):
-    """Returns a field by its name in the .proto; protobuf prints either that name or camel case."""
+    """Returns a field by its name in the .proto, because protobuf prints either that name or its camel case."""
     return message.get(name, message.get(camel(name), default))
 
 

@@ -31,7 +31,7 @@ def crc32c(file, table=crc32c_table()):
 
 
 def listed_shards(archive):
-    """Returns pairs of file name and SHA-256: the shards listed in the checkpoint's pickle, which is parsed but not executed."""
+    """Returns (file name, SHA-256) of the shards that the checkpoint's pickle lists. The pickle is parsed, not executed."""
     record = next((name for name in archive.namelist() if name.endswith("/data.pkl")), None)
     shards, file = [], None
     for _, value, _ in pickletools.genops(archive.read(record)) if record else ():
@@ -44,7 +44,7 @@ def listed_shards(archive):
 
 
 def shard_fault(path, name, sha256):
-    """Returns the error of a file beside `path` that holds a part of it, or None."""
+    """Returns what is wrong with a shard in the folder of `path`; None if nothing is."""
     if "/" in name or not name.startswith(f"{path.name}.shard-"):
         return f"is no name of a shard of {path.name}"
     shard = path.parent / name
@@ -58,7 +58,7 @@ def shard_fault(path, name, sha256):
 
 
 def verify(path, quick):
-    """Returns the error of a checkpoint, or None; and a note, if any."""
+    """Returns (fault, note) of a checkpoint, one of which is None."""
     manifest_path = pathlib.Path(f"{path}.manifest.json")
     with zipfile.ZipFile(path) as archive:
         if damaged := archive.testzip():

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Overwrites the library path in a 64-bit ELF file: set_runpath.py FILE PATH
+"""Replaces the library path in a 64-bit ELF file: set_runpath.py FILE PATH
 
-A program is linked with the folder of LibTorch on the build machine. On another machine any user
-may own that folder, so the path must not stay. A file without a library path is left unchanged.
+A program is linked with the path of LibTorch on the build machine. On another machine any user may own that folder, so the path must be
+replaced. A file without a library path is left unchanged.
 """
 
 import struct

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the dashboards beside this file, dashboards/*.json, with grafana-foundation-sdk.
+"""Generates the dashboards beside this file, dashboards/*.json, with grafana-foundation-sdk.
 
 usage: deploy/grafana/generate.py [FOLDER]
 
-Change a dashboard here and not in its JSON: a test compares the two, and runs every query of every
-panel against a Prometheus that scrapes a running daemon.
+Change a dashboard here and not in its JSON. A test compares the two, and runs every query of every panel against a Prometheus that
+scrapes a running daemon.
 """
 
 import pathlib
@@ -18,15 +18,14 @@ from grafana_foundation_sdk.models.dashboard import (DataSourceRef, Threshold, T
                                                      VariableOption, VariableRefresh)
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
-# The selection of the two variables of each dashboard.
+# Label matchers with the two variables of each dashboard.
 CHOSEN = 'deployment=~"$deployment", instance=~"$instance"'
 RATE = "$__rate_interval"
 FULL, HALF, THIRD, SIXTH = 24, 12, 8, 4
 
 
 def thresholds(steps):
-    """Builds thresholds from [(value, colour)...]; the first value is None, for everything below
-    the second."""
+    """Builds thresholds from (value, color) pairs. The first value is None: its color applies below the second value."""
     return (dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE)
             .steps([Threshold(value=value, color=color) for value, color in steps]))
 
@@ -52,7 +51,7 @@ def graph(title, description, unit, *queries, width=HALF, steps=None):
 
 
 def figure(title, description, unit, *queries, width=SIXTH, steps=None):
-    """Builds a panel with the newest value as a large number."""
+    """Builds a panel that shows the latest value as a large number."""
     return with_queries(stat.Panel(), title, description, unit, queries, width, 4, steps)
 
 
@@ -91,7 +90,7 @@ def quantile(q, histogram, by="", where=CHOSEN):
 
 
 def side_by_side():
-    """Builds a row with stable on the left and canary on the right, on the same scales."""
+    """Builds a row with pairs of panels, stable on the left and canary on the right."""
     panels = [row("Stable and canary, side by side")]
     shown = [
         ("success rate", "Jobs that succeeded, of those that ended within an hour.", "percentunit",

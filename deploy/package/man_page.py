@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints the manual page of a program: man_page.py PROGRAM SECTION SUMMARY
 
-The text is the program's own --help, so that the page always matches the program.
+The text is the output of the program's --help, so that the page always matches the program.
 """
 
 import pathlib
@@ -22,7 +22,7 @@ def is_heading(line):
 
 
 def body(help_text):
-    """Returns lines of roff: headings become sections, the rest keeps its layout."""
+    """Yields lines of roff. Headings become sections, and other lines keep their layout."""
     yield ".SH DESCRIPTION"
     yield ".nf"
     for line in help_text.rstrip().splitlines():

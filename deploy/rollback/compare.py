@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Compares canary and stable from a Prometheus: compare.py --prometheus URL [--hours 4]. Metrics, no
-verdict."""
+"""Compares the metrics of canary and stable in a Prometheus: compare.py --prometheus URL [--hours 4]
+
+Prints values and does not judge them."""
 
 import argparse
 import datetime

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Checks whether reduced precision may be enabled again. Prints each criterion with its value; exit code 0 if all are
-met, 3 if one is not, 1 if the metrics could not be read.
+"""Checks whether reduced precision may be enabled again. Prints each criterion with its value.
 
 criteria.py --prometheus URL | --history FILE [--days 7] [--stage 100] [--deployment stable|canary]
+
+Exit code: 0 if all criteria are met, 3 if one is not, 1 if the metrics could not be read.
 """
 
 import argparse
@@ -14,13 +15,13 @@ import figures_prometheus
 import loss_excess
 
 SUCCESS, OVERFLOW = 0.98, 0.05
-# A stage before production measures what later ones need, so it cannot require it.
+# The first stage produces the metrics that later stages require, so it cannot require them itself.
 FIRST_STAGE = "staging"
 STAGES = (FIRST_STAGE, "canary", "25", "50", "100")
 
 
 def judge(figures, days, stage):
-    """Returns [(text, met)] of every criterion, from a dictionary of metrics; None is "not measured"."""
+    """Returns (text, met) for each criterion, from a dict of metrics in which None means "not measured"."""
     measured_here = stage != FIRST_STAGE
     return [
         ratio_above("training success rate", figures["success_rate"], SUCCESS,

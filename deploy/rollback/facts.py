@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Extracts one value from a JSON document on standard input, for the shell: facts.py NAME
+"""Prints one value from a JSON document on standard input, for shell scripts: facts.py NAME
 
-Prints nothing, with exit code 0, if the document does not have it.
+If the document lacks the value, prints an empty line and exits with 0.
 """
 
 import json
@@ -23,19 +23,19 @@ def word(value):
 
 
 FACTS = {
-    # /api/training/status
+    # From /api/training/status.
     "fp16-enabled": lambda d: word(d.get("fp16_enabled_runtime")),
     "fp16-allowed": lambda d: word(d.get("fp16_allowed")),
     "fp16-reason": lambda d: word(d.get("fp16_reason")),
     "ready": lambda d: word(d.get("readiness", {}).get("ready")),
-    # genesisctl jobs: ids of those that train in reduced precision.
+    # From `genesisctl jobs`: IDs of the jobs that train in reduced precision.
     "reduced-jobs": lambda d: "\n".join(job["id"] for job in d.get("jobs", [])
                                         if mode_of(job) in REDUCED),
-    # genesisctl job ID
+    # From `genesisctl job ID`.
     "state": lambda d: state_of(d),
     "mode": lambda d: mode_of(d),
     "checkpoints": lambda d: "\n".join(each["id"] for each in d.get("checkpoints", [])),
-    # genesisctl precision
+    # From `genesisctl precision`.
     "policy-allows": lambda d: word(d.get("policy", {}).get("reduced_precision_allowed")),
 }
 

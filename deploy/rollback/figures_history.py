@@ -1,4 +1,4 @@
-"""The metrics of criteria.py from the CSV of `genesisctl history --csv`."""
+"""Reads the metrics for criteria.py from the output of `genesisctl history --csv`."""
 
 import collections
 import csv
@@ -9,7 +9,7 @@ import loss_excess
 
 NEEDED = ("timestamp", "job_id", "mode", "loss", "baseline_loss", "fp16_steps", "overflow_steps",
           "samples_per_second", "state")
-# Other or older daemons wrote a space instead of the T.
+# Older daemons wrote a space instead of the T.
 FORMATS = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S")
 
 
@@ -24,7 +24,7 @@ def moment(text):
 
 
 def number(text):
-    """Returns None for an empty field; NaN stays NaN."""
+    """Returns the number in a field; None if the field is empty. NaN stays NaN."""
     return float(text) if text else None
 
 
@@ -39,7 +39,7 @@ def rows_of(path):
 
 
 class Day:
-    """The metrics of a day, counted back from now."""
+    """The metrics of 24 hours, counted back from now."""
 
     def __init__(self):
         self.rows = 0
@@ -52,8 +52,7 @@ class Day:
         if state in ("SUCCEEDED", "FAILED"):
             self.ended[row["job_id"]] = state
         loss = number(row["loss"])
-        # The database stores NaN as NULL: a job that runs steps without a loss had a non-finite
-        # one.
+        # The database stores NaN as NULL, so a running job without a loss had a loss that was not finite.
         if (not math.isfinite(loss)) if loss is not None else row["samples_per_second"]:
             self.not_finite += 1
 
@@ -61,7 +60,7 @@ class Day:
         return sum(state == "SUCCEEDED" for state in self.ended.values())
 
     def trouble(self):
-        """Returns why the day does not count as stable; "" if it does."""
+        """Returns why the day does not count as stable; empty if it does."""
         if not self.rows:
             return "no figures"
         if self.not_finite:
@@ -72,12 +71,12 @@ class Day:
 
 
 class Losses:
-    """One job's losses in reduced precision compared with FP32's, day by day."""
+    """The losses of one job in reduced precision, relative to those in FP32, by day."""
 
     def __init__(self):
         self.windows = collections.defaultdict(list)  # Means over the watchdog's window.
-        self.steps = collections.defaultdict(list)  # Single steps, in the table of an older daemon.
-        self.found = None  # Divergences found by the watchdog; None if it did not compare.
+        self.steps = collections.defaultdict(list)  # Single steps, from the table of an older daemon.
+        self.found = None  # Divergences that the watchdog found; None if it did not compare.
 
     def add(self, row, day):
         if not (number(row["fp16_steps"]) or 0) or row["mode"] == "FP32":
@@ -102,7 +101,7 @@ def read(path, days, now):
             continue
         by_day[index].add(row)
         losses[row["job_id"]].add(row, index)
-        # Counters of the job: the largest value is the last.
+        # These are counters of the job, so the largest value is the latest.
         made, skipped = steps[row["job_id"]]
         steps[row["job_id"]] = (max(made, number(row["fp16_steps"]) or 0),
                                 max(skipped, number(row["overflow_steps"]) or 0))

@@ -1,4 +1,4 @@
-"""The metrics of criteria.py from a Prometheus, by PromQL over HTTP."""
+"""Reads the metrics for criteria.py from a Prometheus, with PromQL over HTTP."""
 
 import json
 import math
@@ -10,7 +10,7 @@ import loss_excess
 
 TIMEOUT = 30
 SECONDS_PER_DAY = 86400
-# Seconds between sampled losses. The watchdog's windows are shorter.
+# Seconds between samples of the loss. The watchdog's windows are shorter.
 STEP = 300
 
 
@@ -20,7 +20,7 @@ class Prometheus:
         self.moment = moment
 
     def value(self, query, moment=None):
-        """Returns the one number of a query; None if there is no series or no number."""
+        """Returns the first value of a query; None if it has no series or is not finite."""
         result = self.ask("query", query=query, time=moment or self.moment)
         if not result:
             return None
@@ -28,7 +28,7 @@ class Prometheus:
         return number if math.isfinite(number) else None
 
     def series(self, query, days):
-        """Returns {instance: [(age in seconds, value), ...]} of the last days."""
+        """Returns {instance: [(age in seconds, value), ...]} for the last days."""
         found = {}
         for each in self.ask("query_range", query=query, start=self.moment - days * SECONDS_PER_DAY + STEP,
                              end=self.moment, step=STEP):
@@ -50,8 +50,8 @@ def instance_of(series):
 
 
 def day_trouble(server, label, moment):
-    """Returns why the 24 hours before `moment` do not count as stable; "" if they do."""
-    # A few missing minutes are a restart; an hour without scrapes is unknown.
+    """Returns why the 24 hours before `moment` do not count as stable; empty if they do."""
+    # A few minutes without samples may be a restart. An hour without samples counts as missing.
     hours = server.value(f"count(count_over_time(genesis_ready{label}[1d:1h]))", moment)
     samples = server.value(f"max(count_over_time(genesis_ready{label}[1d:1h]))", moment)
     if not hours or not samples or samples < 22:
@@ -105,7 +105,7 @@ def read(url, days, now, deployment):
 
 
 def losses(server, label, days):
-    """Returns the divergence of the running job with the largest one, at each moment."""
+    """Judges the divergences of the loss. Each sample is that of the running job with the largest divergence."""
     logs = {}
     for instance, values in server.series(f"genesis_loss_divergence_ratio{label}", days).items():
         for age, ratio in values:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the incident texts from the data saved before and after a rollback: the alert or notice, then the all-clear.
+"""Prints the incident texts of a rollback from the data saved before and after it: the alert or notice, then the all-clear.
+
 A value that was not measured is marked as such."""
 
 import argparse
@@ -11,7 +12,7 @@ SERIES = re.compile(r"^([a-z0-9_]+)(?:\{[^}]*\})? (\S+)$")
 
 
 class Snapshot:
-    """One folder of post_mortem.sh's snapshot()."""
+    """The data in one folder that snapshot() of post_mortem.sh wrote."""
 
     def __init__(self, folder):
         self.metrics = {}

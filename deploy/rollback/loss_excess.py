@@ -1,28 +1,27 @@
-"""Tests whether losses in reduced precision are above FP32's, with their sign.
+"""Tests whether losses in reduced precision are larger than those in FP32.
 
-A relative difference of two noisy losses is noise with either sign: its absolute value has a mean above zero however
-similar the runs are. So the logarithms of loss / baseline are averaged with their sign, and a mean counts only if it
-is larger than chance makes it, by Student's t.
+The relative difference of two noisy losses is noise of either sign, so its absolute value has a mean above zero however similar the runs
+are. Therefore the mean of log(loss / baseline) is taken with its sign, and counts only if it is significant by Student's t-test.
 """
 
 import math
 import typing
 
-# A mean is reported as an excess if it is above LIMIT, and surely above half of it.
+# A mean is reported as an excess if it is above LIMIT, and significantly above half of LIMIT.
 LIMIT = 0.05
 FALSE_ALARMS = 1e-3
-# The sample suffices if an excess of this size would have been detected with CONFIDENCE.
+# The sample is large enough if an excess of this size would have been detected with this confidence.
 PLANTED = 0.10
 CONFIDENCE = 0.995
-# Below this, correlated consecutive rows do not allow an estimate of their noise.
+# Minimum number of values from which the noise of correlated, consecutive rows can be estimated.
 FEWEST = 20
-# From this many jobs on, each job counts once, however long it is.
+# With at least this many jobs, each job counts once, whatever its length.
 MANY_JOBS = 12
 
 
 class Mean(typing.NamedTuple):
     value: float
-    error: float  # Standard deviation of the value.
+    error: float  # Standard error.
     freedom: float
 
     def ratio(self):
@@ -36,8 +35,8 @@ class Mean(typing.NamedTuple):
 
 
 def student_tail(t, freedom):
-    """Returns P(T > t) of Student's distribution: the integral of cos^(freedom - 1) from atan(t / sqrt(freedom)), by
-    Simpson's rule."""
+    """Returns P(T > t) of Student's t-distribution by Simpson's rule, as the integral of cos^(freedom - 1) from
+    atan(t / sqrt(freedom)) to pi / 2."""
     if t < 0:
         return 1 - student_tail(-t, freedom)
     begin, intervals = math.atan(t / math.sqrt(freedom)), 400
@@ -48,7 +47,7 @@ def student_tail(t, freedom):
 
 
 def mean_of(series):
-    """Returns the mean over several jobs, each a list of logarithms; None if there are too few to estimate its error."""
+    """Returns the mean over jobs, each a list of logarithms; None if there are too few values to estimate its error."""
     values = [sum(each) / len(each) for each in series if each]
     if len(values) < MANY_JOBS:
         values = [value for each in series for value in each]
@@ -58,7 +57,7 @@ def mean_of(series):
     mean = sum(values) / number
     rest = [value - mean for value in values]
     squares = sum(each * each for each in rest)
-    # Consecutive rows are correlated, so they count as fewer: an autoregression of first order.
+    # Consecutive rows are correlated, so their effective number is smaller: a first-order autoregressive model.
     alike = sum(a * b for a, b in zip(rest, rest[1:])) / squares if squares else 0
     alike = min(max(alike + 1 / number, 0), 0.95)
     alone = max(number * (1 - alike) / (1 + alike), 2)
@@ -66,9 +65,16 @@ def mean_of(series):
 
 
 def judge(logs, found, watched):
-    """Returns (figure, detail, met) of the criterion. `logs`: {(job, day): [log(loss / baseline), ...]}; `found`: the
-    jobs in which the watchdog found a divergence; `watched`: number of jobs it watched. `figure` is None if it was not
-    measured, and `met` is None if that is too little to decide."""
+    """Judges the criterion of the loss.
+
+    Args:
+        logs: {(job, day): [log(loss / baseline), ...]}.
+        found: jobs in which the watchdog found a divergence.
+        watched: number of jobs that the watchdog compared with FP32.
+
+    Returns:
+        (excess, detail, met). The excess is None if it was not measured. `met` is None if there is too little data to decide.
+    """
     days, jobs = {}, {}
     for (job, day), values in logs.items():
         days.setdefault(day, []).append(values)
@@ -82,7 +88,7 @@ def judge(logs, found, watched):
     measured = [(name, mean) for name, mean in groups if mean]
     above = [(name, mean) for name, mean in measured
              if mean.ratio() > LIMIT and mean.surely_above(LIMIT / 2, FALSE_ALARMS / len(measured))]
-    # A single test, unlike the many above.
+    # A single test, so it needs no correction for many tests.
     if whole and whole.ratio() > LIMIT and whole.surely_above(LIMIT / 2, 1 - CONFIDENCE):
         above.append(("all jobs", whole))
     if above:
