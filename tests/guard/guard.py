@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""guard.py check|record HOT_PATHS FIGURES.json: counts the cost of one execution of each path of hot_paths, under
-valgrind, and compares it with the recorded counts, or records it.
+"""Counts the cost of one execution of each path of hot_paths under valgrind, and compares it with the recorded cost, or records it:
+guard.py check|record HOT_PATHS FIGURES.json
 
-Counts, not times, because they are the same on a busy machine. The program runs twice, and the difference of the two
-is the cost of the additional executions, without the start. Lower counts should be recorded."""
+It counts instructions and allocations instead of measuring time, because the counts are the same on a busy machine. The program runs
+twice, and the difference is the cost of the additional executions, without that of the start. If counts become lower, record them."""
 
 import json
 import pathlib
@@ -11,9 +11,9 @@ import re
 import subprocess
 import sys
 
-# Number of executions; enough to include rare events.
+# Number of executions in the two runs, large enough to include rare events.
 TIMES = {"step": (1000, 6000), "schedule": (10, 30), "get_job": (50, 250), "scrape": (5, 25)}
-# On another processor valgrind's machine selects other routines of the C library.
+# On another processor the C library selects other routines under valgrind.
 MOST = {"instructions": 1.10, "allocations": 1.02}
 
 
@@ -42,13 +42,13 @@ def measure(program):
 
 
 def check(found, recorded):
-    """Returns the counts worse than recorded, a line each."""
+    """Prints all counts, and returns a line for each that is worse than recorded."""
     worse = []
     for path, figures in found.items():
         for what, value in figures.items():
             known = recorded[path][what]
             print(f"{path:10}{what:14}{value:12.2f}   recorded {known:12.2f}   ratio {value / max(known, 0.01):.3f}")
-            # A tenth of an event, for rare ones.
+            # The 0.1 is for rare events.
             if value > known * MOST[what] + 0.1:
                 worse.append(f"{path} takes {value} {what} a time; recorded: {known}; accepted: {MOST[what]} times that")
     return worse

@@ -1,4 +1,4 @@
-"""Tests of what the guard accepts. No program is executed."""
+"""Tests which counts the guard accepts, without running a program."""
 
 import contextlib
 import io

@@ -1,16 +1,16 @@
-"""Refusals whose text does not say what is accepted or how to fix it.
+"""Lists error texts that do not say what is accepted or how to fix the error.
 
-A refusal is a call of an absl error of the caller's fault (InvalidArgumentError and the like) in C++, or a `raise` of a class
-named *Error in Python, with a text of three words or more. A text that is put together elsewhere is not seen.
+It finds calls of an absl error that is the caller's fault (InvalidArgumentError and the like) in C++, and each `raise` of a class
+named *Error in Python, if the text has three words or more. It does not find texts that are built elsewhere.
 
-    python3 tests/house/cures.py        lists them, with file and line
+    python3 tests/house/cures.py        prints them with file and line
 """
 
 import pathlib
 import re
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-# The number of refusals without a cure. It may only fall.
+# Number of error texts without a cure. It must not grow.
 WITHOUT_CURE = 54
 PRODUCTS = ("base", "cli", "client", "config", "metrics", "python/src", "replay", "server", "trainer")
 
@@ -20,13 +20,13 @@ PYTHON = re.compile(r"\braise (?:\w+\.)*\w+Error\(")
 LITERAL = {".cc": re.compile(r'"((?:[^"\\\n]|\\.)*)"'), ".py": re.compile(r"""f?("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')""")}
 CHARACTER = re.compile(r"'(?:\\.|[^'\\\n])'")
 WORD = re.compile(r"[A-Za-z]{2,}")
-# The accepted values, a clause after the fault, or a pointer to where the answer is.
+# Patterns of a cure: accepted values, a second clause, or a pointer to the answer.
 CURE = re.compile(r"\baccepted\b|\baccepts\b|\bexpected\b|; |\bdid you mean\b|\bsee \S|\btry again\b|"
                   r": (?:ask|call|check|choose|clamp|draw|export|fill|free|give|install|let|make|mend|name|remove|run|set|use|write) ")
 
 
 def arguments(text: str, start: int, literal: re.Pattern) -> str:
-    """The text from `start` to the bracket that closes the one before it."""
+    """Returns the text from `start` to the bracket that closes the one just before `start`."""
     depth, at = 1, start
     while at < len(text) and depth > 0:
         skipped = literal.match(text, at) or CHARACTER.match(text, at)
@@ -39,7 +39,7 @@ def arguments(text: str, start: int, literal: re.Pattern) -> str:
 
 
 def refusals(source: pathlib.Path = SOURCE) -> list[tuple[str, str]]:
-    """Place and text of each refusal."""
+    """Returns (place, text) of each error."""
     found = []
     for product in PRODUCTS:
         for path in sorted((source / product).rglob("*")):

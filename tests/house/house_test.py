@@ -1,4 +1,4 @@
-"""The rules of the house that no compiler checks: includes, registered tests, file sizes, the English of comments."""
+"""Tests rules of the project that no compiler checks: includes, registered tests, file sizes, the English of comments."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
 BIN = pathlib.Path(os.environ["GENESIS_BIN"])
 BUF, RUFF = os.environ["GENESIS_BUF"], os.environ["GENESIS_RUFF"]
 
-# Programs that share only the folders below them.
+# These programs share only the folders below them.
 PROGRAMS = ("cli", "server", "trainer")
 HEADER_LINES, SOURCE_LINES, SOURCES_OF_A_FOLDER, CLASS_LINES = 250, 500, 25, 550
 NOT_OURS = {"build", "genesis-data", "__pycache__", ".git", ".cache", ".venv", ".vscode", ".idea"}
@@ -26,7 +26,7 @@ TORCH = re.compile(r"^(torch|ATen|c10|caffe2|c10d)/")
 # A row of docs/evidence.csv names tests as `file` `Suite.Name`, `Suite.Name`; `file` ...
 CASE_FILE = re.compile(r"`(tests/[\w./]+\.(?:cc|py))`")
 CASE_NAME = re.compile(r"`(\w+)\.(\w+)`")
-# docs/style.md: no sentence of a comment opens with these, and no comment has these words.
+# docs/style.md: sentences in comments do not start with OPENINGS and do not contain WORDS.
 OPENINGS = re.compile(r"^(?:Of|What|Those|That|By|Where|Made|Who|Whoever|Which) |[.:;] (?:Of|What|Those) [a-z]")
 WORDS = re.compile(r"\b(?:whoever|nobody|somebody|anybody|anew|besides|but for|tells?|told|hears?)\b"
                    r"|, for (?:it|they|there|that|then|this|nothing|what) |(?<!there )\b(?:is|are) no (?!longer|more)[a-z]+", re.IGNORECASE)
@@ -37,7 +37,7 @@ CPP_COMMENT = re.compile(r"(?:^|\s)// (.*)$", re.MULTILINE)
 PRIVATE = re.compile(r"\bkMost\w*")
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]+)\)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
-# Written in two parts, so that this file does not match its own pattern.
+# In two parts, so that this file does not match its own pattern.
 LEFT_OVER = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
 
 
@@ -50,7 +50,7 @@ def files(*suffixes: str) -> list[pathlib.Path]:
 
 
 def anchors(page: pathlib.Path) -> set[str]:
-    """The names of a page's headings, as GitHub makes them."""
+    """Returns the anchors of a page's headings, as GitHub generates them."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -65,7 +65,7 @@ LAYERS = layers()
 
 
 def room_of(path: str) -> str:
-    """Returns the folder of the page that contains a file; empty if there is none."""
+    """Returns the folder in docs/architecture.md that contains a file; empty if none does."""
     if path.startswith("genesis/"):
         return "proto"
     inside = [room for room in LAYERS if path.startswith(room + "/")]
@@ -77,7 +77,7 @@ def target_of(room: str) -> str:
 
 
 def sources() -> list[tuple[str, pathlib.Path]]:
-    """Returns each source file except the tests, with its folder."""
+    """Returns (folder, path) of each C++ file outside of tests/."""
     found = []
     for path in files(".h", ".cc"):
         relative = path.relative_to(SOURCE)
@@ -87,7 +87,7 @@ def sources() -> list[tuple[str, pathlib.Path]]:
 
 
 def comments(path: pathlib.Path) -> typing.Iterator[tuple[int, str]]:
-    """Yields (line, text) of each comment of a C++ or Python file, trailing ones and docstrings included."""
+    """Yields (line, text) of each comment of a C++ or Python file, including trailing comments and docstrings."""
     text = path.read_text()
     if path.suffix != ".py":
         for found in CPP_COMMENT.finditer(text):
@@ -117,8 +117,8 @@ def has_test(path: pathlib.Path, suite: str, name: str) -> bool:
 
 
 def python_test(text: str, suite: str, name: str) -> typing.Optional[str]:
-    """Returns the lines of a test method and its class that can decorate them; None if there is none."""
-    # The methods of a class are indented.
+    """Returns the decorators of a test method and of its class; None if there is no such method."""
+    # The body of a class is indented.
     body = re.search(rf"((?:^@.*\n)*)^class {suite}\b.*\n((?:[ \t].*\n|\n)*)", text, re.MULTILINE)
     method = body and re.search(rf"((?:^    @.*\n)*)^    def {name}\(", body[2], re.MULTILINE)
     return body[1] + method[1] if body and method else None
@@ -179,7 +179,7 @@ class House(unittest.TestCase):
     def test_targets_link_the_folders_that_they_include(self):
         included: dict[str, set[str]] = {}
         for room, path in sources():
-            # The protocol comes with base.
+            # base links the protocol.
             included.setdefault(room, set()).update(rooms_included(path) - {room, "proto"})
         faults = []
         for room, others in included.items():
@@ -256,7 +256,7 @@ class House(unittest.TestCase):
         self.expect_none(faults, "a long file holds two ideas; split it")
 
     def test_classes_are_small(self):
-        """A class is its declaration and all its methods, in whatever files."""
+        """The size of a class is its declaration plus its methods in all files of its folder."""
         lines: dict[str, int] = {}
         for _, path in sources():
             name, opening = "", re.compile(r"^(?:class|struct) (\w+)[^;]*$|^[\w:<>,&* ]*?\b(\w+)::~?\w+\(")
@@ -296,7 +296,7 @@ class House(unittest.TestCase):
         text = (SOURCE / "docs" / "evidence.csv").read_text()
         faults, numbers = [], []
         for row in csv.DictReader(text.splitlines()):
-            # "", file, text after it, file, text after it, ...
+            # Empty text, then alternately a file and the text after it.
             parts = CASE_FILE.split(row["shown by"])
             named = [
                 (path, *case)
