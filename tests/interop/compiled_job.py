@@ -16,7 +16,7 @@ ALLOWED = {"ENABLE_FP16_TRAINING": "true"}
 
 
 def compile_job(job, folder, *flags, python=sys.executable, cwd=None):
-    """Runs genesisctl compile as a user does."""
+    """Runs genesisctl compile as a user would. Returns the finished process."""
     return subprocess.run(
         [os.environ["GENESIS_CTL"], "compile", str(job), "--compiled-dir", str(folder),
          "--python", python, *flags],
@@ -24,17 +24,17 @@ def compile_job(job, folder, *flags, python=sys.executable, cwd=None):
 
 
 def train_compiled(test, job, folder, packages, *flags):
-    """Returns the records of a job whose steps must all be compiled."""
+    """Trains a job all of whose steps must be compiled. Returns the records of the steps."""
     records, output = twin.run_worker(job, folder, "--compiled-dir", packages, *flags, environment=ALLOWED)
     test.assertTrue(steps_of(output)[0].startswith("compiled"), output)
     return records
 
 
 def steps_of(output):
-    """Returns how the steps ran: one entry at the start and one per change of precision."""
+    """Returns how the steps ran (compiled or eager), at the start and after each change of precision."""
     return re.findall(r"^step: (.*)$", output, re.MULTILINE)
 
 
 def worst(records, others):
-    """Returns the largest relative difference of the losses of a step."""
+    """Returns the largest relative difference between the losses of two runs at the same step."""
     return max(abs(a["loss"] - b["loss"]) / b["loss"] for a, b in zip(records, others, strict=True))

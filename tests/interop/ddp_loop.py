@@ -1,6 +1,7 @@
-"""A rank of PyTorch's own data-parallel loop, for torchrun: ddp_loop.py OUT STEPS BATCH_SIZE SEED HOOK. Rank 0 writes the mean
-loss of each step to OUT as JSON. The examples of a step are the same as for genesis-worker's ranks. HOOK is none, one of
-torch.distributed's default hooks for gradient compression, or error_feedback."""
+"""Runs one rank of PyTorch's data-parallel training loop, for torchrun: ddp_loop.py OUT STEPS BATCH_SIZE SEED HOOK
+
+Rank 0 writes the mean loss of each step to OUT as JSON. Each step uses the same examples as genesis-worker's ranks. HOOK is none,
+error_feedback, or one of torch.distributed's default hooks for gradient compression."""
 
 import json
 import os
@@ -16,7 +17,7 @@ import twin
 
 
 class Loss(torch.nn.Module):
-    """DistributedDataParallel only wraps forward."""
+    """The loss as forward(), because DistributedDataParallel wraps only that."""
 
     def __init__(self, model, dataset):
         super().__init__()
@@ -27,8 +28,8 @@ class Loss(torch.nn.Module):
 
 
 def error_feedback(carried, bucket):
-    """Sends gradients in BF16. A rank adds its rounding error to its gradients of the next step (1-bit SGD, Seide et al.
-    2014): `carried`, by parameter, because buckets change after the first step."""
+    """Sends gradients in BF16 with error feedback (1-bit SGD, Seide et al. 2014): a rank adds its rounding errors to its gradients of the
+    next step. `carried` has the errors by parameter, because the buckets change after the first step."""
     for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
         gradient.div_(dist.get_world_size()).add_(carried.get(parameter, 0))
         carried[parameter] = gradient - gradient.bfloat16()
@@ -64,7 +65,7 @@ def main(out, hook, steps, batch_size, seed):
     if rank == 0:
         pathlib.Path(out).write_text(json.dumps(losses))
     dist.barrier()
-    # Exits without the interpreter's shutdown: on a busy machine torch's threads sometimes abort there.
+    # Skips the interpreter's shutdown, in which torch's threads sometimes abort on a busy machine.
     os._exit(0)
 
 

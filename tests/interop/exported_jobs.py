@@ -1,4 +1,4 @@
-"""Modules that are exported, and jobs that train them."""
+"""Modules for tests of genesis.export, and a test case that trains them in jobs."""
 
 import json
 import os
@@ -42,7 +42,7 @@ class Convolutional(nn.Module):
 
 
 class Attentive(nn.Module):
-    """Embedding, positions that no checkpoint has, attention, and an output tied to the embedding."""
+    """A transformer with a non-persistent buffer of positions and an output layer tied to the embedding."""
 
     def __init__(self):
         super().__init__()
@@ -58,7 +58,7 @@ class Attentive(nn.Module):
 
 
 class Spectral(nn.Module):
-    """A complex weight, and a maximum of values that processors compute in several ways: mish uses log1p and tanh."""
+    """A module with a complex weight, and with a maximum of values whose last bit depends on the processor (mish uses log1p and tanh)."""
 
     def __init__(self):
         super().__init__()
@@ -71,7 +71,7 @@ class Spectral(nn.Module):
 
 
 class Sliced(nn.Module):
-    """Rows and columns of a weight and of an activation, by indices for each dimension; one is changed in place."""
+    """A module that indexes rows and columns of a weight and of an activation, and changes a slice in place."""
 
     def __init__(self):
         super().__init__()
@@ -87,7 +87,7 @@ class Sliced(nn.Module):
 
 
 class Rare(nn.Module):
-    """Layers that each need a rare operator."""
+    """A module whose layers need rarely used operators."""
 
     def __init__(self):
         super().__init__()
@@ -115,7 +115,7 @@ class Bags(nn.Module):
 
 
 class Unmoved(nn.Module):
-    """A bias before a norm, whose gradient is only rounding."""
+    """A module with a bias before a norm layer, whose gradient consists of rounding errors."""
 
     def __init__(self):
         super().__init__()
@@ -132,7 +132,8 @@ class Unmoved(nn.Module):
 
 
 class Compilable(nn.Module):
-    """Everything that a compiled step must carry: batch norm, dropout, tied, frozen, unused, constant and passing tensors."""
+    """A module with everything that a compiled step must support: batch norm, dropout, and tied, frozen, unused, constant and
+    non-persistent tensors."""
 
     def __init__(self):
         super().__init__()
@@ -152,7 +153,7 @@ class Compilable(nn.Module):
 
 
 class Branches(nn.Module):
-    """Two branches, each with dropout, that join at the end; their random draws are independent."""
+    """A module of two branches that draw dropout independently and join at the end."""
 
     def __init__(self):
         super().__init__()
@@ -166,7 +167,7 @@ class Branches(nn.Module):
 
 
 class Codebook(nn.Module):
-    """Rounds to the nearest of some vectors, which move (the VQ-VAE of van den Oord et al., 2017)."""
+    """A VQ-VAE layer (van den Oord et al., 2017): rounds to the nearest vector of a codebook, which forward updates."""
 
     def __init__(self):
         super().__init__()
@@ -188,7 +189,7 @@ class Codebook(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Applies dropout to the output of attention, which has the words as first dimension in memory."""
+    """A module with dropout after attention, whose output has the words as its outermost dimension in memory."""
 
     def __init__(self):
         super().__init__()
@@ -201,7 +202,7 @@ class Encoder(nn.Module):
 
 
 class Chosen(nn.Module):
-    """Draws exponential numbers, as the Gumbel softmax of Jang et al. (2017) does."""
+    """A module that draws exponential numbers, like the Gumbel softmax (Jang et al., 2017)."""
 
     def __init__(self):
         super().__init__()
@@ -212,7 +213,7 @@ class Chosen(nn.Module):
 
 
 class Shuffled(nn.Module):
-    """Mixes activations of examples, as Verma et al. (2019), "Manifold Mixup", do."""
+    """A module that mixes the activations of random pairs of examples, like Manifold Mixup (Verma et al., 2019)."""
 
     def __init__(self):
         super().__init__()
@@ -224,7 +225,7 @@ class Shuffled(nn.Module):
 
 
 class Reciprocal(nn.Module):
-    """Divides by the remainder of a length, which is 3 or more."""
+    """A module that divides by the remainder of a length that is at least 3."""
 
     def __init__(self):
         super().__init__()
@@ -235,7 +236,7 @@ class Reciprocal(nn.Module):
 
 
 class Filtered(nn.Module):
-    """Filters in frequencies, and reads their size, whose gradient has a complex zero."""
+    """A module that filters in the frequency domain, and uses the magnitude of frequencies. The gradient of abs contains a complex zero."""
 
     def __init__(self):
         super().__init__()
@@ -248,7 +249,7 @@ class Filtered(nn.Module):
 
 
 class LastState(nn.Module):
-    """Reads the last states of an LSTM."""
+    """A module that reads the last states of an LSTM."""
 
     def __init__(self):
         super().__init__()
@@ -260,7 +261,7 @@ class LastState(nn.Module):
 
 
 class Aliased(nn.Module):
-    """A batch norm under two names, and a buffer that belongs to another module."""
+    """A module with one batch norm under two names, and a buffer that two batch norms share."""
 
     def __init__(self):
         super().__init__()
@@ -272,8 +273,8 @@ class Aliased(nn.Module):
 
 
 class Varied(nn.Module):
-    """Computes the deviation over the batch, as VICReg (Bardes et al., 2022) and minibatch statistics do: the gradient divides by
-    its size less 1."""
+    """A module that uses the standard deviation over the batch, like VICReg (Bardes et al., 2022). Its gradient divides by the batch size
+    minus 1."""
 
     def __init__(self):
         super().__init__()
@@ -285,7 +286,7 @@ class Varied(nn.Module):
 
 
 class Turning(nn.Module):
-    """Rotates complex numbers, and reads their angles: gradients have a factor of 1j."""
+    """A module that rotates complex numbers and reads their angles. Its gradients contain the factor 1j."""
 
     def __init__(self):
         super().__init__()
@@ -299,7 +300,7 @@ class Turning(nn.Module):
 
 
 class Averaging(nn.Module):
-    """Keeps an average twice: in a buffer of checkpoints and in one that state_dict() leaves out."""
+    """A module with a moving average in two buffers, one persistent and one not."""
 
     def __init__(self):
         super().__init__()
@@ -316,7 +317,7 @@ class Averaging(nn.Module):
 
 
 class Forgetful(nn.Module):
-    """Changes a buffer that no checkpoint has."""
+    """A module that changes a non-persistent buffer, which is in no checkpoint."""
 
     def __init__(self):
         super().__init__()
@@ -329,7 +330,7 @@ class Forgetful(nn.Module):
 
 
 class Partial(nn.Module):
-    """A frozen base, a weight that nothing uses, and a number created in forward."""
+    """A module with a frozen layer, an unused layer, and a tensor that forward creates from numbers."""
 
     def __init__(self):
         super().__init__()
@@ -352,7 +353,7 @@ class Dropped(nn.Module):
 
 
 class Scaled(nn.Module):
-    """Multiplies tensors with gaps in memory, in forward and backward, by numbers."""
+    """A module that multiplies tensors with gaps in memory by numbers, in forward and backward."""
 
     def __init__(self):
         super().__init__()
@@ -365,7 +366,7 @@ class Scaled(nn.Module):
 
 
 class Masked(nn.Module):
-    """Holds infinities from the start, in a buffer of checkpoints."""
+    """A module with infinities in a persistent buffer."""
 
     def __init__(self):
         super().__init__()
@@ -377,7 +378,7 @@ class Masked(nn.Module):
 
 
 class Versioned(nn.Module):
-    """Loads weights according to their version, as mnasnet of torchvision does, and so does a submodule."""
+    """A module that loads weights depending on their version, as does its submodule. torchvision's mnasnet does the same."""
 
     _version = 2
 
@@ -398,7 +399,7 @@ class Versioned(nn.Module):
 
 
 class Regular(nn.Module):
-    """Dropout after a batch norm and an activation: in one loop of a compiled step, which reads the mask."""
+    """A module with dropout after a batch norm and an activation, which a compiled step fuses into one loop that reads the mask."""
 
     def __init__(self):
         super().__init__()
@@ -443,7 +444,7 @@ def hooked(method):
 
 
 class Kept(nn.Module):
-    """Runs a line of Python in forward, which stores or reads state in a way that a graph cannot follow."""
+    """A module that executes a line of Python in forward, which keeps state where a graph cannot follow it."""
 
     def __init__(self, line):
         super().__init__()
@@ -467,7 +468,7 @@ class Turned(nn.Module):
 
 
 class Recomputed(nn.Module):
-    """Reads weights again during backward, and assigns to its buffers."""
+    """A module that reads weights again during backward, because of recomputation, and assigns to its buffers."""
 
     def __init__(self):
         super().__init__()
@@ -490,7 +491,7 @@ class Recomputed(nn.Module):
 
 
 class Transposed(nn.Module):
-    """Batch norm of a transposed tensor, whose layout torch's trace gets wrong."""
+    """A module with a batch norm of a transposed tensor, whose memory layout a trace of torch gets wrong."""
 
     def __init__(self):
         super().__init__()
@@ -503,7 +504,7 @@ class Transposed(nn.Module):
 
 
 class Differentiated(nn.Module):
-    """Has a derivative of its own output in its forward pass, as physics-informed networks do."""
+    """A module whose forward pass contains a derivative of its own output, as in physics-informed networks."""
 
     def __init__(self):
         super().__init__()
@@ -517,7 +518,7 @@ class Differentiated(nn.Module):
 
 
 class Arithmetic(nn.Module):
-    """Computes with masks, integers and numbers."""
+    """A module that computes with masks, integers and numbers."""
 
     def __init__(self):
         super().__init__()
@@ -530,7 +531,7 @@ class Arithmetic(nn.Module):
 
 
 class Redrawn(nn.Module):
-    """Draws random numbers between recurrent layers, and in a recomputed part."""
+    """A module with dropout between recurrent layers and in a recomputed block."""
 
     def __init__(self):
         super().__init__()
@@ -544,7 +545,7 @@ class Redrawn(nn.Module):
 
 
 class Counting(nn.Module):
-    """Counts evaluations, and the count changes the output."""
+    """A module whose output depends on how often it has been evaluated."""
 
     def __init__(self):
         super().__init__()
@@ -558,7 +559,7 @@ class Counting(nn.Module):
 
 
 class Merged(nn.Linear):
-    """Has a product of two small matrices in its weight in eval mode, as LoRA's layers do."""
+    """A layer that adds a product of two small matrices to its weight in eval mode, like LoRA."""
 
     def __init__(self):
         super().__init__(6, 3)
@@ -587,7 +588,7 @@ class Padded(nn.Module):
 
 
 class Solved(nn.Module):
-    """Solves systems of equations whose matrices are the output of a layer, and has their determinants."""
+    """A module that solves linear systems whose matrices are the output of a layer, and uses their determinants."""
 
     def __init__(self):
         super().__init__()
@@ -612,8 +613,10 @@ def loss_of(module, batch):
 
 
 def learnt(name, tensor, mode):
-    """Returns the part of a weight that depends on the data. softmax is invariant to the bias of the keys, so its gradient is
-    only rounding, which Adam turns into whole steps."""
+    """Returns the part of a weight that depends on the data.
+
+    The bias of the keys is left out in reduced precision: softmax is invariant to it, so its gradient consists of rounding errors, which
+    Adam turns into steps of full size."""
     if mode == "FP32" or not name.endswith("in_proj_bias"):
         return tensor
     queries, _, values = tensor.chunk(3)
@@ -621,7 +624,7 @@ def learnt(name, tensor, mode):
 
 
 class Loop:
-    """Python's own loop. In pure formats the module has weights in that format, and the optimizer FP32 masters of them."""
+    """A training loop in Python. In pure formats, the module's weights have that format, and the optimizer updates FP32 masters."""
 
     def __init__(self, module, mode):
         self.trained = {name: tensor for name, tensor in module.named_parameters() if tensor.requires_grad}
@@ -633,7 +636,7 @@ class Loop:
         self.scaler = torch.amp.GradScaler("cpu", enabled=mode == "FP16")
 
     def step(self, losses, max_norm=None):
-        """Returns the sum of the losses of the micro-batches."""
+        """Runs a step on the losses of its micro-batches. Returns the sum of the losses."""
         self.optimizer.zero_grad()
         total = 0.0
         for loss in losses:
@@ -660,7 +663,7 @@ class Loop:
 
 
 class ExportedJobs(unittest.TestCase):
-    """Jobs of these modules, on a few rows of random numbers."""
+    """A test case with helpers that train these modules on a few rows of random numbers."""
 
     # The bytes of each module's file, cached because exports take seconds; the weights are those of one seed.
     exported = {}

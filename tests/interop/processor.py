@@ -3,7 +3,7 @@
 import pathlib
 import platform
 
-# Instruction sets that decide the speed of a product in a format.
+# Instruction sets that determine the speed of matrix products.
 KINDS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16", "asimd", "bf16")
 NATIVE_BF16 = {"avx512_bf16", "amx_bf16", "bf16"}
 
@@ -33,6 +33,6 @@ def multiplies_bf16():
 
 
 def has_bf16_lstm():
-    """Returns whether oneDNN has an LSTM in BF16 for this processor. torch tries it on any: "could not create a primitive
-    descriptor"."""
+    """Returns whether oneDNN has a BF16 LSTM for this processor. torch always tries it, and fails with "could not create a primitive
+    descriptor" if there is none."""
     return platform.machine() != "x86_64" or "avx512f" in instruction_sets()

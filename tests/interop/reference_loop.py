@@ -1,4 +1,4 @@
-"""The training loop of genesis-worker in plain Python torch: every mode and optimizer."""
+"""The training loop of genesis-worker in Python and torch, with all modes and optimizers."""
 
 import copy
 import fnmatch
@@ -14,7 +14,7 @@ FORMATS = {"FP16": torch.float16, "BF16": torch.bfloat16,
 
 
 class PureModel(twin.WorldModel):
-    """Layers in the format of the weights, statistics and losses in FP32."""
+    """A world model with layers in the format of the weights, and statistics and losses in FP32."""
 
     def heads(self, observation, action):
         format = self.encoder[0].weight.dtype
@@ -27,7 +27,7 @@ class PureModel(twin.WorldModel):
 
 
 def divided(named, groups):
-    """Returns the parameters of `named` in no group, then those of each group, which is the first with a matching pattern."""
+    """Returns the parameters that are in no group, then those of each group. A parameter is in the first group with a matching pattern."""
     lists = [[] for _ in range(len(groups) + 1)]
     for name, parameter in named:
         lists[next((i for i, group in enumerate(groups, 1)
@@ -57,7 +57,7 @@ def make_optimizer(named, kind="ADAMW", learning_rate=1e-3, weight_decay=None, m
 
 
 def factor(schedule, total):
-    """Implements trainer/optim/schedule.h, as documented there."""
+    """Returns the learning rate factor as a function of the step, as documented in trainer/optim/schedule.h."""
     kind = schedule.get("kind", "CONSTANT")
     if kind == "TABLE":
         steps, factors = zip(*((point["step"], point["factor"]) for point in schedule["points"]))
@@ -77,14 +77,15 @@ def factor(schedule, total):
 
 def train(dataset, mode="FP32", steps=50, batch_size=64, accumulation=1, max_norm=1.0, seed=3,
           optimizer=None, precision=None, ema_decay=None, device="cpu"):
-    """Returns one record per step, as --telemetry writes them, then model and average. On another
-    device, dataset.to(device) must be called before."""
+    """Trains the world model. Returns one record per step, like --telemetry, the model, and the average of its weights.
+
+    For another device, call dataset.to(device) first."""
     optimizer = optimizer or {}
     torch.manual_seed(seed)
     pure = mode in ("FP16", "BF16")
     model = (PureModel if pure else twin.WorldModel)(
         dataset.observation.shape[1], dataset.action.shape[1], 32, 16)
-    model.to(device)  # After its initial weights were drawn, as in genesis-worker.
+    model.to(device)  # The initial weights were drawn on the CPU, as in genesis-worker.
     model.take_statistics(dataset)
     masters = [p.detach().clone().requires_grad_() for p in model.parameters()] if pure \
         else list(model.parameters())

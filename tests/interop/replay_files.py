@@ -1,4 +1,4 @@
-"""Writes replay buffers as files, from their description."""
+"""Writes the files of replay buffers as documented."""
 
 import struct
 
@@ -15,7 +15,7 @@ def crc32c(data):
 
 
 def replay_segment(arrays, priorities, batch):
-    """Returns the bytes of one segment, from the description in replay/segment.h."""
+    """Returns the bytes of a segment as documented in replay/segment.h."""
     rows, columns = arrays["observations"].shape
     actions = arrays["actions"].shape[1]
     header = struct.pack("<8sIIIIQ28x", b"GNSRPLY1", 1, columns, actions, 0, 0)

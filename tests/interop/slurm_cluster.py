@@ -1,4 +1,5 @@
-"""A private Slurm cluster on this machine: a controller and two nodes of one processor, without systemd and cgroups. Needs root."""
+"""A private Slurm cluster on this machine: a controller and two nodes with one processor each, without systemd and cgroups. Requires
+root."""
 
 import contextlib
 import os
@@ -50,11 +51,11 @@ def free_ports(count):
 
 
 class Cluster:
-    """Started by the constructor, ended by stop()."""
+    """A running cluster. The constructor starts it, and stop() ends it."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
-        self.folder.chmod(0o755)  # munge's socket must be accessible to every user.
+        self.folder.chmod(0o755)  # Every user must be able to reach munge's socket.
         self.daemons = []
         for name in ("state", "spool-n1", "spool-n2"):
             (self.folder / name).mkdir()
@@ -80,7 +81,7 @@ class Cluster:
                               capture_output=True, text=True, timeout=10 * LONG)
 
     def wait_for_job(self, number):
-        """Returns the state in which a job ends."""
+        """Waits until a job ends. Returns its final state."""
         states = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
         self._until(lambda: self.state(number) in states, f"job {number} does not end", 10 * LONG)
         return self.state(number)
@@ -90,7 +91,7 @@ class Cluster:
         return next((word.split("=")[1] for word in shown.split() if word.startswith("JobState=")), "")
 
     def stop(self):
-        # The steps of jobs outlive the daemons.
+        # Job steps outlive the daemons.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.run("scancel", "--full", "--signal=KILL", "--user=root")
             deadline = time.monotonic() + LONG
@@ -106,7 +107,7 @@ class Cluster:
                 daemon.wait()
 
     def _start(self, program, *words):
-        # Debian installs them in /usr/sbin.
+        # Debian installs the programs in /usr/sbin.
         path = shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin")
         log = open(self.folder / f"{program}-{len(self.daemons)}.out", "w")
         with log:

@@ -1,4 +1,4 @@
-"""trainer/data/splitmix.h in Python."""
+"""The random numbers of trainer/data/splitmix.h in Python."""
 
 M = 2**64 - 1
 

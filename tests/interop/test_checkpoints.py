@@ -1,4 +1,4 @@
-"""Tests that Python can load the project's checkpoints, and that Python's files are read correctly."""
+"""Tests that Python loads the checkpoints of genesis-worker, and that genesis-worker reads files written by Python."""
 
 import collections
 import copy
@@ -24,7 +24,7 @@ NUMPY_TYPES = {"float32": "f4", "float64": "f8", "float16": "f2", "bfloat16": "u
 
 
 class Model(nn.Module):
-    """The model of tests/trainer/state_for_test.h: its output is tied to its first layer."""
+    """The model of tests/trainer/state_for_test.h, whose output layer is tied to its first layer."""
 
     def __init__(self):
         super().__init__()
@@ -48,7 +48,7 @@ OPTIMIZERS = {
 
 
 def step_by_hand(kind, group, state, weight, gradient):
-    """Returns the next weight, by the textbook, in float64."""
+    """Returns the weight after one step by the textbook formula, in float64."""
     weight, gradient = weight.double(), gradient.double()
     lr, decay = group["lr"], group["weight_decay"]
     if kind == "SGD":
@@ -97,7 +97,7 @@ class CheckpointCase(unittest.TestCase):
         return torch.load(self.folder / "rewritten.pt")
 
     def read(self, path, kind="model"):
-        """Returns the result of ReadWeights, as tensors by name, and the storage of each."""
+        """Returns the tensors that ReadWeights found, by name, and the storage of each."""
         raw = self.folder / "raw"
         lines = [json.loads(line) for line in self.drive("weights", path, kind, raw).splitlines()]
         data = raw.read_bytes()
@@ -112,7 +112,7 @@ class CheckpointCase(unittest.TestCase):
         return tensors, {line["name"]: line["storage"] for line in lines}
 
     def same(self, a, b, path=""):
-        """Checks that values and types of both trees are equal, bit for bit."""
+        """Checks that both trees have equal types and bitwise equal values."""
         if isinstance(a, torch.Tensor):
             self.assertIsInstance(b, torch.Tensor, path)
             self.assertEqual((a.dtype, a.shape), (b.dtype, b.shape), path)
@@ -308,7 +308,7 @@ class PythonsInOurs(CheckpointCase):
                 scaler.scale(loss).backward()
                 scaler.step(optimizer)
                 scaler.update()
-            # Python orders the weights by module and numbers parameters through the groups.
+            # Python orders the weights by module and numbers the parameters by group.
             checkpoint["model_state_dict"] = model.state_dict()
             checkpoint["optimizer_state_dict"] = saved = optimizer.state_dict()
             checkpoint["scaler_state_dict"] = scaler.state_dict()

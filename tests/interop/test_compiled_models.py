@@ -1,6 +1,6 @@
-"""Tests that the other built-in models, compiled, train like eager ones.
+"""Tests that the transformer and the radio models train compiled as they do eagerly.
 
-GENESIS_COMPILED_FOR=MIXED_BF16 builds the packages for reduced precision too (only FP32's in the suite)."""
+GENESIS_COMPILED_FOR=MIXED_BF16 also builds packages for reduced precision. Otherwise only those for FP32 are built."""
 
 import json
 import os
@@ -33,7 +33,7 @@ JOBS = {
 
 class CompiledModelsTest(unittest.TestCase):
     def compare(self, name):
-        """Compares FP32 only; a package for reduced precision is checked when it is built."""
+        """Compares the losses in FP32. Packages for reduced precision are checked only when they are built."""
         with tempfile.TemporaryDirectory() as folder:
             job = pathlib.Path(folder) / "job.yaml"
 
@@ -44,7 +44,7 @@ class CompiledModelsTest(unittest.TestCase):
 
             write(COMPILED_FOR)
             packages = pathlib.Path(folder) / "packages"
-            # A relative name, as given by a user in that folder.
+            # A relative path, as a user in that folder would give.
             made = compiled_job.compile_job(job, packages.name, cwd=folder)
             self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
             write("FP32")

@@ -20,8 +20,8 @@ TOLERANCE = 1e-3
 
 
 class Net(nn.Module):
-    """Everything that a step must carry: batch norm, depthwise convolution, dropout, tied, frozen, unused and constant tensors.
-    """
+    """A module with everything that a step must support: batch norm, depthwise convolution, dropout, and tied, frozen, unused and constant
+    tensors."""
 
     def __init__(self, activation):
         super().__init__()
@@ -109,7 +109,7 @@ class HoldsAnObject(nn.Module):
 
 
 class Folder:
-    """Data, module and jobs in a temporary folder."""
+    """A temporary folder with data, an exported module and jobs."""
 
     def __init__(self, name):
         self.path = pathlib.Path(name)
@@ -134,7 +134,7 @@ class Folder:
         return job
 
     def run(self, name, job, *flags, compiled=True):
-        """Returns the records of the steps, and how they ran."""
+        """Runs a job. Returns the records of its steps and how they ran (compiled or eager)."""
         (self.path / name).mkdir()
         if compiled:
             flags += ("--compiled-dir", str(self.packages))
@@ -178,7 +178,7 @@ class CompiledModuleTest(unittest.TestCase):
         self.assertEqual(list(ours), list(eager))
         self.assertEqual(ours["convolution.1.num_batches_tracked"], STEPS)
         self.assertTrue(torch.equal(ours["gain"], torch.full((8,), 1.5)))
-        # Weight decay skips parameters without a gradient, as in torch.
+        # Weight decay is not applied to parameters without a gradient, as in torch.
         self.assertTrue(torch.equal(ours["unused"], torch.full((3,), 2.5)))
         self.assertTrue(torch.equal(ours["mix.weight"], ours["mix_again.weight"]))
         for name, value in eager.items():

@@ -1,4 +1,4 @@
-"""A compiled step trains like the eager one, and one that does not match is not used."""
+"""Tests that a compiled step trains like the eager one, and that a package that does not match is not used."""
 
 import hashlib
 import json
@@ -15,8 +15,8 @@ import zipfile
 import compiled_job
 import twin
 
-# Sums are computed in another order: the losses of a run drift apart like those of two eager runs with
-# different orders. Under BF16 autocast the package rounds in fewer places than eager does.
+# Sums are computed in another order, so the losses of two runs drift apart, as those of two eager runs with different orders do. Under BF16
+# autocast a package rounds in fewer places than eager mode.
 FP32_TOLERANCE = 1e-4
 BF16_TOLERANCE = 3e-2
 STEPS = 200
@@ -44,7 +44,7 @@ class CompiledStepTest(unittest.TestCase):
         return self.folder / name
 
     def run_job(self, name, job, *flags, compiled=None, allowed=True):
-        """Returns the records of the steps, and how they ran; `compiled` is False for eager."""
+        """Runs a job. Returns the records of its steps and how they ran. With `compiled=False` it runs eagerly."""
         if compiled is not False:
             flags += ("--compiled-dir", str(compiled or self.compiled))
         records, output = twin.run_worker(
@@ -82,7 +82,7 @@ class CompiledStepTest(unittest.TestCase):
             self.assertEqual(
                 package.with_name(package.name + ".sha256").read_text(),
                 f"{hashlib.sha256(package.read_bytes()).hexdigest()}  {package.name}\n")
-        # Nothing else is left behind.
+        # Nothing else is in the folder.
         self.assertEqual(len(list(self.compiled.iterdir())), 2 * len(modes))
 
     def test_makes_nothing_twice(self):
@@ -150,7 +150,7 @@ class CompiledStepTest(unittest.TestCase):
         self.assertEqual([step.split(" (")[0] for step in how], ["compiled", "compiled"])
         self.assertNotEqual(how[0], how[1])
 
-    # Packages that do not match: the job reports why, and trains eager.
+    # A package does not match: the job reports why, and trains eagerly.
 
     def refusal(self, folder, job=None):
         job = job or self.fp32_job(max_steps=10)
@@ -255,7 +255,7 @@ class CompiledStepTest(unittest.TestCase):
         self.assertIn('it has "torch": "2.10.0",; the job has "torch": "2.11.0",',
                       self.refusal(folder))
 
-    # Jobs that cannot be compiled.
+    # A job cannot be compiled.
 
     def cannot(self, job, *flags, code=2, **options):
         done = compiled_job.compile_job(job, self.folder / "none", *flags, **options)

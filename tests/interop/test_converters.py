@@ -1,4 +1,4 @@
-"""Data of other tools, converted in chunks into the uploaded dataset file; errors name file and row."""
+"""Tests that data from other tools is converted in chunks to a dataset file, and that errors name file and row."""
 
 import pathlib
 import random
@@ -43,7 +43,7 @@ class Converters(unittest.TestCase):
     # Parquet.
 
     def test_columns_of_parquet_become_fields(self):
-        count = 2500  # Three chunks, four row groups.
+        count = 2500  # Three chunks and four row groups.
         columns = {"a": self.random.normal(size=count), "b": self.random.normal(size=count).astype("float32"),
                    "t": self.random.integers(0, 60000, count).astype("uint16"), "flag": self.random.random(count) > 0.5,
                    "row": [list(each) for each in self.random.normal(size=(count, 3))]}
@@ -94,7 +94,7 @@ class Converters(unittest.TestCase):
         for x, target in zip(arrays["x"], arrays["target"]):
             self.assertEqual(wanted.pop(x.tobytes()), source.classes[target])
         self.assertEqual(wanted, {})
-        # The held-out tenth, the last one, has several classes.
+        # The held-out part, the last tenth, contains several classes.
         self.assertGreater(len(set(arrays["target"][-12:])), 1)
         self.assertEqual(self.saved(genesis.from_images(folder, (4, 5), "L"))["x"].shape, (120, 1, 4, 5))
 
@@ -113,12 +113,12 @@ class Converters(unittest.TestCase):
     # Text and tokens.
 
     def test_text_becomes_rows_of_tokens(self):
-        text = "grüße, 世界\n" * 150_000  # More than a piece; characters of one to three bytes.
+        text = "grüße, 世界\n" * 150_000  # More than one piece, with characters of one to three bytes.
         (self.path / "a.txt").write_text(text)
         raw = text.encode()
         ids = self.saved(genesis.from_text(self.path / "a.txt", 64))["ids"]
         self.assertEqual(ids.astype("uint8").tobytes(), raw[:len(raw) // 64 * 64])
-        # One line of several pieces.
+        # A single line that spans several pieces.
         (self.path / "a.txt").write_text(text.replace("\n", " "))
         ids = self.saved(genesis.from_text(self.path, 16, tokenizer=lambda some: [ord(each) for each in some], field="word"))["word"]
         self.assertEqual("".join(map(chr, ids.ravel())), text.replace("\n", " ")[:ids.size])
@@ -192,7 +192,7 @@ class Converters(unittest.TestCase):
         self.assertEqual(len(set(files)), 1)
 
     def test_a_dataset_is_never_in_memory_as_a_whole(self):
-        # Runs in a separate process, whose peak memory is only its own.
+        # Runs in another process, because the peak memory of this one includes other tests.
         code = """
 import pathlib, resource, sys, torch
 from genesis import data

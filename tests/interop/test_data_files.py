@@ -1,4 +1,4 @@
-"""Tests that files written by Python are read correctly, and that every example of docs/data.md works."""
+"""Tests that genesis-worker reads files written by Python, and that every example of docs/data.md works."""
 
 import json
 import os
@@ -34,7 +34,7 @@ class DataFilesTest(unittest.TestCase):
         return done.stdout
 
     def open(self, job):
-        """Returns the driver's description of the job's dataset, with its examples as arrays by field."""
+        """Returns the description of the job's dataset that the driver prints, and its examples as arrays by field."""
         (self.folder / "job.yaml").write_text(job)
         dataset = json.loads(self.drive("job.yaml", "examples"))
         bytes_, offset, examples = (self.folder / "examples").read_bytes(), 0, {}
@@ -82,7 +82,7 @@ class DataFilesTest(unittest.TestCase):
         dataset, examples = self.open("model: {world_model: {rollout_steps: 7}}\n"
                                       "training: {max_steps: 1}\n"
                                       "dataset: {trajectories: {path: a.npz}}\n")
-        # Six episodes of 20 transitions.
+        # There are six episodes of 20 transitions.
         starts = [episode * 20 + i for episode in range(6) for i in range(14)]
         self.assertEqual(dataset["size"], len(starts))
         self.assertEqual(dataset["training_size"], 5 * 14)
@@ -92,7 +92,7 @@ class DataFilesTest(unittest.TestCase):
     def test_replay_segment_made_from_its_description(self):
         arrays = trajectories()
         priorities = numpy.linspace(0.5, 3, 120).astype(numpy.float32)
-        priorities[17] = 0  # 0 means no priority yet: it gets the highest one.
+        priorities[17] = 0  # 0 means that it has no priority yet, so it gets the highest one.
         (self.folder / "buffer").mkdir()
         name = self.folder / "buffer" / f"{0:020}.segment"
         name.write_bytes(replay_segment(arrays, priorities, 50))
@@ -126,7 +126,7 @@ class DataFilesTest(unittest.TestCase):
             weights = (100 * shares[expected] / total) ** -0.4
             weights /= ((100 * shares / total) ** -0.4).max()
             numpy.testing.assert_allclose([float(word) for word in words[8:]], weights, rtol=1e-6)
-            # If an example was drawn twice, its last weight counts; both are equal.
+            # An example that was drawn twice gets its last weight. Both weights are equal.
             known[expected] = known[expected] * numpy.float32(1.5)
 
     def test_tokens(self):
@@ -199,7 +199,7 @@ class DataFilesTest(unittest.TestCase):
                 self.assertTrue(numpy.isfinite(array).all(), name)
             jobs += 1
         self.assertEqual(jobs, 8)
-        # The other files of the page are read too.
+        # The page's other files can be read too.
         for path in ("walks.safetensors", "walks.npz"):
             self.open(WORLD + f"dataset: {{trajectories: {{path: {path}}}}}\n")
         self.open("model: {radio_unet: {}}\ntraining: {max_steps: 1}\n"

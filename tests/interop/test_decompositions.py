@@ -1,4 +1,4 @@
-"""Replacements of operators in a compiled step: they compute the same numbers, and apply only where intended."""
+"""Tests that rewrites of operators in a compiled step compute the same numbers, and apply only where intended."""
 
 import unittest
 
@@ -19,7 +19,8 @@ def maps(*shape, type=torch.float32, memory_format=torch.channels_last):
 
 
 def norm_and_gradients(x, weight, bias, groups):
-    """Returns the norm of x, and the gradients of a weighted sum of it, from weights in rows and in its own layout."""
+    """Returns the group norm of x, and the gradients of a weighted sum of it, twice: for weights in contiguous order and in the layout of
+    the output."""
     inputs = [t.detach().requires_grad_() for t in (x, weight, bias) if t is not None]
     affine = inputs[1:] if weight is not None else [None, None]
     y = torch.nn.functional.group_norm(inputs[0], groups, *affine)
@@ -29,7 +30,7 @@ def norm_and_gradients(x, weight, bias, groups):
 
 
 def step_of(module, *batch):
-    """Returns a step as described by step.py, of a module whose outputs are its loss, and example inputs."""
+    """Returns the step function of a module, as described in step.py, and example inputs. The loss is the mean square of its output."""
     names, weights = zip(*module.named_parameters(), strict=True)
     buffers = dict(module.named_buffers())
 
@@ -45,13 +46,13 @@ def step_of(module, *batch):
 
 
 def convolved(*tail):
-    """Returns the step of a small net of convolutions, and example inputs."""
+    """Returns the step of a small convolutional network, and example inputs."""
     return step_of(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU6(), torch.nn.Conv2d(8, 8, 3, groups=8),
                                        torch.nn.Conv2d(8, 4, 1), *tail), torch.randn(2, 3, 8, 8))
 
 
 def run_on_copies(function, inputs):
-    """Returns its result, and its inputs afterwards."""
+    """Calls a function with copies of its inputs. Returns its results, then the copies afterwards."""
     copies = [each.clone() for each in inputs]
     torch.manual_seed(6)
     return [*function(*copies), *copies]
@@ -76,7 +77,7 @@ class DecompositionsTest(unittest.TestCase):
         for ours, exact, torchs in zip(graph(*inputs), function(*wide), function(*inputs), strict=True):
             self.assertEqual(ours.dtype, torchs.dtype)
             self.assertEqual(ours.stride(), torchs.stride())
-            # As close to double precision as torch's own kernel, or as the rounding of the format.
+            # As close to double precision as torch's own kernel, or as the type can represent.
             error, theirs = ((got.double() - exact).norm() / exact.norm() for got in (ours, torchs))
             self.assertLess(error, max(1.5 * theirs, tolerance))
 
@@ -127,15 +128,16 @@ class DecompositionsTest(unittest.TestCase):
 
 
 class MemoryOrderTest(unittest.TestCase):
-    """Tensors of convolutions."""
+    """Tests the memory order of convolutions and their tensors."""
 
     def orders(self, step, inputs):
-        """Checks whether activations and weights of convolutions, forward and backward, are in channels_last."""
+        """Exports a step and checks its results. Returns {True} if the inputs and weights of all convolutions are in channels_last, {False}
+        if none are, otherwise both."""
         program, _ = package.export(step, inputs)
         for ours, eager in zip(run_on_copies(program.module(), inputs), run_on_copies(step, inputs), strict=True):
             torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-6)
             self.assertEqual(ours.is_contiguous(), eager.is_contiguous())
-        # convolution(maps, weight, ...) and convolution_backward(gradient, maps, weight, ...).
+        # The arguments are convolution(input, weight, ...) and convolution_backward(gradient, input, weight, ...).
         forward, backward = memory_order.CONVOLUTIONS
         taken = [node.args[:2] for node in program.graph.find_nodes(op="call_function", target=forward)]
         taken += [node.args[1:3] for node in program.graph.find_nodes(op="call_function", target=backward)]
@@ -187,13 +189,13 @@ class MemoryOrderTest(unittest.TestCase):
 
 
 class PartitionTest(unittest.TestCase):
-    """Graphs split between forward and backward and joined again."""
+    """Tests graphs that are split into forward and backward and joined again."""
 
     def setUp(self):
         torch.manual_seed(7)
 
     def check(self, step, inputs):
-        """Checks that the graph returns and mutates the same as the step."""
+        """Checks that the graph returns the results of the step and changes its inputs alike. Returns the graph."""
         traced = decompositions.trace(step, inputs)
         with torch.no_grad():
             graph = partition.compute_anew(traced, inputs)
@@ -221,11 +223,11 @@ class PartitionTest(unittest.TestCase):
         sine = torch.ops.aten.sin.default
         self.assertGreater(self.count(graph, sine), self.count(decompositions.trace(step, inputs).graph, sine))
         wide = [node for node in self.crossing(graph) if node.meta["val"].shape == (5, 64)]
-        self.assertLessEqual(len(wide), 2)  # The product, and the second one's input.
+        self.assertLessEqual(len(wide), 2)  # The result of the first linear layer, and the input of the second.
 
     def test_products_are_made_once(self):
         graph = self.check(*step_of(torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.Linear(8, 3)), torch.randn(5, 6)))
-        # Two forward, three gradients: that of the rows is not needed.
+        # Two in forward and three in backward, because the gradient of the input is not needed.
         products = sum(self.count(graph, each) for each in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default))
         self.assertEqual(products, 5)
 
@@ -243,7 +245,7 @@ class PartitionTest(unittest.TestCase):
 
     def test_values_written_in_place(self):
         class DropPath(torch.nn.Module):
-            """Same as timm's."""
+            """A layer like timm's DropPath."""
 
             def __init__(self):
                 super().__init__()

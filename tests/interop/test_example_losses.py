@@ -1,4 +1,4 @@
-"""Modules exported with the loss of each example: their mean trains as for other modules, and prioritized sampling uses them."""
+"""Tests modules that are exported with one loss per example: the mean trains as usual, and prioritized sampling uses the losses."""
 
 import json
 import os
@@ -23,7 +23,7 @@ FIELDS = {"observation": 3, "action": 2, "change": 3, "reward": 1, "done": 1}
 
 
 class Rewards(nn.Module):
-    """Has a buffer that steps change, and random draws."""
+    """A module with a buffer that each step changes, and with random draws."""
 
     def __init__(self):
         super().__init__()
@@ -50,7 +50,7 @@ class ExampleLosses(unittest.TestCase):
         cls.root = pathlib.Path(folder.name)
         torch.manual_seed(4)
         cls.module = Rewards()
-        # All fields of a transition, three of which the loss needs.
+        # These are all fields of a transition. The loss needs three of them.
         batch = {name: torch.randn(7, size) for name, size in FIELDS.items()}
         genesis.export(cls.module, batch, cls.root / "losses.pt2", loss=losses_of)
         genesis.export(cls.module, batch, cls.root / "mean.pt2", loss=loss_of)
@@ -78,8 +78,7 @@ class ExampleLosses(unittest.TestCase):
             return records, torch.load(twin.newest_checkpoint(folder)), files
 
     def prioritized(self, known, draws):
-        """Returns batch number `draws` and its weights, as documented in
-        trainer/data/prioritized_sampler.h."""
+        """Returns the rows of batch number `draws` and their weights, as documented in trainer/data/prioritized_sampler.h."""
         shares = known.astype("float64") ** 0.6
         ends, random = shares.cumsum(), SplitMix64(SEED, draws)
         chosen = [int(numpy.searchsorted(ends, (k + random.uniform()) / BATCH * ends[-1], "right")) for k in range(BATCH)]
@@ -87,7 +86,7 @@ class ExampleLosses(unittest.TestCase):
         return chosen, (weights / ((len(known) * shares / shares.sum()) ** -0.4).max()).astype("float32")
 
     def loop(self, mode="FP32", accumulation=1):
-        """Returns the losses of the steps in Python, the weights, and the final priorities."""
+        """Trains in Python. Returns the losses of the steps, the weights, and the final priorities."""
         module = Rewards()
         module.load_state_dict(self.module.state_dict())
         optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
@@ -140,7 +139,7 @@ class ExampleLosses(unittest.TestCase):
                 self.assertTrue(torch.equal(value, last_by_mean["model_state_dict"][name]), name)
 
     def test_a_step_without_finite_numbers_is_looked_into(self):
-        # Statistics of a batch norm would keep the NaN, as in Python.
+        # The module has no batch norm, whose statistics would keep the NaN, as in Python.
         module = nn.Linear(5, 1)
         losses = lambda module, batch: (module(torch.cat([batch["observation"], batch["action"]], 1)) - batch["reward"]).square().mean(1)
         genesis.export(module, {name: torch.randn(7, FIELDS[name]) for name in self.data}, self.root / "linear.pt2", loss=losses)

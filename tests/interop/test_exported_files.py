@@ -1,4 +1,4 @@
-"""Exported files that are damaged, hostile or do not match the job: a clear refusal, before any part of them is loaded."""
+"""Tests that damaged or hostile exported files, and those that do not match the job, are rejected before any part of them is loaded."""
 
 import json
 import os
@@ -20,7 +20,7 @@ import genesis
 
 class ExportedFiles(ExportedJobs):
     def rewrite(self, change, compression=zipfile.ZIP_STORED):
-        """Returns the exported file with `change` applied to its records, {name: bytes}."""
+        """Rewrites the exported file after applying `change` to a dict of its records, {name: bytes}."""
         path = self.path / "net.pt2"
         with zipfile.ZipFile(path) as archive:
             records = {name: archive.read(name) for name in archive.namelist()}
@@ -122,7 +122,7 @@ class ExportedFiles(ExportedJobs):
                 with self.subTest(place, other=other), tempfile.TemporaryDirectory() as checkpoints:
                     done = subprocess.run([twin.WORKER, "--spec", job, "--checkpoint-dir", checkpoints], capture_output=True, text=True,
                                           env={**os.environ, **GATE})
-                    self.assertGreaterEqual(done.returncode, 0, done.stderr)  # No signal ended it.
+                    self.assertGreaterEqual(done.returncode, 0, done.stderr)  # Not ended by a signal.
                     if place[2:] in ((), ("inputs",), ("outputs",), ("nodes",)):
                         self.assertRegex(done.stderr, "model.exported.*(has a graph FP32 (without|of|that cannot be read)|LibTorch cannot load: .*export the module again)")
 
@@ -174,7 +174,7 @@ class ExportedFiles(ExportedJobs):
             self.assertRegex(self.refused(job), "FAILURE_CAUSE_NON_FINITE: the (loss|gradients?) became .* in FP32; .*verdict: ")
             job, _ = self.job(Scaled, mode)
             spec = json.loads(job.read_text())
-            # The step is recomputed without it, including backward.
+            # The diagnosis recomputes the step without the injected NaN, including backward.
             job.write_text(json.dumps({**spec, "rehearsals": [{"kind": "NAN", "at_step": 7}]}))
             with tempfile.TemporaryDirectory() as checkpoints:
                 records, output = twin.run_worker(job, checkpoints, environment=GATE)

@@ -1,4 +1,4 @@
-"""Modules written by genesis.export train in the worker as they do in Python, compiled too."""
+"""Tests that modules written by genesis.export train in the worker as in Python, also compiled."""
 
 import itertools
 import pathlib
@@ -16,8 +16,8 @@ from exported_jobs import (BATCH, EXAMPLES, FORMATS, GATE, MODULES, STEPS, Atten
                            Differentiated, Dropped, Encoder, ExportedJobs, Filtered, Forgetful, LastState, Masked, Normed, Partial, Reciprocal, Recomputed,
                            Redrawn, Regular, Shuffled, Spectral, Transposed, Varied, Versioned, learnt, loss_of)
 
-# Both run the same operators in the same order; only the rounding of clipping and update differs. Products
-# and attention may be computed in FP32 and rounded (trainer/accel), which changes the last bit of BF16.
+# Both run the same operators in the same order, and only clipping and the update round differently. trainer/accel may compute products and
+# attention in FP32 and then round, which changes the last bit of BF16.
 TOLERANCE = {"FP32": 1e-5, "MIXED_BF16": 5e-3}
 
 
@@ -134,10 +134,10 @@ class ExportedModules(ExportedJobs):
             records, _, _ = self.train(self.job(Normed, mode)[0], *(["--emulate-fp16"] if mode != "AUTO" else []))
             self.assertEqual(len(records), STEPS, mode)
 
-    # Initial weights from a file.
+    # A job starts from weights in a file.
 
     def start(self, net, state, name="start.safetensors", **tensors):
-        """Returns a job of two steps that starts from a file with the weights of another module, changed by ``tensors``."""
+        """Returns a job of two steps that starts from a file with `state`, in which ``tensors`` replaces some entries."""
         path = self.path / name
         state = {**state, **tensors}
         (safetensors.torch.save_file if name.endswith("s") else torch.save)(state, path)
@@ -148,7 +148,7 @@ class ExportedModules(ExportedJobs):
         for net in (Normed, Attentive, Masked):
             state = net().state_dict()
             trained = []
-            # A safetensors file has a tied tensor once; half the size still means the same weights.
+            # A safetensors file contains a tied tensor only once.
             once = {name: tensor for name, tensor in state.items() if name != "output.weight"}
             for name, some in (("start.pt", state), ("start.safetensors", once),
                                ("start.safetensors", {each: value.double() if value.is_floating_point() else value for each, value in once.items()})):
@@ -196,7 +196,7 @@ class ExportedModules(ExportedJobs):
         self.assertEqual(last["model_state_dict"]._metadata["layers.0"], {"version": 7})
         last["model_state_dict"].update(last["ema_state_dict"])
         module.load_state_dict(last["model_state_dict"])
-        # Also after a restart from a checkpoint, and from weights written by Python.
+        # The versions are also kept by a restart from a checkpoint, and by weights that Python wrote.
         (self.path / "middle.pt").write_bytes(files[0])
         _, last, _ = self.train(job, "--resume", self.path / "middle.pt")
         Versioned().load_state_dict(last["model_state_dict"])

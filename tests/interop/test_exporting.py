@@ -1,4 +1,4 @@
-"""Tests of genesis.export: its graphs, its refusals and their messages, and that it does not change the module."""
+"""Tests genesis.export: its graphs, its error messages, and that it does not change the module."""
 
 import contextlib
 import copy
@@ -34,7 +34,7 @@ class Exporting(ExportedJobs):
             genesis.export(module, {"x": x[:size], "target": target[:size]}, self.path / f"{size}.pt2", loss="huber", precisions=["FP32"])
 
     def operators(self):
-        """Returns the operators of the newest exported file, in FP32: ("mul", "Tensor") and so on, in their order."""
+        """Returns the operators of the FP32 graph in the latest exported file in order, such as ("mul", "Tensor")."""
         with zipfile.ZipFile(self.path / "net.pt2") as archive:
             nodes = json.loads(archive.read("module/models/FP32.json"))["graph_module"]["graph"]["nodes"]
         return [tuple(node["target"].split(".")[3:]) for node in nodes if node["target"].startswith("torch.ops.aten.")]
@@ -43,13 +43,13 @@ class Exporting(ExportedJobs):
         self.job(Scaled)
         operators = self.operators()
         self.assertNotIn(("mul", "Scalar"), operators)
-        # 0.5, 0.25 and 2, in forward and backward.
+        # The numbers 0.5, 0.25 and 2 are used in forward and backward.
         self.assertEqual(operators.count(("full", "default")), 3, operators)
 
     def test_a_slice_of_all_is_no_operator(self):
         self.job(Sliced)
         targets = [name for name, *_ in self.operators()]
-        # [:, :, 1:], [:, 2:, :] and [:, :4, :]; the gradient of the first and the last.
+        # The slices are [:, :, 1:], [:, 2:, :] and [:, :4, :]. The first and the last have a gradient.
         self.assertLessEqual(targets.count("slice_backward"), 3, targets)
         self.assertGreater(targets.count("slice"), 0, targets)
 
@@ -220,7 +220,7 @@ class Exporting(ExportedJobs):
         self.assertEqual(set(last["model_state_dict"]), {"0.weight", "0.bias", "2.weight", "2.bias"})
 
     def test_threads_may_export_at_once_and_after_others_have_ended(self):
-        # Runs in a separate process, whose main thread traces nothing before.
+        # Runs in another process, whose main thread has not traced anything before.
         code = """
 import multiprocessing, sys, threading, torch, genesis
 def loss(module, batch):
@@ -243,7 +243,7 @@ child.join()
         self.assertEqual({path.stem for path in self.path.glob("*.pt2")}, {"first", "second", "third", "main", "child"})
 
     def test_a_size_that_an_operator_reads_as_a_number_does_not_tie_the_batch(self):
-        """reshape_as reads sizes in C++; the trace whose only symbol is the batch must still keep it symbolic."""
+        """reshape_as reads sizes in C++. The trace with the batch size as its only symbol must keep it symbolic."""
         class Like(nn.Module):
             def __init__(self):
                 super().__init__()

@@ -1,4 +1,4 @@
-"""Modules that accept only one batch size (dynamic_batch=False) train with exactly that size, as in Python."""
+"""Tests that modules that support only one batch size (dynamic_batch=False) train with exactly that size, as in Python."""
 
 import json
 import tempfile
@@ -14,11 +14,11 @@ from torch import nn
 
 import genesis
 
-SIZE, ROWS = 8, 103  # 93 training rows, 10 held out.
+SIZE, ROWS = 8, 103  # 93 rows for training and 10 held out.
 
 
 class Contrastive(nn.Module):
-    """Each row of one side belongs to the same row of the other, as in CLIP."""
+    """A module with a contrastive loss, in which a row of one input matches the same row of the other, as in CLIP."""
 
     def __init__(self):
         super().__init__()
@@ -122,7 +122,7 @@ class FixedBatches(ExportedJobs):
         self.assertNotIn("batches: of", output)
 
     def test_a_bad_row_is_found(self):
-        """Halves the batch, which the graphs do not accept."""
+        """The diagnosis normally halves the batch, which these graphs do not support."""
         generator = numpy.random.default_rng(5)
         rows = {"word": generator.integers(0, 7, (ROWS, 4)), "label": generator.integers(0, 3, ROWS)}
         module = nn.Sequential(nn.Embedding(7, 6), nn.Flatten(), nn.Linear(24, 3))
@@ -146,7 +146,7 @@ class FixedBatches(ExportedJobs):
                 (Changed(lambda y: y.view(8, -1)), named), (Changed(lambda y: y + 0 * torch.arange(len(y))[:, None]), named),
                 (Changed(lambda y: y / len(y)), named), (Changed(lambda y: y * 10 if y.shape[0] > 4 else y), named),
                 (Changed(lambda y: y + y.topk(3, dim=0).values.mean(0)), named), (Changed(lambda y: y + torch.zeros(8, 1)), named),
-                # Its first 7 examples are tried because one of its sizes is 8.
+                # The export tries only the first 7 examples, because one of the module's sizes is 8.
                 (Changed(lambda y: nn.functional.pad(y, (0, 5)) @ torch.ones(8, 3) + torch.ones(8, 3)),
                  {"loss": lambda module, fields: loss_of(module, fields) + 0 * module.layer.weight.sum()})):
             with self.subTest(type(module.change).__name__):

@@ -1,4 +1,4 @@
-"""GradScaler and torch.amp.GradScaler agree bit for bit over a long script of overflows."""
+"""Tests that GradScaler and torch.amp.GradScaler agree bit for bit over a long sequence of overflows."""
 
 import random
 import struct

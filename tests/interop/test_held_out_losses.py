@@ -1,4 +1,4 @@
-"""Tests that the held-out loss is that of all held-out examples together, whatever the loss divides by."""
+"""Tests that the held-out loss equals the loss of all held-out examples together, whatever the loss divides by."""
 
 import json
 import tempfile
@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import genesis
 
-ROWS, BATCH, HELD_OUT = 130, 9, 39  # Held out: four batches of 9 and one of 3.
+ROWS, BATCH, HELD_OUT = 130, 9, 39  # The held-out rows are four batches of 9 and one of 3.
 WEIGHTS = torch.tensor([0.25, 1.0, 4.0])
 
 
@@ -28,7 +28,7 @@ class Plain(nn.Module):
 
 
 class OwnLoss(Plain):
-    """Like models of transformers: a class per position, -100 to ignore it."""
+    """A module that returns its own loss, like models of transformers. The label -100 is ignored."""
 
     def forward(self, x, label):
         logits = self.layers(x)
@@ -127,8 +127,7 @@ class HeldOutLosses(ExportedJobs):
         super().setUp()
         generator = numpy.random.default_rng(21)
         label = generator.integers(0, 3, ROWS)
-        # Rows with fewer counted labels have larger errors, so a mean of means differs much from
-        # the mean.
+        # Batches with fewer labels that count have larger errors, so that the mean of the batches' means differs clearly from the mean.
         x = generator.normal(size=(ROWS, 6)).astype("float32")
         label[-HELD_OUT + 1:-HELD_OUT + 9] = -100
         x[-HELD_OUT] *= 9
@@ -161,7 +160,7 @@ class HeldOutLosses(ExportedJobs):
         return path, module
 
     def run_job(self, job):
-        """Returns the printed held-out loss, the output, and the last checkpoint."""
+        """Runs a job. Returns its output, which contains the held-out loss, and its last checkpoint."""
         with tempfile.TemporaryDirectory() as checkpoints:
             _, output = twin.run_worker(job, checkpoints, environment=GATE)
             return output, torch.load(twin.newest_checkpoint(checkpoints))

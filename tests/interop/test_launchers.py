@@ -1,4 +1,4 @@
-"""Ranks started by the real srun and mpirun, configured only by environment variables."""
+"""Tests ranks that are started by real srun and mpirun and configured only by environment variables."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import twin
 SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
 TOLERANCE = 1e-5
 LONG = 300
-# Node names of the private cluster cannot be resolved.
+# The node names of the private cluster cannot be resolved.
 HERE = {"MASTER_ADDR": "127.0.0.1"}
 
 
@@ -32,7 +32,7 @@ class Launchers(unittest.TestCase):
                 self.folder / "telemetry.jsonl", "--threads", "1", *flags]
 
     def check_losses(self):
-        """They equal those of one process with the batches of both."""
+        """Checks that the losses equal those of a single process that trains with the batches of both ranks."""
         lines = (self.folder / "telemetry.jsonl").read_text().splitlines()
         losses = [json.loads(line)["loss"] for line in lines]
         with tempfile.TemporaryDirectory() as folder:
@@ -76,8 +76,7 @@ class Slurm(Launchers):
         self.assertIn("SLURM_STEP_NUM_TASKS is 2 and training.use_ddp is false", done.stderr)
 
     def test_a_warning_signal_checkpoints_and_the_requeued_job_resumes(self):
-        """Sends the signal through examples/slurm.sh, like Slurm's own warning before the time
-        limit or a preemption."""
+        """The signal is sent through examples/slurm.sh, like Slurm's own warning before the time limit or a preemption."""
         job = self.job(max_steps=10**7)
         log = self.folder / "log"
         done = self.cluster.run(
@@ -89,7 +88,7 @@ class Slurm(Launchers):
         self.assertEqual(self.cluster.run("scancel", "--signal=TERM", number).returncode, 0)
         self.wait(lambda: list(self.folder.glob("*.pt")), log)
         made = int(next(self.folder.glob("*.pt")).stem.rsplit("-", 1)[1])
-        # 50 more steps, so that the second attempt comes to an end.
+        # Leaves 50 more steps, so that the second attempt ends soon.
         settings = json.loads(job.read_text())
         settings["training"]["max_steps"] = made + 50
         job.write_text(json.dumps(settings))

@@ -1,5 +1,5 @@
-"""Modules whose traced graphs have other memory layouts than the worker's runtime: they train as in Python, or export reports why
-not."""
+"""Tests modules whose traced graphs have other memory layouts than the worker's runtime. They train as in Python, or the export reports why
+they cannot."""
 
 import tempfile
 import unittest
@@ -17,7 +17,7 @@ LAST, LAST_3D = torch.channels_last, torch.channels_last_3d
 
 
 class Formatted(nn.Module):
-    """Convolves maps in a memory format set by ``change``, and reads them as rows."""
+    """A module that convolves maps in a memory format set by ``change``, and then views them as rows."""
 
     def __init__(self, change, dimensions=2):
         super().__init__()
@@ -32,8 +32,8 @@ class Formatted(nn.Module):
 
 
 class Attending(nn.Module):
-    """Attention of heads that lie inside of words, with a mask, whose output is viewed as words without a copy, as in ModernBERT.
-    """
+    """An attention layer with a mask whose heads are innermost in memory. Its output is viewed as words without a copy, as in
+    ModernBERT."""
 
     def __init__(self):
         super().__init__()
@@ -49,7 +49,7 @@ class Attending(nn.Module):
 
 
 class Experts(nn.Module):
-    """Rows sorted by the expert that each selects, and multiplied in groups, as in a mixture of experts."""
+    """A mixture of experts: rows are sorted by the expert that each selects, and multiplied in groups."""
 
     def __init__(self):
         super().__init__()
@@ -68,7 +68,7 @@ class Experts(nn.Module):
 
 
 class Gaps(nn.Module):
-    """Multiplies a copy of a strided tensor by the batch size, and fills and draws in the layout of a transposed one."""
+    """A module that multiplies a copy of a strided tensor by the batch size, and fills and draws in the layout of a transposed tensor."""
 
     def __init__(self):
         super().__init__()
@@ -83,7 +83,7 @@ class Gaps(nn.Module):
 
 
 class Written(nn.Module):
-    """Writes to a view, and reads the tensor."""
+    """A module that writes to a view and then reads the viewed tensor."""
 
     def __init__(self):
         super().__init__()
@@ -192,7 +192,7 @@ class Layouts(ExportedJobs):
         self.assertEqual(runtime.Graph(program)(torch.ones(2, 6)), [torch.tensor(12.0 + 36 + 72)])
 
     def test_each_graph_is_run_as_a_worker_runs_it(self):
-        """Without the passes that adapt graphs to the runtime, export fails with the runtime's own message."""
+        """Without the passes that adapt graphs to the runtime, the export fails with the runtime's own message."""
         field = {"x": torch.tensor(self.arrays["x"][:5]), "label": torch.tensor(self.arrays["label"][:5])}
 
         def loss(module, batch):
@@ -216,7 +216,7 @@ class Layouts(ExportedJobs):
             def __init__(self, program):
                 super().__init__(program)
                 Wrong.made += 1
-                self.factor = 1.2 if Wrong.made == 3 else 1.0  # After FP32 and evaluation.
+                self.factor = 1.2 if Wrong.made == 3 else 1.0  # The third graph, after FP32 and evaluation.
 
             def __call__(self, *tensors):
                 loss, *rest = super().__call__(*tensors)
@@ -228,7 +228,7 @@ class Layouts(ExportedJobs):
             genesis.export(nn.Linear(6, 3), field, self.path / "net.pt2", loss="cross_entropy")
 
     def test_an_operator_that_a_precision_lacks_is_told(self):
-        """Includes FP16, in which a worker tries each graph before the job, on a CPU."""
+        """The precisions include FP16, in which a worker tries each graph on a CPU before the job."""
         field = {"x": torch.tensor(self.arrays["x"][:5]), "label": torch.tensor(self.arrays["label"][:5])}
 
         def loss(module, batch):

@@ -1,4 +1,4 @@
-"""Tests that every model and its Python twin agree: names, initial weights, loss, gradients, metrics."""
+"""Tests that each built-in model agrees with its Python twin: names, initial weights, loss, gradients, metrics."""
 
 import contextlib
 import copy
@@ -81,7 +81,12 @@ def loss_and_gradients(module, fields, autocast):
 
 class ModelsTest(unittest.TestCase):
     def compare(self, spec, twin, fields, draws=False, initial=True):
-        """`draws`: the loss draws random numbers. `initial`: the twin was seeded with SEED."""
+        """Compares a model with its twin.
+
+        Args:
+            draws: whether the loss draws random numbers.
+            initial: whether the twin was created with SEED, so that the initial weights must be equal.
+        """
         torch.manual_seed(1)
         weights = {name: p.detach() + 0.05 * torch.randn(p.shape)
                    for name, p in twin.named_parameters()}
@@ -191,8 +196,7 @@ class ModelsTest(unittest.TestCase):
             fields["condition"] = torch.rand(EXAMPLES, 3, 16, 8)
         return fields
 
-    # With 16 channels a group of the norms has two; in a group of one the bias before it has no
-    # gradient.
+    # With 16 channels, each group of the norms has two channels. With one channel per group, the bias before a norm would have no gradient.
 
     def test_diffusion(self):
         for condition, base, multipliers in ((0, 16, [1, 2, 3]), (3, 64, [1, 2])):
@@ -226,7 +230,7 @@ class ModelsTest(unittest.TestCase):
 
 
 class Net(nn.Module):
-    """A user's module, with a buffer."""
+    """A user's module with a buffer."""
 
     def __init__(self):
         super().__init__()

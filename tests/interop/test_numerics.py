@@ -1,4 +1,4 @@
-"""Tests that every mode, optimizer, schedule, clipping and accumulation agrees with Python torch step by step."""
+"""Tests that each mode, optimizer and schedule, clipping and accumulation agree with Python step by step."""
 
 import subprocess
 import tempfile
@@ -10,8 +10,8 @@ import torch
 import reference_loop
 import twin
 
-# Largest relative difference of a loss over 50 steps. The operators are the same kernels; only the
-# order of rounding in clipping, unscaling and the update differs.
+# Maximum relative difference of a loss over 50 steps. The operators are the same kernels. Only clipping, unscaling and the update round in
+# another order.
 TOLERANCE = {"FP32": 1e-5, "MIXED_BF16": 5e-3, "MIXED_FP16": 2e-3, "BF16": 2e-2, "FP16": 5e-3}
 
 
@@ -69,7 +69,7 @@ class NumericsTest(unittest.TestCase):
                     "kind": kind, "weight_decay": 0.1, "schedule": table, "parameter_groups": groups, **momentum})
 
     def test_with_every_trick_off(self):
-        """Checks that nothing depends on the kernels of trainer/accel/README.md."""
+        """Nothing depends on the optimizations in trainer/accel/README.md."""
         plain = {"GENESIS_OWN_KERNELS": "false", "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0",
                  "GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}
         for mode in ("FP32", "MIXED_BF16"):

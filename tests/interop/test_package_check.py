@@ -1,4 +1,4 @@
-"""Tests of the check that a package of a step must pass before it is installed."""
+"""Tests the check that a compiled package must pass before it is installed."""
 
 import unittest
 
@@ -16,7 +16,7 @@ def described(mode):
 
 
 def giving(*errors):
-    """A step whose gradients are off by a relative error."""
+    """Returns a step whose gradients have the given relative errors."""
     def run(scale, *_):
         return (torch.tensor(2.0), *(scale * gradient * (1 + error)
                                      for gradient, error in zip(GRADIENTS, errors, strict=True)))

@@ -1,4 +1,4 @@
-"""Modules that genesis.export wrote train in pure FP16 and BF16 as in Python's own loop: module.to(dtype), and FP32 masters beside it."""
+"""Tests that modules written by genesis.export train in pure FP16 and BF16 like a Python loop with module.to(dtype) and FP32 masters."""
 
 import json
 import tempfile
@@ -15,12 +15,12 @@ from torch import nn
 
 import genesis
 
-# trainer/accel computes products and attention in FP32 and rounds them, so last bits differ.
+# trainer/accel computes products and attention in FP32 and rounds them, so the last bits differ.
 TOLERANCE = {"BF16": 2e-2, "FP16": 5e-3}
 
 
 class FloatLoss(nn.Module):
-    """Computes its loss, with a target in FP32."""
+    """A module that computes its own loss, with the target in FP32."""
 
     def __init__(self):
         super().__init__()
@@ -31,14 +31,14 @@ class FloatLoss(nn.Module):
 
 
 class OwnFormatLoss(FloatLoss):
-    """Its loss needs the target in the format of the weights."""
+    """A module that computes its own loss, which requires the target in the format of the weights."""
 
     def forward(self, x, y):
         return nn.functional.mse_loss(self.layer(x), y)
 
 
 class Follower(nn.Module):
-    """A frozen part that follows a trained one, and one that stays."""
+    """A module with a frozen layer that follows a trained layer, and another that does not change."""
 
     def __init__(self):
         super().__init__()
@@ -211,7 +211,8 @@ class PureFormats(ExportedJobs):
             state = torch.load(twin.newest_checkpoint(folder))["model_state_dict"]
         self.assertLess(compiled_job.worst(compiled, plain), 3e-2)
         for name, value in last["model_state_dict"].items():
-            # The gradient of a bias before a norm is rounding alone. Running averages are rounded to BF16 in each step, which a package does less often.
+            # The gradient of a bias before a norm consists of rounding errors. Running averages are rounded to BF16 in each step, which a
+            # package does less often.
             if name not in ("layers.0.bias", "layers.1.running_mean"):
                 torch.testing.assert_close(state[name], value, rtol=5e-2, atol=1e-2, msg=lambda text, name=name: f"{name}: {text}")
 

@@ -1,5 +1,5 @@
-"""Tests that several ranks, started by the real torchrun, train one job like one process with their batches together,
-and like PyTorch's DistributedDataParallel; and that they end, stop and resume together."""
+"""Tests that ranks started by real torchrun train like one process with their batches combined and like DistributedDataParallel, and that
+they end, stop and resume together."""
 
 import contextlib
 import json
@@ -32,16 +32,16 @@ from replay_files import replay_segment, trajectories
 # Gradients are summed in another order.
 TOLERANCE = 1e-5
 BF16_TOLERANCE = 3e-2
-# Runs in 16 bits drift apart slowly.
+# Runs with 16-bit numbers drift apart slowly.
 COMPRESSED_TOLERANCE = 1e-3
 GLOO = {"GENESIS_SHARED_MEMORY": "false"}
 LONG = 600
 # A rank may be lost at any point of a step.
 CANNOT = "cannot (add up gradients|update weights)"
 SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
-# Runs a command with its own mounts, as on another host.
+# Runs a command with its own mounts, so that it sees other files, as on another host.
 APART = ("unshare", "--mount", "--map-root-user")
-# Runs a command whose process_vm_readv is refused, as by a filter of system calls (seccomp(2)).
+# Runs a command whose calls of process_vm_readv fail, as with a filter of system calls (seccomp(2)).
 WITHOUT_READING = (sys.executable, "-c", """
 import ctypes, os, platform, struct, sys
 number = {"x86_64": 310, "aarch64": 270}[platform.machine()]
@@ -57,13 +57,13 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 
 def torchrun(*words, count=2, restarts=0):
-    """--standalone: on its own port."""
+    """Returns the command that runs `words` with torchrun on a free port (--standalone)."""
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}",
             f"--max-restarts={restarts}", *map(str, words)]
 
 
 def ranks_of(launcher):
-    """Returns {rank: process id} of the current processes of a torchrun."""
+    """Returns {rank: process ID} for the current processes of a torchrun."""
     found = {}
     for task in pathlib.Path(f"/proc/{launcher.pid}/task").glob("*/children"):
         for child in task.read_text().split():
@@ -84,7 +84,7 @@ class RanksTest(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def job(self, name="together", **settings):
-        """Writes a job file in a separate folder; a section or key that is None is left out."""
+        """Writes a job file in a folder of its own. A section or key whose value is None is left out."""
         (self.folder / name).mkdir(exist_ok=True)
         path = twin.job_file(self.folder / name, training={"use_ddp": True, "batch_size": 32})
         job = json.loads(path.read_text())
@@ -101,7 +101,7 @@ class RanksTest(unittest.TestCase):
                         "--telemetry", telemetry, "--threads", "1", *flags, **options)
 
     def start(self, job, *flags, **options):
-        """Starts torchrun; returns it with its output file."""
+        """Starts torchrun. Returns the process and the file of its output."""
         log = job.parent / "log"
         with open(log, "w") as output:
             process = subprocess.Popen(self.command(job, *flags, **options), stdout=output,
@@ -117,7 +117,7 @@ class RanksTest(unittest.TestCase):
         process.wait()
 
     def train(self, job, *flags, environment=None, launcher=(), **options):
-        """Returns the records of the steps, and the output."""
+        """Runs torchrun until it ends. Returns the records of the steps and the output."""
         done = subprocess.run([*launcher, *self.command(job, *flags, **options)], capture_output=True, text=True,
                               env={**os.environ, **(environment or {})}, timeout=LONG)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -132,15 +132,15 @@ class RanksTest(unittest.TestCase):
             self.skipTest("NOT RUN: namespaces are forbidden here")
 
     def train_by(self, script, job, *around):
-        """Returns a finished torchrun, each of whose ranks runs through a bash script that ends in exec "$@"; within commands
-        `around`."""
+        """Runs torchrun so that each rank is started by a bash script, which ends with exec "$@", inside the commands `around`. Returns the
+        finished process."""
         command = self.command(job)
         place = command.index(twin.WORKER)
         return subprocess.run([*command[:place], *around, "bash", "-c", script, "worker", *command[place:]],
                               capture_output=True, text=True, timeout=LONG)
 
     def refusal(self, job, path, other):
-        """Returns the errors of a torchrun whose rank 1 finds `other` at `path`, as on another host."""
+        """Returns the errors of a torchrun whose rank 1 sees `other` at `path`, as on another host."""
         done = self.train_by(f'test "$RANK" = 1 && mount --bind {other} {path}; exec "$@"', job, *APART)
         self.assertNotEqual(done.returncode, 0)
         return done.stderr
@@ -155,7 +155,7 @@ class RanksTest(unittest.TestCase):
             time.sleep(0.02)
 
     def compare(self, tolerance=TOLERANCE, environment=None, flags=(), **settings):
-        """Compares two ranks with one process with twice the batch."""
+        """Compares two ranks with one process that has twice the batch size."""
         together, _ = self.train(self.job(**settings), *flags, environment=environment)
         training = {**settings.pop("training", {}), "use_ddp": False, "batch_size": 64}
         alone = self.job("alone", training=training, **settings)
@@ -172,7 +172,7 @@ class RanksTest(unittest.TestCase):
             self.assertEqual(ours["samples"], alone["samples"])
 
     def test_so_do_micro_batches(self):
-        # A step of two ranks takes 32 examples of each of two batches of 64, like one process.
+        # Each micro-batch of 64 examples is split between the two ranks. One process trains on the same micro-batches.
         self.compare(training={"gradient_accumulation_steps": 2})
 
     def test_so_do_ranks_that_share_no_memory(self):
@@ -189,7 +189,7 @@ class RanksTest(unittest.TestCase):
         for mode in "MIXED_FP16", "FP16":
             for training in {}, {"gradient_accumulation_steps": 2, "max_grad_norm": 0.1}:
                 with self.subTest(mode, training=training):
-                    # The first steps overflow, and all ranks skip them and halve the scale alike.
+                    # The first steps overflow. All ranks skip them and halve the scale together.
                     together, records = self.compare(1e-3, compiled_job.ALLOWED, ["--emulate-fp16"], training=training,
                                                      precision={"mode": mode, "loss_scale": 2.0**24})
                     self.assertEqual({record["mode"] for record in together}, {mode})
@@ -198,7 +198,7 @@ class RanksTest(unittest.TestCase):
                         self.assertEqual([record[key] for record in together], [record[key] for record in records])
 
     def replay(self, **training):
-        """Returns settings of a job that samples a replay buffer by priorities."""
+        """Returns the settings of a job with prioritized sampling from a replay buffer."""
         folder = self.folder / "buffer"
         folder.mkdir(exist_ok=True)
         priorities = numpy.random.default_rng(5).uniform(0.1, 4, 600).astype(numpy.float32)
@@ -258,7 +258,7 @@ class RanksTest(unittest.TestCase):
     def test_error_feedback_is_as_pytorch_with_such_a_hook(self):
         for environment in {}, GLOO:
             with self.subTest(environment=environment):
-                # Without feedback losses differ by twice the tolerance.
+                # Without feedback, the losses differ by twice the tolerance.
                 self.check_beside_pytorch(TOLERANCE, "error_feedback", environment,
                                           distributed={"gradient_compression": "BF16", "use_error_feedback": True})
 
@@ -286,7 +286,7 @@ class RanksTest(unittest.TestCase):
         for number, (settings, environment, expected) in enumerate((
                 ({}, {}, one), ({"shard_optimizer_state": True}, {}, one),
                 ({"shard_optimizer_state": False}, {}, "by shared memory\n"),
-                # Compares copies.
+                # The check compares the ranks' copies of the weights.
                 ({"weight_check_every_steps": 4}, {}, "by shared memory\n"),
                 ({"weight_check_every_steps": 4, "shard_optimizer_state": True}, {},
                  one[:-1] + ", so that weight_check_every_steps has nothing to compare\n"),
@@ -319,7 +319,7 @@ class RanksTest(unittest.TestCase):
     def test_such_a_job_resumes_with_any_number_of_ranks(self):
         settings = {"training": {"max_steps": 40}, "distributed": {"shard_optimizer_state": True}}
         wanted = self.undisturbed(**settings)
-        # The same examples per step: the same job, except for the order of sums.
+        # Each combination has the same examples per step, so the jobs differ only in the order of sums.
         for count, batch in (1, 64), (2, 32), (4, 16):
             with self.subTest(count):
                 job = self.job(f"ranks{count}", **{**settings, "training": {"max_steps": 20}})
@@ -333,7 +333,7 @@ class RanksTest(unittest.TestCase):
                 for name, tensor in weights(job.parent).items():
                     self.assertTrue(torch.allclose(tensor, wanted[name], rtol=1e-3, atol=1e-5), name)
 
-    # Each rank writes a share of a checkpoint.
+    # With sharded checkpoints, each rank writes a part.
 
     def sharded(self, name, environment=None, *flags, **settings):
         settings["checkpoint"] = {**settings.get("checkpoint", {}), "sharded": True}
@@ -342,7 +342,7 @@ class RanksTest(unittest.TestCase):
         return job, [record["loss"] for record in records], output
 
     def assert_same(self, first, second):
-        """Checks that dicts of dicts of tensors and plain values have the same order."""
+        """Checks that two trees of dicts, tensors and plain values are equal, including the order of keys."""
         self.assertEqual(type(first), type(second))
         if isinstance(first, dict):
             self.assertEqual(list(first), list(second))
@@ -367,7 +367,7 @@ class RanksTest(unittest.TestCase):
                 files = sorted(job.parent.glob("*.pt"))
                 for first, second in zip(sorted(whole.parent.glob("*.pt")), files, strict=True):
                     wanted, ours = torch.load(first), genesis.load_checkpoint(second)
-                    for each in wanted, ours:  # Depends on the clock.
+                    for each in wanted, ours:  # This value depends on the clock.
                         del each["genesis"]["seconds"]
                     self.assert_same(ours, wanted)
                     names = {"path": str(second)}
@@ -376,7 +376,7 @@ class RanksTest(unittest.TestCase):
                     self.assertEqual(sorted(plain), list(wanted["optimizer_state_dict"]["state"]))
                     self.assert_same(names["checkpoint"]["model_state_dict"], wanted["model_state_dict"])
                     self.assertEqual(len(list(job.parent.glob(second.name + ".shard-?-of-2-*[0-9]"))), 2)
-                # A file, two shards and the manifest of each, twice; nothing else.
+                # Each of the two checkpoints has a file, two shards, and a manifest for each of the three.
                 self.assertEqual(len(list(job.parent.glob("*-step-*"))), 12)
                 self.assertEqual(list(job.parent.glob(".*")), [])
 
@@ -428,7 +428,7 @@ class RanksTest(unittest.TestCase):
         for rank in 1, 0, 1:
             newest = max(job.parent.glob("*.pt"), default=None)
             deadline = time.monotonic() + LONG
-            # Once a shard of a newer one exists, or the last one was already the newest.
+            # Waits for a shard of a newer checkpoint, unless the job ends first.
             while process.poll() is None and not any(newest is None or str(shard) > str(newest) + ".shard-~"
                                                      for shard in job.parent.glob("*.pt.shard-*")):
                 self.assertLess(time.monotonic(), deadline, log.read_text())
@@ -451,7 +451,7 @@ class RanksTest(unittest.TestCase):
             with self.subTest(limited):
                 job = self.job(f"full{limited}", training={"max_steps": 20}, checkpoint={"every_steps": 5, "sharded": True})
                 folder = job.parent / "checkpoints"
-                # One rank cannot write a file of more than 8 KiB.
+                # One of the ranks cannot write files larger than 8 KiB.
                 script = job.parent / "full.sh"
                 script.write_text(f"""#!/bin/sh
 [ "$RANK" = {limited} ] && trap '' XFSZ && ulimit -f 16
@@ -470,7 +470,7 @@ exec '{twin.WORKER}' --spec '{job}' --checkpoint-dir '{folder}' --threads 1
         job = self.job(checkpoint={"sharded": True})
         folder = job.parent / "checkpoints"
         folder.mkdir()
-        # Rank 1 sees another file system there.
+        # Rank 1 sees another file system at this path.
         script = job.parent / "apart.sh"
         script.write_text(f"""#!/bin/sh
 set -- '{twin.WORKER}' --spec '{job}' --checkpoint-dir '{folder}' --threads 1
@@ -507,7 +507,7 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
         job = self.job(training={"max_steps": None, "epochs": 1, "batch_size": 1000}, checkpoint={"every_steps": 5})
         self.train(job)
         first = sorted(job.parent.glob("*.pt"))[0]
-        # 18,000 examples are 9 steps of two ranks and 18 of one.
+        # 18,000 examples are 9 steps of two ranks or 18 steps of one.
         then = self.folder / "then"
         then.mkdir()
         twin.run_worker(job, then, "--resume", first)
@@ -625,7 +625,7 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
         self.assertEqual(len(list(job.parent.glob("*.pt"))), 1)
 
     def test_all_stop_after_the_same_step_and_resume(self):
-        # Its model draws random numbers in each step.
+        # The model draws random numbers in each step.
         settings = {"training": {"max_steps": 60, "batch_size": 4},
                     "model": {"world_model": None, "radio_unet": {
                         "part": "DIFFUSION", "base_channels": 8, "channel_multipliers": [1, 2]}},
@@ -721,7 +721,7 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
 
     def test_a_no_of_one_host_is_a_no_for_all(self):
         job = self.job(precision={"mode": "MIXED_BF16"})
-        # Allowed only for rank 0, as when the host of the other was rolled back.
+        # Only rank 0 may use reduced precision, as if the other rank's host had been rolled back.
         done = self.train_by('test "$RANK" = 0 && export ENABLE_FP16_TRAINING=true; exec "$@"', job)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"precision: FP32: .*ENABLE_FP16_TRAINING.* \(rank 1\)\n")
@@ -748,7 +748,7 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
         self.assertIn("MASTER_PORT is \"x\"; accepted: 1 to 65535",
                       refused(self.job(), {**rank, "MASTER_PORT": "x"}))
         for switch in ("GENESIS_SHARED_MEMORY", "GENESIS_NCCL"):
-            # Long before the half hour that a rank may be silent.
+            # The job ends long before the half hour for which a rank may be silent.
             done = self.train_by(f"""test "$RANK" = 1 && export {switch}=$'off\\n'; exec "$@" """, self.job())
             self.assertNotEqual(done.returncode, 0)
             fault = f'{switch} is "off\\n"; accepted: exactly true or false'
@@ -761,7 +761,7 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
                       "trains on, shared by 2 ranks", done.stderr)
 
     def one_of_two(self, job, rank, port, address="127.0.0.1"):
-        """A rank whose peer never arrives."""
+        """Starts one rank of two. The other never arrives."""
         process = subprocess.Popen([twin.WORKER, "--spec", job, "--checkpoint-dir", job.parent], stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True, env={
                                        **os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank),
@@ -825,7 +825,7 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
         self.assertNotIn("c10d", output)
 
     def test_an_address_that_is_none_is_told(self):
-        # No label of a name has 64 letters, so no name server is queried.
+        # A label of a host name has at most 63 letters, so no name server is queried.
         name = 64 * "a" + "\x1b[31m\n.invalid"
         process = self.one_of_two(self.job(distributed={"timeout_seconds": 1}), 1, 23456, name)
         output, _ = process.communicate(timeout=LONG)

@@ -1,5 +1,4 @@
-"""Exported modules trained by several ranks, compared with a Python loop that works like
-DistributedDataParallel."""
+"""Tests exported modules that several ranks train, against a Python loop that works like DistributedDataParallel."""
 
 import json
 import os
@@ -15,8 +14,7 @@ from exported_jobs import BATCH, EXAMPLES, GATE, MODULES, PURE, STEPS, Attentive
 from test_ranks import GLOO, LONG, torchrun
 
 RANKS = 2
-# Gradients are summed in another order; products and attention of BF16 may be computed in FP32
-# (trainer/accel).
+# Gradients are summed in another order, and trainer/accel may compute products and attention of BF16 in FP32.
 TOLERANCE = {"FP32": 1e-5, "MIXED_BF16": 5e-3, "BF16": 2e-2}
 
 
@@ -25,7 +23,7 @@ class RanksOfModules(ExportedJobs):
         return self.job(net, mode, training={"use_ddp": True, "batch_size": BATCH // RANKS, **training})
 
     def train(self, job, *flags, environment=None):
-        """Returns the records of the steps, the last checkpoint, and the output."""
+        """Runs a job with two ranks. Returns the records of the steps, the last checkpoint, and the output."""
         with tempfile.TemporaryDirectory() as folder:
             command = torchrun("--no-python", twin.WORKER, "--spec", job, "--checkpoint-dir", folder, "--telemetry",
                                f"{folder}/telemetry.jsonl", "--threads", "1", *flags, count=RANKS)
@@ -37,7 +35,7 @@ class RanksOfModules(ExportedJobs):
             return records, torch.load(twin.newest_checkpoint(folder)), done.stdout
 
     def loop(self, module, field, mode, accumulation):
-        """Passes each part of a batch through the module separately; the buffers stay those of the first."""
+        """Trains in Python. Each part of a batch goes through the module by itself, and buffers keep the changes of the first part."""
         loop, rows = Loop(module, mode), twin.batches(EXAMPLES - EXAMPLES // 10, BATCH, 3)
         data = {name: torch.tensor(self.arrays[name]) for name in (field, "label")}
         given = data[field].to(PURE[mode]) if mode in PURE and field == "x" else data[field]

@@ -1,4 +1,4 @@
-"""Modules that recompute parts in the backward pass (torch.utils.checkpoint) change buffers and draw as in Python."""
+"""Tests that modules with recomputation in the backward pass (torch.utils.checkpoint) change buffers and draw numbers as in Python."""
 
 import functools
 import unittest
@@ -13,7 +13,7 @@ import genesis
 
 
 class Again(nn.Module):
-    """Recomputes a block whose batch norm counts each time, after or before a dropout."""
+    """A module that recomputes a block with a batch norm, and a dropout before or after it. Recomputation updates the batch norm again."""
 
     def __init__(self, reentrant=False, first=True, **options):
         super().__init__()
@@ -37,7 +37,7 @@ class InSegments(nn.Module):
 
 
 class Untracked(nn.Module):
-    """Passes a tensor without a gradient to a reentrant block: the block then gets no gradient either."""
+    """A module that passes a tensor without a gradient to a reentrant block, which then gets no gradient either."""
 
     def __init__(self):
         super().__init__()
@@ -95,7 +95,7 @@ class Recomputation(ExportedJobs):
         self.assertGreater(len(entered), 2)
 
     def test_numbers_that_python_draws_anew_differ(self):
-        """preserve_rng_state=False: the gradient is that of other numbers, in a graph too."""
+        """With preserve_rng_state=False, the gradient belongs to other random numbers, in a graph too."""
         self.compare(functools.partial(Again, preserve_rng_state=False))
 
 

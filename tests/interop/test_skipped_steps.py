@@ -16,7 +16,7 @@ BAD_ROW = 17
 
 
 class Wide(nn.Module):
-    """Overflows in FP16 on a large row, and then batch norm has non-finite statistics."""
+    """A module that overflows in FP16 on a large row, so that its batch norm statistics are not finite."""
 
     def __init__(self):
         super().__init__()
@@ -29,7 +29,7 @@ class Wide(nn.Module):
 
 
 class Smooth(nn.Module):
-    """Same, without state."""
+    """A similar module with layer norm instead of batch norm, and so without state."""
 
     def __init__(self):
         super().__init__()
@@ -63,7 +63,7 @@ class Remembering(nn.Module):
 
 class SkippedSteps(ExportedJobs):
     def spoil(self, value, rows=(BAD_ROW,)):
-        """3e38 overflows in FP32, too: a dataset with infinities is refused."""
+        """Multiplies rows of the data. 3e38 overflows in FP32 too. Infinities are not possible, because datasets with them are rejected."""
         for row in rows:
             self.arrays["x"][row] = value * numpy.where(numpy.arange(6) % 2, 1, -1)
 
@@ -84,7 +84,7 @@ class SkippedSteps(ExportedJobs):
         yield "scripted", *self.scripted(net, mode, **sections)
 
     def assert_unspoilt(self, records, state, accumulation=1):
-        """Checks that some steps were skipped, and that the buffers are finite and depend on the other steps alone."""
+        """Checks that some steps were skipped, and that the buffers are finite and result from the other steps only."""
         skipped = sum(record["skipped"] for record in records)
         self.assertGreater(skipped, 0)
         for name, tensor in state.items():
@@ -104,7 +104,7 @@ class SkippedSteps(ExportedJobs):
                     self.assert_unspoilt(records, last["model_state_dict"])
 
     def test_the_job_ends_as_one_without_buffers(self):
-        """Falls back to FP32 if values beyond FP16 occur repeatedly, and ends with finite weights."""
+        """If values too large for FP16 occur again and again, the job falls back to FP32 and ends with finite weights."""
         for value in (2.7e4, 2e5):
             self.spoil(value, range(5, EXAMPLES - EXAMPLES // 10, 9))
             for kind, job, _ in (*self.both(Wide, "MIXED_FP16"), *self.both(Smooth, "MIXED_FP16")):
@@ -114,7 +114,7 @@ class SkippedSteps(ExportedJobs):
                     self.assertTrue(all(torch.isfinite(tensor).all() for tensor in last["model_state_dict"].values()))
 
     def loop(self, module, accumulation):
-        """Skips a step whose gradients are not finite, as GradScaler does, and restores what forward changed."""
+        """Trains in Python. Skips steps whose gradients are not finite, like GradScaler, and restores the buffers that forward changed."""
         optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
         rows = twin.batches(EXAMPLES - EXAMPLES // 10, BATCH, 3)
         data = {name: torch.tensor(self.arrays[name]) for name in ("x", "label")}

@@ -1,4 +1,4 @@
-"""Tests that genesis-worker trains like the plain Python loop, and that Python can load its checkpoints."""
+"""Tests that genesis-worker trains like a Python loop, and that Python loads its checkpoints."""
 
 import tempfile
 import unittest

@@ -1,4 +1,4 @@
-"""The world model, its data and its training loop in plain Python and torch."""
+"""The world model, its data and its training loop in Python and torch, and helpers that run genesis-worker."""
 
 import json
 import os
@@ -17,7 +17,7 @@ TRAJECTORIES = pathlib.Path(os.environ["GENESIS_TRAJECTORIES"])
 
 
 def permutation(size, seed, epoch):
-    """Returns the order of an epoch, as documented in trainer/data/batch_sampler.h."""
+    """Returns the order of the examples in an epoch, as documented in trainer/data/batch_sampler.h."""
     random, order = SplitMix64(seed, epoch), list(range(size))
     for n in range(size, 1, -1):
         chosen = random.below(n)
@@ -35,7 +35,7 @@ def batches(size, batch_size, seed):
 
 
 class Dataset:
-    """The transitions of a .npz file, with the last `holdout` of the episodes held out."""
+    """The transitions of an .npz file. The last fraction `holdout` of the episodes is held out."""
 
     def __init__(self, path, holdout=0.1):
         arrays = dict(numpy.load(path))
@@ -114,7 +114,7 @@ class WorldModel(nn.Module):
 
 
 def job_file(folder, dataset="pendulum.npz", **settings):
-    """Writes a small job and returns its path; `settings` overrides by section."""
+    """Writes a small job and returns its path. `settings` overrides values by section."""
     job = {
         "model": {"world_model": {"hidden_size": 32, "latent_size": 16}},
         "dataset": {"trajectories": {"path": str(TRAJECTORIES / dataset)}},
@@ -128,7 +128,7 @@ def job_file(folder, dataset="pendulum.npz", **settings):
 
 
 def run_worker(job, checkpoints, *flags, environment=None):
-    """Runs a job file; returns the records of its steps and its output."""
+    """Runs a job file with genesis-worker. Returns the records of its steps, and its output."""
     telemetry = pathlib.Path(checkpoints) / "telemetry.jsonl"
     done = subprocess.run(
         [WORKER, "--spec", job, "--checkpoint-dir", checkpoints, "--telemetry", telemetry,
