@@ -1,4 +1,4 @@
-"""The API of a daemon twice: over gRPC, by reflection, and over HTTP with JSON, by its OpenAPI text."""
+"""Clients of both APIs of a daemon: gRPC by reflection, and HTTP with JSON by the OpenAPI document."""
 
 import http.client
 import json
@@ -12,12 +12,12 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase)
 
 SERVICE = "genesis.training.v1.TrainingService"
-# Limit of a broken run, never a measurement.
+# Seconds after which a test fails. Not a measurement.
 DEADLINE = 180
 
 
 class Answer:
-    """An error of either transport: the code's name, the message, and the response."""
+    """The outcome of a call over either transport: the name of the code, the message, and the responses."""
 
     def __init__(self, code, text="", responses=(), violations=()):
         self.code, self.text = code, text
@@ -55,7 +55,7 @@ class GrpcApi:
                     response_deserializer=response.FromString)
 
     def call(self, name, fields):
-        """`fields` of the request; for a client stream a list of them."""
+        """Calls a method. `fields` are those of the request, or a list of such dicts for a client stream."""
         method = self.methods[name]
         request, _ = self.types(name)
         many = fields if method.client_streaming else [fields]
@@ -70,7 +70,7 @@ class GrpcApi:
 
     @staticmethod
     def _violations(error):
-        """Returns (field, description) of google.rpc.BadRequest in grpc-status-details-bin, decoded by hand."""
+        """Returns (field, description) of each violation in google.rpc.BadRequest, decoded from grpc-status-details-bin."""
         details = [v for k, v in error.trailing_metadata() or () if k == "grpc-status-details-bin"]
         found = []
         for number, status in [f for d in details for f in wire_fields(d)]:
@@ -85,7 +85,7 @@ class GrpcApi:
 
 
 def wire_fields(data):
-    """Yields (number, bytes or int) of each field of a serialized message."""
+    """Yields (number, bytes or int) for each field of a serialized message."""
     at = 0
 
     def varint():
@@ -108,7 +108,7 @@ def wire_fields(data):
 
 
 class HttpApi:
-    """Builds requests from the OpenAPI text alone; parses responses with the types of `grpc_api`."""
+    """A client that builds requests only from the OpenAPI document, and parses responses with the types of `grpc_api`."""
 
     def __init__(self, address, grpc_api):
         self.address, self.grpc_api = address, grpc_api
@@ -119,7 +119,7 @@ class HttpApi:
                 self.operations[operation["operationId"]] = (verb.upper(), path, operation)
 
     def exchange(self, verb, target, body=None, headers=None):
-        """Returns (status, headers, body) of one request."""
+        """Sends one request. Returns (status, headers, body)."""
         connection = http.client.HTTPConnection(self.address, timeout=DEADLINE)
         try:
             connection.request(verb, target, body=body, headers=headers or {})
@@ -155,7 +155,7 @@ class HttpApi:
         return self._read(name, *self.exchange(*self.request_of(name, fields)))
 
     def upload(self, name, subject, body):
-        """Calls ImportCheckpoint, whose body is the file."""
+        """Calls ImportCheckpoint. The request body is the file itself."""
         verb, path, _ = self.operations[name]
         target = re.sub(r"{\w+}", urllib.parse.quote(subject, safe=""), path)
         return self._read(name, *self.exchange(verb, target, body,

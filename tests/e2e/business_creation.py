@@ -1,24 +1,23 @@
-"""A business that is being created, and the orchestrator that trains a model of it.
+"""A simulated business, for tests that train a world model of it.
 
-The simulator is deterministic: everything follows from a seed through a splitmix64 of its own, so a
-test that fails once fails again. It is not economics, but it has what makes a world model's work
-worth doing: actions that show weeks later, quantities that bound each other, noise, and an end.
+The simulator is deterministic: everything follows from a seed through its own splitmix64, so a test that fails once fails again. It is
+not economics, but it has what a world model must learn: actions that take effect weeks later, quantities that limit each other, noise,
+and an end.
 
 One step is a week. An observation has ten numbers, each about 1 in size:
-
-    cash         money in hand, in units of the starting cash
-    demand       customers who asked this week, in units of the market
-    price        asked per unit, in units of the going rate
-    staff        people, in units of a full team
-    reputation   0 to 1; follows how many of those who asked were served
+    cash         money, in units of the initial cash
+    demand       customers of this week, in units of the market
+    price        price per unit, in units of the market price
+    staff        number of people, in units of a full team
+    reputation   0 to 1; follows the fraction of customers that were served
     inventory    units in stock, in units of the market
-    marketing    awareness; fades, and is fed by spending
+    marketing    awareness, which fades and grows by spending
     morale       0 to 1; falls while people are hired, fired or overworked
     season       sine and cosine of the week of the year
 
-and an action four, each in [-1, 1]: change of price, of staff, production, and marketing spending.
-The reward is the week's profit in units of the starting cash. A business whose cash is gone is
-bankrupt, a terminal state; one that lives through its horizon is cut off, a timeout.
+An action has four numbers, each in [-1, 1]: change of price, change of staff, production, and marketing spending. The reward is the
+week's profit in units of the initial cash. A business without cash is bankrupt, a terminal state. One that reaches its horizon is
+truncated, a timeout.
 """
 
 import math
@@ -32,7 +31,7 @@ _WORD = (1 << 64) - 1
 
 
 class SplitMix64:
-    """Steele, Lea and Flood, 2014: 64 bits of state, the same numbers on every platform."""
+    """The generator of Steele, Lea and Flood (2014), with 64 bits of state and the same numbers on every platform."""
 
     def __init__(self, seed):
         self._state = seed & _WORD
@@ -48,7 +47,7 @@ class SplitMix64:
         return low + (high - low) * (self.word() >> 11) / (1 << 53)
 
     def around_zero(self):
-        """Returns a number of mean 0 and deviation 1: the sum of twelve uniforms less six."""
+        """Returns a number with mean 0 and standard deviation 1: the sum of twelve uniform numbers minus 6."""
         return sum(self.uniform() for _ in range(12)) - 6
 
 
@@ -79,7 +78,7 @@ class Business:
                 self.marketing, self.morale, math.sin(angle), math.cos(angle)]
 
     def step(self, action):
-        """Simulates a week; returns (reward, bankrupt, cut off)."""
+        """Simulates one week. Returns (reward, bankrupt, truncated)."""
         pricing, hiring, production, advertising = (clamp(each, -1, 1) for each in action)
         self.price = clamp(self.price * (1 + 0.08 * pricing), 0.4, 2.5)
         change = 0.1 * hiring * (0.5 + self.staff)
@@ -114,7 +113,7 @@ class Business:
 
 
 def founders_choice(business, random):
-    """A founder's rules of thumb with enough randomness that every action occurs in every state."""
+    """Returns an action by rules of thumb, with enough noise that every action occurs in every state."""
     short = business.demand > business.inventory + 0.4 * business.staff
     rules = [0.5 if short else -0.4,
              0.6 if short and business.cash > 0.5 else -0.3,
@@ -124,7 +123,7 @@ def founders_choice(business, random):
 
 
 class Recording:
-    """Returns transitions in columns, as AppendTrajectories accepts them."""
+    """Transitions in columns, as AppendTrajectories accepts them."""
 
     def __init__(self):
         self.observations, self.actions, self.next_observations = [], [], []
@@ -135,7 +134,7 @@ class Recording:
 
 
 def live(seed):
-    """Returns one whole episode: the life of a business."""
+    """Returns the recording of a whole episode, the life of one business."""
     business, whim = Business(seed), SplitMix64(seed ^ 0x5EED)
     recording = Recording()
     ended = False

@@ -1,9 +1,9 @@
-"""Shared code of the tests of Slurm and of Kubernetes: jobs whose workers a cluster's scheduler starts."""
+"""Shared code of the tests of Slurm and Kubernetes, whose scheduler starts the workers of a job."""
 
 import harness
 from test_gangs import gang
 
-# Long enough to be interrupted on a fast machine.
+# Long enough that the job can be interrupted on a fast machine.
 STEPS = 20000
 
 
@@ -14,15 +14,16 @@ def submitted(launcher, ranks=2, **training):
 
 
 class ClusterJobs(harness.DaemonTest):
-    """A test has begin(*flags), which starts a daemon with a launcher, and logs(daemon), shown on a failure."""
+    """A base class of tests. A subclass has begin(*flags), which starts a daemon with a launcher, and logs(daemon), whose result is shown
+    if a test fails."""
 
     def again(self, daemon, *flags):
-        """Starts the daemon again after kill -9, at the address that its workers dial."""
+        """Kills the daemon with SIGKILL and starts it again at the same address, to which its workers reconnect."""
         daemon.kill()
         return self.begin("--grpc-listen", daemon.grpc, *flags)
 
     def wait_for_wait(self, daemon, job_id, text):
-        """Returns the job, once its queue reason contains the text."""
+        """Waits until the job's queue reason contains the text. Returns the job."""
         def told():
             job = daemon.job(job_id)
             return text in job.get("queue_reason", "") and job

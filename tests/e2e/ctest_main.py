@@ -1,8 +1,8 @@
-"""unittest for CTest: python ctest_main.py TEST..., in the folder of the test.
+"""Runs unittest for CTest: python ctest_main.py TEST..., in the folder of the test.
 
-Exit code 0 if every test ran and passed, 1 if one failed or was skipped for a reason other than the
-machine's, and 77, which CTest reports as not run, if nothing failed but this kernel or container forbids
-what a test needs (harness.not_run). The reasons are printed for deploy/test.sh, which lists them.
+Exit code: 0 if every test ran and passed; 1 if a test failed, or was skipped for another reason than this machine; 77, which CTest
+reports as not run, if no test failed but this kernel or container forbids what a test needs (harness.not_run). The reasons are printed
+for deploy/test.sh, which lists them.
 """
 
 import os
@@ -15,12 +15,12 @@ sys.path[:0] = [os.getcwd(), os.path.dirname(os.path.abspath(__file__))]
 
 import tiers  # noqa: E402
 
-# Seconds from which a test's time is printed.
+# Seconds from which on the duration of a test is printed.
 SLOW = 1.0
 
 
 class Result(unittest.TextTestResult):
-    """Prints which tests of a file take long."""
+    """Prints the durations of slow tests."""
 
     def startTest(self, test):
         self._began = time.monotonic()
@@ -34,7 +34,7 @@ class Result(unittest.TextTestResult):
 
 
 class Loader(unittest.TestLoader):
-    """Loads the tests of this tier."""
+    """Loads only the tests of the current tier."""
 
     def loadTestsFromNames(self, names, module=None):
         return tiers.select(super().loadTestsFromNames(names, module))

@@ -1,5 +1,4 @@
-"""Starts the real programs for end-to-end tests: one daemon per test, in a separate folder, on
-separate ports, stopped by its process id."""
+"""Starts the real programs for end-to-end tests. Each test has its own daemon, data folder and ports."""
 
 import json
 import os
@@ -18,11 +17,10 @@ import tiers
 BIN = pathlib.Path(os.environ["GENESIS_BIN"])
 SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
 TRAJECTORIES = SOURCE / "examples" / "trajectories"
-# A worker without LibTorch whose behavior depends on the id of its job; for tests of the daemon
-# alone.
+# A worker without LibTorch whose behavior depends on the ID of its job, for tests of the daemon alone.
 FAKE_WORKER = BIN.parent / "tests" / "fake_worker"
 
-# A generous limit of a broken run, never a measurement.
+# Seconds after which a test fails. Not a measurement.
 LONG = 600
 
 PENDULUM = {
@@ -34,7 +32,7 @@ PENDULUM = {
 
 
 def spec(**training):
-    """Returns the small Pendulum job with other training settings."""
+    """Returns the small Pendulum job with some training settings changed."""
     changed = json.loads(json.dumps(PENDULUM))
     changed["training"].update(training)
     return changed
@@ -54,13 +52,13 @@ def wait_for(what, probe, timeout=LONG):
         found = probe()
         if found:
             return found
-        # A probe that starts programs pauses as long, because trainers have a lower priority.
+        # If the probe itself takes time, pauses twice as long, because trainers run at a lower priority.
         time.sleep(min(max(0.02, 2 * (time.monotonic() - begin)), 1))
     raise AssertionError(f"waited {timeout} s for {what}")
 
 
 def wait_for_step(job, job_id, step):
-    """Returns the job once it has executed `step` steps; `job` returns it by its id."""
+    """Waits until a job has executed `step` steps. Returns the job, which is read by `job(job_id)`."""
     def reached():
         now = job(job_id)
         if now["state"] in ("JOB_STATE_FAILED", "JOB_STATE_CANCELLED"):
@@ -71,12 +69,12 @@ def wait_for_step(job, job_id, step):
 
 
 def not_run(why):
-    """This machine forbids what the test needs: neither passed nor failed."""
+    """Ends the test as neither passed nor failed, because this machine forbids what it needs."""
     raise unittest.SkipTest(tiers.NOT_RUN + " ".join(str(why).split()))
 
 
 def need_namespaces():
-    """Ends the test as not run if the kernel or a container forbids mounts in new namespaces."""
+    """Ends the test as not run if the kernel or the container forbids mounts in new namespaces."""
     probe = subprocess.run(["unshare", "--mount", "--pid", "--fork", "mount", "-t", "tmpfs", "-o",
                             "size=64k", "none", "/mnt"], capture_output=True, text=True)
     if probe.returncode != 0:
@@ -84,8 +82,9 @@ def need_namespaces():
 
 
 def mount_disk(folder, size, cleanup):
-    """Mounts a separate file system at `folder`, small enough to be filled; ends the test as not run if
-    mounts are forbidden. `cleanup` is addCleanup of the test."""
+    """Mounts a separate file system at `folder` that is small enough to be filled.
+
+    Ends the test as not run if mounts are forbidden. `cleanup` is the test's addCleanup."""
     as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
     done = subprocess.run([*as_root, "mount", "-t", "tmpfs", "-o", f"size={size},mode=777", "none",
                            str(folder)], capture_output=True, text=True)
@@ -125,7 +124,7 @@ class Daemon:
         self.grpc, self.http = lines["grpc"], lines["http"]
 
     def get(self, path):
-        # Certificates are verified by the tests of TLS.
+        # The tests of TLS verify certificates.
         context = ssl._create_unverified_context() if self.scheme == "https" else None
         with urllib.request.urlopen(f"{self.scheme}://{self.http}{path}", timeout=LONG,
                                     context=context) as response:
@@ -135,7 +134,7 @@ class Daemon:
         return json.loads(self.get(path))
 
     def ctl(self, *arguments, check=True):
-        """Runs genesisctl --output json; returns its parsed output, or the finished process unchecked."""
+        """Runs genesisctl with --output json. Returns the parsed output or, with check=False, the finished process."""
         done = subprocess.run([BIN / "genesisctl", "--server", self.grpc, "--output", "json",
                                *arguments], capture_output=True, text=True, timeout=LONG)
         if not check:
@@ -145,7 +144,7 @@ class Daemon:
         return json.loads(done.stdout)
 
     def train(self, job_id, job_spec, check=True):
-        # YAML is a superset of JSON, so the file is both.
+        # JSON is valid YAML.
         path = self.data_dir / f"{job_id}.yaml"
         path.write_text(json.dumps(job_spec))
         return self.ctl("train", "-f", str(path), "--job-id", job_id, check=check)
@@ -169,7 +168,7 @@ class Daemon:
         return (self.data_dir / "log" / "orchestrator.log").read_text()
 
     def worker_pids(self):
-        """Returns the worker processes, which are children of the daemon."""
+        """Returns the IDs of the worker processes, which are children of the daemon."""
         children = pathlib.Path(f"/proc/{self.process.pid}/task")
         pids = []
         for task in children.iterdir():
@@ -177,7 +176,7 @@ class Daemon:
         return pids
 
     def busy_worker_pid(self):
-        """Returns the worker with the most processor time: the one that trains."""
+        """Returns the ID of the worker process with the most processor time, which is the one that trains."""
         def ticks(pid):
             fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
             return int(fields[11]) + int(fields[12])
@@ -190,7 +189,7 @@ class Daemon:
         self.output.close()
 
     def stop(self):
-        """Sends SIGTERM; returns the exit code of the drain."""
+        """Sends SIGTERM and waits for the drain. Returns the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(LONG)
@@ -199,7 +198,7 @@ class Daemon:
 
 
 class DaemonTest(unittest.TestCase):
-    """A test with a data folder; start() starts the daemon and stops it when the test ends."""
+    """A test with a data folder. start() starts a daemon, which is stopped when the test ends."""
 
     def setUp(self):
         self.data_dir = tempfile.mkdtemp(prefix="genesis-")

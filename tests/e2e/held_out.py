@@ -1,17 +1,16 @@
-"""Evaluates a world model's checkpoint on businesses in plain Python and torch from the lives that the simulator
-created, without the daemon and the worker."""
+"""Evaluates a world model's checkpoint on simulated businesses in Python and torch, without the daemon and the worker."""
 
 import torch
 from torch.nn import functional
 
 import business_creation as creation
 
-# Tolerance of two sums over the same numbers in another order.
+# Tolerance of sums over the same numbers in another order.
 TOLERANCE = 1e-4
 
 
 def held_out_count(episodes, fraction):
-    """Returns the number of the newest episodes that are held out."""
+    """Returns the number of episodes that are held out, which are the newest."""
     return min(max(1, round(fraction * episodes)), episodes - 1)
 
 
@@ -45,10 +44,10 @@ def predict(weights, observation, action):
 
 
 class HeldOut:
-    """The three errors of HeldOutError, in units of the variance of the training businesses."""
+    """The three errors of HeldOutError, in units of the variance over the training businesses."""
 
     def __init__(self, checkpoint, seeds, fraction):
-        """`seeds` are those of the businesses in the buffer, oldest first."""
+        """`seeds` are those of the businesses in the buffer, the oldest first."""
         seeds = list(seeds)
         kept = len(seeds) - held_out_count(len(seeds), fraction)
         seen, _, seen_next = lives(seeds[:kept])
@@ -63,5 +62,5 @@ class HeldOut:
         self.model = error(predict(weights, observation, action))
         self.persistence = error(observation)
         self.mean = error(seen_next.double().mean(0).float())
-        # Deviation of the model's stored mean from that of its own training businesses.
+        # How far the means stored in the model are from those of its training businesses.
         self.mean_distance = (weights["observation_mean"] - seen.double().mean(0).float()).abs().max().item()

@@ -1,6 +1,6 @@
-"""An orchestrator over the real API: append, train, watch, checkpoint, read Stats.
+"""A client of the gRPC API that appends, trains, watches, checkpoints and reads statistics.
 
-There is no generated code: reflection describes the daemon's messages."""
+It has no generated code. Reflection describes the messages."""
 
 import grpc
 from google.protobuf import json_format, message_factory
@@ -12,12 +12,12 @@ import business_creation as creation
 
 SERVICE = "genesis.training.v1.TrainingService"
 FINAL = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
-# Limit of a broken run, never a measurement.
+# Seconds after which a test fails. Not a measurement.
 DEADLINE = 180
 
 
 class Orchestrator:
-    """A client of one daemon; close() ends it. Any thread may call it."""
+    """A client of one daemon. Any thread may call it. close() closes its connection."""
 
     def __init__(self, address):
         self._channel = grpc.insecure_channel(address)
@@ -38,12 +38,12 @@ class Orchestrator:
         self._channel.close()
 
     def call(self, method, **fields):
-        """Returns the response of any method that takes one message; a stream of them for WatchJob."""
+        """Calls any method whose request is a single message. Returns the response, or an iterator of responses for WatchJob."""
         request, call = self._methods[method]
         return call(json_format.ParseDict(fields, request()), timeout=DEADLINE)
 
     def batch(self, dataset, batch_id, recording, **more):
-        """Builds one message of AppendTrajectories."""
+        """Builds one request of AppendTrajectories."""
         request, _ = self._methods["AppendTrajectories"]
         return request(dataset=dataset, batch_id=batch_id,
                        observation_size=len(creation.OBSERVATION), action_size=len(creation.ACTION),
@@ -52,7 +52,7 @@ class Orchestrator:
                        terminals=recording.terminals, timeouts=recording.timeouts, **more)
 
     def append(self, dataset, seeds, **more):
-        """Streams the lives of businesses, a batch each, named by its seed."""
+        """Streams the lives of businesses, one batch per seed, named by it."""
         return self.append_batches(
             self.batch(dataset, f"business-{seed}", creation.live(seed), **more) for seed in seeds)
 
@@ -67,11 +67,11 @@ class Orchestrator:
         return self.call("GetJob", job_id=job_id).job
 
     def watch(self, job_id):
-        """Yields the job at each change that this reader saw, the last one final."""
+        """Watches a job until it ends. Returns the job at each change that this watch saw; the last one is final."""
         return [update.job for update in self.call("WatchJob", job_id=job_id)]
 
     def watch_until(self, job_id, wanted):
-        """Returns the first state of the job for which `wanted` is true; ends the watch there."""
+        """Watches a job until `wanted` is true for it. Returns the job."""
         updates = self.call("WatchJob", job_id=job_id)
         for update in updates:
             if wanted(update.job):
@@ -90,7 +90,7 @@ class Orchestrator:
 
 
 def state_of(job):
-    """Returns "JOB_STATE_RUNNING" and the like."""
+    """Returns the name of the job's state, such as "JOB_STATE_RUNNING"."""
     return job.DESCRIPTOR.fields_by_name["state"].enum_type.values_by_number[job.state].name
 
 

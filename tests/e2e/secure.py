@@ -1,4 +1,4 @@
-"""Shared code of the tests of tokens and TLS: certificates, tokens, clients with them."""
+"""Shared code of the tests of tokens and TLS: certificates, tokens, and clients that use them."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def openssl(*arguments):
 
 
 class Authority:
-    """A certificate authority in a separate folder."""
+    """A certificate authority in a folder of its own."""
 
     def __init__(self, folder, name="test authority"):
         self.folder = pathlib.Path(folder)
@@ -34,7 +34,7 @@ class Authority:
                 "-keyout", self.key, "-out", self.certificate, "-days", "2", "-subj", f"/CN={name}")
 
     def issue(self, common_name, file=None, address="127.0.0.1"):
-        """Returns (certificate, key) of `common_name`, valid for the address and localhost."""
+        """Issues a certificate for the address and localhost. Returns (certificate, key)."""
         base = self.folder / (file or common_name)
         key, request = base.with_suffix(".key"), base.with_suffix(".csr")
         certificate, extensions = base.with_suffix(".pem"), base.with_suffix(".ext")
@@ -48,7 +48,7 @@ class Authority:
 
 
 def new_token(name, role):
-    """Returns (token, line of the tokens file), from genesisctl."""
+    """Runs genesisctl token. Returns (token, line for the tokens file)."""
     done = subprocess.run([harness.BIN / "genesisctl", "-o", "json", "token", name, role],
                           check=True, capture_output=True, text=True, timeout=harness.LONG)
     made = json.loads(done.stdout)
@@ -56,7 +56,7 @@ def new_token(name, role):
 
 
 def write_secret(path, text):
-    """Replaces the file atomically, as an operator's tools do."""
+    """Replaces a file atomically, as operators' tools do."""
     new = pathlib.Path(f"{path}.new")
     new.touch(mode=0o600)
     new.write_text(text)
@@ -65,7 +65,7 @@ def write_secret(path, text):
 
 
 class Client:
-    """Calls any method by name, with the messages of protoc's descriptor set."""
+    """A client that calls any method by name, with messages from protoc's descriptor set."""
 
     def __init__(self, channel, token=None):
         self.channel = channel
@@ -86,7 +86,7 @@ class Client:
         return stub(request(**fields), metadata=self.metadata, timeout=timeout)
 
     def code(self, method, timeout=harness.LONG, **fields):
-        """Returns the name of the code with which a call ends."""
+        """Returns the name of the status code of a call."""
         try:
             self.call(method, timeout=timeout, **fields)
         except grpc.RpcError as error:
@@ -94,7 +94,7 @@ class Client:
         return "OK"
 
     def services(self):
-        """Lists services by reflection; grpc.RpcError if that is refused."""
+        """Lists services by reflection. Raises grpc.RpcError if that is refused."""
         pool = ProtoReflectionDescriptorDatabase(
             grpc.intercept_channel(self.channel, _WithMetadata(self.metadata)))
         return list(pool.get_services())
@@ -112,7 +112,7 @@ _pool = None
 
 
 def messages(method):
-    """Returns (request class, response class)."""
+    """Returns (request class, response class) of a method."""
     global _pool
     if _pool is None:
         from google.protobuf import descriptor_pb2
@@ -133,7 +133,7 @@ def tls_channel(address, authority, certificate=None, key=None, options=()):
         pathlib.Path(authority).read_bytes(),
         pathlib.Path(key).read_bytes() if key else None,
         pathlib.Path(certificate).read_bytes() if certificate else None)
-    # A new connection each time, because certificates change.
+    # Uses a new connection each time, because certificates change.
     return grpc.secure_channel(address, credentials,
                                [("grpc.use_local_subchannel_pool", 1), *options])
 

@@ -1,4 +1,4 @@
-"""Tests of every error code of every method in training_service.proto, over both transports."""
+"""Tests each error code of each method in training_service.proto, over both transports."""
 
 import base64
 import contextlib
@@ -16,9 +16,8 @@ BATCH = {"dataset": "shop", "batch_id": "b1", "observation_size": 2, "action_siz
          "observations": [1, 2], "actions": [0.5], "next_observations": [2, 3], "rewards": [1]}
 STATE = base64.b64encode(b"state").decode()
 
-# Method, code, request. Setup: hold-1 runs and has the checkpoints hold-1-kept and hold-1-step-5,
-# ok-done has SUCCEEDED, "mine" is an imported checkpoint, "lost" one whose file is gone, the dataset
-# "shop" has the batch b1, and "damaged" a broken segment.
+# Method, code, request. In the setup, hold-1 runs and has the checkpoints hold-1-kept and hold-1-step-5, ok-done has SUCCEEDED, "mine" is
+# an imported checkpoint, the file of checkpoint "lost" is missing, dataset "shop" has the batch b1, and dataset "damaged" a broken segment.
 TABLE = [
     ("Train", "INVALID_ARGUMENT", {"spec": {"training": {"max_steps": -1}}}),
     ("Train", "ALREADY_EXISTS", {"job_id": "hold-1", "spec": {**SPEC, "training": {"max_steps": 9}}}),
@@ -85,7 +84,7 @@ TABLE = [
     ("GetHistory", "INVALID_ARGUMENT", {"page_size": 1001}),
 ]
 
-# Codes that need more than one request; each has a separate test, here or in the named file.
+# Codes that need more than one request. The value is the test of the code, here or in the named file.
 ELSEWHERE = {
     ("Train", "RESOURCE_EXHAUSTED"): "test_a_full_queue",
     ("Train", "UNAVAILABLE"): "test_a_draining_daemon",
@@ -109,11 +108,11 @@ ELSEWHERE = {
 
 
 def promised():
-    """Returns (method, code) of every line of the proto's comments."""
+    """Returns the (method, code) pairs in the proto's comments."""
     text = (harness.SOURCE / "proto/genesis/training/v1/training_service.proto").read_text()
     pairs = set()
     for comment, method in re.findall(r"((?:  //[^\n]*\n)+)  rpc (\w+)\(", text):
-        # The codes follow the role.
+        # The codes come after the role.
         codes = comment.split("Role:", 1)[1]
         pairs |= {(method, code) for code in re.findall(
             r"\b(INVALID_ARGUMENT|NOT_FOUND|ALREADY_EXISTS|FAILED_PRECONDITION|ABORTED|DATA_LOSS|"
@@ -179,7 +178,7 @@ class ErrorTable(harness.DaemonTest):
                     self.assertGreater(len(answer.text), 20)
 
     def has(self, api, name):
-        """Returns whether this daemon has the method at all."""
+        """Returns whether this daemon implements the method."""
         method = api.methods[name]
         return method.client_streaming or api.call(name, {}).code != "UNIMPLEMENTED"
 
@@ -252,12 +251,12 @@ class ErrorTable(harness.DaemonTest):
             self.assertEqual(answer.code, "UNAVAILABLE", answer)
             self.assertIn("draining", answer.text)
         for pid in pids:
-            with contextlib.suppress(ProcessLookupError):  # A waiting one has already ended.
+            with contextlib.suppress(ProcessLookupError):  # An idle worker has already ended.
                 os.kill(pid, signal.SIGKILL)
 
     @staticmethod
     def refused(api):
-        """Until the signal is handled a job is accepted."""
+        """Returns the refusal of a job, or None while jobs are still accepted because the signal has not been handled."""
         answer = api.call("Train", {"spec": SPEC})
         return None if answer.code == "OK" else answer
 

@@ -1,4 +1,4 @@
-"""Tests of AppendTrajectories with a daemon that is killed, and with requests over its limits."""
+"""Tests AppendTrajectories while the daemon is killed, and with requests over its limits."""
 
 import unittest
 
@@ -33,7 +33,7 @@ class Appending(harness.DaemonTest):
 
         again = self.connect(self.start())
         answer = again.append("shop", range(60))
-        # Acknowledged batches are stored; the others are stored once too.
+        # Acknowledged batches are reported as repeated. The others are stored once.
         self.assertGreaterEqual(answer.repeated_batches, 10)
         self.assertEqual(answer.repeated_batches + answer.appended_batches, 60)
         self.assertEqual(answer.buffer_transitions, sum(map(len, recordings.values())))

@@ -1,4 +1,4 @@
-"""Outputs of a job other than checkpoints, listed and fetched over every transport."""
+"""Tests that the outputs of a job other than checkpoints can be listed and downloaded over each transport."""
 
 import json
 import unittest
@@ -19,13 +19,13 @@ class Artifacts(harness.DaemonTest):
         listed = daemon.ctl("artifacts", "job-a")["artifacts"]
         self.assertEqual([each["name"] for each in listed], ["log.txt", TRACE])
         self.assertEqual(int(listed[1]["size_bytes"]), made.stat().st_size)
-        # Fetched by genesisctl, which continues an earlier attempt.
+        # genesisctl continues an earlier download.
         target = daemon.data_dir / "fetched.json"
         target.with_name("fetched.json.part").write_bytes(made.read_bytes()[:1000])
         daemon.ctl("artifact-download", "job-a", TRACE, "-f", str(target), check=False)
         self.assertEqual(target.read_bytes(), made.read_bytes())
         self.assertTrue(json.loads(target.read_text())["traceEvents"])
-        # Fetched over gRPC and HTTP alike.
+        # gRPC and HTTP give the same content.
         grpc_api = GrpcApi(daemon.grpc)
         self.addCleanup(grpc_api.close)
         for api in (grpc_api, HttpApi(daemon.http, grpc_api)):

@@ -1,4 +1,4 @@
-"""Bad input, as a table: the action, the exact message, and the exit code. Nothing is lost by any of it."""
+"""Tests the exact message and exit code for each kind of bad input, and that nothing is lost."""
 
 import pathlib
 import shutil
@@ -19,7 +19,7 @@ def run_genesisd(*flags, environment=None, prefix=()):
 
 
 class StartUp(unittest.TestCase):
-    """genesisd refuses to start, with one line per error."""
+    """genesisd does not start, and prints one line per error."""
 
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="genesis-")
@@ -71,7 +71,7 @@ class StartUp(unittest.TestCase):
 
 
 class Running(harness.DaemonTest):
-    """A running daemon refuses, and continues."""
+    """A running daemon rejects the input, and continues."""
 
     def setUp(self):
         super().setUp()
@@ -165,7 +165,7 @@ class Running(harness.DaemonTest):
         self.assertEqual(job["failure"]["cause"], "FAILURE_CAUSE_DATA", job)
         self.assertIn(f'dataset.trajectories.path is "{datasets}/swapped.npz", which leads to "{secret}"; '
                       f"accepted: what lies beneath the dataset root {datasets}", job["failure"]["message"])
-        # A link to another place within the root is followed.
+        # A link to another place under the root is followed.
         (datasets / "swapped.npz").unlink()
         (datasets / "swapped.npz").symlink_to("pendulum.npz")
         self.daemon.train("within", swapped)

@@ -1,7 +1,7 @@
-"""The five business creation cases: businesses are simulated, their lives streamed to a real daemon over
-AppendTrajectories, and world models trained on its datasets. The daemon's results are compared with values that
-follow from the seeds, with held-out errors recomputed in Python from the checkpoint, and with this test's own clock.
-The speed of a mode is printed and never asserted, because it depends on other load of the machine."""
+"""Tests five cases in which businesses are simulated, appended to a replay buffer of a real daemon, and world models trained on them.
+
+The daemon's results are compared with values that follow from the seeds, with held-out errors that Python computes from the checkpoint,
+and with the test's own clock. Speeds of precisions are printed and not asserted, because they depend on the load of the machine."""
 
 import pathlib
 import threading
@@ -13,11 +13,11 @@ import harness
 from held_out import TOLERANCE, HeldOut
 from orchestrator import FINAL, Orchestrator, state_of, world_model
 
-# Maximum growth of a daemon over rounds of the same work: pages that the allocator keeps.
+# Maximum growth of a daemon over rounds of the same work, for pages that the allocator keeps.
 GROWTH_BYTES = 48 << 20
-# Maximum ratio between the speed reported by the daemon and that of this test's clock, either way.
+# Maximum ratio, in either direction, between the speed that the daemon reports and that by the test's clock.
 CLOCKS_APART = 5
-# Minimum duration of each step of the slow job of the comparison.
+# Minimum duration of a step of the slow job.
 SLOW_STEP_SECONDS = 0.02
 
 
@@ -34,8 +34,10 @@ class BusinessCreation(harness.DaemonTest):
         return job
 
     def expect_better_than_the_mean(self, job, seeds):
-        """Checks the model on businesses that it was not trained on; `seeds` are those in the buffer, oldest first.
-        Checks that the reported errors are those of the checkpoint."""
+        """Checks that a model predicts held-out businesses better than their mean, and that the reported errors are those of its
+        checkpoint.
+
+        `seeds` are those of the businesses in the buffer, the oldest first. Returns the reported errors."""
         told = self.expect_success(job).held_out
         found = HeldOut(job.latest_checkpoint.path, seeds, job.spec.dataset.replay.holdout_fraction)
         self.assertEqual(told.transitions, found.transitions)
@@ -47,14 +49,14 @@ class BusinessCreation(harness.DaemonTest):
         return told
 
     def expect_counted(self, client, job_id, steps, batch_size=64):
-        """Checks the reports on one job, by GetJob, Stats and its history."""
+        """Checks the steps and samples that GetJob, Stats and the history report for one job."""
         progress, stats = client.job(job_id).progress, client.call("Stats", job_id=job_id)
         self.assertEqual((progress.step, progress.samples), (steps, steps * batch_size))
         self.assertEqual((stats.training_steps, stats.samples), (steps, steps * batch_size))
         self.assertEqual((stats.history[-1].step, stats.history[-1].loss), (steps, progress.loss))
 
     def metric(self, name, **labels):
-        """Returns the one series of that name with these labels."""
+        """Returns the value of the only series with this name and these labels."""
         page = self.daemon.get("/metrics")
         wanted = [f'{key}="{value}"' for key, value in labels.items()]
         found = [line for line in page.splitlines()
@@ -77,7 +79,7 @@ class BusinessCreation(harness.DaemonTest):
         job = client.watch("shop")[-1]
         self.expect_better_than_the_mean(job, range(40))
         self.expect_counted(client, "shop", 600)
-        # Not taken from the updates: a watcher of a finished job gets only one.
+        # The updates would not do: a watch of a finished job sends only one.
         history = client.call("Stats", job_id="shop").history
         self.assertLess(history[-1].loss, history[0].loss)
 
@@ -88,8 +90,7 @@ class BusinessCreation(harness.DaemonTest):
         self.assertEqual(stats.overflow_rate, 0)
 
     def timed(self, client, name, mode, steps, **more):
-        """Queues a job, and returns a function that waits for it and returns the job at its end, and its
-        optimizer steps per second by this test's clock."""
+        """Queues a job. Returns a function that waits for its end and returns the job and its steps per second by the test's clock."""
         client.train(name, {**world_model("shop", max_steps=steps),
                             "precision": {"mode": f"PRECISION_MODE_{mode}"}, **more})
         seen = []
@@ -107,7 +108,7 @@ class BusinessCreation(harness.DaemonTest):
             self.assertEqual(job.precision.mode, job.spec.precision.mode, job.precision.reason)
             stepped = [(moment, each.progress.step) for moment, each in seen if each.progress.step]
             (first, at_first), (last, at_last) = stepped[0], next(each for each in stepped if each[1] == steps)
-            # Otherwise the updates cannot show the speed.
+            # With fewer updates, the speed could not be computed.
             self.assertLess(at_first, steps / 2)
             return job, (at_last - at_first) / (last - first)
 
@@ -117,7 +118,7 @@ class BusinessCreation(harness.DaemonTest):
         client = self.begin("--rehearsals-allowed", "true", environment={"ENABLE_FP16_TRAINING": "true"})
         client.append("shop", range(40))
         slow = [{"kind": "REHEARSAL_KIND_SLOW", "at_step": 1, "steps": 100, "amount": SLOW_STEP_SECONDS}]
-        # One slot: while the slow job runs, the others wait for it and are watched from their first step on.
+        # There is one slot, so the other jobs wait for the slow one and are watched from their first step on.
         waits = {"slow": self.timed(client, "slow", "MIXED_BF16", 100, rehearsals=slow),
                  "FP32": self.timed(client, "fp32", "FP32", 1000),
                  "MIXED_BF16": self.timed(client, "mixed-bf16", "MIXED_BF16", 1000)}
@@ -129,7 +130,7 @@ class BusinessCreation(harness.DaemonTest):
             self.assertLess(told, CLOCKS_APART * rate, name)
             self.assertGreater(told, rate / CLOCKS_APART, name)
         speed = {name: job.progress.samples_per_second for name, (job, _) in runs.items()}
-        # A job known to be slow must be reported as slow.
+        # A job that is known to be slow is reported as slow.
         self.assertLess(speed["slow"], 64 / SLOW_STEP_SECONDS)
         self.assertEqual(min(speed, key=speed.get), "slow")
         for mode, names in (("fp32", ["FP32"]), ("bf16", ["MIXED_BF16", "slow"])):
@@ -147,7 +148,7 @@ class BusinessCreation(harness.DaemonTest):
         self.assertEqual(full.progress.reduced_precision_steps, 0)
         self.assertEqual(mixed.progress.reduced_precision_steps, 1000)
         self.assertEqual(mixed.progress.skipped_steps, 0)
-        # A different format, not FP32 under another name.
+        # The job really ran in another format than FP32.
         self.assertNotEqual(mixed.held_out.model, full.held_out.model)
         difference = abs(mixed.held_out.model - full.held_out.model) / full.held_out.model
         self.assertLess(difference, 0.05)
@@ -170,7 +171,7 @@ class BusinessCreation(harness.DaemonTest):
         jobs = {name: client.watch(name)[-1] for name in names}
         seeds = {name: range(100 * i, 100 * i + 30) for i, name in enumerate(names)}
         for name, job in jobs.items():
-            # Each learned about its own businesses, but nothing about its neighbours'.
+            # Each model learned about its own businesses and nothing about the others.
             held_out = self.expect_better_than_the_mean(job, seeds[name])
             for other in names:
                 if other != name:
@@ -190,7 +191,7 @@ class BusinessCreation(harness.DaemonTest):
         self.assertEqual(self.metric("genesis_training_success_total"), 3)
 
     def newest(self, seeds, transitions):
-        """Returns the newest of these businesses that together lived this many weeks."""
+        """Returns the seeds of the newest businesses that together have this number of transitions."""
         kept = list(seeds)
         while sum(len(creation.live(seed)) for seed in kept) > transitions:
             kept.pop(0)
@@ -204,7 +205,7 @@ class BusinessCreation(harness.DaemonTest):
             seeds = range(15 * round_, 15 * round_ + 15)
             appended = client.append("shop", seeds, capacity=1500)
             self.assertEqual(appended.appended_batches, 15)
-            # The oldest segment is removed whole, so the buffer never exceeds its capacity.
+            # The oldest segment is removed as a whole, so the buffer never exceeds its capacity.
             self.assertLessEqual(appended.buffer_transitions, 1500)
             self.assertEqual(appended.appended_transitions, sum(len(creation.live(seed)) for seed in seeds))
             kept = self.newest(range(15 * round_ + 15), appended.buffer_transitions)
@@ -221,11 +222,11 @@ class BusinessCreation(harness.DaemonTest):
         self.assertEqual(stats.jobs_by_state["SUCCEEDED"], 4)
         lived = sum(len(creation.live(seed)) for seed in range(60))
         self.assertEqual(self.metric("genesis_transitions_appended_total"), lived)
-        # The buffer was full and evicted old businesses.
+        # The buffer was full, so old businesses were evicted.
         self.assertLess(len(kept), 60)
-        # The first round allocates what later ones reuse.
+        # Later rounds reuse the memory that the first round allocated.
         self.assertLess(resident[-1] - resident[0], GROWTH_BYTES, resident)
-        # With fifteen businesses the model generalizes worse than with a full buffer.
+        # A model of fifteen businesses generalizes worse than one of a full buffer.
         self.assertLess(errors[-1], errors[0], errors)
 
     def test_realistic_load(self):
@@ -240,7 +241,7 @@ class BusinessCreation(harness.DaemonTest):
                 for seed in range(30, 70):
                     client.append("shop", [seed])
                     sent.append(seed)
-            except Exception as fault:  # Raised in the main thread.
+            except Exception as fault:  # The main thread raises it.
                 faults.append(fault)
 
         recorder = threading.Thread(target=append)
@@ -263,7 +264,7 @@ class BusinessCreation(harness.DaemonTest):
         self.assertGreaterEqual(checkpoint.step, job.progress.step)
         client.cancel("shop")
         self.assertEqual(state_of(client.watch("shop")[-1]), "JOB_STATE_CANCELLED")
-        # The next job trains on the transitions appended meanwhile.
+        # The next job trains on the transitions that were appended meanwhile.
         client.train("shop-again", world_model("shop", max_steps=200))
         self.expect_better_than_the_mean(client.watch("shop-again")[-1], range(70))
         self.expect_counted(client, "shop-again", 200)

@@ -1,4 +1,4 @@
-"""Checkpoints as files over the API: named, fetched, imported, deleted; and the example that does it."""
+"""Tests checkpoints as files over the API: naming, download, import, deletion; and the example that uses them."""
 
 import json
 import os
@@ -51,7 +51,7 @@ class CheckpointFiles(harness.DaemonTest):
             status, headers, body = http_api.exchange("GET", target, headers={"Range": asked})
             self.assertEqual((status, body), (206, wanted))
             self.assertTrue(headers["content-range"].endswith(f"/{len(CONTENT)}"))
-        # The tag is of another file, so the whole file is sent.
+        # The tag belongs to another file, so the whole file is sent.
         status, _, body = http_api.exchange(
             "GET", target, headers={"Range": "bytes=5-9", "If-Range": '"crc32c-00000000"'})
         self.assertEqual((status, body), (200, CONTENT))
@@ -74,7 +74,7 @@ class CheckpointFiles(harness.DaemonTest):
             self.assertEqual(answer.code, "INVALID_ARGUMENT", answer)
             self.assertIn(part, answer.text)
         self.assertEqual(list(self.folder(daemon).iterdir()), [])
-        # The id is still free.
+        # The ID is still free.
         self.assertEqual(http_api.upload("ImportCheckpoint", "mine", b"state").code, "OK")
         self.assertEqual(http_api.upload("ImportCheckpoint", "run-1-step-5", b"state").code,
                          "INVALID_ARGUMENT")
@@ -124,7 +124,7 @@ class CheckpointFiles(harness.DaemonTest):
         source.write_bytes(CONTENT)
         self.assertEqual(daemon.ctl("checkpoint-import", str(source), "--id", "mine")["id"], "mine")
         target = daemon.data_dir / "target.pt"
-        # The file that an interrupted command leaves.
+        # An interrupted command leaves such a file.
         pathlib.Path(f"{target}.part").write_bytes(CONTENT[:1000000])
         daemon.ctl("checkpoint-download", "mine", "-f", str(target))
         self.assertEqual(target.read_bytes(), CONTENT)

@@ -1,4 +1,4 @@
-"""genesisctl doctor on this machine, with the real worker and a real daemon."""
+"""Tests genesisctl doctor on this machine, with the real worker and a real daemon."""
 
 import json
 import pathlib

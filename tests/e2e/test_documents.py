@@ -1,6 +1,7 @@
-"""The commands of the documents, unchanged. The blocks of a page marked `sh` are one script, executed from
-the root of the sources in a copy; those marked `sh needs-<what>` require something that a test machine
-lacks. A separate network namespace lets the daemon use its default ports."""
+"""Runs the commands in the documentation unchanged.
+
+The blocks of a page that are marked `sh` form one script, which runs in a copy of the sources. Blocks marked `sh needs-<what>` require
+something that a test machine lacks. The daemon has a network namespace of its own, so that it can use its default ports."""
 
 import os
 import pathlib
@@ -16,15 +17,15 @@ import harness
 DOCS = harness.SOURCE / "docs"
 # Pages whose blocks are executed.
 RUN = ("user_guide.md", "security.md", "install.md", "history.md", "http_api.md", "distributed.md")
-# Setup of pages that assume a busy daemon. A refused request fails them.
+# Setup for pages that assume a busy daemon. It makes a page fail if a request fails.
 AT_WORK = """curl() { command curl --fail-with-body --silent --show-error "$@"; echo; }
 mkdir -p genesis-data/datasets && cp examples/trajectories/pendulum.npz genesis-data/datasets
 genesisd --data-dir genesis-data 2> genesisd.log &
 until command curl -fsS http://127.0.0.1:8080/readyz; do sleep 0.2; done
 genesisctl train -f examples/pendulum.yaml --job-id run-1 && genesisctl watch run-1
 """
-# Requirements that are missing here: a GPU, a daemon installed as a service, one beyond loopback, other hosts with a
-# Prometheus; or that have separate tests: the bundle, a compiler for steps, a build, all tests.
+# Requirements that are missing here (a GPU, a daemon as a service or beyond loopback, other hosts with a Prometheus), or that have their
+# own tests (the bundle, a compiler for steps, a build, all tests).
 NEEDS = {"gpu", "service", "tls", "fleet", "bundle", "torch", "build", "hours", "hosts", "slurm", "cluster"}
 BLOCK = re.compile(r"^```sh(?: needs-([a-z]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PLAIN = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -43,7 +44,7 @@ class Documents(unittest.TestCase):
         script = before + script
         with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
             shutil.copytree(harness.SOURCE / "examples", pathlib.Path(folder) / "examples")
-            # Ends every process that is still running.
+            # The trap ends all processes that are still running.
             text = "set -eu\ntrap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n" + script
             python = pathlib.Path(sys.executable).parent
             environment = harness.clean_environment(
@@ -81,7 +82,7 @@ class Documents(unittest.TestCase):
         self.assertIn("ranks: 2, each with batches of 128", output)
         self.assertIn("training complete: job distributed, 1000 steps", output)
         self.assertRegex(output, r"together +SUCCEEDED")
-        # It reports its steps once a second.
+        # The job reports its steps once per second.
         self.assertRegex(output, r"(?m)^ *1 +w\S+ +cpu +[0-9]+ ")
 
     def test_the_batch_sizes_for_several_gpus_follow_their_rule(self):

@@ -1,5 +1,5 @@
-"""A job of several ranks on several hosts: network namespaces with their own address and host name, joined by a
-link that can be cut. They share one disk, as hosts of a cluster do."""
+"""Tests jobs whose ranks run on several hosts: network namespaces with their own addresses and host names, connected by a link that can be
+cut. They share one disk, as the hosts of a cluster do."""
 
 import os
 import pathlib
@@ -21,12 +21,12 @@ def run(*command):
 
 
 class Host:
-    """A network namespace with its own link to the daemon's."""
+    """A network namespace with a link to that of the daemon."""
 
     count = 0
 
     def __init__(self, test):
-        # The kernel removes a link some time after its namespace.
+        # The number is unique, because the kernel removes a link some time after its namespace.
         Host.count += 1
         number = Host.count
         tag = f"{os.getpid() % 100000}-{number}"
@@ -72,7 +72,7 @@ class GangHosts(harness.DaemonTest):
                       str(certificate), "--tls-key-file", str(key), "--auth-tokens-file", str(folder / "tokens"))
 
     def worker(self, daemon, name):
-        """A genesis-worker on the other host, with its own host name."""
+        """Starts a genesis-worker on the other host, with this host name."""
         path = pathlib.Path(self.data_dir) / f"{name}.log"
         environment = harness.clean_environment()
         environment.pop("GENESIS_TOKEN", None)
@@ -94,7 +94,7 @@ class GangHosts(harness.DaemonTest):
         return process
 
     def begin(self, *flags):
-        """A daemon with one local slot, and a gang on it and on a worker of the other host."""
+        """Starts a daemon with one local slot, and a worker on the other host. Returns both."""
         daemon = self.start(*self.flags, *flags)
         worker = self.worker(daemon, "far")
         harness.wait_for("the worker of the other host", lambda: any(
@@ -120,7 +120,7 @@ class GangHosts(harness.DaemonTest):
         self.assertEqual(newest["shard_count"], 2)
         checked = run(BIN / "genesis-worker", "--verify", newest["path"])
         self.assertEqual(checked.returncode, 0, checked.stderr)
-        # A single process on one host continues from it.
+        # A single process on one host continues from the checkpoint.
         daemon.train("after", {**gang(), "distributed": {"ranks": 1}, "start_from_checkpoint": newest["id"]})
         self.assertEqual(daemon.wait_for_end("after")["state"], "JOB_STATE_SUCCEEDED")
 
@@ -129,13 +129,13 @@ class GangHosts(harness.DaemonTest):
         daemon.train("cut", gang(max_steps=STEPS))
         harness.wait_for("a checkpoint", lambda: daemon.job("cut").get("latest_checkpoint"))
         self.host.cut()
-        # The daemon gives up the far rank once it has been away long enough, and ends the near one.
+        # The daemon gives up the far rank after some time without a connection, and ends the near one.
         waiting = harness.wait_for("the end of the attempt", lambda: (
             job := daemon.job("cut"))["state"] == "JOB_STATE_QUEUED" and job)
         self.assertEqual(int(waiting["restarts"]), 1)
         self.assertIn("rank", waiting["state_reason"])
         self.assertIn("needs 2 slots at one time", waiting["queue_reason"])
-        # The far one does not keep training: it has lost its peer and then its daemon.
+        # The far rank does not continue, because it lost its peer and then its daemon.
         self.assertEqual(worker.wait(harness.LONG), 1, worker.log())
         self.host.mend()
         self.worker(daemon, "again")

@@ -1,4 +1,4 @@
-"""Jobs that the daemon assigns to several workers at the same time: each trains on its own examples, and they are one job."""
+"""Tests jobs that the daemon assigns to several workers at once, each of which trains on its own examples."""
 
 import contextlib
 import os
@@ -11,12 +11,12 @@ import harness
 from harness import spec
 
 TWO = ("--workers-slots", "2")
-# Long enough to be interrupted on a fast machine.
+# Long enough that the job can be interrupted on a fast machine.
 STEPS = 20000
 
 
 def gang(ranks=2, **training):
-    """Returns the small Pendulum job for several ranks: 64 examples a step in all."""
+    """Returns the small Pendulum job for several ranks, with 64 examples per step in total."""
     changed = spec(**{"batch_size": 64 // ranks, **training})
     changed["distributed"] = {"ranks": ranks}
     return changed
@@ -47,7 +47,7 @@ class Gangs(harness.DaemonTest):
         return harness.wait_for("a checkpoint", lambda: daemon.job(job_id).get("latest_checkpoint"))
 
     def kill_rank(self, daemon, job_id, rank):
-        """Kills it after a checkpoint; returns the job at its end."""
+        """Trains a job, and kills one rank after a checkpoint. Returns the job at its end."""
         daemon.train(job_id, gang(max_steps=2000))
         self.wait_for_checkpoint(daemon, job_id)
         os.kill(self.pid(daemon, job_id, rank), signal.SIGKILL)
@@ -111,7 +111,7 @@ class Gangs(harness.DaemonTest):
         for claim, rank in (1, 1), (2, 0):
             harness.wait_for("a checkpoint", lambda: daemon.job("shards").get("latest_checkpoint"))
             newest = int(daemon.job("shards")["latest_checkpoint"]["step"])
-            # Once a shard of a later one exists.
+            # Waits for a shard of a later checkpoint.
             harness.wait_for("a shard", lambda: [
                 path for path in folder.glob("shards-step-*.pt.shard-*")
                 if int(path.name.split("-step-")[1].split(".")[0]) > newest])
@@ -128,12 +128,12 @@ class Gangs(harness.DaemonTest):
             self.assertEqual(record["shard_count"], 2)
             self.assertEqual(len(files), 3)
             self.assertEqual(int(record["size_bytes"]), sum(path.stat().st_size for path in files))
-        # Requests for a single file are refused, with the cure.
+        # Requests for a single file are rejected with a cure.
         newest = records[0]["id"]
         refused = daemon.ctl("checkpoint-download", newest, "-f", str(folder / "copy.pt"), check=False)
         self.assertNotEqual(refused.returncode, 0)
         self.assertIn(f'checkpoint "{newest}" is in 2 shards (checkpoint.sharded), and one file is sent', refused.stderr)
-        # Starts a job from its weights; afterwards all of its files are removed.
+        # A job starts from these weights. Then the checkpoint is deleted with all its files.
         daemon.train("after", {**spec(max_steps=5), "start_from_checkpoint": newest})
         self.assertEqual(daemon.wait_for_end("after")["state"], "JOB_STATE_SUCCEEDED")
         daemon.ctl("checkpoint-delete", newest)
@@ -160,7 +160,7 @@ class Gangs(harness.DaemonTest):
         self.assertEqual([self.pid(again, "survivor", rank) for rank in (0, 1)], pids)
         job = again.job("survivor")
         self.assertEqual((int(job["claim"]), int(job.get("restarts", 0))), (1, 0))
-        # The end of a rank is detected as before.
+        # The daemon still detects the end of a rank.
         os.kill(pids[1], signal.SIGKILL)
         harness.wait_for("the restart", lambda: int(again.job("survivor")["claim"]) == 2)
         again.ctl("cancel", "survivor", "--now")
@@ -180,14 +180,14 @@ class Gangs(harness.DaemonTest):
 
     def test_it_gives_way_and_waits_as_one(self):
         daemon = self.start(*TWO)
-        # Two gangs that do not both fit, and a job of one worker between them.
+        # The two gangs do not fit at the same time. Between them is a job with one worker.
         for name in ("gang-a", "alone", "gang-b"):
             daemon.train(name, gang(max_steps=1000) if name != "alone" else spec(max_steps=1000))
         for name in ("gang-a", "alone", "gang-b"):
             ended = daemon.wait_for_end(name)
             self.assertEqual(ended["state"], "JOB_STATE_SUCCEEDED", ended)
             self.assertEqual(int(ended["claim"]), 1)
-        # A gang of higher priority takes the slots of two running jobs.
+        # A gang with a higher priority takes the slots of two running jobs.
         for name in ("low-1", "low-2"):
             daemon.train(name, spec(max_steps=STEPS))
             daemon.wait_for_step(name, 50)

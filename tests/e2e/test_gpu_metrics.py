@@ -1,4 +1,4 @@
-"""Tests that metrics of a device are shown while the driver reports them, and no others."""
+"""Tests that metrics of a device are exported while the driver reports them, and no others."""
 
 import pathlib
 import unittest
@@ -17,7 +17,7 @@ class GpuMetrics(harness.DaemonTest):
                                                  "GENESIS_FAKE_NVML": str(self.devices)})
 
     def series(self, daemon):
-        """Returns the values of the device metrics, by the text before them."""
+        """Returns the values of the device metrics by series."""
         lines = [line.rsplit(" ", 1) for line in daemon.get("/metrics").splitlines()
                  if line.startswith("genesis_gpu_")]
         return {name: float(value) for name, value in lines}

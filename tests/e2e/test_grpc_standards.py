@@ -1,4 +1,4 @@
-"""The standard gRPC services, called by the standard Python clients."""
+"""Tests the standard gRPC services with their standard Python clients."""
 
 import re
 import unittest

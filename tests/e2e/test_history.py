@@ -1,5 +1,5 @@
-"""The history of jobs: the commands of the rollback plan unchanged, the table while the daemon
-writes it, genesisctl history, and a history that cannot be written."""
+"""Tests the history of jobs: the commands of the rollback plan unchanged, the table while the daemon writes to it, genesisctl history, and
+a history that cannot be written."""
 
 import csv
 import datetime
@@ -15,7 +15,7 @@ import unittest
 
 import harness
 
-# From the rollback plan; host and folder are replaced by those of the test.
+# Commands of the rollback plan. The test replaces the host and the folder by its own.
 PLAN = r"""
 # 2. Training metrics
 curl http://localhost:8080/api/metrics/export > metrics-$(date +%Y%m%d).json
@@ -38,7 +38,7 @@ class HistoryTest(harness.DaemonTest):
                           "--history-interval-seconds", "1", *flags)
 
     def rows(self, where="1"):
-        """Reads as the sqlite3 tool does, beside the daemon that writes."""
+        """Returns rows of the table, read like the sqlite3 tool does while the daemon writes."""
         database = sqlite3.connect(f"file:{self.data_dir}/metrics.db?mode=ro", uri=True)
         database.row_factory = sqlite3.Row
         try:
@@ -51,7 +51,7 @@ class HistoryTest(harness.DaemonTest):
         return harness.wait_for(f"rows with {where}", lambda: self.rows(where))
 
     def run_jobs(self, daemon):
-        """Runs one job that succeeds, and one that is sampled while it runs."""
+        """Runs a job that succeeds, and one that is sampled while it runs."""
         daemon.train("ok-1", harness.spec())
         self.assertEqual(daemon.wait_for_end("ok-1")["state"], "JOB_STATE_SUCCEEDED")
         daemon.train("hold-1", harness.spec())
@@ -112,7 +112,7 @@ class HistoryTest(harness.DaemonTest):
                 row for row in daemon.get_json("/v1/history?job_id=ok-1").get("rows", []) if row["state"] != "JOB_STATE_RUNNING"])
             self.assertEqual([row["state"] for row in ends], ["JOB_STATE_SUCCEEDED"])
             daemon.ctl("delete", "ok-1", "--checkpoints")
-            # Times of rows are in seconds.
+            # Times of rows have a resolution of one second.
             time.sleep(1.1)
         self.assertEqual(len(self.rows("job_id = 'ok-1' AND state = 'SUCCEEDED'")), 2)
 
@@ -164,7 +164,7 @@ class HistoryTest(harness.DaemonTest):
         self.assertIsNone(jobs["hold-1"]["end_time"])
 
     def test_a_history_that_cannot_be_kept_hurts_no_job(self):
-        # A folder in its place fails like a full or broken disk.
+        # A folder instead of the file fails like a full or broken disk.
         (pathlib.Path(self.data_dir) / "metrics.db").mkdir()
         daemon = self.start_with_history()
         daemon.train("ok-1", harness.spec())

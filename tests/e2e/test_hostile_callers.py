@@ -1,5 +1,5 @@
-"""Tests that no caller can stop the daemon, slow the others, or exceed its role: a hostile client
-on loopback, one class of attack after the other, and after each the daemon still responds."""
+"""Tests that no caller can stop the daemon, slow down other callers, or exceed its role. After each attack of a hostile client on loopback,
+the daemon still responds."""
 
 import base64
 import contextlib
@@ -20,7 +20,7 @@ import grpc
 import harness
 import secure
 
-# Maximum delay by another caller's request; generous for a busy machine.
+# Maximum delay in seconds that another caller may cause, generous for a busy machine.
 SOON = 10
 
 
@@ -46,7 +46,7 @@ class HostileTest(harness.DaemonTest):
         return {role: token for role, (token, _) in made.items()}
 
     def refusal(self, client, method, code, **fields):
-        """Returns its output."""
+        """Makes a call that must fail with this code. Returns the message."""
         with self.assertRaises(grpc.RpcError) as caught:
             client.call(method, timeout=harness.LONG, **fields)
         self.assertEqual(caught.exception.code().name, code, caught.exception.details())
@@ -66,7 +66,7 @@ class HostileTest(harness.DaemonTest):
         return connection
 
     def exchange(self, daemon, request):
-        """Returns the whole response to these bytes."""
+        """Sends these bytes. Returns the whole response."""
         connection = self.connect(daemon)
         with contextlib.suppress(ConnectionError):
             connection.sendall(request)
@@ -88,7 +88,7 @@ class PageTokens(HostileTest):
         daemon = self.start()
         client = self.client(daemon)
 
-        def old_form(place):  # FNV-1a over place and query, which any caller can compute.
+        def old_form(place):  # FNV-1a of place and query, which any caller can compute.
             return base64.urlsafe_b64encode(place.encode() + b"." + b"0123456789abcdef").decode()
 
         for method in ("ListJobs", "ListCheckpoints", "GetHistory", "ListDatasets"):
@@ -345,8 +345,9 @@ class Certificates(HostileTest):
             self.assertEqual(code, "OK" if name == "boss" else "UNAUTHENTICATED", name)
 
     def issue(self, authority, file, names):
-        """Issues a certificate whose subject has these common names, with any bytes: openssl's own
-        tools refuse a NUL, so the request's placeholder is replaced before it is signed."""
+        """Issues a certificate whose subject has these common names, which may contain any bytes.
+
+        openssl's tools reject a NUL, so the subject of a request is replaced before it is signed. Returns (certificate, key)."""
         base = self.folder / file
         key, request, signed = (base.with_suffix(s) for s in (".key", ".der", ".pem"))
         secure.openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", key)
@@ -356,8 +357,8 @@ class Certificates(HostileTest):
                        "-days", "2", "-utf8", "-subj", "".join(f"/CN={name}" for name in wide))
         der = request.read_bytes()
         subject = secure_subject(names)
-        # The self-signed form provides version, validity and key; subject and issuer are replaced,
-        # and the authority signs the result.
+        # The self-signed certificate provides version, validity and key. Its subject and issuer are replaced, and the authority signs the
+        # result.
         signed.write_text(sign(authority, der, subject, self.folder))
         return signed, key
 
@@ -370,7 +371,7 @@ def tlv(tag, content):
 
 
 def parts_of(content):
-    """Returns the whole encodings of the elements of a DER sequence's content."""
+    """Returns the encodings of the elements in the content of a DER sequence."""
     parts = []
     while content:
         size, header = content[1], 2
@@ -404,7 +405,7 @@ def sign(authority, der, subject, folder):
     ca = run("x509", "-in", authority.certificate, "-outform", "DER", data=b"")
     issuer = parts_of(inside(parts_of(inside(ca))[0]))[5]
     fields[3], fields[5] = issuer, subject
-    # Without extensions, because those of the self-signed one mark it as an authority.
+    # The extensions are left out, because they mark the self-signed certificate as an authority.
     body = tlv(0x30, b"".join(fields[:7]))
     signature = run("dgst", "-sha256", "-sign", authority.key, data=body)
     made = tlv(0x30, body + algorithm + tlv(0x03, b"\0" + signature))
@@ -489,7 +490,7 @@ class Revocation(HostileTest):
         stays = submitter.stream("WatchJob", job_id="hold-1", cursor=-1)
         ends = viewer.stream("WatchJob", job_id="hold-1", cursor=-1)
         next(stays), next(ends)
-        # Some of them are ended during a write.
+        # Some of these connections end during a write.
         connections = [self.connect(daemon) for _ in range(100)]
         for connection in connections:
             connection.sendall(b"GET /v1/jobs/hold-1:watch HTTP/1.1\r\nHost: localhost\r\n"

@@ -1,4 +1,4 @@
-"""HTTP with JSON: every method responds as gRPC does; streams, files, and refusals."""
+"""Tests the HTTP API with JSON: each method responds like gRPC; streams, files, and refusals."""
 
 import base64
 import hashlib
@@ -23,8 +23,8 @@ BATCH = {"dataset": "shop", "batch_id": "b1", "observation_size": 2, "action_siz
 
 FILE_SHA256 = hashlib.sha256(b"state").hexdigest()
 
-# Requests to each transport, in this order; X becomes another word for each, so that both make
-# equal changes to separate objects. Covers every method of the service.
+# Requests to each transport, in this order. X is replaced by another word for each transport, so that both make equal changes to different
+# objects. They cover all methods of the service.
 CASES = [
     ("GetServerInfo", {}), ("Stats", {}), ("Stats", {"job_id": "absent"}),
     ("Train", {"job_id": "hold-X", "spec": SPEC}), ("Train", {"job_id": "hold-X", "spec": SPEC}),
@@ -72,7 +72,7 @@ CASES = [
     ("ImportCheckpoint", [{"checkpoint_id": "No", "size_bytes": 5, "content": "c3RhdGU="}]),
 ]
 
-# Times, process ids, random names and metrics that change during the test.
+# Fields that change during the test: times, process IDs, random names and metrics.
 MOVING = re.compile(r'("(?:[a-z_]*time|reason|pid|start_ticks|worker_id|id|sequence|cursor|seconds|cpu|'
                     r'samples_per_second|dropped_updates|state_reason|path|size_bytes|claim|'
                     r'worker_seconds|peak_memory_bytes|queue_position|busy_workers|warm_workers)": )'
@@ -105,10 +105,10 @@ class Parity(HttpApiTest):
     maxDiff = None
 
     def comparable(self, name, answer):
-        """Returns the parts that must be equal for both transports."""
+        """Returns the parts of a response that must be equal over both transports."""
         shown = []
         for response in answer.responses[-1:]:
-            if name == "WatchJob":  # The progress of the job when it was cancelled is random.
+            if name == "WatchJob":  # The progress at cancellation varies.
                 shown.append((response.job.id, response.job.state, response.job.spec))
             else:
                 text = json.dumps(json_format.MessageToDict(
@@ -263,7 +263,7 @@ class Secure(HttpApiTest):
                 str(self.certificate), "--tls-key-file", str(self.key))
 
     def request(self, daemon, verb, target, token=None, certificate=None):
-        """Returns (status, error or body) over HTTPS."""
+        """Sends a request over HTTPS. Returns (status, error or body)."""
         context = ssl.create_default_context(cafile=self.authority.certificate)
         if certificate:
             context.load_cert_chain(*certificate)

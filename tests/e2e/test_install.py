@@ -1,4 +1,4 @@
-"""Tests that cmake --install creates a prefix that works by itself."""
+"""Tests that cmake --install creates a prefix that works on its own."""
 
 import os
 import pathlib
@@ -39,7 +39,7 @@ class Install(unittest.TestCase):
                  if path.is_file()}
         proto = "share/genesis/proto/genesis/training/v1/"
         python = SOURCE / "trainer" / "compiled" / "python"
-        # Built if CUDA's headers exist.
+        # These are built only if CUDA's headers exist.
         plug_ins = {f"bin/{path.name}" for path in (BUILD / "bin").glob("libgenesis_*.so")}
         self.assertEqual(files, plug_ins | {
             "bin/genesisd", "bin/genesis-worker", "bin/genesisctl", "share/doc/genesis/README.md",

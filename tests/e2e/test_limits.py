@@ -1,4 +1,4 @@
-"""Changes by the kernel to a running daemon: its clock, its file handles, the size of its files."""
+"""Tests changes of the kernel's state under a running daemon: its clock, its file handles, the size of its files."""
 
 import os
 import pathlib
@@ -26,7 +26,7 @@ class Limits(harness.DaemonTest):
         daemon.train("hold-1", limited)
         daemon.wait_for_step("hold-1", 5)
         clock.write_text("-3600")
-        # Restarts with pauses of 1 and 2 seconds, measured by the changed clock.
+        # The restarts pause for 1 and 2 seconds. The changed clock does not affect this.
         crashing = spec()
         crashing["max_restarts"] = 3
         daemon.train("crash-1", crashing)

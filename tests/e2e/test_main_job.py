@@ -1,4 +1,4 @@
-"""A job from submission to checkpoint, through the real programs."""
+"""Tests a job from submission to checkpoint with the real programs."""
 
 import pathlib
 import sys
@@ -127,7 +127,7 @@ class MainJob(harness.DaemonTest):
     def test_checkpoint_cancel_and_lists(self):
         daemon = self.start()
         job_spec = spec(max_steps=1_000_000)
-        job_spec["checkpoint"] = {"keep_last": 1000}  # None is removed during this check.
+        job_spec["checkpoint"] = {"keep_last": 1000}  # No checkpoint is removed during the test.
         daemon.train("long", job_spec)
         daemon.wait_for_step("long", 1)
         checkpoint = daemon.ctl("checkpoint", "long")

@@ -1,4 +1,4 @@
-"""Paths with characters that are special in a URI, a pattern or a shell: the whole life of a job in such a folder."""
+"""Tests the whole life of a job in folders whose names have characters that are special in a URI, a pattern or a shell."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ import secure
 
 class OddPaths(harness.DaemonTest):
     def folder(self, name):
-        top = tempfile.mkdtemp(prefix="g-", dir="/tmp")  # Short, because a unix socket's path must be.
+        top = tempfile.mkdtemp(prefix="g-", dir="/tmp")  # The path of a Unix socket must be short.
         self.addCleanup(shutil.rmtree, top, ignore_errors=True)
         self.data_dir = os.path.join(top, name)
         os.mkdir(self.data_dir)
@@ -27,12 +27,12 @@ class OddPaths(harness.DaemonTest):
         job = daemon.wait_for_end("one")
         self.assertEqual(job["state"], "JOB_STATE_SUCCEEDED", job)
         self.assertTrue(pathlib.Path(job["latest_checkpoint"]["path"]).is_file())
-        # Over the unix socket, with its unescaped path.
+        # Over the Unix socket, with its unescaped path.
         self.assertEqual(daemon.ctl("--server", f"unix:{local}", "job", "one")["state"], "JOB_STATE_SUCCEEDED")
         channel = secure.plain_channel("unix:" + urllib.parse.quote(local))
         self.addCleanup(channel.close)
         self.assertEqual(secure.Client(channel).code("GetServerInfo"), "OK")
-        # Files in and out, and a copy of the store.
+        # Files are downloaded, and the store is copied.
         got = os.path.join(self.data_dir, "got.pt")
         daemon.ctl("checkpoint-download", job["latest_checkpoint"]["id"], "--file", got)
         self.assertGreater(os.path.getsize(got), 1000)

@@ -1,4 +1,4 @@
-"""The gauges of the alerts: work in no checkpoint, the newest step, free space, quarantine."""
+"""Tests the gauges on which alerts depend: unprotected work, the newest step, free space, quarantine."""
 
 import datetime
 import http.client
@@ -19,7 +19,7 @@ class OperationalMetrics(harness.DaemonTest):
         return self.start("--workers-program", str(harness.FAKE_WORKER), *flags)
 
     def value(self, daemon, name, **labels):
-        """Returns None if there is no such series."""
+        """Returns the value of a series; None if there is none."""
         wanted = {f'{key}="{value}"' for key, value in labels.items()}
         for line in daemon.get("/metrics").splitlines():
             series, _, value = line.rpartition(" ")
@@ -41,7 +41,7 @@ class OperationalMetrics(harness.DaemonTest):
         self.assertLessEqual(before, self.value(daemon, LAST_STEP))
         asked = time.time()
         daemon.ctl("checkpoint", "hold-1")
-        # The fake worker reports that its checkpoint took 10 ms: work after the snapshot is not in it.
+        # The fake worker reports that its checkpoint took 10 ms. Work after the snapshot is not protected by it.
         self.assertGreaterEqual(self.value(daemon, UNPROTECTED), asked - 0.02)
         self.assertLessEqual(self.value(daemon, UNPROTECTED), time.time())
         daemon.ctl("cancel", "hold-1")

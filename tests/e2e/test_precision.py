@@ -1,4 +1,4 @@
-"""The precision policy as seen by an operator: fallback, promotion, incidents, baselines, AUTO."""
+"""Tests what an operator sees of the precision policy: fallback, promotion, incidents, baselines, AUTO."""
 
 import subprocess
 
@@ -10,7 +10,7 @@ DRILL = {**OPEN, "GENESIS_REHEARSALS_ALLOWED": "true"}
 
 
 def storm(mode="MIXED_FP16", **precision):
-    """Returns a job in FP16 that overflows for a while."""
+    """Returns a job in FP16 that overflows for some steps."""
     job = spec(max_steps=120)
     job["precision"] = {"mode": mode, "loss_scale": 16, "fallbacks": ["FP32"], **precision}
     job["rehearsals"] = [{"kind": "INF", "at_step": 30, "steps": 8}]
@@ -73,7 +73,7 @@ class Precision(harness.DaemonTest):
         progress = job["progress"]
         self.assertGreater(progress["baseline_loss"], 0)
         self.assertLess(abs(progress["divergence_ratio"]), 0.2)
-        # No job runs any more, and only running jobs are shown.
+        # The page shows only running jobs, and none is running.
         self.assertNotIn("genesis_fp32_baseline_loss", daemon.get("/metrics"))
         self.assertEqual(job.get("precision_changes", []), [])
 

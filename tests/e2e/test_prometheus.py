@@ -82,7 +82,7 @@ class Prometheus(harness.DaemonTest):
         self.start_prometheus(daemon.http)
         daemon.train("ok-1", spec())
         daemon.wait_for_end("ok-1")
-        # Only OpenMetrics writes integer bounds this way.
+        # Only OpenMetrics writes whole bounds in this way.
         buckets = harness.wait_for(
             "a bucket in Prometheus",
             lambda: [r for r in self.query('genesis_training_duration_seconds_bucket{le="5.0"}')
@@ -92,7 +92,7 @@ class Prometheus(harness.DaemonTest):
         quantile = self.query("histogram_quantile(0.5, genesis_training_duration_seconds_bucket)")
         self.assertGreater(float(quantile[0]["value"][1]), 0)
         self.assertEqual(self.query("min_over_time(up[1m])")[0]["value"][1], "1")
-        # OpenMetrics names the family of a counter without the suffix of its samples.
+        # OpenMetrics names a counter without the suffix _total of its samples.
         [metadata] = self.metadata("genesis_training_success")
         self.assertEqual(metadata["type"], "counter")
 
@@ -109,7 +109,7 @@ class Prometheus(harness.DaemonTest):
         self.assertEqual(headers["Content-Type"], "text/plain; version=0.0.4; charset=utf-8")
         self.assertIsNone(headers["Content-Encoding"])
         self.assertNotIn(b"# EOF", plain)
-        # The headers that Prometheus sends.
+        # These are the headers that Prometheus sends.
         headers, packed = get(
             Accept="application/openmetrics-text;version=1.0.0,"
                    "application/openmetrics-text;version=0.0.1;q=0.75,"

@@ -1,4 +1,4 @@
-"""The Python client with a real daemon: the promises of its page, and errors on the way."""
+"""Tests the Python client with a real daemon: what its page promises, and errors on the way."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ def net():
 
 
 def classes(count=600):
-    """Returns three clouds, with new random points in every run."""
+    """Returns three clouds of points, which differ in every run."""
     generator = numpy.random.default_rng()
     target = generator.integers(0, 3, count)
     centers = generator.normal(size=(3, 5)) * 3
@@ -72,14 +72,14 @@ class ClientTest(harness.DaemonTest):
         return client
 
     def restart(self):
-        """Starts another daemon at the same address, after one that was killed."""
+        """Kills the daemon and starts another at the same address."""
         self.daemon.kill()
         self.daemon = self.start("--grpc-listen", self.daemon.grpc, environment=ALLOWED)
 
 
 class ThreeLines(ClientTest):
     def test_an_optimizer_of_torch_with_groups_and_a_frozen_base(self):
-        """Same as Python's own loop: the adapter's group, the head's, and a frozen base."""
+        """Training gives the same weights as a loop in Python, with one group for the adapter, one for the head, and a frozen base."""
         torch.manual_seed(4)
         module = nn.ModuleDict({"base": nn.Linear(5, 24), "down": nn.Linear(5, 4, bias=False), "up": nn.Linear(4, 24),
                                 "head": nn.Linear(24, 3)})
@@ -94,7 +94,7 @@ class ThreeLines(ClientTest):
                 both = self.layers["base"](x) + self.layers["up"](self.layers["down"](x))
                 return self.layers["head"](torch.tanh(both))
 
-        adapted, data = Adapted(), classes(80)  # 8 of them held out
+        adapted, data = Adapted(), classes(80)  # 8 examples are held out.
         groups = [{"params": [*module["down"].parameters(), module["up"].weight]},
                   {"params": [module["up"].bias, *module["head"].parameters()], "lr": 0.02, "weight_decay": 0.0}]
         make = lambda: torch.optim.AdamW(groups, lr=0.05, betas=(0.8, 0.99), weight_decay=0.2, fused=True)
@@ -151,7 +151,7 @@ class ThreeLines(ClientTest):
         self.assertFalse(matches("why?.*", "why.weight"))
 
     def assert_updated_as_in_torch(self, module, groups, job):
-        """One step of SGD moves each parameter by its own rate times its gradient."""
+        """Checks that one step of SGD moved each parameter by its own learning rate times its gradient."""
         trained = job.watch().checkpoint().model_state_dict
         rates = {id(tensor): group["lr"] for group in groups for tensor in group["params"]}
         for name, tensor in module.named_parameters():
@@ -171,7 +171,7 @@ class ThreeLines(ClientTest):
         names = list(module.parts)
         x, target = torch.tensor(data["x"][:72], dtype=torch.float32), torch.tensor(data["target"][:72])
         nn.functional.cross_entropy(module(x), target).backward()
-        # The base group is the largest; each of the others needs its name.
+        # The largest group becomes the default. Each of the others is matched by its name.
         groups = [{"params": [module.parts[name] for name in names if name not in ("k*", "k?", "k\\*")], "lr": 0.25}] + [
             {"params": [module.parts[name]], "lr": lr} for name, lr in (("k*", 0.5), ("k?", 0.125), ("k\\*", 1.0))]
         job = self.client.train(module, data, loss="cross_entropy", max_steps=1, batch_size=72, optimizer=torch.optim.SGD(groups),
@@ -194,7 +194,7 @@ class ThreeLines(ClientTest):
         module, data = net(), classes(40)
         groups = [{"params": [nn.Parameter(torch.zeros(1))], "lr": 0.1 + number} for number in range(1100)]
         many = nn.ParameterList([group["params"][0] for group in groups])
-        # At most 1024 groups; a number out of range; a list, a name and a file that the daemon refuses.
+        # Too many groups, a number out of range, and a list, a name and a file that the daemon rejects.
         for what, optimizer, spec, text in (
                 (many, torch.optim.SGD(groups), {}, "optimizer.parameter_groups: has 1099 values; accepted: at most 1024"),
                 (module, None, {"optimizer": {"momentum": 2}}, "optimizer.momentum is 2"),
@@ -315,7 +315,7 @@ class ThreeLines(ClientTest):
         loader = torch.utils.data.DataLoader
         doubled = loader(dataset, 7, collate_fn=lambda rows: {"x": torch.stack([row[0] for row in rows]) * 2,
                                                               "target": torch.stack([row[1] for row in rows])})
-        # The dataset yields batches.
+        # The dataset yields whole batches.
         whole = [(x[i:i + 12], target[i:i + 12]) for i in range(0, 96, 12)]
         doubled_each = loader(whole, None, collate_fn=lambda batch: {"x": batch[0] * 2, "target": batch[1]})
         jobs = [self.client.train(module, each, loss="cross_entropy", max_steps=5, **options).watch() for each, options in (
@@ -348,13 +348,13 @@ class ThreeLines(ClientTest):
         with self.assertRaisesRegex(genesis.InvalidArgumentError, "batch_size is 512 and the data has 150 examples; dynamic_batch=False needs as many"):
             self.client.train(Pairs(), data, epochs=1, batch_size=512, dynamic_batch=False)
         job = self.client.train(Pairs(), data, epochs=3, batch_size=12, dynamic_batch=False).watch()
-        # 135 training examples: 11 batches and 3 that are left out.
+        # There are 135 training examples: 11 batches, and 3 examples that are left out.
         self.assertEqual((job.progress.step, job.progress.samples), (33, 396))
         path = genesis.export(Pairs(), {name: each[:14] for name, each in data.items()}, pathlib.Path(self.data_dir) / "pairs.pt2", dynamic_batch=False)
         job = self.client.train(path, data, epochs=2)
         self.assertEqual(job.message.spec.training.batch_size, 14)
         self.assertEqual(job.watch().progress.samples, 2 * 9 * 14)
-        # Without a batch size in the job file the worker uses that of the exported file.
+        # Without a batch size in the job file, the worker uses that of the exported file.
         spec = {"model": {"exported": {"path": self.client.upload(path)}}, "dataset": {"arrays": {"path": job.message.spec.dataset.arrays.path}},
                 "training": {"max_steps": 4}}
         self.assertEqual(self.client.submit(spec).watch().progress.samples, 4 * 14)
@@ -570,7 +570,7 @@ class Files(ClientTest):
 
         found = self.client.upload(path, on_progress=seen)
         self.assertEqual(kills, most)
-        # Half of the memory under a sanitizer is its own.
+        # Under a sanitizer, half of the memory belongs to the sanitizer.
         most_grown = (64 if os.environ.get("GENESIS_SANITIZED") else 32) << 10
         self.assertLess(grown, most_grown, "kB that the daemon grew by")
         stored = self.daemon.data_dir / "datasets" / found
@@ -591,7 +591,7 @@ class Files(ClientTest):
         self.assertFalse(stored.exists())
 
     def memory(self, what):
-        """Returns the daemon's memory in kB."""
+        """Returns the daemon's memory in KiB. `what` is a name in /proc/PID/status."""
         status = pathlib.Path(f"/proc/{self.daemon.process.pid}/status").read_text()
         return int(next(line for line in status.splitlines() if line.startswith(f"{what}:")).split()[1])
 
@@ -666,8 +666,7 @@ class Files(ClientTest):
             self.assertTrue(torch.equal(value, again.model_state_dict[name]))
         with self.assertRaises(FileExistsError):
             again.download(path)
-        # The leftover of an earlier attempt is continued; if it is a different file, that is reported and
-        # it is discarded.
+        # An earlier attempt is continued. If it belongs to another file, that is reported and it is removed.
         whole = path.read_bytes()
         path.unlink()
         part = path.with_name("there.pt.part")
@@ -691,7 +690,7 @@ class Files(ClientTest):
 
 
 class Environment:
-    """A gymnasium environment: a point that is pushed."""
+    """A gymnasium environment in which a point is pushed."""
 
     def reset(self):
         self.at, self.left = numpy.random.default_rng().normal(size=2), 20

@@ -1,6 +1,7 @@
-"""Messages with random values in random fields, to every method over gRPC and HTTP: each gets a response soon,
-none triggers a bug, and accepted objects can be listed. GENESIS_CALLS sets the number of calls; a failure prints
-its seed."""
+"""Tests messages with random values in random fields, for each method over gRPC and HTTP.
+
+Each call gets a response soon, none triggers a bug, and accepted objects can be listed. GENESIS_CALLS sets the number of calls. A failure
+prints its seed."""
 
 import json
 import os
@@ -25,7 +26,7 @@ TEXTS = ("", "x", "pendulum.npz", "../pendulum.npz", "/etc/passwd", "./pendulum.
          "😀" * 2000, "c" * 100_000)
 INTEGERS = {Field.TYPE_INT32: (-(2**31), 2**31 - 1), Field.TYPE_INT64: (-(2**63), 2**63 - 1),
             Field.TYPE_UINT32: (0, 2**32 - 1), Field.TYPE_UINT64: (0, 2**64 - 1)}
-# It ends the workers that the test needs.
+# DrainWorker ends the workers that the test needs.
 DRAINS = ("DrainWorker",)
 DEFECTS = ("INTERNAL", "UNKNOWN", "DEADLINE_EXCEEDED", "UNAVAILABLE", "DATA_LOSS")
 
@@ -53,7 +54,7 @@ class Chance:
         raise AssertionError(field.full_name)
 
     def fill(self, message, share, depth=0):
-        """Overwrites fields of the message, each with that probability, including existing submessages."""
+        """Sets each field of the message to a random value with probability `share`, including the fields of submessages."""
         for field in message.DESCRIPTOR.fields:
             there = not field.is_repeated and field.message_type and message.HasField(field.name)
             if not there and self.random.random() > share:
@@ -83,7 +84,7 @@ class Chance:
     def request(self, method):
         message = secure.messages(method)[0]()
         if method == "Train" and self.random.random() < 0.8:
-            # A valid request, except for some fields.
+            # A valid request in which some fields are then changed.
             json_format.ParseDict({"spec": harness.PENDULUM}, message)
             self.fill(message, 0.02)
         else:
@@ -144,7 +145,7 @@ class RandomCalls(HostileTest):
             begin = time.monotonic()
             code = "OK"
             try:
-                # A watch of an idle job ends by its deadline.
+                # The watch of an idle job ends by its timeout.
                 made = call(iter(requests) if method.client_streaming else requests,
                             timeout=1 if method.server_streaming else harness.LONG)
                 if method.server_streaming:

@@ -1,5 +1,5 @@
-"""Configuration at run time: what a reload applies, what it refuses, and that it is all or nothing;
-the log file after log rotation."""
+"""Tests the configuration at run time: what a reload applies and rejects, that it is all or nothing, and the log file after log
+rotation."""
 
 import os
 import pathlib
@@ -50,7 +50,7 @@ class Reload(harness.DaemonTest):
         self.assertEqual(self.setting(daemon, "queue.max_jobs")["source"], f"file {self.config}:2")
         self.assertEqual(daemon.ctl("config", "reload")["changed"], [])
         self.assertEqual(self.reloads(daemon, "success"), 2)
-        # One runs, two wait, and the limit is 2.
+        # One job runs and two wait, which is the limit.
         for number in range(3):
             daemon.train(f"hold-{number}", harness.spec(max_steps=10))
         harness.wait_for("the first to run", lambda: daemon.job("hold-0")["state"] ==
@@ -65,7 +65,7 @@ class Reload(harness.DaemonTest):
         before = daemon.ctl("config", "show")
         self.config.write_text("queue: {max_jobs: 6}\nhttp: {listen: 127.0.0.1:9}\n"
                                "workers: {slots: 3}\ndeployment: canary\n")
-        # http.listen is given by a flag, which overrides the file.
+        # A flag sets http.listen, so the value in the file has no effect.
         text = self.refused(daemon, "config", "reload")
         self.assertIn("FAILED_PRECONDITION", text)
         self.assertIn("workers.slots would become \"3\"", text)

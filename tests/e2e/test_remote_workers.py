@@ -1,5 +1,5 @@
-"""Workers that the daemon did not start attach over the network: as on another host, except that
-both share this one's name and disk."""
+"""Tests workers that the daemon did not start and that attach over the network, as from another host. Here they share the daemon's host
+name and disk."""
 
 import os
 import pathlib
@@ -15,12 +15,12 @@ from harness import BIN, spec
 
 ALONE = ("--workers-remote", "true", "--workers-devices", "none")
 SHORTEST = ("--workers-reattach-timeout-seconds", "21")
-# Long enough to be interrupted on a fast machine.
+# Long enough that the job can be interrupted on a fast machine.
 STEPS = 20000
 
 
 class RemoteWorker:
-    """A genesis-worker with its output in a file."""
+    """A genesis-worker whose output goes to a file."""
 
     def __init__(self, daemon, folder, *flags, name="worker"):
         self.path = pathlib.Path(folder) / f"{name}.log"
@@ -83,7 +83,7 @@ class RemoteWorkers(harness.DaemonTest):
         again = self.start(*ALONE, "--grpc-listen", daemon.grpc)
         harness.wait_for("the worker", lambda: "is back with job survivor" in again.log())
         again.wait_for_step("survivor", 200)
-        # It drains: the job is checkpointed, and the worker exits.
+        # The daemon drains: the job is checkpointed, and the worker exits.
         self.assertEqual(again.stop(), 0)
         self.assertEqual(worker.wait(), 0, worker.log())
         last = self.start(*ALONE)

@@ -1,5 +1,6 @@
-"""A client that endlessly opens calls and resets them immediately (HTTP/2 "rapid reset", CVE-2023-44487) loses its
-connection; the daemon's memory does not grow, and other callers do not wait."""
+"""Tests that a client that opens calls and resets them immediately (HTTP/2 "rapid reset", CVE-2023-44487) loses its connection.
+
+The daemon's memory must not grow, and other callers must not wait."""
 
 import concurrent.futures
 import contextlib
@@ -21,9 +22,9 @@ DATA, HEADERS, RST_STREAM, SETTINGS = 0, 1, 3, 4
 END_STREAM, END_HEADERS = 1, 4
 CANCEL = struct.pack("!I", 8)
 SERVICE = "/genesis.training.v1.TrainingService/"
-# Maximum growth of the daemon in MiB after a flood. Hundreds without a limit.
+# Maximum growth of the daemon's memory in MiB during a flood. Without a limit it grows by hundreds.
 GROWTH = 20
-# Maximum delay of other callers; generous for a busy machine, a tenth of the delay without a limit.
+# Maximum delay of other callers in seconds, generous for a busy machine. Without a limit it is ten times as long.
 SOON = 2
 
 
@@ -32,7 +33,7 @@ def frame(kind, flags, stream, payload=b""):
 
 
 def header_block(fields):
-    """Encodes HPACK (RFC 7541) without its table and without Huffman's code."""
+    """Encodes headers by HPACK (RFC 7541), without its table and without Huffman coding."""
     block = b""
     for name, value in fields:
         for text in (name, value):
@@ -66,7 +67,7 @@ class Flood:
         self.socket.close()
 
     def call(self, method, body=b""):
-        """Returns the bytes of one call that is reset; with a body of None before its request is complete."""
+        """Returns the bytes of a call and its reset. If the body is None, the reset comes before the request is complete."""
         self.stream += 2
         block = header_block([
             (":method", "POST"), (":scheme", "http"), (":path", method), (":authority", "localhost"),
@@ -77,7 +78,7 @@ class Flood:
         return call + frame(RST_STREAM, 0, self.stream, CANCEL)
 
     def attack(self, calls, make, pause):
-        """Returns the number of calls sent, 50 at a time, before the connection ended."""
+        """Sends up to `calls` calls, 50 at a time, until the connection ends. Returns the number sent."""
         for done in range(0, calls, 50):
             if self.ended.is_set():
                 return done
@@ -104,7 +105,7 @@ class Resets(harness.DaemonTest):
         return flood
 
     def memory(self, daemon):
-        """Returns MiB."""
+        """Returns the resident memory of the daemon in MiB."""
         status = pathlib.Path(f"/proc/{daemon.process.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
@@ -113,7 +114,7 @@ class Resets(harness.DaemonTest):
         return next(float(line.split()[-1]) for line in daemon.get("/metrics").splitlines() if line.startswith(name))
 
     def slowest(self, client, until):
-        """Returns the longest delay of another caller."""
+        """Returns the longest delay, in seconds, of calls by another caller."""
         slowest = 0
         while not until.is_set():
             begin = time.monotonic()

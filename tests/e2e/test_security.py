@@ -1,5 +1,5 @@
-"""Tests of authentication and roles: tokens on every method, TLS and client certificates, the unix
-socket, the audit log; and that no secret is ever logged."""
+"""Tests authentication and roles: tokens on each method, TLS and client certificates, the Unix socket, the audit log; and that no secret is
+ever logged."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 import harness
 import secure
 
-# The roles of all methods, from the comments of training_service.proto: "Role: viewer."
+# The comments in training_service.proto name the role of each method: "Role: viewer."
 PROTO = (harness.SOURCE / "proto/genesis/training/v1/training_service.proto").read_text()
 
 
@@ -51,7 +51,7 @@ class SecurityTest(harness.DaemonTest):
                              environment=environment)
 
     def make_tokens(self):
-        """Writes a tokens file with one of each role; returns {role: token}."""
+        """Writes a tokens file with one token per role. Returns {role: token}."""
         tokens, lines = {}, ["# who may call"]
         for role in ("viewer", "submitter", "admin"):
             tokens[role], line = secure.new_token(f"test-{role}", role)
@@ -75,7 +75,7 @@ class SecurityTest(harness.DaemonTest):
         return [json.loads(line) for line in lines]
 
     def refused_start(self, *flags):
-        """Returns genesisd's output when it does not start."""
+        """Runs genesisd, which must not start. Returns its output."""
         done = subprocess.run(
             [harness.BIN / "genesisd", "--data-dir", self.data_dir, "--grpc-listen", "127.0.0.1:0",
              "--http-listen", "127.0.0.1:0", *map(str, flags)],
@@ -200,7 +200,7 @@ class Audit(SecurityTest):
         admin = self.plain(daemon, tokens["admin"])
         self.assertEqual(admin.code("CancelJob", job_id="x"), "NOT_FOUND")
         lines = self.audit(daemon)
-        self.assertLessEqual(len(lines), 101 + 100)  # A minute may end in between.
+        self.assertLessEqual(len(lines), 101 + 100)  # The test may run across the end of a minute.
         told = sum(line.get("refusals_not_written", 0) for line in lines)
         self.assertEqual(len(lines) - 1 + told, 150)
 
@@ -217,7 +217,7 @@ class NoSecretIsWritten(SecurityTest):
             client = self.tls(daemon, token)
             for method in ("Stats", "CancelJob", "ReloadConfig", "Train", "GetConfig"):
                 client.code(method)
-        # A token in the wrong place.
+        # Secrets in the wrong place.
         client = self.tls(daemon, tokens["admin"])
         client.metadata = [("authorization", planted)]
         client.code("Stats")
@@ -288,8 +288,7 @@ class Tls(SecurityTest):
         client = self.tls(daemon)
         self.assertEqual(client.code("Stats"), "OK")
         certificate, key = self.authority.issue("localhost", file="renewed")
-        # The certificate first: until its key arrives the two do not match, and the old ones stay
-        # in use.
+        # The certificate is replaced first. Until its key follows, the two do not match, and the old pair stays in use.
         os.replace(certificate, self.certificate)
         harness.wait_for("the refusal", lambda: "not the key of the certificate" in daemon.log())
         self.assertEqual(self.serial_of(daemon), old)

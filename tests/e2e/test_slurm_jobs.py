@@ -1,4 +1,4 @@
-"""Jobs whose workers a real, private Slurm starts on request of the daemon."""
+"""Tests jobs whose workers are started by a real, private Slurm on request of the daemon."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ class SlurmJobs(cluster_jobs.ClusterJobs):
         return self.start(*ON, *flags, environment={"SLURM_CONF": self.cluster.environment["SLURM_CONF"]})
 
     def slurm_jobs(self):
-        """Returns {number: (state, name)} of all daemons' jobs that Slurm remembers."""
+        """Returns {number: (state, name)} of all jobs of daemons that Slurm remembers."""
         shown = self.cluster.run("squeue", "--noheader", "--states=all", "--format=%i %T %j").stdout
         rows = [line.split() for line in shown.splitlines()]
         return {number: (state, name) for number, state, name in rows if name.startswith("genesis-")}
@@ -45,7 +45,7 @@ class SlurmJobs(cluster_jobs.ClusterJobs):
         return [number for number, (state, _) in self.slurm_jobs().items() if state in LIVE]
 
     def occupy(self):
-        """Starts a job of another user on the whole cluster; returns its number."""
+        """Starts another user's job that takes the whole cluster. Returns its number."""
         done = self.cluster.run("sbatch", "--parsable", "-n2", "-o", "/dev/null", "--wrap", "sleep 3600")
         self.assertEqual(done.returncode, 0, done.stderr)
         number = done.stdout.strip()
@@ -72,7 +72,7 @@ class SlurmJobs(cluster_jobs.ClusterJobs):
         self.assertEqual(len(far["ranks"]), 2, far)
         self.assertEqual({rank["worker"]["reservation"] for rank in far["ranks"]}, {far["submission"]["name"]})
         self.assertEqual((int(far["claim"]), int(far.get("restarts", 0))), (1, 0))
-        # Its workers end by themselves, and Slurm reports it.
+        # The workers end by themselves, and Slurm reports it.
         number = far["submission"]["cluster_id"]
         self.assertEqual(self.cluster.wait_for_job(number), "COMPLETED", self.logs(daemon))
         self.assertEqual(list(self.slurm_jobs()), [number])
@@ -110,7 +110,7 @@ class SlurmJobs(cluster_jobs.ClusterJobs):
         daemon = self.begin()
         daemon.train("warned", submitted(max_steps=STEPS))
         number = self.wait_for_step(daemon, "warned", 50)["submission"]["cluster_id"]
-        # Same as Slurm's own signal before the time limit: to the tasks, not to the script.
+        # Like Slurm's own signal before the time limit, this goes to the tasks and not to the script.
         self.assertEqual(self.cluster.run("scancel", "--signal=TERM", number).returncode, 0)
         again = harness.wait_for("the next attempt", lambda: (
             job := daemon.job("warned"))["state"] == "JOB_STATE_RUNNING" and int(job["claim"]) == 2 and job)
@@ -145,7 +145,7 @@ class SlurmJobs(cluster_jobs.ClusterJobs):
         number = self.wait_for_wait(daemon, "kept", "is PENDING")["submission"]["cluster_id"]
         for _ in range(3):
             daemon = self.again(daemon)
-        # Killed during a submission: its list of the other job may be outdated.
+        # The daemon is killed during a submission, so its list of Slurm's jobs may be outdated.
         daemon.train("begun", submitted())
         daemon = self.again(daemon)
         self.wait_for_wait(daemon, "begun", "is PENDING")
@@ -162,11 +162,11 @@ class SlurmJobs(cluster_jobs.ClusterJobs):
         daemon.train("adopted", submitted(max_steps=STEPS))
         number = self.wait_for_step(daemon, "adopted", 50)["submission"]["cluster_id"]
         daemon = self.again(daemon)
-        # The store has no step between checkpoints.
+        # The store does not record steps between checkpoints.
         job = self.wait_for_step(daemon, "adopted", 500)
         self.assertEqual((int(job["claim"]), job["submission"]["cluster_id"]), (1, number))
         self.assertEqual(self.live(), [number])
-        # A job that was deleted in the store is still ended in Slurm.
+        # The job in Slurm is cancelled even after the job is deleted from the store.
         daemon.ctl("cancel", "adopted", "--now")
         daemon.wait_for_end("adopted")
         harness.wait_for("Slurm to be empty", lambda: not self.live())

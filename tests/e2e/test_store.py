@@ -1,5 +1,5 @@
-"""An unusable store stops the start with exit code 5 and a cure; a backup created while the daemon
-ran can replace a damaged store."""
+"""Tests that an unusable store prevents the start, with exit code 5 and a cure, and that a backup made by a running daemon can replace a
+damaged store."""
 
 import pathlib
 import shutil
@@ -33,7 +33,7 @@ class TestStore(unittest.TestCase):
         return daemon
 
     def refusal(self):
-        """Returns the output of a daemon that does not start."""
+        """Runs a daemon, which must not start. Returns its error."""
         done = subprocess.run(
             [harness.BIN / "genesisd", "--data-dir", self.data_dir, "--grpc-listen", "127.0.0.1:0",
              "--http-listen", "127.0.0.1:0", "--workers-program", FAKE_WORKER],

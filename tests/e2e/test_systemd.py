@@ -1,4 +1,4 @@
-"""The states that systemd receives over $NOTIFY_SOCKET, read from a socket of the test."""
+"""Tests the states that the daemon sends to systemd over $NOTIFY_SOCKET, which is a socket of the test here."""
 
 import pathlib
 import signal
@@ -12,7 +12,7 @@ import secure
 
 class Notifications(harness.DaemonTest):
     def listen(self, address=None):
-        """Opens a socket like systemd's; returns its name for the environment."""
+        """Opens a socket like systemd's. Returns the environment variable that names it."""
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.addCleanup(self.socket.close)
         self.socket.settimeout(harness.LONG)
@@ -25,7 +25,7 @@ class Notifications(harness.DaemonTest):
                              environment=environment)
 
     def next(self):
-        """Returns the next state that is not a watchdog ping, as a dictionary."""
+        """Returns the next message that is not a watchdog ping, as a dict."""
         while True:
             text = self.socket.recv(4096).decode()
             if text != "WATCHDOG=1":
@@ -54,7 +54,7 @@ class Notifications(harness.DaemonTest):
         environment = self.listen()
         daemon = self.start(environment=environment)
         self.assertEqual(self.next()["READY"], "1")
-        # The datagram was sent after the listeners were up: no wait, no second attempt.
+        # The message is sent once the listeners are up, so the first attempt succeeds.
         self.assertEqual(daemon.get_json("/readyz")["ready"], True)
 
     def test_an_abstract_socket_has_no_file(self):
@@ -62,7 +62,7 @@ class Notifications(harness.DaemonTest):
         self.assertEqual(self.next()["READY"], "1")
 
     def watched(self, *flags):
-        """Starts a daemon with a watchdog of 2 s."""
+        """Starts a daemon with a watchdog interval of 2 s."""
         environment = {**self.listen(), "WATCHDOG_USEC": "2000000"}
         daemon = self.start(*flags, environment=environment)
         self.assertEqual(self.next()["READY"], "1")
@@ -99,17 +99,17 @@ class Notifications(harness.DaemonTest):
         self.assertNotIn(b"WATCHDOG=1", heard)
 
     def test_silence_when_the_listener_takes_nobody(self):
-        # The only connection is in use, so the probe cannot pass.
+        # The only connection is in use, so the probe fails.
         daemon = self.watched("--grpc-max-connections", "1")
         host, port = daemon.grpc.rsplit(":", 1)
 
         def occupied():
-            """Takes the only place, once the probe is not in it."""
+            """Takes the only connection unless the probe has it. Returns whether it succeeded."""
             holder = socket.create_connection((host, int(port)))
             self.addCleanup(holder.close)
             holder.settimeout(0.5)
             try:
-                # gRPC sends its settings on the connections that it accepts.
+                # gRPC sends its settings on each connection that it accepts.
                 return holder.recv(1) != b""
             except (TimeoutError, ConnectionError):
                 return False
@@ -127,8 +127,8 @@ class Notifications(harness.DaemonTest):
         while heard():
             pass
 
-        # The holder sends nothing that gRPC understands, so it loses its place after 20 s. Then the
-        # probe passes, and only then systemd receives the ping again.
+        # The connection's owner sends nothing that gRPC understands, so it is closed after 20 s. Then the probe passes, and only then
+        # systemd receives a ping again.
         def passes_again():
             sign = heard()
             passed = "the self-probe passes again" in daemon.log()

@@ -1,4 +1,4 @@
-"""Runs the Python of the founding documents unchanged, except for the import."""
+"""Runs the Python code of the founding documents unchanged, except for the import."""
 
 import ast
 import inspect
@@ -19,7 +19,7 @@ import harness
 from genesis import precision_gate
 from genesis.training.v1 import precision_pb2
 
-# Quotations: each is a code block of a founding document, without comment lines.
+# Code blocks of the founding documents, without their comment lines.
 VERIFY_FP16 = """
 model = WorldModel()
 # ... initialize with data ...
@@ -123,7 +123,7 @@ for key, tensor in checkpoint["model_state_dict"].items():
 
 
 def episodes(count):
-    """Returns episodes of a linear system, different in every run."""
+    """Returns episodes of a linear system, which differ in every run."""
     generator = numpy.random.default_rng()
     move = numpy.linalg.qr(generator.normal(size=(4, 4)))[0] * 0.95
     found = []
@@ -155,7 +155,7 @@ class WorldModelTest(harness.DaemonTest):
                       "fp32_baseline": 1.0, "create_test_replay_buffer": episodes}
 
     def run_code(self, text, **replaced):
-        """Runs a code block as a notebook does, in the folder of the test."""
+        """Runs a code block like a notebook does, in the folder of the test."""
         for there, here in replaced.items():
             text = text.replace(there.replace("__", "/"), here)
         code = compile(text, "founding document", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -175,12 +175,12 @@ class WorldModelTest(harness.DaemonTest):
             self.run_code(text)
             stats = self.names["model"]._fp16_stats
             self.assertEqual(set(stats), {"fp16_enabled_runtime", "overflow_rate", "training_steps", "current_scale"})
-            # 36 episodes of 12 transitions are trained on; four are held out.
+            # 36 episodes of 12 transitions are for training, and four are held out.
             self.assertEqual(stats["training_steps"], 36 * 12 // 16)
             self.assertTrue(self.names["model"].fp16_enabled)
 
     def test_reduced_precision_really_runs(self):
-        # FP16 as on a GPU: this processor may have no reduced precision of its own.
+        # Emulates a GPU's FP16, because this processor may lack reduced precision.
         self.daemon.stop()
         daemon = self.start(environment={"ENABLE_FP16_TRAINING": "true", "GENESIS_PRECISION_CPU_FALLBACK": "emulate"})
         with mock.patch.dict(os.environ, {"GENESIS_SERVER": daemon.grpc}):
@@ -231,7 +231,7 @@ class WorldModelTest(harness.DaemonTest):
         first = len(history)
         self.run_code(LARGER_BATCH)
         self.assertGreater(len(history), first)
-        # Three passes change the loss less than its noise; after a hundred it has learned.
+        # Three epochs change the loss less than its noise. A hundred reduce it clearly.
         self.run_code("await world_model.train(num_epochs=100, batch_size=64)")
         self.assertLess(history[-1]["loss"], 0.1 * history[0]["loss"])
 
@@ -257,8 +257,7 @@ class WorldModelTest(harness.DaemonTest):
         after = torch.load(self.folder / "world_model_fp32.pt")["model_state_dict"]
         self.assertEqual(list(before), list(after))
         self.assertNotEqual(self.names["model"].job.message.spec.start_from_checkpoint, "")
-        # It continues from there: five passes change a weight much less than a new initialization
-        # would.
+        # Training continues from the checkpoint: five epochs change a weight much less than a new initialization would.
         for name, value in self.names["model"].state_dict().items():
             self.assertTrue(torch.equal(value, after[name]))
         weight = next(name for name, value in before.items() if value.dim() == 2)

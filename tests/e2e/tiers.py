@@ -1,29 +1,31 @@
-"""Selects the tests of a Python file by cost: those of the gate, which each change passes, or the nightly ones, which
-deploy/test.sh --all adds. GENESIS_TIER is "gate" or "nightly"; without it everything runs."""
+"""Selects the tests of a Python file by cost: those of the gate, which each change must pass, or the nightly ones, which
+deploy/test.sh --all adds.
+
+GENESIS_TIER is "gate" or "nightly". If it is not set, all tests run."""
 
 import os
 import typing
 import unittest
 
-# How harness.not_run begins the reason of a test that this machine forbids.
+# Prefix of the reason if harness.not_run skips a test.
 NOT_RUN = "NOT RUN: "
 TIER = os.environ.get("GENESIS_TIER", "")
 Case = typing.TypeVar("Case")
 
 
 def nightly(test):
-    """Decorates a method or class that only runs at night."""
+    """Decorates a method or class that runs only at night."""
     test.nightly = True
     return test
 
 
 def share(cases: typing.Iterable[Case], gate: typing.Container[Case]) -> list[Case]:
-    """Returns the cases of a matrix that run now; those in `gate` run in the gate, the others at night."""
+    """Returns the cases of a matrix that run now. Cases in `gate` run in the gate, and the others at night."""
     return [case for case in cases if not TIER or (case in gate) == (TIER == "gate")]
 
 
 def runs_now(test: unittest.TestCase) -> bool:
-    """Whether the tier has the test. A test that shares a matrix out is in both."""
+    """Returns whether the test belongs to the current tier. A test decorated with `shared` belongs to both."""
     method = getattr(type(test), test._testMethodName, None)
     at_night = getattr(type(test), "nightly", False) or getattr(method, "nightly", False)
     shared = getattr(method, "shared", False) and not getattr(type(test), "nightly", False)
@@ -31,13 +33,13 @@ def runs_now(test: unittest.TestCase) -> bool:
 
 
 def shared(test):
-    """Decorates a method whose matrix `share` divides."""
+    """Decorates a method that calls `share` to divide its matrix between the tiers."""
     test.shared = True
     return test
 
 
 def select(suite: unittest.TestSuite) -> unittest.TestSuite:
-    """Returns the tests of the suite that run now. A file that cannot be imported stays."""
+    """Returns the tests of the suite that run now. The failure of a file that cannot be imported is kept."""
     chosen = unittest.TestSuite()
     for test in suite:
         if isinstance(test, unittest.TestSuite):
