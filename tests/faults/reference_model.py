@@ -1,11 +1,10 @@
-"""The oracle of test_model.py: what a client of the daemon may assume about its jobs, from its
-acknowledged calls alone."""
+"""A model of what a client may assume about its jobs from its acknowledged calls, as the oracle of test_model.py."""
 
 FINAL = {"SUCCEEDED", "FAILED", "CANCELLED"}
 
-# The legal moves, from docs/life_of_a_job.md.
+# The legal moves of a job's state, from docs/life_of_a_job.md.
 def legal_moves(page):
-    """Returns (from, to) of each row of the table of moves."""
+    """Returns (from, to) for each row of the page's table of moves."""
     moves = set()
     for line in page.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -20,29 +19,29 @@ class JobModel:
     def __init__(self, kind, killed_workers):
         self.kind = kind
         self.killed_before = killed_workers
-        self.final = None         # Never changes once seen.
-        self.cancelled = False    # A cancel was acknowledged while the job had not ended.
-        self.paused = False       # A pause was acknowledged, and no resume since.
+        self.final = None  # Does not change once it is set.
+        self.cancelled = False  # Whether a cancel was acknowledged before the job ended.
+        self.paused = False  # Whether a pause was acknowledged, and no resume since.
         self.deleted = False
         self.priority = 0
-        self.checkpoints = set()  # Ids of acknowledged checkpoints.
+        self.checkpoints = set()  # IDs of acknowledged checkpoints.
         self.claim = 0
         self.restarts = 0
 
     def may_fail(self, job, killed_workers):
-        """Returns whether the job may fail: because of its own kind, or because its workers were
-        lost too often. A killed or restarted daemon costs it nothing."""
+        """Returns whether the job may fail, because of its kind or because its workers were lost too often. A killed or restarted daemon
+        must not make it fail."""
         hung = job.failure.cause == job.failure.DESCRIPTOR.fields_by_name[
             "cause"].enum_type.values_by_name["FAILURE_CAUSE_HANG"].number
         lost = killed_workers - self.killed_before + (self.kind == "crash-once")
         return self.kind in ("fail", "crash") or hung or lost > job.spec.max_restarts
 
     def see(self, job, state, killed_workers):
-        """Checks the daemon's response against all previous ones."""
+        """Checks the daemon's response against all previous responses."""
         if self.final is not None:
             assert state == self.final, f"{job.id} was {self.final} and is {state}"
         if state in FINAL:
-            # A job may have ended before its worker received a cancel.
+            # A job may end before its worker receives a cancel.
             assert state != "CANCELLED" or self.cancelled, f"{job.id} was cancelled by nobody"
             assert state != "FAILED" or self.may_fail(job, killed_workers), (
                 f"{job.id} failed: {job.failure.message}")
@@ -57,7 +56,7 @@ class JobModel:
 
 
 class Model:
-    """All jobs acknowledged to a client."""
+    """All acknowledged jobs of a client."""
 
     def __init__(self, moves):
         self.moves = moves
@@ -67,7 +66,7 @@ class Model:
         return [job_id for job_id, job in self.jobs.items() if not job.deleted]
 
     def check_events(self, job_id, events):
-        """Checks that the moves of a job form one chain of legal moves, in order and without a gap."""
+        """Checks that the changes of a job's state form a gapless chain of legal moves."""
         state = "UNSPECIFIED"
         last = 0
         for event in events:

@@ -1,5 +1,4 @@
-"""kill -9 of worker and daemon: no acknowledged job is lost, and training ends with the numbers of
-an undisturbed run."""
+"""Tests kill -9 of worker and daemon: no acknowledged job is lost, and training gives the same numbers as an undisturbed run."""
 
 import os
 import pathlib

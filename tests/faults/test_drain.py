@@ -1,4 +1,4 @@
-"""SIGTERM with running jobs: a clean end in time, and no step lost, whatever precision comes afterwards."""
+"""Tests SIGTERM with running jobs: the daemon ends in time and no step is lost, also if the precision changes at the next start."""
 
 import pathlib
 import sys
@@ -10,7 +10,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 import harness  # noqa: E402
 from harness import spec  # noqa: E402
 
-# Enough steps to be running when they are stopped.
+# Enough steps that the jobs are still running when they are stopped.
 STEPS = 1_000_000
 REDUCED = {"ENABLE_FP16_TRAINING": "true"}
 
@@ -30,10 +30,9 @@ class Drain(harness.DaemonTest):
         begin = time.monotonic()
         self.assertEqual(daemon.stop(), 0)
         seconds = time.monotonic() - begin
-        # The limit of the drain, not a measurement of speed: systemd and Kubernetes are configured
-        # for it.
+        # The time limit of a drain for which systemd and Kubernetes are configured. Not a measurement.
         self.assertLess(seconds, 25)
-        # Read before the jobs continue and write other ones.
+        # Read before the jobs continue and write other checkpoints.
         newest = {name: max(pathlib.Path(self.data_dir).glob(f"checkpoints/{name}-step-*.pt")) for name in names}
         again = self.start("--workers-slots", "4")
         for name in names:
@@ -96,7 +95,7 @@ class Drain(harness.DaemonTest):
         self.assertEqual(change["resumed_step"], change["step"], "nothing is lost")
         self.assertEqual(int(job["claim"]), 1, "in the same process")
         self.assertFalse(daemon.get_json("/api/training/stats")["_fp16_stats"]["fp16_enabled_runtime"])
-        # It is durable, although the environment still allows reduced precision.
+        # The policy is durable, although the environment still allows reduced precision.
         daemon.stop()
         again = self.start(environment=REDUCED)
         shown = again.ctl("precision")

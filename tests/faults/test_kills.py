@@ -1,7 +1,8 @@
-"""Daemon and workers are killed at random moments, many times, while an orchestrator keeps working: no
-acknowledged job is lost or duplicated, no checkpoint is damaged, and every restart is ready in time.
+"""Kills daemon and workers at random moments while an orchestrator keeps working. No acknowledged job may be lost or duplicated, no
+checkpoint damaged, and each restart must be ready in time.
 
-GENESIS_KILLS sets how many of each (5 in the gate, 20 more at night; 1000 for the long run), GENESIS_SEED the order."""
+GENESIS_KILLS sets the number of kills of each (default: 5 in the gate, 20 more at night; 1000 for the long run), GENESIS_SEED their
+order."""
 
 import os
 import pathlib
@@ -70,7 +71,7 @@ class Kills(harness.DaemonTest):
         done = 0
         while done < kills:
             self.submit_when_few_are_left()
-            # A random moment of the jobs' lives, not the wait for an event.
+            # Sleeps instead of waiting for an event, so that the kill comes at a random moment.
             time.sleep(self.random.uniform(0, 0.3))
             if kill():
                 done += 1
@@ -88,7 +89,7 @@ class Kills(harness.DaemonTest):
               f"{max(self.ready_seconds):.2f} s at most", file=sys.stderr)
 
     def verify_checkpoints(self):
-        """Verifies every file completely, and that the daemon has a record of each; no partial file is left."""
+        """Verifies each checkpoint file completely, and checks that the daemon has a record of each and that no partial file is left."""
         folder = pathlib.Path(self.data_dir) / "checkpoints"
         found = sorted(path.name for path in folder.iterdir())
         known = {pathlib.Path(each["path"]).name: each for each in self.daemon.ctl("checkpoints")["checkpoints"]}

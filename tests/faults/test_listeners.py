@@ -1,5 +1,5 @@
-"""Clients that do harm, on purpose or not: storms of connections, readers that do not read,
-oversized messages, invalid bytes, requests that never end. The daemon serves the others."""
+"""Tests clients that do harm, intentionally or not: storms of connections, readers that do not read, oversized messages, invalid bytes,
+requests that never end. The daemon must serve the other clients."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ STORM = 1200
 
 class Listeners(harness.DaemonTest):
     def start(self, *flags):
-        # The storm needs handles in this process too.
+        # The storm needs file handles in this process too.
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         return super().start("--workers-program", str(secure.FAKE_WORKER), *flags)
@@ -66,13 +66,13 @@ class Listeners(harness.DaemonTest):
                 try:
                     connection.sendall(PREFACE)
                 except ConnectionError:
-                    pass  # Closed immediately: one too many.
+                    pass  # The daemon closed it, because it exceeds the limit.
             storm.append(connection)
         harness.wait_for("the refusals", lambda: self.metric(
             daemon, "genesis_connections_refused_total", ',reason="file_handles"') >=
             STORM - LIMIT * 3 // 4)
         self.assertLess(self.handles(daemon), LIMIT * 4 // 5)
-        # The earlier client is served, and work of the daemon that needs handles succeeds.
+        # The earlier client is served, and the daemon's own work that needs file handles succeeds.
         early.call("Stats")
         self.assertTrue(daemon.get("/healthz"))
         request, response = secure.messages("Train")
@@ -88,7 +88,7 @@ class Listeners(harness.DaemonTest):
         for connection in storm:
             connection.close()
         end = time.monotonic()
-        # A separate client, without a connection.
+        # A new client, which has to connect first.
         self.client(daemon).call("Stats", timeout=harness.LONG)
         served = time.monotonic() - end
         print(f"served {served:.3f} s after the end of the storm", file=sys.stderr)
@@ -98,7 +98,7 @@ class Listeners(harness.DaemonTest):
     def test_the_limit_of_open_files_is_raised_at_the_start(self):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.assertGreater(hard, 300)
-        # The daemon inherits it.
+        # The daemon inherits this limit.
         resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
         try:
             daemon = harness.DaemonTest.start(self)
@@ -111,7 +111,7 @@ class Listeners(harness.DaemonTest):
         daemon = self.start("--grpc-max-connections", "10")
         held = [self.connect(daemon.grpc) for _ in range(10)]
         for connection in held:
-            self.assertNotEqual(connection.recv(1), b"")  # The server's settings.
+            self.assertNotEqual(connection.recv(1), b"")  # These are the server's settings.
         extra = self.connect(daemon.grpc)
         self.assertEqual(self.read_to_end(extra), b"")
         self.assertEqual(self.metric(daemon, "genesis_connections_refused_total",
@@ -163,7 +163,7 @@ class Listeners(harness.DaemonTest):
         bomb = "x" * (5 * 2**20)
         for _ in range(20):
             self.assertEqual(client.code("GetJob", job_id=bomb), "RESOURCE_EXHAUSTED")
-        # A header beyond 16 KiB.
+        # A header larger than 16 KiB.
         swollen = self.client(daemon, [("grpc.max_metadata_size", 1 << 20)])
         swollen.metadata = [("x-padding", "y" * (64 * 1024))]
         self.assertNotEqual(swollen.code("Stats"), "OK")
@@ -181,7 +181,7 @@ class Listeners(harness.DaemonTest):
                 if number % 3 == 0:
                     connection.shutdown(socket.SHUT_WR)
             except ConnectionError:
-                pass  # The daemon has closed it.
+                pass  # The daemon has closed the connection.
             if number % 2:
                 connection.close()
         self.assertEqual(self.client(daemon).code("Stats"), "OK")

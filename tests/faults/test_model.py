@@ -1,9 +1,10 @@
-"""Random sequences of calls and faults against a small model of the job states. The oracle is the
-daemon's acknowledgements: no job lost, duplicated or moved against the table, no final state changed,
-no acknowledged checkpoint gone, and refusals with the codes of the API.
+"""Runs random sequences of calls and faults, and compares the daemon with a small model of the job states.
 
-The daemon is the real one, its workers are fake_worker. GENESIS_SEQUENCES sets how many sequences (20
-in the gate, 130 more at night; 10000 for the long run), GENESIS_SEED the first."""
+The model knows only what the daemon acknowledged: no job may be lost, duplicated or moved against the table of moves, no final state may
+change, no acknowledged checkpoint may be missing, and refusals must have the codes of the API.
+
+The daemon is real, and its workers are fake_worker. GENESIS_SEQUENCES sets the number of sequences (default: 20 in the gate, 130 more at
+night; 10000 for the long run), GENESIS_SEED the first seed."""
 
 import os
 import pathlib
@@ -30,8 +31,7 @@ NIGHTLY_SEQUENCES = 130
 SEED = int(os.environ.get("GENESIS_SEED", "1"))
 STEPS_IN_SEQUENCE = 12
 FAKE_WORKER = harness.BIN.parent / "tests" / "fake_worker"
-# The beginning of the name selects the behavior of fake_worker; survive is hold that outlives the
-# daemon.
+# The start of a job's name selects the behavior of fake_worker. "survive" is like "hold", but outlives the daemon.
 KINDS = ("ok", "ok", "hold", "survive", "survive", "crash-once", "fail", "crash", "hang")
 CODES = grpc.StatusCode
 
@@ -43,7 +43,7 @@ def name_of(job):
 class Sequences(harness.DaemonTest):
     def setUp(self):
         super().setUp()
-        # Small, so that it can be filled; without permission to mount it, no disk is filled.
+        # Small enough to be filled. Without permission to mount it, the disk is not filled.
         self.limited = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", "size=64m", "none", self.data_dir],
             capture_output=True).returncode == 0
@@ -66,7 +66,7 @@ class Sequences(harness.DaemonTest):
     # Actions of a client.
 
     def call(self, method, accepted, **fields):
-        """Returns the response, or the code of a refusal, which must be one of `accepted`."""
+        """Calls a method. Returns the response, or the code of a refusal, which must be one of `accepted`."""
         try:
             return self.client.call(method, **fields)
         except grpc.RpcError as error:
@@ -107,7 +107,7 @@ class Sequences(harness.DaemonTest):
                          spec=other) in (CODES.ALREADY_EXISTS, CODES.RESOURCE_EXHAUSTED)
 
     def request(self, method, then, **fields):
-        """Makes a request about a job; `then` records it in the model when it was acknowledged."""
+        """Makes a request about a random job. If it is acknowledged, `then` records it in the model."""
         job_id = self.any_job()
         if job_id is None:
             return
@@ -201,7 +201,7 @@ class Sequences(harness.DaemonTest):
     def pause_a_moment(self):
         time.sleep(self.random.uniform(0, 0.02))
 
-    # The oracle.
+    # Checks against the model.
 
     def check(self):
         for job_id in self.model.living():
@@ -210,7 +210,7 @@ class Sequences(harness.DaemonTest):
             self.model.jobs[job_id].see(job, name_of(job), self.killed_workers)
 
     def settle(self):
-        """Lets every job end, and checks each from its first event to its last checkpoint."""
+        """Lets all jobs end, and checks each from its first event to its last checkpoint."""
         self.empty_disk()
         for job_id in self.model.living():
             job = self.model.jobs[job_id]

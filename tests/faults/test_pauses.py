@@ -1,4 +1,4 @@
-"""Time in which the daemon itself does not run (a suspended machine, a debugger, SIGSTOP) is not charged to the workers."""
+"""Tests that workers are not blamed for time in which the daemon did not run (a suspended machine, a debugger, SIGSTOP)."""
 
 import os
 import pathlib
@@ -11,12 +11,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 import harness  # noqa: E402
 from harness import spec  # noqa: E402
 
-# More steps than are executed before the test ends the job.
+# More steps than the job can execute before the test ends it.
 STEPS = 50_000_000
 
 
 def steady():
-    """Returns a job of steps only, because a checkpoint has its own, long limit."""
+    """Returns a job that only executes steps. A checkpoint would have its own, longer time limit."""
     return {**spec(max_steps=STEPS), "checkpoint": {"every_steps": STEPS}}
 
 
@@ -41,7 +41,7 @@ class Pauses(harness.DaemonTest):
         for seconds in (7, 1, 5):
             self.stop_for(daemon.process.pid, seconds)
             step = int(daemon.job("steady")["progress"]["step"])
-            # Long enough for the verdict on a hung worker.
+            # Long enough that the daemon would have judged the worker to be hung.
             daemon.wait_for_step("steady", step + 1000)
             time.sleep(1)
             self.assertEqual(self.attempt(daemon, "steady"), before)

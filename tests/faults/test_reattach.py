@@ -1,4 +1,4 @@
-"""The daemon dies and training continues: workers keep their jobs, and no step is executed twice."""
+"""Tests that training continues when the daemon dies: workers keep their jobs, and no step is executed twice."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 import harness  # noqa: E402
 from harness import spec  # noqa: E402
 
-# Long enough to outlive a few restarts of the daemon on a slow machine.
+# Long enough that the job outlives some restarts of the daemon on a slow machine.
 STEPS = 30000
 
 
@@ -77,7 +77,7 @@ class Reattach(harness.DaemonTest):
              if each["state"] == "WORKER_STATE_WARM"), None))
         pid = int(worker["pid"])
         self.stop_worker_later(pid)
-        # It cannot see the end of its stream.
+        # A stopped process does not notice the end of its stream.
         os.kill(pid, signal.SIGSTOP)
         daemon.kill()
         harness.wait_for("the end of the worker", lambda: has_ended(pid))
@@ -89,7 +89,7 @@ class Reattach(harness.DaemonTest):
         worker = int(before["worker"]["pid"])
         self.stop_worker_later(worker)
         daemon.kill()
-        # It ends while no daemon runs, and waits to report.
+        # The job ends while no daemon runs, and its worker waits to report it.
         checkpoints = pathlib.Path(self.data_dir) / "checkpoints"
         harness.wait_for("the last checkpoint",
                          lambda: list(checkpoints.glob("quiet-step-*1200.pt")))
@@ -108,8 +108,7 @@ class Reattach(harness.DaemonTest):
         before = daemon.wait_for_step("paused", 20)
         worker = int(before["worker"]["pid"])
         self.stop_worker_later(worker)
-        # The stopped worker receives nothing: the request is durable, its command is lost with the
-        # daemon.
+        # The stopped worker receives nothing. The request is durable, but its command to the worker is lost with the daemon.
         os.kill(worker, signal.SIGSTOP)
         self.assertEqual(daemon.ctl("pause", "paused")["state"], "JOB_STATE_PAUSING")
         daemon.kill()
