@@ -1,8 +1,8 @@
-"""Executes the Dockerfile in folders, stage by stage, as a container engine does. Needs root, and the Debian 12 that
-deploy/setup.sh --test keeps as an archive.
+"""Executes the Dockerfile stage by stage in folders, like a container engine. Requires root, and the Debian 12 that
+deploy/setup.sh --test stores as an archive.
 
-The compiler's step takes as long as all others together, and this build has just done the same on the same Debian, so
-its results are installed instead. GENESIS_IMAGE_COMPILES=1 executes that step too.
+The compilation takes as long as all other steps together, and the current build has just done the same on the same Debian. Its results are
+installed instead. GENESIS_IMAGE_COMPILES=1 executes that step too.
 """
 
 import os
@@ -12,12 +12,12 @@ import shlex
 import shutil
 import subprocess
 
-from tools import DEPLOY, SOURCE, run  # First: it finds the harness.
+from tools import DEPLOY, SOURCE, run  # Must come first, because it adds the harness to the path.
 from harness import BIN
 
 DEBIAN = pathlib.Path(os.environ["GENESIS_DEBIAN"])
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Time of a build without a compiler cache.
+# Time limit in seconds, enough for a build without a compiler cache.
 LONGEST = 3600
 COMPILES = os.environ.get("GENESIS_IMAGE_COMPILES") == "1"
 COMPILING = re.compile(r"cmake --preset release .*&& cmake --build --preset release .*"
@@ -26,7 +26,7 @@ ONLY_DESCRIBE = {"LABEL", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK
 
 
 def stages():
-    """Returns the Dockerfile as a list of stages, each a list of (instruction, arguments)."""
+    """Returns the stages of the Dockerfile, each a list of (instruction, arguments)."""
     text = re.sub(r"^\s*#.*\n", "", (SOURCE / "Dockerfile").read_text(), flags=re.MULTILINE)
     found = []
     for line in re.sub(r"\\\n", " ", text).splitlines():
@@ -40,7 +40,7 @@ def stages():
 
 
 def namespaces(*command):
-    """Returns a command in new mount and process namespaces, so that nothing of it is left over."""
+    """Returns a command that runs `command` in new mount and process namespaces, so that none of its processes or mounts remain."""
     return ["unshare", "--mount", "--pid", "--fork", "--kill-child", *map(str, command)]
 
 
@@ -53,14 +53,13 @@ def compiler_cache():
 
 
 def is_left_out(path):
-    """Returns whether .dockerignore keeps a path, relative to the sources, out of the build."""
+    """Returns whether .dockerignore excludes a path, which is relative to the sources."""
     patterns = (SOURCE / ".dockerignore").read_text().splitlines()
     return str(path) in patterns or f"**/{path.name}" in patterns
 
 
 class Network:
-    """The host's access to the registries that an engine gives a build: resolver, sources of packages, pip's settings,
-    and CA certificates."""
+    """The host's network settings, which an engine gives to a build: resolver, package sources, pip's settings and CA certificates."""
 
     def __init__(self):
         self.environment, self.mounts, self.files = {}, [], {}
@@ -77,7 +76,7 @@ class Network:
                 self.mounts.append((place, place))
 
     def enter(self, root):
-        """Copies the files into a tree."""
+        """Copies the settings into a file system."""
         shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
         shutil.copytree("/etc/apt", root / "etc" / "apt", dirs_exist_ok=True)
         for inside, file in self.files.items():
@@ -86,7 +85,7 @@ class Network:
 
 
 class Stage:
-    """One stage; `root` is its file system, `environment` that of its image."""
+    """One stage. `root` is its file system, and `environment` that of its image."""
 
     def __init__(self, work, name, instructions, before):
         self.instructions, self.before = instructions, before
@@ -128,7 +127,7 @@ class Stage:
 
     def _run(self, command):
         environment = {**self.arguments, **self.environment, **self.network.environment}
-        # The cache is in ccache's default folder, so that each source is compiled once.
+        # The folder of the host's ccache is mounted at ccache's default folder, so that each source is compiled only once.
         mounts = [*self.network.mounts]
         if "XDG_CACHE_HOME" in self.environment:
             mounts.append((compiler_cache(), self.environment["XDG_CACHE_HOME"] + "/ccache"))
@@ -136,7 +135,7 @@ class Stage:
         for outside, inside in mounts:
             lines += [f"mkdir -p {self.root}{inside}", f"mount --bind {outside} {self.root}{inside}"]
         script = "\n".join([*lines, 'exec "$@"'])
-        # Passes the command as the shell's argument, so that no quoting is needed.
+        # The command is an argument of the shell, so that it needs no quoting.
         done = subprocess.run(
             namespaces("sh", "-c", script, "sh", "chroot", self.root, "env", "-i", f"--chdir={self.folder}",
                        *[f"{name}={value}" for name, value in environment.items()], "/bin/sh", "-c", command),
@@ -158,7 +157,7 @@ class Stage:
         destination = self.root / target.lstrip("/")
         if sources[0] == "--from=build":
             for source in sources[1:]:
-                # Copies a folder's content by hard links, because neither is written any more.
+                # Hard links suffice, because neither stage is written to any more.
                 destination.mkdir(parents=True, exist_ok=True)
                 run("cp", "--archive", "--link", f"{self.before.root}{source}/.", destination)
             return
@@ -177,7 +176,7 @@ class Stage:
 
 
 def build(work):
-    """Builds the last stage of the Dockerfile, with all previous ones, below a folder."""
+    """Builds the last stage of the Dockerfile, after all previous ones, in the folder `work`. Returns the stage."""
     stage = None
     for number, instructions in enumerate(stages()):
         stage = Stage(work, f"stage-{number}", instructions, stage)

@@ -1,6 +1,7 @@
-"""A Kubernetes API server for tests of the daemon: Jobs and their pods over HTTPS with a token. It refuses what the
-real one refuses (by the strict schemas of kubernetes-validate, by the rights of a Role), and runs the pods' containers
-as processes of this machine, or leaves them pending."""
+"""A fake Kubernetes API server that serves Jobs and their pods over HTTPS with a token.
+
+It rejects what the real one rejects, by the strict schemas of kubernetes-validate and the rules of a Role. It runs the containers of pods
+as processes of this machine, or leaves the pods pending."""
 
 import contextlib
 import copy
@@ -42,7 +43,8 @@ class Refused(Exception):
 
 
 class Cluster:
-    """Starts the server; stop() ends it. `pods_run`: false keeps pods Pending, for the reason `waits`."""
+    """A running server. The constructor starts it, and stop() ends it. If `pods_run` is False, pods stay Pending with the reason
+    `waits`."""
 
     def __init__(self, authority, folder, namespace="genesis", rules=None):
         self.namespace, self.folder = namespace, folder
@@ -52,12 +54,12 @@ class Cluster:
         self.tokens = {"token-1"}
         self.lock = threading.RLock()
         self.jobs, self.pods, self.processes = {}, {}, {}
-        self.requests = []  # (method, path, query, body)
+        self.requests = []  # (method, path, query, body) of each request.
         self.pods_run, self.waits, self.failing = True, None, None
         self.suspends_new = False  # Like a queue that admits Jobs.
-        self.sent_away = set()  # Pods of suspended Jobs.
-        self.drop_answers = 0  # Number of creations that succeed without a reply.
-        self.broken = None  # The error that it returns to every request.
+        self.sent_away = set()  # Pods that were ended because their Job was suspended.
+        self.drop_answers = 0  # Number of creations that succeed without a response.
+        self.broken = None  # Error for every request.
         certificate, key = authority.issue("kubernetes")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
@@ -82,7 +84,7 @@ class Cluster:
                 text = json.dumps(reply).encode()
                 self.send_response(code)
                 self.send_header("Content-Type", "application/json")
-                # Chunked, as the real one sends lists.
+                # Chunked, because the real server sends lists in this way.
                 self.send_header("Transfer-Encoding", "chunked")
                 self.end_headers()
                 for at in range(0, len(text), 1000):
@@ -275,7 +277,7 @@ class Cluster:
         conditions = {each["type"]: each for each in job["status"]["conditions"]}
         if "Complete" in conditions or "Failed" in conditions:
             return
-        # As in syncJob of the Job controller: these pods count neither as succeeded nor as failed.
+        # As in syncJob of the Job controller, these pods count neither as succeeded nor as failed.
         suspend = job["spec"].get("suspend", False)
         was_suspended = conditions.get("Suspended", {}).get("status") == "True"
         if suspend and not was_suspended:
@@ -314,7 +316,7 @@ class Cluster:
     # Actions of a test.
 
     def evict(self, job, reason="EvictionByEvictionAPI"):
-        """Ends a pod of the Job as an eviction by the cluster does, with SIGTERM."""
+        """Evicts a pod of the Job as the cluster would, with SIGTERM."""
         with self.lock:
             name = next(each for each, pod in sorted(self.pods.items()) if pod["job"] == job)
             self.pods[name]["status"].setdefault("conditions", []).append(
@@ -322,7 +324,7 @@ class Cluster:
             self.processes[name].send_signal(signal.SIGTERM)
 
     def suspend(self, job, suspend=True):
-        """Suspends it as kubectl patch does, or a queue such as Kueue."""
+        """Suspends or resumes a Job, like kubectl patch or a queue such as Kueue."""
         with self.lock:
             self.jobs[job]["spec"]["suspend"] = suspend
 
@@ -332,7 +334,7 @@ class Cluster:
             self.processes[name].kill()
 
     def deadline(self, job):
-        """Fails it as activeDeadlineSeconds does."""
+        """Makes a Job fail like activeDeadlineSeconds does."""
         with self.lock:
             self.jobs[job]["status"]["conditions"].append({
                 "type": "Failed", "status": "True", "reason": "DeadlineExceeded",

@@ -1,7 +1,7 @@
-"""A separate Debian 12 beside the host: an overlay over the tree created by deploy/setup.sh, in new namespaces for
-processes, mounts, network and control groups, with a real systemd as its first process.
+"""A separate Debian 12 on this host: an overlay over the file system that deploy/setup.sh created, in new namespaces for processes, mounts,
+network and control groups, with a real systemd as its first process.
 
-Needs root, as installing a package and starting a service do.
+Requires root, like installing a package and starting a service.
 """
 
 import importlib.util
@@ -24,13 +24,13 @@ TREE = CACHE / "debian-12"
 BOOT = pathlib.Path(__file__).resolve().parent / "boot_machine.sh"
 PACKAGES = BIN.parent / "package"
 LIBTORCH = "/opt/genesis/libtorch"
-# Mount point of the control groups of version 2, on a pure or on a mixed host.
+# Mount points of control groups version 2, on a host with only that version or with both.
 CGROUPS = [path for path in (pathlib.Path("/sys/fs/cgroup/unified"), pathlib.Path("/sys/fs/cgroup"))
            if (path / "cgroup.procs").exists()]
 
 
 def package_file():
-    """Returns the newest package of deploy/package.sh; the ctest make_package builds it first."""
+    """Returns the newest package of deploy/package.sh. The test make_package of CTest builds it first."""
     found = sorted(PACKAGES.glob("genesis-trainer_*.deb"), key=lambda path: path.stat().st_mtime)
     if not found:
         raise AssertionError(f"there is no package in {PACKAGES}; run deploy/package.sh --deb-only")
@@ -38,10 +38,10 @@ def package_file():
 
 
 class Machine:
-    """Owner: a test class; stop() leaves nothing behind."""
+    """A running machine. The constructor starts it, and stop() removes everything that it created."""
 
     def __init__(self, *, boot=True, mounts=()):
-        """`mounts` are (folder of the host, folder inside), read-only."""
+        """Starts the machine. `mounts` are read-only (folder of the host, folder inside)."""
         need_namespaces()
         if not (TREE / ".complete").exists():
             raise AssertionError(f"{TREE} is missing; run deploy/setup.sh --test")
@@ -76,7 +76,7 @@ class Machine:
                      .stdout.strip() in ("running", "degraded"))
 
     def _first_program(self):
-        """Returns its process, once exec has replaced the script."""
+        """Returns the process ID of systemd or sleep once it has replaced the script, otherwise a false value."""
         if self.process.poll() is not None:
             raise AssertionError(f"the machine ended: {(self.folder / 'console').read_text()}")
         children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
@@ -85,11 +85,11 @@ class Machine:
             "systemd", "sleep") and int(found[0])
 
     def path(self, inside):
-        """Returns a file of the machine, as seen by the host."""
+        """Returns the host's path of a file in the machine."""
         return pathlib.Path(f"/proc/{self.first}/root{inside}")
 
     def run(self, command, *, check=True, user=None, stdin=None, timeout=LONG):
-        """Runs a shell command inside."""
+        """Runs a shell command in the machine. Returns the finished process."""
         words = ["nsenter", "--target", str(self.first), "--all", "--root", "--wd"]
         if user:
             words += ["runuser", "-u", user, "--"]
@@ -137,7 +137,7 @@ class Machine:
 
 
 class Service(Machine):
-    """A machine with the package, and with LibTorch where the package expects it."""
+    """A machine on which the package is installed, and LibTorch where the package expects it."""
 
     def __init__(self):
         torch = pathlib.Path(importlib.util.find_spec("torch").submodule_search_locations[0])
@@ -151,7 +151,7 @@ class Service(Machine):
             raise
 
     def environment(self, *lines):
-        """Writes the environment file and restarts."""
+        """Writes the environment file and restarts the service."""
         self.run("cat > /etc/genesis/environment", stdin="\n".join(lines) + "\n")
         self.run("systemctl restart genesis-trainer")
 

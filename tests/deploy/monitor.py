@@ -1,4 +1,4 @@
-"""A real Prometheus for tests: scrapes the given daemons, evaluates the given rules."""
+"""Runs a real Prometheus for tests, which scrapes given daemons and evaluates given rules."""
 
 import json
 import pathlib
@@ -27,7 +27,7 @@ def free_port():
 
 class Prometheus:
     def __init__(self, test, folder, targets, rules):
-        """Starts it immediately; stops it when `test` ends."""
+        """Starts Prometheus, and stops it when `test` ends."""
         self.folder = pathlib.Path(folder)
         self.folder.mkdir()
         (self.folder / "rules.yml").write_text(rules)
@@ -46,7 +46,7 @@ class Prometheus:
         self.log.close()
 
     def get(self, path, **parameters):
-        """Returns `data` of a response; None until it listens. ValueError for a query that it refuses."""
+        """Returns `data` of a response; None while Prometheus is not ready. Raises ValueError for a query that it rejects."""
         url = f"http://{self.address}{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=LONG) as response:
@@ -63,7 +63,7 @@ class Prometheus:
         return answer["result"] if answer else []
 
     def firing(self):
-        """Returns the names of the alerts that currently fire."""
+        """Returns the names of the alerts that fire now."""
         answer = self.get("/api/v1/alerts") or {"alerts": []}
         return {alert["labels"]["alertname"] for alert in answer["alerts"]
                 if alert["state"] == "firing"}

@@ -1,4 +1,4 @@
-"""The alerts: their rules, their unit tests, their runbook, and one of them that really fires and clears."""
+"""Tests the alerts: their rules, unit tests and runbook, and one of them that really fires and clears."""
 
 import concurrent.futures
 import copy
@@ -22,7 +22,7 @@ TESTS = FOLDER / "genesis.rules.test.yml"
 RUNBOOK = SOURCE / "docs" / "alerts.md"
 PROMTOOL = PROMETHEUS / "promtool"
 AMTOOL = PROMETHEUS / "amtool"
-# Name: threshold, duration and priority that users rely on.
+# Thresholds, durations and priorities on which users rely, by alert.
 PROMISED = {
     "FP16HighOverflowRate": ("> 0.1", "10m", "P2"),
     "FP16LossDivergence": ("> 0.05", "30m", "P2"),
@@ -41,7 +41,7 @@ def alerts(of=None):
 
 
 def unit_tests_pass(changed, name):
-    """Returns whether the cases of the alert `name` pass with other rules."""
+    """Returns whether the test cases of the alert `name` pass with changed rules."""
     cases = yaml.safe_load(TESTS.read_text())
     cases["tests"] = [case for case in cases["tests"] if case["name"].startswith(name + " ")]
     with tempfile.TemporaryDirectory() as folder:
@@ -153,15 +153,15 @@ class Alertmanager(unittest.TestCase):
                              "on-call" if urgent else "day", name)
 
 
-# The expression of the founding documents, which users have in their own rules.
+# The expression of the founding documents, which users may have in their own rules.
 SEED_DIVERGENCE = ("abs(genesis_training_loss - genesis_fp32_baseline_loss) "
                    "/ genesis_fp32_baseline_loss")
 
 
 class UnlikeJobs(harness.DaemonTest):
-    """Two unrelated jobs, then none: the daemon shows metrics of one job, and no alert fires.
+    """While two unrelated jobs run and then none, the daemon exports metrics of one job, and no alert fires.
 
-    The pages are the daemon's; Prometheus' own engine evaluates them for an hour each by promtool's clock.
+    promtool evaluates the daemon's pages with Prometheus's engine, as if each stayed the same for an hour.
     """
 
     def scrape(self, daemon):
@@ -173,7 +173,7 @@ class UnlikeJobs(harness.DaemonTest):
         return samples
 
     def firing(self, first, then):
-        """Returns whether each alert fires at some minute of two hours: an hour of one page, an hour of another."""
+        """Returns the alerts that fire at some minute of two hours: an hour of the first page, then an hour of the second."""
         names = list(alerts())
         added = rules()
         added["groups"].append({"name": "seed", "rules": [
@@ -210,7 +210,7 @@ class UnlikeJobs(harness.DaemonTest):
         unlike["precision"] = {"mode": "FP32"}
         daemon.train("unlike", unlike)
         daemon.wait_for_step("unlike", 100)
-        # Whether BF16 is slow depends on this processor.
+        # The advice on speed is off, because it depends on this processor whether BF16 is slow.
         daemon.train("reduced", {**like, "precision": {
             "mode": "MIXED_BF16", "watchdog": {"slowdown": {"action": "OFF"}}}})
         loss, baseline, ratio = (name + '{deployment="stable"}' for name in (
@@ -226,20 +226,19 @@ class UnlikeJobs(harness.DaemonTest):
         for gone in (loss, baseline, ratio, 'genesis_grad_norm{deployment="stable"}'):
             self.assertNotIn(gone, idle)
         self.assertEqual([], [name for name in idle if "effective_precision" in name])
-        # A page that does not change for an hour is a job without progress, and one page is not a
-        # target.
+        # A page that does not change for an hour looks like a job without progress, and promtool has no target for it.
         expected = {"GenesisNoProgress", "GenesisTargetAbsent"}
         self.assertEqual(set(self.firing(both, idle)) - expected, set())
-        # Same, with the loss of the unrelated job, as on the page of earlier versions.
+        # With the loss of the unrelated job, as exported by earlier versions, the alert of the founding documents would fire.
         broken = {**both, loss: "0.95", baseline: "0.02", ratio: "46.4"}
         self.assertIn("SeedLossDivergence", self.firing(broken, idle))
 
 
 class FaultToAlert(harness.DaemonTest):
-    """A fault is injected into a job; the alert fires in a real Prometheus, and clears when it is over."""
+    """A fault is injected into a job. The alert fires in a real Prometheus, and clears when the fault is over."""
 
     def shortened(self):
-        """The same rules, with windows of seconds."""
+        """Returns the rules with windows and durations of seconds."""
         text = re.sub(r"\[\d+[mh]\]", "[3s]", RULES.read_text())
         text = re.sub(r"^( +for:) \d+m$", r"\1 1s", text, flags=re.MULTILINE)
         self.assertNotRegex(text, r"\[\d+m\]|for: \d+m")
@@ -256,8 +255,7 @@ class FaultToAlert(harness.DaemonTest):
 
         storm = spec(max_steps=10_000_000)
         storm["precision"] = {"mode": "MIXED_FP16", "loss_scale": 65536, "fallbacks": ["FP32"]}
-        # Slow steps, so that the storm lasts for seconds: 17 of them until the scale is at its
-        # minimum.
+        # Slow steps make the storm last for seconds. It takes 17 of them until the scale is at its minimum.
         storm["rehearsals"] = [{"kind": "SLOW", "at_step": 10, "steps": 60, "amount": 0.3},
                                {"kind": "INF", "at_step": 10, "steps": 60}]
         daemon.train("storm", storm)
@@ -277,7 +275,7 @@ class FaultToAlert(harness.DaemonTest):
         self.assertEqual(job["precision_changes"][0]["to"], "PRECISION_MODE_FP32")
         harness.wait_for("the alerts to clear", lambda: not (
             {"FP16HighOverflowRate", "GenesisOverflowCritical"} & prometheus.firing()))
-        # It cleared because FP32 no longer overflows, not because the job is gone.
+        # The alert cleared because FP32 does not overflow, and not because the job ended.
         self.assertEqual(daemon.job("storm")["state"], "JOB_STATE_RUNNING")
         self.assertTrue(prometheus.query('rate(genesis_optimizer_steps_total{mode="fp32"}[3s]) > 0'))
         self.assertNotIn("GenesisTargetDown", prometheus.firing())

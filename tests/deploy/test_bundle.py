@@ -1,4 +1,4 @@
-"""Tests that the archive of deploy/bundle.sh runs where nothing of the build machine exists."""
+"""Tests that the archive of deploy/bundle.sh works where nothing of the build machine exists."""
 
 import importlib.util
 import json
@@ -17,7 +17,7 @@ from harness import BIN, SOURCE, wait_for  # noqa: E402
 
 BUILD = BIN.parent
 LONG = 300
-# From docs/install.md: everything that a program may use from the machine other than torch.
+# Everything that a program may use from the machine except torch, as listed in docs/install.md.
 GLIBC = re.compile(r"(ld-linux.*|linux-vdso|lib(c|m|dl|rt|util|pthread|resolv))\.so[.0-9]*$")
 GCC = re.compile(r"lib(stdc\+\+|gcc_s)\.so[.0-9]*$")
 
@@ -33,7 +33,7 @@ class Bundle(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.work)
         cls.archive = cls.work / "made" / "bundle.tar.gz"
         cls.make(cls.archive)
-        # Unpacked, then moved: no file may depend on its path.
+        # The archive is unpacked and then moved, because no file may depend on its path.
         (cls.work / "unpacked").mkdir()
         subprocess.run(["tar", "xzf", cls.archive], cwd=cls.work / "unpacked", check=True)
         cls.root = cls.work / "moved to a path with spaces" / "bundle"
@@ -48,7 +48,7 @@ class Bundle(unittest.TestCase):
             raise AssertionError(done.stderr)
 
     def run_program(self, name, *arguments, environment=None, code=0):
-        # Only PATH: no LD_LIBRARY_PATH, no HOME, no GENESIS_*.
+        # The environment has no LD_LIBRARY_PATH, HOME or GENESIS_* of the caller.
         clean = {"PATH": "/usr/bin:/bin", "GENESIS_PYTHON": sys.executable}
         done = subprocess.run([self.root / name, *arguments], capture_output=True, text=True,
                               timeout=LONG, env={**clean, **(environment or {})}, cwd=self.work)
@@ -81,7 +81,7 @@ class Bundle(unittest.TestCase):
                                      env=environment).stdout
             self.assertNotIn("not found", listing, program)
             found = re.findall(r"^\s*(\S+) => (/.*) \(0x", listing, re.MULTILINE)
-            # A line without "=>" is the kernel's, the loader, or "statically linked".
+            # A line without "=>" is the kernel's library, the loader, or "statically linked".
             self.assertEqual(len(found), listing.count("=>"), listing)
             for name, path in found:
                 if GLIBC.match(name) or GCC.match(name):
@@ -94,7 +94,7 @@ class Bundle(unittest.TestCase):
             dynamic = subprocess.run(["readelf", "-d", program], capture_output=True, text=True,
                                      check=True).stdout
             paths = re.findall(r"(?:RPATH|RUNPATH).*\[(.*)\]", dynamic)
-            # A plug-in uses the libraries loaded by the worker.
+            # A plug-in uses the libraries that the worker has loaded.
             self.assertEqual(paths, [] if program.suffix == ".so" else ["$ORIGIN/../../lib"], program)
 
     def test_a_worker_trains_an_example(self):
@@ -151,7 +151,7 @@ class Bundle(unittest.TestCase):
             *version, code=2, environment={"GENESIS_LIBTORCH": "/nowhere"}))
         self.assertIn("there is no python-of-nobody", self.run_program(
             *version, code=2, environment={"GENESIS_PYTHON": "python-of-nobody"}))
-        # Programs that need no torch do not require it.
+        # Programs that do not use torch work without it.
         self.assertIn("genesisctl ", self.run_program(
             "bin/genesisctl", "--version", environment={"GENESIS_PYTHON": "python-of-nobody"}))
 

@@ -76,7 +76,7 @@ class Files(unittest.TestCase):
                  .splitlines())
         restarted = [name for line in lines if line.startswith("docker-compose restart")
                      for name in shlex.split(line)[2:]]
-        # docs/rollback.md documents the replacement of the last one, which names no service.
+        # The last command names no service. docs/rollback.md documents its replacement.
         self.assertEqual(restarted, ["genesis-orchestrator", "genesis-workers", "genesis"])
         self.assertEqual(restarted.pop(), "genesis")
         self.assertNotIn("genesis", services)
@@ -85,7 +85,7 @@ class Files(unittest.TestCase):
         self.assertLessEqual(set(restarted), set(services))
         ports = set()
         for name, service in services.items():
-            # On the host's network everything must stay on loopback.
+            # The services use the host's network, so every address must be on loopback.
             self.assertEqual(service["network_mode"], "host")
             text = json.dumps(service)
             self.assertNotIn("0.0.0.0", text)
@@ -101,7 +101,7 @@ class Files(unittest.TestCase):
                 drain = re.search(r"`drain.timeout_seconds` \| [^|]* \| `(\d+)`",
                                   (SOURCE / "docs" / "reference.md").read_text()).group(1)
                 self.assertGreater(int(service["stop_grace_period"].removesuffix("s")), int(drain))
-                # Unset unless the environment of the start has a value: the file decides.
+                # The variable stays unset unless the caller's environment has it, so that the file decides.
                 self.assertIsNone(service["environment"]["ENABLE_FP16_TRAINING"])
                 self.assertIn("/etc/genesis:/etc/genesis:ro", service["volumes"])
         self.assertEqual(len(ports), 4)
@@ -115,10 +115,10 @@ class Files(unittest.TestCase):
 
 
 class EntryPoint(unittest.TestCase):
-    """Tests of what the environment file may change."""
+    """Tests how the environment file changes the gate."""
 
     def gate(self, file, environment=None):
-        """Returns (value of the gate that the program sees, output)."""
+        """Returns the gate's value that a program sees behind the entry point, and the output."""
         with tempfile.NamedTemporaryFile("w") as environment_file:
             environment_file.write(file)
             environment_file.flush()
@@ -160,8 +160,8 @@ class EntryPoint(unittest.TestCase):
             os.chmod(folder, 0o755)
             script = shutil.copy(DEPLOY / "container" / "entrypoint.sh", folder)
             file = pathlib.Path(folder) / "environment"
-            # Owned by root for the image's user, or unreadable for its own owner: a user other than root cannot become
-            # another.
+            # As root, the file is owned by root and read by the image's user. Otherwise it is unreadable for its own owner, because only
+            # root can switch to another user.
             root = os.geteuid() == 0
             file.touch(mode=0o600 if root else 0)
             user = 10001 if root else os.geteuid()
@@ -182,7 +182,7 @@ class EntryPoint(unittest.TestCase):
 
 
 class WorkerLoop(unittest.TestCase):
-    """worker.sh, with a genesis-worker scripted by the test."""
+    """Tests worker.sh with a genesis-worker that a test scripts."""
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="genesis-"))
@@ -237,7 +237,7 @@ class Image(unittest.TestCase):
         cls.image = build(cls.work)
         cls.root = cls.image.root
     def setUp(self):
-        # The volume, with the owner of the image's folder, as an engine creates it.
+        # Creates the volume with the owner of the image's folder, as an engine does.
         self.data = self.root / "data"
         shutil.rmtree(self.data)
         (self.data / "datasets").mkdir(parents=True)
@@ -249,8 +249,8 @@ class Image(unittest.TestCase):
         """Returns the command line that runs `command` as a container's first process."""
         values = {**self.image.environment, **environment}
         user, group = self.image.value_of("USER").split(":")
-        # Confined as in the manifests and the Compose file: only volume and /tmp are writable, and
-        # there is no capability and no way to gain one.
+        # Confined as in the manifests and the Compose file: only the volume and /tmp are writable, and the process has no capabilities and
+        # cannot gain any.
         script = f"""set -e
 mount --bind {self.root} {self.root}
 cd {self.root}
@@ -267,7 +267,7 @@ exec "$@"
             "--inh-caps=-all", "env", "-i", *[f"{k}={v}" for k, v in values.items()], *command)
 
     def start(self, **environment):
-        """Starts the image's command; returns the outer process."""
+        """Starts the image's command. Returns the outer process."""
         entry = json.loads(self.image.value_of("ENTRYPOINT"))
         command = json.loads(self.image.value_of("CMD"))
         (self.data / "run" / "endpoints").unlink(missing_ok=True)
@@ -289,12 +289,12 @@ exec "$@"
 
     @staticmethod
     def first_process(outer):
-        """Returns the process that is number 1 in its container."""
+        """Returns the process that has ID 1 in its container."""
         children = pathlib.Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
         return int(children[0])
 
     def end(self, outer):
-        """Sends SIGTERM to the first process, as `docker stop` does; returns its exit code."""
+        """Sends SIGTERM to the first process, like `docker stop`. Returns its exit code."""
         if outer.poll() is None:
             os.kill(self.first_process(outer), signal.SIGTERM)
         return outer.wait(LONG)
@@ -342,7 +342,7 @@ exec "$@"
         self.assertIn("fp16_enabled: True", self.log())
         with open(file, "a") as opened:
             opened.write("ENABLE_FP16_TRAINING=false\n")
-        # The container keeps its original environment; the file takes precedence.
+        # The container keeps its original environment, but the file takes precedence.
         self.end(self.start(ENABLE_FP16_TRAINING="true"))
         self.assertEqual(re.findall("fp16_enabled: (True|False)", self.log())[-1], "False")
         self.assertIn("FP16 training disabled - using FP32", self.log())

@@ -1,4 +1,4 @@
-"""Tests that the Grafana dashboards are as written by their script, and that every query has data."""
+"""Tests that the Grafana dashboards are those that their script writes, and that every query has data."""
 
 import http.server
 import json
@@ -20,7 +20,7 @@ from monitor import Prometheus  # noqa: E402
 
 GRAFANA = DEPLOY / "grafana"
 PAGES = ("genesis-overview", "genesis-precision", "genesis-job", "genesis-devices")
-# Queries that name one of these have no data without a GPU: a page of STAND_IN answers them.
+# Metrics that have no data without a GPU. A page with the series of STAND_IN replaces them.
 NEEDS_A_GPU = (
     "genesis_cuda_memory_allocated_bytes", "genesis_cuda_memory_peak_bytes",
     "genesis_cuda_memory_reserved_bytes", "genesis:cuda_memory:fp16_to_fp32_ratio",
@@ -28,7 +28,7 @@ NEEDS_A_GPU = (
     "genesis_gpu_utilization_ratio", "genesis_gpu_power_watts", "genesis_gpu_temperature_celsius",
     "genesis_gpu_throttled",
 )
-# Series of a daemon with a GPU, by their labels, simulated by a page.
+# The series of a daemon with a GPU that the page exports, with their labels.
 DEVICE, MODE = {"device": "cuda:0"}, {"mode": "fp16"}
 STAND_IN = {
     "genesis_cuda_memory_allocated_bytes": MODE, "genesis_cuda_memory_peak_bytes": MODE,
@@ -47,7 +47,7 @@ def page(name):
 
 
 def queries():
-    """Yields (dashboard, panel, expression with the variables filled in)."""
+    """Yields (dashboard, panel, expression), with the variables replaced by values."""
     for name in PAGES:
         for panel in page(name)["panels"]:
             for target in panel.get("targets", []):
@@ -142,14 +142,14 @@ class Queries(harness.DaemonTest):
         return daemon
 
     def load(self, daemon):
-        """Runs an overflow storm that the watchdog ends, a promotion, and a worker that dies."""
+        """Runs an overflow storm that the watchdog ends, then a promotion, then a worker that dies."""
         storm = spec(max_steps=150)
         storm["precision"] = {"mode": "MIXED_FP16", "loss_scale": 16, "fallbacks": ["FP32"],
                               "promote_after_steps": 30}
         storm["rehearsals"] = [{"kind": "INF", "at_step": 30, "steps": 8}]
         daemon.train("storm", storm)
         daemon.wait_for_end("storm")
-        # Emulated FP16 takes minutes, so a job with an FP32 reference runs meanwhile.
+        # Emulated FP16 takes minutes, so the job that is compared with an FP32 reference keeps running during what follows.
         like = spec(max_steps=3000)
         daemon.train("reference", {**like, "precision": {"mode": "FP32"}})
         daemon.wait_for_end("reference")
@@ -165,7 +165,7 @@ class Queries(harness.DaemonTest):
         os.kill(daemon.busy_worker_pid(), signal.SIGKILL)
         harness.wait_for("the restart",
                          lambda: "genesis_worker_restarts_total" in daemon.get("/metrics"))
-        # It keeps training, so that rates are those of a busy daemon.
+        # The job continues to train, so that the rates are those of a busy daemon.
 
     def test_every_query_has_data_from_daemons_at_work(self):
         daemons = [self.start_deployment(name) for name in ("stable", "canary")]
@@ -182,7 +182,7 @@ class Queries(harness.DaemonTest):
         def all_have_data():
             empty.clear()
             for name, title, expression in asked:
-                # A query that cannot be parsed raises, with or without data.
+                # An expression that cannot be parsed raises an error, with or without data.
                 found = prometheus.query(expression)
                 numbers = [series for series in found if series["value"][1] != "NaN"]
                 if not numbers and not needs_a_gpu(expression):
@@ -195,7 +195,7 @@ class Queries(harness.DaemonTest):
             self.assertEqual(empty, {})
 
     def stand_in(self):
-        """Returns host:port of a page with the series of STAND_IN."""
+        """Starts a server with the series of STAND_IN. Returns its host:port."""
         lines = []
         for name, labels in STAND_IN.items():
             for mode in ("fp16", "fp32") if "mode" in labels else (None,):

@@ -1,4 +1,4 @@
-"""Tests that the alert and the all-clear after a rollback have each value of the plan, or report that it was not measured."""
+"""Tests that the texts after a rollback contain each value of the rollback plan, or say that it was not measured."""
 
 import os
 import pathlib

@@ -21,14 +21,14 @@ import secure  # noqa: E402
 
 KUBERNETES = DEPLOY / "kubernetes"
 OVERLAYS = ("base", "overlays/gpu", "overlays/canary", "overlays/re-enable", "overlays/remote-workers", "overlays/launcher")
-# The oldest supported version, and the newest known.
+# The oldest supported version and the newest known one.
 VERSIONS = ("1.29.0", "1.37.0")
 RESTRICTED_VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral",
                       "persistentVolumeClaim", "projected", "secret"}
 
 
 def build(folder):
-    """Returns what `kubectl apply -k` would send."""
+    """Returns the objects that `kubectl apply -k` would send."""
     text = run(TOOLS / "kubectl", "kustomize", folder).stdout
     return [document for document in yaml.safe_load_all(text) if document]
 
@@ -51,14 +51,15 @@ class Manifests(unittest.TestCase):
         cls.built = {name: build(KUBERNETES / name) for name in OVERLAYS}
 
     def deployments(self, containers=("genesisd",)):
-        """Returns the containers of daemons, unless more are requested."""
+        """Yields (name, objects of the overlay, Deployment) for each Deployment whose first container is in `containers`; default:
+        daemons."""
         for name, objects in self.built.items():
             for deployment in of_kind(objects, "Deployment").values():
                 if pod_of(deployment)["containers"][0]["name"] in containers:
                     yield f"{name} {deployment['metadata']['name']}", objects, deployment
 
     def config_maps(self, objects):
-        """Returns the objects of an overlay, or those of base if the overlay leaves them unchanged."""
+        """Returns the ConfigMaps of an overlay, or those of base if the overlay does not change them."""
         return of_kind(objects, "ConfigMap") or of_kind(self.built["base"], "ConfigMap")
 
     def test_every_overlay_is_valid_by_the_strict_schema(self):
@@ -85,8 +86,7 @@ class Manifests(unittest.TestCase):
         self.assertEqual(job["completionMode"], "Indexed")
         self.assertEqual({job["completions"], job["parallelism"]}, {int(variables["WORLD_SIZE"])})
         self.assertEqual(container["securityContext"]["capabilities"], {"drop": ["ALL"]})
-        # Rank 0 can be resolved: a headless Service of the pods' subdomain that does not wait for
-        # readiness.
+        # Rank 0's name resolves by a headless Service with the pods' subdomain, which does not wait for readiness.
         rank, service = variables["MASTER_ADDR"].split(".")
         self.assertEqual((rank, service), ("genesis-ranks-0", pod["subdomain"]))
         serves = of_kind(objects, "Service")[service]["spec"]
@@ -107,7 +107,7 @@ class Manifests(unittest.TestCase):
             job = pathlib.Path(folder, "job.yaml")
             job.write_text(config["data"]["job.yaml"])
             done = run(harness.BIN / "genesis-worker", "--spec", job, check=False)
-        # Parsed without an error; its data is in the cluster.
+        # The job file is valid. Only its data is missing here, because it is in the cluster.
         self.assertNotEqual(done.returncode, 2, done.stderr)
         self.assertIn("/data/datasets/pendulum.npz", done.stderr)
 
@@ -233,7 +233,7 @@ class Manifests(unittest.TestCase):
                              {"key": "fp16", "operator": "NotIn", "values": ["disabled"]})
         self.assertEqual(environment(canary["genesis-orchestrator-canary"]),
                          {"GENESIS_DEPLOYMENT": "canary", "ENABLE_FP16_TRAINING": "false"})
-        # Applied to a cluster whose gate is open, it closes only the gate of the canary.
+        # Applied to a cluster whose gate is open, this changes only the gate of the canary.
         self.assertEqual(of_kind(self.built["overlays/canary"], "ConfigMap"), {})
         again = of_kind(self.built["overlays/re-enable"],
                         "Deployment")["genesis-orchestrator-canary"]
@@ -262,7 +262,7 @@ class Manifests(unittest.TestCase):
 
 
 class RemoteWorkers(unittest.TestCase):
-    """Tests of the overlay whose workers are separate pods."""
+    """Tests the overlay whose workers are separate pods."""
 
     @classmethod
     def setUpClass(cls):
@@ -323,7 +323,7 @@ class RemoteWorkers(unittest.TestCase):
 
 
 class RollbackPlan(unittest.TestCase):
-    """Tests that every kubectl line of the rollback plan names existing objects."""
+    """Tests that each kubectl command of the rollback plan names existing objects."""
 
     @classmethod
     def setUpClass(cls):
@@ -342,7 +342,7 @@ class RollbackPlan(unittest.TestCase):
                 words = words[end + 1:]
 
     def resolve(self, words):
-        """Returns (kind, name) of each object that a command names."""
+        """Yields (kind, name) of each object in a command."""
         kinds = {"deployment": "Deployment", "configmap": "ConfigMap"}
         for index, word in enumerate(words):
             kind, slash, name = word.partition("/")
@@ -375,7 +375,7 @@ class RollbackPlan(unittest.TestCase):
                 self.assertIn(f'"key": "{key}"', text)
                 self.assertIn(f'"values": ["{value}"]', text)
                 resolved += 1
-        # All of the 20 commands except `apply -f -`, which reads its pipe.
+        # There are 20 commands. `apply -f -` names no object, because it reads a pipe.
         self.assertEqual(resolved, 19)
 
     def test_kubectl_knows_every_verb_but_rename(self):
@@ -391,7 +391,7 @@ class RollbackPlan(unittest.TestCase):
         unknown = set()
         for line, words in self.commands():
             verb = list(itertools.takewhile(lambda word: not word.startswith("-") and "/" not in word, words))
-            # "rollout restart" and "create deployment" have their own help, "delete pods" has that of "delete".
+            # "rollout restart" and "create deployment" have their own help. "delete pods" has the help of "delete".
             usages = [run(TOOLS / "kubectl", *verb[:count], "--help", check=False).stdout for count in (2, 1)]
             usage = next((each for each in usages if "Usage:" in each), "")
             for word in words:
@@ -425,7 +425,7 @@ class RollbackPlan(unittest.TestCase):
                     self.assertTrue((SOURCE / place).is_file(), command)
 
     def local(self, *arguments):
-        """Runs kubectl on the built Deployment, without a cluster."""
+        """Runs kubectl on the built Deployment, without a cluster. Returns the result."""
         deployment = of_kind(self.objects, "Deployment")["genesis-orchestrator"]
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             yaml.safe_dump(deployment, file)
@@ -437,7 +437,7 @@ class RollbackPlan(unittest.TestCase):
         changed = self.local("set", "env", "ENABLE_FP16_TRAINING=false")
         container = pod_of(changed)["containers"][0]
         self.assertIn({"name": "ENABLE_FP16_TRAINING", "value": "false"}, container["env"])
-        # Kubernetes gives env precedence over envFrom, whatever the order.
+        # Kubernetes gives env precedence over envFrom.
         self.assertEqual(container["envFrom"], [{"configMapRef": {"name": "genesis-config"}}])
 
     def test_the_patch_of_the_canary_rollback_applies(self):
@@ -450,7 +450,7 @@ class RollbackPlan(unittest.TestCase):
 
 
 class Running(harness.DaemonTest):
-    """Tests of a daemon with the environment and the Secrets of the manifests."""
+    """Tests a daemon with the environment and the Secrets of the manifests."""
 
     def setUp(self):
         super().setUp()
@@ -468,7 +468,7 @@ class Running(harness.DaemonTest):
         self.config = of_kind(build(KUBERNETES / "base"), "ConfigMap")["genesis-config"]["data"]
 
     def mount(self, name, folder):
-        """Writes a Secret as the kubelet does: files behind two symbolic links."""
+        """Writes a Secret like the kubelet, with files behind two symbolic links."""
         data = folder / "..2026_11_21"
         data.mkdir(parents=True)
         for file, text in self.secrets[name]["data"].items():
@@ -478,7 +478,7 @@ class Running(harness.DaemonTest):
         (folder / "..data").symlink_to(data.name)
 
     def environment(self):
-        """Starts a daemon as in the pod, with folders of the test instead of the pod's and separate ports."""
+        """Returns the environment of the pod, with folders of the test and with free ports."""
         mounts = {"/etc/genesis/tls": "genesis-tls", "/etc/genesis/auth": "genesis-tokens"}
         values = dict(self.config)
         for path, name in mounts.items():
@@ -492,7 +492,7 @@ class Running(harness.DaemonTest):
 
     def start_in_pod(self, values):
         grpc, http = values.pop("GENESIS_GRPC_LISTEN"), values.pop("GENESIS_HTTP_LISTEN")
-        # Flags of the harness would override the addresses, so they are passed as flags again.
+        # The harness passes flags for the addresses, which override the environment, so the environment's are passed as flags.
         daemon = self.start("--grpc-listen", grpc, "--http-listen", http, "--workers-program",
                             str(harness.FAKE_WORKER), environment=values)
         daemon.scheme = "https"
@@ -509,7 +509,7 @@ class Running(harness.DaemonTest):
             self.assertEqual(probe["scheme"], "HTTPS")
             harness.wait_for(kind, lambda: daemon.get(probe["path"]))
         self.assertIn("genesis_ready", daemon.get("/metrics"))
-        # The image's own check supports TLS too.
+        # The image's health check supports TLS too.
         health = subprocess.run([DEPLOY / "container" / "health.sh"], timeout=harness.LONG, env={
             "PATH": os.environ["PATH"], "GENESIS_DATA_DIR": self.data_dir,
             "GENESIS_TLS_CERTIFICATE_FILE": "set"})
@@ -546,7 +546,7 @@ class Running(harness.DaemonTest):
         options = ["--tls-ca", str(self.root / "ca" / "ca.pem"), "--token-file",
                    str(secure.write_secret(self.root / "token", self.token))]
         job = self.root / "job.yaml"
-        # In sequence: the worker ends with its job, and the script starts the next one.
+        # The jobs run one after the other: the worker ends with its job, and the script starts it again.
         for name in ("one", "two"):
             job.write_text(json.dumps(harness.spec(max_steps=40)))
             daemon.ctl(*options, "train", "-f", str(job), "--job-id", name)

@@ -1,5 +1,5 @@
-"""Tests of jobs for whose workers a Kubernetes API server creates pods on request of the daemon: kubernetes_api.py
-responds like the real one, and runs the pods' containers."""
+"""Tests jobs for which the daemon creates a Kubernetes Job. kubernetes_api.py responds like a real API server, and runs the pods'
+containers."""
 
 import pathlib
 import shutil
@@ -96,7 +96,7 @@ class KubernetesJobs(cluster_jobs.ClusterJobs):
         (_, path, _, options), = self.cluster.asked("DELETE")
         self.assertTrue(path.endswith(f"/jobs/{name}"))
         self.assertEqual((options["propagationPolicy"], set(options["preconditions"])), ("Foreground", {"uid"}))
-        # A pod that runs, with only the template.
+        # A pod that runs, with only the fields of the template.
         daemon.stop()
         self.cluster.pods_run = True
         daemon = self.begin()
@@ -122,7 +122,7 @@ class KubernetesJobs(cluster_jobs.ClusterJobs):
             "name": "genesis-worker",
             "state": {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "genesis:latest"'}}}]}
         self.wait_for_wait(daemon, "waits", 'ImagePullBackOff: Back-off pulling image "genesis:latest"')
-        # Many pages of other jobs make no difference.
+        # Lists of several pages with other jobs make no difference.
         for i in range(7):
             daemon.train(f"other-{i}", submitted())
         self.wait_for_wait(daemon, "other-6", "ImagePullBackOff")
@@ -162,7 +162,7 @@ class KubernetesJobs(cluster_jobs.ClusterJobs):
         job = daemon.wait_for_step("job", int(waits["latest_checkpoint"]["step"]) + 50)
         self.assertEqual((int(job.get("restarts", 0)), job["submission"]["cluster_id"]), (0, name), self.logs(daemon))
         self.assertEqual(len(self.cluster.asked("POST")), 1)
-        # Although it has no owner any more, it is still deleted.
+        # The Job is deleted, although it no longer has an owner.
         self.cluster.suspend(name)
         self.wait_for_wait(daemon, "job", "is Suspended (spec.suspend is true)")
         daemon.ctl("cancel", "job")
@@ -190,7 +190,7 @@ class KubernetesJobs(cluster_jobs.ClusterJobs):
         self.cluster.pods_run = False
         self.cluster.drop_answers = 1
         daemon.train("kept", submitted(max_steps=STEPS))
-        # It was created, but the reply was lost: the next attempt gets 409.
+        # The Job was created but the response was lost, so the next attempt gets 409.
         job = self.wait_for_wait(daemon, "kept", "is Pending")
         self.assertEqual(len(self.cluster.asked("POST")), 2)
         self.assertEqual(len(self.cluster.names()), 1)
@@ -260,7 +260,7 @@ class KubernetesJobs(cluster_jobs.ClusterJobs):
 
 
 class Overlay(unittest.TestCase):
-    """Tests of deploy/kubernetes/overlays/launcher, and of what the daemon makes of its pod template."""
+    """Tests deploy/kubernetes/overlays/launcher, and the Job that the daemon makes from its pod template."""
 
     @classmethod
     def setUpClass(cls):

@@ -1,10 +1,10 @@
-"""Tests of the Debian package, on separate machines: its contents, installation, start, upgrade, removal and purge."""
+"""Tests the Debian package on separate machines: content, installation, start, upgrade, removal and purge."""
 
 import re
 import subprocess
 import unittest
 
-from machine import LIBTORCH, Machine, Service, package_file  # First: it finds the harness.
+from machine import LIBTORCH, Machine, Service, package_file  # Must come first, because it adds the harness to the path.
 from harness import BIN, SOURCE, wait_for
 
 PROGRAMS = ("genesisd", "genesisctl", "genesis-worker", "genesis-rollback")
@@ -32,7 +32,7 @@ class Contents(unittest.TestCase):
                     continue
                 owner = subprocess.run(["dpkg-query", "-S", f"*/{library}"], capture_output=True,
                                        text=True, check=True).stdout
-                # For example "libspdlog1.10-fmt9", which libspdlog1.10 provides.
+                # The name may be "libspdlog1.10-fmt9", which libspdlog1.10 provides.
                 names = {line.split(":")[0] for line in owner.splitlines()}
                 self.assertTrue(any(found.startswith(name) for name in names for found in depends),
                                 f"{library} of {names}")
@@ -48,7 +48,7 @@ class Contents(unittest.TestCase):
 
 
 class WithoutSystemd(unittest.TestCase):
-    """As in a container: users and folders exist, and nothing is started."""
+    """Without systemd, as in a container, users and folders are created, and nothing is started."""
 
     @classmethod
     def setUpClass(cls):
@@ -110,12 +110,12 @@ class WithoutSystemd(unittest.TestCase):
 
 
 class Life(unittest.TestCase):
-    """Installed, started, upgraded, removed, purged: in this order, on one machine."""
+    """The package is installed, started, upgraded, removed and purged, in this order, on one machine."""
 
     def test_life(self):
         machine = Service()
         self.addCleanup(machine.stop)
-        # The administrator installs LibTorch, and so starts the service the first time.
+        # The service is first started by the administrator, after installing LibTorch.
         self.assertEqual(machine.property("UnitFileState"), "enabled")
         self.assertEqual(machine.property("ActiveState"), "inactive")
         machine.run("systemctl start genesis-trainer")
@@ -149,7 +149,7 @@ training: {max_steps: 20, batch_size: 16}
                            "-not -path '/var/log/journal/*' -not -name genesis-trainer.deb "
                            "-not -path '/tmp/*' -not -path '/var/lib/systemd/*'").stdout.split()
         self.assertEqual(left, [])
-        # Trained data stays.
+        # The checkpoints remain.
         self.assertIn("first-step-", machine.run("ls /data/checkpoints").stdout)
 
 

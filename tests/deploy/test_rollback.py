@@ -1,5 +1,5 @@
-"""The drills of docs/rollback.md: under a real systemd as the package installs it; on Kubernetes and Compose against
-fakes that check names and start and stop a real daemon."""
+"""Runs the drills of docs/rollback.md: with a real systemd and the installed package; and for Kubernetes and Compose with fakes that check
+names and start and stop a real daemon."""
 
 import datetime
 import json
@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 import unittest
 
-from machine import Service  # First: it finds the harness.
+from machine import Service  # Must come first, because it adds the harness to the path.
 from harness import BIN, LONG, SOURCE, clean_environment, wait_for
 
 sys.path.append(str(SOURCE / "deploy" / "rollback"))
@@ -42,7 +42,7 @@ precision:
 
 
 def steps_of(output):
-    """[(seconds since the beginning, text)] of the steps that were printed."""
+    """Returns (seconds since the start, text) of each step in the output."""
     return [(float(seconds), text) for seconds, text in
             re.findall(r"^\[ *([0-9.]+) s\] \d+/\d+ (.*)$", output, re.MULTILINE)]
 
@@ -59,7 +59,7 @@ PAGE = (SOURCE / "docs" / "rollback.md").read_text()
 PLAN = pathlib.Path(__file__).with_name("rollback_plan_commands.txt").read_text().splitlines()
 # Commands that need a GPU, which this machine lacks.
 NEEDS_GPU = ("nvidia-smi",)
-# Commands that do not end, or draw on a terminal, and the text that they must show.
+# Commands that do not end or that need a terminal, with text that must be in their output.
 ENDLESS = {
     'tail -f /var/log/genesis/orchestrator.log | grep "FP32"': "FP16 training disabled - using FP32",
     'tail -f /var/log/genesis/orchestrator.log | grep -i "fp16\\|fp32"': "fp16_enabled: False",
@@ -69,7 +69,7 @@ ENDLESS = {
 
 
 def replaced():
-    """Returns {command of the founding plan: its replacement} from the page."""
+    """Returns {command of the founding plan: its replacement}, from the page."""
     section = PAGE.split("## Commands of the founding plan", 1)[1]
     rows = re.findall(r"^\| `(.+?)` \| `(.+?)` \| .+ \|$", section, re.MULTILINE)
     return {ours.replace("\\|", "|"): theirs.replace("\\|", "|") for ours, theirs in rows}
@@ -141,11 +141,11 @@ class Systemd(unittest.TestCase):
             "genesis_reduced_precision_enabled: 0", "jobs in reduced precision: none",
             "SUCCEEDED in FP32", "Done in"])
         self.assertNotIn("FAILED", done.stdout)
-        # The target of the founding documents is 5 minutes.
+        # The founding documents require 5 minutes.
         recovered = float(re.search(r"in FP32 ([0-9.]+) s after", done.stdout).group(1))
         print(f"\nemergency on a real systemd: in FP32 after {recovered} s")
         self.assertLess(recovered, 60)
-        # No step was lost, and the rest is in FP32.
+        # No step was lost, and the remaining steps are in FP32.
         log = self.machine.log()
         stopped = int(re.findall(r"job storm: stopped at step (\d+)", log)[-1])
         self.assertIn(f"at step {stopped}", wait_for("the job to go on", lambda: next(
@@ -153,7 +153,7 @@ class Systemd(unittest.TestCase):
              if "job storm: resumed from" in line), None)))
         self.assertEqual(self.machine.wait_for_step("storm", stopped + 5)["precision"]["mode"],
                          "PRECISION_MODE_FP32")
-        # The service stays in FP32.
+        # The service stays in FP32 after another restart.
         self.machine.run("systemctl restart genesis-orchestrator")
         self.machine.run("genesis-rollback verify")
         self.check_post_mortem()
@@ -164,7 +164,7 @@ class Systemd(unittest.TestCase):
                      "./details/logs/orchestrator.log", "./details/journal.txt", "./details/settings.txt",
                      "./details/environment.txt", "./incident.txt"):
             self.assertIn(each, files)
-        # All files that the rollback plan collects.
+        # The post-mortem contains all files that the rollback plan collects.
         self.assertNotIn("./NOT_COLLECTED", files)
         for name in ("history.csv", "fp16-stats.csv"):
             self.assertRegex(self.machine.read(f"/tmp/pm/details/{name}"), r"storm,\d+,MIXED_FP16,")
@@ -233,7 +233,7 @@ class Systemd(unittest.TestCase):
         self.assertIn("FAILED  service: inactive", done.stdout)
 
     def test_gradual(self):
-        # Half a minute at least, so that the rollback finds it running.
+        # The job takes at least half a minute, so that it is still running when the rollback starts.
         slow = "rehearsals: [{kind: SLOW, at_step: 1, steps: 2000, amount: 0.015}]\n"
         self.start_reduced("running", 2000, slow)
         with self.in_background("genesis-rollback gradual --yes --output /tmp/pm") as finish:
@@ -246,14 +246,14 @@ class Systemd(unittest.TestCase):
             "ENABLE_FP16_TRAINING=false", "Wait for the jobs", "1 left: running", "none is left",
             "systemctl restart genesis-trainer.service", "precision allow", "SUCCEEDED in FP32", "Done in"])
         running = self.machine.job("running")
-        # It runs after the restart.
+        # The later job runs after the restart.
         later = wait_for("the job submitted meanwhile", lambda: (job := self.machine.job("later")).get("precision") and job)
-        # It finished in FP16, without a restart; the later one ran in FP32.
+        # The first job finished in FP16 without a restart. The later one ran in FP32.
         self.assertEqual((running["state"], running["precision"]["mode"], running.get("restarts", 0)),
                          ("JOB_STATE_SUCCEEDED", "PRECISION_MODE_MIXED_FP16", 0))
         self.assertEqual(running["progress"]["reduced_precision_steps"], "2000")
         self.assertEqual(later["precision"]["mode"], "PRECISION_MODE_FP32")
-        # One line opens the gate again: the policy was reset.
+        # A single line opens the gate again, because the rollback has reset the policy.
         self.machine.run("echo ENABLE_FP16_TRAINING=true >> /etc/genesis/environment && "
                          "systemctl restart genesis-trainer")
         self.assertTrue(json.loads(self.machine.run("genesisctl --output json precision").stdout)
@@ -291,7 +291,7 @@ class Systemd(unittest.TestCase):
         return self.machine.run("set -eu\n" + "".join(blocks)).stdout
 
     def test_the_commands_of_the_runbook(self):
-        # Gives the commands of "root cause" some output.
+        # A finished job gives the commands of "root cause" some output.
         self.machine.train("done", job(20))
         wait_for("a job", lambda: "training complete" in self.machine.log())
         output = self.commands_of("rollback.md")
@@ -304,8 +304,7 @@ class Systemd(unittest.TestCase):
         self.commands_of("history.md")
 
     def looked_at(self, command):
-        """Checks the output of an endless command on a terminal; repeats the command if it ends, as top does between two
-        workers."""
+        """Checks the output of an endless command on a terminal. Repeats the command if it ends, as top does when there is no worker."""
         shown = pathlib.Path("/tmp/pm-shown")
         self.machine.run(f"cat > {shown}.sh", stdin=command + "\n")
         self.machine.run(f"(TERM=xterm COLUMNS=200 timeout 600 script -qefc 'until bash {shown}.sh; do sleep 1; done' {shown} & echo $! > {shown}.pid) "
@@ -318,11 +317,11 @@ class Systemd(unittest.TestCase):
         self.machine.run("genesis-rollback emergency --yes --output /tmp/pm")
         self.machine.train("done", job(20))
         wait_for("a job", lambda: "training complete" in self.machine.log())
-        # One of them sets a policy that survives a restart.
+        # One of the commands sets a policy that survives a restart.
         self.addCleanup(self.machine.run, "genesisctl precision allow")
         places, ran = replaced(), 0
         for command in [*[each for each in PLAN if each not in places], *places.values()]:
-            # Tested with the fakes and in test_kubernetes.
+            # These commands are tested with the fakes and in test_kubernetes.
             if command.startswith(("kubectl", "docker-compose", "genesis-rollback", *NEEDS_GPU)):
                 continue
             with self.subTest(command):
@@ -357,7 +356,7 @@ class Systemd(unittest.TestCase):
     def test_re_enable_refuses_and_allows(self):
         self.machine.environment("ENABLE_FP16_TRAINING=false", *EMULATED[1:])
         before = self.machine.property("MainPID")
-        # Its own history starts today.
+        # The machine's own history starts today.
         done = self.machine.run("genesis-rollback re-enable --yes", check=False)
         self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"NOT MET stable days: [01] of 7 \(1 days ago: no figures",
@@ -380,7 +379,7 @@ COLUMNS = ("timestamp,job_id,step,mode,loss,baseline_loss,loss_scale,training_st
 
 
 def history(good=True, days=7, **changed):
-    """Returns the output of genesisctl history --csv for a canary: four jobs a day."""
+    """Returns output like that of genesisctl history --csv for a canary with four jobs a day."""
     what = {"overflow": 4 if good else 80, "loss": 0.102 if good else 0.13,
             "failed_every": 1000 if good else 10, "nan_day": None, "space": " ", **changed}
     lines = [COLUMNS]
@@ -398,9 +397,13 @@ def history(good=True, days=7, **changed):
 
 
 def paired_history(chance, *, noise, alike, rows, jobs=1, decay=3, excess=0.0, excess_of=None, divergences=""):
-    """Returns the history of jobs in MIXED_BF16 and the same jobs in FP32, all at the same time, whose losses fall by
-    e^decay. `noise`: relative, of a mean over the watchdog's window; `alike`: the correlation of one window with the
-    next."""
+    """Returns the history of jobs in MIXED_BF16, each paired with the same job in FP32. All run at the same time, and their losses fall by
+    a factor of e^decay.
+
+    Args:
+        noise: relative noise of a mean over the watchdog's window.
+        alike: correlation between consecutive windows.
+    """
 
     def run():
         value = chance.gauss(0, noise / 2 ** 0.5)
@@ -424,7 +427,7 @@ def paired_history(chance, *, noise, alike, rows, jobs=1, decay=3, excess=0.0, e
 
 
 class Criteria(unittest.TestCase):
-    """Tests of re-enable's metrics, from the history and from a Prometheus."""
+    """Tests the criteria of re-enable, from the history and from a Prometheus."""
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="genesis-"))
@@ -464,7 +467,7 @@ class Criteria(unittest.TestCase):
             self.assertEqual(done.stdout.count("NOT MET"), 1, done.stdout)
 
     def losses(self, pairs, **changed):
-        """Tests of the loss criterion with histories of paired runs."""
+        """Returns the criterion of the loss for a history of paired jobs."""
         return figures_history.read(self.written(paired_history(pairs, **changed)), 7, datetime.datetime.fromisoformat(
             NOW.replace("Z", "+00:00")))["loss"]
 
@@ -514,7 +517,7 @@ class Criteria(unittest.TestCase):
         self.assertRegex(detail, r"\d days ago")
 
     def test_what_the_watchdog_found_counts(self):
-        # A short job leaves one row, which is not significant by itself.
+        # A short job has only one row, which is not significant on its own.
         for divergences, code, said in ((0, 0, "the watchdog compared 1 jobs with FP32 and found no divergence"),
                                         (1, 3, "the watchdog found that job-0 lost more than FP32"),
                                         ("", 3, "1 measurements are too few to tell 10% from chance")):
@@ -540,11 +543,10 @@ class Criteria(unittest.TestCase):
         self.assertEqual(done.returncode, 3)
         self.assertIn("NOT MET overflow rate: not measured", done.stdout)
 
-    # Per hour: finished jobs, succeeded ones, steps, skipped steps; then the loss relative to a baseline of 0.1, and
-    # its noise.
+    # Rates are per hour. The loss is relative to a baseline of 0.1.
     def prometheus(self, *, hours=9 * 24, failures=0.0, overflow=0.004, loss=0.102, noise=0.0, fallback_hour=None,
                    divergence_hour=None):
-        """Starts a real Prometheus with a history written by promtool."""
+        """Starts a real Prometheus with a history that promtool writes. Returns its URL."""
         end = datetime.datetime(2026, 3, 10, tzinfo=datetime.timezone.utc).timestamp()
         series = {name: [] for name in (
             "genesis_training_total", "genesis_training_success_total", "genesis_fp16_training_steps_total",
@@ -595,7 +597,7 @@ class Criteria(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for text in ("success rate: 100.00%", "overflow rate: 0.40%", "baseline: +2.00%", "7 of 7"):
             self.assertIn(text, done.stdout)
-        # Another deployment has no metrics, which is a refusal.
+        # The other deployment has no metrics, so re-enabling is refused.
         done = self.judge("--prometheus", url, "--deployment", "stable")
         self.assertEqual(done.returncode, 3)
         self.assertIn("stable days: 0 of 7", done.stdout)
@@ -638,7 +640,7 @@ def free_port():
 
 
 class Faked(unittest.TestCase):
-    """Tests of a service whose manager is a fake, but whose daemon is real."""
+    """Base class of tests in which the service manager is a fake and the daemon is real."""
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="genesis-"))
@@ -670,7 +672,7 @@ class Faked(unittest.TestCase):
     WHERE = ()
 
     def rollback(self, *words, code=0, meanwhile=None):
-        """Returns its output; `meanwhile` is (text, action): the action runs once the text was printed."""
+        """Runs genesis-rollback and returns its output. `meanwhile` is (text, action): the action runs once the text has been printed."""
         log = self.folder / "rollback-output"
         with open(log, "wb") as output:
             running = subprocess.Popen(
@@ -685,7 +687,7 @@ class Faked(unittest.TestCase):
         return log.read_text()
 
     def gradual(self):
-        """Runs it during a job in FP16 that ends as soon as it is awaited."""
+        """Runs a gradual rollback during a job in FP16, which ends as soon as the rollback waits for it. Returns the output."""
         self.start_reduced("running", 100000000)
         output = self.rollback("gradual", "--yes", meanwhile=(
             "1 left: running", lambda: self.ctl("cancel", "running")))
@@ -705,7 +707,7 @@ class Faked(unittest.TestCase):
             "reduced_precision_steps", 0)) > 5)
 
     def changing(self):
-        """Returns the mutating calls, in order."""
+        """Returns the calls that change something, in order."""
         return [call for call in self.calls() if " exec " not in call and re.search(
             r" (set env|rollout restart|patch|delete|label|apply|up|kill|restart)\b", " " + call)]
 
@@ -819,7 +821,7 @@ class Compose(Faked):
                                 "Done in"])
         self.assertEqual(self.environment_file.read_text(),
                          "ENABLE_FP16_TRAINING=true\nENABLE_FP16_TRAINING=false\n")
-        # Same command as in the rollback plan.
+        # This is the command of the rollback plan.
         self.assertEqual([each.split(" ", 2)[2] for each in self.changing()],
                          ["restart genesis-orchestrator genesis-workers"])
 

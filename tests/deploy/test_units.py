@@ -1,4 +1,4 @@
-"""The units of systemd: checked by systemd's own tools, and running under a real systemd as the package installs them."""
+"""Tests the systemd units with systemd's own tools, and running under a real systemd as the package installs them."""
 
 import json
 import pathlib
@@ -6,11 +6,11 @@ import re
 import subprocess
 import unittest
 
-from machine import Service, package_file  # First: it finds the harness.
+from machine import Service, package_file  # Must come first, because it adds the harness to the path.
 from harness import LONG, SOURCE, wait_for
 
 UNITS = SOURCE / "deploy" / "systemd"
-# Long enough to run during a whole test, with checkpoints only on request.
+# Runs longer than any test, and writes checkpoints only on request.
 LONG_JOB = """
 model: {world_model: {hidden_size: 32, latent_size: 16}}
 dataset:
@@ -62,7 +62,7 @@ class Running(unittest.TestCase):
                  self.machine.property("SubState") == "running")
 
     def workers(self):
-        """Returns the processes of the unit that run LibTorch."""
+        """Returns the IDs of the processes that run LibTorch."""
         return {int(pid) for pid in self.machine.run(
             "pgrep -f ^/usr/lib/genesis/genesis-worker", check=False).stdout.split()}
 
@@ -93,7 +93,7 @@ class Running(unittest.TestCase):
             self.machine.run("systemctl restart genesis-orchestrator")
         finally:
             self.machine.run("systemctl enable genesis-trainer")
-        # Without such a worker the command does nothing and succeeds.
+        # If there is no such worker, the command does nothing and succeeds.
         self.machine.run("systemctl restart 'genesis-worker@*'")
 
     def test_a_second_line_in_the_environment_wins(self):
@@ -220,14 +220,14 @@ class Running(unittest.TestCase):
         self.addCleanup(self.machine.run, "systemctl stop genesis-job@again")
         wait_for("a checkpoint", lambda: self.machine.run(
             "ls /var/lib/genesis-job/again", check=False).stdout)
-        # As operators type it.
+        # Operators type the command in this way.
         self.machine.run("systemctl restart genesis-job@*")
         journal = "journalctl --no-pager --unit genesis-job@again"
         wait_for("the resumption", lambda: "resumed from" in self.machine.run(journal).stdout)
 
 
     def test_a_worker_for_the_daemon_of_another_host(self):
-        # Both hosts are this machine: the test is that the unit reaches the daemon and may write.
+        # This machine is both hosts. The test shows that the unit reaches the daemon and may write.
         self.drop_in("[Service]\nEnvironment=GENESIS_WORKERS_REMOTE=true GENESIS_WORKERS_DEVICES=none\n")
         self.addCleanup(self.machine.run, "systemctl restart genesis-trainer")
         self.addCleanup(self.machine.run, "rm -r /run/systemd/system/*.d; systemctl daemon-reload")
@@ -237,7 +237,7 @@ class Running(unittest.TestCase):
         self.machine.run("systemctl start genesis-worker@cpu")
         self.addCleanup(self.machine.run, "systemctl stop genesis-worker@cpu")
         self.machine.run("cat > /tmp/far.yaml", stdin=LONG_JOB.replace("100000000", "200"))
-        for name in ("far-1", "far-2"):  # It is available again for the next one.
+        for name in ("far-1", "far-2"):  # After the first job the worker is available for the second.
             self.machine.run(f"genesisctl train -f /tmp/far.yaml --job-id {name} --watch")
             job = json.loads(self.machine.run(f"genesisctl --output json job {name}").stdout)
             self.assertEqual(job["state"], "JOB_STATE_SUCCEEDED")

@@ -1,4 +1,4 @@
-"""Shared code of the tests of deploy/: the tools beside this Python, and how they are run."""
+"""Shared code of the tests of deploy/: the tools next to this Python, and how to run them."""
 
 import os
 import pathlib
@@ -9,14 +9,14 @@ SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
 sys.path.insert(0, str(SOURCE / "tests" / "e2e"))
 
 DEPLOY = SOURCE / "deploy"
-# kubectl, hadolint and the others are installed with this Python.
+# kubectl, hadolint and other tools are installed with this Python.
 TOOLS = pathlib.Path(sys.prefix) / "bin"
 PROMETHEUS = pathlib.Path(os.environ["GENESIS_PROMETHEUS"])
 LONG = 300
 
 
 def run(*command, cwd=None, check=True, text=None):
-    """Returns the finished process; AssertionError with its output if it failed and `check` is set."""
+    """Runs a command and returns the finished process. Raises AssertionError with its output if it failed and `check` is set."""
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=cwd,
                           timeout=LONG, input=text)
     if check and done.returncode != 0:

@@ -1,7 +1,7 @@
-"""Shared code of the fakes of kubectl and docker-compose: a record of every call, and a real genesisd that they
-start and stop with the environment of the real ones.
+"""Shared code of the fake kubectl and docker-compose. They record each call, and start and stop a real genesisd with the environment
+that the real programs would give it.
 
-$FAKE_STATE is a folder: calls (a line of JSON per call), state.json, data/ of the daemon.
+$FAKE_STATE is a folder with calls (one line of JSON per call), state.json, and data/ of the daemon.
 """
 
 import json
@@ -37,7 +37,7 @@ def pid():
     try:
         found = int((STATE / "pid").read_text())
         os.kill(found, 0)
-        # A zombie still has a pid.
+        # A zombie process still exists.
         if pathlib.Path(f"/proc/{found}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
             return None
         return found
@@ -46,7 +46,7 @@ def pid():
 
 
 def start(environment, through=None):
-    """Starts the daemon, `through` another program, and waits until it is ready, as a rollout does."""
+    """Starts the daemon, `through` another program if given, and waits until it is ready, as a rollout does."""
     ports = load()["ports"]
     (STATE / "data").mkdir(exist_ok=True)
     clean = {key: value for key, value in os.environ.items()
