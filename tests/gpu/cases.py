@@ -1,5 +1,5 @@
-"""The cases that must hold on a GPU, executed by tests/gpu/run. Most of them also run on a CPU
-(--device cpu) with small sizes, which tests the cases themselves."""
+"""The cases that must hold on a GPU, which tests/gpu/run executes. Most of them also run in small sizes on a CPU (--device cpu), which
+tests the cases themselves."""
 
 import contextlib
 import json
@@ -16,13 +16,12 @@ import torch
 import jobs
 import machine
 import processor
-from exported_cases import Exported  # noqa: F401  Found by its name here.
+from exported_cases import Exported  # noqa: F401  unittest finds it by its name in this module.
 from machine import DEVICE, ON_CUDA, Case, needs_cuda, needs_numpy
 from rank_cases import CapturedRanks, Distributed, LostRanks, Ranks  # noqa: F401
 
 ALL_MODES = ("FP32", "MIXED_FP16", "MIXED_BF16", "FP16", "BF16")
-# The modes that the device runs in hardware, and BF16 on any CPU; FP16 is emulated there, 20 to 140
-# times slower.
+# The modes that the GPU supports in hardware; on a CPU, FP32 and BF16, because emulated FP16 is 20 to 140 times slower.
 MODES = tuple(mode for mode in ALL_MODES
               if mode == "FP32" or (mode.endswith("BF16") and machine.has_bf16())
               or (mode.endswith("FP16") and machine.has_tensor_cores()))
@@ -72,7 +71,7 @@ class Modes(Case):
                 self.assertEqual({record["loss_scale"] for record in run.records}, {1})
 
     def test_mixed_precision_is_as_accurate_as_fp32(self):
-        """The target is 2 % of the final loss."""
+        """The final losses may differ by 2 %."""
         job, ends = jobs.small_transformer(), {}
         for mode in [mode for mode in MODES if mode == "FP32" or mode.startswith("MIXED")]:
             run = self.train(job, mode, name=mode)
@@ -92,7 +91,7 @@ class Modes(Case):
 
 
 class Layers(Case):
-    """Mixed precision with various kinds of layers."""
+    """Mixed precision trains with various kinds of layers."""
 
     def runs(self, job):
         for mode in MODES:
@@ -117,8 +116,8 @@ class Layers(Case):
 
 
 class Numerics(Case):
-    # Largest relative difference of a loss over 50 steps; on a CPU as in tests/interop. On a GPU the
-    # two sides may split sums differently.
+    # Maximum relative difference of a loss over 50 steps. On a CPU it is that of tests/interop. On a GPU, both sides may split sums
+    # differently.
     TOLERANCE = {"FP32": 1e-4 if ON_CUDA else 1e-5, "MIXED_BF16": 1e-2 if ON_CUDA else 5e-3,
                  "MIXED_FP16": 4e-3 if ON_CUDA else 2e-3, "BF16": 4e-2 if ON_CUDA else 2e-2,
                  "FP16": 1e-2 if ON_CUDA else 5e-3}
@@ -250,7 +249,7 @@ class Checkpoints(Case):
 
 class Steps(Case):
     def test_a_healthy_step_waits_for_no_device(self):
-        """Counts the reads of numbers from the device in ten steps of each mode."""
+        """The test program counts the values that ten steps of each mode read from the device."""
         done = subprocess.run(
             [machine.TESTS / "trainer_step_tests", "--gtest_filter=*NeverWaitsForTheDevice*"],
             capture_output=True, text=True, timeout=machine.LONG,
@@ -304,13 +303,13 @@ class Graphs(Case):
         self.figure(f"the same of two eager runs, {name}", float(f"{max(differences(again)):.2g}"))
         self.figure(f"speed, {name}", round(repeated.samples_per_second()
                                             / anew.samples_per_second(), 2))
-        # Atomic additions give different sums in each run, and training amplifies the difference.
+        # Atomic additions give other sums in each run, and training amplifies the difference.
         most = 1e-4 if mode == "FP32" else 1e-2
         self.assertLess(max(differences(repeated)[:10]), most)
         self.assertLess(max(differences(repeated)), max(most, 5 * max(differences(again))))
 
     def test_repeated_steps_train_as_steps_that_are_made_anew(self):
-        # One mode without a loss scale, one with it, and one whose weights are rounded copies.
+        # A mode without a loss scale, one with it, and one whose weights are rounded copies.
         for mode in [mode for mode in ("FP32", "MIXED_FP16", "BF16") if mode in MODES]:
             with self.subTest(mode):
                 job = jobs.world_model(steps=100)
@@ -344,13 +343,13 @@ class Tf32(Case):
         self.figure("relative difference of the first loss", float(f"{first:.2g}"))
         self.figure("largest relative difference of a loss", float(f"{worst:.2g}"))
         self.assertEqual(worst > 0, torch.cuda.get_device_capability(0) >= (8, 0))
-        # Compared at the beginning, with equal weights; later the runs diverge.
+        # The first losses are compared, with equal weights. Later the runs diverge.
         self.assertLess(first, 1e-3)
 
 
 @contextlib.contextmanager
 def watching(daemon, prefix, seen):
-    """Meanwhile the lines of /metrics with that prefix are added to `seen`: there are some while a job runs."""
+    """Adds lines of /metrics with this prefix to `seen` meanwhile. They exist only while a job runs."""
     done = threading.Event()
 
     def watch():
@@ -429,7 +428,7 @@ class Daemon(WithDaemon):
 @needs_cuda
 class Memory(WithDaemon):
     def test_vram_reduction(self):
-        """The allocator's peak in each mode, on one job in one process, as AUTO measures it."""
+        """AUTO reports the allocator's peak in each mode for the same job in the same process."""
         job = jobs.large_transformer()
         job["training"]["max_steps"] = 20
         job = self.finished(self.start(), "vram", job, "AUTO")
@@ -448,7 +447,7 @@ class Speed(Case):
     SECONDS = 150 if ON_CUDA else 30
 
     def test_actual_speedup(self):
-        """Measured, not judged: FP32 compared with every mode, in turn, medians. Fails only if nothing trains."""
+        """Measures all modes in turn and reports medians. It fails only if a mode does not train."""
         job, begin = jobs.large_transformer(), time.monotonic()
         rates, memory = {mode: [] for mode in MODES}, {mode: [] for mode in MODES}
         rounds = 0
@@ -458,7 +457,7 @@ class Speed(Case):
                 rates[mode].append(run.samples_per_second())
                 memory[mode].append(run.memory)
             rounds += 1
-            # Another round must fit.
+            # Another round starts only if it fits into the limit.
             elapsed = time.monotonic() - begin
             if elapsed * (rounds + 1) / rounds > self.SECONDS:
                 break

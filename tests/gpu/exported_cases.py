@@ -1,4 +1,4 @@
-"""The cases of exported modules on a GPU."""
+"""Cases of exported modules on a GPU."""
 
 import copy
 
@@ -10,9 +10,9 @@ from machine import ON_CUDA, Case, needs_numpy
 
 
 class Exported(Case):
-    """Modules of Python, exported here, compared with a loop in Python on the same device and batches."""
+    """Exported modules train like a loop in Python on the same device and batches."""
 
-    # CUDA's autocast leaves other operators in FP32 than the CPU's, with which graphs are traced.
+    # Autocast leaves other operators in FP32 on CUDA than on the CPU, on which graphs are traced.
     TOLERANCE = {"FP32": 1e-3 if ON_CUDA else 1e-5, "MIXED_BF16": 3e-2, "MIXED_FP16": 3e-2}
 
     def export(self, module, arrays, loss, precisions):

@@ -36,7 +36,7 @@ def small_transformer():
 
 
 def large_transformer():
-    """Returns a job large enough that activations, not weights and optimizer, fill the memory."""
+    """Returns a job in which activations, and not weights and optimizer, fill the memory."""
     if ON_CUDA:
         return transformer(layers=8, width=512, context=512, batch=32, steps=120, vocabulary=1024)
     return transformer(layers=2, width=64, context=64, batch=8, steps=24)

@@ -1,4 +1,4 @@
-"""The device under test and its programs, for the cases."""
+"""The device under test and its programs."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
 BIN = pathlib.Path(os.environ["GENESIS_BIN"])
 TESTS = pathlib.Path(os.environ["GENESIS_TESTS"])
 WORKER = BIN / "genesis-worker"
-# Limit of a broken run; no working run comes near it.
+# Seconds after which a run fails. Working runs take much less.
 LONG = 600
 
 for folder in ("interop", "e2e"):
@@ -43,7 +43,7 @@ def has_tensor_cores():
 
 
 def output_of(*command):
-    """Returns the output of a command, or None if it is missing or fails."""
+    """Returns the output of a command; None if it is missing or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
@@ -77,8 +77,9 @@ def describe():
 
 
 class MemoryWatch:
-    """Records the peak of the device's used memory, minus the amount before, while it is open. The
-    driver's metric: CUDA context and all memory of the allocator. Bytes; None on a CPU."""
+    """Records the peak of the device's used memory while it is open, minus the amount before, in bytes; None on a CPU.
+
+    The driver reports it, so it includes the CUDA context and all memory of the allocator."""
 
     def __enter__(self):
         self.peak = None
@@ -102,8 +103,9 @@ class MemoryWatch:
 
 
 def on_one_gpu(command):
-    """Returns the command of a rank. NCCL refuses two ranks on one GPU unless they claim to be on
-    two hosts; gradients then pass through sockets."""
+    """Returns the command of a rank that shares a GPU.
+
+    NCCL rejects two ranks on one GPU unless they claim to be on two hosts. Gradients then pass through sockets."""
     if not ON_CUDA:
         return command
     own = 'NCCL_HOSTID="${NCCL_HOSTID-rank$RANK}" NCCL_SOCKET_IFNAME=lo exec "$@" --device cuda:0'
@@ -111,8 +113,9 @@ def on_one_gpu(command):
 
 
 class Run:
-    """A finished genesis-worker --spec: its exit code, output, steps and checkpoints. torchrun starts
-    several `ranks`, which `share` the first GPU."""
+    """A finished genesis-worker --spec: its exit code, output, steps and checkpoints.
+
+    With several `ranks`, torchrun starts them. If `share`, all use the first GPU."""
 
     def __init__(self, job, folder, mode=None, *flags, on_cpu=False, ranks=1, share=True,
                  variables=None):
@@ -148,7 +151,7 @@ class Run:
         self.checkpoints = sorted(folder.glob("*.pt"))
 
     def samples_per_second(self):
-        """Speed over the last three quarters of the steps, because the first ones include one-time costs."""
+        """Returns the speed over the last three quarters of the steps, because the first quarter includes one-time costs."""
         found = re.findall(r"^step (\d+)/(\d+) .* (\d+) samples/s", self.output, re.MULTILINE)
         points = [(int(step), int(step) / max(int(rate), 1)) for step, total, rate in found
                   if int(step) >= int(total) / 4]
@@ -157,7 +160,7 @@ class Run:
 
 
 class Case(unittest.TestCase):
-    """A case with a separate folder and metrics for the report."""
+    """A case with a folder of its own, and with metrics for the report."""
 
     def setUp(self):
         self.figures = {}
@@ -169,7 +172,7 @@ class Case(unittest.TestCase):
         self.figures[name] = value
 
     def train(self, job, mode, *flags, name="run", **options):
-        """Returns a run on the device in the requested mode, and in no other."""
+        """Trains a job on the device and checks that it ran in this mode only. Returns the run."""
         run = Run(job, self.folder / name, mode, *flags, **options)
         self.assertEqual(run.code, 0, run.output)
         self.assertIn("on cpu" if run.emulates else "on cuda:0", run.output)
@@ -179,7 +182,8 @@ class Case(unittest.TestCase):
         return run
 
     def assert_learned(self, run, part):
-        """Checks that the mean loss of the last tenth is at most `part` of that of the first tenth."""
+        """Checks that the mean loss of the last tenth of the steps is less than `part` times that of the first tenth. Returns (first,
+        last)."""
         tenth = max(1, len(run.losses) // 10)
         first = statistics.fmean(run.losses[:tenth])
         last = statistics.fmean(run.losses[-tenth:])

@@ -15,7 +15,7 @@ FORMATS = {"MIXED_FP16": torch.float16, "MIXED_BF16": torch.bfloat16}
 
 
 class Block(nn.Module):
-    """Attention of query heads that share key and value, and layer norms."""
+    """A transformer block with layer norms, whose query heads share keys and values."""
 
     def __init__(self, width, heads, shared):
         super().__init__()
@@ -37,13 +37,13 @@ class Block(nn.Module):
 
 
 class Language(nn.Module):
-    """Causal, with one embedding for input and output."""
+    """A causal language model whose output layer is tied to its embedding."""
 
     def __init__(self, words=64, width=64, heads=4, shared=2):
         super().__init__()
         self.embedding = nn.Embedding(words, width)
         self.blocks = nn.ModuleList(Block(width, heads, shared) for _ in range(2))
-        # Like those of rotary embeddings: in no state_dict().
+        # Not in state_dict(), like the tables of rotary embeddings.
         self.register_buffer("places", torch.linspace(0, 1, 1024).unsqueeze(1), persistent=False)
 
     def forward(self, ids):
@@ -54,7 +54,7 @@ class Language(nn.Module):
 
 
 class Masked(nn.Module):
-    """Heads of 12 elements, sequences of 21 and a mask: sizes for which no kernel is optimized."""
+    """Attention with a mask, heads of 12 elements and sequences of 21, sizes for which no kernel is optimized."""
 
     def __init__(self):
         super().__init__()
@@ -65,7 +65,7 @@ class Masked(nn.Module):
 
 
 class Vision(nn.Module):
-    """Convolutions, batch norm and group norm, with a mean over a transposed tensor."""
+    """A convolutional network with batch norm and group norm, and a mean over a transposed tensor."""
 
     def __init__(self):
         super().__init__()
@@ -107,10 +107,10 @@ def all_of_them():
 
 
 def train(module, arrays, loss, mode):
-    """Returns the losses of the steps in Python."""
+    """Trains in Python. Returns the losses of the steps."""
     import twin
 
-    torch.backends.cudnn.allow_tf32 = False  # On by default for convolutions; off in genesis-worker.
+    torch.backends.cudnn.allow_tf32 = False  # On by default for convolutions, but off in genesis-worker.
     module = copy.deepcopy(module).train().to(DEVICE)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
     scaler = torch.amp.GradScaler(DEVICE, enabled=mode == "MIXED_FP16")

@@ -1,7 +1,7 @@
-"""Puts reports of a GPU into docs/benchmarks/gpu.md: page.py --data docs/benchmarks/gpu-<device>.json [--date YYYY-MM-DD REPORT.json...]
+"""Adds reports of a GPU to docs/benchmarks/gpu.md: page.py --data docs/benchmarks/gpu-<device>.json [--date YYYY-MM-DD REPORT.json...]
 
-Accepts reports of `tests/gpu/run` and of `tests/benchmarks/run gpu`, in the order of their creation: the last result of a case or
-row counts. They are added to the committed data, from which the page is written."""
+The reports come from `tests/gpu/run` and `tests/benchmarks/run gpu`, in the order of their creation: the last result of a case or row
+counts. They are added to the committed data, from which the page is written."""
 
 import argparse
 import ast
@@ -48,7 +48,7 @@ def summary(data):
 
 
 def failed(data):
-    """The cases that failed, with their figures; those that passed are in the data."""
+    """Returns lines of a table of the cases that failed, with their metrics. Cases that passed are only in the data."""
     lines = []
     for name, case in data["cases"].items():
         if case["result"] == "passed":

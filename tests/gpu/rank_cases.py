@@ -1,4 +1,4 @@
-"""The cases of several ranks whose gradients NCCL adds up. They share one GPU here, so their speed is not measured."""
+"""Cases of several ranks whose gradients NCCL adds up. They share one GPU, so their speed is not measured."""
 
 import json
 import os
@@ -43,7 +43,7 @@ class TwoRanks(Case):
 
 
 class Ranks(TwoRanks):
-    """Two ranks of torchrun train one job like one process with both batches."""
+    """Two ranks of torchrun train like one process with the batches of both."""
 
     def test_two_ranks_train_as_one_process(self):
         for mode in ("FP32", "MIXED_BF16", "MIXED_FP16"):
@@ -94,7 +94,7 @@ class Ranks(TwoRanks):
 
 
 class CapturedRanks(TwoRanks):
-    """The same steps as one CUDA graph that includes the collectives."""
+    """The same steps run as one CUDA graph that includes the collectives."""
 
     @needs_cuda
     def test_captured_steps_lose_as_eager_ones(self):
@@ -115,10 +115,10 @@ class CapturedRanks(TwoRanks):
 
 
 class LostRanks(Case):
-    """A rank that is lost while the others' GPUs wait for it."""
+    """A rank is lost while the GPU of the other one waits for it."""
 
     def start(self, timeout, flags):
-        """Two ranks, started by hand so that no launcher ends the remaining one."""
+        """Starts two ranks without a launcher, which would end the remaining rank. Returns them."""
         job = jobs.large_transformer() if ON_CUDA else jobs.small_transformer()
         job["training"] |= {"use_ddp": True, "max_steps": 100000, "batch_size": 8}
         job["distributed"] = {"timeout_seconds": timeout}

@@ -12,15 +12,15 @@ import unittest
 
 import machine
 
-# Short ones first, so that the limit cuts off the measurements.
+# Short classes come first, so that the time limit cuts off the measurements.
 ORDER = ("Device", "Daemon", "Modes", "Recovery", "Numerics", "Steps", "Tf32", "Graphs", "Exported",
          "Checkpoints", "Ranks", "CapturedRanks", "LostRanks", "Memory", "Layers", "Speed", "Distributed")
-# Cases whose measurements would include others that run beside them.
+# Classes that measure, and so run while no other class does.
 ALONE = ("Memory", "Speed")
 
 
 class Recorder(unittest.TestResult):
-    """Results by case: passed, failed, or not run with the reason. Nothing else is a pass."""
+    """The results by case: passed, failed, or not run with the reason."""
 
     def __init__(self, limit):
         super().__init__()
@@ -78,8 +78,9 @@ def each(suite):
 
 
 class Gathered:
-    """Returns the results of several processes, each with the cases of one class, `jobs` at a time. `write`
-    is called whenever there are more, so that an interrupted run leaves a report."""
+    """The results of several processes, each with the cases of one class, `jobs` at a time.
+
+    `write` is called after each new result, so that an interrupted run leaves a report."""
 
     def __init__(self, limit, jobs, write):
         self.limit, self.jobs, self.cases = limit, jobs, []
