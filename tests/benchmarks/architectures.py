@@ -1,5 +1,7 @@
-"""Modules of transformers, torchvision and timm, and a few plain ones, in small configurations with random weights: the rows of
-the conformance table. Each entry builds (module, {field: array}, loss), and if needed, options of genesis.export."""
+"""Small configurations with random weights of modules of transformers, torchvision and timm, and a few plain modules, for the conformance
+table.
+
+Each entry is a function that returns (module, {field: array}, loss) and, if needed, options of genesis.export."""
 
 import numpy
 import timm
@@ -32,7 +34,7 @@ def tokens():
 
 
 def language(kind, **options):
-    """Builds a causal language model."""
+    """Returns a function that builds a causal language model."""
     def make():
         config = getattr(transformers, f"{kind}Config")(**{"vocab_size": WORDS, "pad_token_id": 0, "bos_token_id": 1,
                                                            "eos_token_id": 2, **options})
@@ -42,7 +44,7 @@ def language(kind, **options):
 
 
 def masked(kind, **options):
-    """Builds an encoder that predicts each token."""
+    """Returns a function that builds an encoder that predicts each token."""
     def make():
         config = getattr(transformers, f"{kind}Config")(**{"vocab_size": WORDS, "pad_token_id": 0, **options})
         module = getattr(transformers, f"{kind}ForMaskedLM")(config)
@@ -51,7 +53,7 @@ def masked(kind, **options):
 
 
 def translation(kind, **options):
-    """Builds an encoder and a decoder."""
+    """Returns a function that builds an encoder-decoder model."""
     def make():
         config = getattr(transformers, f"{kind}Config")(**{"vocab_size": WORDS, "pad_token_id": 0, "decoder_start_token_id": 0, **options})
         module = getattr(transformers, f"{kind}ForConditionalGeneration")(config)
@@ -90,7 +92,7 @@ def rows(module):
 
 
 def pairs():
-    """Builds images and texts that belong together: a loss over a batch, whose size is fixed."""
+    """Builds a model of matching images and texts, whose loss depends on the whole batch, so that the batch size is fixed."""
     parts = {**SMALL, "projection_dim": 16}
     config = transformers.CLIPConfig(
         text_config={**parts, "vocab_size": WORDS, "max_position_embeddings": LENGTH, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
@@ -164,7 +166,7 @@ ARCHITECTURES = {
     "torch U-Net": lambda: images(SmallUNet()),
 }
 
-# Added last: modules for which the exporter and the list of operators were not developed.
+# Modules that were added last. Neither the exporter nor the list of operators was developed for them.
 LAST = {
     "torchvision googlenet": vision("googlenet", 64, aux_logits=False, init_weights=False),
     "torchvision vgg11_bn": vision("vgg11_bn"),

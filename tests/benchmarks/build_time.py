@@ -1,11 +1,11 @@
-"""Processor time of a build of the programs: full, and again after an edit that affects many units.
+"""Measures the processor time of a build of the programs: a full one, and again after edits that affect many files.
 
   tests/benchmarks/run build-time [--out DIR] [--against REVISION] [--document docs/contributing.md]
 
-Builds the committed tree, each file compiled by itself and with GENESIS_UNITY, and the tree of REVISION. Without compiler cache
-and without tests. Measures processor time of all compilers and linkers, because wall time depends on the number of processors
-and on other load. An edit adds a line to the end of a file, so that everything that includes it is compiled again. About half an
-hour of both processors for each tree."""
+Builds the committed tree, with each file compiled separately and with GENESIS_UNITY, and the tree of REVISION, without compiler cache and
+tests. The processor time of all compilers and linkers is measured, because wall time depends on the number of processors and on other
+load. An edit adds a line to the end of a file, so that everything that includes it is compiled again. Each tree takes about half an hour
+on two processors."""
 
 import os
 import pathlib
@@ -19,7 +19,7 @@ import machine
 import report
 
 PROGRAMS = ("genesisd", "genesis-worker", "genesisctl")
-# The first of these files that the revision has is edited.
+# The first file in each list that exists in the revision is edited.
 EDITS = {
     "the jobs' table": ("server/ledger/job_table.h", "server/jobs/job_table.h"),
     "the step": ("trainer/step/train_step.h", "trainer/run/train_step.h"),
@@ -34,7 +34,7 @@ def processor_seconds():
 
 
 class Tree:
-    """The sources of a revision, in a separate folder."""
+    """The sources of a revision in a folder of their own."""
 
     def __init__(self, revision, folder, flags):
         self.folder, self.flags = folder, flags

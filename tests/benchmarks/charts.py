@@ -1,4 +1,4 @@
-"""Bar charts as SVG, with the standard library only, for the HTML page of a report."""
+"""Draws bar charts as SVG for the HTML page of a report, with the standard library only."""
 
 import html
 
@@ -12,8 +12,9 @@ def _text(x, y, text, anchor="start", weight="normal"):
 
 
 def bars(title, groups, unit, line=None):
-    """Draws `groups`: [(name, [(label, {"median", "low", "high"}), ...]), ...]. Each bar ends at the
-    median and carries its interval. `line` is a value marked in all of them."""
+    """Draws groups of bars: [(name, [(label, {"median", "low", "high"}), ...]), ...].
+
+    A bar ends at its median and shows the interval from low to high. `line` is a value that is marked in all groups."""
     shown = [value for _, rows in groups for _, value in rows]
     most = max([value["high"] for value in shown] + ([line] if line else [])) or 1
     labels = list(dict.fromkeys(label for _, rows in groups for label, _ in rows))

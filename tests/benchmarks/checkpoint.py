@@ -1,5 +1,5 @@
-"""Measures checkpoints: the delay of a step, writing in the background and in the foreground, and resuming, compared
-with torch.save, `dd conv=fsync` and a plain read of the same size, in turn.
+"""Measures checkpoints: the delay of a step, writing in the background and in the foreground, and resuming. They are compared in turn with
+torch.save, `dd conv=fsync` and a plain read of the same size.
 
   tests/benchmarks/run checkpoint [--out DIR] [--rounds N] [--mebibytes N] [--folder DIR]"""
 
@@ -37,7 +37,7 @@ TITLES = {
 
 def dd(path, size):
     blocks = max(1, size >> 20)
-    os.sync()  # sync, as before each write of the other sides: see Remove in checkpoint_speed.cc.
+    os.sync()  # The other sides also sync before each write: see Remove in checkpoint_speed.cc.
     begin = time.perf_counter()
     subprocess.run(["dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={blocks}", "conv=fsync",
                     "status=none"], check=True)
@@ -61,7 +61,7 @@ def measure(speed, options, folder, steadiness):
             theirs = python.ask(mebibytes=options.mebibytes, folder=folder)
             if abs(theirs.pop("bytes") / size - 1) > 0.02:
                 sys.exit("torch.save wrote another amount than we did; the times say nothing")
-            if round > 0:  # The first round runs with unknown caches and disk state.
+            if round > 0:  # The caches and the disk are in an unknown state in the first round.
                 for name, seconds in {**ours, **theirs,
                                       "dd": dd(f"{folder}/dd", size)}.items():
                     found[name].append(seconds)
@@ -71,7 +71,7 @@ def measure(speed, options, folder, steadiness):
 
 
 def ratios(found):
-    """Returns the targets as (name, ratios of each round, "at most" or "at least", bound)."""
+    """Returns (name, ratio in each round, "at most" or "at least", bound) for each target."""
     def of(above, below):
         return [a / b for a, b in zip(found[above], found[below])]
 

@@ -1,9 +1,9 @@
-"""Compares the compiled step with the eager one, for sizes other than those of `peers`.
+"""Compares the compiled step with the eager one, for other sizes than `peers`.
 
   tests/benchmarks/run compiled-step [--out DIR] [--rounds N] [--seconds S] [--workload NAME]... [--mode MODE]...
 
-A round trains the same job both ways, in turn; the first one alternates. The first quarter of the steps is
-dropped. Different losses are refused."""
+A round trains the same job in both ways, one after the other; which comes first alternates. The first quarter of the steps is dropped. A
+comparison is refused if the losses differ."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def world(hidden, latent):
             "dataset": {"synthetic": {"trajectories": {}}}}
 
 
-# Job without its training section, and batch size.
+# (job without its training section, batch size).
 WORKLOADS = {
     "world_model 256, batch 128": (world(256, 64), 128),
     "world_model 256, batch 32": (world(256, 64), 32),
@@ -38,7 +38,7 @@ WORKLOADS = {
         "dataset": {"synthetic": {"maps": {"size": 32}}}}, 8),
 }
 WAYS = ("eager", "compiled")
-# In BF16, runs with different rounding drift apart as they get longer.
+# In BF16, two runs that round differently drift apart, the more so the longer they are.
 FEWEST_STEPS, MOST_STEPS = 12, 256
 
 

@@ -1,14 +1,14 @@
-"""Modules of transformers, torchvision and timm through genesis.export, training, resume, and back into Python.
+"""Tests modules of transformers, torchvision and timm: export, training, resuming, and loading of the weights in Python.
 
   tests/benchmarks/run conformance [--out DIR] [--only TEXT ...] [--device cuda] [--jobs N] [--document docs/exported_modules.md]
 
-Each module is exported, and trained for 50 steps in FP32 and in MIXED_BF16 by genesis-worker and by a loop in Python, on the same
-batches, both with LibTorch's kernels: its row has the largest relative difference of a loss. The second half is trained again from a checkpoint and has
-to give the same losses to the bit, and the module has to take the weights. Needs the Python of deploy/setup.sh --bench.
+Each module is exported, and trained for 50 steps in FP32 and in MIXED_BF16 by genesis-worker and by a loop in Python, on the same batches
+and with LibTorch's kernels. Its row has the largest relative difference of a loss. The second half of the steps is trained again from a
+checkpoint and must give bitwise equal losses, and the module must load the weights. Needs the Python of deploy/setup.sh --bench.
 
-With --device cuda worker and loop train on a GPU, whose kernels add up in no fixed order, so that two runs drift apart within 50 steps: a
-difference is then one of the loss, or of a tenth of the first loss where that is more, and a resumed run may differ as much. The
-graph of MIXED_BF16 rounds where the CPU's autocast does.
+With --device cuda, worker and loop train on a GPU, whose kernels sum in no fixed order, so that two runs drift apart within 50 steps. The
+difference is then relative to the loss, or to a tenth of the first loss if that is larger, and a resumed run may differ by as much. The
+graph of MIXED_BF16 rounds where autocast on a CPU does.
 """
 
 import copy
@@ -36,12 +36,12 @@ BIN = pathlib.Path(os.environ["GENESIS_BIN"])
 STEPS, BATCH, SEED = 50, 6, 3
 MODES = ("FP32", "MIXED_BF16")
 TOLERANCES = {"cpu": {"FP32": 1e-5, "MIXED_BF16": 2e-2}, "cuda": {"FP32": 1e-2, "MIXED_BF16": 1e-1}}
-# A bound on a broken run.
+# Seconds after which an attempt has failed.
 LONGEST = 600
 
 
 def twin():
-    """tests/interop/twin.py, which orders batches as the worker does."""
+    """Returns tests/interop/twin.py, which orders batches like the worker."""
     for name in ("GENESIS_SCALER_DRIVER", "GENESIS_TRAJECTORIES"):
         os.environ.setdefault(name, "")
     os.environ.setdefault("GENESIS_WORKER", str(BIN / "genesis-worker"))
@@ -52,13 +52,13 @@ def twin():
 
 
 def train(job, folder, device, *flags):
-    """Losses of the steps that genesis-worker made."""
+    """Trains a job with genesis-worker. Returns the losses of the steps."""
     folder.mkdir(exist_ok=True)
     telemetry = folder / "telemetry.jsonl"
     done = subprocess.run([BIN / "genesis-worker", "--spec", job, "--checkpoint-dir", folder, "--telemetry", telemetry,
                            "--threads", "1", "--device", "cuda:0" if device == "cuda" else "cpu", *flags],
                           capture_output=True, text=True, env={**os.environ, "ENABLE_FP16_TRAINING": "true",
-                                                               # Ours round BF16 less often than those of the loop in Python.
+                                                               # The worker's own kernels round BF16 less often than the loop in Python.
                                                                "GENESIS_OWN_KERNELS": "false"})
     if done.returncode != 0:
         raise RuntimeError(next(line for line in done.stderr.splitlines() if "FAILURE" in line or "failed" in line))
@@ -68,8 +68,8 @@ def train(job, folder, device, *flags):
 
 
 def loop(module, arrays, loss, mode, device):
-    """Losses of the same steps in Python."""
-    torch.backends.cudnn.allow_tf32 = False  # On by default for convolutions; off in genesis-worker.
+    """Trains the same steps in Python. Returns their losses."""
+    torch.backends.cudnn.allow_tf32 = False  # On by default for convolutions, but off in genesis-worker.
     module = copy.deepcopy(module).train().to(device)
     optimizer = torch.optim.AdamW([each for each in module.parameters() if each.requires_grad], lr=1e-3, weight_decay=0.01, fused=True)
     examples = len(next(iter(arrays.values())))
@@ -77,7 +77,7 @@ def loop(module, arrays, loss, mode, device):
     data = {name: torch.tensor(array).to(device) for name, array in arrays.items()}
     torch.manual_seed(SEED)
     losses = []
-    # oneDNN's LSTM in BF16 fails on a processor without AVX-512; ATen's, which a graph has, does not.
+    # oneDNN's BF16 LSTM fails on a processor without AVX-512. ATen's does not, and a graph uses that.
     recurrent = any(isinstance(part, torch.nn.RNNBase) for part in module.modules())
     for _ in range(STEPS):
         chosen = next(order).to(device)
@@ -91,7 +91,8 @@ def loop(module, arrays, loss, mode, device):
 
 
 def difference(ours, theirs, device):
-    """The largest, relative to their loss, which is 0 where a module has learnt its few examples by heart."""
+    """Returns the largest difference of a loss, relative to the loss in Python, which may be 0 if the module has memorized its few
+    examples."""
     least = abs(theirs[0]) / 10 if device == "cuda" else 0.0
 
     def of(a, b):
@@ -101,7 +102,7 @@ def difference(ours, theirs, device):
 
 
 def prepare(folder):
-    """Lets this Python import the package of the bundle, or as it is committed here; the versions of what modules are made with."""
+    """Makes the package genesis importable, from the bundle or as it is committed here. Returns the versions of the libraries."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     if (SOURCE / "MANIFEST").exists():
         folder = SOURCE
@@ -113,7 +114,7 @@ def prepare(folder):
 
 
 def go_through(make, device):
-    """The figures of one module; an exception says where it stops."""
+    """Exports and trains one module. Returns its row. Raises an exception that shows where it failed."""
     import genesis
 
     torch.manual_seed(0)
@@ -148,12 +149,12 @@ def alone(make, device, queue):
         warnings.simplefilter("ignore")
         torch.set_num_threads(1)
         queue.put(go_through(make, device))
-    except Exception as error:  # Whatever a module throws is its row.
+    except Exception as error:  # Any exception of a module is reported in its row.
         queue.put({"fault": " ".join(str(error).split())[:300] or type(error).__name__})
 
 
 class Attempt:
-    """One module, in a process of its own: it may take all memory with it."""
+    """One module in its own process, because it may use up all memory."""
 
     def __init__(self, make, device):
         context = multiprocessing.get_context("fork")
@@ -178,7 +179,9 @@ class Attempt:
 
 
 def go_through_all(wanted, device, jobs):
-    """(name, row) of each as it ends; so many at a time. Started by one thread: libraries forbid it beside others."""
+    """Yields (name, row) of each module when it ends, with `jobs` of them at a time.
+
+    A single thread starts the processes, because some libraries do not allow a fork beside other threads."""
     left, running = list(wanted.items()), {}
     try:
         while left or running:
@@ -194,7 +197,7 @@ def go_through_all(wanted, device, jobs):
 
 
 def resumes(row):
-    """To the bit, on a processor."""
+    """Returns whether a resumed run gave the same losses: bitwise on a CPU, within the tolerance on a GPU."""
     return all(row[f"{mode} resumed"] <= (TOLERANCES["cuda"][mode] if row["device"] == "cuda" else 0) for mode in MODES)
 
 
@@ -220,7 +223,7 @@ def table(rows, facts):
 
 
 def with_the_rows_of(page, section, text, date, order):
-    """The page's table with the rows of `text` in place of its own, or among them."""
+    """Returns the text of the page's table after replacing or adding the rows in `text`."""
     begin, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
     old = page.read_text().split(begin)[1].split(end)[0]
     with report.rows_beside(page, section).open(newline="") as file:
@@ -259,7 +262,7 @@ def run(words):
             for name, row in go_through_all(wanted, options.device, options.jobs):
                 rows[name] = {"name": name, "last": name in architectures.LAST, "device": options.device, **row}
                 print(name, row, flush=True)
-        finally:  # Also what there is when it is stopped.
+        finally:  # Also reports what was measured until an interrupt.
             for name in wanted:
                 if name in rows:
                     found.add(rows[name])

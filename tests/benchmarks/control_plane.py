@@ -1,11 +1,11 @@
-"""Measures the cost of the daemon's RPCs while a job trains on every core, compared with a bare gRPC C++ echo under the
-same load in the same run, and the cost of that load for the training.
+"""Measures how long RPCs of the daemon take while a job trains on all cores, and how much this load slows down the training. Both are
+compared with a plain gRPC echo server in C++ under the same load.
 
   tests/benchmarks/run control-plane [--out DIR] [--rounds N]
 
-Each round measures in turn: training alone; under GetJob of the echo and of the daemon, at the higher rate also with a
-WatchJob stream and a scrape each second; then Train of the echo and of the daemon, at a lower rate. Every other round
-starts with the daemon. Ratios are taken within a round; results are medians over the rounds."""
+A round measures one after the other: training alone; training under calls of GetJob to the echo server and to the daemon, at the higher
+rate also with a WatchJob stream and a scrape each second; then under calls of Train to both, at a lower rate. Every other round starts
+with the daemon. Ratios are taken within a round. Results are medians over the rounds."""
 
 import json
 import os
@@ -22,13 +22,13 @@ import report
 import sides
 import spread
 
-# Long enough to train through the whole run.
+# The job is long enough to train during the whole measurement.
 TRAINING = harness.spec(max_steps=1_000_000_000, batch_size=512)
 TRAINING["model"] = {"world_model": {"hidden_size": 512, "latent_size": 128}}
 TRAINING["checkpoint"] = {}
 SECONDS = 5
 OBSERVED_RATE = 1000
-# (method, calls per second): name of the load, and its target.
+# (method, calls per second): (name of the load, its target).
 LOADS = {
     ("GetJob", 100): ("GetJob at 100/s", "p99 at most 1.5 times the echo's"),
     ("GetJob", OBSERVED_RATE): (
@@ -39,7 +39,7 @@ LOADS = {
 
 
 class Echo:
-    """The bare server, with a response as large as the daemon's."""
+    """The echo server, whose response is as large as the daemon's."""
 
     def __init__(self, job_file):
         self.process = subprocess.Popen([sides.benchmark_program("echo_server"), job_file], stdin=subprocess.PIPE,
@@ -56,7 +56,7 @@ def samples(daemon):
 
 
 def trained_during(daemon, work):
-    """Returns samples per second of the training while `work` runs, and the result of `work`."""
+    """Runs `work` while the job trains. Returns the samples per second of the training, and the result of `work`."""
     before, begin = samples(daemon), time.monotonic()
     result = work()
     return (samples(daemon) - before) / (time.monotonic() - begin), result
@@ -72,7 +72,7 @@ def call(address, method, rate, job_id, folder, seconds=SECONDS):
 
 
 def observed(daemon, work):
-    """Runs `work` while the job is watched and /metrics is read once a second."""
+    """Runs `work` while the job is watched and /metrics is read each second. Returns the result of `work`."""
     watch = subprocess.Popen([harness.BIN / "genesisctl", "--server", daemon.grpc, "watch", "load"],
                              stdout=subprocess.DEVNULL)
     stop = threading.Event()
@@ -95,7 +95,7 @@ def observed(daemon, work):
 
 
 def measure_round(daemon, echo, number, folder):
-    """Returns {"alone": samples per second, load: {"echo": metrics, "daemon": metrics}}."""
+    """Measures one round. Returns {"alone": samples per second, load: {"echo": metrics, "daemon": metrics}}."""
     figures = {"alone": trained_during(daemon, lambda: time.sleep(SECONDS))[0]}
     for method, rate in LOADS:
         found = figures[method, rate] = {}
@@ -111,7 +111,7 @@ def measure_round(daemon, echo, number, folder):
 
 
 def row(load, rounds):
-    """Returns the cost of a load, over the rounds."""
+    """Returns the row of a load, with its cost over the rounds."""
     name, wanted = LOADS[load]
     pairs = [(each[load]["echo"], each[load]["daemon"], each["alone"]) for each in rounds]
     figures = {f"{side}_{key}": spread.summary([pair[i][key] for pair in pairs])

@@ -1,4 +1,5 @@
-"""A rank of PyTorch's DistributedDataParallel, for `ranks`: torchrun ddp_side.py FOLDER WORKLOAD MODE STEPS WARM_UP OUT.
+"""Runs one rank of PyTorch's DistributedDataParallel, for `ranks`: torchrun ddp_side.py FOLDER WORKLOAD MODE STEPS WARM_UP OUT.
+
 Rank 0 writes {"losses", "seconds", "steps"} to OUT."""
 
 import json
@@ -21,7 +22,7 @@ class Parallel(python_sides.Eager):
         self.call = DistributedDataParallel(self.module)
 
     def train(self, steps, warm_up):
-        """Splits every batch into the parts of the ranks, as genesis-worker does."""
+        """Trains on this rank's part of each batch. The parts are those of genesis-worker's ranks."""
         rank, size = dist.get_rank(), dist.get_world_size()
         part = slice(rank * self.batch, (rank + 1) * self.batch)
         batches = python_twins.batches(len(next(iter(self.examples.values()))), self.batch * size, workloads.SEED)
@@ -31,7 +32,7 @@ class Parallel(python_sides.Eager):
                 dist.barrier()
                 begin = time.perf_counter()
             rows = next(batches)[part]
-            # The seed of this rank and step, as in TrainStep::PrepareRank.
+            # The random seed of this rank and step is that of TrainStep::PrepareRank.
             seed = python_twins.SplitMix64(workloads.SEED, number + 1).next()
             torch.manual_seed(python_twins.SplitMix64(seed, rank).next())
             losses.append(self.step({name: values[rows] for name, values in self.examples.items()}))
@@ -48,7 +49,7 @@ def main(folder, workload, mode, steps, warm_up, out):
     if dist.get_rank() == 0:
         pathlib.Path(out).write_text(json.dumps(found))
     dist.barrier()
-    # Exits without the interpreter's shutdown: on a busy machine torch's threads sometimes abort there.
+    # Skips the interpreter's shutdown, in which torch's threads sometimes abort on a busy machine.
     os._exit(0)
 
 

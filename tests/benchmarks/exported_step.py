@@ -1,12 +1,13 @@
-"""Compares exported modules in genesis-worker, as graphs and with compiled steps, with the same modules in Python: torch eager
-with torch.amp, and torch.compile.
+"""Compares exported modules in genesis-worker, as graphs and with compiled steps, with the same modules in Python: torch eager with
+torch.amp, and torch.compile.
 
   tests/benchmarks/run exported-step [--out DIR] [--blocks N] [--seconds S] [--only TEXT]... [--mode MODE]...
                                      [--earlier REPORT.json] [--document docs/exported_modules.md]
 
-Modules of torchvision, timm and transformers, on the same weights, batches, optimizer and core, in turn; one thread. A block
-trains every side once, in an order that rotates with each block; the first quarter of its steps and the whole first block are
-dropped. A side whose losses differ from genesis-worker's is refused. Needs the Python of deploy/setup.sh --bench."""
+The modules come from torchvision, timm and transformers. All sides train one after the other on one core with one thread, from the same
+weights, with the same batches and optimizer. A block trains each side once, in an order that rotates with each block. The first quarter
+of its steps and the whole first block are dropped. A side whose losses differ from genesis-worker's is refused. Needs the Python of
+deploy/setup.sh --bench."""
 
 import concurrent.futures
 import copy
@@ -33,18 +34,18 @@ import sides
 import spread
 
 OURS, OURS_COMPILED, EAGER, COMPILED = "genesis-worker", "ours, compiled", "torch eager", "torch.compile"
-# Each peer and the corresponding way of genesis-worker.
+# With which way of genesis-worker each peer is compared.
 BESIDE = {EAGER: OURS, COMPILED: OURS_COMPILED}
 MODES = ("FP32", "MIXED_BF16")
 BATCH, SEED = 32, 3
-# Low enough that the few examples are not memorized, because losses near 0 would show rounding only.
+# Low enough that the few examples are not memorized, because differences of losses near 0 would only show rounding.
 LEARNING_RATE = 1e-5
-# Maximum relative change of a loss by a compiler's rounding.
+# Maximum relative change of a loss due to a compiler's rounding.
 MOST_OF_COMPILER = 0.05
 
 
 def modules():
-    """Modules in sizes at which the arithmetic of a step outweighs its overhead."""
+    """Returns modules that are so large that the arithmetic of a step outweighs its overhead."""
     import architectures as made
 
     large = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 8}
@@ -64,7 +65,7 @@ def modules():
 
 
 class Python:
-    """A persistent process with a loop: torch eager, or with torch.compile around the loss."""
+    """A persistent process with a training loop in Python: torch eager, or with torch.compile around the loss."""
 
     def __init__(self, side, made, mode, core, folder):
         context = multiprocessing.get_context("fork")
@@ -99,7 +100,7 @@ class Python:
         if side == COMPILED:
             import torch._inductor.config as inductor
 
-            inductor.fallback_random = True  # Uses the random numbers of eager.
+            inductor.fallback_random = True  # Uses the random numbers of eager mode.
             call = torch.compile(call)
         start = copy.deepcopy(module.state_dict())
         try:
@@ -107,7 +108,7 @@ class Python:
                 pipe.send(Python._train(module, arrays, call, mode, start, pipe.recv()))
         except EOFError:
             pass
-        # The exception of a module or the compiler becomes the row's reason.
+        # An exception of a module or of the compiler becomes the reason in the row.
         except Exception as error:
             pipe.send(" ".join(str(error).split())[:300] or type(error).__name__)
 
@@ -198,8 +199,10 @@ class Comparison:
                 process.stop()
 
     def _tolerance(self, side, found):
-        """Eager sides compute the same sums. Compilers compute others, which in some modules (consecutive batch norms, at first)
-        lead to other losses within some steps: the compiled step may then differ from eager by twice as much as torch.compile
+        """Returns the tolerance for the losses of a side; None for the default.
+
+        Eager sides compute the same sums. Compilers sum in other orders, which in some modules (at first those with consecutive batch
+        norms) leads to other losses within a few steps. The compiled step may then differ from eager by twice as much as torch.compile
         does."""
         if side not in (OURS_COMPILED, COMPILED):
             return None

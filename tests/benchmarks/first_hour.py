@@ -1,10 +1,10 @@
-"""The first hour of a new user: README's two commands on a fresh clone, without any compiler cache.
+"""Measures the first hour of a new user: README's two commands on a fresh clone, without compiler cache.
 
   tests/benchmarks/run first-hour [--out DIR] [--tests] [--document README.md]
 
-Clones the committed tree, runs deploy/setup.sh and deploy/demo.sh as README describes, and with --tests
-deploy/setup.sh --test and deploy/test.sh too. Installed packages stay installed: the time of downloads depends on the
-network, so it is reported separately. --document puts the sentence into the page, between its marks.
+Clones the committed tree, and runs deploy/setup.sh and deploy/demo.sh as README describes, and with --tests also deploy/setup.sh --test
+and deploy/test.sh. Packages that are installed already are not removed. The time of downloads depends on the network, so it is reported
+separately. --document puts the result as a sentence into the page, between its marks.
 """
 
 import os
@@ -28,7 +28,7 @@ def free_port():
 
 
 class Newcomer:
-    """A fresh clone, and commands executed in it."""
+    """A fresh clone, in which commands are executed."""
 
     def __init__(self, folder):
         self.clone = pathlib.Path(folder) / "genesis"
@@ -40,7 +40,7 @@ class Newcomer:
         return machine.output_of("git", "-C", str(self.clone), "rev-parse", "--short=12", "HEAD")
 
     def run(self, *command):
-        """Returns the seconds that it took, and its output."""
+        """Runs a command. Returns its duration in seconds, and its output."""
         begin = time.monotonic()
         done = subprocess.run(command, cwd=self.clone, env=self.environment, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
@@ -73,7 +73,7 @@ def tests(newcomer, found):
 
 
 def sentence(found):
-    """Returns README's sentence about the rows."""
+    """Returns README's sentence about the measured rows."""
     rows = {row["name"]: row for row in found.rows}
     first = rows["demo"]
     text = (f"Timed on a fresh clone with nothing cached ({found.facts['date']}, {found.facts['cores of this process']} cores of "

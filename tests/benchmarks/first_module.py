@@ -1,11 +1,11 @@
-"""The first module of a new user: installs the Python package, starts the daemon, and types README's lines in a terminal.
+"""Measures the first module of a new user: installs the Python package, starts the daemon, and types README's lines in a terminal.
 
   tests/benchmarks/run first-module [--out DIR] [--document docs/python_client.md] [--readme README.md]
 
-The module and its numpy data are the user's own. Everything is recorded as displayed, each command and line with the seconds
-since the start: the commands run in a virtual environment without the package, Python in a separate terminal. Programs and torch
-are preinstalled. --document puts the recording into the page, between its marks. Fails if README's lines are not among the typed
-ones, if the module did not learn, or if the whole takes more than five minutes.
+The module and its numpy data are the user's own. Everything is recorded as displayed, each command and line with the seconds since the
+start. The commands run in a virtual environment without the package, and Python in a terminal of its own. The programs and torch are
+already installed. --document puts the recording into the page, between its marks. Fails if README's lines are not among the typed ones,
+if the module did not learn, or if it all takes more than five minutes.
 """
 
 import fcntl
@@ -29,11 +29,11 @@ SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
 BIN = pathlib.Path(os.environ["GENESIS_BIN"])
 MOST_SECONDS = 300
 COLUMNS = 118
-# Limit of one line in a broken run.
+# Seconds after which a typed line has failed.
 LONGEST = 240
 PROMPT = re.compile(rb"(?:^|\n|\r)(>>> |\.\.\. )$")
 
-# Sines of three periods with random phases, plus noise.
+# The data are sines of three frequencies with random phases and noise.
 BEFORE = '''\
 import genesis, numpy, torch
 target = numpy.random.randint(0, 3, 2000)
@@ -56,14 +56,14 @@ held_out = torch.tensor(x[1800:], dtype=torch.float32)
 
 
 def lines_of_readme():
-    """Returns the code lines of its section, without the surrounding text."""
+    """Returns the code lines of README's section "From Python", without comments."""
     page = (SOURCE / "README.md").read_text().split("## From Python\n")[1]
     block = page.split("```python\n")[1].split("```")[0]
     return [re.split(r"  +#", line)[0] for line in block.splitlines() if line]
 
 
 class Walk:
-    """A transcript, and the code that writes it."""
+    """A recording of commands, lines and outputs."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -80,7 +80,7 @@ class Walk:
         return time.monotonic() - self.begin
 
     def show(self, output):
-        """Returns the final text of a line terminal: of a redrawn progress bar only the last state."""
+        """Adds an output as a terminal would show it. For a progress bar that is redrawn, that is its last state."""
         for line in output.replace("\r\n", "\n").split("\n"):
             line = line.rstrip().split("\r")[-1]
             if line:
@@ -96,7 +96,7 @@ class Walk:
 
 
 def environment_without_the_package(folder):
-    """Creates a virtual environment that sees the packages of this Python, including torch."""
+    """Creates a virtual environment that also sees the packages of this Python, such as torch."""
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
     site = next((folder / "venv").glob("lib/python*/site-packages"))
     import torch
@@ -108,7 +108,7 @@ def environment_without_the_package(folder):
 
 
 class Terminal:
-    """Python in a terminal: prompts and output are read from it, lines are written to a pipe, which does not echo."""
+    """Python in a terminal, from which prompts and output are read. Lines are written to a pipe, which does not echo."""
 
     def __init__(self, walk):
         self._walk = walk
@@ -133,7 +133,7 @@ class Terminal:
         os.close(self._screen)
 
     def _until_prompt(self):
-        """Returns Python's prompt, and the output before it."""
+        """Reads until the next prompt. Returns it, and the output before it."""
         shown, last = b"", time.monotonic() + LONGEST
         while not (found := PROMPT.search(shown)):
             if not select.select([self._screen], [], [], max(0.0, last - time.monotonic()))[0]:
@@ -142,7 +142,7 @@ class Terminal:
         return found[1].decode(), shown[:found.start()].decode(errors="replace")
 
     def type(self, line):
-        """Returns the output of Python."""
+        """Types a line. Returns Python's output."""
         self._walk.say(self._prompt, line)
         self._process.stdin.write(line.encode() + b"\n")
         self._process.stdin.flush()
@@ -154,9 +154,9 @@ class Terminal:
 
 
 def go(folder):
-    """Returns the transcript and the duration in seconds."""
+    """Returns the recording, and the duration in seconds."""
     environment_without_the_package(folder)
-    for name in ("python", "proto"):  # A copy, because pip writes beside the sources.
+    for name in ("python", "proto"):  # A copy, because pip writes to the folder of the sources.
         shutil.copytree(SOURCE / name, folder / name)
     walk = Walk(folder)
     installed = walk.command("pip", "install", "./python")
@@ -172,7 +172,7 @@ def go(folder):
                 if daemon.poll() is not None or time.monotonic() > last:
                     raise AssertionError((folder / "log").read_text())
                 time.sleep(0.05)
-            # Users of the default port need no GENESIS_SERVER.
+            # Users of the default port do not have to set GENESIS_SERVER.
             walk.environment["GENESIS_SERVER"] = re.search(r"grpc: *(\S+)", endpoints.read_text())[1]
             with Terminal(walk) as python:
                 for line in [*BEFORE.splitlines(), *lines_of_readme(), *AFTER.splitlines()]:

@@ -1,12 +1,11 @@
-"""Compares genesis-worker with Python on a GPU, each in FP32, TF32, MIXED_FP16 and MIXED_BF16: eager and as
-one CUDA graph, with torch eager (autocast, GradScaler, fused AdamW) and torch.compile.
+"""Compares genesis-worker with Python on a GPU in FP32, TF32, MIXED_FP16 and MIXED_BF16: eager and as one CUDA graph, with torch eager
+(autocast, GradScaler, fused AdamW) and torch.compile.
 
   tests/benchmarks/run gpu [--out DIR] [--limit SECONDS] [--workload NAME]... [--mode MODE]... [--device cpu]
 
-The most important comparisons run first; those that do not fit into the limit are listed as not run. --device
-cpu checks the program with tiny models, and does not measure speed. Python with torch 2.11 and numpy:
-GENESIS_BENCH_PYTHON, otherwise the Python that runs this if it has torch, otherwise that of deploy/setup.sh
---bench."""
+The most important comparisons run first. Comparisons that do not fit into the time limit are listed as not run. --device cpu tests the
+program with tiny models, and does not measure speed. Requires a Python with torch 2.11 and numpy: GENESIS_BENCH_PYTHON, otherwise the
+Python that runs this if it has torch, otherwise that of deploy/setup.sh --bench."""
 
 import contextlib
 import importlib.util
@@ -27,12 +26,12 @@ import sides
 import time_budget
 from gpu_figures import GRAPH, PEERS
 
-# Estimated seconds of a comparison on a GPU without timings yet: loading, compiling, three blocks, checkpoints.
+# Estimated seconds of a comparison before one has been timed on this GPU: loading, compiling, three blocks, checkpoints.
 GUESSES = {"world_model small": 60, "transformer": 100, "radio_unet": 120, "world_model large": 80,
            "torchscript": 60}
 GUESS_ON_CPU = 5
 MODES = ("MIXED_BF16", "FP32", "TF32", "MIXED_FP16")
-# The comparisons of the targets, then the other modes of their workloads, then the other workloads.
+# The comparisons with targets come first, then the other modes of their workloads, then the other workloads.
 PLAN = (
     ("world_model small", "MIXED_BF16"), ("transformer", "MIXED_BF16"), ("transformer", "FP32"),
     ("world_model small", "FP32"), ("radio_unet", "MIXED_BF16"), ("radio_unet", "FP32"),
@@ -61,7 +60,7 @@ def arguments(words):
 
 
 def choose_python():
-    """Lets the peers use this Python if none is named and it has torch; a bundle's programs use theirs."""
+    """Makes the peers use this Python if it has torch and no other is named. The programs of a bundle use theirs."""
     if "GENESIS_BENCH_PYTHON" not in os.environ and importlib.util.find_spec("torch"):
         os.environ["GENESIS_BENCH_PYTHON"] = sys.executable
     os.environ.setdefault("GENESIS_PYTHON", str(sides.python_of_peers()))
@@ -72,7 +71,7 @@ def capability(facts):
 
 
 def lacking(mode, device, facts):
-    """Returns why a mode cannot run on this device, or ""."""
+    """Returns why a mode cannot run on this device; empty if it can."""
     if device == "cpu":
         return "TF32 is a format of CUDA devices" if mode == "TF32" else ""
     needed = {"TF32": (8, 0), "MIXED_BF16": (8, 0), "MIXED_FP16": (7, 0)}.get(mode, (0, 0))
@@ -83,7 +82,7 @@ def lacking(mode, device, facts):
 
 
 class Benchmark:
-    """`stack` ends the processes started here."""
+    """The measurement of all comparisons. `stack` ends the processes that it starts."""
 
     def __init__(self, options, folder, stack):
         self.options, self.folder, self.stack = options, pathlib.Path(folder), stack
@@ -119,11 +118,11 @@ class Benchmark:
             self.processes[side] = process
 
     def peaks(self):
-        """Measures products, in every format that bounds a mode."""
+        """Measures the rate of matrix products in each format that bounds a mode."""
         formats = [gpu_figures.FORMAT[mode] for mode in MODES
                    if not lacking(mode, self.options.device, self.device_facts)]
         if self.options.device == "cpu":
-            formats.remove("FP16")  # Emulated: takes minutes.
+            formats.remove("FP16")  # Emulation takes minutes.
         return gpu_comparison.asked(self.processes["machine"], do="limits", formats=formats)
 
     def _prepare(self, name):
@@ -135,7 +134,7 @@ class Benchmark:
         return self.prepared[name]
 
     def compare(self, name, mode):
-        """Returns the rows of all sides, and how steady the machine was."""
+        """Compares all sides. Returns their rows, and how steady the machine was."""
         with self.budget.spend_on(name):
             try:
                 folder, facts = self._prepare(name)
@@ -152,7 +151,7 @@ def not_run(name, mode, reason):
 
 
 def objection(name, mode, benchmark):
-    """Returns why a comparison does not start, or ""."""
+    """Returns why a comparison does not start; empty if it does."""
     options = benchmark.options
     if name not in (options.workload or GUESSES) or mode not in (options.mode or MODES):
         return "it was not asked for (--workload, --mode)"
@@ -176,7 +175,7 @@ def run(words):
     choose_python()
     worker = sides.worker()
     with tempfile.TemporaryDirectory(prefix="genesis-") as folder, contextlib.ExitStack() as stack:
-        # The cache of torch.compile is removed with the folder.
+        # torch.compile's cache is removed with the folder.
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{folder}/inductor")
         benchmark = Benchmark(options, folder, stack)
         device = benchmark.device_facts["device"]
@@ -194,7 +193,7 @@ def run(words):
         try:
             gpu_tables.show_peaks(found, benchmark.peaks())
             measure(benchmark, found)
-        finally:  # Also reports partial measurements if it is interrupted.
+        finally:  # Reports what was measured until an interrupt.
             gpu_tables.finish(found, judged=options.device == "cuda")
             found.write(options.out)
     found.exit_if_refused()

@@ -1,4 +1,4 @@
-"""One workload in one mode on the device: genesis-worker's two ways to execute a step and Python's, in turn."""
+"""Compares one workload in one mode on the device: genesis-worker's two ways to execute a step, and the Python sides, in turn."""
 
 import json
 import re
@@ -14,25 +14,25 @@ from gpu_figures import GRAPH, OURS
 from time_budget import TimeUp
 
 CAPTURED = "step: captured in step "
-# Losses are compared one by one up to this number of steps, later ones by their mean: sides round
-# differently, and on a device that multiplies in 8 or 11 bits long runs drift apart.
+# The losses of this many steps are compared one by one, later ones by their mean. The sides round differently, and long runs drift apart on
+# a device that multiplies with 8 or 11 bits.
 ONE_BY_ONE = 200
-# Watched jobs start with steps in FP32, whose memory would count, and may leave the measured mode.
+# A watched job starts with steps in FP32, whose memory would count, and may leave the measured mode.
 UNWATCHED = {name: {"action": "OFF"} for name in ("overflow", "divergence", "slowdown")}
 FEWEST_BLOCKS = 2
-# Minimum steps between two lines used for timing.
+# Minimum number of steps between the first and the last timed line.
 FEWEST_TIMED = 3
-# genesis-worker prints at most ten lines of steps a second; a side that is faster than Python executes more
-# steps, so that there are enough lines for timing.
+# genesis-worker prints at most ten lines of steps per second. A side that is faster than Python executes more steps, so that there are
+# enough lines for timing.
 MOST_STEPS = 50000
 
 
 class NotRun(Exception):
-    """A comparison that could not be measured here, with the reason."""
+    """A comparison that could not be measured here. The message is the reason."""
 
 
 def compare(ours, theirs, mode):
-    """Returns the largest difference of the losses of the common steps, or raises Refused."""
+    """Returns the largest difference of the losses of the common steps. Raises Refused if it is too large."""
     both = min(len(ours), len(theirs))
     worst = peers.compare_losses(ours[: min(both, ONE_BY_ONE)], theirs[: min(both, ONE_BY_ONE)], mode)
     if both > ONE_BY_ONE:
@@ -42,7 +42,7 @@ def compare(ours, theirs, mode):
 
 
 def asked(process, **request):
-    """Returns the response of a Python side, or raises Refused with its error."""
+    """Sends a request to a Python side and returns the response. Raises Refused with its error."""
     answer = process.ask(**request)
     if "error" in answer:
         raise sides.Refused(answer["error"])
@@ -50,7 +50,7 @@ def asked(process, **request):
 
 
 def precision_of(mode, folder):
-    """Returns the printed result of a job."""
+    """Returns the precision section of a job in this mode."""
     if not mode.startswith("MIXED"):
         return {"mode": "FP32", **({"tf32": "ON"} if mode == "TF32" else {})}
     baseline = folder / "baseline.jsonl"
@@ -59,13 +59,13 @@ def precision_of(mode, folder):
 
 
 def briefly(error):
-    """Returns the first and last error lines of a failed program."""
+    """Returns the first and the last line of a failed program's error."""
     lines = str(error).splitlines()
     return " ... ".join([lines[0], *lines[1:][-1:]])
 
 
 def says_it_captured(output):
-    """Refuses a run with --cuda-graphs whose final report shows that steps ran otherwise."""
+    """Raises Refused unless the last report of a run with --cuda-graphs says that the step was captured."""
     said = re.findall(r"^step: .*$", output, re.MULTILINE)
     if not said or not said[-1].startswith(CAPTURED):
         raise sides.Refused("genesis-worker --cuda-graphs does not say that it captured the step; its log has "
@@ -73,7 +73,12 @@ def says_it_captured(output):
 
 
 class Comparison:
-    """`processes`: the available Python sides, and "machine"; `missing`: why others are not available."""
+    """One workload in one mode.
+
+    Args:
+        processes: the Python sides that are available, and "machine".
+        missing: why the others are not available.
+    """
 
     def __init__(self, name, mode, folder, facts, processes, missing, options):
         self.name, self.mode, self.folder, self.facts = name, mode, folder, facts
@@ -88,7 +93,7 @@ class Comparison:
         self.steps = {}
 
     def _run_worker(self, side):
-        """Runs genesis-worker on the job, with as many steps as the side executes."""
+        """Runs genesis-worker on the job, with the number of steps of this side."""
         precision = precision_of(self.mode, self.folder)
         job = {**self.job, "precision": precision,
                "training": {**self.job["training"], "max_steps": self.steps[side]}}
@@ -108,7 +113,7 @@ class Comparison:
         return run
 
     def _timed(self, run, side):
-        """Returns the duration of the timed steps, as far as the lines show it."""
+        """Returns the duration of the timed steps as the printed lines show it; 0 if there are too few."""
         warm_up = peers.warm_up_of(self.steps[side])
         timed = [(done, at) for done, at, _ in run.step_times() if done >= warm_up]
         return timed[-1][1] - timed[0][1] if timed and timed[-1][0] - timed[0][0] >= FEWEST_TIMED else 0.0
@@ -134,7 +139,7 @@ class Comparison:
                 "seconds": answer["seconds"] / answer["steps"]}
 
     def _choose_steps(self):
-        """Loads and compiles the Python sides, then measures the duration of a step with the first of them."""
+        """Loads and compiles the Python sides, and chooses the number of steps by the speed of the first of them."""
         for side in list(self.processes):
             self._try(side, lambda side=side: self._theirs(side, 2, 1))
         timed = next((side for side in self.sides if side in self.processes), None)
@@ -148,7 +153,7 @@ class Comparison:
         self.steps = dict.fromkeys(self.sides, peers.steps_that_fill(self.options.seconds, ask))
 
     def _try(self, side, call):
-        """Returns the result of a side, or None, which excludes it from later blocks."""
+        """Returns the result of `call` for a side; None if it was refused, which excludes the side from later blocks."""
         try:
             return call()
         except (sides.Refused, RuntimeError) as refusal:
@@ -178,7 +183,7 @@ class Comparison:
                 self.deviation[side] = max(self.deviation.get(side, 0.0), worst)
 
     def run(self):
-        """Measures; the rows have any error."""
+        """Measures all blocks. Errors are reported in the rows."""
         try:
             self._choose_steps()
             for block in range(self.options.blocks):

@@ -1,5 +1,5 @@
-"""Derived metrics of `gpu`: shares of a peak, savings, comparisons of modes, targets. A row is one side in
-one workload and mode; see gpu_comparison.py."""
+"""Computes the derived metrics of `gpu`: fractions of a peak, savings, comparisons of modes, targets. A row is one side in one workload and
+mode (see gpu_comparison.py)."""
 
 import re
 
@@ -7,43 +7,42 @@ import spread
 
 OURS, GRAPH = "genesis-worker", "genesis-worker, CUDA graph"
 PEERS = ("torch eager", "torch.compile")
-# Keys in the row of a peer: its time divided by that of each side of genesis-worker.
+# Keys in a peer's row: its time divided by that of each side of genesis-worker.
 FASTER = {OURS: "ours_is_faster_by", GRAPH: "graph_is_faster_by"}
-# The peak that bounds a mode.
+# The format whose peak bounds a mode.
 FORMAT = {"FP32": "FP32", "TF32": "TF32", "MIXED_FP16": "FP16", "MIXED_BF16": "BF16"}
-# Dense TFLOP/s from NVIDIA's datasheets. Other devices of these families (PCIe, NVL) are slower and not
-# listed.
+# Dense TFLOP/s from NVIDIA's datasheets. Other devices of these families (PCIe, NVL) are slower and not listed.
 HOPPER = {"FP32": 66.9, "TF32": 494.7, "FP16": 989.4, "BF16": 989.4}
 DATASHEETS = ((r"\bH100 80GB HBM3$", HOPPER), (r"\bH200$", HOPPER),
               (r"\bA100\b", {"FP32": 19.5, "TF32": 156.0, "FP16": 312.0, "BF16": 312.0}))
 SPEED_TARGETS = {"world_model small": 1.5, "transformer": 1.1}
 MFU_TARGETS = {"transformer": 0.45}
-# Targets only for workloads whose memory is filled by activations, not weights.
+# Only workloads whose memory is filled by activations, and not by weights, have targets.
 MEMORY_TARGETS = {"transformer": 0.40, "radio_unet": 0.40}
 
 
 def datasheet(device):
-    """Returns {format: TFLOP/s} by the name of a device, or {}."""
+    """Returns {format: TFLOP/s} of a device by its name; empty if it is unknown."""
     return next((peaks for name, peaks in DATASHEETS if re.search(name, device)), {})
 
 
 def mfu(operations, seconds, teraflops):
-    """Returns the fraction of that peak that a step reaches."""
+    """Returns the model FLOPs utilization: the fraction of the peak that a step reaches."""
     return operations / seconds / (teraflops * 1e12)
 
 
 def saving(peak, whole):
-    """Returns the relative reduction of a peak compared with another one."""
+    """Returns by which fraction `peak` is smaller than `whole`."""
     return 1 - peak / whole
 
 
 def ratio(slower, faster):
-    """Returns the ratio of paired times; above 1, `faster` is faster."""
+    """Returns the ratio of paired times with its interval. Above 1, `faster` is faster."""
     return spread.median_interval([a / b for a, b in zip(slower, faster)])
 
 
 def relate(rows):
-    """Adds comparisons between modes: time and memory relative to FP32, with and without TF32."""
+    """Adds to rows how their mode compares with FP32 and TF32: time and memory."""
     measured = {(row["workload"], row["mode"], row["side"]): row
                 for row in rows if "ms_of_blocks" in row}
     for (workload, mode, side), row in measured.items():
@@ -57,7 +56,7 @@ def relate(rows):
 
 
 def _verdict(found, wanted, shown):
-    """`found`: [(name, value)]; the best one counts."""
+    """Returns the text about a target. The best value in `found`, [(name, value)], counts."""
     if not found:
         return f"wanted at least {shown(wanted)}: not measured"
     what, best = max(found, key=lambda each: each[1])
@@ -66,7 +65,7 @@ def _verdict(found, wanted, shown):
 
 
 def targets(rows):
-    """Returns a line for each target and mode: the result and the target."""
+    """Returns a line for each target and mode, with the result and the target."""
     rows = [row for row in rows if "ms_of_blocks" in row]
 
     def of(workload, mode, sides):
@@ -88,7 +87,7 @@ def targets(rows):
     mixed = [mode for mode in FORMAT if mode.startswith("MIXED")]
     for workload, wanted in MFU_TARGETS.items():
         for mode in mixed:
-            # Relative to the datasheet's peak if it is known, because others report that.
+            # The peak of the datasheet is used if it is known, because others report relative to it.
             found = [(f"{row['side']}, of the {peak} peak", row["mfu"][peak])
                      for row in of(workload, mode, (OURS, GRAPH)) for peak in list(row["mfu"])[-1:]]
             lines.append(f"{workload}, {mode}, MFU: {_verdict(found, wanted, percent)}")

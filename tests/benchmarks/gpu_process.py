@@ -1,6 +1,7 @@
-"""A Python side of `gpu`, or the measurement of the device; started by peer_process.py THREADS gpu DEVICE SIDE.
-One process serves all workloads and modes, because each start costs seconds of a limited time. A failed request
-is answered with {"error": why}."""
+"""A Python side of `gpu`, or the measurement of the device. peer_process.py starts it: THREADS gpu DEVICE SIDE.
+
+One process serves all workloads and modes, because each start takes seconds of the limited time. The response to a failed request is
+{"error": reason}."""
 
 import gc
 import importlib.util
@@ -12,13 +13,13 @@ import peer_limits
 import python_sides
 import workloads
 
-# Sizes of products that fill the device, and seconds for each.
+# Sizes of matrix products that fill the device, and seconds for each.
 SIZES, SECONDS = {"cpu": (256,), "cuda": (4096, 8192)}, {"cpu": 0.05, "cuda": 0.25}
 KINDS = {"FP32": torch.float32, "TF32": torch.float32, "FP16": torch.float16, "BF16": torch.bfloat16}
 
 
 def allow_tf32(allowed):
-    """Sets TF32 for products and convolutions; torch's defaults differ between them."""
+    """Sets TF32 for matrix products and convolutions, for which torch has different defaults."""
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
 
@@ -29,14 +30,14 @@ def synchronize(device):
 
 
 def give_memory_back(device):
-    """Frees cached memory, which the other sides need."""
+    """Frees cached device memory, which the other sides need."""
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
 
 
 class OnDevice(python_sides.Eager):
-    """Eager with a GradScaler in MIXED_FP16, peak memory and skipped steps."""
+    """Eager training with a GradScaler in MIXED_FP16, which also reports peak memory and skipped steps."""
 
     def __init__(self, workload, mode, device):
         allow_tf32(mode == "TF32")
@@ -66,7 +67,7 @@ class OnDevice(python_sides.Eager):
         if self.device == "cuda":
             torch.cuda.reset_peak_memory_stats()
         answer = super().train(steps, warm_up)
-        # The optimizer does not count skipped steps.
+        # The step counter of the optimizer does not include skipped steps.
         answer["skipped"] = steps - int(next(iter(self.optimizer.state.values()))["step"].item())
         if self.device == "cuda":
             answer["peak_bytes"] = torch.cuda.max_memory_allocated()
@@ -81,13 +82,13 @@ class CompiledOnDevice(OnDevice, python_sides.Compiled):
 
 
 class Trainer:
-    """Holds one side, of the most recently requested workload and mode."""
+    """Holds one side in the workload and mode that were requested last."""
 
     def __init__(self, kind, device):
         self.kind, self.device, self.key, self.side = kind, device, None, None
 
     def probe(self):
-        """Returns whether this side can run here at all."""
+        """Raises an exception unless this side can run here."""
         if self.kind is CompiledOnDevice:
             torch.compile(lambda x: x + 1)(torch.ones(8, device=self.device))
         return {}
@@ -96,8 +97,7 @@ class Trainer:
         if self.key != (workload, mode):
             self.key, self.side = None, None
             if self.kind is CompiledOnDevice:
-                # Otherwise the compiler counts the graphs of earlier workloads, and eventually falls
-                # back to eager.
+                # Otherwise the compiler counts the graphs of earlier workloads too, and eventually falls back to eager mode.
                 torch.compiler.reset()
             give_memory_back(self.device)
             self.side = self.kind(gpu_workloads.by_name(self.device)[workload](folder), mode, self.device)
@@ -106,7 +106,7 @@ class Trainer:
 
 
 class Machine:
-    """Requests about the device itself."""
+    """Answers requests about the device itself."""
 
     def __init__(self, device):
         self.device = device
@@ -130,7 +130,7 @@ class Machine:
         return workloads.prepare(made, device="meta")
 
     def limits(self, formats):
-        """Returns TFLOP/s of the fastest product, by format."""
+        """Returns the TFLOP/s of the fastest matrix product in each format."""
         found = {}
         for name in formats:
             allow_tf32(name == "TF32")
@@ -146,13 +146,13 @@ SIDES = {"torch eager": OnDevice, "torch.compile": CompiledOnDevice}
 
 
 def handler(device, side):
-    """Answers {"do": method, argument: value...}."""
+    """Returns a function that responds to requests {"do": method, argument: value, ...}."""
     served = Machine(device) if side == "machine" else Trainer(SIDES[side], device)
 
     def answer(request):
         try:
             return getattr(served, request.pop("do"))(**request)
-        # Errors of the device, its memory or torch's compiler have no narrower common class.
+        # Errors of the device, its memory and torch's compiler have no narrower common class.
         except Exception as error:
             return {"error": " ".join([f"{type(error).__name__}:", *str(error).splitlines()[:1]])}
 

@@ -1,4 +1,4 @@
-"""The tables and page of `gpu`."""
+"""Writes the tables and the page of `gpu`."""
 
 import charts
 import gpu_figures
@@ -35,7 +35,7 @@ WIDTHS = (26, 21, 21, 21, 21, 14, 10, 8, 9, 12)
 
 
 def table(rows):
-    """Returns a line per side."""
+    """Returns a table with a line per side."""
     lines = [f"{'workload, mode':32}{'side':28}" + "".join(map(str.rjust, HEADS, WIDTHS))]
     for row in rows:
         head = f"{row['workload'] + ', ' + row['mode']:32}{row['side']:28}"
@@ -49,7 +49,7 @@ def table(rows):
 
 
 def what_was_not_run(rows):
-    """Returns the reasons, each with the comparisons that it prevented."""
+    """Returns the reasons, each with the comparisons that it prevented, as text."""
     reasons = {}
     for row in rows:
         reasons.setdefault((row["side"], row["not_run"]), {}).setdefault(row["workload"], []).append(row["mode"])
@@ -71,7 +71,7 @@ def show_peaks(found, peaks):
 
 
 def _chart(found, title, values, unit, line=None):
-    """`values`: returns [(label, interval)] of a row."""
+    """Adds a chart. `values` is a function that returns [(label, interval)] of a row."""
     groups = {}
     for row in found.rows:
         for label, value in values(row):
@@ -81,7 +81,7 @@ def _chart(found, title, values, unit, line=None):
 
 
 def finish(found, judged):
-    """Adds results over all rows: comparisons of modes, tables, plots, and targets if `judged`."""
+    """Adds what is computed from all rows: comparisons of modes, charts, tables, and targets if `judged`."""
     gpu_figures.relate(found.rows)
     _chart(found, "Time of a step of Python over ours (longer than the line: ours is faster)",
            lambda row: [(f"{row['side']} / {'graph' if ours == GRAPH else 'ours'}", row[name])

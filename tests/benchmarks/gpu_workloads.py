@@ -1,5 +1,5 @@
-"""The workloads of `gpu`: those of `peers` in sizes that fill a GPU, and tiny ones that check the program on a
-CPU. Needs torch and numpy."""
+"""The workloads of `gpu`: those of `peers` in sizes that fill a GPU, and tiny ones that test the program on a CPU. Needs torch and
+numpy."""
 
 import workloads
 
@@ -7,7 +7,7 @@ TINY = {"hidden": 32, "batch": 16, "latent": 16}
 
 
 class Text(workloads.Text):
-    """Builds GPT-2 124M, the vocabulary padded to a multiple of 64."""
+    """GPT-2 124M, with the vocabulary padded to a multiple of 64."""
 
     vocabulary, context, layers, heads, width, batch = 50304, 1024, 12, 12, 768, 8
 
@@ -25,7 +25,7 @@ class TinyMaps(Maps):
 
 
 def by_name(device):
-    """Returns {name: function that builds it in a folder}, in the sizes for that device."""
+    """Returns {name: function that builds the workload in a folder}, in sizes for that device."""
     if device == "cpu":
         return {"world_model small": lambda folder: workloads.World(folder, **TINY),
                 "world_model large": lambda folder: workloads.World(folder, **{**TINY, "hidden": 64}),

@@ -1,4 +1,4 @@
-"""Metadata of the machine in a report: hardware, versions, load, and how steady it was."""
+"""Describes the machine in a report: hardware, versions, load, and how steady it was."""
 
 import concurrent.futures
 import hashlib
@@ -11,7 +11,7 @@ import time
 
 import spread
 
-# Set before the other modules of this folder import it.
+# The path is set before the other modules of this folder import processor.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "interop"))
 import processor  # noqa: E402
 
@@ -27,7 +27,7 @@ def memory_gib():
 
 
 def output_of(*command):
-    """Returns the output of a command, or None if it is missing or fails."""
+    """Returns the output of a command; None if it is missing or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -36,7 +36,7 @@ def output_of(*command):
 
 
 def facts(**more):
-    """Returns metadata of the machine and, in `more`, of the measured programs."""
+    """Returns metadata of the machine, and of the measured programs (`more`)."""
     gpu = output_of("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
     governor = pathlib.Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     return {
@@ -54,8 +54,7 @@ def facts(**more):
 
 
 class Steadiness:
-    """Measures the time of a fixed piece of work on the measured cores: call measure() between the
-    measured blocks. On a steady machine the times are alike."""
+    """Measures how steady the machine was, by the times of a fixed piece of work on the measured cores. Call measure() between blocks."""
 
     def __init__(self, cores):
         self.cores = sorted(cores)
@@ -82,7 +81,7 @@ class Steadiness:
             "probes": len(self.seconds),
             "probe_median_ms": 1e3 * found["median"],
             "probe_quartiles_ms": [1e3 * found["low"], 1e3 * found["high"]],
-            # The slowest quarter over the fastest probe, minus 1: 0 on an idle machine.
+            # Upper quartile relative to the fastest probe, minus 1: 0 on an idle machine.
             "probe_spread": found["high"] / min(self.seconds) - 1,
             "load_average": [min(self.loads), max(self.loads)],
         }

@@ -1,9 +1,8 @@
-"""Peak memory of a job in FP32 and in MIXED_BF16, in turn.
+"""Compares the peak memory of a job in FP32 and in MIXED_BF16, in turn.
 
   tests/benchmarks/run memory [--out DIR] [--rounds N]
 
-Measures the maximum resident memory of genesis-worker --spec. GPU memory of a job is measured by
-`gpu`."""
+It is the maximum resident memory of genesis-worker --spec. `gpu` measures GPU memory."""
 
 import os
 import tempfile
@@ -18,7 +17,7 @@ MODES = ("FP32", "MIXED_BF16")
 MIB = 2**20
 
 JOBS = {
-    # Almost empty: the memory of program and libraries themselves.
+    # This job is almost empty, so it shows the memory of the program and its libraries.
     "floor": {
         "model": {"world_model": {"hidden_size": 8, "latent_size": 8}},
         "dataset": {"synthetic": {"trajectories": {"episodes": 10}}},
@@ -48,7 +47,7 @@ def peak_mib(job, mode, cores):
 
 
 def measure(job, rounds, cores):
-    """Returns {mode: MiB of each round}."""
+    """Returns {mode: MiB in each round}."""
     found = {mode: [] for mode in MODES}
     for _ in range(rounds):
         for mode in MODES:

@@ -1,6 +1,7 @@
-"""Measures the losses of FP16 and BF16 on the gradients of a real model, for docs/technical_analysis.md. A
-world model (two hidden layers of 128) learns Pendulum-v1 in FP32 with Python torch; every 50th step its
-gradients are rounded to both formats."""
+"""Measures how much FP16 and BF16 lose of the gradients of a real model, for docs/technical_analysis.md.
+
+A world model with two hidden layers of 128 learns Pendulum-v1 in FP32 with torch in Python. At every 50th step its gradients are rounded to
+both formats."""
 
 import pathlib
 import sys
@@ -53,8 +54,7 @@ def describe_formats():
 
 
 def lost(gradients, kind, scale):
-    """Returns the fractions of the nonzero entries that become zero and that lose precision of the
-    format, and whether any overflows."""
+    """Returns the fractions of nonzero entries that become zero and that become subnormal, and whether any entry overflows."""
     held = (gradients * scale).to(kind)
     flushed = (held == 0).double().mean()
     tiny = (held.abs().float() < torch.finfo(kind).smallest_normal).double().mean()

@@ -1,4 +1,4 @@
-"""The maximum that torch reaches on this machine, with which a step is compared."""
+"""Measures the maximum speed that torch reaches on this machine, with which a step is compared."""
 
 import time
 
@@ -6,7 +6,7 @@ import torch
 
 
 def rate(call, operations, seconds=0.25, synchronize=lambda: None):
-    """Returns operations per second: the best of the calls in that time, because it is an upper bound."""
+    """Returns operations per second of the fastest call in that time, because it is an upper bound."""
     call()
     synchronize()
     best, end = float("inf"), time.perf_counter() + seconds
@@ -22,7 +22,7 @@ def matrix_rates(kind, sizes=(512, 1024, 2048), device="cpu", **timing):
     for size in sizes:
         left, right, out = (torch.randn(size, size, device=device).to(kind) for _ in range(3))
         yield rate(lambda: torch.mm(left, right, out=out), 2 * size**3, **timing)
-        if device == "cpu" and kind == torch.float32:  # oneDNN, while torch.mm uses MKL.
+        if device == "cpu" and kind == torch.float32:  # oneDNN, because torch.mm uses MKL.
             yield rate(lambda: torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], None),
                        2 * size**3, **timing)
 
@@ -36,7 +36,7 @@ def convolution_rates(kind):
 
 
 def limits(request):
-    """Returns GFLOP/s of the fastest product and convolution, by format."""
+    """Returns the GFLOP/s of the fastest matrix product and convolution, by format."""
     found = {}
     with torch.no_grad():
         for name in request["formats"]:

@@ -1,8 +1,8 @@
-"""A Python side of `peers` or `gpu`, or the measurement of the machine, in a separate process.
+"""A Python side of `peers` or `gpu`, or the measurement of the machine, in a process of its own.
 
-peer_process.py THREADS prepare|limit|checkpoint|ray|gpu|<side> [[WORKLOAD] FOLDER [MODE]]: reads a request per
-line (JSON), answers each with a line. A training side answers {"steps": N, "warm_up": W} with losses of all
-steps and the seconds of those after the warm-up; every request trains from the same weights."""
+peer_process.py THREADS prepare|limit|checkpoint|ray|gpu|<side> [[WORKLOAD] FOLDER [MODE]] reads one request per line (JSON) and writes one
+response per line. A training side responds to {"steps": N, "warm_up": W} with the losses of all steps and the duration of those after
+the warm-up. Each request trains from the same weights."""
 
 import contextlib
 import json
@@ -18,13 +18,13 @@ import workloads
 
 
 def save_with_torch(request):
-    """Returns the seconds of torch.save alone and with fsync, and of torch.load, of a state of that many MiB."""
+    """Returns the seconds of torch.save, of torch.save and fsync, and of torch.load, for a state of the requested size."""
     layers = max(1, request["mebibytes"] * 2**20 // (2048 * 2048 * 12))
     model = {f"layers.{i}.weight": torch.randn(2048, 2048) for i in range(layers)}
     moments = {i: {"step": torch.tensor(7.0), "exp_avg": torch.randn(2048, 2048),
                    "exp_avg_sq": torch.rand(2048, 2048)} for i in range(layers)}
     path = os.path.join(request["folder"], "torch.pt")
-    os.sync()  # sync, as before each write of the other sides: see Remove in checkpoint_speed.cc.
+    os.sync()  # The other sides also sync before each write: see Remove in checkpoint_speed.cc.
     begin = time.perf_counter()
     with open(path, "wb") as file:
         torch.save({"model_state_dict": model, "optimizer_state_dict": {"state": moments}}, file)
@@ -73,7 +73,7 @@ def handler(arguments):
 
 def main():
     torch.set_num_threads(int(sys.argv[1]))
-    # Frameworks print, so the original standard output is reserved for answers.
+    # Frameworks print to standard output, so responses use a copy of it, and it is redirected to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     handle = handler(sys.argv[2:])

@@ -1,12 +1,11 @@
-"""Compares genesis-worker, eager and with a compiled step, with Python: torch eager with torch.amp,
-torch.compile, Lightning Fabric and Hugging Face Accelerate, on the same models, weights, batches, optimizer,
-threads and cores, in turn.
+"""Compares genesis-worker, eager and with a compiled step, with Python: torch eager with torch.amp, torch.compile, Lightning Fabric and
+Hugging Face Accelerate.
 
   tests/benchmarks/run peers [--out DIR] [--blocks N] [--seconds S] [--workload NAME]... [--mode MODE]...
 
-A block trains every side once from the same weights, in an order that rotates with each block; the first
-steps of a block and the whole first block are dropped. A side whose losses differ from genesis-worker's is
-refused."""
+All sides train one after the other with the same models, weights, batches, optimizer, threads and cores. A block trains each side once
+from the same weights, in an order that rotates with each block. The first steps of a block and the whole first block are dropped. A side
+whose losses differ from genesis-worker's is refused."""
 
 import json
 import os
@@ -23,16 +22,15 @@ import spread
 
 OURS = "genesis-worker"
 COMPILED = "ours, compiled"
-# Ways of genesis-worker to execute a step, and the key in a peer's row: the peer's time divided by
-# it.
+# genesis-worker's ways to execute a step, and the key in a peer's row for the peer's time divided by theirs.
 FASTER = {OURS: "ours_is_faster_by", COMPILED: "compiled_is_faster_by"}
 WORKLOADS = ("world_model small", "world_model large", "transformer", "radio_unet", "torchscript")
 MODES = ("FP32", "MIXED_BF16")
 PEERS = ("torch eager", "torch.compile", "Lightning Fabric", "Accelerate")
 # Maximum relative difference of a loss at any step of a block.
 TOLERANCE = {"FP32": 2e-3, "TF32": 1e-2, "MIXED_FP16": 5e-2, "MIXED_BF16": 5e-2}
-# In mixed precision means of this many steps are compared: rounding separates single steps long before it
-# changes the course of the losses.
+# Number of steps whose mean is compared in mixed precision. Rounding separates single steps long before it changes the course of the
+# losses.
 STEPS_OF_MEAN = {"MIXED_FP16": 32, "MIXED_BF16": 32}
 # Workloads for which genesis-worker uses one thread, however many there are (trainer/runtime/threads.h).
 ONE_THREAD = ("world_model small", "torchscript")
@@ -49,7 +47,7 @@ def arguments(words):
 
 
 def compare_losses(ours, theirs, mode, tolerance=None):
-    """Returns the largest difference, or raises Refused. `tolerance` defaults to that of the mode."""
+    """Returns the largest relative difference of losses. Raises Refused if it exceeds `tolerance`, by default that of the mode."""
     accepted = TOLERANCE[mode] if tolerance is None else tolerance
     if len(ours) != len(theirs):
         raise sides.Refused(f"{len(theirs)} losses beside our {len(ours)}")
@@ -66,12 +64,12 @@ def compare_losses(ours, theirs, mode, tolerance=None):
 
 
 def means(losses, count):
-    """Yields the mean of each `count` of them, and of the rest."""
+    """Returns the mean of each `count` values, and of the remaining ones."""
     return [statistics.fmean(losses[i:i + count]) for i in range(0, len(losses), count)]
 
 
 def steps_that_fill(seconds, ask):
-    """Returns the number of steps that fill a block, the same for all sides, from the speed of the asked side."""
+    """Returns the number of steps that fill a block. It is the same for all sides and results from the speed of the side behind `ask`."""
     steps, trial = 2, {"seconds": 0.0}
     while trial["seconds"] < seconds / 10 and steps < MOST_STEPS:
         steps *= 2
@@ -81,7 +79,7 @@ def steps_that_fill(seconds, ask):
 
 
 def warm_up_of(steps):
-    """Returns the number of dropped first steps of a block."""
+    """Returns the number of steps at the start of a block that are dropped."""
     return max(2, steps // 4)
 
 
@@ -150,7 +148,7 @@ class Comparison:
                 started[side] = sides.PeerProcess(self.folder, self.cores, side, self.name,
                                                   str(self.folder), self.mode)
             limit = started["limit"] = sides.PeerProcess(self.folder, self.cores, "limit")
-            # Waits until all are loaded and compiled, and leave the cores idle.
+            # Waits until all sides have loaded and compiled, so that they leave the cores idle.
             for side in self.peers:
                 started[side].ask(steps=2, warm_up=1)
             limit.ask(formats=[])
@@ -172,7 +170,7 @@ class Comparison:
                 process.stop()
 
     def _equal(self, block):
-        """Returns whether all sides had one priority in the block; other processes may change it."""
+        """Returns whether all sides had the same priority during the block. Other processes may change it."""
         if len(self.priorities - {None}) > 1:
             self.unequal += 1
             print(f"{self.name}, {self.mode}: block {block} is dropped, for the sides had different "
@@ -215,7 +213,7 @@ class Comparison:
                 "ours_uses_less_processor_by": ratio(self.processor_seconds, OURS)}
 
     def _limit(self):
-        """Returns the measured peak of the workload's kind of operation."""
+        """Returns the measured peak of the workload's kind of operation; None if it was not measured."""
         kind = "convolution" if self.facts["convolutions"] else "GEMM"
         format = "FP32" if self.mode == "FP32" else "BF16"
         values = [each[format][kind] for each in self.limits if format in each]
@@ -230,7 +228,7 @@ def interval(value, digits=3):
 
 
 def table(rows):
-    """Returns a line per side. The ratios are the peer's time, and processor time, divided by genesis-worker's."""
+    """Returns a table with a line per side. Ratios are the peer's time, or processor time, divided by genesis-worker's."""
     ratios = {FASTER[OURS]: "ours faster by", FASTER[COMPILED]: "compiled faster by",
               "ours_uses_less_processor_by": "less processor by"}
     lines = [f"{'workload, mode':31}{'side':18}{'ms per step':>25}"
@@ -264,7 +262,7 @@ def plot(found, mode):
 
 def run(words):
     options = arguments(words)
-    # Fails immediately, not after an hour.
+    # Fails now if it is missing, and not after an hour.
     sides.python_of_peers()
     worker = sides.worker()
     found = None

@@ -1,5 +1,5 @@
-"""The training loops in Python with which genesis-worker is compared: each trains the same twin from the same
-weights on the same batches. Needs torch and numpy."""
+"""The training loops in Python with which genesis-worker is compared. Each trains the same twin from the same weights on the same batches.
+Needs torch and numpy."""
 
 import time
 
@@ -9,17 +9,17 @@ import python_twins
 import workloads
 
 CLIP = 1.0
-# Formats of autocast; other modes run without it.
+# Autocast formats by mode. Other modes run without autocast.
 FORMATS = {"MIXED_BF16": torch.bfloat16, "MIXED_FP16": torch.float16}
 
 
 def autocast(device, format):
-    """Returns the autocast context for that format; None computes in the format of the weights."""
+    """Returns the autocast context for a format. None computes in the format of the weights."""
     return torch.autocast(device, format or torch.bfloat16, enabled=format is not None)
 
 
 class Loss(torch.nn.Module):
-    """The twin's loss as a forward, so that frameworks can wrap it."""
+    """The twin's loss as forward(), so that frameworks can wrap it."""
 
     def __init__(self, twin, device, format):
         super().__init__()
@@ -30,7 +30,7 @@ class Loss(torch.nn.Module):
 
 
 class Eager:
-    """torch.amp, fused AdamW, clipping: the loop of PyTorch's own documentation."""
+    """The loop of PyTorch's documentation: torch.amp, fused AdamW, clipping."""
 
     frees_autocast_to_framework = False
 
@@ -40,7 +40,7 @@ class Eager:
         self.random = torch.get_rng_state()
         if workload.convolutions:
             twin = twin.to(memory_format=torch.channels_last)
-        # Stored in host memory, because device memory is measured.
+        # Kept in host memory, because device memory is measured.
         self.initial = {"twin." + name: value.clone() for name, value in twin.state_dict().items()}
         self.batch = workload.batch
         self.examples = {name: values.to(device) for name, values in workload.examples().items()}
@@ -64,7 +64,7 @@ class Eager:
         self.optimizer.state.clear()
 
     def synchronize(self):
-        """Waits until the device is idle; does nothing on a CPU."""
+        """Waits until the device is idle. Does nothing on a CPU."""
 
     def step(self, fields):
         self.optimizer.zero_grad()
@@ -93,11 +93,11 @@ class Eager:
 
 
 class Compiled(Eager):
-    """Same, with torch.compile around the loss."""
+    """The eager loop with torch.compile around the loss."""
 
     def wrap(self):
         import torch._inductor.config as inductor
-        inductor.fallback_random = True  # Uses the random numbers of eager.
+        inductor.fallback_random = True  # Uses the random numbers of eager mode.
         self.call = torch.compile(self.module)
 
 
@@ -115,7 +115,7 @@ class Scripted(Eager):
 
 
 class Fabric(Eager):
-    """Lightning Fabric: setup, backward, clip_gradients."""
+    """A loop with Lightning Fabric: setup, backward, clip_gradients."""
 
     frees_autocast_to_framework = True
 
@@ -135,7 +135,7 @@ class Fabric(Eager):
 
 
 class Accelerate(Eager):
-    """Hugging Face Accelerate: prepare, backward, clip_grad_norm_."""
+    """A loop with Hugging Face Accelerate: prepare, backward, clip_grad_norm_."""
 
     frees_autocast_to_framework = True
 

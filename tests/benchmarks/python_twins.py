@@ -1,12 +1,12 @@
-"""The only module through which benchmarks import the Python twins of the models, their data and
-their sampler, which belong to the interop tests. Needs torch and numpy."""
+"""Imports the Python twins of the models, their data and their sampler from the interop tests. Benchmarks import them only from here. Needs
+torch and numpy."""
 
 import os
 import pathlib
 import sys
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-# tests/interop/twin.py reads the paths of these programs, but nothing here starts them.
+# tests/interop/twin.py reads the paths of these programs. They are not started here.
 for _name in ("GENESIS_WORKER", "GENESIS_SCALER_DRIVER"):
     os.environ.setdefault(_name, "")
 os.environ.setdefault("GENESIS_TRAJECTORIES", str(SOURCE / "examples" / "trajectories"))

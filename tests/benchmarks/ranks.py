@@ -1,13 +1,12 @@
-"""Measures one job of as many ranks as there are cores, each with one thread: through shared memory, with one copy of
-weights and optimizer (the default) and with a copy each, and by Gloo. Compared with one process on one core, with as many
-independent processes at the same time, and with PyTorch's DistributedDataParallel with as many ranks. Ranks are started by
-torchrun.
+"""Measures one job with as many ranks as cores, each with one thread. torchrun starts the ranks.
 
   tests/benchmarks/run ranks [--out DIR] [--rounds N] [--seconds S] [--workload NAME]... [--mode MODE]... [--page FILE]
 
-Each rank has the workload's batch, so that ideal ranks execute steps as fast as one process. The slowdown of independent
-processes is due to the machine: they share memory, caches and other load. --page puts the table between the marks of a
-page."""
+The ranks exchange gradients through shared memory, with one copy of weights and optimizer (the default) or one copy each, or by Gloo.
+They are compared with one process on one core, with as many independent processes at the same time, and with as many ranks of PyTorch's
+DistributedDataParallel. Each rank has the workload's batch, so that ideal ranks execute steps as fast as one process. Independent
+processes slow each other down only because they share the machine's memory, caches and other load. --page puts the table into a page,
+between its marks."""
 
 import concurrent.futures
 import datetime
@@ -59,7 +58,7 @@ class Comparison:
         return run
 
     def _beside(self, steps, warm_up):
-        """Returns the mean time of a step of as many processes as there are cores, each with its own job."""
+        """Runs as many processes as cores at the same time, each with its own job. Returns the mean time of a step."""
         with concurrent.futures.ThreadPoolExecutor(len(self.cores)) as pool:
             runs = pool.map(lambda core: self._ours(1, steps, core), range(len(self.cores)))
             return sum(run.per_step(warm_up)[0] for run in runs) / len(self.cores)
@@ -129,7 +128,7 @@ def table(rows):
 
 
 def page_table(rows, facts, rounds):
-    """Returns the table in the form of the page."""
+    """Returns the table for the page."""
     lines = [f"{facts['processor']}, {rows[0]['count']} cores; {datetime.date.today()}; medians of {rounds} rounds, ratios with their "
              "95 % interval.", "",
              "| workload | alone | at once | ranks | a copy each | by Gloo | DDP | efficiency | a copy each | of processes at once | "
@@ -166,7 +165,7 @@ def run(words):
             maker.stop()
             for mode in options.mode or peers.MODES:
                 found.add(compare(name, mode, folder, options, steadiness))
-                # Printed as they come, because a run is long and may be interrupted.
+                # Rows are printed when they are measured, because a run is long and may be interrupted.
                 print(table(found.rows).splitlines()[-1], flush=True)
     found.steadiness = steadiness.summary()
     found.text("A step", table(found.rows))

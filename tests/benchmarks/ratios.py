@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""ratios.py COMMIT REPORT.json...: adds the ratios of reports to docs/benchmarks/ratios.csv, a line each, with the commit whose
-programs were measured. Ratios are kept and times are not, because the sides of one run share the state of the machine. Rows are
-in the order in which their runs started, each run once. The file is never edited by hand."""
+"""Adds the ratios of reports to docs/benchmarks/ratios.csv, with the commit whose programs were measured: ratios.py COMMIT REPORT.json...
+
+Ratios are kept and times are not, because the sides of one run share the state of the machine. Rows are in the order in which their runs
+started, each run once. The file is never edited by hand."""
 
 import csv
 import json
@@ -12,7 +13,7 @@ import sys
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 FILE = SOURCE / "docs" / "benchmarks" / "ratios.csv"
 COLUMNS = ["begin", "commit", "processor", "benchmark", "name", "ratio", "median", "low", "high", "count"]
-# Columns of a row that are ratios of two sides.
+# Columns of a row that are ratios between two sides.
 RATIOS = ("ratio", "ours_is_faster_by", "compiled_is_faster_by", "graph_is_faster_by",
           "ours_uses_less_processor_by", "speedup", "speedup_over_tf32")
 
@@ -21,7 +22,7 @@ def lines(report, commit):
     for row in report["rows"]:
         for name in RATIOS:
             if isinstance(value := row.get(name), dict):
-                # The processor that executed the steps: for `gpu` the device.
+                # For `gpu`, this is the device, because it executed the steps.
                 yield {"begin": report["begin"], "commit": commit,
                        "processor": report["facts"].get("measured device", report["facts"]["processor"]),
                        "benchmark": report["benchmark"], "name": row["name"], "ratio": name,
@@ -29,7 +30,7 @@ def lines(report, commit):
 
 
 def add(rows, file):
-    """Inserts rows in the order of time; refuses a report that is already included."""
+    """Inserts rows into the file in the order of time. Exits with an error if it already has one of their reports."""
     kept = []
     if file.exists():
         with open(file, newline="") as old:

@@ -1,5 +1,5 @@
-"""Ray Jobs for `startup`: a cluster of this machine, and a job that executes the first step of the small
-world model. Run as a program (ray_side.py FOLDER OUT), it is that job."""
+"""Ray Jobs for `startup`: a cluster on this machine, and a job that executes the first step of the small world model. Run as a program
+(ray_side.py FOLDER OUT), it is that job."""
 
 import os
 import pathlib
@@ -14,11 +14,11 @@ ADDRESS = "127.0.0.1"
 
 
 class Cluster:
-    """A head with its dashboard, which serves Ray Jobs, on its own port; no external network."""
+    """A running Ray head with its dashboard, which serves Ray Jobs on a port of its own, without an external network."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
-        # Ray creates sockets below it, whose paths must be short.
+        # Ray creates sockets in this folder, whose paths must be short.
         self.temporary = tempfile.TemporaryDirectory(prefix="ray-")
         ray = pathlib.Path(sys.executable).parent / "ray"
         port = free_port()
@@ -40,7 +40,7 @@ class Cluster:
                 time.sleep(0.5)
 
     def submit(self):
-        """Returns the seconds from submit_job to the end of the script's first step."""
+        """Submits the job. Returns the seconds from submit_job to the end of its first step."""
         out = self.folder / "first_step"
         out.unlink(missing_ok=True)
         begin = time.time()
@@ -59,7 +59,7 @@ class Cluster:
         return self.stop() if request.get("stop") else self.submit()
 
     def stop(self):
-        """Ends the head and its processes, each by its id: `ray stop` would end every Ray on this machine."""
+        """Ends the head and its processes by their IDs. `ray stop` would end every Ray on this machine."""
         started = descendants(self.head.pid)
         self.head.terminate()
         try:
@@ -75,7 +75,7 @@ class Cluster:
 
 
 def start_ticks(pid):
-    """Returns the start time of a process, which distinguishes it from another with the same pid; None without one."""
+    """Returns the start time of a process, which distinguishes it from a later one with the same ID; None if it does not exist."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
     except OSError:

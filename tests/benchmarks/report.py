@@ -1,4 +1,4 @@
-"""Options of a benchmark, and its results as JSON, CSV and one HTML page with plots."""
+"""Options of a benchmark, and its report as JSON, CSV and an HTML page with charts."""
 
 import argparse
 import csv
@@ -15,14 +15,14 @@ padding: 3px 8px; text-align: left; } pre { background: #f4f4f4; padding: 1em; o
 
 
 def repeats(text):
-    """Parses a number of repetitions, for argparse."""
+    """Parses a number of repetitions for argparse."""
     if not text.isdecimal() or int(text) < 2:
         raise argparse.ArgumentTypeError(f"is {text!r}; accepted: a whole number from 2 on, for a spread needs two")
     return int(text)
 
 
 def parser(name, description, rounds=None):
-    """Adds the common options of a benchmark; `rounds` is the default number of rounds."""
+    """Returns a parser with the common options of benchmarks. `rounds` is the default number of rounds."""
     made = argparse.ArgumentParser(prog=f"tests/benchmarks/run {name}", description=description,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--out", default=f"benchmark-{name}", help=f"folder for the report. Default benchmark-{name}")
@@ -32,7 +32,7 @@ def parser(name, description, rounds=None):
 
 
 def _flat(row, before=""):
-    """Flattens {"a": {"b": 1}} to {"a.b": 1}, for one line of CSV."""
+    """Returns {"a": {"b": 1}} as {"a.b": 1}, for a line of CSV."""
     found = {}
     for name, value in row.items():
         if isinstance(value, dict):
@@ -57,18 +57,18 @@ def document(path, name, text):
 
 
 def cells(text):
-    """The rows of a table in the form of Markdown, its head first."""
+    """Returns the rows of a Markdown table, starting with its header."""
     return [[cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
             for line in text.splitlines() if line.startswith("| ") and not line.startswith("| ---")]
 
 
 def rows_beside(page, name):
-    """The file of a page's table."""
+    """Returns the path of the CSV file with the rows of a page's table."""
     return page.parent / "benchmarks" / f"{name}.csv"
 
 
 def document_with_rows(page, name, text):
-    """Puts the sentence above a table and its rows of medians into a page, and the table into the file beside it."""
+    """Puts the sentence above a table and its rows of medians into a page, and the whole table into the file beside it."""
     medians = [" ".join(cell for cell in row if cell) for row in cells(text) if row[0].startswith("median")]
     document(page, name, "\n\n".join([text.splitlines()[0], *medians]))
     with rows_beside(page, name).open("w", newline="") as file:
@@ -78,9 +78,15 @@ def document_with_rows(page, name, text):
 class Report:
     """Collects rows of metrics and writes them to <folder>/<file>.json, .csv and .html.
 
-    `facts` describe machine and versions (machine.facts), `settings` how it was measured. A row is
-    {"name": ..., metrics}; a row with "refused" or "not_run" has the reason instead of metrics. `file` is
-    the default name."""
+    Args:
+        name: name of the benchmark.
+        title: title of the page.
+        facts: metadata of the machine and the versions (machine.facts).
+        settings: how it was measured.
+        file: name of the files without extension. Default: `name`.
+
+    A row is {"name": ..., metrics}. If it was refused or not run, "refused" or "not_run" has the reason instead of metrics.
+    """
 
     def __init__(self, name, title, facts, settings, file=None):
         self.name, self.title, self.file = name, title, file or name
@@ -96,7 +102,7 @@ class Report:
         return [row for row in self.rows if "refused" in row]
 
     def exit_if_refused(self):
-        """Called after write: a refused comparison is a failure."""
+        """Exits with an error if a comparison was refused. Call it after write()."""
         if self.refused():
             sys.exit(f"{len(self.refused())} comparisons were refused; the report says why")
 
@@ -104,7 +110,7 @@ class Report:
         self.charts.append(svg)
 
     def text(self, title, text):
-        """Adds a table or remark that is printed and shown on the page unchanged."""
+        """Prints a table or remark, and adds it to the page unchanged."""
         self.texts.append((title, text))
         print(f"\n{title}\n\n{text}", flush=True)
 

@@ -1,10 +1,10 @@
-"""Measures how cost grows with size: of the model, of the batch, with waiting jobs, with watchers of a job, and
-with finished jobs.
+"""Measures how cost grows with the size of the model, with the batch size, and with the number of waiting jobs, of watchers of a job, and
+of finished jobs.
 
   tests/benchmarks/run scale [--out DIR] [--rounds N] [--kind NAME]...
 
-Each size is measured in turn, in an order that rotates with each round. Jobs of the last three kinds are held by
-a worker without LibTorch, so that only the daemon is measured."""
+Each size is measured in turn, in an order that rotates with each round. For the last three kinds, a worker without LibTorch holds the
+jobs, so that only the daemon is measured."""
 
 import os
 import pathlib
@@ -46,7 +46,7 @@ def job(hidden, batch, steps):
 
 
 class Training:
-    """Returns the milliseconds of a step."""
+    """Measures the milliseconds of a training step."""
 
     def __init__(self, kind, folder):
         self.kind, self.folder, self.steps = kind, folder, {}
@@ -64,7 +64,7 @@ class Training:
 
 
 def held_daemon(folder):
-    """A daemon whose only slot holds a job that cannot be preempted."""
+    """Starts a daemon whose only slot holds a job that cannot be preempted. Returns the daemon and a client."""
     daemon = store.start(folder)
     client = orchestrator.Orchestrator(daemon.grpc)
     holding = harness.spec()
@@ -75,7 +75,7 @@ def held_daemon(folder):
 
 
 class Serving:
-    """Measures the effects of a daemon on a caller and on the machine."""
+    """Measures how a daemon affects its callers and the machine."""
 
     def __init__(self, kind, folder):
         self.kind, self.folder = kind, folder
@@ -106,7 +106,7 @@ class Serving:
                 for _ in stream:
                     event.set()
             except grpc.RpcError:
-                return  # It ends by a cancel.
+                return  # The stream was cancelled.
 
         listeners = [threading.Thread(target=listen, args=pair) for pair in zip(streams, heard)]
         for listener in listeners:
@@ -138,7 +138,7 @@ class Serving:
 
 
 def measure(kind, rounds, folder, steadiness):
-    """Returns {size: {metric: [value of each round]}}."""
+    """Returns {size: {metric: [value in each round]}}."""
     sizes = SIZES[kind]
     found = {size: {} for size in sizes}
     side = (Training if kind in ("model", "batch") else Serving)(kind, pathlib.Path(folder))

@@ -1,18 +1,17 @@
-"""Measures one job with ranks on separate hosts joined by a switch, with links of given speeds; and a model with two parameters,
-which then predicts more ranks than a machine has.
+"""Measures one job whose ranks run on separate hosts, connected by a switch with links of given speeds, and fits a model with two
+parameters that predicts more ranks than a machine has.
 
   tests/benchmarks/run scaling [--out DIR] [--ranks N]... [--mbit N]... [--steps N] [--page FILE]
 
-Hosts are network namespaces on one bridge; each link is shaped in both directions (tc-tbf(8)), which needs root. A step of one
-rank is short compared with the exchange, so it matters little that all hosts share this machine's processors.
+Hosts are network namespaces on one bridge. Each link is shaped in both directions (tc-tbf(8)), which requires root. A step of one rank is
+short compared with the exchange, so it hardly matters that all hosts share this machine's processors.
 
-The model (Hockney, Parallel Computing 20, 1994; a ring as in Thakur et al., IJHPCA 19, 2005): an exchange of B bytes by N ranks
+In the model (Hockney, Parallel Computing 20, 1994; a ring as in Thakur et al., IJHPCA 19, 2005), an exchange of B bytes between N ranks
 takes
 
   t(N) = 2 (N - 1) / N x B / bandwidth + 2 (N - 1) x latency
 
-Both parameters are fitted to the measured times of one link speed, with the fewest ranks and the most; every other row tests
-them."""
+Both parameters are fitted to the measured times at one link speed with the fewest and the most ranks. All other rows test them."""
 
 import datetime
 import json
@@ -28,10 +27,10 @@ import report
 import sides
 
 RANKS, MBIT = (2, 4, 8), (50, 100, 200)
-# Targets of the founding documents: ranks, and speedup.
+# Speedups that the founding documents promise, by number of ranks.
 PROMISED = {2: 1.85, 4: 3.6, 8: 6.8}
 ASKED = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-# Steps before the measurement, for connections and buffers.
+# Steps before the measurement, in which connections and buffers are created.
 WARM_UP = 2
 
 
@@ -42,7 +41,7 @@ def run_ip(*words):
 
 
 class Hosts:
-    """Network namespaces joined by a bridge in another one."""
+    """Network namespaces that are connected by a bridge in another one."""
 
     def __init__(self, count, mbit):
         self.tag = os.getpid() % 100000
@@ -79,7 +78,7 @@ def job(steps, ranks):
 
 
 def train(folder, hosts, steps):
-    """Returns the seconds of a step with a rank on each host, and the bytes that it exchanges."""
+    """Trains with one rank on each host. Returns the seconds of a step, and the number of bytes that it exchanges."""
     ranks = len(hosts.names)
     folder.mkdir(parents=True)
     (folder / "job.yaml").write_text(json.dumps(job(steps, ranks)))
@@ -117,7 +116,7 @@ def exchange_seconds(ranks, size, bandwidth, latency):
 
 
 def solve(one, other):
-    """Returns bandwidth and latency from two measured exchanges, (ranks, bytes, seconds) each."""
+    """Returns bandwidth and latency from two measured exchanges, each (ranks, bytes, seconds)."""
     rows = [(2 * (ranks - 1) / ranks * size, 2 * (ranks - 1), seconds) for ranks, size, seconds in (one, other)]
     (a, b, x), (c, d, y) = rows
     determinant = a * d - b * c
@@ -126,13 +125,15 @@ def solve(one, other):
 
 
 def efficiency(ranks, share, latency):
-    """Returns the speedup of a job whose exchange takes `share` of a step's compute time over infinitely many ranks, and
-    `latency` of it per message; nothing is overlapped with the backward pass."""
+    """Returns the efficiency of a job, the speedup divided by the number of ranks.
+
+    `share` is the time of an exchange between infinitely many ranks, and `latency` that of a message, both relative to the compute time of
+    a step. The exchange does not overlap with the backward pass."""
     return 1 / (1 + exchange_seconds(ranks, share / 2, 1, latency))
 
 
 def promised_model():
-    """Returns share and latency from the targets for the fewest and the most ranks; those between test them."""
+    """Returns (share, latency) from the promised speedups of the fewest and the most ranks. The others test them."""
     few, many = min(PROMISED), max(PROMISED)
     excess = {ranks: ranks / PROMISED[ranks] - 1 for ranks in PROMISED}
     bandwidth, latency = solve((few, 1, excess[few]), (many, 1, excess[many]))
@@ -176,14 +177,14 @@ def run(words):
     with tempfile.TemporaryDirectory(prefix="genesis-") as temporary:
         folder = pathlib.Path(temporary)
         with Hosts(1, speeds[0]) as hosts:
-            # More steps, because steps of one rank take milliseconds.
+            # Steps of one rank take milliseconds, so more of them are measured.
             alone, _ = train(folder / "alone", hosts, 100 * options.steps)
         rows = []
         for mbit in speeds:
             for ranks in counts:
                 with Hosts(ranks, mbit) as hosts:
                     step, size = train(folder / f"{mbit}-{ranks}", hosts, options.steps + WARM_UP)
-                # Ranks that share processors compute in turn.
+                # Ranks that share a processor compute one after the other.
                 compute = alone * max(1, ranks / len(os.sched_getaffinity(0)))
                 rows.append({"name": f"{mbit} Mbit/s, {ranks} ranks", "mbit": mbit, "ranks": ranks, "bytes": size,
                              "step": step, "compute": compute, "exchange": step - compute})

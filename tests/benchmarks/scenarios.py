@@ -1,11 +1,11 @@
-"""The scenarios of the founding documents: the world model on deterministic synthetic trajectories, FP32
-compared with reduced precision. Time is that of training, from the first step to the last.
+"""Runs the scenarios of the founding documents: the world model on deterministic synthetic trajectories, in FP32 and in reduced precision.
+Times are those of training, from the first step to the last.
 
   tests/benchmarks/run basic [--out DIR] [--rounds N]
   tests/benchmarks/run comprehensive [--out DIR] [--rounds N] [--scenario NAME]...
 
-basic compares FP32 with MIXED_BF16; comprehensive compares every mode, and shows the choice of AUTO. Modes
-take turns within a round, in an order that rotates; the first of several rounds is dropped."""
+basic compares FP32 with MIXED_BF16. comprehensive compares all modes, and shows the choice of AUTO. In a round all modes run one after the
+other, in an order that rotates. The first of several rounds is dropped."""
 
 import os
 import pathlib
@@ -19,12 +19,12 @@ import report
 import sides
 import spread
 
-# Trajectories and epochs.
+# (trajectories, epochs).
 SCENARIOS = {"warmup": (128, 1), "standard": (256, 3), "stress": (512, 5)}
 BASIC = ("FP32", "MIXED_BF16")
 ALL = ("FP32", "MIXED_BF16", "BF16", "MIXED_FP16", "FP16")
 BATCH = 128
-# Emulated FP16 takes minutes for a second of FP32.
+# The only scenario for emulated FP16, which takes minutes for a second of FP32.
 EMULATED_ONLY_IN = "warmup"
 
 
@@ -37,7 +37,7 @@ def job(scenario, mode):
 
 
 def emulated(mode):
-    """Returns the mark of a row in an emulated mode."""
+    """Returns "emulated" if this processor emulates the mode; otherwise an empty text."""
     if mode.endswith("FP16"):
         native = "avx512_fp16" in processor.instruction_sets()
     else:
@@ -106,7 +106,7 @@ class Scenario:
             if mode in self.refusals or not runs:
                 yield {**row, "refused": self.refusals.get(mode, "no round of it ended")}
                 continue
-            # The FP32 run of the same round; a mode that ran once is paired with the last.
+            # Each run is compared with the FP32 run of the same round. A mode that ran only once is compared with the last FP32 run.
             pairs = zip(base[-len(runs):], runs)
             yield {**row, "steps": runs[0].steps,
                    "seconds": spread.summary([each.seconds for each in runs]),

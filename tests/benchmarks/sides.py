@@ -1,4 +1,4 @@
-"""The sides of a comparison: genesis-worker, a process per block, and persistent Python processes."""
+"""The sides of a comparison: genesis-worker with a process per block, and persistent Python processes."""
 
 import json
 import os
@@ -13,11 +13,11 @@ STEP = re.compile(r"step (\d+)/(\d+) ")
 
 
 class Refused(Exception):
-    """A comparison that is not valid."""
+    """A comparison that is not valid. The message is the reason."""
 
 
 def compared(row, comparison, *arguments):
-    """Returns the row with the metrics of the comparison, or with the reason why it is not valid."""
+    """Runs a comparison. Returns the row with its metrics, or with the reason why it is not valid."""
     try:
         comparison.run(*arguments)
     except Refused as refusal:
@@ -26,18 +26,19 @@ def compared(row, comparison, *arguments):
 
 
 def on_cores(cores):
-    """For subprocess: the child and its threads run on these cores only."""
+    """Returns a function for subprocess that makes the child run on these cores only."""
     return lambda: os.sched_setaffinity(0, cores)
 
 
 def environment(**more):
-    """Returns the caller's environment for all sides. The waiting policy of threads is each side's default,
-    libgomp's for Python, unless the caller has set it."""
+    """Returns the environment of all sides, which is the caller's and `more`.
+
+    Unless the caller sets the waiting policy of threads, each side has its default, which is libgomp's for Python."""
     return {**os.environ, **more}
 
 
 def waiting():
-    """Returns the settings for the report."""
+    """Returns the waiting policy of threads, for the report."""
     return os.environ.get("OMP_WAIT_POLICY", "each side's own")
 
 
@@ -46,7 +47,7 @@ def cache():
 
 
 def python_of_peers():
-    """Returns the Python created by deploy/setup.sh --bench."""
+    """Returns the Python that deploy/setup.sh --bench created. Exits with an error if it is missing."""
     python = pathlib.Path(os.environ.get("GENESIS_BENCH_PYTHON", cache() / "bench-1/bin/python"))
     if not python.exists():
         sys.exit(f"the Python of the peers is not at {python}; make it with deploy/setup.sh --bench, or "
@@ -56,7 +57,7 @@ def python_of_peers():
 
 
 def worker():
-    """Returns the measured genesis-worker."""
+    """Returns the path of the measured genesis-worker. Exits with an error if it is missing."""
     program = pathlib.Path(os.environ["GENESIS_BIN"]) / "genesis-worker"
     if not program.exists():
         sys.exit(f"there is no {program}; build it, or name the folder of the programs in GENESIS_BIN")
@@ -64,12 +65,12 @@ def worker():
 
 
 def benchmark_program(name):
-    """Returns a program built from this folder, beside the measured programs."""
+    """Returns the path of a program that is built from this folder, next to the measured programs."""
     return _built("benchmarks", name)
 
 
 def fake_worker():
-    """Returns a worker without LibTorch, for measurements of the daemon alone."""
+    """Returns the path of a worker without LibTorch, for measurements of the daemon alone."""
     return _built("tests", "fake_worker")
 
 
@@ -82,7 +83,7 @@ def _built(folder, name):
 
 
 def compile_step(job, folder):
-    """Builds the packages of a job's step in `folder`, with the torch of the peers."""
+    """Builds the packages of a job's step in `folder`, with the peers' torch."""
     done = subprocess.run([worker().with_name("genesisctl"), "compile", job, "--compiled-dir", folder,
                            "--python", python_of_peers()], capture_output=True, text=True)
     if done.returncode != 0:
@@ -91,11 +92,11 @@ def compile_step(job, folder):
 
 
 class PeerProcess:
-    """peer_process.py; its log is shown if it fails."""
+    """A running peer_process.py. Its log is shown if it fails."""
 
     def __init__(self, folder, cores, *arguments):
         self.name = " ".join(arguments)
-        # One log per process, because two would overwrite each other.
+        # Each process has its own log, because two would overwrite each other.
         self.log = pathlib.Path(folder) / ("-".join(arguments).replace("/", "_")[-120:] + ".log")
         self.output = open(self.log, "w")
         self.process = subprocess.Popen(
@@ -103,7 +104,7 @@ class PeerProcess:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.output, text=True,
             preexec_fn=on_cores(cores), env=environment(
                 PYTHONDONTWRITEBYTECODE="1",
-                # A separate cache, so that no earlier compilation, or its failure, is reused.
+                # Each folder has its own cache, so that no earlier compilation, or its failure, is reused.
                 TORCHINDUCTOR_CACHE_DIR=str(pathlib.Path(folder) / "inductor")))
 
     def ask(self, **request):
@@ -120,7 +121,7 @@ class PeerProcess:
         return json.loads(line)
 
     def stop(self):
-        """Ends it, even while it computes an unneeded answer."""
+        """Ends the process, even if it is still computing a response."""
         self.process.kill()
         self.process.stdin.close()
         self.process.wait()
@@ -128,18 +129,18 @@ class PeerProcess:
 
 
 def processor_seconds(pid):
-    """Returns the processor time of all threads of a process."""
+    """Returns the processor time of all threads of a process in seconds."""
     ran = 0
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         try:
             ran += int((task / "schedstat").read_text().split()[0])
         except OSError:
-            continue  # Ended in the meantime; the compute threads stay.
+            continue  # The thread has ended. Compute threads do not end.
     return ran / 1e9
 
 
 def priority(pid):
-    """Returns the niceness of a process; None once it has ended."""
+    """Returns the niceness of a process; None if it has ended."""
     try:
         return os.getpriority(os.PRIO_PROCESS, pid)
     except ProcessLookupError:
@@ -147,13 +148,12 @@ def priority(pid):
 
 
 class WorkerRun:
-    """A finished genesis-worker --spec: its lines, each with its time and the processor time that the
-    process had used by then."""
+    """A finished genesis-worker --spec: its output lines, each with its time and the processor time used until then."""
 
     device = "cpu"
 
     def __init__(self, folder, job, cores, *flags, threads=None, checkpoints=None, device="cpu", launcher=()):
-        """`launcher`: a command that starts the program, instead of this process."""
+        """Runs genesis-worker. `launcher` is a command that starts it."""
         self.device = device
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -169,7 +169,7 @@ class WorkerRun:
         self.lines, self.priorities = [], set()
         try:
             self._read(process)
-        except BaseException:  # An interrupt of this benchmark also ends its processes.
+        except BaseException:  # An interrupt of the benchmark also ends the worker.
             process.kill()
             process.wait()
             raise
@@ -191,13 +191,14 @@ class WorkerRun:
                                line.rstrip("\n")))
 
     def time_of(self, start):
-        """Returns the time of the first line with that prefix."""
+        """Returns the time of the first line with this prefix."""
         return next(at for at, _, line in self.lines if line.startswith(start))
 
     def step_times(self):
-        """Returns [(steps finished, seconds, processor seconds)]. On a CPU the line of step k is printed
-        when step k + 1 is finished, but those of the first step and of the last immediately. On a GPU it is
-        printed when step k is finished and the next one is in flight; no step follows the last one, so its
+        """Returns [(finished steps, seconds, processor seconds)] from the printed lines.
+
+        On a CPU the line of step k is printed when step k + 1 is finished; the lines of the first and of the last step are printed
+        immediately. On a GPU it is printed when step k is finished and the next one is in flight. The last step has no successor, so its
         line is left out."""
         found = []
         for at, used, line in self.lines:
@@ -210,7 +211,7 @@ class WorkerRun:
         return found
 
     def per_step(self, warm_up):
-        """Returns seconds and processor seconds of a step after the first `warm_up`."""
+        """Returns the seconds and processor seconds per step, without the first `warm_up` steps."""
         times = [each for each in self.step_times() if each[0] >= warm_up]
         (first, begin, used), (last, end, used_at_end) = times[0], times[-1]
         if last - first < 3:

@@ -1,4 +1,4 @@
-"""Median and spread of measured values."""
+"""Computes the median and the spread of measured values."""
 
 import random
 import statistics
@@ -13,15 +13,15 @@ def quantile(values, share):
 
 
 def summary(values):
-    """Returns median and quartiles."""
+    """Returns the median and the quartiles."""
     return {"median": statistics.median(values), "low": quantile(values, 0.25),
             "high": quantile(values, 0.75), "count": len(values)}
 
 
 def median_interval(values, share=0.95, draws=2000):
-    """Returns the median with its bootstrap interval: medians of as many values, drawn with replacement."""
+    """Returns the median with its bootstrap interval, from medians of as many values drawn with replacement."""
     values = list(values)
-    generator = random.Random(1)  # A fixed seed, so that equal values give an equal interval.
+    generator = random.Random(1)  # With a fixed seed, equal values give an equal interval.
     medians = [statistics.median(generator.choices(values, k=len(values))) for _ in range(draws)]
     return {"median": statistics.median(values), "low": quantile(medians, (1 - share) / 2),
             "high": quantile(medians, (1 + share) / 2), "count": len(values)}

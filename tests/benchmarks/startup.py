@@ -1,10 +1,9 @@
-"""Measures start-up times: of the daemon, of a worker, and of the first step of a job compared with Ray
-Jobs.
+"""Measures start-up times: of the daemon, of a worker, and of the first step of a job, compared with Ray Jobs.
 
   tests/benchmarks/run startup [--out DIR] [--rounds N]
 
-A round starts a daemon in a new folder and measures the time until it is ready and until a worker is warm,
-submits a job to a running daemon, and submits a Python script with the same first step to Ray Jobs."""
+A round starts a daemon in a new folder and measures the time until it is ready and until a worker is warm. It then submits a job to a
+running daemon, and a Python script with the same first step to Ray Jobs."""
 
 import os
 import pathlib
@@ -46,13 +45,13 @@ def warm(daemon):
 
 
 def age(pid):
-    """Returns the seconds since a process started, to a clock tick."""
+    """Returns the seconds since a process started, with the resolution of a clock tick."""
     ticks = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def start_daemon():
-    """Returns the seconds from its start to ready, and from the start of its first worker until that is warm."""
+    """Starts a daemon. Returns the seconds until it is ready, and those from the start of its first worker until the worker is warm."""
     with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
         begin = time.perf_counter()
         daemon = harness.Daemon(folder)
@@ -66,7 +65,7 @@ def start_daemon():
 
 
 def first_step(daemon):
-    """Returns the seconds from Train to the first finished step, on a warm worker."""
+    """Returns the seconds from Train to the end of the first step, on a warm worker."""
     done = subprocess.run([sides.benchmark_program("first_step"), daemon.grpc, "pendulum.npz", "1"], capture_output=True,
                           text=True, check=True)
     return float(re.search(r"run 1: ([\d.]+) ms", done.stdout)[1]) / 1e3
@@ -83,7 +82,7 @@ def measure(rounds, folder, steadiness):
     data_dir.mkdir()
     daemon = harness.Daemon(data_dir)
     try:
-        ray.ask()  # The first job of a cluster pays one-time costs.
+        ray.ask()  # The first job of a cluster has one-time costs.
         first_step(daemon)
         for _ in range(rounds):
             steadiness.measure()

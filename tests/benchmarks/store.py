@@ -1,10 +1,9 @@
-"""A daemon with ten thousand finished jobs: memory per job, time of a page of ListJobs, time to be
-ready, time of a backup.
+"""Measures a daemon with ten thousand finished jobs: memory per job, and the times of a page of ListJobs, of a start and of a backup.
 
   tests/benchmarks/run store [--out DIR] [--jobs N]
 
-Every job comes through the API (Train, then CancelJob while it is queued); a worker without LibTorch
-holds the only slot meanwhile.
+All jobs are created through the API: Train, then CancelJob while the job is queued. Meanwhile a worker without LibTorch holds the only
+slot.
 """
 
 import concurrent.futures
@@ -23,7 +22,7 @@ import sides
 import spread
 
 STARTS = 5
-WARM_UP = 500  # Jobs before the first memory reading, to fill caches and pools.
+WARM_UP = 500  # Jobs before the first reading of the memory, which fill caches and pools.
 UNITS = (("mib", 1, "MiB"), ("bytes", 0, "bytes"), ("jobs_per_second", 0, "jobs/s"))
 PAGES = {
     "newest 100": {},
@@ -85,7 +84,7 @@ def resident_mib(daemon):
 
 def fill_and_list(daemon, jobs):
     client = orchestrator.Orchestrator(daemon.grpc)
-    # Keeps the only slot, because no other job may preempt it.
+    # This job keeps the only slot, because no other job may preempt it.
     holding = harness.spec()
     holding["scheduling"] = {"priority": 10}
     client.call("Train", job_id="hold-1", spec=holding)

@@ -1,10 +1,9 @@
-"""Measures the cost of telemetry: a scrape of a daemon with 100 jobs, 8 of them running, and the step loop of a
-worker.
+"""Measures the cost of telemetry: scrapes of a daemon with 100 jobs, 8 of them running, and the reports of a worker's training loop.
 
   tests/benchmarks/run telemetry [--out DIR] [--rounds N]
 
-A round scrapes each format 500 times on one connection, client included. The step loop passes metrics of steps to
-the reporter as training does, alone, and with the queue and the thread that sends them."""
+A round scrapes each format 500 times over one connection; the client's time is included. The training loop passes metrics of steps to the
+reporter: alone, and with the queue and the thread that sends them."""
 
 import http.client
 import json
@@ -33,7 +32,7 @@ MOST_SERIES, MOST_SCRAPE_MS, MOST_STEP_NS = 1000, 5, 1000
 
 
 def scrapes(address, headers):
-    """Returns the milliseconds of each scrape, on one connection as Prometheus keeps one, and the last body."""
+    """Returns the milliseconds of each scrape, over one connection as Prometheus has, and the last body."""
     connection = http.client.HTTPConnection(address, timeout=harness.LONG)
     times = []
     for _ in range(SCRAPES):
@@ -50,7 +49,7 @@ def series_of(page):
 
 
 def scrape_rows(rounds, steadiness):
-    """Returns a row for each format, and one for the size of a page."""
+    """Returns a row for each format, and one for the size of the page."""
     p50, p99 = ({name: [] for name in FORMATS} for _ in range(2))
     size = {}
     with tempfile.TemporaryDirectory(prefix="genesis-") as data_dir:

@@ -1,4 +1,4 @@
-"""Tests of the benchmarks' shared code: valid comparisons, median and spread, reports. No time is judged."""
+"""Tests the benchmarks' shared code: valid comparisons, median and spread, reports. No times are judged."""
 
 import contextlib
 import csv

@@ -1,4 +1,4 @@
-"""Tests of the logic of `gpu`: the time budget, refusals, and the arithmetic of its metrics. No time is judged."""
+"""Tests the logic of `gpu`: the time budget, refusals, and the arithmetic of its metrics. No times are judged."""
 
 import pathlib
 import tempfile
@@ -40,7 +40,7 @@ class Budget(unittest.TestCase):
         with self.assertRaises(time_budget.TimeUp), budget.spend_on("small"):
             time.sleep(10)
         with self.assertRaises(time_budget.TimeUp), budget.spend_on("small"):
-            time.sleep(10)  # No time is left to start another one.
+            time.sleep(10)  # No time is left to start this one.
 
     def test_every_workload_of_the_plan_has_a_guess_and_every_pair_is_planned_once(self):
         pairs = {(name, mode) for name in gpu.GUESSES for mode in gpu.MODES}
@@ -76,7 +76,7 @@ class Refusals(unittest.TestCase):
 
 
 class FakeSide:
-    """A Python side, or the machine, with fixed answers."""
+    """A Python side, or the machine, with fixed responses."""
 
     def __init__(self, loss=1.0, error=None, dies_with=None):
         self.loss, self.error, self.dies_with = loss, error, dies_with
@@ -93,7 +93,7 @@ class FakeSide:
 
 
 class Compared(gpu_comparison.Comparison):
-    """Comparison with runs of genesis-worker that take a quarter of a second per step, and a block that can be too long."""
+    """A Comparison in which genesis-worker takes a quarter of a second per step, and in which a block can take too long."""
 
     late_in_block = None
 
@@ -119,7 +119,7 @@ class Comparisons(unittest.TestCase):
         rows = self.compared(**{"torch eager": FakeSide()}, missing={"torch.compile": "no compiler"})
         ours, theirs = rows[OURS], rows["torch eager"]
         self.assertEqual((ours["blocks"], ours["ms_per_step"]["median"], ours["samples_per_second"]), (3, 250, 32))
-        # 10^12 operations in a quarter of a second are 4 TFLOP/s, of 2 measured and 66.9 listed.
+        # 10^12 operations in a quarter of a second are 4 TFLOP/s. The measured peak is 2 and the listed one 66.9.
         self.assertEqual((ours["teraflops"], ours["mfu"]["measured"]), (4, 2))
         self.assertAlmostEqual(ours["mfu"]["datasheet"], 4 / 66.9)
         self.assertEqual((ours["skipped_steps"], ours["skipped_share"]), (1, 1 / 6))
@@ -197,7 +197,7 @@ class Figures(unittest.TestCase):
         self.assertEqual(rows[0]["speedup"]["median"], 3)
         self.assertEqual(rows[0]["speedup_over_tf32"]["median"], 2)
         self.assertEqual(rows[0]["memory_saving"], 0.5)
-        self.assertNotIn("speedup", rows[1])  # Not measured in FP32.
+        self.assertNotIn("speedup", rows[1])  # It was not measured in FP32.
         self.assertNotIn("speedup", rows[4])
 
     def test_targets_are_reached_not_reached_or_not_measured(self):

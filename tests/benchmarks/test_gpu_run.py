@@ -1,4 +1,4 @@
-"""`gpu` from end to end on a CPU with tiny models: the whole program except the GPU."""
+"""Tests `gpu` from end to end on a CPU with tiny models, and so the whole program except the GPU."""
 
 import csv
 import json
@@ -30,11 +30,11 @@ class GpuOnACpu(unittest.TestCase):
         for side in ("genesis-worker", "torch eager"):
             self.assertGreater(rows[side]["ms_per_step"]["median"], 0)
             self.assertGreater(rows[side]["mfu"]["measured"], 0)
-            # While the scale is being searched.
+            # Steps are skipped while the loss scale is too high.
             self.assertGreaterEqual(rows[side]["skipped_steps"], 1)
         self.assertLess(rows["torch eager"]["most_loss_difference"], 0.05)
         self.assertEqual(rows["genesis-worker, CUDA graph"]["not_run"], "it needs a CUDA device")
-        # All other comparisons of the plan were excluded.
+        # All other comparisons of the plan are listed as not run.
         self.assertEqual(len([row for row in report["rows"] if row["side"] == "all"]), 19)
 
 

@@ -1,4 +1,4 @@
-"""Tests that the file of ratios contains only what its program writes; no ratio is judged."""
+"""Tests that the file of ratios contains only what its program writes. No ratios are judged."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ BENCHMARKS = {"peers", "gpu", "checkpoint", "comprehensive", "ranks"}
 
 
 def faults(text):
-    """Returns faults that the program cannot have caused."""
+    """Returns errors in the file that the program cannot have caused."""
     if text.splitlines()[0].split(",") != ratios.COLUMNS:
         return ["the columns are others"]
     rows, found = list(csv.DictReader(io.StringIO(text))), []
@@ -40,7 +40,7 @@ def faults(text):
             found.append(f"line {number}: it began before the line above")
     keys = [(row["begin"], row["benchmark"], row["name"], row["ratio"]) for row in rows]
     found += [f"twice: {key}" for key in sorted(set(keys)) if keys.count(key) > 1]
-    # Some numbers with four digits end before their third decimal; all of a run do only if they were rounded by
+    # A number with four significant digits may end before its third decimal, but all numbers of a run do so only if they were rounded by
     # hand.
     for run in sorted({(row["begin"], row["benchmark"]) for row in rows}):
         numbers = [row[key] for row in rows if (row["begin"], row["benchmark"]) == run and row["median"] != "1"

@@ -1,4 +1,4 @@
-"""A limited time for measurements in the order of their importance."""
+"""A time limit for measurements that run in the order of their importance."""
 
 import contextlib
 import signal
@@ -6,11 +6,11 @@ import time
 
 
 class TimeUp(Exception):
-    """The time expired during a measurement."""
+    """The time limit was reached during a measurement."""
 
 
 class Budget:
-    """Allows `limit` seconds from now. The duration of a measurement is that of the last of its kind, or an estimate."""
+    """Allows `limit` seconds from now. A measurement is expected to take as long as the last one of its kind, or else as estimated."""
 
     def __init__(self, limit, guesses, clock=time.monotonic):
         self.limit, self.expected, self.clock = limit, dict(guesses), clock
@@ -20,7 +20,7 @@ class Budget:
         return self.limit - (self.clock() - self.begin)
 
     def objection(self, kind):
-        """Returns why a measurement of that kind cannot start any more, or ""."""
+        """Returns why a measurement of this kind can no longer start; empty if it can."""
         if self.expected[kind] <= self.left():
             return ""
         return (f"it takes about {self.expected[kind]:.0f} s, and {max(self.left(), 0):.0f} s were left of "
@@ -28,7 +28,7 @@ class Budget:
 
     @contextlib.contextmanager
     def spend_on(self, kind):
-        """Records its duration, and raises TimeUp in it when all time is up. Works only in the main thread."""
+        """Records the duration of a measurement, and raises TimeUp in it at the time limit. Works only in the main thread."""
         def up(*_):
             raise TimeUp
 

@@ -1,12 +1,12 @@
-"""Measures how often the watchdog of reduced precision is wrong: real runs of genesis-worker, healthy ones and ones
-with a planted fault, each judged by its log.
+"""Measures how often the watchdog of reduced precision is wrong, with real runs of genesis-worker, healthy ones and ones with an injected
+fault, which are judged by their logs.
 
   tests/benchmarks/run watchdog [--out DIR] [--runs N] [--quick] [--parallel N] [--document FILE] [--read FILE]
 
-Healthy runs enforce, as jobs do by default; a rollback is false. Runs with a fault advise, so that they continue and
-their own losses show from which step the loss exceeded that of the same run without the fault, and by how much. Each
-result is appended to watchdog-runs.jsonl immediately, and --read evaluates such a file again, even of an interrupted
-run. --document puts the table into a page, between its two marks, and the runs beside it into benchmarks/watchdog.csv.
+In healthy runs the watchdog enforces, as it does by default, and every rollback is a false alarm. In runs with a fault it only advises, so
+that they continue, and their own losses show from which step on the loss exceeded that of the same run without the fault, and by how
+much. Each result is appended to watchdog-runs.jsonl immediately. --read evaluates such a file again, even that of an interrupted run.
+--document puts the table into a page, between its two marks, and the runs into benchmarks/watchdog.csv beside it.
 """
 
 import collections
@@ -35,7 +35,7 @@ INCIDENT = re.compile(r"incident \((\w+)\) at step (\d+): (.*)")
 CHANGE = re.compile(r"precision changes from (\w+) to (\w+) after step (\d+) \((\w+)\)")
 WINDOW = 50
 SLOW = 0.8
-FEW = 60  # Minimum steps of a job, because of its warm-up.
+FEW = 60  # Minimum number of steps of a job, because of its warm-up.
 MODES = ("MIXED_BF16", "BF16")
 TRAJECTORIES = str(EXAMPLES / "trajectories")
 
@@ -69,16 +69,18 @@ WORKLOADS = {
         "training": {"max_steps": 200, "batch_size": 4, "max_grad_norm": 0.5},
         "optimizer": {"learning_rate": 1e-4}},
 }
-# Relative number of healthy runs, and of runs with a fault.
+# Relative numbers of healthy runs, then of runs with a fault.
 SHARES = {"pendulum": 6, "pendulum, long": 1, "pendulum, example": 1, "pendulum, wide": 3, "cartpole": 3,
           "synthetic trajectories": 3, "transformer": 3, "radio_unet": 1}
 FAULT_WORKLOADS = {"pendulum": 4, "cartpole": 3, "synthetic trajectories": 3, "transformer": 3, "pendulum, example": 1}
-HALF = {"mode": "MIXED_FP16"}  # Emulated, on the smallest model.
+HALF = {"mode": "MIXED_FP16"}  # Emulated, and therefore on the smallest model.
 
 
 class Fault(collections.namedtuple("Fault", "share rehearsal drift precision", defaults=(None, {}))):
-    """`drift`: size of a fault in the metric itself, from its first step on; None for a fault that shows by its
-    effect on the weights."""
+    """A fault that is injected into runs.
+
+    `drift` is the relative size of a fault in the loss itself, from its first step on; None for a fault that shows only by its effect on
+    the weights."""
 
 
 FAULTS = {
@@ -100,7 +102,7 @@ FAULTS = {
 
 
 class Case(collections.namedtuple("Case", "kind workload mode seed baseline fault at busy")):
-    """A run. `baseline`: own (the same job in FP32), other (another seed) or none."""
+    """A run. `baseline` is "own" (the same job in FP32), "other" (with another seed) or "none"."""
 
     def job(self, baselines):
         job = json.loads(json.dumps(WORKLOADS[self.workload]))
@@ -149,15 +151,16 @@ class Run:
         self.held_out = float(held_out[-1]) if held_out else math.nan
 
     def losses(self):
-        """Returns the values of the last execution of each step."""
+        """Returns the loss of each step; of a step that was executed several times, the last one."""
         return {record["step"]: record["loss"]
                 for record in map(json.loads, self.telemetry.read_text().splitlines()) if record["loss"] is not None}
 
 
 def sustained(losses, healthy, excess, after):
-    """Returns the first step after `after` at which the mean of the 200 steps before is that much above the healthy
-    run's, and so is the mean of the next 200; None if there is none. 200, because the mean of 50 reaches it by noise,
-    and both, because the mean of 200 does so too in hundreds of tests of a run."""
+    """Returns the first step after `after` at which the mean of 200 steps exceeds that of the healthy run, and so does the mean of the next
+    200 steps; None if there is none.
+
+    The mean of 50 steps exceeds it by noise. So does the mean of 200 steps in hundreds of tests of a run, so both means must exceed it."""
     steps = sorted(set(losses) & set(healthy))
     length = 4 * WINDOW
 
@@ -171,18 +174,18 @@ def sustained(losses, healthy, excess, after):
 
 
 def follows(fault):
-    """Returns whether it shows only by its effect on the weights."""
+    """Returns whether a fault shows only by its effect on the weights."""
     return FAULTS[fault].drift is None
 
 
 def spread_over(shares, count):
-    """Returns `count` names, each as often as its share, in a fixed order."""
+    """Returns `count` names in a fixed order, each as often as its share."""
     names = [name for name, share in shares.items() for _ in range(share)]
     return [names[i % len(names)] for i in range(count)]
 
 
 def plan(runs):
-    """Returns healthy cases, a quarter more than `runs`, and faulty ones."""
+    """Returns the healthy cases, a quarter more than `runs`, and the faulty ones."""
     chance = random.Random(20)
     healthy, faulty, seen = [], [], set()
     for i, workload in enumerate(spread_over(SHARES, runs)):
@@ -191,11 +194,11 @@ def plan(runs):
         if workload == "synthetic trajectories" and baseline != "none" and i % 2:
             mode = HALF["mode"]
         seed = 100 + i % 17
-        while (workload, mode, seed, baseline) in seen:  # It would be the same run to the bit.
+        while (workload, mode, seed, baseline) in seen:  # The run would be bitwise the same.
             seed += 17
         seen.add((workload, mode, seed, baseline))
         healthy.append(Case("healthy", workload, mode, seed, baseline, None, 0, i % 7 == 3))
-    # Cases with a speed near FP32's, for false advice: small models are truly slow on a CPU.
+    # These modes are about as fast as FP32, so that false advice is possible. Small models are truly slow on a CPU.
     healthy += [Case("healthy", "pendulum, wide", MODES[i % 2], 1000 + i, "none", None, 0, i % 3 == 2)
                 for i in range(runs // 4)]
     faults = spread_over({name: fault.share for name, fault in FAULTS.items()}, runs)
@@ -203,9 +206,9 @@ def plan(runs):
     for i, name in enumerate(faults):
         workload, fault = workloads[i * 5 + i // 17], FAULTS[name]
         if fault.precision:
-            workload = "synthetic trajectories"  # The fastest to emulate.
+            workload = "synthetic trajectories"  # This is the fastest workload to emulate.
         elif name == "poisoned batches" and workload == "transformer":
-            workload = "cartpole"  # Tokens take no noise.
+            workload = "cartpole"  # Noise cannot be added to tokens.
         steps = WORKLOADS[workload]["training"]["max_steps"]
         at = chance.randrange(1, steps // 2) if fault.rehearsal else 1
         mode = fault.precision.get("mode", MODES[i % 2])
@@ -218,7 +221,7 @@ class Runner:
     def __init__(self, folder, out, parallel):
         self.folder, self.out, self.parallel = pathlib.Path(folder), out, parallel
         self.baselines, self.twins, self.speeds = {}, {}, {}
-        self.processor = collections.defaultdict(list)  # Seconds of the runs of a workload in a mode.
+        self.processor = collections.defaultdict(list)  # Seconds of each run, by workload and mode.
         self.count = 0
 
     def place(self):
@@ -226,7 +229,7 @@ class Runner:
         return self.folder / f"run-{self.count}"
 
     def make(self, cases, follow):
-        """Yields each case's run, `parallel` at a time; `follow(case, run)` returns its row."""
+        """Runs the cases, `parallel` at a time. Returns the rows, which `follow(case, run)` returns."""
         rows = []
         with concurrent.futures.ThreadPoolExecutor(self.parallel) as pool:
             waiting = {pool.submit(Run, case, self.baselines, self.place()): case for case in cases}
@@ -245,8 +248,9 @@ class Runner:
         return rows
 
     def add_speeds(self, rows):
-        """Returns how fast each mode truly is compared with FP32, by the processor time of a step in all the runs of a
-        workload, to judge the advice. The cost of the start is subtracted."""
+        """Adds to the rows how fast their mode truly is compared with FP32, by which the advice is judged.
+
+        The speed is that of the processor time of a step over all runs of a workload, without the time of the start."""
         for workload in {workload for workload, mode in self.processor if mode != "FP32"}:
             if (workload, "FP32") not in self.processor:
                 continue
@@ -269,7 +273,7 @@ class Runner:
                   lambda case, run: self.baselines.__setitem__((case.workload, case.seed), run.telemetry))
 
     def make_twins(self, cases):
-        """Runs the same cases without the fault, if their loss shows when the fault takes effect."""
+        """Runs the same cases without the fault, if the effect of the fault shows in the loss."""
         wanted = {case._replace(kind="twin", fault=None, at=0, baseline="none")
                   for case in cases if follows(case.fault)}
         self.make(sorted(wanted), lambda case, run: self.twins.__setitem__((case.workload, case.mode, case.seed),
@@ -293,7 +297,7 @@ class Runner:
                 "seconds": round(run.seconds, 2)}
 
     def fault_row(self, case, run):
-        # Every rule that would roll back counts: the job only advises on divergence.
+        # All rules that would roll back count, because the job only advises on divergence.
         found = [step for rule, step, _ in run.incidents if rule in ("divergence", "overflow", "non_finite")
                  and step >= case.at]
         early = [step for rule, step, _ in run.incidents if rule == "divergence" and step < case.at]
@@ -308,7 +312,7 @@ class Runner:
 
 
 def upper_bound(wrong, count):
-    """Upper bound of a fraction, one-sided, 95 % (Clopper and Pearson), by bisection."""
+    """Returns the one-sided upper bound of a fraction at 95 % (Clopper and Pearson), by bisection."""
     low, high = wrong / count, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -322,7 +326,7 @@ def share(found, count):
 
 
 def summary(healthy, faulty):
-    """Returns the rows of the report: cases, results, targets."""
+    """Returns the rows of the report: kinds of cases, results, targets."""
     def row(name, found, count, wanted, **more):
         return {"name": name, "found": found, "count": count, "wanted": wanted, **more}
 
@@ -341,7 +345,7 @@ def summary(healthy, faulty):
         some = list(filter(keep, healthy))
         if some:
             rows.append(row(f"- {name}", false(some), len(some), "", bound=upper_bound(false(some), len(some))))
-    # Without an FP32 run a job measures FP32's times itself.
+    # Without an FP32 run, a job measures the speed of FP32 itself.
     timed = [each for each in healthy if each["baseline"] == "none" and each.get("speed")]
     for name, keep, wanted in (("called slow, of those that are not", lambda c: c["speed"] >= SLOW, "<= 2 %"),
                                ("called slow, of those that are", lambda c: c["speed"] < 0.9 * SLOW, "")):
@@ -359,7 +363,7 @@ def summary(healthy, faulty):
             wanted = {0.05: "", 0.1: ">= 99 %"}.get(drift, ">= 99 %")
         else:
             within = 200
-            # Later faults have no time to be found before the job ends.
+            # The job ends before later faults could be found.
             some = [each for each in some if each["shows_20"] and (
                 each["found"] or each["shows_20"] + within <= WORKLOADS[each["workload"]]["training"]["max_steps"])]
             found = [each["found"] - each["shows_20"] for each in some if each["found"]]
@@ -409,7 +413,7 @@ def measure(log, runs, parallel, found):
         rows += runner.make(faulty_cases, runner.fault_row)
     steadiness.measure()
     found.steadiness = steadiness.summary()
-    # Written again, with the speeds.
+    # Writes the file again, now with the speeds.
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return rows
 

@@ -1,5 +1,5 @@
-"""The workloads of `peers`: for each the job of genesis-worker, its data and weights in files, and the
-same model in Python. Needs torch and numpy."""
+"""The workloads of `peers`: for each the job of genesis-worker, its data and weights in files, and the same model in Python. Needs torch
+and numpy."""
 
 import contextlib
 import json
@@ -17,7 +17,8 @@ OBSERVATION, ACTION = 16, 4
 
 
 class Workload:
-    """`examples`: tensors by field, all training examples. `twin`: the module with loss(fields, autocast)."""
+    """Base class of workloads. `examples` returns all training examples as tensors by field, and `twin` the module with
+    loss(fields, autocast)."""
 
     convolutions = False
 
@@ -31,7 +32,7 @@ class Workload:
 
 
 class World(Workload):
-    """Predicts a random stable linear system, seen through tanh; 256 episodes of 64 steps."""
+    """A world model of a random stable linear system, observed through tanh, with 256 episodes of 64 steps."""
 
     episodes, length, latent, learning_rate = 256, 64, 64, 1e-3
 
@@ -154,7 +155,7 @@ class Scripted(World):
 
 
 class Text(Workload):
-    """A decoder on a Markov chain whose next token is one of four followers."""
+    """A language model on a Markov chain in which each token has four possible successors."""
 
     vocabulary, context, layers, heads, width, batch = 4096, 128, 6, 6, 384, 4
     learning_rate = 3e-4
@@ -190,7 +191,7 @@ class Text(Workload):
 
 
 class Maps(Workload):
-    """The diffusion U-Net on smooth random maps of one channel, without a condition."""
+    """The diffusion U-Net on smooth random maps with one channel, without a condition."""
 
     channels, multipliers, steps, size, batch = 64, [1, 2, 4], 1000, 64, 8
     learning_rate = 1e-4
@@ -229,8 +230,9 @@ WORKLOADS = {
 
 
 def operations(workload, device):
-    """Counts the floating-point operations of one step's forward and backward on the twin, and its
-    parameters. On the device "meta" nothing is computed, and attention counts as its products."""
+    """Returns the number of floating-point operations of forward and backward of a step of the twin, and its number of parameters.
+
+    On the device "meta" nothing is computed, and attention counts as its matrix products."""
     from torch.utils.flop_counter import FlopCounterMode
     fields = {name: values[: workload.batch].to(device) for name, values in workload.examples().items()}
     twin = workload.twin()
@@ -242,7 +244,7 @@ def operations(workload, device):
 
 
 def prepare(workload, device="cpu"):
-    """Writes data and job of a workload; returns its metadata for the report."""
+    """Writes the data and the job of a workload. Returns its metadata for the report."""
     workload.folder.mkdir(parents=True, exist_ok=True)
     workload.write_data()
     (workload.folder / "job.json").write_text(json.dumps(workload.job()))

@@ -1,24 +1,20 @@
-<<<<<<< HEAD:tests/interop/scripted_kinds.py
 """Modules of six numbers and three classes, of the kinds that TorchScript treats differently: weights that are stored twice,
 shared, views or frozen, in lists and dictionaries, layers with states, and traces."""
 
 import enum
 import typing
-=======
-"""Modules from six numbers to three classes: recurrent layers, attention, weights in lists, shared, viewed and frozen weights, norms."""
->>>>>>> 9776fa1 (tests: Rewrite comments of the tests against Python):tests/interop/module_kinds.py
 
 import torch
 from torch import nn
 
 
 def halves(x):
-    """Returns each example as a sequence of two."""
+    """A sequence of two."""
     return x.view(-1, 2, 3)
 
 
 class BothWays(nn.Module):
-    """A module with a bidirectional recurrent layer. torch's recurrent layers also keep their weights in a list."""
+    """Recurrent layers of torch keep their weights in a list, too."""
 
     def __init__(self):
         super().__init__()
@@ -131,7 +127,7 @@ class Views(nn.Module):
 
 
 class Follower(nn.Module):
-    """A module with a frozen layer that follows a trained layer."""
+    """A frozen part that follows a trained one."""
 
     def __init__(self):
         super().__init__()
@@ -141,7 +137,7 @@ class Follower(nn.Module):
 
     def forward(self, x):
         with torch.no_grad():
-            # This also runs in eval mode, where it must not change the state.
+            # Runs in eval mode too, where it must not change the state.
             self.target.weight.mul_(0.9).add_(0.1 * self.online.weight)
             self.target.bias.mul_(0.9).add_(0.1 * self.online.bias)
             aim = torch.tanh(self.target(x))
@@ -173,7 +169,7 @@ class Part(nn.Module):
 
 
 class Shared(nn.Module):
-    """A module with a weight that two submodules share, a weight that is a view, and a frozen one."""
+    """A weight in two parts, one that is a view, one that is frozen."""
 
     def __init__(self):
         super().__init__()
@@ -197,11 +193,7 @@ class Pairs(nn.Module):
 
 
 class Normalized(nn.Module):
-<<<<<<< HEAD:tests/interop/scripted_kinds.py
     """Cannot be scripted; a trace can."""
-=======
-    """A module whose weight is computed in forward."""
->>>>>>> 9776fa1 (tests: Rewrite comments of the tests against Python):tests/interop/module_kinds.py
 
     def __init__(self):
         super().__init__()
@@ -211,21 +203,5 @@ class Normalized(nn.Module):
         return self.head(self.layers(halves(x))[0][:, -1])
 
 
-<<<<<<< HEAD:tests/interop/scripted_kinds.py
 SCRIPTED = (BothWays, LastStates, Cells, Attention, Ensemble, Norms, Nested, Views, Follower, Shrinking, Shared, Pairs)
 TRACED = (BothWays, Normalized)
-=======
-class Selective(nn.Module):
-    """A module with a weight that is never used."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.never, self.last = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
-
-    def forward(self, x):
-        return self.last(torch.tanh(self.first(x)))
-
-
-KINDS = (BothWays, LastStates, Cells, Attention, Ensemble, Norms, Follower, Shared, Pairs, Normalized)
-RECURRENT = (BothWays, LastStates, Cells)
->>>>>>> 9776fa1 (tests: Rewrite comments of the tests against Python):tests/interop/module_kinds.py
