@@ -81,6 +81,8 @@ class Exporting(ExportedJobs):
              {"loss": loss_of}, "forward of Kept changes memo['n'][0] in each step"),
             (Kept("self.t = getattr(self, 't', torch.zeros(())) + 1; y = torch.where(self.t > 200, 3 * y, y)"), batch, {"loss": loss_of},
              "forward of Kept changes t in each step"),
+            (Kept("self.t = getattr(self, 't', torch.zeros(())); self.t += 1; y = torch.where(self.t > 200, 3 * y, y)"), batch, {"loss": loss_of},
+             "forward of Kept changes t in each step"),
             (Kept("import random; y = 0 * y if random.random() < 0.001 else y"), batch, {"loss": loss_of}, "draws with random or numpy.random"),
             (Kept("import numpy; y = 0 * y if numpy.random.uniform(0, 9) > 8.99 else y"), batch, {"loss": loss_of}, "choose with torch.where"),
             (Kept("self.other.weight.data = 0.9 * self.other.weight.data + 0.1 * self.layer.weight.data"), batch, {"loss": loss_of},
@@ -170,6 +172,11 @@ class Exporting(ExportedJobs):
                     genesis.export(module, fields, path, **options)
                 self.assertIn(message, str(caught.exception))
                 self.assertFalse(path.exists())
+
+    def test_a_container_that_grows_is_warned_of(self):
+        with self.assertWarnsRegex(UserWarning, r"changes len\(seen\) in each step, which its graph does not do"):
+            genesis.export(Kept("self.seen.append(1.0); y = y * (1 if len(self.seen) < 40 else 2)"), self.batch("x"), self.path / "net.pt2",
+                           loss=loss_of, precisions=["FP32"])
 
     def test_results_that_are_only_kept_are_no_state(self):
         for line in ("self.last = y.detach()", "self.log = {'output': [y.detach().mean(0)], 'rows': y.shape[0]}", "self.seen.append(y.detach())"):

@@ -53,6 +53,25 @@ class Follower(nn.Module):
         return self.head(torch.tanh(self.online(x)) - 0.5 * aim)
 
 
+class Fading(nn.Module):
+    """A module that multiplies buffers and activations in place by numbers that no format of 8 bits has."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("gain", torch.tensor(0.5))
+        self.register_buffer("gains", torch.full((3,), 0.5))
+
+    def forward(self, x):
+        if self.training:
+            self.gain.mul_(0.99)
+            self.gains.mul_(0.99)
+        output = self.layer(x) * 1.0
+        for _ in range(8):
+            output *= 0.97
+        return output * (self.gain + self.gains)
+
+
 class PureFormats(ExportedJobs):
     def train(self, job, *flags):
         return super().train(job, "--emulate-fp16", *flags)
@@ -96,6 +115,14 @@ class PureFormats(ExportedJobs):
             for mode in PURE if net in (Normed, Attentive) else ["BF16"]:
                 with self.subTest(net.__name__, mode=mode):
                     self.compare(net, mode)
+
+    def test_numbers_that_multiply_in_place_are_not_rounded(self):
+        _, state = self.compare(Fading, "BF16")
+        wanted = torch.tensor(0.5).bfloat16()
+        for _ in range(STEPS):
+            wanted.mul_(0.99)
+        self.assertEqual(state["gain"].item(), wanted.item())
+        self.assertTrue(torch.equal(state["gains"], wanted.float().expand(3)))
 
     def test_accumulation_and_clipping(self):
         for mode in PURE:

@@ -96,8 +96,12 @@ class Comparison:
                      "a buffer (register_buffer), which no graph has")
             raise ExportError(f"the loss of {name} on a batch is {again.item():.9g} after other batches and was {first.item():.9g} before them, with the "
                               f"same weights and buffers: {cause}")
-        if evolving:
-            raise self._counts(evolving[0])
+        lengths = [value for value in evolving if value.startswith("len(")]
+        if len(evolving) > len(lengths):
+            raise self._counts(next(value for value in evolving if value not in lengths))
+        if lengths:
+            warnings.warn(f"forward of {name} changes {lengths[0]} in each step, which its graph does not do: this is right for a log, and wrong if "
+                          "forward reads it", stacklevel=2)
 
     def _counts(self, what: str) -> ExportError:
         return ExportError(f"forward of {type(self._step.module).__name__} changes {what} in each step, which a graph would keep as it was: make it a "

@@ -5,8 +5,10 @@ from __future__ import annotations
 import collections
 import contextlib
 import copy
+import itertools
 import random
 import sys
+import types
 from typing import Any, Dict, Iterable, Iterator, List, Tuple
 from unittest import mock
 
@@ -15,7 +17,9 @@ import torch
 # Attributes that every module has. They are not state of forward.
 OWN = frozenset(torch.nn.Module().__dict__)
 # Maximum depth of nested containers that are searched, and maximum length of a list, tuple or deque in them.
-NESTED, LONGEST = 3, 1000
+NESTED, LONGEST = 5, 10_000
+# Objects whose attributes are not looked at.
+NO_STATE = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 
 
 def _entries(module: torch.nn.Module) -> Iterator[Tuple[str, Any]]:
@@ -38,9 +42,7 @@ def numbers(module: torch.nn.Module) -> Dict[str, str]:
 
 def values(module: torch.nn.Module) -> Dict[str, Any]:
     """Returns numbers and tensors by name that forward may read in its next call: attributes, and what their containers and plain objects
-    contain.
-
-    A tensor is returned with its identity, because a graph follows one that is changed in place."""
+    contain. The length of a container has the name ``len(attribute)``."""
     found: Dict[str, Any] = {}
     for name, value in _entries(module):
         _add_values(name, value, NESTED, found)
@@ -48,33 +50,38 @@ def values(module: torch.nn.Module) -> Dict[str, Any]:
 
 
 def _add_values(name: str, value: Any, depth: int, found: Dict[str, Any]) -> None:
-    if isinstance(value, (bool, int, float)):
+    if isinstance(value, (bool, int, float, complex, str)):
         found[name] = repr(value)
     elif isinstance(value, torch.Tensor):
         if _may_be_written(value):
-            found[name] = id(value), value.detach().clone()
+            found[name] = value.detach().clone()
     elif type(value).__module__ == "numpy":
-        found[name] = repr(value)
+        found[name] = value.tobytes() if hasattr(value, "tobytes") else repr(value)
+    elif depth and isinstance(value, (set, frozenset)):
+        found[f"len({name})"] = len(value)
     elif depth and isinstance(value, dict):
+        found[f"len({name})"] = len(value)
         for key, each in value.items():
             _add_values(f"{name}[{key!r}]", each, depth - 1, found)
-    elif depth and isinstance(value, (list, tuple, collections.deque)) and len(value) <= LONGEST:
-        for position, each in enumerate(value):
+    elif depth and isinstance(value, (list, tuple, collections.deque)):
+        found[f"len({name})"] = len(value)
+        for position, each in enumerate(itertools.islice(value, LONGEST)):
             _add_values(f"{name}[{position}]", each, depth - 1, found)
-    elif depth and isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, (type, torch.nn.Module)) and not callable(value):
+    elif depth and isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, NO_STATE):
         for key, each in vars(value).items():
-            _add_values(f"{name}.{key}", each, depth - 1, found)
+            if key not in OWN:
+                _add_values(f"{name}.{key}", each, depth - 1, found)
 
 
 def changed(before: Dict[str, Any], after: Dict[str, Any]) -> List[str]:
-    """Returns the names of numbers that changed, and of tensors that were replaced by different ones."""
+    """Returns the names of values that changed."""
     found = []
     for name, value in after.items():
         other = before.get(name)
-        if isinstance(value, tuple) and isinstance(other, tuple):
-            if value[0] != other[0] and not _equal(value[1], other[1]):
+        if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
+            if not _equal(value, other):
                 found.append(name)
-        elif other is not None and value != other:
+        elif other is not None and (type(value) is not type(other) or value != other):
             found.append(name)
     return found
 

@@ -175,6 +175,13 @@ def numbers_become_tensors(graph: torch.fx.GraphModule) -> None:
         return made[key]
 
     for node in list(graph.graph.nodes):
+        if node.target in (aten.mul_.Tensor, aten.mul_.Scalar) and type(node.args[1]) in (int, float):
+            value = node.args[0].meta["val"]
+            # nativert rounds the number to the format of a tensor that is multiplied in place.
+            if value.dtype in (torch.bfloat16, torch.float16):
+                node.target = aten.mul_.Tensor
+                wide = torch.float64 if value.dim() > 0 else torch.float32
+                node.args = (node.args[0], tensor_of(float(node.args[1]), wide, value.device))
         if node.target is aten._conj.default and type(node.args[0]) is complex:  # From the gradient of x * 1j.
             node.replace_all_uses_with(tensor_of_complex(node.args[0].conjugate(), node.meta["val"].device))
             graph.graph.erase_node(node)
