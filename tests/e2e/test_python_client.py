@@ -435,7 +435,7 @@ class ThreeLines(ClientTest):
                 (7, {"epochs": 1}, "data is a int; accepted"),
                 ({"x": x, "y": x[:5]}, {"epochs": 1}, "different numbers of examples: {'x': 8, 'y': 5}"),
                 ({"no name": x}, {"epochs": 1}, "a field is called 'no name'"),
-                ({"x": numpy.array(["a", None], dtype=object)}, {"epochs": 1}, "field x is no array"),
+                ({"x": numpy.array(["a", None], dtype=object)}, {"epochs": 1}, "field x is not an array"),
                 ({"x": numpy.full((8, 5), 1e300)}, {"epochs": 1}, "field x has 1e+300, which float32 cannot hold"),
                 ((torch.zeros(3, 5), [0.0] * 30), {"epochs": 1}, "has the fields x0, x1, x2, x3, x4, x5, x6, x7, x8, x9 ..., the first one x; "),
                 ({"x": x}, {"epochs": 1, "ranks": 1000}, "distributed.ranks is 1000; accepted: 1 to "),
