@@ -198,12 +198,11 @@ TEST(HostileDataTest, ForeignTextIsFitForMessages) {
 }
 
 TEST(HostileDataTest, TextMustBeUtf8) {
-  ExpectFaults(
-      Kind::kTrajectories, "a.jsonl",
-      {{"{\"observation\": [1], \"note\": \"caf\xe9\"}\n",
-        "line 1 is not a transition in JSON at byte 33: a string holds bytes that are no"}});
+  ExpectFaults(Kind::kTrajectories, "a.jsonl",
+               {{"{\"observation\": [1], \"note\": \"caf\xe9\"}\n",
+                 "line 1 is not a transition in JSON at byte 33: a string is not UTF-8"}});
   ExpectFaults(Kind::kArrays, "a.safetensors",
-               {{SafetensorsRaw("{\"__metadata__\": {\"k\": \"\xc0\xaf\"}}", ""), "no UTF-8"}});
+               {{SafetensorsRaw("{\"__metadata__\": {\"k\": \"\xc0\xaf\"}}", ""), "not UTF-8"}});
 }
 
 TEST(HostileDataTest, SaysWhatAFileOfAnotherKindLooksLike) {

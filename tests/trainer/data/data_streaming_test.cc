@@ -234,13 +234,14 @@ TEST(DataStreamingTest, KeepsMemoryBelowTheLimit) {
     SCOPED_TRACE(name);
     const TempDir folder;
     const Sample sample = write(folder);
-    const auto use = [&sample](int64_t limit) {
-      return PeakGrowth([&] {
-        const auto dataset = Open(sample.spec, limit);
-        if (!dataset.ok()) _exit(2);
-        for (int i = 0; i < 20; ++i) GatherAll(**dataset, Some(**dataset));
-      });
+    const auto read = [&sample](int64_t limit) {
+      const auto dataset = Open(sample.spec, limit);
+      if (!dataset.ok()) _exit(2);
+      for (int i = 0; i < 20; ++i) GatherAll(**dataset, Some(**dataset));
     };
+    const auto use = [&read](int64_t limit) { return PeakGrowth([&] { read(limit); }); };
+    // Pages of code that are read for the first time do not count.
+    read(kSmallLimit);
     // Pieces of 1 MiB, lists of episodes and lines, and memory retained by the allocator.
     const int64_t streamed = use(kSmallLimit);
     EXPECT_LT(streamed, kSmallLimit + 5 * kMiB);
