@@ -6,7 +6,6 @@ function(genesis_library name)
   target_link_libraries(${name} PUBLIC genesis_flags ${ARG_LINK})
   if(ARG_TORCH)
     genesis_begin_with_torch(${name})
-    set_target_properties(${name} PROPERTIES GENESIS_TORCH ON)
   endif()
 endfunction()
 

@@ -10,6 +10,7 @@ import torch
 
 from genesis import faults, outside_state, pure_formats
 from genesis.errors import ExportError
+from genesis.outside_state import same
 
 if TYPE_CHECKING:
     from genesis.exporting import Step
@@ -350,11 +351,6 @@ def _together(means: "List[Tuple[List[torch.Tensor], float]]") -> torch.Tensor:
 
 def _examples(batch: "Tensors") -> int:
     return len(next(iter(batch.values())))
-
-
-def same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Returns whether two tensors are equal, where NaN equals NaN."""
-    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 def _copies(tensors: "Tensors") -> "List[torch.Tensor]":

@@ -17,8 +17,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from genesis import as_in_eager, exported_file, faults, for_nativert, held_out, outside_state, pure_formats, recomputation, runtime, tracing
-from genesis.comparison import TRIED_EXAMPLES, Comparison, same
+from genesis.comparison import TRIED_EXAMPLES, Comparison
 from genesis.errors import ExportError
+from genesis.outside_state import same
 
 __all__ = ["ExportError", "export"]
 

@@ -79,14 +79,15 @@ def changed(before: Dict[str, Any], after: Dict[str, Any]) -> List[str]:
     for name, value in after.items():
         other = before.get(name)
         if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
-            if not _equal(value, other):
+            if not same(value, other):
                 found.append(name)
         elif other is not None and (type(value) is not type(other) or value != other):
             found.append(name)
     return found
 
 
-def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Returns whether two tensors are equal, where NaN equals NaN."""
     return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
 
 
