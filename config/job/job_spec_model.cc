@@ -1,4 +1,3 @@
-#include <set>
 #include <string>
 #include <vector>
 
@@ -15,7 +14,6 @@ using training::v1::JobSpec;
 using training::v1::ModelSpec;
 using training::v1::RadioUnetSpec;
 using training::v1::SyntheticSpec;
-using training::v1::TorchScriptSpec;
 using training::v1::TransformerSpec;
 
 namespace {
@@ -142,49 +140,6 @@ void CheckRadioUnet(const RadioUnetSpec& model, Faults& faults) {
   }
 }
 
-bool ReturnsLoss(const TorchScriptSpec& model) {
-  return model.loss() == training::v1::SCRIPTED_LOSS_UNSPECIFIED ||
-         model.loss() == training::v1::SCRIPTED_LOSS_MODULE;
-}
-
-void FillTorchScript(TorchScriptSpec& model) {
-  FillDefaults(model);
-  if (!ReturnsLoss(model) && model.target().empty()) model.set_target("target");
-}
-
-void CheckTorchScript(const JobSpec& spec, Faults& faults) {
-  const TorchScriptSpec& model = spec.model().torchscript();
-  faults.CheckPath("model.torchscript.path", model.path(),
-                   "a file that torch.jit.script(module).save(path) wrote", {".pt", ".ts"});
-  TorchScriptSpec filled = model;
-  FillTorchScript(filled);
-  std::set<std::string> seen;
-  for (int i = 0; i < model.inputs_size(); ++i) {
-    const std::string path = absl::StrCat("model.torchscript.inputs[", i, "]");
-    const std::string& name = model.inputs(i);
-    if (name.empty()) {
-      faults.Add(path, QuoteValue(name), "the name of a field of the dataset");
-    } else if (!seen.insert(name).second) {
-      faults.Add(path, QuoteValue(name), "a field that is not yet among the inputs");
-    } else if (name == filled.target()) {
-      faults.Add(path, "",
-                 absl::StrCat(QuoteValue(name),
-                              " is model.torchscript.target too; a module that sees what it shall "
-                              "predict learns nothing; remove one of the two"));
-    }
-  }
-  if (!ReturnsLoss(model)) return;
-  if (!model.target().empty()) {
-    AddUnused("model.torchscript.target", QuoteValue(model.target()),
-              "model.torchscript.loss MODULE", faults);
-  }
-  if (spec.dataset().sampling().kind() == training::v1::SAMPLING_KIND_PRIORITIZED) {
-    faults.Add("model.torchscript.loss", "",
-               "MODULE conflicts with dataset.sampling.kind PRIORITIZED, which weighs the loss of "
-               "each example; give MSE, CROSS_ENTROPY or HUBER, or remove PRIORITIZED");
-  }
-}
-
 void CheckExported(const JobSpec& spec, Faults& faults) {
   faults.CheckPath("model.exported.path", spec.model().exported().path(),
                    "a file that genesis.export of Python wrote", {".pt2"});
@@ -217,11 +172,6 @@ const std::vector<ModelKind>& ModelKinds() {
        .check = [](const JobSpec& spec,
                    Faults& faults) { CheckRadioUnet(spec.model().radio_unet(), faults); },
        .array = "image"},
-      {.kind = ModelSpec::kTorchscript,
-       .datasets = AnyExamples(),
-       .fill = [](ModelSpec& model) { FillTorchScript(*model.mutable_torchscript()); },
-       .check = &CheckTorchScript,
-       .path = [](ModelSpec& model) { return model.mutable_torchscript()->mutable_path(); }},
       {.kind = ModelSpec::kExported,
        .datasets = AnyExamples(),
        .fill = [](ModelSpec&) {},

@@ -29,6 +29,7 @@ import numpy
 import torch
 
 import machine
+import python_package
 import report
 
 SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
@@ -104,12 +105,7 @@ def difference(ours, theirs, device):
 def prepare(folder):
     """Makes the package genesis importable, from the bundle or as it is committed here. Returns the versions of the libraries."""
     os.environ["HF_HUB_OFFLINE"] = "1"
-    if (SOURCE / "MANIFEST").exists():
-        folder = SOURCE
-    else:
-        subprocess.run([SOURCE / "deploy" / "wheel.sh", "--output", folder, "--install", f"{folder}/python"], check=True,
-                       stdout=subprocess.DEVNULL)
-    sys.path.insert(0, f"{folder}/python")
+    python_package.make_importable(folder)
     return {name: __import__(name).__version__ for name in ("torch", "transformers", "torchvision", "timm")}
 
 

@@ -28,7 +28,7 @@ from gpu_figures import GRAPH, PEERS
 
 # Estimated seconds of a comparison before one has been timed on this GPU: loading, compiling, three blocks, checkpoints.
 GUESSES = {"world_model small": 60, "transformer": 100, "radio_unet": 120, "world_model large": 80,
-           "torchscript": 60}
+           "exported": 60}
 GUESS_ON_CPU = 5
 MODES = ("MIXED_BF16", "FP32", "TF32", "MIXED_FP16")
 # The comparisons with targets come first, then the other modes of their workloads, then the other workloads.
@@ -37,7 +37,7 @@ PLAN = (
     ("world_model small", "FP32"), ("radio_unet", "MIXED_BF16"), ("radio_unet", "FP32"),
     ("transformer", "TF32"), ("transformer", "MIXED_FP16"), ("world_model small", "TF32"),
     ("world_model small", "MIXED_FP16"), *(("world_model large", mode) for mode in MODES),
-    ("radio_unet", "TF32"), ("radio_unet", "MIXED_FP16"), *(("torchscript", mode) for mode in MODES))
+    ("radio_unet", "TF32"), ("radio_unet", "MIXED_FP16"), *(("exported", mode) for mode in MODES))
 
 
 def arguments(words):

@@ -30,5 +30,5 @@ def by_name(device):
         return {"world_model small": lambda folder: workloads.World(folder, **TINY),
                 "world_model large": lambda folder: workloads.World(folder, **{**TINY, "hidden": 64}),
                 "transformer": TinyText, "radio_unet": TinyMaps,
-                "torchscript": lambda folder: workloads.Scripted(folder, **TINY)}
+                "exported": lambda folder: workloads.Exported(folder, **TINY)}
     return {**workloads.WORKLOADS, "transformer": Text, "radio_unet": Maps}

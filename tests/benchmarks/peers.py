@@ -24,7 +24,7 @@ OURS = "genesis-worker"
 COMPILED = "ours, compiled"
 # genesis-worker's ways to execute a step, and the key in a peer's row for the peer's time divided by theirs.
 FASTER = {OURS: "ours_is_faster_by", COMPILED: "compiled_is_faster_by"}
-WORKLOADS = ("world_model small", "world_model large", "transformer", "radio_unet", "torchscript")
+WORKLOADS = ("world_model small", "world_model large", "transformer", "radio_unet", "exported")
 MODES = ("FP32", "MIXED_BF16")
 PEERS = ("torch eager", "torch.compile", "Lightning Fabric", "Accelerate")
 # Maximum relative difference of a loss at any step of a block.
@@ -32,8 +32,8 @@ TOLERANCE = {"FP32": 2e-3, "TF32": 1e-2, "MIXED_FP16": 5e-2, "MIXED_BF16": 5e-2}
 # Number of steps whose mean is compared in mixed precision. Rounding separates single steps long before it changes the course of the
 # losses.
 STEPS_OF_MEAN = {"MIXED_FP16": 32, "MIXED_BF16": 32}
-# Workloads for which genesis-worker uses one thread, however many there are (trainer/runtime/threads.h).
-ONE_THREAD = ("world_model small", "torchscript")
+# One thread, where genesis-worker takes one by itself however many there are (trainer/runtime/threads.h).
+ONE_THREAD = ("world_model small", "exported")
 FEWEST_STEPS, MOST_STEPS = 6, 3000
 
 
@@ -92,7 +92,7 @@ class Comparison:
         cores = sorted(os.sched_getaffinity(0))
         self.cores = cores[:1] if name in ONE_THREAD else cores
         self.steadiness = machine.Steadiness(self.cores)
-        self.peers = PEERS + (("torch.jit",) if name == "torchscript" else ())
+        self.peers = PEERS
         self.seconds = {side: [] for side in (*FASTER, *self.peers)}
         self.processor_seconds = {side: [] for side in self.seconds}
         self.deviation = {side: 0.0 for side in self.seconds if side != OURS}

@@ -101,19 +101,6 @@ class Compiled(Eager):
         self.call = torch.compile(self.module)
 
 
-class Scripted(Eager):
-    """Same, with the module of the TorchScript file, as a Python program would train it."""
-
-    def wrap(self):
-        scripted = torch.jit.script(self.module.twin.module)
-
-        def call(**fields):
-            with autocast(self.device, self.format):
-                return scripted(*(fields[name] for name in workloads.Scripted.FIELDS))
-
-        self.call = call
-
-
 class Fabric(Eager):
     """A loop with Lightning Fabric: setup, backward, clip_gradients."""
 
@@ -154,4 +141,4 @@ class Accelerate(Eager):
 
 
 SIDES = {"torch eager": Eager, "torch.compile": Compiled, "Lightning Fabric": Fabric,
-         "Accelerate": Accelerate, "torch.jit": Scripted}
+         "Accelerate": Accelerate}

@@ -9,6 +9,7 @@ import numpy
 import torch
 from torch import nn
 
+import python_package
 import python_twins
 
 SEED = 7
@@ -85,7 +86,7 @@ class World(Workload):
         return twin
 
 
-class ScriptedLoss(nn.Module):
+class OwnLoss(nn.Module):
     """A user's module whose forward returns the loss."""
 
     def __init__(self, twin):
@@ -104,7 +105,7 @@ class ScriptedLoss(nn.Module):
 
 
 class ByFields(nn.Module):
-    """The loss of ScriptedLoss, with the interface of the twins."""
+    """OwnLoss with the interface of the twins."""
 
     def __init__(self, module):
         super().__init__()
@@ -112,17 +113,16 @@ class ByFields(nn.Module):
 
     def loss(self, fields, autocast):
         with autocast:
-            return self.module(*(fields[name] for name in Scripted.FIELDS))
+            return self.module(*(fields[name] for name in Exported.FIELDS))
 
 
-class Scripted(World):
-    """The small world model as a user's module: a TorchScript file and arrays, normalized before."""
+class Exported(World):
+    """The small world model as a user's module: an exported file and arrays, normalized before."""
 
     FIELDS = ("observation", "action", "change", "reward", "done")
 
     def model(self):
-        return {"torchscript": {"path": str(self.folder / "module.pt"), "loss": "MODULE",
-                                "inputs": list(self.FIELDS)}}
+        return {"exported": {"path": str(self.folder / "module.pt2")}}
 
     def dataset(self):
         return {"arrays": {"path": str(self.folder / "arrays.npz"), "holdout_fraction": HELD_OUT}}
@@ -142,7 +142,10 @@ class Scripted(World):
         super().write_data()
         numpy.savez(self.folder / "arrays.npz",
                     **{name: values.numpy() for name, values in self._normal().items()})
-        torch.jit.script(self.twin().module).save(self.folder / "module.pt")
+        python_package.make_importable(self.folder)
+        import genesis
+        genesis.export(self.twin().module, {name: values[:self.batch] for name, values in self.examples().items()},
+                       self.folder / "module.pt2", precisions=["FP32", "MIXED_BF16", "MIXED_FP16"])
 
     def examples(self):
         arrays = self._normal()
@@ -151,7 +154,7 @@ class Scripted(World):
         return {name: values[:kept] for name, values in arrays.items()}
 
     def twin(self):
-        return ByFields(ScriptedLoss(super().twin()))
+        return ByFields(OwnLoss(super().twin()))
 
 
 class Text(Workload):
@@ -225,7 +228,7 @@ WORKLOADS = {
     "world_model large": lambda folder: World(folder, 2048, 512),
     "transformer": Text,
     "radio_unet": Maps,
-    "torchscript": Scripted,
+    "exported": Exported,
 }
 
 

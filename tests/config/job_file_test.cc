@@ -227,6 +227,9 @@ TEST(JobFileTest, NamesTheNearestKnownKey) {
             "job.yaml:4:1: amp: unknown key; did you mean precision.mode?");
   EXPECT_EQ(Fault(Job("training: {epochs: 1}\noptimizer: {lr: 1e-5}\n")),
             "job.yaml:4:13: optimizer.lr: unknown key; did you mean optimizer.learning_rate?");
+  EXPECT_EQ(Fault("model: {torchscript: {path: net.pt}}\ndataset: {arrays: {path: rows.npz}}\n"
+                  "training: {epochs: 1}\n"),
+            "job.yaml:1:9: model.torchscript: unknown key; did you mean model.exported?");
   EXPECT_EQ(Fault(Job("trainer: {fp16: False}\n")),
             "job.yaml:3:1: trainer: unknown key; did you mean training?");
   EXPECT_EQ(Fault(Job("training: {epochs: 1}\ncheckpoint: {zzz: 4}\n")),

@@ -17,10 +17,8 @@ namespace {
 using google::protobuf::util::MessageDifferencer;
 using testing::ElementsAre;
 using testing::IsEmpty;
-using testing::UnorderedElementsAre;
 using training::v1::JobSpec;
 using training::v1::RadioUnetSpec;
-using training::v1::TorchScriptSpec;
 using training::v1::TransformerSpec;
 
 JobSpec Job() {
@@ -39,13 +37,6 @@ JobSpec Transformer(const std::function<void(TransformerSpec&)>& change) {
 JobSpec RadioUnet(const std::function<void(RadioUnetSpec&)>& change) {
   JobSpec spec = Job();
   change(*spec.mutable_model()->mutable_radio_unet());
-  return spec;
-}
-
-JobSpec TorchScript(const std::function<void(TorchScriptSpec&)>& change) {
-  JobSpec spec = Job();
-  spec.mutable_model()->mutable_torchscript()->set_path("net.pt");
-  change(*spec.mutable_model()->mutable_torchscript());
   return spec;
 }
 
@@ -104,16 +95,11 @@ TEST(ModelDefaultsTest, AreFrozen) {
   EXPECT_EQ(vae.latent_channels(), 4);
   EXPECT_EQ(vae.kl_weight(), 1e-6);
   EXPECT_EQ(vae.diffusion_steps(), 0);
-
-  EXPECT_EQ(filled(TorchScript(kNothing)).torchscript().loss(), training::v1::SCRIPTED_LOSS_MODULE);
-  EXPECT_EQ(filled(TorchScript(kNothing)).torchscript().target(), "");
-  const auto mse = [](TorchScriptSpec& model) { model.set_loss(training::v1::SCRIPTED_LOSS_MSE); };
-  EXPECT_EQ(filled(TorchScript(mse)).torchscript().target(), "target");
 }
 
 TEST(ModelDefaultsTest, ChangeNothingTheSecondTime) {
   for (const JobSpec& spec :
-       {Job(), Transformer(kNothing), RadioUnet(kNothing), TorchScript(kNothing)}) {
+       {Job(), Transformer(kNothing), RadioUnet(kNothing), Exported("net.pt2")}) {
     const JobSpec once = WithDefaults(spec, {});
     EXPECT_TRUE(MessageDifferencer::Equals(WithDefaults(once, {}), once));
   }
@@ -132,11 +118,10 @@ TEST(ModelKindsTest, HasARowForEachFieldOfTheProto) {
 TEST(ModelValidationTest, AcceptsTheSmallestOfEachKind) {
   EXPECT_THAT(ModelFaults(Transformer(kNothing)), IsEmpty());
   EXPECT_THAT(ModelFaults(RadioUnet(kNothing)), IsEmpty());
-  EXPECT_THAT(ModelFaults(TorchScript(kNothing)), IsEmpty());
   EXPECT_THAT(ModelFaults(Exported("net.pt2")), IsEmpty());
   EXPECT_THAT(ModelFaults(Job()),
               ElementsAre("model: required; give it one kind of model: world_model, transformer, "
-                          "radio_unet, torchscript or exported"));
+                          "radio_unet or exported"));
 }
 
 TEST(ModelValidationTest, RefusesWorldModelsOutOfRange) {
@@ -224,44 +209,6 @@ TEST(ModelValidationTest, RefusesSettingsOfTheOtherHalfOfARadioUnet) {
                           "two"));
 }
 
-TEST(ModelValidationTest, RefusesScriptsThatCannotBeTrained) {
-  EXPECT_THAT(
-      ModelFaults(TorchScript([](TorchScriptSpec& model) {
-        model.set_path("net.onnx");
-        model.set_loss(static_cast<training::v1::ScriptedLoss>(8));
-      })),
-      UnorderedElementsAre("model.torchscript.path is \"net.onnx\"; accepted: a path that ends in "
-                           ".pt or .ts",
-                           "model.torchscript.loss is 8; accepted: MODULE, MSE, CROSS_ENTROPY, "
-                           "HUBER"));
-  EXPECT_THAT(ModelFaults(TorchScript([](TorchScriptSpec& model) { model.clear_path(); })),
-              ElementsAre("model.torchscript.path: required; give the path of a file that "
-                          "torch.jit.script(module).save(path) wrote below the dataset root"));
-  EXPECT_THAT(ModelFaults(TorchScript([](TorchScriptSpec& model) {
-                model.set_loss(training::v1::SCRIPTED_LOSS_HUBER);
-                for (const char* name : {"input", "", "input", "target"}) model.add_inputs(name);
-              })),
-              ElementsAre("model.torchscript.inputs[1] is \"\"; accepted: the name of a field of "
-                          "the dataset",
-                          "model.torchscript.inputs[2] is \"input\"; accepted: a field that is not "
-                          "yet among the inputs",
-                          "model.torchscript.inputs[3]: \"target\" is model.torchscript.target "
-                          "too; a module that sees what it shall predict learns nothing; remove "
-                          "one of the two"));
-}
-
-TEST(ModelValidationTest, RefusesWhatAModuleThatReturnsItsLossCannotUse) {
-  JobSpec spec = TorchScript([](TorchScriptSpec& model) { model.set_target("label"); });
-  spec.mutable_dataset()->mutable_sampling()->set_kind(training::v1::SAMPLING_KIND_PRIORITIZED);
-  EXPECT_THAT(ModelFaults(spec),
-              ElementsAre("model.torchscript.target: \"label\" conflicts with "
-                          "model.torchscript.loss MODULE, which does not use it; remove one of "
-                          "the two",
-                          "model.torchscript.loss: MODULE conflicts with dataset.sampling.kind "
-                          "PRIORITIZED, which weighs the loss of each example; give MSE, "
-                          "CROSS_ENTROPY or HUBER, or remove PRIORITIZED"));
-}
-
 TEST(ModelValidationTest, RefusesWhatAnExportedModuleCannotUse) {
   EXPECT_THAT(ModelFaults(Exported("net.pt")),
               ElementsAre("model.exported.path is \"net.pt\"; accepted: a path that ends in .pt2"));
@@ -310,9 +257,6 @@ TEST(ModelValidationTest, NamesBothPlacesWhereModelAndDatasetDoNotFit) {
                 {"model.radio_unet", RadioUnet(kNothing), "nnnynny",
                  "dataset.arrays or dataset.synthetic.maps"},
                 {"model.exported", Exported("net.pt2"), "yynyyny",
-                 "dataset.arrays or dataset.trajectories or dataset.replay or "
-                 "dataset.synthetic.trajectories or dataset.synthetic.maps"},
-                {"model.torchscript", TorchScript(kNothing), "yynyyny",
                  "dataset.arrays or dataset.trajectories or dataset.replay or "
                  "dataset.synthetic.trajectories or dataset.synthetic.maps"}};
   for (const auto& model : models) {

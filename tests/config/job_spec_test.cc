@@ -141,7 +141,7 @@ TEST(JobSpecValidationTest, NamesEveryFaultOfAnEmptyJobAtOnce) {
   EXPECT_THAT(
       FaultsOf(JobSpec()),
       ElementsAre("model: required; give it one kind of model: world_model, transformer, "
-                  "radio_unet, torchscript or exported",
+                  "radio_unet or exported",
                   "dataset: required; give it one kind of dataset: trajectories, replay, tokens, "
                   "arrays or synthetic",
                   "training: its length is required; give training.max_steps (1 to 1000000000000) "

@@ -116,7 +116,7 @@ class Amplification(HostileTest):
         for grow in (lambda s: s.precision.fallbacks.extend([6] * 2_000_000),
                      lambda s: [s.rehearsals.add() for _ in range(400_000)],
                      lambda s: s.model.radio_unet.channel_multipliers.extend([99] * 1_500_000),
-                     lambda s: s.model.torchscript.inputs.extend([""] * 1_000_000),
+                     lambda s: s.optimizer.parameter_groups.add().parameters.extend([""] * 1_000_000),
                      lambda s: s.scheduling.labels.update({f"?{i}": "" for i in range(200_000)}),
                      lambda s: setattr(s.dataset.replay, "path", "\n" * 100_000)):
             train = request()

@@ -1,19 +1,20 @@
-"""A user's TorchScript module, compiled: it trains as it does eager, or reports why it cannot be compiled."""
+"""A user's module, compiled: it trains as its graph does."""
 
 import json
 import pathlib
 import tempfile
-import typing
 import unittest
 
 import compiled_job
+import exported_jobs
 import numpy
-import scripted_kinds
-import test_modules
+import module_kinds
 import torch
 import tiers
 import twin
 from torch import nn
+
+import genesis
 
 STEPS = 200
 TOLERANCE = 1e-3
@@ -41,73 +42,6 @@ class Net(nn.Module):
         return self.head(self.dropout(self.mix_again(torch.relu(self.mix(features)))))
 
 
-class Counts(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(72, 4)
-        self.calls = 0
-
-    def forward(self, image):
-        self.calls += 1
-        return self.head(image.flatten(1))
-
-
-class Decides(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(72, 4)
-
-    def forward(self, image):
-        output = self.head(image.flatten(1))
-        if bool(output.sum() > 0):
-            output = output * 2
-        return output
-
-
-class Remembers(nn.Module):
-    held: typing.List[torch.Tensor]
-
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(72, 4)
-        self.held = [self.head.weight, torch.zeros(1)]
-
-    def forward(self, image):
-        self.held[1].add_(1)
-        return nn.functional.linear(image.flatten(1), self.held[0], self.head.bias) + self.held[1]
-
-
-class Collects(nn.Module):
-    seen: typing.List[int]
-
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(72, 4)
-        self.seen = []
-
-    def forward(self, image):
-        self.seen.append(1)
-        return self.head(image.flatten(1)) * len(self.seen)
-
-
-@torch.jit.script
-class Gain:
-    def __init__(self, weight: torch.Tensor):
-        self.weight = weight
-
-
-class HoldsAnObject(nn.Module):
-    gain: Gain
-
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(72, 4)
-        self.gain = Gain(self.head.bias)
-
-    def forward(self, image):
-        return self.head(image.flatten(1)) * self.gain.weight
-
-
 class Folder:
     """A temporary folder with data, an exported module and jobs."""
 
@@ -116,16 +50,20 @@ class Folder:
         generator = numpy.random.default_rng(5)
         label = generator.integers(0, 4, 128)
         image = generator.normal(size=(128, 2, 6, 6)) + label[:, None, None, None]
-        numpy.savez(self.path / "data.npz", image=image.astype("float32"), label=label)
+        numpy.savez(self.path / "data.npz", image=image.astype("float32"), target=label)
+        self.batch = {"image": torch.tensor(image[:5], dtype=torch.float32), "target": torch.tensor(label[:5])}
         self.packages = self.path / "packages"
+        self.exported = {}
 
     def job(self, net, mode="FP32", **more):
-        torch.manual_seed(1)
-        torch.jit.script(net()).save(str(self.path / "net.pt"))
+        if net not in self.exported:
+            torch.manual_seed(1)
+            genesis.export(net(), self.batch, self.path / "net.pt2", loss="cross_entropy", precisions=["FP32", "BF16"])
+            self.exported[net] = (self.path / "net.pt2").read_bytes()
+        (self.path / "net.pt2").write_bytes(self.exported[net])
         job = self.path / "job.yaml"
         job.write_text(json.dumps({
-            "model": {"torchscript": {"path": str(self.path / "net.pt"), "loss": "CROSS_ENTROPY",
-                                      "target": "label"}},
+            "model": {"exported": {"path": str(self.path / "net.pt2")}},
             "dataset": {"arrays": {"path": str(self.path / "data.npz")}},
             "training": {"max_steps": STEPS, "batch_size": 16, "seed": 3},
             "optimizer": {"learning_rate": 0.003, "weight_decay": 0.1},
@@ -149,6 +87,10 @@ class Folder:
 
 def with_relu():
     return Net(nn.ReLU())
+
+
+def with_silu():
+    return Net(nn.SiLU())
 
 
 class CompiledModuleTest(unittest.TestCase):
@@ -191,26 +133,18 @@ class CompiledModuleTest(unittest.TestCase):
         self.assertEqual(rest, self.compiled[STEPS // 2:])
 
     def test_another_module_of_the_same_shapes_has_no_package(self):
-        job = self.folder.job(lambda: Net(nn.SiLU()))
+        job = self.folder.job(with_silu)
         _, how = self.folder.run("other", job)
         self.assertIn("has no package for this step", how[0])
 
-    def test_a_mode_that_cannot_be_compiled_leaves_the_others_theirs(self):
-        done = compiled_job.compile_job(self.folder.job(with_relu, "BF16"), self.folder.packages)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("BF16: runs eager, because in pure FP16 and BF16 the buffers of a torchscript "
-                      "model change their format\n", done.stdout)
-        self.assertRegex(done.stdout, r"(?m)^FP32: .*\.pt2 is there already$")
-
-    def test_steps_after_pure_bf16_have_their_buffers_back(self):
-        """Batch norm's averages are in BF16 there, but the package was built for FP32."""
+    def test_steps_after_pure_bf16_have_weights_in_fp32(self):
         job = self.folder.job(
             with_relu, "BF16", rehearsals=[{"kind": "SPIKE", "at_step": 60, "steps": 60}],
             precision={"fallbacks": ["FP32"],
                        "baseline_file": str(self.folder.path / "eager" / "telemetry.jsonl")})
         compiled, how = self.folder.run("fallback", job)
-        self.assertIn("eager, because in pure FP16 and BF16 the buffers of a torchscript model change "
-                      "their format", how[0])
+        self.assertIn("exported graph, because ", how[0])
+        self.assertIn("has no package for this step", how[0])
         self.assertIn("compiled (", how[1])
         eager, _ = self.folder.run("fallback eager", job, compiled=False)
         self.assertEqual([record["mode"] for record in compiled],
@@ -220,61 +154,23 @@ class CompiledModuleTest(unittest.TestCase):
         self.assertLess(compiled_job.worst(compiled, eager), TOLERANCE)
 
 
-@tiers.nightly
-class KindsOfModulesTest(unittest.TestCase):
-    def test_they_train_as_eager(self):
-        for kind in scripted_kinds.LastStates, scripted_kinds.Nested, scripted_kinds.Follower:
-            with self.subTest(kind.__name__), tempfile.TemporaryDirectory() as name:
-                folder = Folder(name)
-                job = test_modules.Folder(name).classes(kind)
-                done = compiled_job.compile_job(job, folder.packages)
-                self.assertEqual(done.returncode, 0, done.stderr)
-                eager, _ = folder.run("eager", job, compiled=False)
-                compiled, how = folder.run("compiled", job)
-                self.assertIn("compiled (", how[0])
-                self.assertLess(compiled_job.worst(compiled, eager), TOLERANCE)
-                ours, theirs = folder.model("compiled"), folder.model("eager")
-                first = torch.jit.load(str(folder.path / "net.pt")).state_dict()
-                for key, tensor in ours.items():
-                    torch.testing.assert_close(tensor, theirs[key], rtol=1e-3, atol=1e-4)
-                    self.assertFalse(torch.equal(tensor, first[key]), key)
+class KindsOfModules(exported_jobs.ExportedJobs):
+    exports_few = True
 
-
-class UncompilableModuleTest(unittest.TestCase):
-    def refusal(self, net):
-        with tempfile.TemporaryDirectory() as name:
-            folder = Folder(name)
-            done = compiled_job.compile_job(folder.job(net), folder.packages)
-            self.assertEqual(done.returncode, 1, done.stdout)
-            self.assertFalse(list(folder.packages.iterdir()))
-            return done.stderr
-
-    def test_one_that_keeps_something_for_itself(self):
-        self.assertIn("FP32: nothing was installed: forward assigns self.calls; a compiled step keeps "
-                      "nothing but parameters and buffers that are changed in place",
-                      self.refusal(Counts))
-
-    def test_one_that_changes_what_no_checkpoint_has(self):
-        for net, name in (Remembers, "held"), (Collects, "seen"):
-            with self.subTest(name):
-                self.assertIn(f"FP32: nothing was installed: forward changes self.{name}; a compiled step keeps nothing but parameters and "
-                              "buffers that are changed in place", self.refusal(net))
-
-    def test_one_that_holds_what_cannot_be_seen(self):
-        self.assertIn("FP32: nothing was installed: self.gain holds an object of a class; accepted: tensors, numbers and text, and lists, "
-                      "tuples and dictionaries of them", self.refusal(HoldsAnObject))
-
-    def test_one_that_keeps_views_of_a_buffer(self):
-        with tempfile.TemporaryDirectory() as name:
-            done = compiled_job.compile_job(test_modules.Folder(name).classes(scripted_kinds.Views), pathlib.Path(name) / "packages")
-        self.assertEqual(done.returncode, 1, done.stdout)
-        self.assertRegex(done.stderr, "nothing was installed: self.(mean|rows) shares memory with a parameter or buffer, and would be a "
-                                      "constant of a compiled step; make that view in forward")
-
-    def test_one_that_decides_by_values(self):
-        self.assertIn("nothing was installed: forward decides by the values of tensors, and a compiled "
-                      "step is one path: let it decide by shapes, or train eager",
-                      self.refusal(Decides))
+    def test_they_train_as_their_graphs_do(self):
+        for net in module_kinds.LastStates, module_kinds.Follower:
+            with self.subTest(net.__name__), tempfile.TemporaryDirectory() as folder:
+                packages = self.path / net.__name__
+                job, module = self.job(net)
+                made = compiled_job.compile_job(job, packages)
+                self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
+                plain, last, _ = self.train(job)
+                compiled = compiled_job.train_compiled(self, job, folder, packages)
+                self.assertLess(compiled_job.worst(compiled, plain), TOLERANCE)
+                ours = torch.load(twin.newest_checkpoint(folder))["model_state_dict"]
+                for name, tensor in ours.items():
+                    torch.testing.assert_close(tensor, last["model_state_dict"][name], rtol=1e-3, atol=1e-4)
+                    self.assertFalse(torch.equal(tensor, module.state_dict()[name]), name)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import compiled_job  # noqa: F401 - sets the path of the twins.
+import compiled_job  # noqa: F401 - says where the twins are.
+import genesis
 from twins import radio_unet, transformer, world_model
 
 DRIVER = os.environ["GENESIS_MODEL_DRIVER"]
@@ -251,22 +252,20 @@ class OwnLoss(nn.Module):
         return F.huber_loss(self.net(image), target)
 
 
-class TorchScriptTest(unittest.TestCase):
-    LOSSES = {"MSE": F.mse_loss, "HUBER": F.huber_loss, "CROSS_ENTROPY": F.cross_entropy}
+class ExportedTest(unittest.TestCase):
+    LOSSES = {"mse": F.mse_loss, "huber": F.huber_loss, "cross_entropy": F.cross_entropy}
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.path = folder.name + "/net.pt"
+        self.path = folder.name + "/net.pt2"
         torch.manual_seed(3)
         self.fields = {"image": torch.randn(EXAMPLES, 2, 6, 6)}
 
-    def spec(self, loss):
-        return {"model": {"torchscript": {"path": self.path, "loss": "SCRIPTED_LOSS_" + loss}}}
-
     def compare(self, net, loss):
-        """The file contains the net; the comparison uses the net itself, in Python."""
-        ran = Ran(self.spec(loss), self.fields)
+        """The file holds graphs of the net; they are compared with the net itself, in Python."""
+        genesis.export(net, self.fields, self.path, loss=loss, precisions=["FP32", "MIXED_BF16", "BF16"])
+        ran = Ran({"model": {"exported": {"path": self.path}}}, self.fields)
         self.assertEqual(ran.code, 0, ran.error)
         self.assertEqual(set(ran.initial), set(net.state_dict()))
         for name, value in net.state_dict().items():
@@ -276,13 +275,13 @@ class TorchScriptTest(unittest.TestCase):
             module = copy.deepcopy(net).train().to(format)
             torch.manual_seed(LOSS_SEED)
             with autocast:
-                if loss == "MODULE":
+                if loss is None:
                     output = module(self.fields["image"].to(format),
                                     self.fields["target"].to(format))
                 else:
                     output = module(self.fields["image"].to(format))
             value = output.float()
-            if loss != "MODULE":
+            if loss is not None:
                 value = self.LOSSES[loss](value, self.fields["target"])
             value.backward()
             return {"loss": value.detach().double(),
@@ -306,54 +305,21 @@ class TorchScriptTest(unittest.TestCase):
         for loss in self.LOSSES:
             torch.manual_seed(4)
             net = Net()
-            torch.jit.script(net).save(self.path)
-            self.fields["target"] = (torch.randint(4, (EXAMPLES,)) if loss == "CROSS_ENTROPY"
+            self.fields["target"] = (torch.randint(4, (EXAMPLES,)) if loss == "cross_entropy"
                                      else torch.randn(EXAMPLES, 4))
             ran = self.compare(net, loss)
             self.assertAlmostEqual(
                 (ran.metrics["loss"] / EXAMPLES / ran.fp32["loss"]).item(), 1, delta=1e-5)
 
     def test_a_loss_of_the_modules_own(self):
-        net = OwnLoss()
-        torch.jit.script(net).save(self.path)
         self.fields["target"] = torch.randn(EXAMPLES, 4)
-        self.compare(net, "MODULE")
-
-    def test_a_traced_module(self):
-        net = Net()
-        torch.jit.trace(net, torch.randn(3, 2, 6, 6)).save(self.path)
-        self.fields["target"] = torch.randn(EXAMPLES, 4)
-        self.compare(net, "MSE")
+        self.compare(OwnLoss(), None)
 
     def test_dropout_and_batch_norm(self):
         net = nn.Sequential(nn.Flatten(), nn.Linear(72, 8), nn.BatchNorm1d(8), nn.ReLU(),
                             nn.Dropout(0.3), nn.Linear(8, 4))
-        torch.jit.script(net).save(self.path)
         self.fields["target"] = torch.randn(EXAMPLES, 4)
-        self.compare(net, "MSE")
-
-    def refusal(self, loss="MSE"):
-        self.fields["target"] = torch.randn(EXAMPLES, 4)
-        ran = Ran(self.spec(loss), self.fields)
-        self.assertEqual(ran.code, 1, ran.error)
-        return ran.error
-
-    def test_files_that_are_no_torchscript(self):
-        torch.save(Net().state_dict(), self.path)
-        self.assertIn("net.pt is what torch.save wrote, a state dict or a pickled module, and no "
-                      "TorchScript file; make it with torch.jit.script(module).save(path)",
-                      self.refusal())
-        torch.save(Net(), self.path)
-        self.assertIn("net.pt is what torch.save wrote", self.refusal())
-        torch.save(Net().state_dict(), self.path, _use_new_zipfile_serialization=False)
-        self.assertIn("net.pt is no TorchScript file: ", self.refusal())
-        numpy.savez(self.path + ".npz", numpy.zeros(3))
-        os.rename(self.path + ".npz", self.path)
-        self.assertIn("net.pt is a zip file but no TorchScript file", self.refusal())
-
-    def test_frozen_modules_have_nothing_to_train(self):
-        torch.jit.freeze(torch.jit.script(Net().eval())).save(self.path)
-        self.assertIn("net.pt has no parameters to train; torch.jit.freeze", self.refusal())
+        self.compare(net, "mse")
 
 
 if __name__ == "__main__":

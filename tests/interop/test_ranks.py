@@ -23,9 +23,7 @@ import genesis
 
 import compiled_job
 import processor
-import scripted_kinds
 import slurm_cluster
-import test_modules
 import twin
 from replay_files import replay_segment, trajectories
 
@@ -603,12 +601,16 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
 
     def test_another_module_is_refused(self):
         self.require_namespaces()
-        folder = test_modules.Folder(self.folder)
-        job = folder.classes(test_modules.Selective, training={"use_ddp": True})
-        other = test_modules.Selective()
-        torch.nn.init.ones_(other.never.weight)
-        torch.jit.script(other).save(str(self.folder / "other.pt"))
-        self.assertRegex(self.refusal(job, self.folder / "net.pt", self.folder / "other.pt"),
+        rows = {"x": numpy.ones((40, 6), numpy.float32), "target": numpy.zeros(40, numpy.int64)}
+        numpy.savez(self.folder / "rows.npz", **rows)
+        for name in ("net.pt2", "other.pt2"):  # Other initial weights.
+            genesis.export(torch.nn.Linear(6, 3), {field: torch.from_numpy(values[:5]) for field, values in rows.items()}, self.folder / name,
+                           loss="cross_entropy", precisions=["FP32"])
+        job = self.folder / "job.yaml"
+        job.write_text(json.dumps({"model": {"exported": {"path": str(self.folder / "net.pt2")}},
+                                   "dataset": {"arrays": {"path": str(self.folder / "rows.npz")}},
+                                   "training": {"max_steps": 30, "batch_size": 4, "use_ddp": True}}))
+        self.assertRegex(self.refusal(job, self.folder / "net.pt2", self.folder / "other.pt2"),
                          r"FAILURE_CAUSE_CONFIG: rank 1 has other files than rank 0 \(checksum of the module's file: "
                          r"[0-9a-f]{64}, that of rank 0: [0-9a-f]{64}\); give all ranks the same data and the same module")
 
@@ -669,46 +671,6 @@ exec {' '.join(APART)} sh -c "mount -t tmpfs none '{folder}' && exec \\"\\$@\\""
         self.assertRegex(output, r"precision changes from MIXED_BF16 to FP32 .*; continues from step 50\n")
         self.assertEqual((records[-1]["step"], records[-1]["mode"]), (120, "FP32"))
         self.assertAlmostEqual(records[-1]["loss"], wanted[-1]["loss"], delta=0.1 * wanted[-1]["loss"])
-
-    def test_a_module_may_leave_weights_without_gradients(self):
-        # One weight is used by no batch, one by some: by both ranks, by one of them, or by none.
-        folder = test_modules.Folder(self.folder)
-        job = folder.classes(test_modules.Selective, training={"use_ddp": True, "max_steps": 30},
-                             optimizer={"learning_rate": 0.01, "weight_decay": 0.1})
-        torch.manual_seed(4)
-        module = test_modules.Selective()
-        never = module.never.weight.clone()
-        optimizer = torch.optim.AdamW(module.parameters(), lr=0.01, weight_decay=0.1, fused=True)
-        x, label = (torch.tensor(folder.arrays[name]) for name in ("x", "label"))
-        size = test_modules.EXAMPLES - test_modules.EXAMPLES // 10
-        rows = twin.batches(size, 2 * test_modules.BATCH, 3)
-        losses = []
-        for _ in range(30):
-            optimizer.zero_grad()
-            both = next(rows)
-            parts = both[:test_modules.BATCH], both[test_modules.BATCH:]
-            total = sum(torch.nn.functional.cross_entropy(module(x[part]), label[part]) / 2 for part in parts)
-            total.backward()
-            optimizer.step()
-            losses.append(total.item())
-        for environment in {}, GLOO:
-            with self.subTest(environment=environment):
-                records, _ = self.train(job, environment=environment)
-                for ours, wanted in zip(records, losses, strict=True):
-                    self.assertAlmostEqual(ours["loss"], wanted, delta=TOLERANCE * wanted)
-                last = torch.load(max(self.folder.glob("*-step-*.pt")))["model_state_dict"]
-                self.assertTrue(torch.equal(last["never.weight"], never))
-
-    def test_modules_that_change_weights_or_keep_them_twice(self):
-        folder = test_modules.Folder(self.folder)
-        for kind in scripted_kinds.BothWays, scripted_kinds.Follower, scripted_kinds.Shrinking:
-            with tempfile.TemporaryDirectory() as alone:
-                wanted, _ = twin.run_worker(folder.classes(kind, training={"batch_size": 2 * test_modules.BATCH}), alone)
-            for environment, distributed in ({}, {}), (GLOO, {}), ({}, {"shard_optimizer_state": True}):
-                with self.subTest(kind.__name__, environment=environment, distributed=distributed):
-                    records, _ = self.train(folder.classes(kind, training={"use_ddp": True}, distributed=distributed), environment=environment)
-                    for ours, theirs in zip(records, wanted, strict=True):
-                        self.assertAlmostEqual(ours["loss"], theirs["loss"], delta=TOLERANCE * theirs["loss"])
 
     def test_their_steps_may_be_compiled(self):
         job = self.job(precision={"mode": "FP32"})

@@ -5,9 +5,10 @@ import os
 import subprocess
 import tempfile
 import unittest
+from unittest import mock
 
 import compiled_job
-import tiers
+import module_kinds
 import torch
 import twin
 from exported_jobs import BATCH, EXAMPLES, GATE, MODULES, PURE, STEPS, Attentive, Compilable, ExportedJobs, Loop, Normed, Partial, learnt
@@ -67,6 +68,17 @@ class RanksOfModules(ExportedJobs):
                     for name, tensor in module.state_dict().items():
                         torch.testing.assert_close(learnt(name, state[name], mode), learnt(name, tensor.to(state[name].dtype), mode), rtol=1e-2,
                                                    atol=5e-3, msg=name)
+
+    @mock.patch.object(ExportedJobs, "exports_few", True)
+    def test_recurrent_layers_and_parts_that_follow_train_as_one_process_does(self):
+        for net in module_kinds.BothWays, module_kinds.Follower:
+            wanted, _, _ = ExportedJobs.train(self, self.job(net)[0])
+            for environment, distributed in ({}, {}), (GLOO, {}), ({}, {"shard_optimizer_state": True}):
+                with self.subTest(net.__name__, environment=environment, distributed=distributed):
+                    job, _ = self.job(net, training={"use_ddp": True, "batch_size": BATCH // RANKS}, distributed=distributed)
+                    records, _, _ = self.train(job, environment=environment)
+                    for ours, theirs in zip(records, wanted, strict=True):
+                        self.assertAlmostEqual(ours["loss"], theirs["loss"], delta=1e-5 * theirs["loss"])
 
     def test_a_skipped_step_spoils_no_buffer_of_a_rank(self):
         self.arrays["x"][23] = 3e38  # Overflows in the first product.

@@ -8,7 +8,7 @@ namespace genesis {
 // Returns GENESIS_OWN_KERNELS, true by default. INVALID_ARGUMENT unless it is true or false.
 absl::StatusOr<bool> OwnKernelsWanted(const Environment& environment);
 
-// Makes this process use the kernels of this folder for all callers: built-in models, TorchScript,
+// Makes this process use the kernels of this folder for all callers: built-in models, graphs,
 // autograd, compiled steps. The processor determines which: activations, norms and the gradient of
 // group norm if HasAvx512, and then, except on Intel, FP32 products and long attention; dropout
 // masks if HasAvx2, except on Intel; depthwise convolutions of compiled steps if HasAvx2; BF16

@@ -72,12 +72,7 @@ CompiledStep::CompiledStep(std::unique_ptr<AOTIModelContainerRunner> runner, con
 CompiledStep::~CompiledStep() = default;
 
 bool CompiledStep::Fits(const Batch& batch) const {
-  const bool buffers_fit =
-      std::all_of(buffers_.begin(), buffers_.end(), [](const torch::Tensor& buffer) {
-        return !buffer.is_floating_point() || buffer.scalar_type() == torch::kFloat;
-      });
-  return buffers_fit &&
-         std::equal(batch.fields.begin(), batch.fields.end(), field_shapes_.begin(),
+  return std::equal(batch.fields.begin(), batch.fields.end(), field_shapes_.begin(),
                     field_shapes_.end(), [](const auto& field, const auto& wanted) {
                       return field.first == wanted.first &&
                              field.second.sizes() == at::IntArrayRef(wanted.second) &&

@@ -31,9 +31,7 @@ class CompiledStep {
                                                             const Model& model);
   ~CompiledStep();
 
-  // Returns whether the batch has the shapes of the compiled step and the buffers its format.
-  // Buffers of a torchscript model have another one after steps in pure FP16 or BF16, until an
-  // eager step.
+  // Returns whether the batch has the shapes of the compiled step.
   bool Fits(const Batch& batch) const;
 
   // Returns the mean loss of the batch, and adds the gradients of that loss times `scale` (float32,

@@ -15,7 +15,6 @@
 #include "config/job/model_kinds.h"
 #include "config/precision/precision.h"
 #include "trainer/checkpoint/element_scalar.h"
-#include "trainer/models/scripted_module.h"
 #include "trainer/precision/format.h"
 
 namespace genesis {
@@ -23,7 +22,6 @@ namespace {
 
 using training::v1::JobSpec;
 using training::v1::ModelSpec;
-using training::v1::TorchScriptSpec;
 
 std::string Json(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
@@ -99,7 +97,6 @@ absl::Status CheckCompilable(const JobSpec& spec, const Model& model, const Data
   if (!model.supports(mode)) {
     return absl::UnimplementedError("the exported module has no graph of this precision");
   }
-  if (absl::Status status = model.CheckCompilable(mode); !status.ok()) return status;
   if (spec.dataset().sampling().kind() == training::v1::SAMPLING_KIND_PRIORITIZED) {
     return absl::UnimplementedError(
         "prioritized sampling needs the loss of each example, which a compiled step does not give");
@@ -112,14 +109,9 @@ absl::Status CheckCompilable(const JobSpec& spec, const Model& model, const Data
 }
 
 // Returns the part of the model that determines the loss, without the paths of weights and data.
-ModelSpec WithoutPaths(ModelSpec model, const Dataset& dataset) {
+ModelSpec WithoutPaths(ModelSpec model) {
   model.clear_initial_weights();
   if (const ModelKind& kind = *FindKind(model); kind.path != nullptr) kind.path(model)->clear();
-  if (model.has_torchscript()) {
-    TorchScriptSpec& scripted = *model.mutable_torchscript();
-    const std::vector<std::string> inputs = ForwardInputs(scripted, dataset);
-    scripted.mutable_inputs()->Assign(inputs.begin(), inputs.end());
-  }
   return model;
 }
 
@@ -140,7 +132,7 @@ absl::StatusOr<StepDescription> DescribeStep(const JobSpec& spec, const Model& m
       absl::StrCat("\"processor\": \"", at::get_cpu_capability(), "\""),
       absl::StrCat("\"processor_flags\": \"", ProcessorFlags(), "\""),
       absl::StrCat("\"mode\": \"", PrecisionName(mode), "\""),
-      absl::StrCat("\"model\": ", Json(WithoutPaths(spec.model(), dataset))),
+      absl::StrCat("\"model\": ", Json(WithoutPaths(spec.model()))),
       absl::StrCat("\"batch_size\": ", batch_size),
       List("parameters", Lines(parameters, FormatOf(mode).weights)),
       List("buffers", Lines(model.buffers(), at::kFloat)),

@@ -26,7 +26,7 @@ struct StepDescription {
 // Incremented when a package is called differently, described by another text, or compiled better:
 // 2: vector instructions. 3: group norms of channels_last maps summed by channel. 4: no tanh in a
 // GELU. 5: no gradient if the loss does not depend on a parameter. 6: trains weights in a list of a
-// scripted module.
+// module.
 inline constexpr int kStepFormat = 6;
 
 // Describes the step of `spec`, with every default filled in, for `model` on its device, in a mode

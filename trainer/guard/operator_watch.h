@@ -21,7 +21,7 @@ class OperatorListener {
 // While it lives, reports the operators of its thread and of the autograd engine's threads that
 // work for it, with inputs and outputs. Other threads, such as those that write checkpoints or
 // gather batches, are not watched. LibTorch's modules have no forward hooks, but operators do
-// (at::RecordFunction), also in scripted modules.
+// (at::RecordFunction).
 //
 // Owner: a scope. Threads: destroyed on the thread that created it; one at a time per process.
 class OperatorWatch {

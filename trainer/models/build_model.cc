@@ -7,7 +7,6 @@
 #include "trainer/models/latent_world_model.h"
 #include "trainer/models/model.h"
 #include "trainer/models/radio_unet.h"
-#include "trainer/models/scripted_model.h"
 #include "trainer/models/transformer.h"
 
 namespace genesis {
@@ -27,7 +26,6 @@ constexpr Builder kBuilders[] = {
     {ModelSpec::kWorldModel, &LatentWorldModel::Build},
     {ModelSpec::kTransformer, &Transformer::Build},
     {ModelSpec::kRadioUnet, &BuildRadioUnet},
-    {ModelSpec::kTorchscript, &ScriptedModel::Build},
     {ModelSpec::kExported, &ExportedModel::Build},
 };
 

@@ -23,8 +23,8 @@
 #include "trainer/models/kept_state.h"
 #include "trainer/models/module_faults.h"
 #include "trainer/models/module_model.h"
+#include "trainer/models/operation_counter.h"
 #include "trainer/models/sample_batch.h"
-#include "trainer/models/scripted_evaluation.h"
 #include "trainer/precision/format.h"
 
 namespace genesis {

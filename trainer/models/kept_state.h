@@ -1,11 +1,9 @@
 #pragma once
 
-#include <torch/script.h>
+#include <torch/torch.h>
 
 #include <cstdint>
 #include <map>
-#include <memory>
-#include <utility>
 #include <vector>
 
 #include "trainer/models/model.h"
@@ -33,10 +31,10 @@ class KeptGenerators {
   std::vector<Saved> saved_;
 };
 
-// A TensorCopies holds the values of some tensors and restores them in the same memory, because
-// other tensors may share it. Tensors of one type are copied together, so that a GPU runs few
-// kernels.
+// A TensorCopies holds the values of some tensors and restores them in the same memory. Tensors of
+// one type are copied together, so that a GPU runs few kernels.
 //
+// Requires tensors that keep their shape and type, and whose elements do not share memory.
 // Owner: the caller. Threads: one. Failure: exceptions of LibTorch.
 class TensorCopies : public ModelState {
  public:
@@ -53,55 +51,6 @@ class TensorCopies : public ModelState {
     std::vector<torch::Tensor> before;  // Views of it in the original shapes.
   };
   std::map<torch::ScalarType, Copied> copied_;
-  // Sparse tensors, which are copied individually.
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> others_;
 };
-
-// A ModuleState is the state of a scripted module and its submodules other than parameters:
-// buffers, attributes of any type, train mode; and some additional tensors `besides`. Restored
-// lists are new objects with the same tensors.
-//
-// Owner: the caller. Threads: one. Failure: exceptions of LibTorch.
-class ModuleState : public ModelState {
- public:
-  ModuleState(const torch::jit::Module& module, const std::vector<torch::Tensor>& besides);
-  void PutBack() const override;
-  void PutBackWhere(const torch::Tensor& condition) const override;
-
- private:
-  struct Slot {
-    c10::intrusive_ptr<c10::ivalue::Object> object;
-    size_t number;
-    c10::IValue value;
-  };
-  std::vector<Slot> slots_;
-  std::unique_ptr<TensorCopies> tensors_;  // The saved values.
-};
-
-// A KeptModule is a scope in which a scripted module may run without effect: its end restores the
-// module's state (ModuleState).
-//
-// Owner: a scope. Threads: the calling one. Failure: exceptions of LibTorch from the constructor.
-class KeptModule {
- public:
-  KeptModule(const torch::jit::Module& module, const std::vector<torch::Tensor>& besides)
-      : state_(module, besides) {}
-  ~KeptModule() { state_.PutBack(); }
-  KeptModule(const KeptModule&) = delete;
-  KeptModule& operator=(const KeptModule&) = delete;
-
- private:
-  const ModuleState state_;
-};
-
-// Returns the numbers and tensors in attributes of a module, which its state_dict() lacks: a number
-// as int64, float64 or bool without dimensions. Copies, on the CPU.
-NamedTensors ModuleAttributes(const torch::jit::Module& module);
-
-// Restores the attributes that the module has: tensors on their current device, or on `device` if
-// there is none yet. A tensor that already has the value is kept because it may also be a buffer,
-// or a view of one.
-void PutModuleAttributes(const torch::jit::Module& module, const NamedTensors& attributes,
-                         torch::Device device);
 
 }  // namespace genesis

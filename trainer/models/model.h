@@ -3,7 +3,6 @@
 #include <torch/torch.h>
 
 #include <cstdint>
-#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,8 +29,7 @@ struct Batch {
   int64_t size() const { return static_cast<int64_t>(examples.size()); }
 };
 
-// A copy of a model's state between batches, except trained parameters: buffers, and the attributes
-// of a user's module.
+// A copy of a model's state between batches, except trained parameters: buffers.
 //
 // Owner: the caller; the model outlives it. Threads: one. Failure: exceptions of LibTorch.
 class ModelState {
@@ -40,7 +38,7 @@ class ModelState {
   // Restores this state of the model.
   virtual void PutBack() const = 0;
   // Restores it if `condition` (float32, no dimensions, on the model's device) is not 0, without
-  // waiting for a GPU. On a GPU, numbers and lists of a TorchScript module are not restored.
+  // waiting for a GPU.
   virtual void PutBackWhere(const torch::Tensor& condition) const = 0;
 };
 
@@ -105,9 +103,6 @@ class Model {
                                             const torch::Tensor&) {
     return {};
   }
-  // Call in a handler of an exception from the backward pass of Loss. Rethrows it, with the user's
-  // source locations if the model is a user's.
-  [[noreturn]] virtual void ExplainBackward(const Batch&, const std::exception&) { throw; }
 
   // Returns a copy of the state that Loss and Evaluate change in the model; null if they change
   // nothing.
@@ -133,20 +128,10 @@ class Model {
   // Adds metrics derived from the means over all held-out examples.
   virtual void AddDerivedMetrics(training::v1::Evaluation&) const {}
 
-  // Returns why a step compiled from the model's source would differ from Loss in `mode`; OK if it
-  // would not.
-  virtual absl::Status CheckCompilable(training::v1::PrecisionMode) const {
-    return absl::OkStatus();
-  }
-
   // Returns whether Loss and Evaluate accept batches smaller than training.batch_size.
   virtual bool takes_short_batches() const { return true; }
   // Returns whether Loss changes buffers depending on the examples, as batch norm does.
   virtual bool changes_buffers() const { return false; }
-  // Returns whether Loss changes trained parameters, so that each rank needs a copy.
-  virtual bool changes_parameters() const { return false; }
-  // Returns whether Loss runs the same device operations for all batches of the same shapes.
-  virtual bool repeats_itself() const { return true; }
 
   // Returns the approximate floating-point operations of one example, forward and backward.
   virtual int64_t OperationsPerExample() const = 0;
@@ -158,7 +143,7 @@ class Model {
 // Builds the model of `spec` on the CPU, with weights drawn after torch.manual_seed(training.seed)
 // in the order of a Python twin, and with the statistics of `dataset` as buffers. `spec` has every
 // default filled in. INVALID_ARGUMENT if the dataset lacks a field or has one of another shape
-// (naming both), or if a scripted file cannot be used.
+// (naming both), or if an exported file cannot be used.
 absl::StatusOr<std::unique_ptr<Model>> BuildModel(const training::v1::JobSpec& spec,
                                                   const Dataset& dataset);
 

@@ -13,17 +13,12 @@ class DataFault : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Returns whether host or device ran out of memory, even if TorchScript has changed the message.
+// Returns whether host or device ran out of memory, even if torch has changed the exception.
 bool IsOutOfMemory(const std::exception& error);
 // Returns whether the device failed and is no longer usable.
 bool IsDeviceFault(const std::exception& error);
 
 // Returns torch's message without the frames of its C++ code.
 std::string TorchText(const std::exception& error);
-
-// Returns the message of a TorchScript exception for its user: the exception on one line, then the
-// traceback through the Python source of the module, outermost call first. Bounded, keeping the
-// outermost and the innermost call.
-std::string ModuleWords(const std::exception& error);
 
 }  // namespace genesis

@@ -53,10 +53,9 @@ std::string ChecksumOf(const Dataset& dataset) {
   return absl::StrFormat("%08x", crc);
 }
 
-// "" if the model is not a file or cannot be read; building the model reports why.
+// Returns "" if the model is not a file, or if the file cannot be read, which BuildModel reports.
 std::string ModuleChecksum(const training::v1::ModelSpec& model) {
-  const std::string& path =
-      model.has_exported() ? model.exported().path() : model.torchscript().path();
+  const std::string& path = model.exported().path();
   return std::ifstream(path).good() ? Sha256HexOfFile(path) : "";
 }
 

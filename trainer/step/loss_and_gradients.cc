@@ -31,11 +31,7 @@ torch::Tensor LossAndGradients::AddEager(const Batch& batch, const Share& share)
   RECORD_USER_SCOPE("backward");
   if (share.factor != 1) loss = loss * share.factor;
   if (share.micro_batches > 1) loss = loss / static_cast<double>(share.micro_batches);
-  try {
-    (share.scale.defined() ? loss * share.scale : loss).backward();
-  } catch (const std::exception& error) {
-    model_.ExplainBackward(batch, error);
-  }
+  (share.scale.defined() ? loss * share.scale : loss).backward();
   return loss.detach();
 }
 

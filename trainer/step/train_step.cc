@@ -56,9 +56,6 @@ std::string TrainStep::ReasonForEager(const CompiledStep* compiled) const {
   if (parts_.reducer != nullptr && parts_.reducer->has_residuals()) {
     return "the errors of compressed gradients are dropped where the loss scale changes";
   }
-  if (!parts_.model.repeats_itself()) {
-    return "a TorchScript module may do something else in each step";
-  }
   if (parts_.source.prioritized()) return "prioritized sampling reads the losses of each step";
   if (!parts_.faults.empty()) return "rehearsals change single steps";
   return "";

@@ -52,7 +52,7 @@ std::string Sizes(const at::Tensor& tensor) {
   return text.str();
 }
 
-// Buffers of a user's module have the format of its parameters; checkpoints are in float32.
+// Buffers of a user's module may be in a reduced format; checkpoints are in float32.
 at::ScalarType TypeInCheckpoint(const at::Tensor& tensor) {
   const bool wide = !tensor.is_floating_point() || tensor.scalar_type() == at::kDouble;
   return wide ? tensor.scalar_type() : at::kFloat;
@@ -93,12 +93,9 @@ bool MayShard(const training::v1::DistributedSpec& spec) {
 }
 
 std::unique_ptr<GradientReducer> ReducerOf(RankGroup* ranks, const JobSpec& spec,
-                                           const Model& model,
                                            const std::vector<at::Tensor>& masters) {
   if (ranks == nullptr) return nullptr;
-  // Otherwise each rank would change the one copy.
-  const bool one_copy = MayShard(spec.distributed()) && !model.changes_parameters();
-  const size_t common = one_copy ? OptimizerShards::CommonBytes(masters) : 0;
+  const size_t common = MayShard(spec.distributed()) ? OptimizerShards::CommonBytes(masters) : 0;
   return std::make_unique<GradientReducer>(*ranks, masters, spec.distributed(), common);
 }
 
@@ -147,7 +144,7 @@ TrainingSession::TrainingSession(const training::v1::StartJob& start, const Data
       weights_(std::make_unique<MasterWeights>(Tensors(model_->parameters()))),
       groups_(Groups(spec_, *model_)),
       clipping_(groups_, device_),
-      reducer_(ReducerOf(ranks, spec_, *model_, weights_->masters())),
+      reducer_(ReducerOf(ranks, spec_, weights_->masters())),
       shards_(ShardsOf(ranks, spec_, reducer_.get(), weights_->masters())),
       optimizer_(std::make_unique<Optimizer>(weights_->masters(), spec_.optimizer(),
                                              groups_.optimizer, ShareOf(ranks, shards_.get()))) {

@@ -79,9 +79,6 @@ absl::StatusOr<std::string> DescribeSteps(const training::v1::StartJob& start) {
       fields["compiled"].set_bool_value(choice.step != nullptr);
       fields["execution"].set_string_value(choice.text);
     }
-    if (start.spec().model().has_torchscript()) {
-      fields["module"].set_string_value(start.spec().model().torchscript().path());
-    }
     if (start.spec().model().has_exported()) {
       fields["exported"].set_string_value(start.spec().model().exported().path());
     }

@@ -5,9 +5,8 @@
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
-#include <torch/script.h>
-
-#include <filesystem>
+#include <fstream>
+#include <memory>
 
 #include "config/job/job_spec.h"
 #include "tests/temp_dir.h"
@@ -125,51 +124,21 @@ TEST_F(StepDescriptionTest, RefusesStepsThatThePackageWouldMakeOtherwise) {
               HasSubstr("weighs the loss of each example"));
 }
 
-class ScriptedStepTest : public StepDescriptionTest {
- protected:
-  ScriptedStepTest() {
-    auto& model = *spec_.mutable_model()->mutable_torchscript();
-    model.set_path(folder_.path() + "/net.pt");
-    model.set_loss(training::v1::SCRIPTED_LOSS_MSE);
-    model.set_target("change");
-    Save("torch.tanh(observation @ self.weight)", /*buffer=*/false);
-  }
-
-  void Save(const std::string& output, bool buffer) const {
-    torch::jit::Module module("Net");
-    module.register_attribute("training", c10::BoolType::get(), true);
-    module.register_parameter("weight", torch::ones({3, 3}).requires_grad_(), false);
-    if (buffer) module.register_buffer("gain", torch::ones({3}));
-    module.define("def forward(self, observation, action, reward, done):\n  return " + output +
-                  "\n");
-    module.save(spec_.model().torchscript().path());
-  }
-
-  TempDir folder_;
-};
-
-TEST_F(ScriptedStepTest, KnowsTheModuleByItsFileAndNotByItsPlace) {
-  const StepDescription description = Fp32(spec_);
-  EXPECT_THAT(description.text, Not(HasSubstr(folder_.path())));
+TEST_F(StepDescriptionTest, KnowsAModuleByItsFileAndNotByItsPlace) {
+  const TempDir folder;
+  const MemoryDataset dataset(tensors_);
+  const std::unique_ptr<Model> model = *BuildModel(WithDefaults(spec_, {}), dataset);
+  const auto describe = [&](const std::string& path, const std::string& content) {
+    std::ofstream(path, std::ios::binary) << content;
+    JobSpec spec = spec_;
+    spec.mutable_model()->mutable_exported()->set_path(path);
+    return *DescribeStep(spec, *model, dataset, training::v1::PRECISION_MODE_FP32);
+  };
+  const StepDescription description = describe(folder.path() + "/net.pt2", "one");
+  EXPECT_THAT(description.text, Not(HasSubstr(folder.path())));
   EXPECT_THAT(description.text, HasSubstr("\"module\": \""));
-  // In the order of the dataset, like the arguments of forward.
-  EXPECT_THAT(description.text, HasSubstr(R"("inputs":["observation","action","reward","done"])"));
-  JobSpec moved = spec_;
-  moved.mutable_model()->mutable_torchscript()->set_path(folder_.path() + "/moved.pt");
-  std::filesystem::copy(spec_.model().torchscript().path(), folder_.path() + "/moved.pt");
-  EXPECT_EQ(Fp32(moved).text, description.text);
-  Save("torch.sin(observation @ self.weight)", /*buffer=*/false);
-  EXPECT_NE(Fp32(spec_).key, description.key);
-}
-
-TEST_F(ScriptedStepTest, HasNoStepWhereBuffersChangeTheirFormat) {
-  EXPECT_TRUE(Describe(spec_, training::v1::PRECISION_MODE_BF16).ok());
-  Save("torch.tanh(observation @ self.weight) * self.gain", /*buffer=*/true);
-  EXPECT_TRUE(Describe(spec_, training::v1::PRECISION_MODE_MIXED_BF16).ok());
-  const auto refused = Describe(spec_, training::v1::PRECISION_MODE_BF16);
-  EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(refused.status().message(),
-              HasSubstr("in pure FP16 and BF16 the buffers of a torchscript model change"));
+  EXPECT_EQ(describe(folder.path() + "/moved.pt2", "one").text, description.text);
+  EXPECT_NE(describe(folder.path() + "/net.pt2", "two").key, description.key);
 }
 
 }  // namespace

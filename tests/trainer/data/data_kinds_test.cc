@@ -203,7 +203,7 @@ TEST(DataKindsTest, GivesArraysAsTheyAre) {
   }
   // Another model names the array of a .npy file its input.
   JobSpec spec;
-  spec.mutable_model()->mutable_torchscript();
+  spec.mutable_model()->mutable_exported();
   spec.mutable_dataset()->mutable_arrays()->set_path(folder.path() + "/a.npy");
   EXPECT_EQ(Open(spec)->fields()[0].name, "input");
 }

@@ -25,8 +25,8 @@ TEST(BuildModelTest, HasABuilderForEachKind) {
 TEST(BuildModelTest, NamesTheKindsWhereNoneIsGiven) {
   const MemoryDataset dataset({{"input", torch::zeros({4, 2})}});
   EXPECT_EQ(BuildModel({}, dataset).status().message(),
-            "model: required; give it one kind of model: world_model, transformer, radio_unet, "
-            "torchscript or exported");
+            "model: required; give it one kind of model: world_model, transformer, radio_unet "
+            "or exported");
 }
 
 }  // namespace

@@ -75,9 +75,6 @@ def make_twin(entry, description):
     if "exported" in entry:
         import exported
         return exported.ExportedTwin(entry["exported"], description)
-    if "module" in entry:
-        import scripted
-        return scripted.ScriptedTwin(entry["module"], description)
     import step
     from twins.build import build
     return step.BuiltInTwin(build(description))
@@ -85,9 +82,6 @@ def make_twin(entry, description):
 
 def reason(error):
     """Returns why a step could not be compiled."""
-    if "GuardOnDataDependentSymNode" in str(error):
-        return ("forward decides by the values of tensors, and a compiled step is one path: let it decide by "
-                "shapes, or train eager")
     text = str(error).strip()
     if re.fullmatch(r"|\w+:", text):
         # Some assertions of torch have no text. Report their location.

@@ -1,8 +1,4 @@
-"""Modules of six numbers and three classes, of the kinds that TorchScript treats differently: weights that are stored twice,
-shared, views or frozen, in lists and dictionaries, layers with states, and traces."""
-
-import enum
-import typing
+"""Modules of six numbers and three classes: layers with states, attention, weights in lists, shared, views or frozen, and norms."""
 
 import torch
 from torch import nn
@@ -83,49 +79,6 @@ class Norms(nn.Module):
         return self.layers(halves(x))
 
 
-class Way(enum.Enum):
-    SCALED = 1
-    PLAIN = 2
-
-
-class Nested(nn.Module):
-    """A weight and a buffer in a dictionary of tuples in a list, a tensor that exists nowhere else, and settings."""
-
-    held: typing.List[typing.Dict[str, typing.Tuple[torch.Tensor, torch.Tensor]]]
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 3)
-        self.register_buffer("scale", torch.ones(3))
-        self.held = [{"weight": (self.layer.weight, self.scale)}, {"bias": (self.layer.bias, torch.full((3,), 0.5))}]
-        self.way, self.gains = Way.SCALED, {"all": 1.5}
-
-    def forward(self, x):
-        if self.training:
-            self.scale.mul_(0.99)
-        weight, scale = self.held[0]["weight"]
-        bias, constant = self.held[1]["bias"]
-        output = nn.functional.linear(x, weight, bias) * constant * self.gains["all"]
-        return output * scale if self.way == Way.SCALED else output
-
-
-class Views(nn.Module):
-    """Views of a buffer, in an attribute and in a list."""
-
-    rows: typing.List[torch.Tensor]
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 3)
-        self.register_buffer("seen", torch.zeros(2, 3))
-        self.mean, self.rows = self.seen[0], [self.seen[1]]
-
-    def forward(self, x):
-        if self.training:
-            self.seen.mul_(0.9).add_(0.1)
-        return self.layer(x) * (1 + self.mean) + self.rows[0]
-
-
 class Follower(nn.Module):
     """A frozen part that follows a trained one."""
 
@@ -142,21 +95,6 @@ class Follower(nn.Module):
             self.target.bias.mul_(0.9).add_(0.1 * self.online.bias)
             aim = torch.tanh(self.target(x))
         return self.head(torch.tanh(self.online(x)) - 0.5 * aim)
-
-
-class Shrinking(nn.Module):
-    """Weights that forward changes, an index that is a parameter, and a buffer whose elements alias."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer, self.order = nn.Linear(6, 3), nn.Parameter(torch.tensor([2, 0, 1]), requires_grad=False)
-        self.register_buffer("wide", torch.full((1,), 0.5).expand(3))
-
-    def forward(self, x):
-        if self.training:
-            with torch.no_grad():
-                self.layer.weight.mul_(0.98)
-        return self.layer(x)[:, self.order] * self.wide
 
 
 class Part(nn.Module):
@@ -185,15 +123,15 @@ class Pairs(nn.Module):
     def __init__(self):
         super().__init__()
         self.pairs, self.norm, self.head = nn.Bilinear(3, 3, 5), nn.LayerNorm(5), nn.Linear(5 + 8, 3)
-        self.words, self.bag = nn.Embedding(7, 4), nn.EmbeddingBag(7, 4, mode="mean")
+        self.words, self.others = nn.Embedding(7, 4), nn.Embedding(7, 4, padding_idx=0)
 
     def forward(self, x):
         word = (3 * x.abs()).long().clamp(0, 6)
-        return self.head(torch.cat([self.norm(self.pairs(x[:, :3], x[:, 3:])), self.words(word).mean(1), self.bag(word)], 1))
+        return self.head(torch.cat([self.norm(self.pairs(x[:, :3], x[:, 3:])), self.words(word).mean(1), self.others(word).sum(1)], 1))
 
 
 class Normalized(nn.Module):
-    """Cannot be scripted; a trace can."""
+    """A weight that forward computes."""
 
     def __init__(self):
         super().__init__()
@@ -203,5 +141,16 @@ class Normalized(nn.Module):
         return self.head(self.layers(halves(x))[0][:, -1])
 
 
-SCRIPTED = (BothWays, LastStates, Cells, Attention, Ensemble, Norms, Nested, Views, Follower, Shrinking, Shared, Pairs)
-TRACED = (BothWays, Normalized)
+class Selective(nn.Module):
+    """One weight is never used."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.never, self.last = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.first(x)))
+
+
+KINDS = (BothWays, LastStates, Cells, Attention, Ensemble, Norms, Follower, Shared, Pairs, Normalized)
+RECURRENT = (BothWays, LastStates, Cells)
