@@ -53,7 +53,7 @@ std::string ModeText(const HistoryRow& row, const char* none) {
   return row.mode() == training::v1::PRECISION_MODE_UNSPECIFIED ? none : PrecisionName(row.mode());
 }
 
-// Formats as SQLite does: empty if not measured.
+// Formats a value as `sqlite3 -csv` does: empty if it was not measured.
 std::string CsvLine(const HistoryRow& row) {
   const auto real = [](bool measured, double value) {
     return measured ? FormatNumber(value) : std::string();

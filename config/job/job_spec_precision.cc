@@ -45,7 +45,6 @@ void CheckLossScaleConflicts(const PrecisionSpec& precision, Faults& faults) {
   check("precision.min_loss_scale", precision.min_loss_scale());
   check("precision.max_loss_scale", precision.max_loss_scale());
   check("precision.hysteresis", precision.hysteresis());
-  check("precision.overflow_tolerance_percent", precision.overflow_tolerance_percent());
 }
 
 void CheckScale(const char* path, double value, Faults& faults) {
@@ -168,9 +167,6 @@ void FillPrecision(JobSpec& spec, const LossScaleSettings& loss_scale) {
       precision.set_min_loss_scale(std::min(1.0, precision.loss_scale()));
     }
     if (precision.hysteresis() == 0) precision.set_hysteresis(1);
-    if (precision.hysteresis_refill() == training::v1::HYSTERESIS_REFILL_UNSPECIFIED) {
-      precision.set_hysteresis_refill(training::v1::HYSTERESIS_REFILL_ON_CLEAN_STEP);
-    }
     if (precision.floor_action() == training::v1::SCALE_FLOOR_ACTION_UNSPECIFIED) {
       precision.set_floor_action(training::v1::SCALE_FLOOR_ACTION_FALL_BACK);
     }

@@ -23,7 +23,7 @@ Callback<Job> AnswerWithJob(const Callback<Response>& callback) {
   };
 }
 
-// Bounds of a label key and an owner, from job.proto.
+// Maximum number of bytes of a label key or value in a filter. Longer ones match no job.
 constexpr size_t kMaxFilterBytes = 255;
 
 absl::StatusOr<JobQuery> QueryOf(const training::v1::ListJobsRequest& request) {

@@ -32,7 +32,7 @@ class JobQueries {
         stats_(*stats),
         workers_(workers) {}
 
-  // Places in the queue filled in. NOT_FOUND.
+  // Returns the job with its place in the queue. NOT_FOUND if there is none.
   absl::StatusOr<training::v1::Job> Get(const std::string& job_id) const;
   absl::StatusOr<std::vector<StoredJob>> List(const JobQuery& query) const;
   absl::StatusOr<training::v1::Checkpoint> GetCheckpoint(const std::string& id) const;

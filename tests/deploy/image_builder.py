@@ -144,7 +144,7 @@ class Stage:
             raise AssertionError(f"RUN {command}: {done.returncode}\n{done.stdout[-6000:]}{done.stderr[-6000:]}")
 
     def _install(self, prefix):
-        """Returns the programs of this build; the worker finds LibTorch at its path in the stage."""
+        """Installs this build's programs under `prefix` in the stage, and points the worker's RUNPATH at the stage's LibTorch."""
         folder = self.root / prefix.lstrip("/")
         run("cmake", "--install", BIN.parent, "--prefix", folder, "--strip")
         libtorch, = (self.root / self.environment["XDG_CACHE_HOME"].lstrip("/")).glob(

@@ -1,4 +1,4 @@
-"""The image and the Compose file. No container engine is needed: the steps of the Dockerfile are
+"""Tests the container image and the Compose file. No container engine is needed: the steps of the Dockerfile are
 executed in folders with Debian 12, and the image's command runs there."""
 
 import json

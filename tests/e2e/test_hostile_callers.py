@@ -192,7 +192,6 @@ class Enums(HostileTest):
         for change in (lambda s: setattr(s.precision, "mode", 12),
                        lambda s: setattr(s.precision, "tf32", 3),
                        lambda s: setattr(s.precision, "floor_action", 90),
-                       lambda s: setattr(s.precision, "hysteresis_refill", -1),
                        lambda s: setattr(s.precision.watchdog.slowdown, "action", 5),
                        lambda s: s.precision.fallbacks.append(31),
                        lambda s: setattr(s.optimizer, "kind", 77),

@@ -32,7 +32,7 @@ class Limits(harness.DaemonTest):
         daemon.train("crash-1", crashing)
         self.assertEqual(daemon.wait_for_end("crash-1")["restarts"], 3)
         self.assertEqual(daemon.wait_for_end("hold-1")["failure"]["cause"], "FAILURE_CAUSE_DEADLINE")
-        # Set forward: a job that was just accepted has its whole time.
+        # Setting the clock forward does not shorten the deadline of a job that is accepted afterwards.
         clock.write_text("86400")
         limited["scheduling"] = {"deadline_seconds": 3600}
         daemon.train("ok-1", limited)

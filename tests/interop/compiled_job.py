@@ -1,4 +1,4 @@
-"""Shared code of the tests of the compiled step: jobs that are compiled and executed."""
+"""Helpers of the tests of the compiled step: compile the step of a job, and train with it."""
 
 import os
 import pathlib

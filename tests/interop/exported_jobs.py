@@ -421,7 +421,7 @@ class Branching(nn.Module):
 
 
 class Changed(nn.Module):
-    """The operation on the output of a layer."""
+    """Applies an operation to the output of a layer."""
 
     def __init__(self, change):
         super().__init__()

@@ -9,8 +9,8 @@ import compiled_job
 import exported_jobs
 import numpy
 import module_kinds
-import torch
 import tiers
+import torch
 import twin
 from torch import nn
 
@@ -154,6 +154,7 @@ class CompiledModuleTest(unittest.TestCase):
         self.assertLess(compiled_job.worst(compiled, eager), TOLERANCE)
 
 
+@tiers.nightly
 class KindsOfModules(exported_jobs.ExportedJobs):
     exports_few = True
 

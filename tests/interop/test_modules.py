@@ -1,4 +1,4 @@
-"""Modules of many kinds train as they do in Python, with any optimizer, and their faults are told in words of their user."""
+"""Modules of many kinds train as they do in Python, with any optimizer, and errors name what their user wrote."""
 
 import copy
 import tempfile

@@ -9,6 +9,7 @@ from unittest import mock
 
 import compiled_job
 import module_kinds
+import tiers
 import torch
 import twin
 from exported_jobs import BATCH, EXAMPLES, GATE, MODULES, PURE, STEPS, Attentive, Compilable, ExportedJobs, Loop, Normed, Partial, learnt

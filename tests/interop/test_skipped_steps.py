@@ -145,7 +145,7 @@ class SkippedSteps(ExportedJobs):
         self.assertLess(last["model_state_dict"]["largest"].item(), 10)
 
     def test_a_job_without_skipped_steps_is_the_same_run(self):
-        """What is kept for a skipped step changes nothing in others."""
+        """State that is kept for a skipped step changes no other step."""
         job, module = self.skipping(Wide)
         records, last, _ = self.train(job)
         self.assertEqual(sum(record["skipped"] for record in records), 0)

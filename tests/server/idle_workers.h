@@ -109,7 +109,7 @@ class IdleWorkers final : public Workers {
   std::set<std::string> lost;            // Workers that did not survive the daemon.
   std::map<int, std::string> vetoes;     // Vetoes of reduced precision, by position in a gang.
   std::string retired;                   // The job of a retired worker.
-  std::map<std::string, int> held;       // Workers by job, attached or not.
+  std::map<std::string, int> held;       // Number of workers that each job holds, attached or not.
   std::vector<std::pair<std::string, std::string>> abandoned;  // Job and reason.
   std::map<std::string, StartJob> begun;                       // Keyed by job on a worker.
   std::vector<std::pair<std::string, AttachResponse>> sent;

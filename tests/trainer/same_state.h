@@ -31,8 +31,8 @@ inline std::string Numbers(const TrainingState& state) {
   if (state.scaler) {
     const GradScalerState& scaler = *state.scaler;
     absl::StrAppend(&text, scaler.scale, " ", scaler.growth_factor, " ", scaler.backoff_factor, " ",
-                    scaler.growth_interval, " ", scaler.growth_tracker, " ", scaler.hysteresis_left,
-                    " ", scaler.overflows_since_change, " ", scaler.steps_since_change);
+                    scaler.growth_interval, " ", scaler.growth_tracker, " ",
+                    scaler.hysteresis_left);
   }
   return text;
 }

@@ -58,9 +58,7 @@ inline TrainingState StateForTest(training::v1::OptimizerKind kind, uint64_t see
                                  .backoff_factor = 0.5,
                                  .growth_interval = 100,
                                  .growth_tracker = 17,
-                                 .hysteresis_left = 2,
-                                 .overflows_since_change = 1,
-                                 .steps_since_change = 18};
+                                 .hysteresis_left = 2};
   state.rng_state = generator.get_state();
   state.device_rng_state = at::arange(16, at::kByte);
   state.priorities = random({9}).abs();

@@ -280,8 +280,6 @@ class LayoutReader {
     if (version_ < 2 || !own_.Has("scaler")) return;
     const ValueReader besides = own_.At("scaler");
     scaler.hysteresis_left = besides.At("hysteresis_left").Integer();
-    scaler.overflows_since_change = besides.At("overflows_since_change").Integer(0);
-    scaler.steps_since_change = besides.At("steps_since_change").Integer(0);
   }
 
   // The fields that format 1 has not.

@@ -99,8 +99,6 @@ Value ScalerBesides(const TrainingState& state) {
   if (!state.scaler) return {};
   ValueDict dict;
   dict.Add("hysteresis_left", state.scaler->hysteresis_left);
-  dict.Add("overflows_since_change", state.scaler->overflows_since_change);
-  dict.Add("steps_since_change", state.scaler->steps_since_change);
   return dict;
 }
 

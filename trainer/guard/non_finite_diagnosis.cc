@@ -154,7 +154,7 @@ NonFiniteDiagnosis FirstDiagnosis(RankGroup& ranks, NonFiniteDiagnosis own) {
 }
 
 NonFiniteDiagnosis DiagnoseLastStep(TrainingSession& session, int64_t step, double loss_scale) {
-  // Diagnose moves the weights.
+  // Diagnose() may reallocate weights, whose addresses a captured step holds.
   session.step().ForgetCapture();
   const StepParts parts = session.Parts();
   NonFiniteDiagnosis found =

@@ -71,7 +71,7 @@ torch::Tensor BothLosses(const StepParts& parts, const StepFormat& format,
 
 PairedLossReading ComparePrecision(TrainingSession& session, int64_t step) {
   const StepFormat format = FormatOf(session.mode());
-  // BothLosses moves the weights.
+  // BothLosses() may reallocate weights, whose addresses a captured step holds.
   if (format.weights != at::kFloat) session.step().ForgetCapture();
   const StepParts parts = session.Parts();
   torch::Tensor losses;

@@ -49,7 +49,7 @@ struct ExportedFile {
   std::vector<NamedTensor> tensors;  // In the same order; constants last.
   // Additional names in the state_dict(), each with the name whose tensor it shares.
   std::vector<std::pair<std::string, std::string>> tied;
-  // Version numbers of the module and its parts, by name.
+  // Versions of the module and its submodules, by name (`state_dict()._metadata`).
   std::vector<std::pair<std::string, int64_t>> versions;
   // The constants of each graph, by name.
   std::map<std::string, std::vector<std::string>> constants;

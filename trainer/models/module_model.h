@@ -25,7 +25,7 @@ class ModuleModel : public Model {
   // Requires that every parameter and buffer is registered; later ones are ignored.
   explicit ModuleModel(std::shared_ptr<torch::nn::Module> module);
 
-  // InputType() without the list of parameters, because every step calls it.
+  // Same as InputType(), but without the list of parameters, because every step calls it.
   torch::ScalarType format() const { return parameters_.front().second.scalar_type(); }
 
   // Returns the mean of `example_losses` [B], each times its weight if the batch has weights. Keeps

@@ -14,12 +14,8 @@ struct GradScalerOptions {
 
   // Options that torch.amp.GradScaler lacks. These defaults give torch's arithmetic.
   double min_scale = 0.0;
-  double max_scale = 0.0;         // 0 for none.
-  int64_t hysteresis = 1;         // Overflows needed for one reduction.
-  bool refill_on_growth = false;  // Hysteresis starts again when the scale grows (Megatron-LM), not
-                                  // after each clean step (Apex).
-  double overflow_tolerance = 0.0;  // Share of the steps since the scale last changed that may
-                                    // overflow without a reduction (fairseq).
+  double max_scale = 0.0;  // 0 for none.
+  int64_t hysteresis = 1;  // Overflows in a row needed for one reduction (Apex).
 };
 
 // The five entries of torch.amp.GradScaler's state dict, then entries that torch lacks.
@@ -30,14 +26,12 @@ struct GradScalerState {
   int64_t growth_interval = 2000;
   int64_t growth_tracker = 0;
 
-  int64_t hysteresis_left = 1;         // Overflows until the next reduction.
-  int64_t overflows_since_change = 0;  // Since the scale last changed.
-  int64_t steps_since_change = 0;
+  int64_t hysteresis_left = 1;  // Overflows until the next reduction.
 };
 
 // Dynamic loss scaling with the arithmetic of torch.amp.GradScaler, bit for bit: a step with an
 // overflow multiplies the scale by the backoff factor; growth_interval steps without one multiply
-// it by the growth factor. Bounds, hysteresis and tolerance are additions. All state is on the
+// it by the growth factor. Bounds and hysteresis are additions. All state is on the
 // device, so no call waits for it unless stated.
 //
 // Owner: the run. Threads: one. Failure: exceptions of LibTorch.
@@ -57,18 +51,10 @@ class GradScaler {
   void LoadState(const GradScalerState& state);
 
  private:
-  bool counts_overflows() const {
-    return options_.hysteresis > 1 || options_.overflow_tolerance > 0;
-  }
-  // Returns 1 if the overflow of this step reduces the scale.
-  at::Tensor OverflowCounts(const at::Tensor& found_inf);
-
   const GradScalerOptions options_;
   at::Tensor scale_;            // float32
   at::Tensor growth_tracker_;   // int32
-  at::Tensor hysteresis_left_;  // float32, like the next two.
-  at::Tensor overflows_since_change_;
-  at::Tensor steps_since_change_;
+  at::Tensor hysteresis_left_;  // float32
 };
 
 }  // namespace genesis

@@ -27,8 +27,6 @@ GradScalerOptions ScalerOptions(const training::v1::PrecisionSpec& given) {
   options.min_scale = given.min_loss_scale();
   options.max_scale = given.max_loss_scale();
   if (given.hysteresis() > 0) options.hysteresis = given.hysteresis();
-  options.refill_on_growth = given.hysteresis_refill() == training::v1::HYSTERESIS_REFILL_ON_GROWTH;
-  options.overflow_tolerance = given.overflow_tolerance_percent() / 100;
   return options;
 }
 

@@ -134,7 +134,7 @@ class Job:
         return self
 
     def checkpoint(self, name: str = "", *, timeout: float = 600.0) -> Checkpoint:
-        """Returns the newest checkpoint of an ended job, or takes one of a running job at its next step.
+        """Checkpoints a running job at its next step; otherwise returns the job's latest checkpoint.
 
         Args:
             name: name under which the new checkpoint is kept until it is deleted. Default: none, and retention may delete it.

@@ -471,19 +471,6 @@ TEST(GradScalerTest, WaitsForSeveralOverflowsWithHysteresis) {
   // Refilled by a clean step: only the second of two in a row counts, and each after it.
   EXPECT_THAT(Scales(options, {1, 0, 1, 1, 1, 0, 1}),
               testing::ElementsAre(64, 64, 64, 32, 16, 16, 16));
-  // Refilled by a growth: clean steps do not refill it.
-  options.refill_on_growth = true;
-  EXPECT_THAT(Scales(options, {1, 0, 1, 0, 0, 0, 1}),
-              testing::ElementsAre(64, 64, 32, 32, 32, 64, 64));
-}
-
-TEST(GradScalerTest, ToleratesAShareOfOverflows) {
-  GradScalerOptions options = Every3(64);
-  options.growth_interval = 100;
-  options.overflow_tolerance = 0.3;
-  // One of four is 25 %; two of five are 40 %.
-  EXPECT_THAT(Scales(options, {0, 0, 0, 1, 1, 0, 0, 0, 1}),
-              testing::ElementsAre(64, 64, 64, 64, 32, 32, 32, 32, 32));
 }
 
 }  // namespace

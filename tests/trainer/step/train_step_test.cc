@@ -144,7 +144,7 @@ RunPosition AtStep5() {
   return position;
 }
 
-// The matrix: a checkpoint of any mode can be resumed in any other one.
+// A checkpoint of any precision mode can be resumed in any mode.
 TEST_F(TrainingSessionTest, CarriesCheckpointsBetweenAllModes) {
   const training::v1::PrecisionMode modes[] = {
       training::v1::PRECISION_MODE_FP32, training::v1::PRECISION_MODE_FP16,
