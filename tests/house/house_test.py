@@ -11,6 +11,7 @@ import typing
 import unittest
 
 import cures
+import frozen_names
 
 SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
 BIN = pathlib.Path(os.environ["GENESIS_BIN"])
@@ -312,6 +313,11 @@ class House(unittest.TestCase):
         self.expect_none([path for path in re.findall(r"`((?:config|metrics|proto|server|trainer|deploy|tests|examples)/"
                                                       r"[a-z0-9_./]*[a-z0-9_])", text) if not (SOURCE / path).exists()],
                          "docs/evidence.md and evidence.csv name files that exist")
+
+    def test_settings_and_job_fields_are_frozen(self):
+        frozen = (SOURCE / "tests" / "house" / "frozen_names.txt").read_text().splitlines()
+        self.assertEqual(frozen_names.names(), frozen, "a name is a promise: add or remove it in tests/house/frozen_names.txt too, "
+                                                       "and argue for it in the commit")
 
     def test_shell_scripts_parse(self):
         faults = []
