@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 
 namespace genesis {
+
 std::string TorchText(const std::exception& error) {
   const auto* const torch_error = dynamic_cast<const c10::Error*>(&error);
   std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();

@@ -321,7 +321,7 @@ class Step:
     def _step(self, precision: str, scale, *tensors):
         batch, trained, state = self._split(tensors)
         trained = {name: tensor.detach().requires_grad_() for name, tensor in trained.items()}
-        state = {name: pure_formats.cast(tensor.clone(), pure_formats.FORMATS.get(precision)) for name, tensor in state.items()}
+        state = {name: pure_formats.copy_of(tensor, pure_formats.FORMATS.get(precision)) for name, tensor in state.items()}
         named = {**trained, **state}
         # Includes the backward pass, because recomputation reads parameters there.
         with _in_place_of_its_own(self.module, named), torch.enable_grad():

@@ -24,6 +24,11 @@ def cast(value: Any, format: Optional[torch.dtype]) -> Any:
     return value.to(format) if is_cast else value
 
 
+def copy_of(tensor: torch.Tensor, format: Optional[torch.dtype]) -> torch.Tensor:
+    """Returns a copy, in the format if it is a floating-point tensor."""
+    return tensor.clone() if format is None or not tensor.is_floating_point() else tensor.to(format, copy=True)
+
+
 def losses(loss: Loss, is_of_module: bool, fields: Dict[str, torch.Tensor], format: torch.dtype) -> Iterator[Loss]:
     """Yields variants of the loss function for a module with weights in the format. The caller uses the first one that runs.
 
