@@ -194,6 +194,34 @@ class HeldOutLosses(ExportedJobs):
             told = [str(each.message) for each in said if "does not add up over batches" in str(each.message)]
             self.assertEqual(len(told), warned, told)
 
+    def test_a_mask_that_is_full_in_the_sample_batch(self):
+        def parts(module, batch):
+            return (module(batch["x"])[:, 0] - batch["x"][:, 1]).square(), batch["mask"]
+
+        def share(module, batch):
+            losses, mask = parts(module, batch)
+            return (losses * (mask / mask.sum())).sum()
+
+        def twice(module, batch):
+            losses, mask = parts(module, batch)
+            return torch.einsum("i,i->", losses, mask.float()) / (2 * mask.sum())
+
+        def plain(module, batch):
+            losses, mask = parts(module, batch)
+            return (losses * mask).sum() / mask.sum().clamp(min=1)
+
+        def mean(module, batch):
+            losses, mask = parts(module, batch)
+            return (losses * mask).mean()
+
+        for kind in (torch.float32, torch.int64, torch.bool):
+            for loss, warned in ((share, True), (twice, True), (plain, False), (mean, False)):
+                with self.subTest(loss=loss.__name__, kind=kind), warnings.catch_warnings(record=True) as said:
+                    warnings.simplefilter("always")
+                    fields = {"x": torch.tensor(self.arrays["x"][70:82]), "mask": torch.ones(12, dtype=kind)}
+                    genesis.export(Plain(), fields, self.path / "net.pt2", loss=loss, precisions=("FP32",))
+                    self.assertEqual(sum("does not add up over batches" in str(each.message) for each in said), warned)
+
     def test_a_module_with_its_own_loss(self):
         label = self.arrays["label"]
         self.arrays["label"] = numpy.stack([label, numpy.roll(label, 3)], 1)

@@ -130,28 +130,41 @@ class Comparison:
         for condition, size in step.conditions.get("evaluation", []):
             self._compare_losses(graph, self._of_size(size), step.trained, self._by_size(condition), may_fail=True)
         if step.dynamic:
-            self._warn_of_means(graph)
+            count = _examples(step.batch)
+            any(self._warns_of_means(graph, batch, count // 3) for batch in (step.batch, self._with_masks(count // 3)))
 
-    def _warn_of_means(self, graph: "Graph") -> None:
-        """Warns if the held-out loss of the batch differs from that of two parts of it combined, because a job combines batches."""
-        step, count = self._step, _examples(self._step.batch)
-        first = count // 3
+    def _warns_of_means(self, graph: "Graph", batch: "Tensors", first: int) -> bool:
+        """Warns if the held-out loss of the batch differs from that of its first examples and its others combined, because a job combines
+        batches. Returns whether it has warned."""
+        step, count = self._step, _examples(batch)
         if not first:
-            return
-        whole, *parts = ({name: tensor[begin:end] for name, tensor in step.batch.items()} for begin, end in ((0, count), (0, first), (first, count)))
+            return False
+        whole, *parts = ({name: tensor[begin:end] for name, tensor in batch.items()} for begin, end in ((0, count), (0, first), (first, count)))
         try:
             wanted = self._evaluated(graph, whole, step.trained)[0].double()
             means = [(self._evaluated(graph, part, step.trained), _examples(part) / count) for part in parts]
         except RuntimeError:  # The loss may not support a batch of this size.
-            return
+            return False
         together = _together(means)
         if not torch.isfinite(wanted + together) or abs(together - wanted) <= TOLERANCE * abs(wanted):
-            return
+            return False
         warnings.warn(
             f"the held-out loss of {type(step.module).__name__} does not add up over batches: it is {wanted:.4g} for the {count} examples of batch, and "
             f"{together:.4g} for the first {first} and the others together. A job's held-out loss is then a mean over batches of training.batch_size, "
             "which patience, keep_best and target_loss go by. A sum divided by a sum over the batch adds up, such as (losses * mask).sum() / mask.sum()",
             stacklevel=2)
+        return True
+
+    def _with_masks(self, first: int) -> "Tensors":
+        """Returns the batch with other values in the fields that contain only zeros and ones: many ones in the first examples, and few in the
+        others. A mask of the sample batch often has the same number of ones in all examples, and a mean of batches is then right by chance."""
+        def other(tensor: torch.Tensor) -> torch.Tensor:
+            drawn = torch.rand(tensor.shape, generator=torch.Generator().manual_seed(2))
+            drawn[:first] *= 0.5
+            ones = drawn < 0.45
+            ones[0], ones[first] = True, True  # Each part has something that counts.
+            return ones.to(tensor.dtype)
+        return {name: other(tensor) if ((tensor == 0) | (tensor == 1)).all() else tensor for name, tensor in self._step.batch.items()}
 
     def _evaluated(self, graph: "Graph", batch: "Tensors", trained: "Tensors") -> "List[torch.Tensor]":
         step = self._step
