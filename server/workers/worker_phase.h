@@ -25,7 +25,8 @@ struct WorkerMove {
 };
 
 // The whole table; there are no other moves. A worker starts as kStarting or as kAdopted, and is
-// removed from any phase once it is gone.
+// removed from any phase once it is gone. Like an illegal move of a job (JobTable::Move), one that
+// is not in the table is a defect and ends the daemon, whose next start recovers from the store.
 const std::vector<WorkerMove>& WorkerMoves();
 
 bool IsLegalMove(WorkerPhase from, WorkerPhase to);

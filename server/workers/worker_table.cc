@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,8 +40,9 @@ WorkerTable::WorkerTable(Options options, std::string id_prefix, const Clock& cl
 
 void WorkerTable::Move(const std::string& id, Worker& worker, WorkerPhase to) {
   if (!IsLegalMove(worker.phase, to)) {
-    spdlog::error("illegal transition of worker {} from {} to {}", id,
-                  WorkerPhaseName(worker.phase), WorkerPhaseName(to));
+    spdlog::critical("defect: worker {} cannot move from {} to {}", id,
+                     WorkerPhaseName(worker.phase), WorkerPhaseName(to));
+    std::abort();
   }
   const bool held = HoldsSlot(worker.phase);
   worker.phase = to;
