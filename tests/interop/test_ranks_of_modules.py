@@ -13,7 +13,7 @@ import tiers
 import torch
 import twin
 from exported_jobs import BATCH, EXAMPLES, GATE, MODULES, PURE, STEPS, Attentive, Compilable, ExportedJobs, Loop, Normed, Partial, learnt
-from test_ranks import GLOO, LONG, torchrun
+from rank_jobs import GLOO, LONG, torchrun
 
 RANKS = 2
 # Gradients are summed in another order, and trainer/accel may compute products and attention of BF16 in FP32.
