@@ -18,6 +18,7 @@
 #include "config/job/job_spec.h"
 #include "google/protobuf/util/json_util.h"
 #include "tests/trainer/memory_dataset.h"
+#include "trainer/models/build_model.h"
 
 namespace genesis {
 namespace {

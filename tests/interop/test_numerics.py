@@ -69,7 +69,7 @@ class NumericsTest(unittest.TestCase):
                     "kind": kind, "weight_decay": 0.1, "schedule": table, "parameter_groups": groups, **momentum})
 
     def test_with_every_trick_off(self):
-        """Nothing depends on the optimizations in trainer/accel/README.md."""
+        """Nothing depends on the optimizations in trainer/kernels/README.md."""
         plain = {"GENESIS_OWN_KERNELS": "false", "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0",
                  "GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}
         for mode in ("FP32", "MIXED_BF16"):

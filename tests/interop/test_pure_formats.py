@@ -15,7 +15,7 @@ from torch import nn
 
 import genesis
 
-# trainer/accel computes products and attention in FP32 and rounds them, so the last bits differ.
+# trainer/kernels computes products and attention in FP32 and rounds them, so the last bits differ.
 TOLERANCE = {"BF16": 2e-2, "FP16": 5e-3}
 
 

@@ -16,7 +16,7 @@ from exported_jobs import BATCH, EXAMPLES, GATE, MODULES, PURE, STEPS, Attentive
 from rank_jobs import GLOO, LONG, torchrun
 
 RANKS = 2
-# Gradients are summed in another order, and trainer/accel may compute products and attention of BF16 in FP32.
+# Gradients are summed in another order, and trainer/kernels may compute products and attention of BF16 in FP32.
 TOLERANCE = {"FP32": 1e-5, "MIXED_BF16": 5e-3, "BF16": 2e-2}
 
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "trainer/data/dataset.h"
-#include "trainer/models/model.h"
+#include "trainer/models/base/model.h"
 
 namespace genesis {
 

@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "tests/trainer/memory_dataset.h"
-#include "trainer/models/model.h"
+#include "trainer/models/base/model.h"
+#include "trainer/models/build_model.h"
 
 namespace genesis {
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "trainer/accel/communicator.h"
+#include "trainer/cuda/communicator.h"
 
 namespace genesis {
 

@@ -11,7 +11,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/files/sha256.h"
-#include "base/share_by_size.h"
 #include "base/text/field_error.h"
 #include "base/text/text.h"
 #include "trainer/checkpoint/manifest.h"
@@ -19,6 +18,7 @@
 #include "trainer/checkpoint/torch_archive.h"
 #include "trainer/checkpoint/value_reader.h"
 #include "trainer/formats/data_file.h"
+#include "trainer/optim/share_by_size.h"
 
 namespace genesis {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "trainer/compiled/package_file.h"
-#include "trainer/models/gradients.h"
+#include "trainer/models/base/gradients.h"
 
 namespace genesis {
 namespace {

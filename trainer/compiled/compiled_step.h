@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "trainer/compiled/step_description.h"
-#include "trainer/models/model.h"
+#include "trainer/models/base/model.h"
 
 namespace torch::inductor {
 class AOTIModelContainerRunner;

@@ -6,7 +6,7 @@
 #include "genesis/training/v1/job.pb.h"
 #include "genesis/training/v1/precision.pb.h"
 #include "trainer/data/dataset.h"
-#include "trainer/models/model.h"
+#include "trainer/models/base/model.h"
 
 namespace genesis {
 

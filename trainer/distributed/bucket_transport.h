@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/part_of.h"
+#include "trainer/optim/part_of.h"
 
 namespace genesis {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "trainer/accel/communicator.h"
+#include "trainer/cuda/communicator.h"
 #include "trainer/distributed/bucket_transport.h"
 #include "trainer/distributed/rank_group.h"
 

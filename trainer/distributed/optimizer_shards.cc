@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "base/share_by_size.h"
+#include "trainer/optim/share_by_size.h"
 
 namespace genesis {
 namespace {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/accel/communicator.h"
+#include "trainer/cuda/communicator.h"
 #include "trainer/distributed/bucket_transport.h"
 #include "trainer/distributed/connect_store.h"
 #include "trainer/distributed/rank_place.h"

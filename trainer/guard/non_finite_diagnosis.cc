@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "trainer/guard/non_finite_trace.h"
-#include "trainer/models/kept_state.h"
+#include "trainer/models/base/kept_state.h"
 
 namespace genesis {
 namespace {

@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "trainer/guard/operator_watch.h"
-#include "trainer/models/model.h"
+#include "trainer/models/base/model.h"
 
 namespace genesis {
 
@@ -26,7 +26,8 @@ class NonFiniteTrace : private OperatorListener {
   std::unique_ptr<at::ObserverContext> OnStart(const at::RecordFunction& function) override;
   void OnEnd(const at::RecordFunction& function, at::ObserverContext* context) override;
 
-  std::unordered_map<const void*, std::string> modules_;  // Keyed by the address of a parameter's data.
+  std::unordered_map<const void*, std::string>
+      modules_;  // Keyed by the address of a parameter's data.
   std::string last_module_;
   std::string found_;
   bool looking_ = false;  // Set while its own operators run, which are not checked.

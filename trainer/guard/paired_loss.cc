@@ -7,7 +7,7 @@
 
 #include "c10/core/impl/VirtualGuardImpl.h"
 #include "genesis/training/v1/precision.pb.h"
-#include "trainer/models/kept_state.h"
+#include "trainer/models/base/kept_state.h"
 
 namespace genesis {
 

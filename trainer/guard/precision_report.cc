@@ -12,10 +12,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "config/precision/precision.h"
-#include "trainer/accel/own_kernels.h"
 #include "trainer/guard/operator_watch.h"
-#include "trainer/models/alignment.h"
-#include "trainer/models/kept_state.h"
+#include "trainer/kernels/own_kernels.h"
+#include "trainer/models/base/alignment.h"
+#include "trainer/models/base/kept_state.h"
 
 namespace genesis {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "genesis/training/v1/worker_service.pb.h"
-#include "trainer/models/model.h"
+#include "trainer/models/base/model.h"
 #include "trainer/step/training_session.h"
 
 namespace genesis {

@@ -1,13 +1,14 @@
+#include "trainer/models/build_model.h"
+
 #include <algorithm>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "config/job/model_kinds.h"
-#include "trainer/models/exported_model.h"
-#include "trainer/models/latent_world_model.h"
-#include "trainer/models/model.h"
-#include "trainer/models/radio_unet.h"
-#include "trainer/models/transformer.h"
+#include "trainer/models/builtin/latent_world_model.h"
+#include "trainer/models/builtin/radio_unet.h"
+#include "trainer/models/builtin/transformer.h"
+#include "trainer/models/exported/exported_model.h"
 
 namespace genesis {
 namespace {

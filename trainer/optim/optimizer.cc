@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/part_of.h"
+#include "trainer/optim/part_of.h"
 
 namespace genesis {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "trainer/distributed/rank_group.h"
-#include "trainer/run/training_run.h"
+#include "trainer/runtime/run_control.h"
 
 namespace genesis {
 

@@ -15,7 +15,7 @@
 #include "base/files/crc32c.h"
 #include "base/files/sha256.h"
 #include "base/text/text.h"
-#include "trainer/models/dataset_fields.h"
+#include "trainer/models/base/dataset_fields.h"
 #include "trainer/runtime/run_failure.h"
 
 namespace genesis {

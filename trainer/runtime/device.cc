@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "config/precision/precision.h"
-#include "trainer/accel/matrix_products.h"
+#include "trainer/kernels/matrix_products.h"
 #include "trainer/precision/autocast_guard.h"
 
 namespace genesis {

@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/text/text.h"
-#include "trainer/models/module_faults.h"
+#include "trainer/runtime/torch_errors.h"
 
 namespace genesis {
 namespace {

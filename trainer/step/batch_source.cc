@@ -5,7 +5,7 @@
 #include "c10/core/StreamGuard.h"
 #include "c10/core/impl/VirtualGuardImpl.h"
 #include "trainer/formats/data_file.h"
-#include "trainer/models/sample_batch.h"
+#include "trainer/models/base/sample_batch.h"
 #include "trainer/runtime/run_failure.h"
 
 namespace genesis {

@@ -16,7 +16,7 @@
 #include "trainer/data/batch_sampler.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/prioritized_sampler.h"
-#include "trainer/models/model.h"
+#include "trainer/models/base/model.h"
 
 namespace genesis {
 

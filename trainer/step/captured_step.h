@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "trainer/accel/step_graph.h"
-#include "trainer/models/model.h"
+#include "trainer/cuda/step_graph.h"
+#include "trainer/models/base/model.h"
 
 namespace genesis {
 

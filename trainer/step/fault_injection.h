@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "genesis/training/v1/job.pb.h"
-#include "trainer/models/model.h"
+#include "trainer/models/base/model.h"
 
 namespace genesis {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "trainer/distributed/gradient_reducer.h"
-#include "trainer/models/model.h"
+#include "trainer/models/base/model.h"
 #include "trainer/optim/master_weights.h"
 #include "trainer/step/gradient_hooks.h"
 

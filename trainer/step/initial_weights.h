@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "trainer/models/model.h"
+#include "trainer/models/base/model.h"
 
 namespace genesis {
 

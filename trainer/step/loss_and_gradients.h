@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "trainer/compiled/compiled_step.h"
-#include "trainer/models/model.h"
+#include "trainer/models/base/model.h"
 
 namespace genesis {
 

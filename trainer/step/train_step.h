@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "c10/core/Event.h"
-#include "trainer/accel/step_graph.h"
 #include "trainer/checkpoint/state_copy.h"
+#include "trainer/cuda/step_graph.h"
 #include "trainer/distributed/gradient_reducer.h"
 #include "trainer/distributed/optimizer_shards.h"
 #include "trainer/distributed/rank_group.h"
-#include "trainer/models/model.h"
+#include "trainer/models/base/model.h"
 #include "trainer/optim/gradient_clipping.h"
 #include "trainer/optim/master_weights.h"
 #include "trainer/optim/optimizer.h"

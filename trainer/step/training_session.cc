@@ -1,4 +1,5 @@
 #include "trainer/step/training_session.h"
+#include "trainer/models/build_model.h"
 
 #include <algorithm>
 #include <map>

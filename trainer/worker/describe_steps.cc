@@ -1,4 +1,5 @@
 #include "trainer/worker/describe_steps.h"
+#include "trainer/models/build_model.h"
 
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
@@ -15,8 +16,8 @@
 #include "trainer/compiled/compiled_steps.h"
 #include "trainer/compiled/step_description.h"
 #include "trainer/data/dataset.h"
-#include "trainer/models/model.h"
-#include "trainer/models/sample_batch.h"
+#include "trainer/models/base/model.h"
+#include "trainer/models/base/sample_batch.h"
 #include "trainer/precision/policy.h"
 
 namespace genesis {

@@ -22,7 +22,7 @@
 #include "config/precision/gate.h"
 #include "config/precision/precision.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
-#include "trainer/models/batch_size.h"
+#include "trainer/models/exported/batch_size.h"
 #include "trainer/run/training_run.h"
 #include "trainer/worker/describe_steps.h"
 #include "trainer/worker/error_line.h"

@@ -1,4 +1,5 @@
 #include "trainer/worker/rank_run.h"
+#include "trainer/run/training_run.h"
 
 #include <torch/version.h>
 
@@ -17,7 +18,7 @@
 #include "base/text/text.h"
 #include "base/version.h"
 #include "google/protobuf/util/message_differencer.h"
-#include "trainer/accel/cuda_plugin.h"
+#include "trainer/cuda/cuda_plugin.h"
 #include "trainer/distributed/rank_group.h"
 #include "trainer/distributed/rank_proof.h"
 #include "trainer/runtime/run_failure.h"

@@ -6,7 +6,7 @@
 #include "genesis/training/v1/worker_service.pb.h"
 #include "trainer/distributed/rank_group.h"
 #include "trainer/distributed/rank_place.h"
-#include "trainer/run/training_run.h"
+#include "trainer/runtime/run_control.h"
 #include "trainer/runtime/run_observer.h"
 
 namespace genesis {

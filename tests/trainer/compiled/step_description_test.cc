@@ -1,4 +1,5 @@
 #include "trainer/compiled/step_description.h"
+#include "trainer/models/build_model.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/struct.pb.h>

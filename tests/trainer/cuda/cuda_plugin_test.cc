@@ -1,4 +1,4 @@
-#include "trainer/accel/cuda_plugin.h"
+#include "trainer/cuda/cuda_plugin.h"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>

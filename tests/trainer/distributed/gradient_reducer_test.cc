@@ -14,9 +14,9 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
-#include "base/part_of.h"
 #include "tests/trainer/threaded_communicators.h"
 #include "tests/trainer/threaded_ranks.h"
+#include "trainer/optim/part_of.h"
 #include "trainer/runtime/run_failure.h"
 
 namespace genesis {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/part_of.h"
 #include "tests/trainer/threaded_ranks.h"
+#include "trainer/optim/part_of.h"
 
 namespace genesis {
 namespace {

@@ -1,9 +1,10 @@
 // Each kind of model of a job file has a builder.
+#include "trainer/models/build_model.h"
 #include "config/job/job_spec.h"
 #include "config/job/model_kinds.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/memory_dataset.h"
-#include "trainer/models/model.h"
+#include "trainer/models/base/model.h"
 
 namespace genesis {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/models/graphs_on_cuda.h"
+#include "trainer/models/exported/graphs_on_cuda.h"
 
 #include <filesystem>
 #include <fstream>

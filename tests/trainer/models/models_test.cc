@@ -5,7 +5,7 @@
 #include <map>
 
 #include "tests/trainer/model_checks.h"
-#include "trainer/models/alignment.h"
+#include "trainer/models/base/alignment.h"
 
 namespace genesis {
 namespace {

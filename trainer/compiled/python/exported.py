@@ -1,6 +1,6 @@
 """Reads a user's module that genesis.export wrote, as a step function of parameters, buffers and batch.
 
-Calls the graph as trainer/models/exported_model.cc does."""
+Calls the graph as trainer/models/exported/exported_model.cc does."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""Twins of trainer/models/radio_unet.h."""
+"""Twins of trainer/models/builtin/radio_unet.h."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Twin of trainer/models/transformer.h."""
+"""Twin of trainer/models/builtin/transformer.h."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Twin of trainer/models/latent_world_model.h."""
+"""Twin of trainer/models/builtin/latent_world_model.h."""
 
 import torch
 from torch import nn

@@ -1,3 +1,0 @@
-#pragma once
-
-#include "trainer/accel/gloo_names/names.h"

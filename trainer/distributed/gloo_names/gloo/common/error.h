@@ -1,0 +1,3 @@
+#pragma once
+
+#include "trainer/distributed/gloo_names/names.h"

@@ -1,0 +1,143 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "genesis/training/v1/job.pb.h"
+#include "genesis/training/v1/precision.pb.h"
+#include "trainer/data/dataset.h"
+
+namespace genesis {
+
+// In the order of the module's state_dict().
+using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
+
+// Examples on the device: one tensor per field of the dataset, with the batch as first dimension.
+struct Batch {
+  std::map<std::string, torch::Tensor> fields;
+  std::vector<int64_t> examples;  // Indices in the dataset.
+
+  // Requires that the batch has the field.
+  const torch::Tensor& at(const std::string& field) const { return fields.at(field); }
+  int64_t size() const { return static_cast<int64_t>(examples.size()); }
+};
+
+// A copy of a model's state between batches, except trained parameters: buffers.
+//
+// Owner: the caller; the model outlives it. Threads: one. Failure: exceptions of LibTorch.
+class ModelState {
+ public:
+  virtual ~ModelState() = default;
+  // Restores this state of the model.
+  virtual void PutBack() const = 0;
+  // Restores it if `condition` (float32, no dimensions, on the model's device) is not 0, without
+  // waiting for a GPU.
+  virtual void PutBackWhere(const torch::Tensor& condition) const = 0;
+};
+
+// A metric of an evaluation: its sum over the examples of a batch, so that batches add up. Several
+// with one name are the terms of one metric.
+struct MetricSum {
+  std::string name;
+  torch::Tensor sum;  // float64, no dimensions, on the device.
+  // The divisor of the sum, of the same type; undefined for the number of examples.
+  torch::Tensor count = {};
+};
+
+// A model: parameters and a loss of a batch. A kind of model is a class that implements this
+// interface, a row of ModelKinds() and a row of BuildModel.
+//
+// Precision does not concern the model, with two exceptions. It casts floating-point inputs of its
+// first layer to InputType(), because pure FP16 and BF16 convert the parameters in place. It
+// converts the output of the last layer to float32 before it computes losses. Normalisation
+// statistics are float32 buffers and are applied in float32. Only Loss enables autocast, around
+// Predict.
+//
+// Owner: the run. Threads: one at a time. Failure: exceptions of LibTorch.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  // Shares memory with the model. Names are those of a Python twin's state_dict(). Tied parameters
+  // appear once in parameters().
+  virtual NamedTensors parameters() const = 0;
+  virtual NamedTensors buffers() const = 0;
+  // Returns whether buffers() are computed from the dataset, such as normalisation statistics,
+  // instead of loaded from a user's file.
+  virtual bool buffers_are_of_data() const { return true; }
+  // Additional names in a Python state_dict(), each with the tensor that it shares, e.g.
+  // lm_head.weight and token_embedding.weight.
+  virtual std::vector<std::pair<std::string, std::string>> tied() const { return {}; }
+  // Names of parameters on which the loss did not depend when the model was tried.
+  virtual std::vector<std::string> without_gradient() const { return {}; }
+  // Version numbers of a user's module and its parts, by name, for Python's load_state_dict.
+  virtual std::vector<std::pair<std::string, int64_t>> versions() const { return {}; }
+  virtual void To(torch::Device device) = 0;
+
+  // Adds the random numbers that Loss needs to the batch, as additional fields: once per batch and
+  // before Loss. Drawn from torch's CPU generator, so that a run is the same on every device, and
+  // outside of the step, so that a step can be compiled, or captured and replayed.
+  virtual void Draw(Batch&) const {}
+  // Returns the shape of those fields for one example.
+  virtual std::vector<Field> drawn() const { return {}; }
+
+  // Returns the mean loss over the batch: float32, no dimensions. Layers run in `autocast` (see
+  // AutocastGuard); the loss itself is computed in float32 outside of it. A field "weight"
+  // multiplies each example's loss. Requires Draw(batch).
+  virtual torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) = 0;
+  // Returns whether it can be trained in a precision. Every model supports FP32 and AUTO.
+  virtual bool supports(training::v1::PrecisionMode) const { return true; }
+  // Returns whether one graph computes loss and gradients, without autograd.
+  virtual bool has_joint_graph() const { return false; }
+  // Returns the detached mean loss of the batch, and adds the gradients of that loss times `scale`
+  // (float32, no dimensions) to those of the parameters. Requires has_joint_graph() and
+  // Draw(batch).
+  virtual torch::Tensor AddLossAndGradients(const Batch&, std::optional<torch::ScalarType>,
+                                            const torch::Tensor&) {
+    return {};
+  }
+
+  // Returns a copy of the state that Loss and Evaluate change in the model; null if they change
+  // nothing.
+  virtual std::unique_ptr<ModelState> CopyState() const { return nullptr; }
+  // Returns an object whose destructor restores all that Loss and Evaluate have changed in the
+  // model since. Null if they change nothing.
+  std::shared_ptr<const void> KeepState() const;
+  // Returns attributes other than parameters and buffers that the model has changed since it was
+  // built. Python's load_state_dict ignores them, but a resumed run needs them. Copies on the CPU,
+  // because a checkpoint is written while training continues.
+  virtual NamedTensors attributes() const { return {}; }
+  // Sets these, and resets all others to their values when the model was built.
+  virtual void PutAttributes(const NamedTensors&) {}
+
+  // Loss of each example of the last call of Loss: float32 [B], detached; for priorities. Undefined
+  // if the model does not provide it.
+  virtual torch::Tensor ExampleLosses() const { return {}; }
+
+  // Returns metrics of the model's kind on held-out examples, "loss" first, without gradients and
+  // in the format of the parameters. Deterministic: draws from no shared generator.
+  virtual std::vector<MetricSum> Evaluate(const Batch& batch) = 0;
+
+  // Adds metrics derived from the means over all held-out examples.
+  virtual void AddDerivedMetrics(training::v1::Evaluation&) const {}
+
+  // Returns whether Loss and Evaluate accept batches smaller than training.batch_size.
+  virtual bool takes_short_batches() const { return true; }
+  // Returns whether Loss changes buffers depending on the examples, as batch norm does.
+  virtual bool changes_buffers() const { return false; }
+
+  // Returns the approximate floating-point operations of one example, forward and backward.
+  virtual int64_t OperationsPerExample() const = 0;
+
+  // Returns the number format of the parameters: float32 except in pure FP16 and BF16.
+  torch::ScalarType InputType() const { return parameters().front().second.scalar_type(); }
+};
+
+}  // namespace genesis

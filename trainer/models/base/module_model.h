@@ -1,0 +1,53 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "trainer/models/base/model.h"
+
+namespace genesis {
+
+// The base of built-in models: names, device moves, and the mean loss from the losses of the
+// examples.
+//
+// Owner: the run. Threads: one at a time. Failure: exceptions of LibTorch.
+class ModuleModel : public Model {
+ public:
+  NamedTensors parameters() const override { return parameters_; }
+  NamedTensors buffers() const override { return buffers_; }
+  void To(torch::Device device) override { module_->to(device); }
+  torch::Tensor ExampleLosses() const override { return example_losses_; }
+
+ protected:
+  // Requires that every parameter and buffer is registered; later ones are ignored.
+  explicit ModuleModel(std::shared_ptr<torch::nn::Module> module);
+
+  // Same as InputType(), but without the list of parameters, because every step calls it.
+  torch::ScalarType format() const { return parameters_.front().second.scalar_type(); }
+
+  // Returns the mean of `example_losses` [B], each times its weight if the batch has weights. Keeps
+  // them for ExampleLosses().
+  torch::Tensor MeanLoss(const torch::Tensor& example_losses, const Batch& batch);
+
+ private:
+  const std::shared_ptr<torch::nn::Module> module_;
+  NamedTensors parameters_;
+  NamedTensors buffers_;
+  torch::Tensor example_losses_;
+};
+
+// Returns the factor of each example's loss [B]; nullopt if the batch has none.
+std::optional<torch::Tensor> Weights(const Batch& batch);
+
+// Returns the sum over the examples, in float64, of a metric of each: any shape [B, ...], averaged
+// over all but the first dimension.
+MetricSum SumOf(const std::string& name, const torch::Tensor& metrics);
+
+// Returns the metric for a batch loss that is a mean over `divisor` items that count, e.g. labels
+// that are not ignored. If nothing in the batch counts, 0 / 0, it adds nothing to other batches.
+MetricSum MeanOver(const torch::Tensor& mean, const torch::Tensor& divisor);
+
+}  // namespace genesis

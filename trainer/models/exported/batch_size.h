@@ -1,0 +1,20 @@
+#pragma once
+
+#include "absl/status/status.h"
+#include "genesis/training/v1/job.pb.h"
+#include "trainer/data/dataset.h"
+#include "trainer/models/exported/exported_file.h"
+
+namespace genesis {
+
+// Sets training.batch_size of a job that trains an exported module and leaves it unset: to the only
+// batch size that its file supports, or the default. BuildModel handles an unreadable file and a
+// job with another size.
+void FillBatchSize(training::v1::JobSpec& spec);
+
+// INVALID_ARGUMENT if the file supports only one batch size and the job has another one, or the
+// dataset has no such batch to train on or held out.
+absl::Status CheckBatchSize(const training::v1::JobSpec& spec, const Dataset& dataset,
+                            const ExportedFile& file);
+
+}  // namespace genesis

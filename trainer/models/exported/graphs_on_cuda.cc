@@ -1,0 +1,91 @@
+#include "trainer/models/exported/graphs_on_cuda.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "trainer/cuda/cuda_operators.h"
+#include "trainer/formats/zip_archive.h"
+#include "trainer/formats/zip_writer.h"
+
+namespace genesis {
+namespace {
+
+// Folder of weights and manifest.
+constexpr char kExtra[] = "module/extra/";
+constexpr char kGraphs[] = "module/models/";
+
+// Replaces quoted JSON strings, each of which is a whole value.
+std::string ForCuda(const std::string& graph) {
+  std::vector<std::pair<std::string, std::string>> replacements = {{"\"cpu\"", "\"cuda\""}};
+  for (const auto& [operation, substitute] : OperatorsForCuda()) {
+    replacements.emplace_back(absl::StrCat("\"", operation, "\""),
+                              absl::StrCat("\"", substitute, "\""));
+  }
+  return absl::StrReplaceAll(graph, replacements);
+}
+
+// Keeps errors until they are requested.
+class Output {
+ public:
+  explicit Output(int handle) : handle_(handle) {}
+
+  void Write(const void* data, uint64_t size) {
+    const char* next = static_cast<const char*>(data);
+    while (size > 0 && error_ == 0) {
+      const ssize_t written = write(handle_, next, size);
+      if (written < 0 && errno != EINTR) error_ = errno;
+      if (written <= 0) continue;
+      next += written;
+      size -= static_cast<uint64_t>(written);
+    }
+  }
+
+  absl::Status status() const {
+    if (error_ == 0) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "model.exported: its graphs for CUDA cannot be kept in memory: ", std::strerror(error_)));
+  }
+
+ private:
+  const int handle_;
+  int error_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<GraphsOnCuda> GraphsOnCuda::Make(const ExportedFile& file) {
+  const absl::StatusOr<ZipArchive> archive = ZipArchive::Open(file.path);
+  if (!archive.ok()) return archive.status();
+  const int handle = memfd_create("genesis-graphs", MFD_CLOEXEC);
+  if (handle < 0) {
+    return absl::ResourceExhaustedError(absl::StrCat("memfd_create: ", std::strerror(errno)));
+  }
+  GraphsOnCuda graphs(handle);
+  Output output(handle);
+  ZipWriter writer([&](const void* data, uint64_t size) { output.Write(data, size); });
+  for (const std::string& name : archive->names()) {
+    if (absl::StartsWith(name, kExtra)) continue;
+    const absl::StatusOr<std::string> record = archive->Read(name);
+    if (!record.ok()) return record.status();
+    const std::string text = absl::StartsWith(name, kGraphs) ? ForCuda(*record) : *record;
+    writer.Add(name, text.data(), text.size());
+  }
+  writer.Finish();
+  if (absl::Status status = output.status(); !status.ok()) return status;
+  return graphs;
+}
+
+GraphsOnCuda::~GraphsOnCuda() {
+  if (handle_ >= 0) close(handle_);
+}
+
+std::string GraphsOnCuda::path() const { return absl::StrCat("/proc/self/fd/", handle_); }
+
+}  // namespace genesis
