@@ -6,7 +6,7 @@
 
 namespace genesis {
 
-// Looks up a setting's environment variable. Tests pass a map; programs pass ProcessEnvironment.
+// A function that looks up an environment variable. Tests use a map instead of the process's.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 // Calls getenv(3). Returns nullopt if unset and "" if set but empty.

@@ -14,8 +14,8 @@ namespace genesis {
 // Not thread-safe.
 class RunningTime {
  public:
-  // The most that a gap between two beats counts. It is well above the pause between beats, so that
-  // a busy machine loses no time, and below the shortest deadline of one second.
+  // Maximum counted length of a gap between two beats. It is well above the pause between beats, so
+  // that a busy machine loses no time, and below the shortest deadline of one second.
   static constexpr absl::Duration kMaxGap = absl::Milliseconds(500);
 
   // Records that the process runs at `steady`. Returns the part of the preceding gap that is not
@@ -35,7 +35,7 @@ class RunningTime {
 // For deadlines that other processes must meet. Thread-safe.
 absl::Time RunningNow();
 
-// While a `Heartbeat` exists, RunningNow() leaves out pauses of this process.
+// A `Heartbeat` makes RunningNow() leave out pauses of this process while it exists.
 //
 // Owner: the daemon. Threads: its own thread calls `on_pause` after each pause. Failure: none.
 class Heartbeat {

@@ -26,8 +26,8 @@ using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::Interceptor;
 using grpc::experimental::InterceptorBatchMethods;
 
-// Adds the token to every call. gRPC's own call credentials refuse connections without TLS, which
-// is right between machines but too strict on one.
+// An interceptor that adds the token to every call. gRPC's own call credentials refuse connections
+// without TLS, which is right between machines but too strict on one.
 class TokenSender final : public Interceptor {
  public:
   explicit TokenSender(std::string header) : header_(std::move(header)) {}
@@ -57,7 +57,7 @@ bool StaysHere(const std::string& server) {
   return parsed.has_value() && IsLoopback(parsed->host);
 }
 
-// gRPC parses a target as a URI: '#', '?' and '%' in a path would end it or be decoded.
+// Returns gRPC's target. It is a URI, so '#', '?' and '%' in a path are escaped.
 absl::StatusOr<std::string> TargetOf(const std::string& server) {
   absl::string_view path = server;
   if (!absl::ConsumePrefix(&path, "unix:") || absl::StartsWith(path, "//")) return server;

@@ -9,7 +9,7 @@
 namespace genesis {
 namespace {
 
-// Maximum number of times the list is read again because the writer evicted a segment meanwhile.
+// Maximum number of times the list is reread because the writer evicted a segment in between.
 constexpr int kTries = 100;
 
 }  // namespace

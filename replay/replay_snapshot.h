@@ -17,8 +17,8 @@ namespace genesis {
 // Owner: a dataset. Threads: any, once open. Failure: NOT_FOUND; DATA_LOSS if a file is damaged.
 class ReplaySnapshot {
  public:
-  // Called once per row, in order, during opening, with the numbers that follow its observations
-  // and actions.
+  // A callback for each row, in order, during opening, with the numbers that follow the row's
+  // observations and actions.
   using RowVisitor = absl::FunctionRef<void(const ReplayRowEnd& end)>;
 
   static absl::StatusOr<ReplaySnapshot> Open(const std::string& folder, RowVisitor visit);

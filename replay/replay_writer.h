@@ -33,8 +33,8 @@ struct Appended {
   bool repeated = false;  // The batch was already in the buffer.
 };
 
-// Appends to a replay buffer, whose files segment.h describes. A batch is appended whole or not at
-// all and is durable when Append returns.
+// A writer that appends to a replay buffer, whose files segment.h describes. A batch is appended
+// whole or not at all and is durable when Append returns.
 //
 // A lock ensures one writer per folder. Threads: one at a time. Failure: INVALID_ARGUMENT for an
 // unusable batch, ALREADY_EXISTS for another batch of the same id, RESOURCE_EXHAUSTED for a full
@@ -65,7 +65,7 @@ class ReplayWriter {
     uint64_t size = 0;  // Bytes.
     std::vector<RecordEntry> records;
   };
-  // A batch in the buffer.
+  // The location of a batch in the buffer.
   struct Place {
     uint64_t segment = 0;
     RecordEntry record;

@@ -31,8 +31,8 @@
 //                      priority f32 (0: none), flags u32 (1: terminal, 2: timeout)
 //
 // A batch is acknowledged once its record is synced. A record that a crash cut off is the last of
-// the last segment and was not acknowledged, so the next writer removes it. A broken record before
-// a sound one is damage, which is never repaired automatically.
+// the last segment and was not acknowledged, so the next writer removes it. A corrupt record before
+// a valid one is damage, which is never repaired automatically.
 //
 // An episode is a run of transitions up to one with a flag. Concurrent recorders append whole
 // episodes.
@@ -59,8 +59,8 @@ struct ReplayLayout {
 struct ReplayTransition {
   std::vector<float> observation, action, next_observation;
   float reward = 0;
-  bool terminal = false;  // The episode ended by itself.
-  bool timeout = false;   // The recording was cut off.
+  bool terminal = false;  // The environment ended the episode.
+  bool timeout = false;   // The recording of the episode was cut off.
   std::optional<float> priority;
 };
 

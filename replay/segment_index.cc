@@ -22,7 +22,7 @@ void PutIndexed(std::string& bytes, T value) {
   bytes.append(reinterpret_cast<const char*>(&value), sizeof(T));
 }
 
-// Reads numbers and strings from the front of a buffer. Returns zeros past its end.
+// A reader of numbers and strings from the front of a buffer. Returns zeros past its end.
 class Bytes {
  public:
   explicit Bytes(absl::string_view bytes) : bytes_(bytes) {}

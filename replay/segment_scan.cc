@@ -17,7 +17,7 @@ absl::Status Damaged(const ReplayFile& file, const std::string& what) {
       "; restore this segment from a copy, or move it and all older ones out of the folder"));
 }
 
-// Reads the record at `offset`. Returns false if it is not sound.
+// Reads the record at `offset`. Returns false if it is not valid.
 absl::StatusOr<bool> ReadRecord(const ReplayFile& file, uint64_t offset, uint64_t size,
                                 const SegmentScan& scan, RecordEntry& record, std::string& body) {
   if (size - offset < kRecordHeaderSize) return false;
@@ -38,7 +38,7 @@ absl::StatusOr<bool> ReadRecord(const ReplayFile& file, uint64_t offset, uint64_
   return Crc32c(0, body.data(), body.size()) == record.body_checksum;
 }
 
-// Returns whether a sound record header follows `offset`. Records begin at multiples of 4.
+// Returns whether a valid record header follows `offset`. Records begin at multiples of 4.
 absl::StatusOr<bool> HasLaterRecord(const ReplayFile& file, uint64_t offset, uint64_t size,
                                     const SegmentScan& scan) {
   constexpr uint64_t kPiece = 1 << 20;

@@ -15,7 +15,7 @@ namespace genesis {
 struct SegmentScan {
   SegmentHeader header;
   std::vector<RecordEntry> records;
-  uint64_t sound_size = 0;  // Bytes up to the end of the last sound record.
+  uint64_t sound_size = 0;  // Bytes up to the end of the last valid record.
   uint64_t torn_size = 0;   // Bytes after them, of an unfinished record.
 
   int64_t transitions() const {
@@ -25,7 +25,7 @@ struct SegmentScan {
   }
 };
 
-// Called with each sound record and its rows.
+// A callback for each valid record and its rows.
 using RowsVisitor = absl::FunctionRef<void(const RecordEntry& record, const std::string& body)>;
 
 // Reads a whole segment and verifies every checksum. `last` allows a torn record at its end.

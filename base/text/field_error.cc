@@ -56,7 +56,7 @@ std::string QuoteValue(absl::string_view text) {
   constexpr size_t kLongest = 120;
   constexpr size_t kLongestEscaped = 6 * kLongest;
   size_t end = std::min(text.size(), kLongest);
-  // Do not cut a character in two. Bytes that are not UTF-8 are not searched for its beginning.
+  // Do not split a character. Bytes that are not UTF-8 may be cut anywhere.
   for (int i = 0; i < 3 && IsInsideUtf8Character(text, end); ++i) --end;
   const std::string escaped = OneLine(
       absl::StrReplaceAll(text.substr(0, end), {{"\\", "\\\\"}, {"\"", "\\\""}}), kLongestEscaped);

@@ -18,12 +18,12 @@ struct FieldError {
   int column = 0;
   std::string file = {};  // Set if errors of several files are listed together (LoadSettings).
 
-  // "job.yaml:3:15: training.batch_size is -4; accepted: 1 to 1048576", or without a value
-  // "job.yaml:4:3: training.max_steps: required; ...". `in_file` is used when `file` is empty.
+  // Returns "job.yaml:3:15: training.batch_size is -4; accepted: 1 to 1048576", or without a value
+  // "job.yaml:4:3: training.max_steps: required; ...". Uses `in_file` if `file` is empty.
   std::string ToString(const std::string& in_file = "") const;
 };
 
-// The payload type of such a status: a serialized google.rpc.BadRequest with every error.
+// The payload type of ToStatus(): a serialized google.rpc.BadRequest with every error.
 inline constexpr char kBadRequestType[] = "type.googleapis.com/google.rpc.BadRequest";
 
 // Maximum number of errors reported in full. Further errors are only counted.

@@ -20,7 +20,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// Room for a path of that length and its authentication, in base64.
+// Room for a path of kMaxStringBytes and its authentication code, in base64.
 constexpr size_t kMaxTokenBytes = 2 * kMaxStringBytes;
 
 // Returns "PRECISION_MODE_" for PrecisionMode: the part before "UNSPECIFIED" in the name of number
@@ -40,7 +40,7 @@ std::string NamesOf(const EnumDescriptor& type) {
   return absl::StrJoin(names, ", ");
 }
 
-// Numbers and Booleans: each takes only a place in a column.
+// Returns whether a field is a number or a Boolean, whose lists only the message size bounds.
 bool IsColumn(const FieldDescriptor& field) {
   const auto type = field.cpp_type();
   return type == FieldDescriptor::CPPTYPE_FLOAT || type == FieldDescriptor::CPPTYPE_BOOL;

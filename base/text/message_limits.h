@@ -9,9 +9,9 @@
 
 namespace genesis {
 
-// Checks of the shape of a foreign message, run before its meaning is checked. Fields of a JobSpec
-// within a message are named as in a job file: "training.batch_size". Each function stops at
-// kMaxFaultsListed errors.
+// Checks of the sizes and enums of an untrusted message, run before its meaning is checked. Fields
+// of a JobSpec within a message are named as in a job file: "training.batch_size". Each function
+// stops at kMaxFaultsListed errors.
 
 // Reports lists, maps and strings that are too long, so that the cost of refusing a message does
 // not grow with it. Columns of numbers are bounded only by the size of the message. A page token

@@ -78,7 +78,7 @@ std::string FitWithin(absl::string_view text, size_t max_bytes, bool keep_lines)
     const std::string fit = Fit(text, keep_lines);
     return fit.size() <= max_bytes ? fit : Cut(fit, max_bytes, text.size());
   }
-  // Escaping only lengthens text, so the middle would be cut in any case.
+  // Escaping only lengthens text, so the middle would be cut anyway.
   const std::string ends = Fit(text.substr(0, max_bytes), keep_lines) +
                            Fit(text.substr(text.size() - max_bytes), keep_lines);
   return Cut(ends, max_bytes, text.size());

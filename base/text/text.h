@@ -8,17 +8,17 @@
 
 namespace genesis {
 
-// Untrusted text of a file, a module, a caller or another process that goes into a message, a log,
-// the store or a protobuf string. Both functions return valid UTF-8 of at most `max_bytes` bytes
-// (at least 64) and leave text unchanged that already complies. Bytes that are not UTF-8, control
-// characters (C0, DEL, C1), line and paragraph separators and the controls of bidirectional text
-// are escaped: "\n", "\t", "\r", otherwise "\xff", "\u202e". Text that is too long keeps its head
-// and its tail, with the number of bytes left out between them.
+// Functions for untrusted text of a file, a module, a caller or another process, before it goes
+// into a message, a log, the store or a protobuf string. Both return valid UTF-8 of at most
+// `max_bytes` bytes (at least 64) and leave text unchanged that already complies. Bytes that are
+// not UTF-8, control characters (C0, DEL, C1), line and paragraph separators and the controls of
+// bidirectional text are escaped: "\n", "\t", "\r", otherwise "\xff", "\u202e". Text that is too
+// long keeps its head and its tail, with its total number of bytes between them.
 
 // Returns the text on one line.
 std::string OneLine(absl::string_view text, size_t max_bytes);
 
-// Keeps line feeds and tabs, as in tracebacks and program output.
+// Returns the text with its line feeds and tabs, as in tracebacks and program output.
 std::string BoundedText(absl::string_view text, size_t max_bytes);
 
 // Returns "viewer, submitter or admin". `words` has at least two.

@@ -52,7 +52,7 @@ bool CheckUtf8(const std::string& text, std::vector<FieldError>& errors) {
   return true;
 }
 
-// Records where a document starts and ignores everything else.
+// An event handler that records where a document starts and ignores everything else.
 class DocumentStart : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark& mark) override { mark_ = mark; }

@@ -138,7 +138,7 @@ std::vector<std::string> CheckpointFolder::Paths() const {
   return paths;
 }
 
-// Reads the manifests, so that the result is the same after a restart.
+// Reads losses from the manifests, so that the result is the same after a restart.
 std::set<int64_t> CheckpointFolder::Best(const std::vector<int64_t>& steps, int64_t count) const {
   std::vector<std::pair<double, int64_t>> losses;
   for (const int64_t step : count > 0 ? steps : std::vector<int64_t>()) {

@@ -29,7 +29,7 @@ class CheckpointFolder {
 
   // Returns the paths, newest first.
   std::vector<std::string> Paths() const;
-  // Returns the IDs of those of `paths` that name checkpoints of this job and do not exist.
+  // Returns the IDs in `paths` that name checkpoints of this job and do not exist.
   std::vector<std::string> Missing(const std::vector<std::string>& paths) const;
 
   // Removes a shard, with its manifest, of a checkpoint that failed. Keeps a shard that the
@@ -38,8 +38,8 @@ class CheckpointFolder {
 
   // Removes old checkpoints, with manifests and shards, and returns the removed IDs. Keeps the
   // newest `keep_last` (at least one) up to `step` and the `keep_best` with the lowest held-out
-  // loss in their manifests. Removes those of later steps, which a rewind has made obsolete. If
-  // none of the kept ones verifies, also keeps the newest one that does. The checkpoint of
+  // loss in their manifests. Removes checkpoints of later steps, which a rewind has made obsolete.
+  // If none of the kept ones verifies, also keeps the newest one that does. The checkpoint of
   // `verified_step` is known to verify.
   std::vector<std::string> Retain(int64_t keep_last, int64_t step, int64_t keep_best = 0,
                                   int64_t verified_step = -1) const;

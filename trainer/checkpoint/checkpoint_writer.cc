@@ -83,7 +83,7 @@ void CheckpointWriter::Serve() {
     try {
       status = Write(*job);
     } catch (const std::exception& error) {
-      // No caller on this thread catches exceptions.
+      // An exception that leaves this thread would end the process.
       status = absl::InternalError(absl::StrCat(folder_.Path(job->state.position.progress.step()),
                                                 ": cannot be written: ", error.what()));
     }

@@ -28,8 +28,8 @@ struct WrittenCheckpoint {
   std::vector<std::string> removed_ids;  // Checkpoints removed by retention.
 };
 
-// Writes checkpoints while training continues, one at a time: writes, reads back, syncs, renames,
-// then applies retention.
+// A writer of checkpoints, one at a time while training continues: it writes, reads back, syncs,
+// renames, then applies retention.
 //
 // Owner: the run; objects that the callback uses outlive it. The destructor waits for the current
 // write, and some seconds for shards of other ranks.
@@ -53,7 +53,7 @@ class CheckpointWriter {
 
   // Accepts a state whose tensors no longer change, even if copies are still in flight. Returns
   // immediately, or after the current write has finished. Runs the callback when this checkpoint is
-  // durable. Does not accept the state after an error.
+  // durable. If a write has failed, returns its error and drops this state.
   absl::Status Submit(TrainingState state, CheckpointMeta meta, Callback callback);
 
   // Waits until no write is in progress.
@@ -61,10 +61,10 @@ class CheckpointWriter {
 
   // If several ranks write one checkpoint together (CheckpointMeta::shard), each writes its shard,
   // and rank 0 waits for the shards of the others, then lists them. FlushShard waits until this
-  // rank's shard is durable, and keeps the error.
+  // rank's shard is durable. It returns an error without clearing it.
   absl::Status FlushShard();
-  // Limits the wait for shards of other ranks from now on: all are durable by then, or a rank
-  // failed.
+  // Limits the wait for shards of other ranks from now on. Call when all shards are durable or a
+  // rank has failed.
   void ExpectShardsWithin(std::chrono::milliseconds limit);
 
   // Total time that Submit waited, over all calls.

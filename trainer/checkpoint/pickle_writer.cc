@@ -115,7 +115,7 @@ class Writer {
     PutItems(dict.attributes);
     Put(kBuild);
   }
-  // torch._utils._rebuild_tensor_v2(storage, offset, sizes, strides, requires_grad, hooks)
+  // Writes torch._utils._rebuild_tensor_v2(storage, offset, sizes, strides, False, OrderedDict()).
   void operator()(const at::Tensor& tensor) {
     const Range& range = ranges_.at(KeyOf(tensor));
     PutGlobal("torch._utils\n_rebuild_tensor_v2");
@@ -152,7 +152,7 @@ class Writer {
     }
   }
 
-  // ("storage", type, key, device, number of elements)
+  // Writes the persistent ID ("storage", type, key, device, number of elements).
   void PutStorage(const at::Tensor& tensor, const Range& known) {
     Range& range = ranges_.at(KeyOf(tensor));
     const int64_t elements = range.end == 0 ? 0 : known.end - known.begin;
@@ -208,7 +208,7 @@ class Writer {
     result_.pickle.append(reinterpret_cast<const char*>(&number), sizeof(number));
   }
 
-  // Names are repeated, so each is written once and then recalled.
+  // Writes a reference to a text that was written before; returns false if it was not.
   bool Recall(const std::string& text) {
     const auto found = memory_.find(text);
     if (found == memory_.end()) return false;

@@ -48,7 +48,7 @@ std::string NameFault(const std::string& path, const std::string& name, size_t r
   return plain ? "" : absl::StrCat(begin, "<letters and digits>, in the same folder");
 }
 
-// Returns the owner of each parameter.
+// Returns the rank that owns each parameter.
 std::vector<int> Owners(const TrainingState& state, int ranks) {
   std::vector<int64_t> sizes;
   for (size_t i = 0; i < state.optimizer.parameters.size(); ++i) {
@@ -57,7 +57,7 @@ std::vector<int> Owners(const TrainingState& state, int ranks) {
   return ShareBySize(sizes, ranks);
 }
 
-// Returns the owner of each parameter by name, including second names.
+// Returns the rank that owns each parameter by name, including additional names.
 std::map<std::string, int> OwnersByName(const TrainingState& state, int ranks) {
   const std::vector<int> owners = Owners(state, ranks);
   std::map<std::string, int> by_name;
@@ -116,7 +116,7 @@ absl::StatusOr<std::string> HexOf(const std::string& path) {
   return stream.FinishHex();
 }
 
-// Merges the content of shards into the places left open by the index.
+// A merge of the shards' content into the places that the index leaves open.
 class Merger {
  public:
   Merger(std::string path, Value& root) : path_(std::move(path)), root_(root) {}
@@ -141,7 +141,7 @@ class Merger {
       if (!shard.ok()) return shard.status();
       if (absl::Status status = Take(path, *shard, i, files.size()); !status.ok()) return status;
     }
-    // Only files contain lists of shards.
+    // Only an index has a list of shards, so remove it from the merged tree.
     KeepItems(Find(root_, "genesis"), [](const DictItem& item) {
       return item.key != DictKey(std::string("shards")) &&
              item.key != DictKey(std::string("shard_token"));

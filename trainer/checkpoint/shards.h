@@ -20,12 +20,12 @@ struct ShardPlace {
   std::string token;
 };
 
-// Occurs only in the names of shards.
+// The part of a file name that marks a shard.
 inline constexpr char kShardInfix[] = ".shard-";
 
 // Returns the path of a shard of the checkpoint at `path`.
 std::string ShardPath(const std::string& path, const ShardPlace& place);
-// Returns the names of all files in its folder that are named like its shards, and of their
+// Returns the names of all files in the folder of `path` that are named like its shards or their
 // manifests.
 std::vector<std::string> ShardNames(const std::string& path);
 // Removes the shards of `path` that `kept` does not list, with their manifests.
@@ -35,8 +35,8 @@ void RemoveShards(const std::string& path, const std::vector<ShardFile>& kept = 
 // optimizer's state, the largest parameter first to the least loaded rank. The state may lack the
 // optimizer's entries of other ranks' parameters.
 Value ShardTree(const TrainingState& state, const ShardPlace& place);
-// Returns the tree of the file that lists the shards: ToTree, with None for each tensor that is in
-// a shard.
+// Returns the tree of the file that lists the shards: as from ToTree, but with None for each tensor
+// that is in a shard.
 Value IndexTree(const TrainingState& state, const ShardPlace& place,
                 const std::vector<ShardFile>& shards);
 
@@ -44,8 +44,8 @@ Value IndexTree(const TrainingState& state, const ShardPlace& place,
 // not match; INVALID_ARGUMENT for a file that is not named like a shard of `path`.
 absl::Status VerifyShards(const std::string& path, const std::vector<ShardFile>& shards);
 
-// ReadTorchArchive. If the file lists shards, replaces None by their tensors, which gives the tree
-// of a checkpoint in one file. Verifies each shard before reading it.
+// Reads a file as ReadTorchArchive does. If it lists shards, replaces None by their tensors, which
+// gives the tree of a checkpoint in one file. Verifies each shard before reading it.
 absl::StatusOr<Value> ReadTree(const std::string& path);
 
 }  // namespace genesis

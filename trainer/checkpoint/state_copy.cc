@@ -11,10 +11,10 @@
 namespace genesis {
 namespace {
 
-// Smaller than a page, there is nothing to gain.
+// Size in bytes below which a tensor is copied immediately: a page.
 constexpr size_t kLeast = 4096;
 
-// New memory costs a fault per page at the first write; large pages reduce their number. A kernel
+// Requests large pages, because new memory costs a fault per page at the first write. A kernel
 // without large pages ignores the request.
 void AskForLargePages(const at::Tensor& tensor) {
   constexpr uintptr_t kLarge = uintptr_t{2} << 20;
@@ -52,7 +52,7 @@ void StateCopy::Start() {
     gpu_done_->record(c10::impl::VirtualGuardImpl(gpu_->type()).getStream(*gpu_));
   }
   thread_ = std::thread([this] {
-    // Not copy_, which would start a second team of OpenMP threads next to that of the step.
+    // Use memcpy: copy_ would start a second team of OpenMP threads next to that of the step.
     for (const auto& [from, to] : parts_) {
       std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
     }

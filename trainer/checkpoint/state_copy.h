@@ -13,10 +13,10 @@
 
 namespace genesis {
 
-// Copies the tensors of a run in a background thread during forward and backward of the next step,
-// which only read them. The step waits for the copy before it updates them (Mohan et al.,
-// CheckFreq, FAST 2021). A GPU copies by itself into pinned memory, before its later work, so its
-// steps never wait.
+// A copy of a run's tensors, made by a background thread during forward and backward of the next
+// step, which only read them. The step waits for the copy before it updates them (Mohan et al.,
+// CheckFreq, FAST 2021). A GPU itself copies into pinned memory before its later work, so its steps
+// never wait.
 //
 // Owner: shared by the state built from the copies and the step that waits. Threads: Add and Start
 // on the run's thread, before any other call; the rest on any. Failure: exceptions of LibTorch.

@@ -8,8 +8,8 @@
 
 namespace genesis {
 
-// The layout of a checkpoint, as docs/checkpoints.md describes it: model_state_dict,
-// optimizer_state_dict and scaler_state_dict are what Python's load_state_dict takes, the rest is
+// The version of the layout of a checkpoint, which docs/checkpoints.md describes: Python's
+// load_state_dict takes model_state_dict, optimizer_state_dict and scaler_state_dict; the rest is
 // under "genesis".
 inline constexpr int64_t kCheckpointFormat = 2;
 
@@ -20,8 +20,8 @@ inline constexpr const char* kProgressCounters[] = {
 
 Value ToTree(const TrainingState& state);
 
-// Also reads format 1, of release 0.1.0: what it lacks gets its default. INVALID_ARGUMENT with
-// `file`, the entry, what it is and what is accepted.
+// Returns the state in a tree. Also reads format 1 of release 0.1.0, with defaults for what it
+// lacks. INVALID_ARGUMENT with `file`, the entry, its value and what is accepted.
 absl::StatusOr<TrainingState> FromTree(const std::string& file, const Value& root);
 
 }  // namespace genesis

@@ -18,7 +18,7 @@ namespace {
 
 using training::v1::PrecisionMode;
 
-// Reads one tree; the first fault is what Read returns.
+// A reader of one tree. Read returns the first error.
 class LayoutReader {
  public:
   LayoutReader(const std::string& file, const Value& root)
@@ -53,7 +53,7 @@ class LayoutReader {
       if (!in_every_file && !own_.Has(counter)) continue;
       progress.GetReflection()->SetInt64(&progress, field, own_.At(counter).Integer(0));
     }
-    // The largest number that there can have been.
+    // Without the counter, assume the largest possible number of overflows.
     if (!progress.has_overflow_steps()) {
       progress.set_overflow_steps(
           std::min(progress.skipped_steps(), progress.reduced_precision_steps()));
@@ -92,7 +92,7 @@ class LayoutReader {
     }
     state_.model = Untied(root_.At("model_state_dict"));
     if (version_ >= 2) OrderModel();
-    // The first format says not which entries are parameters, and was written of floats alone.
+    // Format 1 does not mark which entries are parameters, but all of its entries are floats.
     RequireFloats(root_.At("model_state_dict"), state_.model,
                   version_ < 2 ? state_.model.size() : parameters_);
   }
@@ -104,8 +104,8 @@ class LayoutReader {
     for (size_t i = 0; i < count; ++i) dict.At(tensors[i].first).Tensor(at::kFloat);
   }
 
-  // Entries without second names. Buffers of a user's module have any type except reduced
-  // precision, which is widened before it is written.
+  // Returns the entries except additional names. Buffers of a user's module have any type except
+  // reduced precision, which is widened before it is written.
   std::vector<std::pair<std::string, at::Tensor>> Untied(const ValueReader& dict) const {
     std::set<std::string> second;
     for (const auto& [name, of] : state_.tied) second.insert(name);
@@ -119,7 +119,7 @@ class LayoutReader {
     return tensors;
   }
 
-  // Parameters first, in the optimizer's order: Python orders a state dict by module.
+  // Puts parameters first, in the optimizer's order: Python orders a state dict by module.
   void OrderModel() {
     std::map<std::string, size_t> place;
     for (const ValueReader& name : own_.At("parameters").Items()) {
@@ -172,7 +172,7 @@ class LayoutReader {
   }
 
   // Fills state_.optimizer.groups. Returns the parameter behind each number that the optimizer's
-  // state uses. A state dict that Python wrote again numbers parameters through its groups.
+  // state uses. Python renumbers parameters by group when it saves a state dict again.
   std::map<int64_t, int64_t> ReadGroups(const std::vector<ValueReader>& groups) {
     std::vector<ValueReader> own;
     if (version_ >= 2) own = own_.At("parameter_groups").Items();
@@ -209,7 +209,7 @@ class LayoutReader {
     return numbers;
   }
 
-  // Options that all groups share are the first one's.
+  // Reads the options that all groups share from the first group.
   void ReadOptions(const ValueReader& group) {
     OptimizerState& optimizer = state_.optimizer;
     if (optimizer.kind == training::v1::OPTIMIZER_KIND_SGD) {
@@ -249,8 +249,8 @@ class LayoutReader {
     return {"momentum_buffer"};
   }
 
-  // torch keeps no state for a parameter that never had a gradient: it begins from nothing. Where
-  // no parameter has any, no step was made.
+  // Adds zeros for parameters that never had a gradient, because torch keeps no state for them. If
+  // no parameter has state, no step was run, and nothing is added.
   void FillUnused() {
     auto& parameters = state_.optimizer.parameters;
     const auto empty = [](const auto& state) { return state.empty(); };
@@ -276,13 +276,13 @@ class LayoutReader {
     scaler.growth_interval = dict.At("growth_interval").Integer(1);
     scaler.growth_tracker = dict.At("_growth_tracker").Integer(0);
     if (!(scaler.scale > 0)) dict.At("scale").Fault("is not above 0");
-    // Absent where Python put a scaler into a checkpoint that had none.
+    // The entry is missing if Python added a scaler to a checkpoint that had none.
     if (version_ < 2 || !own_.Has("scaler")) return;
     const ValueReader besides = own_.At("scaler");
     scaler.hysteresis_left = besides.At("hysteresis_left").Integer();
   }
 
-  // The fields that format 1 has not.
+  // Reads the fields that format 1 lacks.
   void ReadRest() {
     RunPosition& position = state_.position;
     position.applied_steps = own_.At("applied_steps").Integer(0);

@@ -18,7 +18,7 @@ ValueDict ToDict(const NamedTensors& tensors) {
   return dict;
 }
 
-// `tensors`, then the second names of those that have some: load_state_dict wants them all.
+// Returns `tensors` and then their additional names, because load_state_dict requires them all.
 ValueDict ToDict(const NamedTensors& tensors, const TrainingState& state) {
   ValueDict dict = ToDict(tensors);
   const std::map<std::string, at::Tensor> by_name(tensors.begin(), tensors.end());
@@ -29,7 +29,7 @@ ValueDict ToDict(const NamedTensors& tensors, const TrainingState& state) {
   return dict;
 }
 
-// Every key that load_state_dict and the next step() of the optimizer look at.
+// Returns every key that load_state_dict and the optimizer's next step() read.
 ValueDict ToDict(const OptimizerGroup& group, const OptimizerState& optimizer) {
   ValueDict dict;
   dict.Add("lr", group.scheduled_learning_rate);
@@ -54,7 +54,7 @@ ValueDict ToDict(const OptimizerGroup& group, const OptimizerState& optimizer) {
   return dict;
 }
 
-// The weights as load_state_dict takes them, with the version numbers that it asks for.
+// Returns the weights as load_state_dict accepts them, with the version numbers that it reads.
 ValueDict ModelDict(const TrainingState& state) {
   ValueDict dict = ToDict(state.model, state);
   ValueDict metadata;
@@ -72,7 +72,7 @@ ValueDict ModelDict(const TrainingState& state) {
 ValueDict ToDict(const OptimizerState& optimizer) {
   ValueDict parameters;
   for (size_t i = 0; i < optimizer.parameters.size(); ++i) {
-    // Python's state has no entry for what has none.
+    // Python's state has no entry for a parameter without state.
     if (optimizer.parameters[i].empty()) continue;
     parameters.Add(static_cast<int64_t>(i), ToDict(optimizer.parameters[i]));
   }
@@ -113,7 +113,7 @@ void AddPosition(const RunPosition& position, ValueDict& dict) {
   dict.Add("epoch", position.sampler.epoch);
   dict.Add("batch_in_epoch", position.sampler.batch);
   if (position.batch_examples > 0) dict.Add("batch_examples", position.batch_examples);
-  // As text: a seed has 64 bits without sign.
+  // As text, because a seed is an unsigned 64-bit number.
   dict.Add("seed", std::to_string(position.seed));
   dict.Add("loss", progress.loss());
   dict.Add("mode", PrecisionName(progress.mode()));

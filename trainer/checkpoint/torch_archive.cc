@@ -30,8 +30,8 @@ constexpr double kMaxSharing = 16;
 // A non-contiguous view is copied when it is read, so it counts more.
 constexpr double kCopied = 8;
 
-// Converts the values of one file into a tree. After an error it continues with empty values. Read
-// returns the first error.
+// A converter of the values of one file into a tree. After an error it continues with empty values.
+// Read returns the first error.
 class Reader {
  public:
   explicit Reader(const ZipArchive& archive) : archive_(archive) {}
@@ -126,8 +126,8 @@ class Reader {
         absl::InvalidArgumentError(absl::StrCat(archive_.path(), ": ", Path(), " ", what)));
   }
 
-  // Every value takes at least a byte of the pickle, and most text occurs once. Only a pickle that
-  // nests repeated containers or text unfolds to more.
+  // Counts a value and its text against limits from the pickle's size. A value takes at least a
+  // byte of the pickle, so only one that nests repeated containers or text exceeds them.
   bool Spend(size_t text) {
     if (values_left_ == 0 || text_left_ < text) {
       Fault("unfolds to far more than the file holds; accepted: values that are not repeated");
@@ -252,7 +252,7 @@ class Reader {
 
   const ZipArchive& archive_;
   std::string folder_;
-  // Keys, or indices if there is no text.
+  // Path of keys, or of indices where the text is null.
   std::vector<std::pair<const std::string*, int64_t>> path_;
   uint64_t values_left_ = 0;
   uint64_t text_left_ = 0;

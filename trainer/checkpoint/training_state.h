@@ -20,42 +20,42 @@
 
 namespace genesis {
 
-// How far a job is, over all attempts, and where its data stands.
+// The progress of a job over all attempts, and its position in the data.
 struct RunPosition {
   // A checkpoint holds its counters (kProgressCounters), loss, seconds and mode.
   training::v1::Progress progress;
   int64_t applied_steps = 0;  // Steps that were not skipped; schedules and averages count these.
   SamplerPosition sampler;
   uint64_t seed = 0;
-  // Examples of a batch that `sampler` counts, over all ranks; 0 where the file does not say.
+  // Examples of each batch that `sampler` counts, over all ranks; 0 if the file lacks it.
   int64_t batch_examples = 0;
 };
 
-// Position of the held-out evaluation.
+// The state of early stopping on the held-out loss.
 struct EvaluationState {
   double best_loss = std::numeric_limits<double>::infinity();
   int64_t best_step = 0;
   int32_t without_improvement = 0;
 };
 
-// All that a run continues from, on the CPU and apart from the run's own tensors: once taken at a
-// step boundary it can be written while training goes on.
+// Everything that a run needs to resume, in CPU tensors separate from the run's own. Taken at a
+// step boundary, it can be written while training continues.
 struct TrainingState {
   std::vector<std::pair<std::string, at::Tensor>> model;  // Parameters, then buffers; float32.
-  // Second names in Python's state_dict(), each with the entry of `model` that it shares.
+  // Additional names in Python's state_dict(), each with the entry of `model` that it shares.
   std::vector<std::pair<std::string, std::string>> tied;
-  // Version numbers of a user's module and its parts, by their names: state_dict()._metadata.
+  // Version numbers of a user's module and its parts, by name: state_dict()._metadata.
   std::vector<std::pair<std::string, int64_t>> versions;
-  // Values that a user's module keeps outside of its state_dict(), by the names of attributes.
+  // Values that a user's module keeps outside of its state_dict(), by attribute name.
   std::vector<std::pair<std::string, at::Tensor>> attributes;
-  // Buffers that had infinities before the first step, as masks have; they may have them.
+  // Buffers that had infinities before the first step, such as masks, and may keep them.
   std::set<std::string> with_infinities;
   OptimizerState optimizer;
-  // Moving average of the parameters, under their names; empty where there is none.
+  // Moving average of the parameters, by name; empty if there is none.
   std::vector<std::pair<std::string, at::Tensor>> ema;
   std::optional<GradScalerState> scaler;  // nullopt if the mode has no loss scale.
-  at::Tensor rng_state;                   // torch's generator on the CPU.
-  at::Tensor device_rng_state;            // The device's; undefined on a CPU.
+  at::Tensor rng_state;                   // State of torch's CPU generator.
+  at::Tensor device_rng_state;            // State of the GPU's generator; undefined on a CPU.
   at::Tensor priorities;                  // float32 [examples]; undefined with uniform sampling.
   RunPosition position;
   PolicyState policy;
@@ -68,8 +68,8 @@ struct TrainingState {
   }
 };
 
-// Name of the first tensor that holds a NaN, or an Inf that may not be there, or "". Such a state
-// is never written. Waits until the state is complete.
+// Returns the name of the first tensor with a NaN, or with an Inf outside of with_infinities; "" if
+// none. Such a state is never written. Waits until the state is complete.
 std::string FirstNonFinite(const TrainingState& state);
 
 }  // namespace genesis

@@ -17,8 +17,8 @@ using ValueList = std::vector<Value>;
 struct ValueTuple {
   std::vector<Value> items;
 };
-// In insertion order, as in Python. A dict with attributes is written as an OrderedDict, which
-// supports them; reading ignores them.
+// Items in insertion order, as in Python. A dict with attributes is written as an OrderedDict,
+// which supports them; reading ignores them.
 struct ValueDict {
   std::vector<DictItem> items;
   std::vector<DictItem> attributes;

@@ -58,7 +58,7 @@ absl::Status VerifyAlone(const ZipArchive& archive) {
   return absl::OkStatus();
 }
 
-// Returns "" if there is none.
+// Returns the ID in the archive, or "" if there is none.
 std::string IdOf(const ZipArchive& archive) {
   for (const std::string& name : archive.names()) {
     if (!absl::EndsWith(name, "/.data/serialization_id")) continue;

@@ -17,10 +17,10 @@ namespace genesis {
 // names path, record, and the found and expected values. Needs little memory.
 absl::StatusOr<std::string> VerifyCheckpoint(const std::string& path);
 
-// Same, without the shards, which the reader of the checkpoint verifies.
+// Does the same without the shards, which the reader of the checkpoint verifies.
 absl::StatusOr<std::string> VerifyFile(const std::string& path);
 
-// Same for a file that has no name yet, against its future manifest.
+// Verifies a file under its temporary name against the manifest that it will get.
 absl::Status VerifyWritten(const std::string& path, const CheckpointManifest& manifest);
 
 // Returns the shards that a file lists, from its manifest; nullopt if the manifest belongs to

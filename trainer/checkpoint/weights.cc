@@ -16,7 +16,7 @@
 namespace genesis {
 namespace {
 
-// Eight bytes of length, then JSON. A zip file begins with "PK" and has no brace at this position.
+// Looks for JSON after eight bytes of length. A zip file has no brace at this position.
 bool LooksLikeSafetensors(const std::string& path) {
   const absl::StatusOr<std::shared_ptr<const DataFile>> file = DataFile::Open(path);
   std::string begin(9, '\0');

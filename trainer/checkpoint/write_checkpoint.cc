@@ -24,7 +24,7 @@
 namespace genesis {
 namespace {
 
-// Returns a function of the content, as long as torch's ID, so that equal states give equal files.
+// Returns an ID as long as torch's, computed from the content: equal states give equal files.
 std::string IdOf(const std::vector<ZipWriter::Record>& records) {
   uint32_t first = 0;
   uint32_t second = 0;
@@ -53,7 +53,7 @@ void WriteArchive(const PickledTree& tree, const std::string& folder, ZipWriter&
 CheckpointManifest Describe(const TrainingState& state, const CheckpointMeta& meta,
                             const ZipWriter& zip, uint64_t size) {
   CheckpointManifest manifest;
-  // Covers all records but the last, which holds it.
+  // The ID covers all records except the last, which contains it.
   std::vector<ZipWriter::Record> records = zip.records();
   for (const ZipWriter::Record& record : records) {
     manifest.records.push_back({.name = record.name, .size = record.size, .crc32c = record.crc32c});

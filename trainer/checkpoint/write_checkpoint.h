@@ -13,7 +13,7 @@ namespace genesis {
 // The content of the manifest other than the state.
 struct CheckpointMeta {
   std::string job_id;
-  std::optional<double> held_out_loss = std::nullopt;  // Measured at this step, if it was.
+  std::optional<double> held_out_loss = std::nullopt;  // Set if it was measured at this step.
   // If several ranks write the checkpoint together, the position of this one.
   std::optional<ShardPlace> shard = std::nullopt;
 };

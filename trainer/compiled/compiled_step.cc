@@ -31,7 +31,7 @@ absl::Status CheckSame(const std::string& path, const std::string& made_for,
                    "; the job has ", our == ours.end() ? "no more" : *our));
 }
 
-// Reads a verified description.
+// Returns the shape of each field in a verified description.
 std::map<std::string, std::vector<int64_t>> FieldShapes(const std::string& text) {
   google::protobuf::Struct description;
   std::map<std::string, std::vector<int64_t>> shapes;

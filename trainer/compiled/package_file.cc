@@ -24,7 +24,7 @@ using torch::inductor::AOTIModelContainerRunnerCpu;
 
 constexpr char kMetadataKey[] = "genesis_step";  // Same as in trainer/compiled/python/package.py.
 constexpr char kLibrary[] = ".so";
-// Operators that the library calls in LibTorch.
+// Suffix of the record that lists the operators that the library calls in LibTorch.
 constexpr char kOperators[] = ".json";
 
 // An operator that Inductor defines in Python (torch/_inductor/inductor_prims.py). Inductor

@@ -74,7 +74,7 @@ std::vector<std::string> Lines(const NamedTensors& tensors, at::ScalarType float
 
 std::vector<std::string> FieldLines(const Dataset& dataset, const Model& model,
                                     int64_t batch_size) {
-  std::map<std::string, Field> sorted;  // As Batch has them.
+  std::map<std::string, Field> sorted;  // Sorted by name, as in Batch.
   for (const Field& field : dataset.fields()) sorted[field.name] = field;
   for (const Field& field : model.drawn()) sorted[field.name] = field;
   std::vector<std::string> lines;

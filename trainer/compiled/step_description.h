@@ -10,9 +10,9 @@
 
 namespace genesis {
 
-// Everything on which the code of a compiled step depends, in one form for both sides: the worker
-// uses it to find a package, and the compiler reads it. Two steps with the same description can run
-// the same package.
+// Everything on which the code of a compiled step depends, as a text by which the worker finds a
+// package and which the compiler reads. Two steps with the same description can run the same
+// package.
 struct StepDescription {
   // JSON with one item per line, in a fixed order: format, torch, device, processor, mode, model,
   // batch_size, parameters, buffers and fields, the last three each with name, type, shape and

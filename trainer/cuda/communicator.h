@@ -13,8 +13,8 @@ namespace genesis {
 // waits for none of them. All ranks begin the same ones in the same order. CUDA graphs can capture
 // them.
 //
-// Owner: the RankGroup. Threads: one at a time. Failure: exceptions of LibTorch. A rank that ends
-// or falls silent is reported at most by Fault(): a collective without it never ends before
+// Owner: the RankGroup. Threads: one at a time. Failure: exceptions of LibTorch. If a rank ends
+// or falls silent, Fault() may report it, and collectives without that rank never end before
 // Abort().
 class Communicator {
  public:

@@ -62,9 +62,9 @@ Three GroupNormBackward(const Tensor& gradient, const Tensor& input, const Tenso
   return {As(to_input, input.scalar_type()), to_weight, to_bias};
 }
 
-// The rules of at::scaled_dot_product_attention (ATen/native/transformers/attention.cpp): CUDA
-// kernels require heads of a multiple of 8 elements, equally many for query, key and value, and
-// masks whose rows begin at a multiple of 8 elements.
+// Attention by the rules of at::scaled_dot_product_attention
+// (ATen/native/transformers/attention.cpp): CUDA kernels require heads of a multiple of 8 elements,
+// equally many for query, key and value, and masks whose rows begin at a multiple of 8 elements.
 class Attention {
  public:
   Attention(const Tensor& query, const Tensor& key, const Tensor& value, double dropout,
@@ -128,7 +128,7 @@ class Attention {
     return Padded(mask.contiguous()).narrow(-1, 0, mask.size(-1));
   }
   Tensor Cut(const Tensor& tensor) const { return tensor.narrow(-1, 0, width_); }
-  // Each head of key and value serves this many consecutive heads of query.
+  // Repeats each head of key and value for the consecutive heads of query that share it.
   Tensor Repeated(const Tensor& tensor) const {
     return shared_ == 1 ? tensor : tensor.repeat_interleave(shared_, 1);
   }

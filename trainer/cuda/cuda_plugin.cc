@@ -9,7 +9,7 @@ namespace genesis {
 namespace {
 
 // Returns null, with the reason in `fault`, if the file or the symbol is missing. The library stays
-// loaded because its objects may.
+// loaded because objects from it may stay in use.
 template <typename Function>
 Function* Load(const std::string& path, const char* name, std::string* fault) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

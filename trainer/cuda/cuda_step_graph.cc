@@ -19,7 +19,7 @@ class CudaStepGraph : public StepGraph {
     c10::cuda::device_synchronize();
     const c10::cuda::CUDAStreamGuard stream(c10::cuda::getStreamFromPool());
     const at::cuda::MempoolId_t pool = at::cuda::graph_pool_handle();
-    // This mode allows the thread that prepares batches to allocate pinned memory meanwhile.
+    // In this mode, the thread that prepares batches may allocate pinned memory during the capture.
     graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
     try {
       work();
@@ -41,7 +41,7 @@ class CudaStepGraph : public StepGraph {
       try {
         c10::cuda::CUDACachingAllocator::endAllocateToPool(device, pool);
       } catch (const c10::Error&) {
-        // The allocator had already ended it.
+        // The allocator had already stopped allocating to this pool.
       }
     }
   }

@@ -128,7 +128,7 @@ class NcclFactory : public CommunicatorFactory {
     using Made = std::promise<std::unique_ptr<Communicator>>;
     const auto made = std::make_shared<Made>();
     auto communicator = made->get_future();
-    // In a separate thread, because NCCL waits forever for a rank that does not come.
+    // In a separate thread, because NCCL waits forever for a rank that does not join.
     std::thread([made, options, device = c10::cuda::current_device()] {
       try {
         const c10::cuda::CUDAGuard guard(device);

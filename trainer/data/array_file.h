@@ -54,7 +54,7 @@ class ArrayFile {
   static absl::StatusOr<ArrayFile> Open(const std::string& path, const std::string& npy_name,
                                         int64_t memory_limit_bytes);
 
-  // In alphabetical order.
+  // Names of the arrays, in alphabetical order.
   const std::vector<std::string>& names() const { return names_; }
   // NOT_FOUND if there is no such array.
   absl::StatusOr<StoredArray> Load(const std::string& name);

@@ -98,7 +98,7 @@ absl::Status CheckTypes(const std::string& file, const Arrays& arrays) {
   return status;
 }
 
-// A flag is set if its byte is not 0.
+// Finds the first row of each episode. A flag is set if its byte is not 0.
 absl::Status FindEpisodes(const Arrays& arrays, std::vector<int64_t>& starts) {
   const int64_t rows = arrays.terminals.elements();
   std::vector<char> terminals(static_cast<size_t>(std::min(rows, kPieceRows)));

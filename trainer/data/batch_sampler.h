@@ -35,7 +35,7 @@ class BatchSampler {
  public:
   BatchSampler(int64_t size, int64_t batch_size, uint64_t seed);
 
-  // The order of the epoch of `position`.
+  // The order of the examples in the current epoch.
   const std::vector<int64_t>& order() const { return order_; }
   // Index in order() of the next batch, which has batch_size examples.
   int64_t offset() const { return position_.batch * batch_size_; }

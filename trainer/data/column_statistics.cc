@@ -10,7 +10,7 @@ namespace {
 // float32.
 constexpr double kRounding = 0x1p-22;
 
-// Returns whether `deviation` is only rounding of numbers of a size, in any unit.
+// Returns whether the deviation of numbers of this size is only rounding error, in any unit.
 bool IsRounding(double deviation, double size) {
   return deviation <= kRounding * size || deviation < std::numeric_limits<float>::min();
 }

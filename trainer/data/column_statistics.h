@@ -7,11 +7,11 @@
 
 namespace genesis {
 
-// Mean and standard deviation of columns, in two passes over the rows: first every row to
-// AddToMean, then every row to AddToDeviation. Sums are in double in row order, so the result does
-// not depend on how the rows were cut into pieces. A column is constant if its numbers differ only
-// by rounding, in any unit: scaling the data by a power of two keeps the constant columns and
-// scales the deviations.
+// A builder of the mean and standard deviation of columns, in two passes over the rows: first every
+// row to AddToMean, then every row to AddToDeviation. Sums are in double in row order, so the
+// result does not depend on how rows are cut into pieces. A column is constant if its numbers
+// differ only by rounding, in any unit: scaling the data by a power of two keeps the constant
+// columns and scales the deviations.
 //
 // Owner: the function that opens a dataset. Threads: one.
 class StatisticsBuilder {
@@ -22,16 +22,16 @@ class StatisticsBuilder {
   void AddToDeviation(const float* row);
   // Returns the statistics. A constant column has the deviation 1.
   ColumnStatistics Finish() const;
-  // Returns the statistics of columns that are differences of numbers like those of `minuend`,
-  // including their rounding. A column that is constant while its column of `minuend` is not gets
-  // the latter's deviation, so that noise predicted by a model stays small compared with that
+  // Returns the statistics of columns that are differences of numbers like `minuend`'s, including
+  // their rounding. If such a column is constant while its column of `minuend` is not, it gets the
+  // deviation of `minuend`, so that noise predicted by a model stays small compared with that
   // column.
   ColumnStatistics FinishDifferences(const StatisticsBuilder& minuend) const;
 
  private:
   void FinishMean();
   double Deviation(size_t column) const;
-  // Returns the root mean square.
+  // Returns the root mean square of a column.
   double Size(size_t column) const;
   void Put(size_t column, bool constant, double deviation, ColumnStatistics& statistics) const;
 

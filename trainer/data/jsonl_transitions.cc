@@ -42,7 +42,7 @@ bool ParseFlag(JsonCursor& json, bool& flag) {
   return true;
 }
 
-// Returns "" or what is wrong with the line.
+// Parses a line into `transition`. Returns the error, or "".
 std::string ParseLine(absl::string_view line, Transition& transition) {
   constexpr const char* kNames[] = {"observation",      "action",   "reward",
                                     "next_observation", "terminal", "timeout"};

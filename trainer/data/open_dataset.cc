@@ -25,7 +25,7 @@ using training::v1::JobSpec;
 using OpenedDataset = absl::StatusOr<std::unique_ptr<Dataset>>;
 
 constexpr int64_t kDefaultMemoryLimit = int64_t{1} << 30;
-// Orders up to 64 MiB (2^23 examples) are small compared with the process.
+// An order of up to 64 MiB (2^23 examples) is always allowed: it is small next to the process.
 constexpr int64_t kFreeOrder = int64_t{1} << 26;
 
 OpenedDataset OpenTransitions(absl::StatusOr<std::unique_ptr<TransitionRows>> rows,
@@ -90,7 +90,7 @@ OpenedDataset OpenKind(const JobSpec& spec, int64_t limit) {
   return absl::InvalidArgumentError("dataset: required; give it one kind of dataset");
 }
 
-// The order of an epoch takes eight bytes per example, in addition to the dataset itself.
+// Checks the memory for the order of an epoch, 8 bytes per example, in addition to the dataset's.
 absl::Status CheckOrder(const Dataset& dataset, int64_t limit) {
   const int64_t bytes = dataset.training_size() * static_cast<int64_t>(sizeof(int64_t));
   if (bytes <= std::max(limit, kFreeOrder)) return absl::OkStatus();

@@ -8,7 +8,7 @@ namespace {
 constexpr double kLn2 = 0.6931471805599453;
 constexpr double kSqrt2 = 1.4142135623730951;
 
-// Requires 0 <= x <= 64.
+// Returns e^x. Requires 0 <= x <= 64.
 double Exp(double x) {
   const double power = std::floor(x / kLn2 + 0.5);
   const double rest = x - power * kLn2;

@@ -6,7 +6,7 @@ namespace genesis {
 // multiplications and divisions in double, which round the same everywhere. Accurate to about
 // 1e-14.
 double PortableTanh(double x);
-// Requires x > 0, normal.
+// Returns the logarithm to base 2. Requires a normal x > 0.
 double PortableLog2(double x);
 
 }  // namespace genesis

@@ -10,12 +10,12 @@
 namespace genesis {
 namespace {
 
-// An example with a loss of 0 must still be drawn.
+// The minimum priority, because an example with a loss of 0 must still be drawn.
 constexpr float kLowest = 1e-6f;
 // The priority that replaces a non-finite one.
 constexpr float kHighest = 1e12f;
 
-// Returns the lowest priority allowed among these. All losses may be small because of their unit.
+// Returns the minimum priority relative to these, because small units make all losses small.
 float LowestBeside(absl::Span<const float> priorities) {
   float largest = 0;
   for (const float each : priorities) {
@@ -90,7 +90,7 @@ int64_t PrioritizedSampler::Find(double share) const {
   size_t node = 1;
   while (node < leaves_) {
     node *= 2;
-    // Rounding must not lead into a subtree without examples.
+    // Rounding must not lead the search into a subtree without examples.
     if (left >= sum_[node] && sum_[node + 1] > 0) {
       left -= sum_[node];
       ++node;

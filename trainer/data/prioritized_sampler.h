@@ -38,7 +38,7 @@ class PrioritizedSampler {
 
   // Returns the batch at the current position, with the current priorities.
   PrioritizedBatch Draw() const;
-  // Moves past the batch. An epoch has as many batches as without replacement.
+  // Moves past the batch. An epoch has as many batches as sampling without replacement has.
   void Advance();
   int64_t batches_per_epoch() const;
 
@@ -46,7 +46,7 @@ class PrioritizedSampler {
   // that are not finite. Replaces values that are not above 0 by the smallest priority.
   void Update(absl::Span<const int64_t> examples, absl::Span<const float> priorities);
 
-  // Kept in checkpoints.
+  // The current priorities, one per example, for checkpoints.
   const std::vector<float>& priorities() const { return priorities_; }
   const SamplerPosition& position() const { return position_; }
   // Requires 0 <= position.batch < batches_per_epoch().

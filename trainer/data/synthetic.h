@@ -12,22 +12,22 @@
 // that rounds differently elsewhere.
 namespace genesis {
 
-// Episodes of x' = A x + B u with |A| < 1 and actions u drawn uniformly from [-1, 1); observation
-// tanh(C x), reward 1 - mean(x'^2). Rows are recomputed at each read.
+// Returns episodes of x' = A x + B u with |A| < 1 and actions u drawn uniformly from [-1, 1), with
+// observation tanh(C x) and reward 1 - mean(x'^2). Rows are recomputed at each read.
 std::unique_ptr<TransitionRows> MakeTransitions(const training::v1::SyntheticTrajectories& spec,
                                                 uint64_t seed);
 
-// Each token has four followers with the probabilities 1/2, 1/4, 1/8 and 1/8, so a model can reach
-// 1.75 bits per token at best if the vocabulary is large enough for distinct followers.
-// RESOURCE_EXHAUSTED if the tokens exceed the limit.
+// Returns tokens that each have four possible followers, with probabilities 1/2, 1/4, 1/8 and 1/8.
+// A model can reach 1.75 bits per token at best if the vocabulary is large enough for distinct
+// followers. RESOURCE_EXHAUSTED if the tokens exceed the limit.
 absl::StatusOr<std::unique_ptr<Dataset>> MakeTokens(const training::v1::SyntheticTokens& spec,
                                                     const training::v1::TransformerSpec& model,
                                                     uint64_t seed, double holdout_fraction,
                                                     int64_t memory_limit_bytes);
 
-// Fields image [1, S, S]: the strongest received power in [-1, 1], which falls with the logarithm
-// of the distance and with each wall between; condition [2, S, S]: 1 for a wall, 1 for a
-// transmitter. Maps that fit the memory limit are kept; otherwise each Gather recomputes them.
+// Returns maps: image [1, S, S] is the strongest received power in [-1, 1], which falls with the
+// logarithm of the distance and with each wall between; condition [2, S, S] has 1 for a wall and 1
+// for a transmitter. Maps that fit the memory limit are kept; otherwise Gather recomputes them.
 std::unique_ptr<Dataset> MakeMaps(const training::v1::SyntheticMaps& spec, uint64_t seed,
                                   double holdout_fraction, int64_t memory_limit_bytes);
 

@@ -13,7 +13,7 @@
 namespace genesis {
 namespace {
 
-// Loss over the longest distance, and of one wall, in units of the value range (1 to -1).
+// Attenuation over the longest distance, and by one wall, in units of the values (1 to -1).
 constexpr double kDistanceLoss = 1.6 / 11;
 constexpr double kWallLoss = 0.2;
 

@@ -45,7 +45,7 @@ std::string ColumnName(const char* field, int64_t column, const ColumnStatistics
   return columns.mean.size() == 1 ? field : absl::StrCat(field, "[", column, "]");
 }
 
-// Lists the columns of the training part that do not vary, for the log; mostly "".
+// Returns, for the log, the columns of the training part that do not vary; usually "".
 std::string ConstantColumns(const std::map<std::string, ColumnStatistics>& statistics) {
   std::vector<std::string> constant;
   for (const char* field : {"observation", "action", "reward"}) {
@@ -54,7 +54,7 @@ std::string ConstantColumns(const std::map<std::string, ColumnStatistics>& stati
       constant.push_back(ColumnName(field, column, columns));
     }
   }
-  // Such a column predicts itself, so it looks learnt immediately.
+  // A column that never changes predicts itself, so it looks learned immediately.
   std::vector<std::string> unchanging;
   const ColumnStatistics& observations = statistics.at("observation");
   for (const int64_t column : statistics.at("change").constant) {
@@ -277,7 +277,7 @@ void TransitionDataset::TakePriorities() {
   if (rows.empty()) return;
   priorities_.reserve(static_cast<size_t>(training_size()));
   for (int64_t example = 0; example < training_size(); ++example) {
-    // A window has the priority of its best step.
+    // A window has the priority of its step with the highest priority.
     const auto first = rows.begin() + FirstRow(example);
     priorities_.push_back(*std::max_element(first, first + options_.rollout_steps));
   }

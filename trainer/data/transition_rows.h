@@ -32,7 +32,7 @@ class TransitionRows {
   virtual int64_t held_bytes() const { return 0; }
   // Describes the opened part if the file's name does not: "3 segments, transitions 0 to 4095".
   virtual std::string Describe() const { return ""; }
-  // One per row, each > 0; empty if the data has none.
+  // Moves out the priorities, one per row and each > 0; empty if the data has none.
   virtual std::vector<float> TakePriorities() { return {}; }
 
   int64_t width() const { return 2 * observation_size_ + action_size_ + 2; }

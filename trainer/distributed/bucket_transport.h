@@ -21,7 +21,7 @@ struct BucketSize {
 struct ScatteredGradient {
   int64_t begin = 0;
   IndexRange own;     // The part that this rank sums.
-  bool lent = false;  // Stays in its own memory: Lend sets it before each Begin.
+  bool lent = false;  // If set, it stays in the memory that Lend sets before each Begin.
 };
 
 // Repeated all-reduce of a fixed list of buckets. Each rank fills a bucket and begins it. After
@@ -34,8 +34,8 @@ class BucketTransport {
  public:
   virtual ~BucketTransport() = default;
 
-  // Contiguous, at a fixed address. May be written between Await and Begin: by the CPU, or on a GPU
-  // by work in the current stream.
+  // The buffer of a bucket, contiguous and at a fixed address. May be written between Await and
+  // Begin: by the CPU, or on a GPU by work in the current stream.
   virtual const at::Tensor& buffer(size_t bucket) const = 0;
   virtual void Begin(size_t bucket) = 0;
   virtual void Await(size_t bucket) = 0;
@@ -43,13 +43,13 @@ class BucketTransport {
   // Returns whether the device computes the sums by itself, without the host waiting for any.
   virtual bool on_device() const { return false; }
 
-  // From now on the sums of a rank's own elements are written to `sums` (float32, as large as the
-  // bucket) and not to the bucket: reduce-scatter. All ranks pass the same gradients, each with its
+  // Writes, from now on, the sums of a rank's own elements to `sums` (float32, as large as the
+  // bucket) instead of the bucket: reduce-scatter. All ranks pass the same gradients, each with its
   // own elements. Lent gradients are first multiplied by `factor`. Requires common().
   virtual void Scatter(size_t /*bucket*/, std::vector<ScatteredGradient> /*gradients*/,
                        at::Tensor /*sums*/, float /*factor*/) {}
 
-  // Why gradients cannot be lent, the same on all ranks; empty if they can.
+  // Returns why gradients cannot be lent, the same on all ranks; empty if they can.
   virtual std::string why_not_lent() const { return "no memory is shared"; }
   // Sets the gradient at `begin` (float32, dense) before the bucket begins. It must not be written
   // before TakeBack, which requires that all ranks have awaited the bucket.

@@ -10,14 +10,14 @@
 namespace genesis {
 namespace {
 
-// As torch.nn.parallel.DistributedDataParallel: a small bucket first, so that the exchange begins
-// early. In elements.
+// Sizes in elements, as in torch.nn.parallel.DistributedDataParallel: a small bucket first, so that
+// the exchange begins early.
 constexpr int64_t kFirstBucket = (int64_t{1} << 20) / 4;
 constexpr int64_t kBucket = (int64_t{25} << 20) / 4;
 // Each gradient begins on a cache line.
 constexpr int64_t kAlignment = 16;
-// Smaller gradients stay in the L2 cache, so copying them is cheaper than reading them from another
-// process. In elements.
+// Minimum number of elements of a lent gradient. Smaller ones stay in the L2 cache, so copying them
+// is cheaper than reading them from another process.
 constexpr int64_t kLent = 65536;
 // Elements after the gradients: the loss, the control flags, the counts of arrived gradients.
 constexpr int64_t kLoss = 1;
@@ -40,7 +40,7 @@ at::Tensor NormsOf(const std::vector<at::Tensor>& tensors) {
   return at::stack(at::_foreach_norm(tensors, 2, at::kFloat));
 }
 
-// Computes the norms of whole tensors from those of their parts, [parts, tensors]. In double
+// Computes the norms of whole tensors from the norms of their parts, [parts, tensors]. Uses double
 // because the square of a float32 may overflow.
 at::Tensor Joined(const at::Tensor& norms) {
   return norms.to(at::kDouble).square_().sum(0).sqrt_().to(at::kFloat);
@@ -225,7 +225,7 @@ void GradientReducer::Pack(size_t number) {
   Bucket& bucket = buckets_[number];
   const at::Tensor wire = transport_->buffer(number).narrow(0, 0, bucket.flat.numel());
   if (bucket.residual.defined()) bucket.flat.add_(bucket.residual);
-  // Round before the copy from the GPU.
+  // Round on the GPU, so that fewer bytes are copied from it.
   const at::Tensor sent = bucket.sent ? bucket.flat.to(wire.scalar_type()) : bucket.flat;
   wire.copy_(sent, /*non_blocking=*/true);
   if (bucket.residual.defined()) {
@@ -292,7 +292,7 @@ at::Tensor GradientReducer::Reduce(const at::Tensor& loss, const at::Tensor& arr
 
 // Computes the means of gradients and loss, and the sums of the other elements of the last bucket.
 at::Tensor GradientReducer::Exchange(const at::Tensor& loss) {
-  // Sync: if the sums are computed on the CPU.
+  // Sync: waits for the device if the sums are computed on the CPU.
   loss_.copy_(loss.detach());
   BeginReady(/*all=*/true);
   TORCH_CHECK(next_ == buckets_.size(), "a gradient is not ready");
@@ -300,7 +300,7 @@ at::Tensor GradientReducer::Exchange(const at::Tensor& loss) {
   if (apart && !scattered_) transport_->Begin(control_bucket_);
   for (size_t i = 0; i < buckets_.size(); ++i) Unpack(i);
   if (scattered_) {
-    // Summed with the zeros of the other ranks.
+    // The other ranks have zeros in this row, so the sum is this rank's norms.
     norms_.zero_();
     norms_[ranks_.rank()].copy_(NormsOf(parts_.front()));
     transport_->Begin(control_bucket_);

@@ -16,11 +16,11 @@
 
 namespace genesis {
 
-// Averages gradients, loss and control flags over the ranks. Buckets hold gradients in the order of
-// a backward pass, the last parameters first (Li et al., PyTorch Distributed, VLDB 2020). A
-// complete bucket is exchanged while the pass continues, in 16 bits if the job compresses
-// gradients. NCCL exchanges buckets between GPUs (on_device()), and the host waits only for the
-// other ranks. Without NCCL, a bucket of a GPU goes through host memory.
+// A `GradientReducer` averages gradients, loss and control flags over the ranks. Buckets hold
+// gradients in the order of a backward pass, the last parameters first (Li et al., PyTorch
+// Distributed, VLDB 2020). A complete bucket is exchanged while the pass continues, in 16 bits if
+// the job compresses gradients. NCCL exchanges buckets between GPUs (on_device()), and the host
+// waits only for the other ranks. Without NCCL, a bucket of a GPU goes through host memory.
 //
 // If the ranks have common memory, they also share the update, and each has the means of only its
 // part of each parameter (PartOf); the rest of memory() is undefined (reduce-scatter). Large
@@ -45,16 +45,16 @@ class GradientReducer {
   // parts), sums `arrived` (float32 [parameters] on the CPU), agrees on the control flags of the
   // ranks, and returns the mean of the loss. Sync: waits for the device unless on_device().
   at::Tensor Finish(const at::Tensor& loss, const at::Tensor& arrived);
-  // float32, one per parameter, with its strides. After Finish the content belongs to the caller
-  // until the next step.
+  // The gradients: float32, one per parameter, with its strides. After Finish the content belongs
+  // to the caller until the next step.
   const std::vector<at::Tensor>& memory() const { return memory_; }
 
   // Returns whether the device exchanges gradients by itself. Only then are the two halves of
   // Finish called separately.
   bool on_device() const { return transport_->on_device(); }
-  // Runs the device's half. `arrived` becomes that of the last finished step.
+  // Runs the device's half. Copies the arrivals of the last finished step into `arrived`.
   at::Tensor Reduce(const at::Tensor& loss, const at::Tensor& arrived);
-  // Runs the hosts' half, if the same gradients arrive as in the last finished step.
+  // Runs the hosts' half of a step whose gradients arrive as in the last finished step.
   void Agree();
   // Resets the state after an interrupted step.
   void Restart();
@@ -64,12 +64,12 @@ class GradientReducer {
   // Returns once all ranks have called it. Requires common().
   void Meet();
 
-  // As RankGroup.Fetch.
+  // Calls RankGroup::Fetch.
   at::Tensor Fetch(const at::Tensor& tensor) { return ranks_.Fetch(tensor); }
 
   // The norms of the means over the ranks, still scaled: float32 [parameters], on the device. On
-  // CPUs they are computed from those of the ranks' parts (PartOf) of each parameter, so that all
-  // transports give the same bits.
+  // CPUs they are computed from the norms of the ranks' parts (PartOf) of each parameter, so that
+  // all transports give the same bits.
   at::Tensor Norms() const;
 
   // Returns whether compression carries its rounding errors over to the next step.
@@ -81,7 +81,7 @@ class GradientReducer {
   // is not 0, because no update used their gradients. Does not wait for a GPU.
   void DropResidualsWhere(const at::Tensor& skipped);
 
-  // "2 buckets, 24.1 MiB, by shared memory".
+  // A text for the log: "2 buckets, 24.1 MiB, by shared memory".
   const std::string& description() const { return description_; }
 
  private:
@@ -128,8 +128,8 @@ class GradientReducer {
   size_t control_bucket_ = 0;
   bool scattered_ = false;
   bool lends_ = false;  // Large gradients are read in place.
-  // The parts of memory() (PartOf) by rank and parameter, for the norms. If scattered, only this
-  // rank's parts. On CPUs.
+  // The parts of memory() (PartOf) by rank and parameter, for the norms; if scattered, only this
+  // rank's parts. Empty on GPUs.
   std::vector<std::vector<at::Tensor>> parts_;
   at::Tensor norms_;    // float32 [ranks, parameters]: norms of all parts; after control_.
   at::Tensor arrived_;  // Sum over all ranks in the last finished step.

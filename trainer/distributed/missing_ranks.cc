@@ -33,7 +33,7 @@ struct Word {
   std::string end;  // The rank's own error message.
 };
 
-// Shared with a detached thread: a stopped server leaves its callers waiting.
+// Results shared with a detached thread, because a stopped server blocks its callers.
 struct Findings {
   absl::Mutex mutex;
   std::vector<Word> words ABSL_GUARDED_BY(mutex);

@@ -9,11 +9,11 @@
 
 namespace genesis {
 
-// Finds out why an exchange failed, from the store of the ranks: each rank that notices leaves a
-// mark there, so one without a mark after a second is missing. Free functions for any thread.
+// Functions that find out why an exchange failed. Each rank that notices the failure leaves a mark
+// in the ranks' store, so a rank without one after a second is missing. Any thread may call them.
 
-// Registers this rank before the first exchange. Returns whether it is the first with its number,
-// because two launches may have been given one store.
+// Registers this rank before the first exchange. Returns whether it is the first with its number; a
+// second one means that two launches use one store.
 bool TellPresence(c10d::Store& store, int rank);
 // Waits until all `size` ranks have registered. Calls `tell` each `interval` with the ranks it
 // waits for, in one sentence. Throws the store's error after `timeout`.

@@ -7,10 +7,10 @@
 
 namespace genesis {
 
-// Watches the connection to the preceding rank: a thread waits for a message that never comes, and
-// is woken when the kernel reports the end of the connection. If every rank watches the preceding
-// one and leaves when that is gone, the end of one reaches all. A rank that is stopped or cut off
-// keeps its connection.
+// A watch on the connection to the preceding rank: a thread waits for a message that never comes,
+// and wakes when the kernel reports the end of the connection. If every rank watches the preceding
+// rank and leaves when it is gone, the end of one rank reaches all. A rank that is stopped or cut
+// off keeps its connection.
 //
 // Owner: the RankGroup. Threads: any.
 class NeighbourWatch {

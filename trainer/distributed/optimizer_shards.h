@@ -12,9 +12,9 @@
 
 namespace genesis {
 
-// Shards the optimizer's update and state over the ranks (Rajbhandari et al., ZeRO, SC 2020, stage
-// 1). Ranks that share memory keep one copy of weights and state there. Each updates its part of
-// every parameter, and nothing is sent. Otherwise each rank has its own weights and owns whole
+// The optimizer's update and state, sharded over the ranks (Rajbhandari et al., ZeRO, SC 2020,
+// stage 1). Ranks that share memory keep one copy of weights and state there. Each updates its part
+// of every parameter, and nothing is sent. Otherwise each rank has its own weights and owns whole
 // parameters, the largest first to the least loaded rank, as in
 // torch.distributed.optim.ZeroRedundancyOptimizer. It broadcasts the parameters that it updated.
 //
@@ -34,7 +34,7 @@ class OptimizerShards {
   // while the others neither read nor write: after all have summed their gradients, and until
   // ShareWeights.
   bool together() const { return common_.numel() > 0; }
-  // Per parameter, whether this rank updates it or a part of it.
+  // Returns, per parameter, whether this rank updates it or a part of it.
   std::vector<bool> owned() const;
   bool owns(size_t parameter) const { return together() || owners_[parameter] == ranks_.rank(); }
   // Returns zeros like `like` for the optimizer's state, in common memory if there is any. All

@@ -9,9 +9,9 @@
 
 namespace genesis {
 
-// Reads the memory of the other ranks of a host in place (process_vm_readv(2)). The kernel permits
-// it between processes of one user, unless Yama (kernel.yama.ptrace_scope) or a system call filter
-// forbids it.
+// A reader of the memory of a host's other ranks, in place (process_vm_readv(2)). The kernel
+// permits it between processes of one user, unless Yama (kernel.yama.ptrace_scope) or a system call
+// filter forbids it.
 //
 // Owner: a SharedMemoryTransport; the ranks outlive it. Threads: any, except for construction.
 // Failure: RunFailure of the ranks.

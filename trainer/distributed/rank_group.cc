@@ -22,7 +22,7 @@
 #include "trainer/distributed/shared_memory_transport.h"
 #include "trainer/runtime/run_failure.h"
 
-// Set because LibTorch was built with it; its CMake package would define it.
+// LibTorch was built with Gloo. Its CMake package, which is not used, would define this.
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -39,7 +39,7 @@ static_assert(sizeof(c10d::ProcessGroupGloo) == 488);
 constexpr int64_t kMaxMessage = int64_t{4} << 20;
 // Timeout for NCCL. Short, because the ranks have met before.
 constexpr std::chrono::milliseconds kCommunicatorTimeout = std::chrono::minutes(1);
-// How often a rank that waits for its GPU polls it, and the other ranks.
+// Intervals at which a rank that waits for its GPU polls it, and checks the other ranks.
 constexpr std::chrono::microseconds kLookAtDevice{50};
 constexpr std::chrono::milliseconds kLookAtOthers{100};
 
@@ -56,7 +56,7 @@ absl::StatusOr<SharedMemory::Address> ReadAddress(const std::string& text,
   if (words.size() != 4 || !absl::SimpleAtoi(words[0], &address.process) ||
       !absl::SimpleAtoi(words[1], &address.descriptor) ||
       !absl::SimpleAtoi(words[2], &address.cookie) || !absl::SimpleAtoi(words[3], &bytes)) {
-    return absl::UnavailableError(text);  // The text is why rank 0 has none.
+    return absl::UnavailableError(text);  // The text is rank 0's reason for having no memory.
   }
   if (bytes != size.bytes + size.common) return absl::UnavailableError("rank 0 has other buckets");
   return address;
@@ -94,7 +94,7 @@ struct RankGroup::Connection {
   std::optional<NeighbourWatch> watch;
 };
 
-// Runs each bucket as one all-reduce in Gloo's threads over TCP.
+// A transport that runs each bucket as one all-reduce in Gloo's threads over TCP.
 class RankGroup::GlooTransport : public BucketTransport {
  public:
   GlooTransport(RankGroup& ranks, const std::vector<BucketSize>& sizes)
@@ -103,7 +103,7 @@ class RankGroup::GlooTransport : public BucketTransport {
       buffers_.push_back(at::zeros({size.elements}, at::dtype(size.type)));
     }
   }
-  // A running sum writes to its buffer.
+  // Waits, because a running sum writes to its buffer.
   ~GlooTransport() override {
     for (const auto& work : works_) {
       try {
@@ -164,7 +164,7 @@ RankGroup::RankGroup(const RankPlace& place, const c10::intrusive_ptr<c10d::Stor
 
 RankGroup::~RankGroup() = default;
 
-// An exception of c10d or Gloo means that the group is broken.
+// Runs `work`. An exception of c10d or Gloo means that the group is broken.
 template <typename Work>
 std::invoke_result_t<Work> RankGroup::Together(const char* task, const Work& work) {
   try {
@@ -174,7 +174,7 @@ std::invoke_result_t<Work> RankGroup::Together(const char* task, const Work& wor
   }
 }
 
-// Collectives that wait for a lost rank block threads that free GPU memory.
+// Aborts collectives: those that wait for a lost rank block threads that free GPU memory.
 void RankGroup::AbortDevices() {
   if (connection_->communicator != nullptr) connection_->communicator->Abort();
 }
@@ -196,7 +196,7 @@ void RankGroup::TellFailure(const std::string& message) {
   try {
     TellEnd(*connection_->store, place_.rank, message);
   } catch (const std::exception&) {
-    return;  // The other ranks see this rank end in any case.
+    return;  // The other ranks will notice that this rank has ended.
   }
 }
 
@@ -229,7 +229,7 @@ std::string RankGroup::FirstFault(const std::string& own) {
 }
 
 // Returns "" and sets up a communicator, or returns why there is none. All ranks get the same
-// result, whichever of them fails and when.
+// result, even if only one of them fails.
 std::string RankGroup::ConnectDevices() {
   if (connection_->communicator != nullptr) return "";
   std::string fault = FirstFault(
@@ -266,7 +266,7 @@ std::string RankGroup::ConnectDevices() {
   return fault;
 }
 
-// Uses three exchanges so that all ranks get the same result, whichever of them fails and when.
+// Uses three exchanges so that all ranks get the same result, even if only one of them fails.
 std::unique_ptr<BucketTransport> RankGroup::ShareMemory(const std::vector<BucketSize>& buckets,
                                                         size_t common, std::string* why_not) {
   *why_not = FirstFault(options_.shared_memory ? "" : "GENESIS_SHARED_MEMORY is false");

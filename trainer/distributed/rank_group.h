@@ -69,7 +69,7 @@ class RankGroup {
   bool first() const { return place_.rank == 0; }
   const RankOptions& options() const { return options_; }
 
-  // Takes effect with the next step's gradients.
+  // Sets this rank's flags, which take effect with the next step's gradients.
   void SetFlags(const ControlFlags& flags) { own_flags_ = flags; }
   const ControlFlags& own_flags() const { return own_flags_; }
   // The flags that all ranks agreed on with the gradients of the last step.
@@ -84,8 +84,8 @@ class RankGroup {
 
   // Sums a contiguous tensor on the CPU over the ranks, in place.
   void Sum(const at::Tensor& tensor);
-  // Waits until `ready`, an event of this rank's GPU that follows collectives, which never end if
-  // another rank has ended. Requires a transport on_device().
+  // Waits until `ready`, which polls an event of this rank's GPU. The event follows collectives,
+  // which never end if another rank has ended. Requires a transport on_device().
   void AwaitDevice(const std::function<bool()>& ready);
   // Returns the tensor on the CPU. If collectives run on a GPU, waits as AwaitDevice does.
   at::Tensor Fetch(const at::Tensor& tensor);
@@ -93,7 +93,7 @@ class RankGroup {
   // Copies the tensors of rank 0 into these, in place.
   void CopyFromFirst(const std::vector<at::Tensor>& tensors) { CopyFrom(0, tensors); }
   void CopyFrom(int rank, const std::vector<at::Tensor>& tensors);
-  // Copies the tensor of `rank` into that of rank 0, in place. Only these two call it.
+  // Copies the tensor of `rank` into rank 0's, in place. Only these two ranks call it.
   void SendToFirst(int rank, const at::Tensor& tensor);
   // Returns the string of rank 0. Like FromAll, it uses the ranks' own connections, so that nothing
   // accumulates in the store of a long job.

@@ -44,7 +44,7 @@ constexpr Launcher kLaunchers[] = {
      "srun hands on the variables of the shell that calls it", /*slurm=*/true},
 };
 
-// Reads variables and collects their errors.
+// A reader of variables that collects their errors.
 class Variables {
  public:
   explicit Variables(const Environment& environment) : environment_(environment) {}

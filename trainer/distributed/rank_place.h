@@ -8,9 +8,9 @@
 
 namespace genesis {
 
-// Identifies this process among the processes ("ranks") that train one job together, from the
-// variables of its launcher: torchrun (torch.distributed.run, "Environment Variables"), Open MPI's
-// mpirun, mpiexec of MPICH and Intel MPI, or Slurm's srun. The first launcher found takes
+// The place of this process among the processes ("ranks") that train one job together, read from
+// the variables of its launcher: torchrun (torch.distributed.run, "Environment Variables"), Open
+// MPI's mpirun, mpiexec of MPICH and Intel MPI, or Slurm's srun. The first launcher found takes
 // precedence, so srun may start torchrun.
 struct RankPlace {
   int rank = 0;         // RANK, 0 to size - 1.
@@ -20,14 +20,14 @@ struct RankPlace {
   std::string gpu;      // The rank's GPU: number local_rank of CUDA_VISIBLE_DEVICES, or of all.
   std::string address;  // MASTER_ADDR, the host of the store.
   uint16_t port = 0;    // MASTER_PORT
-  bool agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE: torchrun serves it, otherwise rank 0.
+  bool agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE: torchrun serves the store, not rank 0.
   // The address of this host that Gloo listens on. Empty: from GLOO_SOCKET_IFNAME or the host's
   // name.
   std::string listen;
   // The prefix that separates the stores of different attempts: TORCHELASTIC_RUN_ID and
   // TORCHELASTIC_RESTART_COUNT, or Slurm job, step and restart.
   std::string attempt;
-  std::string size_variable = "WORLD_SIZE";  // The launcher's variable, for messages.
+  std::string size_variable = "WORLD_SIZE";  // Name of the variable for `size`, for messages.
 };
 
 // Throws RunFailure (FAILURE_CAUSE_WORKER_EXIT): "rank 1 of 4 cannot <task>: <why>".

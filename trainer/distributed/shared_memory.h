@@ -26,7 +26,7 @@ class SharedMemory {
     size_t bytes = 0;     // Per rank.
     size_t common = 0;    // Bytes. Takes no memory until it is written.
   };
-  // Addresses at which the other ranks find the memory.
+  // The memory's path, /proc/<process>/fd/<descriptor>, and a random number that verifies it.
   struct Address {
     int process = 0;
     int descriptor = 0;
@@ -47,13 +47,13 @@ class SharedMemory {
   Address address() const;
 
   std::byte* region(int rank) const;
-  // Initially zeros.
+  // The region common to all ranks, initially zeros.
   std::byte* common() const;
   // Counters begin at 0. A rank sets only its own.
   uint32_t counter(int rank, size_t number) const;
   void Set(size_t number, uint32_t value);
-  // Called with the time that a rank has been awaited: after `first`, then each time it has
-  // doubled.
+  // Calls `tell` with the seconds that a rank has been awaited: after `first`, then each time they
+  // have doubled.
   struct Reminder {
     std::chrono::milliseconds first = std::chrono::seconds(30);
     std::function<void(double seconds)> tell = [](double) {};

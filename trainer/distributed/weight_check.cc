@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMaxNames = 16;
 constexpr size_t kDigits = 8;
 
-// Returns eight digits for each weight.
+// Returns eight hexadecimal digits, the CRC-32C, for each weight.
 std::string Checksums(const std::vector<std::pair<std::string, at::Tensor>>& weights) {
   std::string text;
   for (const auto& [name, tensor] : weights) {
@@ -28,7 +28,7 @@ std::string Checksums(const std::vector<std::pair<std::string, at::Tensor>>& wei
   return text;
 }
 
-// Returns the most frequent checksums; those of rank 0 if there is a tie.
+// Returns the most frequent checksums; if there is a tie, rank 0's.
 std::string Majority(const std::vector<std::string>& all) {
   std::map<std::string, int> count;
   for (const std::string& one : all) ++count[one];

@@ -11,12 +11,12 @@
 
 namespace genesis {
 
-// A regular file opened for random reads. Its content is that at the time of opening: a later
-// change of its size or modification time is an error.
+// A regular file opened for random reads. Reads fail if the file's size or modification time has
+// changed since it was opened.
 //
 // Owner: shared by its readers. Threads: any. Failure: NOT_FOUND, PERMISSION_DENIED,
-// INVALID_ARGUMENT if it is not a regular file, including links (ResolveJobFiles follows those),
-// DATA_LOSS if it is shorter or has changed.
+// INVALID_ARGUMENT if it is not a regular file or is a symbolic link (ResolveJobFiles resolves
+// those), DATA_LOSS if it is shorter or has changed.
 class DataFile {
  public:
   static absl::StatusOr<std::shared_ptr<const DataFile>> Open(const std::string& path);

@@ -22,7 +22,7 @@ int64_t FirstNonFinite(ElementType type, const char* from, int64_t count);
 // Returns the position of the element with this number in C order: "[3, 0, 17]".
 std::string PlaceText(const std::vector<int64_t>& shape, int64_t element);
 
-// Returns "nan", "-inf", "0.25".
+// Returns a number as text for messages: "nan", "-inf", "0.25".
 std::string NumberText(double value);
 
 }  // namespace genesis

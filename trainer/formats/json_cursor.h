@@ -8,9 +8,9 @@
 
 namespace genesis {
 
-// Parses a JSON text (RFC 8259) value by value, without building a tree. The caller requests the
-// value it expects next. Each method returns false on the first mismatch, and fault() is the
-// reason. Rejects nesting deeper than kMaxDepth.
+// A parser of JSON text (RFC 8259) that reads value by value, without building a tree. The caller
+// requests the value that it expects next. Each method returns false on the first mismatch, and
+// fault() is the reason. Rejects nesting deeper than kMaxDepth.
 //
 // Owner: one parse. Threads: one. Failure: fault().
 class JsonCursor {
@@ -35,11 +35,11 @@ class JsonCursor {
   // Requires that only white space is left.
   bool End();
 
-  // First character of the next value, or 0 at the end.
+  // Returns the first character of the next value, or 0 at the end.
   char Peek();
-  // Stops with an error of the caller; returns false.
+  // Stops with an error that the caller found. Returns false.
   bool Fail(const std::string& fault);
-  // "at byte 17: accepted: a number"; empty if there is no error.
+  // The error, as "at byte 17: accepted: a number"; empty if there is none.
   const std::string& fault() const { return fault_; }
 
  private:

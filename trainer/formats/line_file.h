@@ -13,7 +13,7 @@
 namespace genesis {
 
 // A text file with an index of its lines, 8 bytes per line in memory. A line ends with a line feed
-// or the file. An empty last line does not count.
+// or at the end of the file. An empty last line does not count.
 //
 // Owner: a dataset. Threads: Read may be called from several at once, once open. Failure: as
 // DataFile; INVALID_ARGUMENT for a line longer than kMaxLine.

@@ -19,9 +19,9 @@ namespace {
 
 constexpr char kMagic[] = "\x93NUMPY";
 constexpr size_t kMagicSize = 6;
-// Size of magic, version and a length of two bytes.
+// Size of magic, version and a two-byte length.
 constexpr size_t kSmallestPreamble = kMagicSize + 4;
-// Far above NumPy's own headers of about 128 bytes.
+// Maximum size of the header, far above NumPy's own headers of about 128 bytes.
 constexpr uint32_t kMaxNpyHeader = 1 << 16;
 
 // The header of a .npy file: a Python literal such as
@@ -33,7 +33,7 @@ struct HeaderFields {
   std::optional<std::string> shape;
 };
 
-// Parses such a literal and rejects everything else.
+// A parser of such a literal, which rejects everything else.
 class HeaderParser {
  public:
   explicit HeaderParser(absl::string_view text) : text_(text) {}
@@ -79,7 +79,7 @@ class HeaderParser {
     ++at_;
     return true;
   }
-  // Accepts either quote; the result has the single one.
+  // Reads a string in either kind of quotes; the result has single quotes.
   bool String(std::string& value) {
     Space();
     if (at_ == text_.size() || (text_[at_] != '\'' && text_[at_] != '"')) return false;

@@ -5,7 +5,7 @@
 namespace genesis {
 namespace {
 
-// More dimensions than torch allows indicate an attack.
+// Maximum number of dimensions in torch. Only a malicious file has more.
 constexpr size_t kMaxDimensions = 64;
 
 // Returns item `index` of a list as a T, or nullptr.
@@ -26,7 +26,7 @@ std::optional<std::vector<int64_t>> Integers(const PickleList* list) {
   return integers;
 }
 
-// (storage, offset, sizes, strides, requires_grad, hooks)
+// Takes (storage, offset, sizes, strides, requires_grad, hooks).
 std::optional<PickleValue> RebuildTensor(const PickleList& arguments) {
   const auto* const storage = ItemAs<PickleStorage>(arguments, 0);
   const auto* const offset = ItemAs<int64_t>(arguments, 1);
@@ -42,14 +42,14 @@ std::optional<PickleValue> RebuildTensor(const PickleList& arguments) {
                                   .strides = *std::move(strides)}};
 }
 
-// (tensor, requires_grad, hooks)
+// Takes (tensor, requires_grad, hooks).
 std::optional<PickleValue> RebuildParameter(const PickleList& arguments) {
   const auto* const tensor = ItemAs<PickleTensor>(arguments, 0);
   if (tensor == nullptr) return std::nullopt;
   return PickleValue{*tensor};
 }
 
-// OrderedDict(), with items set later, or OrderedDict([[key, value], ...]) of old Pythons.
+// Takes (), with items set later, or ([[key, value], ...]), as old versions of Python write it.
 std::optional<PickleValue> OrderedDict(const PickleList& arguments) {
   PickleDict dict;
   if (arguments.items.empty()) return PickleValue{std::move(dict)};
@@ -63,7 +63,7 @@ std::optional<PickleValue> OrderedDict(const PickleList& arguments) {
   return PickleValue{std::move(dict)};
 }
 
-// torch.Size((3, 4)): a tuple.
+// Returns torch.Size((3, 4)) as a tuple.
 std::optional<PickleValue> Size(const PickleList& arguments) {
   const auto* const sizes = ItemAs<PickleList>(arguments, 0);
   if (sizes == nullptr) return std::nullopt;

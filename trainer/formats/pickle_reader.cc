@@ -32,7 +32,7 @@ class Machine {
 
  private:
   static constexpr PickleValue* kMarkItem = nullptr;
-  // About 200,000 tensors. Bounds the memory that a small file can request.
+  // Maximum number of values, of about 200,000 tensors. Bounds the memory for a small file.
   static constexpr size_t kMaxValues = 4'000'000;
 
   void Step() {

@@ -34,7 +34,7 @@ struct PickleTensor {
 };
 
 struct PickleValue;
-struct PickleList {  // Or a tuple.
+struct PickleList {  // A list or a tuple.
   std::vector<const PickleValue*> items;
 };
 struct PickleDict {

@@ -9,7 +9,7 @@
 
 namespace genesis {
 
-// Piece by piece, so that the second checksum finds the data in the cache.
+// Computes both checksums piece by piece, so that the second finds the data in the cache.
 Checksums ChecksumsOf(const void* data, uint64_t size) {
   constexpr uint64_t kPiece = uint64_t{1} << 17;
   Checksums sums;

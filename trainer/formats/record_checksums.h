@@ -19,8 +19,8 @@ struct Checksums {
 
 Checksums ChecksumsOf(const void* data, uint64_t size);
 
-// Computes the checksums of records in order, in a thread ahead of the writer. They precede a
-// record's bytes, so computing them between writes would keep a fast disk waiting.
+// A thread that computes the checksums of records in order, ahead of the writer. In the file they
+// precede a record's bytes, so computing them between writes would keep a fast disk waiting.
 //
 // Owner: one writer. Threads: one, in addition to its own. Failure: none.
 class ChecksumsAhead {
@@ -32,7 +32,7 @@ class ChecksumsAhead {
   ChecksumsAhead(const ChecksumsAhead&) = delete;
   ChecksumsAhead& operator=(const ChecksumsAhead&) = delete;
 
-  // Waits until the checksums are computed.
+  // Waits until the record's checksums are computed, and returns them.
   Checksums Of(size_t record);
 
  private:

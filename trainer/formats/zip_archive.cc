@@ -28,12 +28,12 @@ constexpr uint16_t kDeflate = 8;
 // Deflate cannot compress more than this, so a record that claims more is an attack on memory.
 constexpr uint64_t kMaxDeflateRatio = 1032;
 constexpr uint16_t kEncrypted = 1;
-// A streaming writer learns checksum and sizes afterwards, so they follow the data.
+// Flag: checksum and sizes follow the data, because a streaming writer knows them only then.
 constexpr uint16_t kDescribedAfter = 8;
 constexpr uint32_t kDescriptor = 0x08074b50;
 constexpr uint16_t kVersions[] = {0, 10, 20, 45};  // 0 is what torch.save writes.
 
-// Returns the little-endian number at `offset`, which must be inside.
+// Returns the little-endian number at `offset`, which must lie inside of `bytes`.
 template <typename T>
 T Number(const std::string& bytes, uint64_t offset) {
   T value;
@@ -53,8 +53,8 @@ std::optional<std::string> ReadRange(const DataFile& file, uint64_t offset, uint
   return bytes;
 }
 
-// Resolves the 64-bit value of a field whose 32-bit form refers to the zip64 extra field. The
-// values are there in a fixed order, each only if its 32-bit form is full.
+// The 64-bit values of fields whose 32-bit form refers to the zip64 extra field. They are there in
+// a fixed order, each only if its 32-bit form is full.
 class Zip64Fields {
  public:
   explicit Zip64Fields(const std::string& extra) {
@@ -273,8 +273,8 @@ absl::Status ZipArchive::AddRecord(const std::string& header, std::string name,
   return absl::OkStatus();
 }
 
-// Records that share bytes let a small file unpack to a huge one, and no checksum covers bytes
-// outside of records.
+// Checks that records do not overlap and leave no gaps: records that share bytes let a small file
+// unpack to a huge one, and no checksum covers bytes outside of records.
 absl::Status ZipArchive::CheckRecords(uint64_t directory_offset) {
   std::vector<std::pair<uint64_t, const std::string*>> by_offset;
   for (const auto& [name, record] : records_) by_offset.emplace_back(record.header_offset, &name);
@@ -331,7 +331,7 @@ absl::Status ZipArchive::ReadLocalHeader(const std::string& name, Record& record
   const auto agrees = [&](std::optional<uint64_t> here, uint64_t there) {
     return here && (*here == there || (told_after && *here == 0));
   };
-  // Either may be the one that needs zip64.
+  // The versions may differ if one of the two headers needs zip64 and the other does not.
   const bool versions = version == record.version || version == 45 || record.version == 45;
   const char* const differs = absl::string_view(*rest).substr(0, name_size) != name ? "name"
                               : Number<uint16_t>(*local, 6) != record.flags         ? "flags"
@@ -351,7 +351,7 @@ absl::Status ZipArchive::ReadLocalHeader(const std::string& name, Record& record
 absl::StatusOr<uint64_t> ZipArchive::EndOf(const std::string& name, const Record& record) const {
   const uint64_t end = record.data_offset + record.compressed_size;
   if ((record.flags & kDescribedAfter) == 0) return end;
-  // With or without a signature, sizes of four or eight bytes.
+  // A descriptor may have a signature, and sizes of four or eight bytes.
   for (const bool wide : {true, false}) {
     std::string told;
     const auto put = [&told](auto number) {
@@ -388,7 +388,7 @@ absl::Status ZipArchive::NoRecord(const std::string& name) const {
 absl::Status ZipArchive::ReadPieces(const std::string& name, char* out) const {
   const absl::StatusOr<Location> place = Locate(name);
   if (!place.ok()) return place.status();
-  // Small enough to stay in the cache until its checksum is computed.
+  // Size of a piece that stays in the cache until its checksum is computed.
   constexpr uint64_t kPiece = uint64_t{1} << 18;
   std::string scratch(out == nullptr ? std::min(kPiece, place->size) : 0, '\0');
   uint32_t crc = 0;

@@ -20,7 +20,7 @@ namespace genesis {
 // checked against its CRC-32.
 //
 // Threads: several may call Read at once. Failure: NOT_FOUND, PERMISSION_DENIED, or DATA_LOSS for
-// anything that is not a sound zip file.
+// anything that is not a valid zip file.
 class ZipArchive {
  public:
   static absl::StatusOr<ZipArchive> Open(const std::string& path);
@@ -39,9 +39,9 @@ class ZipArchive {
     uint64_t size = 0;  // Uncompressed.
   };
   absl::StatusOr<Location> Locate(const std::string& name) const;
-  // Verifies the checksum of a stored record. Requires `stored` of Locate.
+  // Verifies the checksum of a stored record. Requires Location::stored.
   absl::Status CheckStored(const std::string& name) const { return ReadPieces(name, nullptr); }
-  // Verifies it and copies the record, of the size from Locate, to `out`.
+  // Verifies a stored record and copies its Location::size bytes to `out`.
   absl::Status ReadStored(const std::string& name, char* out) const {
     return ReadPieces(name, out);
   }

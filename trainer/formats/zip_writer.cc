@@ -16,7 +16,7 @@ constexpr uint16_t kUtf8 = 0x0800;
 constexpr uint16_t kFirstOfJanuary1980 = 0x21;
 constexpr uint64_t kAlignment = 64;
 
-// Serializes consecutive little-endian numbers.
+// A buffer of consecutive little-endian numbers.
 class Fields {
  public:
   template <typename T>

@@ -10,9 +10,9 @@
 
 namespace genesis {
 
-// Writes the zip file that torch.load reads: records are stored uncompressed, at multiples of 64 so
-// that they can be mapped, with zip64 fields if 32 bits do not suffice. It contains no times, so
-// equal records give equal files.
+// A writer of the zip files that torch.load reads: records are stored uncompressed, at multiples of
+// 64 bytes so that they can be mapped, with zip64 fields if 32 bits do not suffice. The files
+// contain no times, so equal records give equal files.
 //
 // Owner: one writer. Threads: one. Failure: none; the sink keeps the first error.
 class ZipWriter {
@@ -30,7 +30,7 @@ class ZipWriter {
 
   explicit ZipWriter(Sink sink) : sink_(std::move(sink)) {}
 
-  // Requires a new name.
+  // Adds a record under a new name.
   void Add(const std::string& name, const void* data, uint64_t size);
   // Adds a record whose checksums are known.
   void Add(const std::string& name, const void* data, uint64_t size, const Checksums& sums);
@@ -42,7 +42,7 @@ class ZipWriter {
   uint32_t file_crc32c() const { return file_crc32c_; }
 
  private:
-  // Writes bytes with their checksum.
+  // Writes bytes whose CRC-32C is known.
   void Write(const void* data, uint64_t size, uint32_t crc32c);
   void Write(const std::string& bytes);
 

@@ -22,11 +22,11 @@ using training::v1::PrecisionMode;
 
 constexpr double kMaxDeviation = 0.05;
 constexpr double kMaxOverflows = 0.05;
-// The first steps choose algorithms and fill caches.
+// Number of first steps that are not timed, because they choose algorithms and fill caches.
 constexpr int kWarmUp = 2;
 // Maximum number of skipped steps before the first applied one, while the scale adapts.
 constexpr int kMaxSearch = 24;
-// Size of a timing comparison during a run.
+// Number of turns, and of steps per turn, of a timing comparison during a run.
 constexpr int kTurns = 4;
 constexpr int kStepsOfTurn = 3;
 // Minimum speed relative to FP32 that justifies a mode.
@@ -106,7 +106,7 @@ std::string Objection(const CalibrationResult& result, int steps, double speed) 
 Calibration Calibrate(TrainingSession& session, const std::vector<PrecisionMode>& modes,
                       int steps) {
   steps = std::max(steps, kWarmUp + 1);
-  // State of a user's module outside of checkpoints, such as lists.
+  // Keep state of a user's module that checkpoints lack, such as lists, and restore it at the end.
   const std::shared_ptr<const void> kept = session.model().KeepState();
   const TrainingState from = session.TakeState({});
   Calibration calibration;
@@ -183,7 +183,7 @@ StepTimes TimeBesideFp32(TrainingSession& session, int64_t step) {
     at::Generator generator = at::globalContext().defaultGenerator(session.device());
     generator.set_state(from.device_rng_state);
   }
-  // Interference makes a step only longer, so take the minimum.
+  // Interference can only make a step longer, so take the minimum.
   return {.fp32 = *std::min_element(fp32.begin(), fp32.end()),
           .reduced = *std::min_element(reduced.begin(), reduced.end())};
 }

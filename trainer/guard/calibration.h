@@ -8,9 +8,9 @@
 namespace genesis {
 
 struct Calibration {
-  std::vector<training::v1::CalibrationResult> results;  // FP32 first.
+  std::vector<training::v1::CalibrationResult> results;  // One per mode, FP32 first.
   training::v1::PrecisionMode chosen = training::v1::PRECISION_MODE_FP32;
-  std::string reason;            // One sentence with the values.
+  std::string reason;            // Reason for the choice, one sentence with the values.
   training::v1::LossCurve fp32;  // FP32's losses and times, to compare the first steps with.
 };
 
@@ -21,7 +21,7 @@ struct Calibration {
 Calibration Calibrate(TrainingSession& session,
                       const std::vector<training::v1::PrecisionMode>& modes, int steps);
 
-// Seconds of the fastest of a few steps.
+// Duration in seconds of the fastest of a few steps.
 struct StepTimes {
   double fp32 = 0;
   double reduced = 0;
@@ -32,7 +32,7 @@ struct StepTimes {
 // read.
 StepTimes TimeBesideFp32(TrainingSession& session, int64_t step);
 
-// Replaces the measurement by rank 0's, because times differ from rank to rank.
+// Replaces the measurement with rank 0's, because times differ from rank to rank.
 void TakeFromFirst(RankGroup& ranks, Calibration& calibration);
 void TakeFromFirst(RankGroup& ranks, StepTimes& times);
 

@@ -26,7 +26,7 @@ bool HoldsBadData(const Batch& batch) {
   return false;
 }
 
-// Returns whether the loss of the batch is a mean over nothing.
+// Returns whether the loss of the batch is a mean over no items (0 / 0).
 bool NothingCounts(Model& model, const Batch& batch) {
   const torch::NoGradGuard no_grad;
   const std::vector<MetricSum> metrics = model.Evaluate(batch);

@@ -10,13 +10,13 @@
 
 namespace genesis {
 
-// The cause of a step that was not finite; Incident.verdict.
+// The cause of a step that was not finite, reported as Incident.verdict.
 enum class Verdict {
   kData,        // The batch holds a NaN, an Inf, or a number beyond FP16's range.
   kLabels,      // No label of the batch counts, so its mean loss is 0 / 0.
   kWeights,     // A parameter is not finite.
   kPrecision,   // The same batch is finite in FP32.
-  kDivergence,  // It is not finite in FP32 either.
+  kDivergence,  // The batch is not finite in FP32 either.
   kPassed,      // Finite when recomputed: a fault that does not repeat.
 };
 
@@ -26,7 +26,7 @@ std::string VerdictName(Verdict verdict);
 struct NonFiniteDiagnosis {
   Verdict verdict = Verdict::kPassed;
   int32_t micro_batch = -1;             // First micro-batch that is not finite when recomputed.
-  std::string module;                   // "encoder.0 (aten::linear)": first non-finite output.
+  std::string module;                   // First non-finite output: "encoder.0 (aten::linear)".
   std::vector<std::string> parameters;  // Parameters with a non-finite gradient in the step itself.
   std::vector<int64_t> examples;        // Examples of that micro-batch.
 

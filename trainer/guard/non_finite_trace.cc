@@ -21,13 +21,13 @@ void ForEachTensor(const Values& values, const Use& use) {
   }
 }
 
-// "encoder.0.weight" belongs to the module "encoder.0".
+// Returns the module of a parameter: "encoder.0" for "encoder.0.weight".
 std::string ModuleOf(const std::string& parameter) {
   const size_t dot = parameter.rfind('.');
   return dot == std::string::npos ? parameter : parameter.substr(0, dot);
 }
 
-// Whether the inputs were finite. Checked first because operators may overwrite them.
+// The result of checking an operator's inputs before it runs, because it may overwrite them.
 struct Inputs : public at::ObserverContext {
   bool finite = true;
 };
@@ -58,7 +58,7 @@ std::unique_ptr<at::ObserverContext> NonFiniteTrace::OnStart(const at::RecordFun
 
 void NonFiniteTrace::OnEnd(const at::RecordFunction& function, at::ObserverContext* context) {
   if (looking_ || !found_.empty() || context == nullptr) return;
-  // Memory that was not written yet may hold anything.
+  // Uninitialized memory may hold any value.
   const std::string name = function.name();
   const bool unwritten =
       absl::StrContains(name, "empty") || name == "aten::resize_" || name == "aten::set_";

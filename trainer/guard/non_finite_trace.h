@@ -9,9 +9,9 @@
 
 namespace genesis {
 
-// While it lives, records the first operator observed by an OperatorWatch that turned finite inputs
-// into an output that is not finite. The module is identified by the parameter that this operator,
-// or the one before it, used.
+// A `NonFiniteTrace` records, while it lives, the first operator observed by an OperatorWatch that
+// turned finite inputs into an output that is not finite. The module is identified by the parameter
+// that this operator, or the one before it, used.
 //
 // Owner: a scope. Threads: as OperatorWatch. Failure: none; reading the numbers waits for the
 // device.
@@ -19,15 +19,14 @@ class NonFiniteTrace : private OperatorListener {
  public:
   explicit NonFiniteTrace(const NamedTensors& parameters);
 
-  // "encoder.0 (aten::linear)", or "" if all outputs were finite.
+  // The operator found, as "encoder.0 (aten::linear)", or "" if all outputs were finite.
   const std::string& found() const { return found_; }
 
  private:
   std::unique_ptr<at::ObserverContext> OnStart(const at::RecordFunction& function) override;
   void OnEnd(const at::RecordFunction& function, at::ObserverContext* context) override;
 
-  std::unordered_map<const void*, std::string>
-      modules_;  // Keyed by the address of a parameter's data.
+  std::unordered_map<const void*, std::string> modules_;  // Key: address of a parameter's data.
   std::string last_module_;
   std::string found_;
   bool looking_ = false;  // Set while its own operators run, which are not checked.

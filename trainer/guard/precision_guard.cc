@@ -17,9 +17,9 @@ namespace {
 using training::v1::PrecisionMode;
 using training::v1::StartJob;
 
-// Bad batches are skipped, but this many in a row are not an accident.
+// Maximum number of bad batches in a row that are skipped. More are not an accident.
 constexpr int64_t kMaxNonFiniteInRow = 10;
-// Steps between states for a rewind if no checkpoint is nearer.
+// Maximum number of steps between states for a rewind, if no checkpoint is nearer.
 constexpr int64_t kGoodStateSteps = 500;
 
 // Returns the curve from the daemon, or from the file that the job names.

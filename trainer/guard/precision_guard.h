@@ -21,7 +21,7 @@ namespace genesis {
 // A change of precision that is due.
 struct PrecisionDecision {
   training::v1::PrecisionMode to = training::v1::PRECISION_MODE_FP32;
-  bool rewind = false;  // To the last good state; otherwise the current weights are kept.
+  bool rewind = false;  // Return to the last good state; otherwise keep the current weights.
   std::string trigger;
   std::string reason;
 };
@@ -32,9 +32,9 @@ struct StepCost {
   double processor_seconds = 0;
 };
 
-// Checks every finished step of a run: diagnoses steps that are not finite, runs the watchdog, and
-// decides on and applies changes of precision. A step that was not finite changed no weights, so
-// most changes lose nothing. Only a diverged loss rewinds the run to its last good state.
+// A `PrecisionGuard` checks every finished step of a run: it diagnoses non-finite steps, runs the
+// watchdog, and decides on and applies changes of precision. A step that was not finite changed no
+// weights, so most changes lose nothing; only a diverged loss rewinds to the last good state.
 //
 // Owner: the run. Threads: one. Failure: RunFailure if there is no fallback left.
 class PrecisionGuard {
@@ -58,7 +58,7 @@ class PrecisionGuard {
   bool has_baseline() const { return watchdog_.has_baseline(); }
   void SetCalibration(const training::v1::LossCurve& fp32) { watchdog_.SetCalibration(fp32); }
 
-  // Disables promotions: a job in FP32 stays there.
+  // Disables promotions permanently: a job in FP32 stays in FP32.
   void ForbidReducedPrecision() { policy_->ForbidPromotion(); }
 
   // Judges the metrics of the step that was last read.
@@ -72,8 +72,8 @@ class PrecisionGuard {
   // `loss` is the held-out loss after a step.
   void NoteHeldOut(int64_t step, double loss) { watchdog_.AddHeldOut(step, loss); }
 
-  // Keeps a state for a rewind, unless the loss is already suspicious. Shared with the thread that
-  // writes it to a file. None is kept in FP32, which has no fallback.
+  // Keeps a state for a rewind, unless the loss is already suspicious. The thread that writes the
+  // state to a file shares it. In FP32 none is kept, because there is no fallback.
   void KeepGoodState(std::shared_ptr<const TrainingState> state) {
     if (!reduced()) {
       good_ = nullptr;
@@ -81,11 +81,11 @@ class PrecisionGuard {
       good_ = std::move(state);
     }
   }
-  // Returns whether to take such a state now, in addition to those of checkpoints.
+  // Returns whether to keep a state now, in addition to the states of checkpoints.
   bool WantsGoodState(int64_t step) const;
 
-  // Applies the change. Returns the step to continue from: `step`, or that of the last good state,
-  // whose position is then stored in `position`. Requires that every step has been read.
+  // Applies the change. Returns the step to continue from: `step`, or the step of the last good
+  // state, whose position is then stored in `position`. Requires that every step has been read.
   int64_t Apply(const PrecisionDecision& decision, int64_t step, RunPosition& position);
 
  private:
@@ -114,9 +114,9 @@ class PrecisionGuard {
   Watchdog watchdog_;
   std::optional<PrecisionPolicy> policy_;
   std::shared_ptr<const TrainingState> good_;
-  std::optional<PairedLossReading> pair_;  // From an earlier step, not yet read.
+  std::optional<PairedLossReading> pair_;  // Pair of an earlier step, not yet read.
   int64_t pair_step_ = 0;
-  std::deque<bool> non_finite_;  // The newest steps, as many as the rule covers.
+  std::deque<bool> non_finite_;  // For each of the newest steps, as many as the rule covers.
   int64_t non_finite_in_row_ = 0;
   bool floor_reported_ = false;
 };

@@ -20,7 +20,7 @@
 namespace genesis {
 namespace {
 
-// Operators that compute nothing: the output has the format of the input, regardless of autocast.
+// Returns whether an operator computes nothing, so that its output has the format of its input.
 bool IsBookkeeping(const std::string& name) {
   static const auto* const names = new std::set<std::string>{"aten::to",
                                                              "aten::_to_copy",
@@ -64,7 +64,7 @@ bool IsBookkeeping(const std::string& name) {
   return names->contains(name) || !absl::StartsWith(name, "aten::");
 }
 
-// Operators by the format of their first floating-point output.
+// A listener that sorts operators by the format of their first floating-point output.
 struct Formats : public OperatorListener {
   void OnEnd(const at::RecordFunction& function, at::ObserverContext* /*context*/) override {
     const std::string name = function.name();
@@ -85,7 +85,7 @@ Formats ObserveForward(TrainingSession& session) {
   Formats formats;
   const KeptGenerators generators(session.device());
   const std::shared_ptr<const void> state = session.model().KeepState();
-  // Batch norm needs several examples.
+  // Use a whole batch, because batch norm needs several examples.
   std::vector<int64_t> examples(static_cast<size_t>(session.source().batch_size()));
   std::iota(examples.begin(), examples.end(), 0);
   Batch batch = session.source().Fetch(std::move(examples));

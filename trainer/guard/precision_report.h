@@ -15,7 +15,7 @@ namespace genesis {
 training::v1::PrecisionReport ReportPrecision(TrainingSession& session,
                                               const training::v1::DeviceInfo& device);
 
-// Returns "Hopper tensor cores (sm_90)", "avx2 (emulates BF16)".
+// Returns the hardware of a mode: "Hopper tensor cores (sm_90)", "avx2 (emulates BF16)".
 std::string HardwareOf(training::v1::PrecisionMode mode, const training::v1::DeviceInfo& device);
 
 }  // namespace genesis

@@ -77,13 +77,13 @@ GENESIS_END_AVX512
 namespace genesis {
 namespace {
 
-// Scores of the heads processed at once: 2 MiB in FP32.
+// Number of scores of the heads processed at once: 2 MiB in FP32.
 constexpr int64_t kScoresAtOnce = int64_t{1} << 19;
-// For smaller products, LibTorch is faster than oneDNN's setup.
+// Minimum size. For smaller products, LibTorch is faster than oneDNN's setup.
 constexpr int64_t kFewestAttentionMultiplications = int64_t{1} << 23;
-// Minimum size of a product of one head for BF16 in oneDNN; LibTorch computes two per head of each
-// example, and five for the gradients. For a smaller one, MKL in FP32 is faster than oneDNN's
-// setup.
+// Minimum multiplications of one head's product for BF16 in oneDNN, against LibTorch's two
+// products per head forward and five backward. For a smaller one, MKL in FP32 is faster than
+// oneDNN's setup.
 constexpr int64_t kFewestBf16Multiplications = int64_t{1} << 17;
 // Minimum number of queries per thread.
 constexpr int64_t kRowsAtOnce = 128;

@@ -39,7 +39,7 @@ namespace avx512_bernoulli {
 constexpr int kLanes = 16;
 using Pairs = uint64_t __attribute__((vector_size(64)));
 
-// Returns which of eight pairs are ones.
+// Returns which of eight pairs give a one.
 GENESIS_INLINE __mmask8 Ones(const uint32_t* drawn, uint64_t bound) {
   Pairs both;
   std::memcpy(&both, drawn, sizeof(both));
@@ -72,7 +72,7 @@ namespace avx2_bernoulli {
 constexpr int kLanes = 8;
 using Pairs = int64_t __attribute__((vector_size(32)));
 
-// Returns which of four pairs are ones, with all 64 bits of a one set.
+// Returns which of four pairs give a one, with all 64 bits of such a pair set.
 GENESIS_INLINE __m256i Ones(const uint32_t* drawn, uint64_t bound) {
   const __m256i both = _mm256_shuffle_epi32(
       _mm256_loadu_si256(reinterpret_cast<const __m256i*>(drawn)), _MM_SHUFFLE(2, 3, 0, 1));

@@ -47,7 +47,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> ConvolutionGradient(
 
 namespace {
 
-// Called by name, so that compiled steps also run BF16 in FP32.
+// Falls back to the dispatcher, so that compiled steps also run BF16 in FP32.
 at::Tensor CompiledConvolution(const at::Tensor& input, const at::Tensor& weight,
                                const std::optional<at::Tensor>& bias,
                                const ConvolutionSettings& settings,
@@ -88,8 +88,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> CompiledConvolutionGradient(
 }  // namespace genesis
 
 // The entry points for compiled steps, which bypass the dispatcher: see matrix_products.cc.
-// Compiled steps sum in another order than eager ones in any case, so depthwise convolutions may
-// too.
+// Compiled steps do not sum in the order of eager steps, so depthwise convolutions need not
+// either.
 AOTITorchError aoti_torch_cpu_convolution(
     AtenTensorHandle input, AtenTensorHandle weight, AtenTensorHandle* bias, const int64_t* stride,
     int64_t stride_len_, const int64_t* padding, int64_t padding_len_, const int64_t* dilation,
@@ -125,7 +125,7 @@ AOTITorchError aoti_torch_cpu_convolution_backward(
         *tensor(grad_output), *tensor(input), *tensor(weight), sizes, settings,
         at::IntArrayRef(output_padding, output_padding_len_),
         {output_mask[0] != 0, output_mask[1] != 0, output_mask[2] != 0});
-    // Null if the step does not read it.
+    // A handle is null if the step does not read that gradient.
     if (ret0 != nullptr) *ret0 = new_tensor_handle(std::move(to_input));
     if (ret1 != nullptr) *ret1 = new_tensor_handle(std::move(to_weight));
     if (ret2 != nullptr) *ret2 = new_tensor_handle(std::move(to_bias));

@@ -14,8 +14,8 @@
 namespace genesis {
 namespace {
 
-// Numbers of a tile, which stays in a core's cache while the kernel moves over it, and columns
-// whose products are summed in sequence.
+// Maximum number of values of a tile, which stays in a core's cache while the kernel moves over it,
+// and number of columns whose products are summed in sequence.
 constexpr int64_t kTile = 65536;
 constexpr int64_t kColumns = 256;
 // Fewer channels would leave vector lanes empty.
@@ -31,8 +31,8 @@ struct Map {
   int64_t height, width;
 };
 
-// For rows and columns each. `apart`: distance between numbers of the map, with zeros between them,
-// as in a gradient of a convolution with a stride.
+// Values for rows and for columns. `apart`: distance between values of the map, with zeros between
+// them, as in the gradient of a convolution with a stride.
 struct Geometry {
   int64_t kernel[2], stride[2], padding[2], dilation[2], apart[2];
 };
@@ -101,12 +101,12 @@ const Loops* LoopsOfProcessor() {
   return nullptr;
 }
 
-// Returns the number of rows (0) or columns (1) that contribute to `count` of the result.
+// Returns how many rows (`which` 0) or columns (1) contribute to `count` of the result.
 int64_t Reach(const Geometry& by, int which, int64_t count) {
   return (count - 1) * by.stride[which] + by.dilation[which] * (by.kernel[which] - 1) + 1;
 }
 
-// Cuts a result into bands.
+// The bands into which a result is cut.
 class Bands {
  public:
   Bands(const Geometry& by, const Map& result, int64_t channels, int64_t lanes)
@@ -161,7 +161,7 @@ class TileMemory {
   std::vector<char> is_empty_;
 };
 
-// One-dimensional inputs become maps with one row.
+// Converts one-dimensional inputs to maps with one row.
 at::Tensor AsMaps(const at::Tensor& tensor) {
   return tensor.dim() == 3 ? tensor.unsqueeze(2) : tensor;
 }
@@ -231,7 +231,7 @@ void ConvolveAll(const Loops& loops, const at::Tensor& maps, const Geometry& by,
   });
 }
 
-// Returns [channels, places + 1]: the gradient of the weight, followed by that of the bias.
+// Returns [channels, places + 1]: the gradient of the weight, followed by the bias's.
 at::Tensor WeightGradient(const Loops& loops, const at::Tensor& maps, const at::Tensor& arriving,
                           const Geometry& by) {
   const Map input = MapOf(maps), gradient = MapOf(arriving);

@@ -11,7 +11,7 @@
 namespace genesis {
 namespace {
 
-// Numbers of a map that one thread processes at a time: they fit its cache.
+// Values of a map that one thread processes at a time, which fit its cache.
 constexpr int64_t kPart = 65536;
 
 // Division of the maps into parts of whole pixels.
@@ -102,7 +102,7 @@ bool Suits(const at::Tensor& input, const std::optional<at::Tensor>& weight, int
          input.numel() > 0;
 }
 
-// Returns [N, C], summed over the parts in order.
+// Returns the results of Sum() per map and channel, [N, C], added over the parts in order.
 template <typename T>
 std::pair<at::Tensor, at::Tensor> ChannelSums(const at::Tensor& gradient, const at::Tensor& input,
                                               int64_t count, const Parts& parts) {
@@ -123,7 +123,7 @@ std::pair<at::Tensor, at::Tensor> ChannelSums(const at::Tensor& gradient, const 
   return {products.sum(1), sums.sum(1)};
 }
 
-// The factors are [N, C].
+// Calls Combine() for all parts in threads. The factors are [N, C].
 template <typename T>
 at::Tensor Combination(const at::Tensor& gradient, const at::Tensor& input, int64_t count,
                        const Parts& parts, const at::Tensor& of_gradient,
@@ -165,7 +165,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> Gradients(
   at::Tensor to_weight;
   at::Tensor to_bias;
   if (wanted[0]) {
-    // Wu and He, 2018, and LibTorch's group_norm_kernel.cpp, whose names are ds, db, c2 and c3.
+    // As in Wu and He, 2018, and LibTorch's group_norm_kernel.cpp (there ds, db, c2 and c3).
     const auto of_groups = [&](const at::Tensor& sums_of_channels) {
       return (sums_of_channels * factors).view({count, groups, channels / groups}).sum(2);
     };

@@ -10,7 +10,7 @@
 namespace genesis {
 
 // aten::native_group_norm_backward: the gradients of `input` [N, C, H, W], and of weight and bias
-// [C], from that of the output, and `mean` and `rstd` [N, groups] of the forward pass.
+// [C], from the output's gradient, and `mean` and `rstd` [N, groups] of the forward pass.
 //
 // For FP32 and BF16 maps in channels_last whose channels are a multiple of 16; sums are in FP32.
 // LibTorch sums by group, without vector instructions if a group is narrower than a vector. This

@@ -22,7 +22,7 @@ bool uses_own_kernels = false;
 bool multiplies_by_onednn = false;
 bool multiplies_bf16_in_fp32 = false;
 
-// Silences LibTorch's warning about replaced kernels, which is intended here.
+// A handler that drops LibTorch's warning about replaced kernels, which is expected here.
 class Silence : public c10::WarningHandler {
   void process(const c10::Warning& /*warning*/) override {}
 };
@@ -53,7 +53,7 @@ absl::StatusOr<bool> OwnKernelsWanted(const Environment& environment) {
   return ToStatus({{kName, QuoteValue(*text), "exactly true or false"}});
 }
 
-// Only the processor decides, so that a job computes bitwise the same each time it runs on one.
+// Depends only on the processor, so that repeated runs of a job on it are bitwise equal.
 void UseOwnKernels() {
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);

@@ -21,8 +21,8 @@ bool UsesOwnKernels();
 // Returns whether FP32 products use oneDNN now.
 bool MultipliesByOneDnn();
 
-// Returns whether products of BF16 are computed in FP32 now and rounded once, as AMX and AVX-512
-// round theirs.
+// Returns whether BF16 products are now computed in FP32 and rounded once, which is also how AMX
+// and AVX-512 round.
 bool MultipliesBf16InFp32();
 
 }  // namespace genesis

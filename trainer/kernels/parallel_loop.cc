@@ -10,8 +10,8 @@ void ParallelLoop(int64_t count, int64_t least, c10::function_ref<void(int64_t, 
     if (count > 0) loop(0, count);
     return;
   }
-  // The iterator passes addresses in a vector of bytes that is never read or written, so that each
-  // is an index.
+  // The iterator passes addresses in an array of bytes that is never read or written, so that each
+  // address stands for an index.
   char byte = 0;
   const at::Tensor indices = at::from_blob(&byte, {count}, at::kByte);
   at::TensorIterator iterator =

@@ -21,7 +21,7 @@ struct Builder {
                                                   const Dataset& dataset);
 };
 
-// One for each of ModelKinds(). The Python twins of built-in models are in
+// One builder for each of ModelKinds(). The Python twins of built-in models are in
 // trainer/compiled/python/twins.
 constexpr Builder kBuilders[] = {
     {ModelSpec::kWorldModel, &LatentWorldModel::Build},

@@ -26,7 +26,7 @@ class GradientClipping {
  private:
   const std::vector<ClippedGroup> clipped_;
   const size_t optimizer_groups_;
-  // int64, on the device: the parameters of each of clipped_. Undefined for all parameters.
+  // The parameters of each of clipped_, int64 on the device. Undefined if it has all parameters.
   std::vector<at::Tensor> parameters_;
 };
 

@@ -58,7 +58,7 @@ at::Tensor MasterWeights::Release(size_t parameter) {
   const at::NoGradGuard no_grad;
   at::Tensor gradient = std::exchange(parameters_[parameter].mutable_grad(), {});
   if (gradient.defined()) arrived_.mutable_data_ptr<float>()[parameter] = 1;
-  // The sum over the micro-batches is autograd's or in gradients_.
+  // The sum over the micro-batches is either autograd's gradient or in gradients_.
   if (shared() || gradients_.empty()) return gradient;
   at::Tensor sum = std::exchange(gradients_[parameter], {});
   return gradient.defined() ? sum.add_(gradient) : sum;

@@ -22,19 +22,19 @@ class MasterWeights {
 
   // Call before the first micro-batch of a step: resets the gradients.
   void BeginStep();
-  // Call after each backward pass.
+  // Adds the gradients of a backward pass. Call after each pass.
   void Accumulate();
   // Replaces Accumulate for the last micro-batch: call for each parameter once its gradient is
   // complete. Moves out the sum over the micro-batches, in any format; undefined if none arrived.
   at::Tensor Release(size_t parameter);
-  // Sets the reduced gradients, float32, after all were released.
+  // Sets the reduced gradients, float32. Call after all parameters were released.
   void TakeGradients(const std::vector<at::Tensor>& gradients) { gradients_ = gradients; }
-  // float32, one per parameter, summed over the micro-batches; zeros if none arrived.
+  // Gradients: float32, one per parameter, summed over the micro-batches; zeros if none arrived.
   const std::vector<at::Tensor>& gradients() const { return gradients_; }
   // The gradients for the optimizer: undefined if none arrived in any micro-batch.
   std::vector<at::Tensor> ArrivedGradients() const;
-  // float32 [parameters] on the CPU: above 0 if a gradient arrived in this rank or, after the
-  // reduction, in any rank.
+  // Arrivals, float32 [parameters] on the CPU: above 0 if a gradient arrived in this rank or, after
+  // the reduction, in any rank.
   const at::Tensor& arrived() const { return arrived_; }
   // Rounds the masters into the parameters. Call after changing the masters.
   void Publish();

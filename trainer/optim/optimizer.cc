@@ -10,8 +10,8 @@ namespace {
 
 constexpr char kStep[] = "step";
 
-// LibTorch's fused kernels read memory linearly and ignore strides. If the order of a tensor is
-// another, such as channels_last of convolutions, they get views of the memory.
+// LibTorch's fused kernels read memory linearly and ignore strides. A tensor in another memory
+// order, such as channels_last, is therefore passed as a flat view of its memory.
 at::Tensor Memory(const at::Tensor& dense) {
   TORCH_CHECK(dense.is_non_overlapping_and_dense(), "a parameter of sizes ", dense.sizes(),
               " and strides ", dense.strides(), " has memory that is not its own");

@@ -15,12 +15,12 @@
 
 namespace genesis {
 
-// The part of an update that one of several optimizers performs, each in its own process. By
-// default the whole update.
+// The part of an update that one of several optimizers performs, each in its own process. The
+// default is the whole update.
 struct OptimizerShare {
-  std::vector<bool> owned;  // Per parameter; parameters not owned have no state here. Empty: all.
-  // This is optimizer number `part` of `parts` that update one memory, each its part of every
-  // parameter. Each has its own number of steps.
+  std::vector<bool> owned;  // Per parameter; others have no state here. Empty: all.
+  // Number of this optimizer, and of all optimizers that update the same memory. Each updates its
+  // part of every parameter and counts its own steps.
   int part = 0;
   int parts = 1;
   // Creates the state of a parameter: zeros like it.
@@ -56,8 +56,8 @@ class Optimizer {
             const std::vector<at::Tensor>& grad_scales, const at::Tensor& found_inf);
 
   const std::vector<at::Tensor>& masters() const { return masters_; }
-  // Shares memory with the optimizer. Parameters that it does not own have no entry. `rate_factor`
-  // is that of the next step.
+  // Returns the state, which shares memory with the optimizer. Parameters that it does not own have
+  // no entry. `rate_factor` is that of the next step.
   OptimizerState state(double rate_factor = 1) const;
   // Returns zeros in the shape of a parameter's entry.
   Entry NewEntry(size_t parameter) const;
@@ -72,8 +72,8 @@ class Optimizer {
     double weight_decay = 0;
     std::vector<int64_t> parameters;  // All parameters of the group.
     std::vector<int64_t> numbers;     // Owned parameters, parallel to the lists below.
-    // All but steps are views of this optimizer's part of the memory, in memory order. SGD: first
-    // is the momentum.
+    // Except steps, these are views of this optimizer's part of the memory, in memory order. In
+    // SGD, first is the momentum buffer.
     std::vector<at::Tensor> masters, steps, first, second;
   };
 
@@ -93,7 +93,7 @@ class Optimizer {
                const RateFactor& rate_factor, const at::Tensor& grad_scale,
                const at::Tensor& found_inf);
 
-  OptimizerState settings_;  // Without tensors.
+  OptimizerState settings_;  // Kind and settings, without tensors.
   std::vector<at::Tensor> masters_;
   const OptimizerShare share_;
   std::vector<Group> groups_;

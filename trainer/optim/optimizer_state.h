@@ -11,15 +11,15 @@
 
 namespace genesis {
 
-// In an OptimizerSpec 0 selects the default, so -1 stands for 0.
+// Returns 0 for -1: in an OptimizerSpec 0 selects the default, so -1 stands for 0.
 inline double MinusOneIsZero(double value) { return value == -1 ? 0.0 : value; }
 
 // Parameters that share their settings; an entry of torch's param_groups.
 struct OptimizerGroup {
-  double learning_rate = 1e-3;            // Without the schedule; "initial_lr" in Python.
-  double scheduled_learning_rate = 1e-3;  // With the schedule, at the next step; "lr" in Python.
+  double learning_rate = 1e-3;            // Rate without the schedule; "initial_lr" in Python.
+  double scheduled_learning_rate = 1e-3;  // Rate with it, at the next step; "lr" in Python.
   double weight_decay = 0;
-  std::vector<int64_t> parameters;  // Numbers of the model's parameters, from 0.
+  std::vector<int64_t> parameters;  // Indices of the model's parameters.
 };
 
 // The state dict of torch.optim.AdamW, Adam or SGD.

@@ -24,7 +24,7 @@ bool IsEscape(std::string_view pattern, size_t p) {
          std::string_view("*?\\").find(pattern[p + 1]) != std::string_view::npos;
 }
 
-// Matches a shell's *, ? and \ before one of them, in time of at most the product of the lengths.
+// Matches a shell's *, ?, and \ before either. Takes time O(length of pattern * length of name).
 bool Matches(std::string_view pattern, std::string_view name) {
   size_t p = 0;
   size_t n = 0;

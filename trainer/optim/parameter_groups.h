@@ -17,7 +17,7 @@ namespace genesis {
 // Parameters whose gradients are clipped by one norm.
 struct ClippedGroup {
   std::optional<double> max_norm;         // nullopt disables clipping.
-  std::vector<int64_t> optimizer_groups;  // Numbers of ParameterGroups.optimizer.
+  std::vector<int64_t> optimizer_groups;  // Indices into ParameterGroups.optimizer.
 };
 
 // A partition of a model's parameters: by optimizer settings and, coarser, by clipping.

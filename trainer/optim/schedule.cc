@@ -10,7 +10,7 @@ namespace {
 
 using Points = google::protobuf::RepeatedPtrField<training::v1::SchedulePoint>;
 
-// As numpy.interp. Requires at least one point and ascending steps.
+// Interpolates as numpy.interp does. Requires at least one point and ascending steps.
 double Interpolate(const Points& points, int64_t step) {
   const auto above =
       std::upper_bound(points.begin(), points.end(), step,

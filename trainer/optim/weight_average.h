@@ -20,7 +20,7 @@ class WeightAverage {
   void Update(const at::Tensor& found_inf);
 
   const std::vector<at::Tensor>& average() const { return average_; }
-  // Copies the values in. Requires one tensor per weight, of its shape.
+  // Replaces the average. Requires one tensor per weight, of the same shape.
   void LoadState(const std::vector<at::Tensor>& average);
 
  private:

@@ -14,7 +14,7 @@ constexpr size_t kScales[] = {1, 2, 4, 8, 16};
 constexpr size_t kShort = 2;
 // Maximum difference of the logarithms of the first windows of the same job in two formats.
 constexpr double kTwin = 0.015;
-// Runs of two seeds may differ by this many thresholds.
+// Number of thresholds by which runs of two seeds may differ.
 constexpr double kOtherSeed = 3;
 // Number of windows from which noise is estimated.
 constexpr size_t kMemory = 64;
@@ -23,7 +23,7 @@ constexpr size_t kNeighbours = 4;
 // Factor of the variance, because neighbours are never fully independent.
 constexpr double kDependence = 1.2;
 constexpr double kTrimmed = 0.15;
-// For a normal distribution: its deviation divided by that of the trimmed squares.
+// For a normal distribution: its deviation divided by that estimated from trimmed squares.
 constexpr double kTrimCorrection = 1.4;
 // Maximum number of baseline windows, and of steps sampled in each.
 constexpr int64_t kMaxWindows = 20'000;
@@ -67,7 +67,7 @@ void CurveEvidence::SetBaseline(const Baseline& baseline) {
                        static_cast<double>(variances.size() * window_steps_);
   }
   first_step_ = steps[0];
-  // Points of several steps may end after the window does.
+  // A point that averages several steps may extend beyond the window.
   const double ragged =
       variances.empty() ? 0 : std::sqrt(variances[0] * static_cast<double>(steps_per_point));
   twin_ = kTwin + 3 * ragged / static_cast<double>(window_steps_);

@@ -15,8 +15,8 @@ struct CurveFinding {
   int64_t steps = 0;  // Number of steps it was observed over.
 };
 
-// Decides from the logarithms of loss / baseline at each step whether the loss of a run is higher
-// than in FP32. Because rounding differs, two equivalent runs diverge after some hundred steps and
+// A test of whether the loss of a run is higher than in FP32, from the logarithm of loss / baseline
+// at each step. Because rounding differs, two equivalent runs diverge after some hundred steps and
 // then differ by noise. A mean over 1, 2, 4, 8 or 16 windows is therefore compared with the usual
 // difference of such means, more strictly for longer ones:
 //
@@ -49,16 +49,16 @@ class CurveEvidence {
   const double threshold_;
   const int64_t window_steps_;
   const double false_alarm_rate_;
-  std::vector<double> baseline_windows_;  // Mean logarithms of the first ones.
-  // Variance of a window's mean that points of more steps than a window do not show.
+  std::vector<double> baseline_windows_;  // Mean logarithms of the baseline's windows.
+  // Variance of a window's mean that is invisible if points average more steps than a window.
   double hidden_variance_ = 0;
   double twin_ = 0;  // How far the first window of the same job may be from the baseline's.
   int64_t all_windows_ = 0;
   int64_t first_step_ = 0;
-  std::vector<double> windows_;  // Mean differences.
+  std::vector<double> windows_;  // Mean difference of each window.
   double sum_ = 0;
   int64_t count_ = 0;
-  bool from_start_ = false;  // The first windows are the baseline's first.
+  bool from_start_ = false;  // Whether the run began at the baseline's first step.
   bool other_seed_ = false;
 };
 

@@ -14,7 +14,7 @@ struct StepFormat {
   // Format of the model's parameters; FP32 masters are separate.
   at::ScalarType weights = at::kFloat;
   std::optional<at::ScalarType> autocast;  // Format of the layers; nullopt for that of the weights.
-  bool scaled = false;                     // The loss is scaled.
+  bool scaled = false;                     // Whether the loss is scaled.
 
   bool reduced() const { return autocast.has_value() || weights != at::kFloat; }
   // The largest relative rounding error of the reduced format: half of the distance from 1 to the
@@ -36,7 +36,7 @@ inline at::ScalarType ScalarTypeOf(NumberFormat format) {
   return at::kFloat;
 }
 
-// Requires a mode that runs: not UNSPECIFIED, not AUTO.
+// Returns the formats of a mode that runs: not UNSPECIFIED, not AUTO.
 inline StepFormat FormatOf(training::v1::PrecisionMode mode) {
   const ModeTraits& traits = TraitsOf(mode);
   StepFormat format;

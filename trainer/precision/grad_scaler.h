@@ -15,7 +15,7 @@ struct GradScalerOptions {
   // Options that torch.amp.GradScaler lacks. These defaults give torch's arithmetic.
   double min_scale = 0.0;
   double max_scale = 0.0;  // 0 for none.
-  int64_t hysteresis = 1;  // Overflows in a row needed for one reduction (Apex).
+  int64_t hysteresis = 1;  // Consecutive overflows needed for one reduction (Apex).
 };
 
 // The five entries of torch.amp.GradScaler's state dict, then entries that torch lacks.
@@ -45,7 +45,7 @@ class GradScaler {
   // `found_inf`: float32 on the device; 1 if a gradient of the step was not finite, otherwise 0.
   void Update(const at::Tensor& found_inf);
 
-  // Waits for the device.
+  // Returns the state. Waits for the device.
   GradScalerState state() const;
   // Loads scale, tracker and counts. Factors and interval stay those of the job.
   void LoadState(const GradScalerState& state);

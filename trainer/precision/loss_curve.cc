@@ -142,7 +142,7 @@ void LossRecorder::AddHeldOut(int64_t step, double loss) {
   steps.Add(step);
   losses.Add(loss);
   if (steps.size() < kMaxPoints) return;
-  // Keep every second one, including the newest.
+  // Keep every second point, including the newest.
   for (int i = 0; i < kMaxPoints / 2; ++i) {
     steps[i] = steps[2 * i + 1];
     losses[i] = losses[2 * i + 1];

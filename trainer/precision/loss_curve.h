@@ -38,7 +38,7 @@ class Baseline {
   const training::v1::LossCurve& curve() const { return curve_; }
 
  private:
-  // The points at or before a step and after it, and the fraction between them.
+  // Indices of the points before (or at) and after a step, and the fraction between them.
   struct Place {
     int before = 0;
     int after = 0;
@@ -53,8 +53,8 @@ class Baseline {
 // lines whose loss is null. INVALID_ARGUMENT with the line and the error; NOT_FOUND.
 absl::StatusOr<training::v1::LossCurve> ReadLossCurve(const std::string& path);
 
-// Records a curve of at most 1024 points. Each is the mean of equally many steps; the number
-// doubles when the curve is full.
+// A recorder of a curve of at most 1024 points. Each point is the mean of equally many steps; that
+// number doubles when the curve is full.
 //
 // Owner: the run. Threads: one.
 class LossRecorder {

@@ -18,7 +18,7 @@ constexpr double kLeastDeviation = 0.004;
 constexpr double kPiSquared = 9.869604401089358;
 // Number of newest differences from which rounding is estimated.
 constexpr size_t kDifferences = 21;
-// Number of first pairs that always contribute to the estimate, and how many of them a window has.
+// Number of first pairs, which always contribute to the estimate and are spread over a window.
 constexpr size_t kFirstPairs = 5;
 // Above this many thresholds, the excess of a window is not noise.
 constexpr double kGross = 3;
@@ -130,7 +130,7 @@ std::optional<PairFinding> PairEvidence::Judge(int64_t step, double rounding_err
     found_ = true;
     return finding;
   }
-  // Look again soon only while an excess is still possible.
+  // Test another burst soon only while an excess is still possible.
   const bool hopeless = burst.value < std::log1p(threshold_ / 4);
   if (hopeless) {
     const auto count = static_cast<double>(kPairs);

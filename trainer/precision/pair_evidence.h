@@ -23,22 +23,22 @@ struct PairFinding {
   bool lasting = false;  // A smaller excess that persisted.
 };
 
-// Decides from paired losses whether the loss in reduced precision is higher than in FP32. Both
-// formats see the same weights and the same batch, so they differ neither by chaos nor by the
-// data's noise, unlike two curves of the same job.
+// A test of whether the loss in reduced precision is higher than in FP32, from pairs of losses.
+// Both losses of a pair use the same weights and the same batch. Unlike two curves of the same job,
+// they differ neither by chaotic divergence nor by the noise of the data.
 //
-// A format of b bits of mantissa has a relative rounding error of about 2^-b. It adds a term to a
-// squared loss that stays constant while the loss falls: 1e-4 of the first loss in BF16, and more
-// than a tenth of the loss once that has fallen to a thousandth. It is harmless. It is estimated
-// from the pairs that were not high, as the mean of reduced - fp32 weighted by 1 / fp32^2, up to a
-// bound that depends on the format. Ratios are reduced / (fp32 + rounding).
+// A format of b mantissa bits has a relative rounding error of about 2^-b. Rounding adds a harmless
+// term to a squared loss that stays constant while the loss falls: 1e-4 of the first loss in BF16,
+// and more than a tenth of the loss once it has fallen to a thousandth. The term is estimated from
+// pairs without an excess, as the mean of reduced - fp32 weighted by 1 / fp32^2, up to a bound that
+// depends on the format. Ratios are reduced / (fp32 + rounding).
 //
-// The first few pairs follow each other closely, then one is requested every two windows. One that
-// is half the threshold above FP32, or several that are a quarter of it, begin a burst of one pair
-// per step. A t-test over the burst checks whether the excess is above half the threshold, which is
-// a finding. A test over the last four bursts, a window apart, checks for an excess above a quarter
-// of it, which is a lasting finding. The k-th burst may err with a fraction 6 / (pi k)^2 of the
-// rate, so the total stays within the rate for a run of any length.
+// The first few pairs are measured in quick succession, then one every two windows. A pair that is
+// half the threshold above FP32, or several that are a quarter of it above, start a burst of one
+// pair per step. A t-test over the burst checks whether the excess is above half the threshold,
+// which is a finding. A test over the last four bursts, a window apart, checks for an excess above
+// a quarter of it, which is a lasting finding. The k-th burst may err with a fraction 6 / (pi k)^2
+// of the false alarm rate, so the total stays within the rate for a run of any length.
 //
 // Owner: the watchdog. Threads: one.
 class PairEvidence {
@@ -51,7 +51,7 @@ class PairEvidence {
   // over FP32's in the window, if known. A suspicious excess is checked sooner.
   bool Wants(int64_t step, double excess) const;
   std::optional<PairFinding> Add(int64_t step, const PairedLoss& pair);
-  // A burst is in progress, or the last one found an excess that no later pair has refuted.
+  // Returns whether a burst is in progress or the last one found an excess not yet refuted.
   bool suspicious() const { return bursting_ || !lasting_.empty() || found_; }
   // The part of the loss caused by rounding.
   double rounding() const { return rounding_; }
@@ -87,7 +87,7 @@ class PairEvidence {
   bool found_ = false;
   double level_ = 0;             // Moving average of the single pairs' logarithms.
   std::vector<double> burst_;    // Logarithms of the ratios.
-  std::vector<double> lasting_;  // Ratios of consecutive bursts without a refutation.
+  std::vector<double> lasting_;  // Ratios of the last bursts that were not refuted.
   int64_t next_step_ = 0;        // Step of the next pair.
   int64_t first_step_ = 0;
   int64_t last_step_ = 0;

@@ -19,8 +19,8 @@ struct PolicyState {
   std::vector<training::v1::PrecisionMode> left;
 };
 
-// Chooses the next precision: down an ordered list of fallbacks, and up again after clean steps, a
-// limited number of times.
+// The choice of the next precision: down an ordered list of fallbacks, and up again after clean
+// steps, a limited number of times.
 //
 // Owner: the run. Threads: one.
 class PrecisionPolicy {

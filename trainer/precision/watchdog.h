@@ -13,7 +13,7 @@
 
 namespace genesis {
 
-// The finding of a rule of the watchdog that fired.
+// The finding of a watchdog rule that fired.
 struct WatchdogFinding {
   std::string rule;  // "overflow", "divergence", "overflow_warning" or "slowdown".
   bool enforce = false;
@@ -71,16 +71,16 @@ class Watchdog {
   // No step of the run is compared with them because no FP32 run continued from them.
   void SetCalibration(const training::v1::LossCurve& fp32);
 
-  // The loss is more than half way to the threshold of the divergence rule, or pairs are being
-  // checked.
+  // Returns whether the loss is more than half way to the threshold of the divergence rule, or
+  // pairs are being checked.
   bool suspicious() const { return elevated() || pairs_.suspicious(); }
   // Mean of the baseline over the window that ended at the newest step; 0 if the baseline has no
   // such step.
   double baseline_loss() const { return baseline_loss_; }
   // (mean loss - mean baseline) / mean baseline over that window; unset until it is full.
   std::optional<double> divergence() const;
-  // FP32's median step time / that of the newest full window of the slowdown rule; unset if either
-  // is missing.
+  // FP32's median step time divided by the median over the newest full window of the slowdown rule;
+  // unset if either is missing.
   std::optional<double> speed() const { return speed_; }
 
  private:
@@ -103,7 +103,7 @@ class Watchdog {
     bool firing = false;
   };
 
-  // Returns whether the rule fires now. `good` ends the firing.
+  // Returns whether the rule fires now. `good` rearms it.
   static bool Fires(Rule& rule, bool bad, bool good);
   static WatchdogFinding Finding(const Rule& rule, std::string message);
   void JudgeOverflow(Rule& rule, Window& window, bool skipped,
@@ -114,7 +114,7 @@ class Watchdog {
   // Returns "the loss is 0.012 where FP32 had 0.01, 20.0 % more over the last 50 steps; ", or "" if
   // unknown.
   std::string Figures() const;
-  // Logarithm of a step's loss / the baseline's.
+  // Returns the logarithm of a step's loss divided by the baseline's.
   double Difference(const Step& step) const;
   // Returns whether the held-out loss was as good as FP32's after half of these steps.
   bool HeldOutIsFine(int64_t step, int64_t steps) const;

@@ -12,9 +12,9 @@
 namespace genesis {
 namespace {
 
-// Examples of a built-in model that are measured at a time, or the job's own batch where that is
-// larger: its losses are means over examples. That of a user's module may depend on the batch, and
-// takes as much memory.
+// Examples measured at a time. A built-in model uses the job's batch size if that is larger,
+// because its losses are means over examples. A user's module always uses the job's batch size: its
+// loss may depend on it, and so does its memory.
 constexpr int64_t kPart = 1024;
 constexpr char kNothingCounts[] =
     "no held-out example counts in the loss (their labels are ignored, or their weights are 0), so "
@@ -25,7 +25,7 @@ int64_t PartSize(const training::v1::JobSpec& spec) {
   return ModuleFile(spec.model()).empty() ? std::max<int64_t>(kPart, batch) : batch;
 }
 
-// Figures of several batches.
+// Sums of metrics over several batches.
 class MetricTotals {
  public:
   void Add(const std::vector<MetricSum>& batch) {
@@ -53,7 +53,7 @@ class MetricTotals {
     return means;
   }
 
-  // A remark about a figure in which some batches have no part; or "".
+  // Returns a remark if some batches have no example that counts in this metric; otherwise "".
   std::string Note(const std::string& name) const {
     int64_t empty = 0;
     for (const auto& [key, total] : totals_) {
@@ -73,10 +73,10 @@ class MetricTotals {
  private:
   struct Total {
     torch::Tensor sum;
-    torch::Tensor count;  // Undefined for the number of examples; then `empty` is, too.
-    torch::Tensor empty;  // Batches in which nothing counts.
+    torch::Tensor count;  // If undefined, `empty` is too and the divisor is the number of examples.
+    torch::Tensor empty;  // Number of batches in which nothing counts.
   };
-  // Key: name, and number of the term.
+  // Key: name and index of the term.
   std::map<std::pair<std::string, int>, Total> totals_;
   int64_t batches_ = 0;
 };
@@ -124,7 +124,7 @@ training::v1::Evaluation Evaluator::Figures(int64_t step) {
   const int64_t examples = end - first_held_out;
   training::v1::Evaluation evaluation;
   evaluation.set_step(step);
-  // Sync: an evaluation waits for the device.
+  // Sync: reading the sums waits for the device.
   for (const auto& [name, mean] : totals.Means(examples)) {
     if (name == "loss") {
       evaluation.set_loss(mean);

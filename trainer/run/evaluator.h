@@ -10,24 +10,24 @@
 
 namespace genesis {
 
-// Measures a job's model on its held-out examples, in FP32 whatever the job trains in, and says
-// when the figures give reason to stop.
+// An `Evaluator` measures a job's model on its held-out examples, always in FP32, and decides when
+// the metrics are a reason to stop.
 //
 // Owner: the run. Threads: one. Failure: as TrainingSession.
 class Evaluator {
  public:
   Evaluator(const training::v1::JobSpec& spec, const Dataset& dataset, TrainingSession& session);
 
-  // Measures the weights as they are after `step`. `ranks` is null, or those of the job, which all
-  // take what rank 0 measured.
+  // Measures the weights after `step`. `ranks` is null if this process trains the job alone.
+  // Otherwise all ranks get the result of rank 0.
   training::v1::Evaluation Measure(int64_t step, RankGroup* ranks = nullptr);
-  // A remark about the last evaluation; mostly "".
+  // A remark about the last evaluation for the job's log; usually "".
   const std::string& note() const { return note_; }
-  // Whether any example counted in the last one. If none did, the run does not stop early.
+  // Whether any example counted in the last evaluation. If none did, the run never stops early.
   bool measured() const;
-  // The last evaluation in the terms of a world model; nullopt for other models.
+  // The last evaluation as the held-out error of a world model; nullopt for other models.
   std::optional<training::v1::HeldOutError> held_out_error() const;
-  // Why the job should stop now, or "".
+  // Returns why the job should stop now, or "".
   std::string StopReason() const;
 
   const EvaluationState& state() const { return state_; }

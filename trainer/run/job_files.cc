@@ -26,7 +26,7 @@ absl::Status ResolveJobFiles(training::v1::StartJob& start) {
     std::error_code error;
     const fs::path real = fs::canonical(*named.path, error);
     if (error) continue;
-    // The weights of start_from_checkpoint lie with the checkpoints.
+    // The weights of start_from_checkpoint are stored with the checkpoints.
     if (!start.datasets_root().empty() && !Beneath(real, start.datasets_root()) &&
         !Beneath(real, start.checkpoint_dir())) {
       return absl::InvalidArgumentError(

@@ -5,10 +5,10 @@
 
 namespace genesis {
 
-// Replaces each path of start.spec by the file or folder that it leads to now, so that what is
-// opened later is that one and no link: DataFile and ReplayFile refuse a link. INVALID_ARGUMENT,
-// with the field, for one that leads out of start.datasets_root, which may have become a link since
-// the job was accepted. A missing path stays as it is, for who opens it knows best what to say.
+// Replaces each path in start.spec by the file or folder that it resolves to now, because DataFile
+// and ReplayFile refuse symbolic links. Returns INVALID_ARGUMENT with the field if a path resolves
+// to a place outside of start.datasets_root: it may have become a link since the job was accepted.
+// A missing path is left unchanged, because the code that opens it returns a better error.
 absl::Status ResolveJobFiles(training::v1::StartJob& start);
 
 }  // namespace genesis

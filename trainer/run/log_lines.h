@@ -9,19 +9,19 @@
 
 namespace genesis {
 
-// Lines of a job's log, for people.
+// Functions that format the lines of a job's log.
 
-// "model: 210435 trainable parameters in 14 tensors", and which of them the loss did not depend on
-// when the model was tried: autograd leaves those alone without a word, so that a layer that
-// forward forgets looks like one that learns nothing. The first six are named.
+// Returns "model: 210435 trainable parameters in 14 tensors", followed by the names of at most six
+// parameters that did not affect the loss in a trial pass. Autograd skips those silently, so a
+// layer that forward() forgets would look like one that learns nothing.
 std::string ModelLine(const Model& model);
 
-// ModelLine(), and for a model without short batches the number of examples that the job leaves
-// out: "batches: of 8 examples alone, ...".
+// Returns ModelLine() and, for a model that does not accept short batches, the number of examples
+// that the job leaves out: "batches: of 8 examples alone, ...".
 std::vector<std::string> ModelLines(const Model& model, const Dataset& dataset, int64_t batch_size,
                                     int ranks);
 
-// "training complete: job <id>, <n> steps, loss <x>, ...". Requires the progress of `finished`.
+// Returns "training complete: job <id>, <n> steps, loss <x>, ...". Requires finished.progress.
 std::string CompletionLine(const std::string& job_id, const training::v1::Finished& finished,
                            const training::v1::Evaluation& evaluation);
 

@@ -9,29 +9,29 @@
 
 namespace genesis {
 
-// The control flags that a run follows at the end of a step: requests of its caller, and the clock.
-// A single process uses its own. Several ranks use what all of them requested with the last step
-// and its mean time, so that they stop after the same step and judge it alike.
+// The control flags that a run obeys after a step: its caller's requests and the time limit. A
+// single process uses its own. Several ranks combine the flags that each of them sent with the last
+// step, and the mean step time, so that all stop after the same step and judge it alike.
 //
-// Owner: the run. Threads: one. Failure: RunFailure where the ranks cannot go on together.
+// Owner: the run. Threads: one. Failure: RunFailure if the ranks cannot continue together.
 class RunAgreement {
  public:
-  // `ranks` is null where the process trains alone.
+  // `ranks` is null if the process trains alone.
   RunAgreement(RunControl& control, RankGroup* ranks) : control_(control), ranks_(ranks) {}
 
   int64_t rank_count() const { return ranks_ != nullptr ? ranks_->size() : 1; }
 
-  // Fails unless every rank goes on from the same step.
+  // Throws RunFailure unless all ranks resume from the same step.
   void Begin(int64_t step) const;
-  // Before each step. `seconds` is the time of the one before.
+  // Sends this rank's flags. Call before each step; `seconds` is the time of the previous step.
   void Tell(bool time_is_up, double seconds);
 
   bool stop() const {
     return ranks_ != nullptr ? ranks_->agreed().stop : control_.stop_requested();
   }
-  // True once for each request.
+  // Returns true once for each request.
   bool TakeCheckpoint();
-  // Why to go on in FP32; once for each request.
+  // Returns the reason to continue in FP32, once for each request.
   std::optional<std::string> TakeFp32Request();
   bool TimeIsUp(bool own) const { return ranks_ != nullptr ? ranks_->agreed().time_is_up : own; }
   double StepSeconds(double own) const {
@@ -41,9 +41,9 @@ class RunAgreement {
  private:
   RunControl& control_;
   RankGroup* const ranks_;
-  bool agreed_checkpoint_ = false;  // And not yet taken.
-  bool agreed_fp32_ = false;        // The same.
-  std::string fp32_reason_;         // Requested by this rank; empty where it is another's.
+  bool agreed_checkpoint_ = false;  // Set until the agreed checkpoint flag is read.
+  bool agreed_fp32_ = false;        // Set until the agreed FP32 flag is read.
+  std::string fp32_reason_;         // Reason of this rank's own FP32 request, or empty.
 };
 
 }  // namespace genesis

@@ -21,7 +21,7 @@ using training::v1::CheckpointWritten;
 
 namespace {
 
-// File systems that several hosts mount remember for a while that a name was not there.
+// Network file systems may cache for a while that a name did not exist.
 constexpr std::chrono::minutes kLatest{2};
 
 void RequireWritten(const absl::Status& status) {
@@ -49,11 +49,11 @@ void RunCheckpoints::Prepare() {
   RequireSharedFolder();
 }
 
-// Before a step is made: the first rank leaves a file that each has to see.
+// Call before the first step: rank 0 writes a file that every rank must see.
 void RunCheckpoints::RequireSharedFolder() {
   const std::filesystem::path folder =
       std::filesystem::absolute(start_.checkpoint_dir()).lexically_normal();
-  // Removed with other temporary files where this process is killed.
+  // If this process is killed, the file is removed with other temporary files.
   const std::string probe =
       (folder / absl::StrCat(".", start_.job_id(), "-step-.tmp-", token_)).string();
   absl::Status left;
@@ -81,7 +81,7 @@ std::optional<TrainingState> RunCheckpoints::Resume(
   const size_t known = paths.size();
   missing_ = folder_.Missing(paths);
   if (!missing_.empty()) {
-    // All of them are this job's: the first that it wrote removed what an earlier job had left.
+    // All of them belong to this job, because its first checkpoint removed an earlier job's.
     for (const std::string& path : folder_.Paths()) {
       if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
     }
@@ -95,7 +95,7 @@ std::optional<TrainingState> RunCheckpoints::Resume(
     if (last.ok()) {
       observer_.OnLog(
           absl::StrCat("resumed from ", path, " at step ", state->position.progress.step()));
-      // One that was never reported is written again before the job ends.
+      // If the daemon does not know the checkpoint, it is written again before the job ends.
       if (i < known) saved_step_ = state->position.progress.step();
       return *std::move(state);
     }
@@ -113,7 +113,7 @@ void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held
                           std::chrono::steady_clock::time_point since) {
   const int64_t step = state.position.progress.step();
   saved_step_ = step;
-  // Waits for the previous write, after which its callback writes no member.
+  // Wait for the previous write, whose callback sets members of this object.
   if (writes_ || sharded_) Flush();
   own_step_ = step;
   if (!writes_ && !sharded_) return;
@@ -127,7 +127,7 @@ void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held
   written.set_stall_seconds(
       std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count());
   const auto tell = [this, written, copy = state.copy](const WrittenCheckpoint& durable) mutable {
-    // The update that waited for the copy is over: a copy is made before its file.
+    // The copy completes before its file does, so held_seconds() is final here.
     if (copy != nullptr) {
       written.set_stall_seconds(written.stall_seconds() + copy->held_seconds());
     }
@@ -158,7 +158,7 @@ void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held
 
 bool RunCheckpoints::Repeat(int64_t step) {
   Flush();
-  // The others know what the first rank wrote, and all have to answer alike.
+  // Other ranks know what rank 0 wrote, and all must return the same.
   if (!writes_) return own_step_ == step;
   if (!written_ || written_->checkpoint().step() != step) return false;
   observer_.OnCheckpoint(*written_);
@@ -170,13 +170,13 @@ void RunCheckpoints::Flush() {
   RequireWritten(writer_.Flush());
 }
 
-// Exchanges whether each rank could write its shard, so that no rank waits for a missing one. A
-// rank that could not reports why; the others report that it failed.
+// Exchanges whether each rank wrote its shard, so that no rank waits for a missing one. A rank that
+// failed reports why; the other ranks report that it failed.
 void RunCheckpoints::FlushShards() {
   RequireShards(writer_.FlushShard());
-  // All are durable; another host may see that later.
+  // All shards are durable, but another host may see them later.
   writer_.ExpectShardsWithin(kLatest);
-  // Only the first rank has anything left to do: the list.
+  // Only rank 0 still has to write something: the list of the shards.
   RequireShards(writer_.Flush());
 }
 
@@ -186,7 +186,7 @@ void RunCheckpoints::RequireShards(const absl::Status& own) {
       std::find_if(told.begin(), told.end(), [](const std::string& why) { return !why.empty(); });
   if (failed == told.end()) return;
   writer_.ExpectShardsWithin(std::chrono::milliseconds(0));
-  // Without the list it is a part of nothing.
+  // Without the list, the shard belongs to no checkpoint.
   folder_.RemoveShard(own_step_, place_);
   RequireWritten(own);
   throw RunFailure{training::v1::FAILURE_CAUSE_WORKER_EXIT,

@@ -15,60 +15,60 @@
 
 namespace genesis {
 
-// The checkpoints of one run: hands states to the background writer, and reports each durable one
-// to the observer. With several ranks the first writes and the others note what it wrote, or all
-// write a share of each (checkpoint.sharded).
+// The checkpoints of one run. Passes states to the background writer, and reports each durable
+// checkpoint to the observer. With several ranks, either rank 0 writes and the others note what it
+// wrote, or every rank writes a shard (checkpoint.sharded).
 //
-// Owner: the run. Threads: one; the observer is called on the writer's. Failure: RunFailure; a
-// write that fails in the background throws at the next call.
+// Owner: the run. Threads: one; the observer is called on the writer's thread. Failure: RunFailure;
+// a write that failed in the background throws from the next call.
 class RunCheckpoints {
  public:
   RunCheckpoints(const training::v1::StartJob& start, RunObserver& observer,
                  RankGroup* ranks = nullptr);
 
-  // Makes the folder. Called by all ranks in the same order, as Save, Repeat and Flush.
+  // Creates the folder. All ranks call Prepare, Save, Repeat and Flush in the same order.
   void Prepare();
-  // The first state of start.resume_from that is whole and that `take` accepts; nullopt when there
-  // is none to resume from. Fails when there are some and none can be used.
+  // Returns the first state of start.resume_from that is intact and that `take` accepts; nullopt if
+  // start.resume_from is empty. Throws RunFailure if it is not empty and no state can be used.
   //
-  // A worker that was killed after it had removed an old checkpoint, and before its report of the
-  // new one, leaves a daemon that knows the old one alone. Then those of the folder are tried too,
-  // and the next report names what is gone.
+  // If a worker was killed after it removed an old checkpoint and before it reported the new one,
+  // the daemon knows only the old one. Then all checkpoints in the folder are tried, and the next
+  // report lists the missing ones as removed.
   std::optional<TrainingState> Resume(
       const std::function<absl::Status(const TrainingState&)>& take);
 
-  // Begins to write a state that was just taken, and whose tensors may still be on their way;
-  // `held_out_loss` where its step was evaluated, `since` when training stopped for it.
+  // Begins to write a state whose tensors may still be in flight. `held_out_loss` is set if its
+  // step was evaluated; `since` is when training paused for it.
   void Save(const TrainingState& state, std::optional<double> held_out_loss,
             std::chrono::steady_clock::time_point since);
-  // Reports the checkpoint of this step to the observer again; false if there is none.
+  // Reports the checkpoint of this step to the observer again. Returns false if there is none.
   bool Repeat(int64_t step);
-  // Waits until everything is durable; of shards, until those of all ranks are.
+  // Waits until the checkpoint is durable; if sharded, until all ranks' shards are.
   void Flush();
-  // Step of the newest checkpoint that this run wrote or came from; -1 for none.
+  // Step of the newest checkpoint that this run wrote or resumed from; -1 for none.
   int64_t saved_step() const { return saved_step_; }
-  // After the run went back to an earlier step.
+  // Call after the run went back to an earlier step.
   void Forget() { saved_step_ = -1; }
 
  private:
   void FlushShards();
-  // Fails on all ranks where one of them did, and leaves no shard of the checkpoint.
+  // Throws RunFailure on all ranks if any rank failed, and removes this rank's shard.
   void RequireShards(const absl::Status& own);
   void RequireSharedFolder();
 
   const training::v1::StartJob& start_;
   RunObserver& observer_;
-  RankGroup* const ranks_;  // Null where this process trains alone.
-  const bool writes_;       // Whole checkpoints, or the list of the shards.
+  RankGroup* const ranks_;  // Null if this process trains alone.
+  const bool writes_;       // Rank 0: writes whole checkpoints, or the list of the shards.
   const bool sharded_;
-  std::string token_;      // Shared by the shards of this attempt.
-  int64_t begun_ = 0;      // Sharded checkpoints.
-  ShardPlace place_;       // In the newest of them.
-  int64_t own_step_ = -1;  // Step of the newest one begun here.
+  std::string token_;      // Prefix of the shard tokens of this attempt.
+  int64_t begun_ = 0;      // Number of sharded checkpoints begun.
+  ShardPlace place_;       // This rank's place in the newest sharded checkpoint.
+  int64_t own_step_ = -1;  // Step of the newest checkpoint that this rank began.
   CheckpointFolder folder_;
   int64_t saved_step_ = -1;
-  std::vector<std::string> missing_;  // Ids that the daemon knows and the folder lacks.
-  std::optional<training::v1::CheckpointWritten> written_;  // The writer's thread's until a Flush.
+  std::vector<std::string> missing_;  // IDs that the daemon knows but the folder lacks.
+  std::optional<training::v1::CheckpointWritten> written_;  // Owned by the writer until a Flush.
   CheckpointWriter writer_;
 };
 

@@ -21,11 +21,11 @@
 namespace genesis {
 namespace {
 
-// A sample of the examples: as many and no more bytes, but two at least.
+// Size of the sample: at most these examples and bytes, but at least two examples.
 constexpr int64_t kMaxExamples = 64;
 constexpr int64_t kMaxSampleBytes = int64_t{16} << 20;
 
-// Spread evenly over the examples, the first and the last one among them.
+// Returns evenly spaced examples, including the first and the last.
 std::vector<int64_t> Sample(const Dataset& dataset) {
   int64_t bytes = 1;
   for (const Field& field : dataset.fields()) bytes += field.bytes();
@@ -59,7 +59,7 @@ std::string ModuleChecksum(const training::v1::ModelSpec& model) {
   return std::ifstream(path).good() ? Sha256HexOfFile(path) : "";
 }
 
-// One that all ranks need alike.
+// A value that must be the same on all ranks.
 struct Input {
   const char* name;
   std::string value;

@@ -49,7 +49,7 @@ void StepReporter::Add(StepRecord record, double next_loss_scale, double baselin
     progress_.set_skipped_steps(progress_.skipped_steps() + 1);
     pending_.set_new_skipped_steps(pending_.new_skipped_steps() + 1);
   }
-  // FP32 skips a step too when its batch is not finite, which is not an overflow.
+  // A non-finite batch makes FP32 skip a step too, but that is not an overflow.
   const int overflowed = record.skipped && reduced ? 1 : 0;
   progress_.set_overflow_steps(progress_.overflow_steps() + overflowed);
   pending_.set_new_overflow_steps(pending_.new_overflow_steps() + overflowed);

@@ -13,8 +13,8 @@ namespace genesis {
 
 using SteadyClock = std::function<std::chrono::steady_clock::time_point()>;
 
-// Adds finished steps up to reports: the first step is reported at once, then at most one report
-// every 100 ms. Progress goes on from where the attempts before left it.
+// A `StepReporter` combines finished steps into reports: the first step is reported immediately,
+// then at most one report is sent every 100 ms. Progress continues from earlier attempts.
 //
 // Owner: the run. Threads: one. Failure: none.
 class StepReporter {
@@ -22,27 +22,27 @@ class StepReporter {
   // Parts of a report that are not metrics of steps.
   struct Options {
     int64_t samples_per_step = 0;
-    // The memory that the device's allocator holds now; unset on a CPU.
+    // Returns the memory that the device's allocator holds now; unset on a CPU.
     std::function<DeviceMemory()> device_memory;
-    // How long the process has waited for other ranks since it was asked last; unset where it
-    // trains alone.
+    // Returns the seconds that the process has waited for other ranks since the last call; unset if
+    // it trains alone.
     std::function<double()> wait_seconds;
     SteadyClock clock = [] { return std::chrono::steady_clock::now(); };
   };
 
-  // `progress` holds what earlier attempts did.
+  // `progress` is the progress of earlier attempts.
   StepReporter(RunObserver& observer, const training::v1::Progress& progress, Options options);
 
-  // `record.samples` is filled in here. `next_loss_scale` is the scale after the step,
-  // `baseline_loss` that of FP32 at the step or 0.
+  // Fills in `record.samples`. `next_loss_scale` is the scale after the step, `baseline_loss` the
+  // loss of FP32 at the step, or 0 if unknown.
   void Add(StepRecord record, double next_loss_scale, double baseline_loss, double seconds);
-  // Returns the run to an earlier step, at which it had made `progress`. The time that was spent
-  // since counts.
+  // Returns the run to an earlier step, at which its progress was `progress`. The time spent since
+  // then still counts.
   void Rewind(training::v1::Progress progress);
-  // Reports what is not yet reported, if anything.
+  // Reports the steps that have not been reported, if any.
   void Flush();
 
-  // The duration of training, over all attempts, until now.
+  // The duration of training in all attempts so far.
   double seconds() const;
   const training::v1::Progress& progress() const { return progress_; }
 

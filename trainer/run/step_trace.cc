@@ -70,7 +70,7 @@ void StepTrace::Start() {
 void StepTrace::Write() {
   tracing_ = false;
   try {
-    // Sync: what the steps have asked for belongs to their trace.
+    // Sync: wait for the kernels that the traced steps launched.
     if (cuda_) torch::cuda::synchronize();
     profiler::disableProfiler()->save(path_);
   } catch (const std::exception& error) {

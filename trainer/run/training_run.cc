@@ -47,7 +47,7 @@ double Seconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
 }
 
-// One attempt at one job.
+// One attempt at one job on one rank.
 class Run {
  public:
   Run(const StartJob& start, const training::v1::DeviceInfo& device, RunControl& control,
@@ -74,8 +74,8 @@ class Run {
     return completed ? Complete() : Stop();
   }
 
-  // Returns the progress of a run that failed. Reports its last steps first, so that the daemon
-  // counts them.
+  // Returns the progress of a failed run. First reports its last steps, so that the daemon counts
+  // them.
   const Progress& LastProgress() {
     if (!reporter_) return progress_;
     reporter_->Flush();
@@ -116,7 +116,7 @@ class Run {
     evaluator_.emplace(start_.spec(), *dataset_, *session_);
   }
 
-  // The mode for a restored state before it is known what runs.
+  // Returns the mode in which to restore a state before ChoosePrecision().
   PrecisionMode InitialMode() const {
     const PrecisionMode mode = start_.precision().mode();
     return mode == training::v1::PRECISION_MODE_AUTO ? training::v1::PRECISION_MODE_FP32 : mode;
@@ -137,12 +137,12 @@ class Run {
     evaluator_->LoadState(state.evaluation);
   }
 
-  // Without a baseline the watchdog knows FP32's times and first loss from a calibration alone.
+  // Without a baseline, the watchdog gets FP32's times and first loss only from a calibration.
   bool NeedsCalibration() const {
     return IsReducedPrecision(effective_.mode()) && !guard_->has_baseline();
   }
 
-  // Settles what runs: as the daemon says, as AUTO measures, or as the job left it.
+  // Chooses the mode: as the daemon requires, as AUTO measures, or as the state had it.
   void ChoosePrecision(const TrainingState* resumed) {
     effective_ = start_.precision();
     const bool automatic = effective_.mode() == training::v1::PRECISION_MODE_AUTO;
@@ -200,18 +200,18 @@ class Run {
     all_fp32_ = step_ == 0;
   }
 
-  // Steps.
+  // Running steps.
 
-  // True when the job is done, false when a stop was asked for.
+  // Returns true if the job is complete, false if a stop was requested.
   bool MakeSteps() {
     const int64_t checkpoint_every = start_.spec().checkpoint().every_steps();
     const int64_t evaluate_every = start_.spec().evaluation().every_steps();
     bool first = true;
     while (true) {
-      // A stop is asked for after its checkpoint, so it is looked for before it.
+      // Callers request a checkpoint before the stop, so read the stop first.
       const bool stop = agreement_.stop();
       if (agreement_.TakeCheckpoint()) SaveOnRequest();
-      if (step_ >= session_->total_steps()) AbsorbAll();  // May take the run back.
+      if (step_ >= session_->total_steps()) AbsorbAll();  // May rewind the run.
       if (step_ >= session_->total_steps() || EndsEarly()) return true;
       if (stop) return false;
       if (const auto reason = agreement_.TakeFp32Request()) LeaveReducedPrecision(*reason);
@@ -224,7 +224,7 @@ class Run {
       if (evaluate_every > 0 && step_ % evaluate_every == 0 && step_ != evaluated_step_) {
         Evaluate();
       }
-      // A stop decides by itself whether there is to be a checkpoint: the job may be another's now.
+      // A stop request itself decides about a checkpoint: another worker may have the job now.
       const bool due = checkpoint_every > 0 && step_ % checkpoint_every == 0;
       if (due && !agreement_.stop()) Save();
     }
@@ -249,7 +249,7 @@ class Run {
     if (const double delay = Delay(); delay > 0) {
       std::this_thread::sleep_for(std::chrono::duration<double>(delay));
     }
-    // Reads the previous step's metrics, which are already available. Reports the first step
+    // Read the previous step's metrics, which are already available. Report the first step
     // immediately, so that watchers see progress.
     if (first && ranks_ == nullptr) {
       Absorb(Seconds(begin));
@@ -257,7 +257,7 @@ class Run {
       Absorb(agreement_.StepSeconds(step_seconds_));
     }
     step_seconds_ = Seconds(begin);
-    // It says nothing about a GPU, or about ranks that wait for each other.
+    // Processor time means nothing for a GPU or for ranks that wait for each other.
     const bool alone = ranks_ == nullptr && !session_->device().is_cuda();
     processor_seconds_ = alone ? ProcessorSeconds() - processor_begin + Delay() : 0;
   }
@@ -267,7 +267,7 @@ class Run {
     return reduced ? session_->faults().Delay(step_) : 0;
   }
 
-  // Takes in the figures of the oldest unread step; what they ask for is left in pending_.
+  // Reads the metrics of the oldest unread step. A decision that they cause is left in pending_.
   void Absorb(double seconds) {
     const StepMetrics metrics = session_->step().Read();
     const int64_t step = step_ - session_->step().unread();
@@ -288,7 +288,7 @@ class Run {
     if (baseline) curve_.Add(step, metrics.loss, seconds, processor_seconds_);
   }
 
-  // Sync: waits for the newest step.
+  // Reads all unread steps. Sync: waits for the newest step.
   void AbsorbAll() {
     while (session_->step().unread() > 0) Absorb(agreement_.StepSeconds(step_seconds_));
     if (pending_) ChangePrecision();
@@ -300,7 +300,7 @@ class Run {
     if (guard_->WantsTimes()) pending_ = guard_->JudgeSpeed(step_, ranks_);
   }
 
-  // For good: an operator's no is not tried again.
+  // Forbids reduced precision permanently, because the operator's decision is final.
   void LeaveReducedPrecision(const std::string& reason) {
     guard_->ForbidReducedPrecision();
     if (!IsReducedPrecision(session_->mode())) return;
@@ -317,7 +317,7 @@ class Run {
     reporter_->Flush();
     const PrecisionDecision decision = *std::exchange(pending_, std::nullopt);
     RunPosition position;
-    // The peak reported for a precision is not that of the one before.
+    // Peak memory is reported per precision.
     NotePeakMemory();
     ResetPeakMemory(session_->device());
     const int64_t resumed = guard_->Apply(decision, step_, position);
@@ -348,7 +348,7 @@ class Run {
   void KeepGoodState() { guard_->KeepGoodState(TakeState()); }
 
   void SaveOnRequest() {
-    // The caller waits for a response, and the file may exist already.
+    // The caller waits for a response, although the file may already exist.
     if (checkpoints_.saved_step() == step_ && checkpoints_.Repeat(step_)) return;
     Save();
   }
@@ -417,7 +417,7 @@ class Run {
   void Flush() {
     observer_.OnSection(training::v1::SECTION_CHECKPOINT);
     checkpoints_.Flush();
-    // A launcher that sees one rank end may end the others.
+    // A launcher that sees one rank end may kill the others.
     if (ranks_ != nullptr) ranks_->Await();
   }
 
@@ -435,7 +435,7 @@ class Run {
   const training::v1::DeviceInfo& device_;
   RunControl& control_;
   RunObserver& observer_;
-  RankGroup* const ranks_;  // Null where this process trains alone.
+  RankGroup* const ranks_;  // Null if this process trains alone.
   RunAgreement agreement_;
   RunCheckpoints checkpoints_;
   StepTrace trace_;
@@ -450,14 +450,14 @@ class Run {
   Progress progress_;  // Progress of earlier attempts.
   int64_t step_ = 0;   // Steps launched, including those with unread metrics.
   double step_seconds_ = 0;
-  double processor_seconds_ = 0;   // Processor time of the newest step; 0 if unknown.
+  double processor_seconds_ = 0;
   int64_t peak_device_bytes_ = 0;  // Peak of earlier precisions.
   std::optional<PrecisionDecision> pending_;
   training::v1::Evaluation evaluation_;
   int64_t evaluated_step_ = -1;
   std::string early_end_;
-  bool all_fp32_ = true;  // Every step was made in FP32.
-  LossRecorder curve_;    // Losses of such a run, with which later jobs are compared.
+  bool all_fp32_ = true;  // Set while every step has run in FP32.
+  LossRecorder curve_;    // Losses of an all-FP32 run, the baseline of later jobs.
 };
 
 Finished Fail(const RunFailure& failure, const Progress& progress, RunObserver& observer) {

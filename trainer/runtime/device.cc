@@ -51,7 +51,7 @@ DeviceInfo Processor() {
   return device;
 }
 
-// The few calls of NVIDIA's driver that identify the device. Its library is installed with the
+// The calls of NVIDIA's driver library that identify the device. The library is installed with the
 // driver.
 class Driver {
  public:

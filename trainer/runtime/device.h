@@ -13,7 +13,7 @@ namespace genesis {
 // before any CUDA call.
 training::v1::DeviceInfo DetectDevice(const std::string& wanted, std::string* note);
 
-// Describes for people, a line each, the LibTorch in use and the device with its capabilities.
+// Returns lines that describe LibTorch and the device with its capabilities, for people.
 std::string DescribeDevice(const training::v1::DeviceInfo& device);
 
 // Sets whether FP32 products and convolutions on CUDA round their inputs to TF32. No effect on a

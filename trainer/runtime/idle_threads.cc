@@ -14,9 +14,9 @@ namespace genesis {
 namespace {
 
 constexpr std::chrono::seconds kInterval{1};
-// Fraction of the time between two checks. A thread alone on its processors waits for a hundredth,
-// next to one busy program for a third. At a quarter, spinning and sleeping take the same time
-// (docs/benchmarks/optimizations.md).
+// Maximum waiting time as a fraction of the interval. A thread alone on its processors waits for a
+// hundredth of it, next to one busy program for a third. At a quarter, spinning and sleeping take
+// the same time (docs/benchmarks/optimizations.md).
 constexpr double kMaxWaiting = 0.25;
 
 int Processors() {

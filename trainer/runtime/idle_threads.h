@@ -8,9 +8,9 @@
 
 namespace genesis {
 
-// Controls how the OpenMP threads wait for their next piece of work, some hundred times a step.
-// Spinning (GOMP_SPINCOUNT), they resume immediately, but they take the processor from other
-// threads, perhaps from the one that they wait for: next to one busy program a step took five times
+// An `IdleThreads` controls how the OpenMP threads wait for their next piece of work, some hundred
+// times a step. Spinning threads (GOMP_SPINCOUNT) resume immediately, but take the processor from
+// others, perhaps from the one that they wait for: next to one busy program a step took five times
 // as long. So they spin while this thread hardly waits for a processor, and sleep immediately while
 // it does.
 //
@@ -25,8 +25,8 @@ class IdleThreads {
   // Returns the total time that the calling thread was ready and waited for a processor.
   using Waited = std::function<std::optional<std::chrono::nanoseconds>()>;
 
-  // For a job with `threads` compute threads, in a program started by RestartWithSettings
-  // (trainer/runtime/start_settings.h). They spin until a check finds contention.
+  // Serves a job with `threads` compute threads, in a program started by RestartWithSettings
+  // (trainer/runtime/start_settings.h). The threads spin until a check finds contention.
   explicit IdleThreads(int threads, Waited waited = &WaitedInKernel);
   ~IdleThreads();
   IdleThreads(const IdleThreads&) = delete;

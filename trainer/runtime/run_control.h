@@ -9,11 +9,11 @@
 
 namespace genesis {
 
-// Pending requests of the caller of a run, which polls them between steps. Thread-safe.
+// The pending requests of a run's caller, which the run polls between steps. Thread-safe.
 class RunControl {
  public:
   void RequestCheckpoint() { checkpoint_.store(true, std::memory_order_release); }
-  // A stop with a checkpoint is not weakened by a later stop without one.
+  // A later stop without a checkpoint does not cancel an earlier one with it.
   void RequestStop(bool checkpoint) {
     if (checkpoint) checkpoint_.store(true, std::memory_order_release);
     stop_.store(true, std::memory_order_release);
@@ -21,7 +21,7 @@ class RunControl {
   bool TakeCheckpointRequest() { return checkpoint_.exchange(false, std::memory_order_acq_rel); }
   bool stop_requested() const { return stop_.load(std::memory_order_acquire); }
 
-  // Requests FP32 from the next step on, for a reason.
+  // Requests FP32 from the next step on, for the given reason.
   void RequestFp32(const std::string& reason) {
     const absl::MutexLock lock(&mutex_);
     fp32_reason_ = reason;

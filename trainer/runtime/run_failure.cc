@@ -62,7 +62,7 @@ RunFailure ExplainException(const std::exception& error) {
   if (dynamic_cast<const DataFault*>(&error) != nullptr) {
     return {training::v1::FAILURE_CAUSE_DATA, what};
   }
-  // An exported module does not fit the job.
+  // Thrown if an exported module does not fit the job.
   if (dynamic_cast<const std::invalid_argument*>(&error) != nullptr) {
     return {training::v1::FAILURE_CAUSE_CONFIG, what};
   }

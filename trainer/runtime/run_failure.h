@@ -8,8 +8,8 @@
 
 namespace genesis {
 
-// Ends a run from any depth. Thrown inside trainer/run/ and caught in RunTraining together with the
-// exceptions of LibTorch, so that a run has one way out.
+// An exception that ends a run from any depth. RunTraining catches it together with the exceptions
+// of LibTorch, so that a run has one way out.
 struct RunFailure {
   training::v1::FailureCause cause;
   std::string message;
@@ -18,7 +18,7 @@ struct RunFailure {
 // Throws RunFailure unless `status` is OK.
 void Require(const absl::Status& status, training::v1::FailureCause cause);
 
-// Returns the end of a run with this failure, without its progress.
+// Returns a Finished message with this failure, without progress.
 training::v1::Finished FailedRun(const RunFailure& failure);
 
 // Returns the failure of the job that corresponds to an exception of LibTorch or of the standard

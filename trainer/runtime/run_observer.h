@@ -8,7 +8,7 @@
 
 namespace genesis {
 
-// One finished step, as --telemetry writes it.
+// The record of one finished step, which --telemetry writes.
 struct StepRecord {
   int64_t step = 0;
   double loss = 0;
@@ -17,12 +17,12 @@ struct StepRecord {
   double learning_rate = 0;  // Learning rate used by the step.
   bool skipped = false;
   training::v1::PrecisionMode mode = training::v1::PRECISION_MODE_FP32;
-  int64_t samples = 0;                              // Since the job began.
+  int64_t samples = 0;                              // Total since the job began.
   std::optional<double> divergence = std::nullopt;  // Watchdog::divergence.
   std::optional<double> speed = std::nullopt;       // Watchdog::speed.
 };
 
-// Receives the events of a run. Called on the run's threads; must not block.
+// A receiver of the events of a run. Called on the run's threads; must not block.
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
@@ -33,7 +33,7 @@ class RunObserver {
   virtual void OnPrecisionChanged(const training::v1::PrecisionChange&) {}
   virtual void OnIncident(const training::v1::Incident&) {}
   virtual void OnEvaluated(const training::v1::Evaluation&) {}
-  // The run enters another section than steps, or returns to them.
+  // Called when the run enters a section other than steps, or returns to steps.
   virtual void OnSection(training::v1::Section) {}
   virtual void OnLog(const std::string& line) = 0;
 };

@@ -31,7 +31,7 @@ void RestartWithSettings(char** argv) {
   }
   // Returns only on failure.
   if (!missing.empty()) execv("/proc/self/exe", argv);
-  // Restarted this way it is named "exe", and pgrep and top would not find it.
+  // Restore the name: execv() set it to "exe", so pgrep and top would not find the program.
   prctl(PR_SET_NAME, program_invocation_short_name);
 }
 

@@ -26,8 +26,8 @@ inline constexpr StartSetting kMalloc = {
 // Returns whether the environment has this value.
 bool IsSet(const StartSetting& setting);
 
-// Returns the settings that the environment does not define. A variable set by the user is kept,
-// and one of libgomp's counts for both.
+// Returns the settings that the environment does not define. A variable set by the user is kept;
+// either of libgomp's variables counts for both.
 std::vector<StartSetting> MissingStartSettings();
 
 // Restarts the program with missing settings, if any, with the same process ID, arguments and name.

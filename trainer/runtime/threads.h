@@ -9,7 +9,7 @@ namespace genesis {
 // Depends only on the job, so that the same job always sums in the same order.
 int ThreadsFor(int64_t operations, int available);
 
-// Uses ThreadsFor while it lives. Owner: a scope. Threads: one at a time in the process.
+// A guard that sets ThreadsFor() threads while it lives. Owner: a scope; one at a time per process.
 class ThreadLimit {
  public:
   explicit ThreadLimit(int64_t operations);

@@ -6,8 +6,8 @@
 
 namespace genesis {
 
-// An example of the dataset that a user's module or its loss cannot process: which field of which
-// example, and the cure. A module that does not fit the job is a std::invalid_argument.
+// An exception for an example of the dataset that a user's module or its loss cannot process; names
+// field, example and cure. A module that does not fit the job is a std::invalid_argument.
 class DataFault : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

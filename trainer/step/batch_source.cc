@@ -11,7 +11,7 @@
 namespace genesis {
 namespace {
 
-// Enough to hide a slow read, few enough to need little memory.
+// Number of batches prepared ahead: enough to hide a slow read, and cheap in memory.
 constexpr size_t kAhead = 3;
 
 c10::Stream CurrentStream(at::Device device) {

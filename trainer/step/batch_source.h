@@ -28,7 +28,7 @@ struct BatchShare {
   int64_t count = 1;
 };
 
-// Serves the training examples in batches. A background thread draws and gathers the next few
+// A source of training examples in batches. A background thread draws and gathers the next few
 // batches into host memory while the step runs, and copies them from pinned memory to a GPU on a
 // separate stream. The sampler alone determines the order, so it does not depend on timing. With
 // prioritized sampling each draw depends on the previous step, so Next gathers the batch itself and
@@ -51,7 +51,7 @@ class BatchSource {
   Batch Fetch(std::vector<int64_t> examples) const;
 
   int64_t batch_size() const { return batch_size_; }
-  // Examples of a drawn batch, which several processes share.
+  // Number of examples of a drawn batch, which several processes share.
   int64_t batch_examples() const { return batch_size_ * share_.count; }
   int64_t batches_per_epoch() const { return batches_per_epoch_; }
   // The position of the batch that Next returns next.
@@ -63,7 +63,7 @@ class BatchSource {
   // `losses` are [batch_examples()], of all shares of the last batch from Next, in their order.
   // Requires prioritized().
   void Reprioritize(const torch::Tensor& losses);
-  // float32 [examples], or undefined if sampling is uniform.
+  // Priorities, float32 [examples]; undefined if sampling is uniform.
   torch::Tensor priorities() const;
   void RestorePriorities(const torch::Tensor& priorities);
 

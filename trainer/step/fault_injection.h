@@ -25,11 +25,11 @@ class FaultInjection {
   bool SpoilBatch(int64_t step, int64_t micro_batch, bool reduced, Batch& batch) const;
   // SPIKE: returns the factor of the loss, and with it of every gradient; 1 if none applies.
   double LossFactor(int64_t step, int64_t micro_batch) const;
-  // In reduced precision. INF: sets a value of the first parameter's gradient, in modes with a loss
-  // scale. STALE, SATURATE and UNDERFLOW: change all gradients, which are scaled if the mode has a
-  // loss scale.
+  // Act in reduced precision only. INF: sets a value of the first parameter's gradient, in modes
+  // with a loss scale. STALE, SATURATE and UNDERFLOW: change all gradients, which are scaled if the
+  // mode has a loss scale.
   void SpoilGradients(int64_t step, bool scaled, const std::vector<torch::Tensor>& gradients) const;
-  // In reduced precision. TRUNCATE: truncates all weights.
+  // TRUNCATE, in reduced precision only: truncates all weights.
   void SpoilWeights(int64_t step, const std::vector<torch::Tensor>& weights) const;
   // SLOW: returns the additional duration of the step in seconds.
   double Delay(int64_t step) const;

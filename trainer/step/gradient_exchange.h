@@ -13,9 +13,9 @@
 
 namespace genesis {
 
-// Moves the gradients of one of several ranks from the model to the reducer: each as soon as the
-// last backward pass of a step has computed it, or all of them after a joint graph. Micro-batches
-// before the last exchange nothing (DistributedDataParallel.no_sync).
+// A `GradientExchange` moves the gradients of one of several ranks from the model to the reducer:
+// each as soon as the last backward pass of a step has computed it, or all after a joint graph.
+// Micro-batches before the last exchange nothing (DistributedDataParallel.no_sync).
 //
 // Owner: the train step; the other objects outlive it. Threads: one. Failure: exceptions of
 // LibTorch, RunFailure of the ranks.

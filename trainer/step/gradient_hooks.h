@@ -8,9 +8,9 @@
 
 namespace genesis {
 
-// Calls back in a backward pass as soon as the gradient of a parameter is complete
-// (torch.Tensor.register_post_accumulate_grad_hook). Joint graphs, which return all gradients at
-// once, trigger no call.
+// A `GradientHooks` calls back in a backward pass as soon as the gradient of a parameter is
+// complete (torch.Tensor.register_post_accumulate_grad_hook). Joint graphs, which return all
+// gradients together, trigger no call.
 //
 // Owner: the train step; the parameters outlive it. Threads: one, and autograd's thread while a
 // pass runs.
@@ -23,7 +23,7 @@ class GradientHooks {
   GradientHooks(const GradientHooks&) = delete;
   GradientHooks& operator=(const GradientHooks&) = delete;
 
-  // Enables the callback while it lives. Other passes, such as those of a diagnosis, do not call
+  // A scope that enables the callback. Other passes, such as those of a diagnosis, do not call
   // back.
   class Scope {
    public:

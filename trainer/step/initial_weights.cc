@@ -41,7 +41,7 @@ std::string Listed(const std::vector<std::string>& tensors, const char* one, con
       tensors.size() > shown ? ", ..." : "");
 }
 
-// Floating-point values are converted; other types must match.
+// Returns whether the types fit: floating-point values are converted; other types must match.
 bool HasFittingType(const at::Tensor& found, const at::Tensor& own) {
   return found.scalar_type() == own.scalar_type() ||
          (found.is_floating_point() && own.is_floating_point());
@@ -90,7 +90,7 @@ std::vector<Slot> SlotsOf(const Model& model) {
   return slots;
 }
 
-// Compares the weights of a file with those of a model.
+// A comparison of the weights of a file with those of a model.
 class Comparison {
  public:
   Comparison(std::map<std::string, at::Tensor> saved, const std::vector<Slot>& slots)

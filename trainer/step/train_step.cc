@@ -167,8 +167,8 @@ torch::Tensor TrainStep::AccumulateGradients(int64_t step, const NextBatch& next
     const bool exchanged = exchange_ && i + 1 == micro_batches;
     const torch::Tensor loss = exchanged ? exchange_->RunLast(pass) : pass();
     if (!exchanged) parts_.weights.Accumulate();
-    // Not while gradients are in flight: ranks exchange losses too, and the order must be the same
-    // on all.
+    // Not while gradients are in flight: the ranks exchange losses here, and all ranks must
+    // exchange in the same order.
     if (parts_.source.prioritized() && !exchanged) Reprioritize();
     total = total.defined() ? total + loss : loss;
   }

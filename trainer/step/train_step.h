@@ -115,14 +115,14 @@ class TrainStep {
   // Call after memory that steps use has moved: the next steps run eagerly, then one is captured
   // again.
   void ForgetCapture();
-  // Returns the log line about a capture since the last call; mostly empty.
+  // Returns the log line about a capture since the last call; usually empty.
   std::string TakeLogLine() { return std::exchange(log_line_, {}); }
 
  private:
   // Host buffers of one step; pinned if the device is CUDA.
   struct Slot {
-    // The factor of the learning rates: the addition if the previous step was skipped, and the
-    // factor if it was applied.
+    // The learning-rate factor as two numbers: the first is added if the previous step was skipped,
+    // the second is the factor if it was applied.
     torch::Tensor rates;    // float32 [2]
     torch::Tensor metrics;  // float32 [5]
     std::optional<c10::Event> copied;
@@ -141,7 +141,7 @@ class TrainStep {
 
   Drawn Draw(int64_t step, int64_t micro_batch, StepEvidence& evidence);
   StepResults MakeOrRepeat(int64_t step, StepEvidence& evidence);
-  // Runs a step. While it is `captured`, only the device's part.
+  // Runs a step. While it is `captured`, runs only the device's part.
   StepResults Make(int64_t step, const NextBatch& next, bool captured = false);
   torch::Tensor AccumulateGradients(int64_t step, const NextBatch& next);
   void Reprioritize();
@@ -162,7 +162,7 @@ class TrainStep {
   LossAndGradients loss_and_gradients_;
   std::optional<GradientExchange> exchange_;  // Set if there are several ranks.
   const torch::Tensor one_;                   // The scale of modes without a loss scale.
-  const torch::Tensor last_found_inf_;        // From the newest step, on the device.
+  const torch::Tensor last_found_inf_;        // found_inf of the newest step, on the device.
   const torch::Tensor rates_;                 // Rates of the newest step, on the device.
   int64_t applied_ = 0;
   std::array<Slot, 2> slots_;
@@ -172,7 +172,7 @@ class TrainStep {
   std::shared_ptr<StateCopy> copy_;
 
   std::string eager_because_;
-  int eager_steps_ = 0;  // Steps since there was no capture.
+  int eager_steps_ = 0;  // Eager steps since ForgetCapture.
   std::optional<CapturedStep> captured_;
   std::string log_line_;
 };

@@ -84,8 +84,8 @@ BatchShare ShareOf(const RankGroup* ranks) {
                           : BatchShare{};
 }
 
-// Returns whether the ranks may shard the optimizer, and with it one copy of the weights. Not if
-// the job compares the copies.
+// Returns whether the ranks may shard the optimizer and share one copy of the weights. They may not
+// if the job compares their copies.
 bool MayShard(const training::v1::DistributedSpec& spec) {
   return spec.has_shard_optimizer_state() ? spec.shard_optimizer_state()
                                           : spec.weight_check_every_steps() == 0;
@@ -380,7 +380,7 @@ absl::Status TrainingSession::PutState(const TrainingState& state, PrecisionMode
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     generator.set_state(state.rng_state);
   }
-  // Restore only a state of the same kind of device.
+  // Restore the state only on the same kind of device.
   at::Tensor device_rng = state.device_rng_state;
   if (device_.is_cuda() && device_rng.defined()) {
     at::Generator generator = at::globalContext().defaultGenerator(device_);

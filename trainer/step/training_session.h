@@ -89,7 +89,7 @@ class TrainingSession {
   // unless the weights of all ranks are the same.
   void CheckWeights(int64_t step);
 
-  // Holds the FP32 weights in the model while it lives, for evaluation.
+  // A scope in which the model holds the FP32 weights, for evaluation.
   class Fp32Weights {
    public:
     explicit Fp32Weights(TrainingSession& session) : session_(session) {

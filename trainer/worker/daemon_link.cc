@@ -74,8 +74,8 @@ std::string HostOf(const std::string& server) {
   return std::string(host);
 }
 
-// Returns why this host's environment forbids reduced precision, or "". If it does not, the
-// daemon's gate decides alone.
+// Returns why this host's environment forbids reduced precision, or "". In the latter case only the
+// daemon's gate decides.
 std::string OwnVeto(const std::string& host) {
   const PrecisionGate gate = ReadPrecisionGate(
       [](const std::string& name) {
@@ -87,7 +87,7 @@ std::string OwnVeto(const std::string& host) {
 }
 
 // Returns the name of a worker that the daemon has not named. `begin` distinguishes it from a later
-// process with the same PID, and from itself before it lost a daemon.
+// process with the same PID, and from this process before it lost a daemon.
 std::string OwnName(int64_t begin) {
   return HostName() + "-" + std::to_string(getpid()) + "-" + std::to_string(begin);
 }
@@ -117,7 +117,7 @@ struct Connection {
   explicit Connection(const std::shared_ptr<grpc::Channel>& channel)
       : stub(WorkerService::NewStub(channel)), stream(stub->Attach(&context)) {}
 
-  // INVALID_ARGUMENT. Rereads the files of tokens and certificates each time.
+  // INVALID_ARGUMENT if tokens or certificates are unusable. Rereads their files each time.
   static absl::StatusOr<std::shared_ptr<Connection>> Open(const DaemonToServe& daemon) {
     grpc::ChannelArguments arguments;
     // Use a separate channel: a shared one would still be in the back-off of the previous one.
@@ -201,7 +201,7 @@ class Attachment {
   }
 
  private:
-  // Called by the reader's thread.
+  // Methods called by the reader's thread.
 
   void ReadCommands() {
     do {
@@ -214,7 +214,7 @@ class Attachment {
     const absl::MutexLock lock(&mutex_);
     ended_ = true;
     changed_.NotifyAll();
-    // No other process ends a hanging worker on another host than its daemon's.
+    // On a host other than the daemon's, no other process would end a hanging worker.
     if (daemon_.remote() && start_ &&
         !changed_.WaitUntil(mutex_, SteadyNow() + kStopWait,
                             [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return closing_; })) {
@@ -256,8 +256,8 @@ class Attachment {
     }
   }
 
-  // Another rank is gone. This rank notices by itself unless it is blocked: it would wait half an
-  // hour for a silent rank.
+  // Ends the attempt because another rank is gone. A blocked rank would not notice by itself: it
+  // would wait half an hour for a silent rank.
   void Abandon() {
     control_.RequestStop(/*checkpoint=*/false);
     store_->Close("another rank is gone, and this attempt is over");
@@ -267,7 +267,7 @@ class Attachment {
       const auto closing = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return closing_; };
       if (changed_.WaitUntil(mutex_, SteadyNow() + kAbandonWait, closing)) return;
       if (observer_ != nullptr) observer_->OnAbandoned();
-      // Wait until the daemon has received that.
+      // Wait until the daemon has received the report.
       changed_.WaitUntil(mutex_, SteadyNow() + kAbandonWait, closing);
       if (closing_) return;
       PrintErrorLine("another rank is gone, and this one waits for it; the process ends");
@@ -275,7 +275,7 @@ class Attachment {
     });
   }
 
-  // Returns whether a job continues without its stream.
+  // Ends the stream. Returns whether a job continues without it.
   bool EndStream() {
     sender_.Detach();
     const grpc::Status status = connection()->stream->Finish();
@@ -287,7 +287,7 @@ class Attachment {
            status.error_code() != grpc::StatusCode::PERMISSION_DENIED;
   }
 
-  // Requires a job.
+  // Returns whether it connected again. Requires a job.
   bool DialAgain() {
     PrintErrorLine("the daemon's stream broke: ", problem_, "; training continues");
     const StartJob start = *job();
@@ -323,7 +323,7 @@ class Attachment {
       // The job has ended, or another worker has it.
       if (status.error_code() == grpc::StatusCode::PERMISSION_DENIED) return false;
     }
-    // For a remote worker, another one may have the job by now.
+    // Another worker may have a remote worker's job by now, so write no checkpoint.
     control_.RequestStop(/*checkpoint=*/!daemon_.remote());
     return false;
   }
@@ -347,7 +347,7 @@ class Attachment {
     });
   }
 
-  // Called by other threads.
+  // Methods called by other threads.
 
   std::shared_ptr<Connection> connection() const {
     const absl::MutexLock lock(&mutex_);
@@ -393,7 +393,7 @@ class Attachment {
     sender_.Enqueue(std::move(event));
   }
 
-  // Returns false if the daemon was lost before it received the job's end.
+  // Runs the job. Returns false if the daemon was lost before it received the job's end.
   bool RunJob(const StartJob& start) {
     ReportingObserver observer(start, sender_);
     {
@@ -475,7 +475,7 @@ int RunAttached(const DaemonToServe& daemon, const training::v1::DeviceInfo& dev
     const absl::Time begin = SteadyNow();
     const int code = attachment.Serve();
     if (daemon.reservation.empty() || !attachment.lacked_daemon()) return code;
-    // It had been attached, so start waiting again.
+    // The worker had been attached, so restart the wait.
     if (SteadyNow() - begin > kStableStream) {
       give_up = SteadyNow() + kReservedPatience;
       pause = kFirstPause;

@@ -13,8 +13,8 @@
 
 namespace genesis {
 
-// The store of a claim as c10d's Store, for ranks that the daemon started. Implements only the
-// operations for the rendezvous; keys cannot be deleted.
+// The store of a claim as a c10d::Store, for ranks that the daemon started. Implements only the
+// operations that the rendezvous needs; keys cannot be deleted.
 //
 // Owner: RankGroup. Threads: any. Failure: c10::DistStoreError with the client's message.
 class DaemonStore : public c10d::Store {

@@ -25,9 +25,9 @@ namespace {
 
 using training::v1::PrecisionMode;
 
-// Returns the integers and Booleans of a batch from all over the training part: lengths, indices
-// and labels, which random numbers cannot replace. By field name, base64 of the elements in memory
-// order.
+// Returns the integer and Boolean fields of a batch with examples from the whole training part:
+// lengths, indices and labels, which random numbers cannot replace. Maps field names to base64 of
+// the elements in memory order.
 absl::StatusOr<google::protobuf::Struct> IntegersOf(const Dataset& dataset, int64_t batch_size) {
   std::vector<int64_t> examples;
   for (int64_t i = 0; i < batch_size; ++i) {

@@ -9,9 +9,9 @@ namespace genesis {
 
 // Returns the steps of a job, one per mode that it could run in, as RunDescribeStep prints them:
 // each with key and text, or why it cannot be compiled. With a folder of compiled steps, also loads
-// the package there and adds whether it is used, or why not. Without one, adds the integers of a
-// batch of the data, to check a package with. Opens the data and builds the model. INVALID_ARGUMENT
-// if that fails.
+// the package there and adds whether it is used, or why not. Without a folder, adds the integer
+// fields of a batch, with which a compiler checks its package. Opens the data and builds the model.
+// INVALID_ARGUMENT if that fails.
 absl::StatusOr<std::string> DescribeSteps(const training::v1::StartJob& start);
 
 }  // namespace genesis

@@ -6,8 +6,8 @@
 
 namespace genesis {
 
-// Writes a line to standard error by one write(2). Ranks share it, and lines that are written in
-// pieces would mix.
+// Writes a line to standard error in one write(2), because several ranks share it and lines that
+// are written in pieces would mix.
 void WriteErrorLine(std::string line);
 
 template <typename... Parts>

@@ -21,7 +21,7 @@ constexpr size_t kMaxQueued = 256;
 // lost.
 constexpr int kMaxStepTimes = 65536;
 
-// Returns whether the event is kept until the daemon has it, however long the daemon is away.
+// Returns whether the event is kept until the daemon has it, however long that takes.
 bool IsKept(const AttachRequest& event) {
   return !event.has_steps() && !event.has_log_line() && !event.has_section_entered() &&
          !event.has_store_request();
@@ -33,7 +33,7 @@ bool IsReduced(const training::v1::Finished& finished) {
   return finished.failure().message() == kUnreadable;
 }
 
-// Reduces an end to its essentials, without foreign texts and numbers.
+// Reduces the report of a job's end to its essentials, without texts and numbers from outside.
 void Reduce(training::v1::Finished& finished) {
   training::v1::Finished reduced;
   reduced.set_outcome(finished.outcome());

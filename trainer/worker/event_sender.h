@@ -12,10 +12,10 @@
 
 namespace genesis {
 
-// Sends a worker's events in order, in a background thread, so that training never waits for the
-// daemon. While the daemon is slow or away, reports of steps are merged and log lines beyond the
-// bound are dropped. All other events are numbered and kept until the daemon has acknowledged them;
-// a new stream resends unacknowledged ones. All texts are bounded and sanitized here.
+// A queue whose background thread sends a worker's events in order, so that training never waits
+// for the daemon. While the daemon is slow or away, reports of steps are merged and log lines
+// beyond the bound dropped. Other events are numbered and kept until the daemon acknowledges them;
+// a new stream resends them until then. All texts are bounded and sanitized here.
 //
 // Owner: RunAttached. Threads: any. Failure: a failed write detaches; its event is kept.
 class EventSender {
@@ -59,7 +59,7 @@ class EventSender {
   std::deque<training::v1::AttachRequest> unacknowledged_ ABSL_GUARDED_BY(mutex_);
   int64_t last_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Wait for each acknowledgement before sending the next event.
+  // If set, an event is sent only after the previous one was acknowledged.
   bool one_at_a_time_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool given_up_ ABSL_GUARDED_BY(mutex_) = false;

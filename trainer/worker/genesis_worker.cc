@@ -158,13 +158,13 @@ std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) 
   return "";
 }
 
-// Only a process with `--spec` is started as one of several ranks.
+// An empty environment, because only a process with `--spec` is one of several ranks.
 std::optional<std::string> NoVariables(const std::string& /*name*/) { return std::nullopt; }
 
 int Main(int argc, char** argv) {
-  // Before there are other threads, because they inherit it.
+  // Before other threads start, because they inherit the signal mask.
   genesis::BlockTerminationSignals();
-  // Makes a file at its limit (RLIMIT_FSIZE) a write error, like a full disk.
+  // Turns a write beyond the file size limit (RLIMIT_FSIZE) into an error, like a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
   // Gloo writes without MSG_NOSIGNAL to a rank that may have ended, and the reader of the output
   // may exit. Make both write errors, which end no job.

@@ -37,13 +37,13 @@ using training::v1::Finished;
 using training::v1::JobSpec;
 using training::v1::StartJob;
 
-// Prints a number in JSON, which lacks NaN and Inf.
+// Returns a number as JSON, with null for NaN and Inf.
 std::string JsonNumber(double value) {
   return std::isfinite(value) ? absl::StrFormat("%.17g", value) : "null";
 }
 
-// Ends this run on a signal: with a checkpoint once it runs steps. Before that, a rank that waits
-// for others ends immediately: it has nothing to lose, and c10d's waits cannot be interrupted.
+// The end of this run on a signal: with a checkpoint once it runs steps. Before that, a waiting
+// rank ends immediately, because it has nothing to lose and c10d's waits cannot be interrupted.
 class Ending {
  public:
   Ending(RunControl& control, bool alone) : control_(control), stepping_(alone) {}
@@ -87,7 +87,7 @@ class PrintingObserver : public RunObserver {
   }
   void OnSteps(const training::v1::Steps& steps) override {
     const training::v1::Progress& progress = steps.progress();
-    // Programs may read ten lines per second; people get one per twentieth of the job.
+    // Print a line per twentieth of the job: ten lines per second are too many for people.
     const int64_t part = progress.step() * 20 / std::max<int64_t>(total_, 1);
     if (part == printed_part_) return;
     printed_part_ = part;
@@ -115,7 +115,7 @@ class PrintingObserver : public RunObserver {
   int64_t printed_part_ = -1;
 };
 
-// The observer of ranks other than rank 0, because all run the same steps.
+// The observer of ranks other than rank 0, which print nothing because all run the same steps.
 class SilentObserver : public RunObserver {
  public:
   explicit SilentObserver(Ending& ending) : ending_(ending) {}
@@ -137,8 +137,8 @@ std::string JobIdOf(const std::string& spec) {
   return JobIdFault(id).empty() ? id : "job";
 }
 
-// Finds a job's path next to the job file, then in its folder "trajectories", then below the
-// dataset root.
+// Looks up each path of a job next to the job file, then in the folder "trajectories" there, then
+// below the dataset root.
 void FindFiles(const LocalRunOptions& options, JobSpec& spec) {
   const fs::path folder = fs::absolute(options.spec).parent_path();
   for (const JobPath& named : PathsOf(spec)) {
@@ -190,7 +190,7 @@ absl::StatusOr<StartJob> Prepare(const LocalRunOptions& options,
   return start;
 }
 
-// Returns "" or why a job cannot be trained by the number of ranks that were started.
+// Returns why a job cannot be trained by the number of ranks that were started, or "".
 std::string RankFault(const JobSpec& spec, const RankPlace& place) {
   const int ranks = spec.distributed().ranks();
   if (ranks > 0 && ranks != place.size) {
@@ -206,7 +206,7 @@ std::string RankFault(const JobSpec& spec, const RankPlace& place) {
       "the same checkpoints; set training.use_ddp to true, or start one process");
 }
 
-// `asked`: a signal requested the end of the process.
+// Prints a failure and returns the exit code. `asked`: a signal requested the end.
 int Report(const Finished& finished, bool asked) {
   switch (finished.outcome()) {
     case Finished::OUTCOME_COMPLETED:
@@ -272,7 +272,7 @@ int RunLocal(const LocalRunOptions& options, const RankPlace& place,
 }
 
 int RunDescribeStep(const LocalRunOptions& options, const training::v1::DeviceInfo& device) {
-  // The job decides which modes run when it starts; their code may be compiled before.
+  // Whether a mode may run is decided when the job starts; its code may be compiled before that.
   const auto allowing = [](const std::string& name) -> std::optional<std::string> {
     return name == "ENABLE_FP16_TRAINING" ? std::optional<std::string>("true") : std::nullopt;
   };

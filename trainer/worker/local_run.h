@@ -23,9 +23,9 @@ struct LocalRunOptions {
   bool cuda_graphs = false;                    // Capture steps on CUDA.
 };
 
-// Runs a job file without a daemon: the same run, reported on standard output, with several ranks
-// on that of rank 0. Returns the exit code of the process: kOk, kUsage for an unusable job file,
-// kJobFailed, or kFailure if a signal stopped it. Signals must be blocked (see termination.h).
+// Runs a job file without a daemon, and reports the run on the standard output of rank 0. Returns
+// the exit code of the process: kOk, kUsage for an unusable job file, kJobFailed, or kFailure if a
+// signal stopped it. Signals must be blocked (see termination.h).
 int RunLocal(const LocalRunOptions& options, const RankPlace& place,
              const training::v1::DeviceInfo& device);
 

@@ -34,7 +34,7 @@ bool IsFp32(const StartJob& start) {
   return start.precision().mode() == training::v1::PRECISION_MODE_FP32;
 }
 
-// Programs of two versions may exchange different messages, or round differently.
+// Requires one version, because two may exchange different messages or round differently.
 void RequireOneVersion(RankGroup& ranks) {
   const std::string own =
       absl::StrCat("genesis-worker ", kVersion, " with LibTorch ", TORCH_VERSION);
@@ -84,7 +84,7 @@ StartJob Common(RankGroup& ranks, const StartJob& own) {
   return common;
 }
 
-// Reads an environment variable that disables a feature.
+// Returns whether a feature is enabled, by its environment variable.
 bool Wanted(const char* name, std::string* fault) {
   const std::string value = ProcessEnvironment(name).value_or("true");
   if (value != "true" && value != "false") {
@@ -111,8 +111,8 @@ RankOptions RankOptionsOf(const training::v1::JobSpec& spec, const training::v1:
   return options;
 }
 
-// A `fault` of this rank's environment fails it here, after it has joined, so that the other ranks
-// are notified.
+// Runs the job. A `fault` of this rank's environment fails it here, after it has joined, so that
+// the other ranks are notified.
 Finished RunWith(RankGroup& ranks, const std::string& fault, const StartJob& start,
                  const training::v1::DeviceInfo& device, RunControl& control,
                  RunObserver& observer) {
@@ -153,7 +153,7 @@ RankPlace PlaceOf(const training::v1::RankAssignment& rank, const std::string& d
   return place;
 }
 
-// Makes NCCL listen where Gloo does. NCCL reads the variable when it first connects.
+// Makes NCCL use Gloo's network interface. NCCL reads the variable when it first connects.
 void KeepNcclTo(const std::string& address) {
   const std::string interface = InterfaceOf(address);
   if (!interface.empty()) setenv("NCCL_SOCKET_IFNAME", ("=" + interface).c_str(), /*overwrite=*/0);
@@ -167,7 +167,7 @@ Finished RunRank(const StartJob& start, const RankPlace& place,
   try {
     std::string fault;
     RankOptions options = RankOptionsOf(start.spec(), device, &fault);
-    // The observer of other ranks than rank 0 prints nothing.
+    // Printed here, because the observer of ranks other than rank 0 prints nothing.
     options.tell = [&place](const std::string& line) {
       std::cout << "rank " << place.rank << ": " << line << std::endl;
     };

@@ -13,15 +13,15 @@ namespace genesis {
 
 class RankStoreClient;
 
-// RunTraining for one of several ranks: waits for the others and trains rank 0's job with them, in
-// FP32 if any host requires it. Requires place.size > 1. Never throws.
+// Calls RunTraining for one of several ranks: waits for the others and trains rank 0's job with
+// them, in FP32 if any host requires it. Requires place.size > 1. Never throws.
 training::v1::Finished RunRank(const training::v1::StartJob& start, const RankPlace& place,
                                const training::v1::DeviceInfo& device, RunControl& control,
                                RunObserver& observer);
 
-// Same for a rank that the daemon started, as in start.rank(). The ranks find each other through
-// `store`. This rank listens on the address in start.rank(), otherwise on the one that reaches
-// `daemon_host`. The ranks prove to each other that they belong to this job.
+// Does the same for a rank that the daemon started, described by start.rank(). The ranks find each
+// other through `store`. This rank listens on the address in start.rank(), otherwise on the one
+// that reaches `daemon_host`. The ranks prove to each other that they belong to this job.
 training::v1::Finished RunGangRank(const training::v1::StartJob& start,
                                    const std::shared_ptr<RankStoreClient>& store,
                                    const std::string& daemon_host,

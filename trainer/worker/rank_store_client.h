@@ -18,7 +18,7 @@
 namespace genesis {
 
 // A rank's client of the store that its daemon keeps for the ranks of a claim. An operation waits
-// for its response, also while the daemon is away. Because the daemon may have restarted, each new
+// for its response even while the daemon is away. Because the daemon may have restarted, each new
 // stream resends every value that this rank has set, and requests without a response.
 //
 // Owner: Attachment. Threads: any. Failure: the status of an operation, UNAVAILABLE once no
@@ -34,15 +34,15 @@ class RankStoreClient {
   // `patience`.
   absl::StatusOr<std::string> Get(const std::string& key, absl::Duration patience);
   absl::Status Wait(const std::vector<std::string>& keys, absl::Duration patience);
-  // Returns whether all of them exist now.
+  // Returns whether all keys exist now.
   absl::StatusOr<bool> HasAll(const std::vector<std::string>& keys);
-  // Adds to a count shared by all ranks, and returns it.
+  // Adds to a count shared by all ranks, and returns the sum.
   absl::StatusOr<int64_t> Add(const std::string& key, int64_t amount);
 
   // Called by the reader's thread.
   void OnResponse(const training::v1::StoreResponse& response);
   void Resend();
-  // No response will arrive: every operation fails.
+  // Fails every operation with UNAVAILABLE, because no response will arrive.
   void Close(const std::string& why);
 
  private:

@@ -12,8 +12,8 @@
 
 namespace genesis {
 
-// Reports a run to the daemon, as events of its job and claim. Rank 0 reports the job; other ranks
-// report only themselves.
+// An observer that reports a run to the daemon, as events of its job and claim. Rank 0 reports the
+// job; other ranks report only themselves.
 //
 // Owner: the link to the daemon. Threads: the run's; any may call SendSection and OnAbandoned.
 class ReportingObserver : public RunObserver {
@@ -33,7 +33,7 @@ class ReportingObserver : public RunObserver {
   // Adds the last log lines to a failure.
   void OnFinished(training::v1::Finished finished);
 
-  // Also called when the daemon is back and does not have the section.
+  // Sends the current section. Called again after a reconnect, because the daemon may lack it.
   void SendSection();
   // Reports the end of a run that cannot do so itself because it waits for a rank that is gone.
   void OnAbandoned();

@@ -5,8 +5,8 @@
 
 namespace genesis {
 
-// Calls `on_signal` in a background thread for each SIGTERM and SIGINT while it lives, so that the
-// handler may take locks and log. BlockTerminationSignals must have run first.
+// A watch that calls `on_signal` in a background thread for each SIGTERM and SIGINT while it lives,
+// so that the callback may take locks and log. BlockTerminationSignals must have run first.
 //
 // Threads: any. Failure: none.
 class TerminationWatch {

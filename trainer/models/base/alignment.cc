@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMultiple = 8;
 constexpr size_t kMax = 16;
 
-// Returns sizes of rows and columns, or of output and input channels, over which products run.
+// Returns the sizes not divisible by 8 of rows and columns, or of output and input channels.
 std::vector<int64_t> Odd(const torch::Tensor& weight) {
   std::vector<int64_t> odd;
   for (int64_t i = 0; i < 2; ++i) {

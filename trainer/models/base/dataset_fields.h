@@ -13,13 +13,13 @@ namespace genesis {
 // letter.
 struct Dimension {
   std::string letter;
-  int64_t size = 0;  // 0: any.
+  int64_t size = 0;  // 0 for any size.
 };
 
 // Returns the field of that name, or nullptr.
 const Field* FindField(const Dataset& dataset, const std::string& name);
 
-// Checks the requirements of a model on its dataset. Messages name both: "model.world_model needs
+// A check of a model's requirements on its dataset. Messages name both: "model.world_model needs
 // the field observation [O] of float32; dataset.tokens has tokens [129] int64".
 //
 // Owner: a scope; the dataset outlives it. Failure: INVALID_ARGUMENT.

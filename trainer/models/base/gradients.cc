@@ -5,8 +5,8 @@
 namespace genesis {
 namespace {
 
-// The optimizer writes to gradients, and its CPU kernels read them in the order of the parameter's
-// memory, so each needs separate memory with the parameter's strides.
+// Returns the gradient, copied unless it has its own memory with the parameter's strides: the
+// optimizer writes to gradients, and its CPU kernels read them in the parameter's memory order.
 torch::Tensor MakeOwn(const torch::Tensor& gradient, const torch::Tensor& parameter, bool shared) {
   if (!shared && gradient.strides() == parameter.strides()) return gradient;
   return torch::empty_like(parameter).copy_(gradient);

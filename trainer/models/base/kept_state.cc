@@ -15,7 +15,7 @@ std::vector<torch::Tensor> Flattened(const std::vector<torch::Tensor>& tensors) 
   return flat;
 }
 
-// Splits a concatenation of Flattened's result.
+// Splits a concatenation of flattened tensors into views of the given sizes.
 std::vector<torch::Tensor> Parts(const torch::Tensor& flat,
                                  const std::vector<std::vector<int64_t>>& sizes) {
   std::vector<torch::Tensor> parts;

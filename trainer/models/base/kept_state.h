@@ -11,7 +11,7 @@
 namespace genesis {
 
 // A KeptGenerators is a scope in which the calling thread may draw from torch's generators of the
-// CPU and of `device`. Its end restores them.
+// CPU and of `device`. Its destructor restores their states.
 //
 // Owner: a scope. Threads: the calling one. Failure: none.
 class KeptGenerators {

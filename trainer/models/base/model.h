@@ -16,7 +16,7 @@
 
 namespace genesis {
 
-// In the order of the module's state_dict().
+// Tensors with their names, in the order of the module's state_dict().
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
 // Examples on the device: one tensor per field of the dataset, with the batch as first dimension.
@@ -29,7 +29,7 @@ struct Batch {
   int64_t size() const { return static_cast<int64_t>(examples.size()); }
 };
 
-// A copy of a model's state between batches, except trained parameters: buffers.
+// A copy of the state that a model keeps between batches, except trained parameters: buffers.
 //
 // Owner: the caller; the model outlives it. Threads: one. Failure: exceptions of LibTorch.
 class ModelState {
@@ -54,7 +54,7 @@ struct MetricSum {
 // A model: parameters and a loss of a batch. A kind of model is a class that implements this
 // interface, a row of ModelKinds() and a row of BuildModel.
 //
-// Precision does not concern the model, with two exceptions. It casts floating-point inputs of its
+// A model is independent of precision, with two exceptions. It casts floating-point inputs of its
 // first layer to InputType(), because pure FP16 and BF16 convert the parameters in place. It
 // converts the output of the last layer to float32 before it computes losses. Normalisation
 // statistics are float32 buffers and are applied in float32. Only Loss enables autocast, around
@@ -65,8 +65,8 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // Shares memory with the model. Names are those of a Python twin's state_dict(). Tied parameters
-  // appear once in parameters().
+  // Both share memory with the model and use the names of a Python twin's state_dict(). Tied
+  // parameters appear once in parameters().
   virtual NamedTensors parameters() const = 0;
   virtual NamedTensors buffers() const = 0;
   // Returns whether buffers() are computed from the dataset, such as normalisation statistics,
@@ -85,14 +85,14 @@ class Model {
   // before Loss. Drawn from torch's CPU generator, so that a run is the same on every device, and
   // outside of the step, so that a step can be compiled, or captured and replayed.
   virtual void Draw(Batch&) const {}
-  // Returns the shape of those fields for one example.
+  // Returns the fields that Draw adds, with their shape for one example.
   virtual std::vector<Field> drawn() const { return {}; }
 
   // Returns the mean loss over the batch: float32, no dimensions. Layers run in `autocast` (see
   // AutocastGuard); the loss itself is computed in float32 outside of it. A field "weight"
   // multiplies each example's loss. Requires Draw(batch).
   virtual torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) = 0;
-  // Returns whether it can be trained in a precision. Every model supports FP32 and AUTO.
+  // Returns whether the model supports a precision. Every model supports FP32 and AUTO.
   virtual bool supports(training::v1::PrecisionMode) const { return true; }
   // Returns whether one graph computes loss and gradients, without autograd.
   virtual bool has_joint_graph() const { return false; }
@@ -108,13 +108,13 @@ class Model {
   // nothing.
   virtual std::unique_ptr<ModelState> CopyState() const { return nullptr; }
   // Returns an object whose destructor restores all that Loss and Evaluate have changed in the
-  // model since. Null if they change nothing.
+  // model since this call. Null if they change nothing.
   std::shared_ptr<const void> KeepState() const;
   // Returns attributes other than parameters and buffers that the model has changed since it was
   // built. Python's load_state_dict ignores them, but a resumed run needs them. Copies on the CPU,
   // because a checkpoint is written while training continues.
   virtual NamedTensors attributes() const { return {}; }
-  // Sets these, and resets all others to their values when the model was built.
+  // Sets these attributes, and resets all others to their values when the model was built.
   virtual void PutAttributes(const NamedTensors&) {}
 
   // Loss of each example of the last call of Loss: float32 [B], detached; for priorities. Undefined

@@ -8,10 +8,10 @@
 namespace genesis {
 namespace {
 
-// A thread-local callback has no argument of ours.
+// A thread-local callback takes no user data.
 thread_local int64_t counted = 0;
 
-// Operators that count; torch warns of others that it cannot count.
+// Returns whether an operator counts; torch warns about others that it cannot count.
 bool IsProduct(const std::string& name) {
   return name == "aten::mm" || name == "aten::addmm" || name == "aten::bmm" ||
          name == "aten::baddbmm" || name == "aten::conv2d";

@@ -20,7 +20,7 @@ absl::StatusOr<BatchMemory> MakeBatchMemory(const Dataset& dataset, int64_t exam
       return absl::InternalError(absl::StrCat("the dataset has two fields ", QuoteValue(field.name),
                                               "; accepted: each name once"));
     }
-    // Into the tensor that the batch keeps.
+    // Dataset::Gather writes into the tensor that the batch keeps.
     memory.targets.push_back(static_cast<std::byte*>(slot->second.data_ptr()));
   }
   return memory;

@@ -13,7 +13,7 @@ namespace {
 namespace F = torch::nn::functional;
 using Heads = LatentWorldModel::Heads;
 
-// No dimensions, or [B] if the options do not reduce the losses of the elements.
+// Returns the loss without dimensions, or [B] if the options do not reduce over elements.
 torch::Tensor SumOfHeads(const Heads& predicted, const Heads& target,
                          const F::MSELossFuncOptions& mse,
                          const F::BinaryCrossEntropyWithLogitsFuncOptions& cross_entropy) {

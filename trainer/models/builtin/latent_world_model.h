@@ -32,7 +32,7 @@ class LatentWorldModel : public ModuleModel {
   static absl::StatusOr<std::unique_ptr<Model>> Build(const training::v1::JobSpec& spec,
                                                       const Dataset& dataset);
 
-  // observation [B, O] with action [B, A] for one step, or with action [B, H, A] for H.
+  // Predicts one step from observation [B, O] and action [B, A], or H steps with [B, H, A].
   Forecast forward(const torch::Tensor& observation, const torch::Tensor& action);
 
   void To(torch::Device device) override;
@@ -52,7 +52,7 @@ class LatentWorldModel : public ModuleModel {
   LatentWorldModel(std::shared_ptr<WorldModelModule> module, torch::Tensor next_observation_mean,
                    int64_t rollout_steps);
 
-  // Returns one per member.
+  // Returns the predictions of each member.
   std::vector<Heads> Predict(const torch::Tensor& observation, const torch::Tensor& action);
   Heads Targets(const Batch& batch) const;
   Forecast ToUnits(const torch::Tensor& observation, const std::vector<Heads>& members) const;
@@ -60,8 +60,8 @@ class LatentWorldModel : public ModuleModel {
   const std::shared_ptr<WorldModelModule> module_;
   const int64_t rollout_steps_;
   torch::Tensor next_observation_mean_;  // For the mean predictor; not part of the state.
-  // From the last Loss, detached. The losses of its examples are computed on request because few
-  // jobs need them.
+  // Detached values of the last Loss. The losses of its examples are computed on request, because
+  // few jobs need them.
   std::vector<Heads> last_predictions_;
   Heads last_targets_;
 };

@@ -10,9 +10,9 @@ namespace {
 namespace nn = torch::nn;
 using training::v1::RadioUnetSpec;
 
-constexpr char kLatentNoise[] = "noise";  // A drawn field.
+constexpr char kLatentNoise[] = "noise";  // Name of the field that Draw adds.
 
-// Maps a radio map to the mean and the logarithm of the variance of each latent element.
+// The encoder: from a radio map to mean and logarithm of the variance of each latent element.
 class Encoder : public nn::Module {
  public:
   Encoder(const LevelChannels& channels, int64_t map, int64_t latent) {

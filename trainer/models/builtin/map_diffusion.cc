@@ -13,7 +13,7 @@ namespace {
 namespace nn = torch::nn;
 using training::v1::RadioUnetSpec;
 
-// Drawn fields.
+// Names of the fields that Draw adds.
 constexpr char kStep[] = "step";
 constexpr char kNoise[] = "noise";
 
@@ -56,7 +56,7 @@ class DiffusionModule : public nn::Module {
     norm_ = register_module("norm", Norm(channels[0]));
     output_ = register_module("output", Convolution(channels[0], shape.channels));
     {
-      // The first prediction is zero.
+      // The first prediction is zero, so training starts from unit loss.
       const torch::NoGradGuard no_grad;
       output_->weight.zero_();
       output_->bias.zero_();

@@ -57,7 +57,7 @@ torch::Tensor MapAttention::forward(const torch::Tensor& x) {
   const int64_t batch = x.size(0);
   const int64_t channels = x.size(1);
   const int64_t pixels = x.size(2) * x.size(3);
-  // No copy in channels_last layout.
+  // In channels_last layout this copies nothing.
   const torch::Tensor rows =
       norm_->forward(x).permute({0, 2, 3, 1}).reshape({batch, pixels, channels});
   const auto by_head = [&](const torch::Tensor& t) {

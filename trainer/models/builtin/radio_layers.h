@@ -16,7 +16,7 @@ using LevelChannels = std::vector<int64_t>;
 torch::nn::Conv2d Convolution(int64_t in, int64_t out, int64_t size = 3, int64_t stride = 1);
 torch::nn::GroupNorm Norm(int64_t channels);
 
-// Norm, SiLU, convolution, twice, plus a skip connection (He et al., 2016). A time embedding [B,
+// Norm, SiLU and convolution, twice, plus a skip connection (He et al., 2016). A time embedding [B,
 // time_width] is added between the two. The second convolution starts at zero, so that the block
 // starts as the identity.
 class ResidualBlock : public torch::nn::Module {
@@ -32,7 +32,7 @@ class ResidualBlock : public torch::nn::Module {
   torch::nn::Linear time_{nullptr};  // Null without time.
 };
 
-// Self-attention over all pixels; also starts as the identity.
+// Self-attention over all pixels, which also starts as the identity.
 class MapAttention : public torch::nn::Module {
  public:
   explicit MapAttention(int64_t channels);

@@ -61,7 +61,7 @@ class MapDiffusion : public ModuleModel {
 // times the Kullback-Leibler divergence of the latent map from the unit normal, in nats per element
 // of the map. Ignores conditions.
 //
-// Random numbers, owner, threads and failure as above.
+// Random numbers, owner, threads and failure are as for MapDiffusion.
 class MapAutoencoder : public ModuleModel {
  public:
   MapAutoencoder(const training::v1::RadioUnetSpec& spec, const MapShape& shape);
@@ -74,7 +74,7 @@ class MapAutoencoder : public ModuleModel {
   int64_t OperationsPerExample() const override;
 
  private:
-  // One per example, [B].
+  // Errors of each example, [B].
   struct Errors {
     torch::Tensor reconstruction, divergence;
   };

@@ -85,8 +85,8 @@ class TransformerModule : public nn::Module {
     }
   }
 
-  // As in GPT-2: normal with deviation 0.02, less for weights that add to the residual stream, in
-  // the order of parameters(). Biases are 0, norms keep their defaults.
+  // Initializes the weights as GPT-2 does: normal with deviation 0.02, less for weights that add to
+  // the residual stream, in the order of parameters(). Biases are 0, norms keep their defaults.
   void Initialize() {
     const torch::NoGradGuard no_grad;
     const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(blocks_.size()));
@@ -175,7 +175,7 @@ std::vector<MetricSum> Transformer::Evaluate(const Batch& batch) {
 int64_t Transformer::OperationsPerExample() const {
   int64_t weights = 0;
   for (const auto& entry : parameters()) weights += entry.second.numel();
-  // Looked up, not multiplied. A tied embedding is multiplied as the output layer.
+  // Embeddings are looked up, not multiplied, but a tied one is also the output layer.
   weights -= module_->position_embedding()->weight.numel();
   if (spec_.untied_output()) weights -= module_->token_embedding()->weight.numel();
   // Per token: a multiplication and an addition per weight, and the two products of attention with

@@ -20,7 +20,7 @@ class TransformerModule;
 // positions, and an output layer that is the token embedding unless it is untied.
 //
 // Owner: the run. Threads: one at a time. Failure: exceptions of LibTorch. Tokens outside of the
-// vocabulary throw on a CPU, but break the process on CUDA, so the dataset checks them.
+// vocabulary throw on a CPU, but abort the process on CUDA, so the dataset checks them.
 class Transformer : public ModuleModel {
  public:
   // See BuildModel.

@@ -37,8 +37,8 @@ struct Normalisation {
   torch::Tensor Apply(const torch::Tensor& t) const { return (t - mean) / deviation; }
 };
 
-// The members and the statistics. The parameters of a single member are at the top
-// (encoder.0.weight); those of several are members.0.encoder.0.weight and so on.
+// The members and the statistics. Parameters of a single member have no prefix (encoder.0.weight);
+// several members have prefixes (members.0.encoder.0.weight).
 class WorldModelModule : public torch::nn::Module {
  public:
   // Draws the weights from the default generator, one layer after another.

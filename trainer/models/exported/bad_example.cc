@@ -11,7 +11,7 @@
 namespace genesis {
 namespace {
 
-// Returns a number, or the range of several.
+// Returns the value as text, or the range of several values.
 std::string ValueText(const torch::Tensor& values) {
   const auto text = [](const torch::Tensor& value) {
     return value.is_floating_point() ? FormatNumber(value.item<double>())

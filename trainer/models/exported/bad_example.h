@@ -15,14 +15,14 @@ namespace genesis {
 // another value of that field.
 struct BadExample {
   int64_t row = 0;    // Row in the batch.
-  std::string field;  // Its name.
-  std::string where;  // "the field label of example 12 (row 3 of its batch) is 17".
+  std::string field;  // Name of the field.
+  std::string where;  // For messages: "the field label of example 12 (row 3 of its batch) is 17".
   Batch other;        // The example alone, with zeros in the field.
 };
 
-// Finds one by bisection. `fails` returns whether a batch of any size throws. Returns nullopt if
-// the batch does not fail, if only several examples together fail, or if an example fails with any
-// value.
+// Finds a bad example by bisection. `fails` returns whether a batch of any size throws. Returns
+// nullopt if the batch does not fail, if only several examples together fail, or if an example
+// fails with any value.
 std::optional<BadExample> FindBadExample(const Batch& batch, const std::vector<std::string>& fields,
                                          const std::function<bool(const Batch&)>& fails);
 

@@ -120,7 +120,7 @@ bool ReadManifest(JsonCursor& json, Manifest& manifest) {
       return json.Object(
           [&](const std::string& graph) { return ReadNames(json, manifest.constants[graph]); });
     }
-    // Another format is reported by its number, which comes first.
+    // Keys of another format are skipped: the format number is reported after parsing.
     return manifest.format == kFormat ? json.Fail("an unknown key") : json.Skip();
   });
   return read && json.End();
@@ -161,7 +161,7 @@ bool CheckTargets(JsonCursor& json, std::string& refused) {
   }
 }
 
-// Required parts of a graph: without them LibTorch ends the process.
+// Parts that a graph must have. Without them LibTorch ends the process.
 constexpr const char* kPartsOfGraph[] = {"inputs",        "outputs",        "nodes",
                                          "tensor_values", "sym_int_values", "sym_bool_values"};
 

@@ -34,9 +34,9 @@ using torch::autograd::variable_list;
 using training::v1::JobSpec;
 using training::v1::PrecisionMode;
 
-// Evaluations draw the same numbers each time.
+// Seed of evaluations, so that each evaluation draws the same numbers.
 constexpr uint64_t kEvaluationSeed = 0;
-// Batch norm needs more than one.
+// Number of examples of a trial pass; batch norm needs more than one.
 constexpr int64_t kTriedExamples = 2;
 
 // A loss whose gradients are already known, as an autograd node.
@@ -137,7 +137,7 @@ torch::Tensor AsNormalTensor(const torch::Tensor& tensor) {
 }
 
 // Suppresses LibTorch's warnings: for each graph, nativert logs the operators for which it has no
-// own kernels, but runs them anyway.
+// own kernels, although it can run them.
 class QuietLog {
  public:
   QuietLog() : level_(FLAGS_caffe2_log_level) { FLAGS_caffe2_log_level = c10::GLOG_ERROR; }
@@ -163,7 +163,7 @@ absl::StatusOr<std::unique_ptr<Model>> ExportedModel::Build(const JobSpec& spec,
   if (absl::Status status = built->Try(dataset, spec.training().batch_size()); !status.ok()) {
     return status;
   }
-  // For modules that draw numbers in training.
+  // Modules may draw numbers in training.
   torch::manual_seed(spec.training().seed());
   return built;
 }
@@ -187,7 +187,7 @@ ExportedModel::ExportedModel(ExportedFile file, const JobSpec& spec)
       first_passing_.emplace_back(entry.name, entry.tensor.clone());
     }
   }
-  // For operators that are not counted: as if each weight were used once per example.
+  // An estimate for operators that are not counted: each weight is used once per example.
   for (const auto& [name, tensor] : parameters_) operations_ += 6 * tensor.numel();
 }
 
@@ -251,7 +251,7 @@ void ExportedModel::Explain(const std::string& graph, const Batch& batch,
                             const std::exception& error) {
   const bool said = dynamic_cast<const std::invalid_argument*>(&error) != nullptr;
   if (said || IsOutOfMemory(error) || IsDeviceFault(error)) throw;
-  // nativert prints the operator and its arguments first.
+  // nativert prints the operator and its arguments before the error, so take the last paragraph.
   const std::string text = TorchText(error);
   const std::string words(absl::StripAsciiWhitespace(text.substr(text.rfind("\n\n") + 1)));
   const auto fails = [this](const Batch& part) {
@@ -275,7 +275,7 @@ void ExportedModel::Explain(const std::string& graph, const Batch& batch,
 }
 
 torch::Tensor ExportedModel::WeightsOf(const Batch& batch, int64_t examples) const {
-  // A batch that is recomputed has no weights.
+  // A recomputed batch has no weights.
   const auto found = batch.fields.find("weight");
   const bool weighed = prioritized_ && found != batch.fields.end();
   return weighed ? found->second.reshape({-1}) : torch::ones({examples}, one_.options());
@@ -290,8 +290,8 @@ std::vector<torch::Tensor> ExportedModel::RunGraph(const std::string& graph, con
   const torch::ScalarType weights = FormatOfGraph(graph).weights;
   for (const ExportedFile::NamedTensor& entry : file_.tensors) {
     if (entry.role == ExportedFile::Role::kConstant) continue;
-    // A graph computes its own gradients without autograd. Only trials and diagnoses run a graph of
-    // another format than that of the parameters.
+    // A graph computes its own gradients without autograd. Only trials and diagnoses run a graph in
+    // a format other than the parameters' format.
     const torch::Tensor tensor = entry.tensor.detach();
     given.push_back(entry.role == ExportedFile::Role::kTrained ? tensor.to(weights) : tensor);
   }

@@ -42,7 +42,7 @@ class ExportedModel : public Model {
   std::vector<std::string> without_gradient() const override;
   std::vector<std::pair<std::string, int64_t>> versions() const override { return file_.versions; }
   void To(torch::Device device) override;
-  // Backward does not apply a loss scale: for recomputed steps. See AddLossAndGradients.
+  // Backward of this loss applies no loss scale, so it serves only to recompute steps.
   torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
   bool supports(training::v1::PrecisionMode mode) const override;
   bool has_joint_graph() const override { return true; }
@@ -71,7 +71,7 @@ class ExportedModel : public Model {
   absl::Status Load(const std::string& graph);
   std::vector<torch::Tensor> Run(const std::string& graph, const Batch& batch,
                                  const torch::Tensor& scale);
-  // Same, with the exceptions of LibTorch.
+  // Does the same as Run, but throws LibTorch's exceptions unexplained.
   std::vector<torch::Tensor> RunGraph(const std::string& graph, const Batch& batch,
                                       const torch::Tensor& scale);
   // Throws an explanation of `error` in a graph for the user, with the value of the data that the

@@ -10,7 +10,7 @@ namespace genesis {
 namespace {
 
 // Sorted by name. Each entry allows all overloads, and the variant that writes to its first
-// argument. Generated from the list with which genesis.export finds what a worker would refuse.
+// argument. Generated from the list with which genesis.export checks a graph in advance.
 constexpr absl::string_view kOperators[] = {
 #include "trainer/models/exported/exported_operator_names.inc"
 };

@@ -21,7 +21,7 @@ namespace {
 constexpr char kExtra[] = "module/extra/";
 constexpr char kGraphs[] = "module/models/";
 
-// Replaces quoted JSON strings, each of which is a whole value.
+// Returns a graph for CUDA. Replaces quoted JSON strings, each of which is a whole value.
 std::string ForCuda(const std::string& graph) {
   std::vector<std::pair<std::string, std::string>> replacements = {{"\"cpu\"", "\"cuda\""}};
   for (const auto& [operation, substitute] : OperatorsForCuda()) {
@@ -31,7 +31,7 @@ std::string ForCuda(const std::string& graph) {
   return absl::StrReplaceAll(graph, replacements);
 }
 
-// Keeps errors until they are requested.
+// A file descriptor to write to. Keeps the first error for status().
 class Output {
  public:
   explicit Output(int handle) : handle_(handle) {}
