@@ -93,14 +93,14 @@ copy_files() {
   mkdir -p "$ROOT/deploy" "$ROOT/tests/e2e"
   install -m 755 "$GENESIS_ROOT/deploy/verify_checkpoint.py" "$ROOT/deploy/"
   install -m 644 "$GENESIS_ROOT/tests/e2e/harness.py" "$ROOT/tests/e2e/"
-  for folder in tests/interop tests/gpu tests/benchmarks trainer/compiled/python examples docs; do
+  for folder in tests/interop tests/gpu benchmarks trainer/compiled/python examples docs; do
     (cd "$GENESIS_ROOT" && find "$folder" -type f ! -name '*.cc' ! -name '*.pyc' \
       ! -name CMakeLists.txt -exec install -D -m 644 {} "$ROOT/{}" \;)
   done
   # Installed for PYTHONPATH.
   "$GENESIS_ROOT/deploy/wheel.sh" --output "$WORK/wheel" >/dev/null
   python3 -m zipfile -e "$WORK"/wheel/genesis_trainer-*.whl "$ROOT/python"
-  chmod 755 "$ROOT/tests/gpu/run" "$ROOT/tests/benchmarks/run"
+  chmod 755 "$ROOT/tests/gpu/run" "$ROOT/benchmarks/run"
   # genesisctl compile searches beside its own folder.
   mkdir -p "$ROOT/share/genesis"
   ln -s ../../trainer/compiled/python "$ROOT/share/genesis/compile"

@@ -11,7 +11,7 @@ GENESIS_BUF_VENV=$GENESIS_CACHE/buf-$GENESIS_BUF_VERSION
 GENESIS_PROMETHEUS=$GENESIS_CACHE/prometheus
 # Tools that check the operators' files: manifests, dashboards, the Dockerfile.
 GENESIS_OPS_VENV=$GENESIS_CACHE/ops-1
-# Programs with which the benchmarks compare; tests/benchmarks/sides.py searches the same place.
+# Programs with which the benchmarks compare; benchmarks/sides.py searches the same place.
 GENESIS_BENCH_VENV=$GENESIS_CACHE/bench-1
 # Debian 12 as created by debootstrap, and with the package's dependencies.
 GENESIS_DEBIAN=$GENESIS_CACHE/debian-12.tar

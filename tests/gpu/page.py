@@ -1,6 +1,6 @@
 """Adds reports of a GPU to docs/benchmarks/gpu.md: page.py --data docs/benchmarks/gpu-<device>.json [--date YYYY-MM-DD REPORT.json...]
 
-The reports come from `tests/gpu/run` and `tests/benchmarks/run gpu`, in the order of their creation: the last result of a case or row
+The reports come from `tests/gpu/run` and `benchmarks/run gpu`, in the order of their creation: the last result of a case or row
 counts. They are added to the committed data, from which the page is written."""
 
 import argparse
@@ -10,7 +10,7 @@ import pathlib
 import sys
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(SOURCE / "tests" / "benchmarks"))
+sys.path.insert(0, str(SOURCE / "benchmarks"))
 import gpu_figures  # noqa: E402
 import report as reports  # noqa: E402
 

@@ -1,6 +1,6 @@
 """Measures start-up times: of the daemon, of a worker, and of the first step of a job, compared with Ray Jobs.
 
-  tests/benchmarks/run startup [--out DIR] [--rounds N]
+  benchmarks/run startup [--out DIR] [--rounds N]
 
 A round starts a daemon in a new folder and measures the time until it is ready and until a worker is warm. It then submits a job to a
 running daemon, and a Python script with the same first step to Ray Jobs."""

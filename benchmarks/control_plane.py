@@ -1,7 +1,7 @@
 """Measures how long RPCs of the daemon take while a job trains on all cores, and how much this load slows down the training. Both are
 compared with a plain gRPC echo server in C++ under the same load.
 
-  tests/benchmarks/run control-plane [--out DIR] [--rounds N]
+  benchmarks/run control-plane [--out DIR] [--rounds N]
 
 A round measures one after the other: training alone; training under calls of GetJob to the echo server and to the daemon, at the higher
 rate also with a WatchJob stream and a scrape each second; then under calls of Train to both, at a lower rate. Every other round starts

@@ -1,7 +1,7 @@
 """Measures checkpoints: the delay of a step, writing in the background and in the foreground, and resuming. They are compared in turn with
 torch.save, `dd conv=fsync` and a plain read of the same size.
 
-  tests/benchmarks/run checkpoint [--out DIR] [--rounds N] [--mebibytes N] [--folder DIR]"""
+  benchmarks/run checkpoint [--out DIR] [--rounds N] [--mebibytes N] [--folder DIR]"""
 
 import json
 import os

@@ -5,7 +5,7 @@ import os
 import pathlib
 import sys
 
-SOURCE = pathlib.Path(__file__).resolve().parents[2]
+SOURCE = pathlib.Path(__file__).resolve().parents[1]
 # tests/interop/twin.py reads the paths of these programs. They are not started here.
 for _name in ("GENESIS_WORKER", "GENESIS_SCALER_DRIVER"):
     os.environ.setdefault(_name, "")

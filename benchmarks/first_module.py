@@ -1,6 +1,6 @@
 """Measures the first module of a new user: installs the Python package, starts the daemon, and types README's lines in a terminal.
 
-  tests/benchmarks/run first-module [--out DIR] [--document docs/python_client.md] [--readme README.md]
+  benchmarks/run first-module [--out DIR] [--document docs/python_client.md] [--readme README.md]
 
 The module and its numpy data are the user's own. Everything is recorded as displayed, each command and line with the seconds since the
 start. The commands run in a virtual environment without the package, and Python in a terminal of its own. The programs and torch are
@@ -203,7 +203,7 @@ def run(words):
     steadiness.measure()
     found.steadiness = steadiness.summary()
     found.add({"name": "walk", "seconds": round(seconds, 1), "held out": right})
-    text = (f"Recorded by `tests/benchmarks/run first-module` ({found.facts['date']}, {found.facts['cores of this process']} cores of "
+    text = (f"Recorded by `benchmarks/run first-module` ({found.facts['date']}, {found.facts['cores of this process']} cores of "
             f"{found.facts['processor']}, programs and torch installed before): {seconds:.0f} s from `pip install` to a trained module.\n\n"
             "```\n" + "\n".join(lines) + "\n```")
     found.text("The recording", text)

@@ -1,6 +1,6 @@
 """Measures the cost of telemetry: scrapes of a daemon with 100 jobs, 8 of them running, and the reports of a worker's training loop.
 
-  tests/benchmarks/run telemetry [--out DIR] [--rounds N]
+  benchmarks/run telemetry [--out DIR] [--rounds N]
 
 A round scrapes each format 500 times over one connection; the client's time is included. The training loop passes metrics of steps to the
 reporter: alone, and with the queue and the thread that sends them."""

@@ -1,6 +1,6 @@
 """Measures one job with as many ranks as cores, each with one thread. torchrun starts the ranks.
 
-  tests/benchmarks/run ranks [--out DIR] [--rounds N] [--seconds S] [--workload NAME]... [--mode MODE]... [--page FILE]
+  benchmarks/run ranks [--out DIR] [--rounds N] [--seconds S] [--workload NAME]... [--mode MODE]... [--page FILE]
 
 The ranks exchange gradients through shared memory, with one copy of weights and optimizer (the default) or one copy each, or by Gloo.
 They are compared with one process on one core, with as many independent processes at the same time, and with as many ranks of PyTorch's

@@ -1,6 +1,6 @@
 """Compares the compiled step with the eager one, for other sizes than `peers`.
 
-  tests/benchmarks/run compiled-step [--out DIR] [--rounds N] [--seconds S] [--workload NAME]... [--mode MODE]...
+  benchmarks/run compiled-step [--out DIR] [--rounds N] [--seconds S] [--workload NAME]... [--mode MODE]...
 
 A round trains the same job in both ways, one after the other; which comes first alternates. The first quarter of the steps is dropped. A
 comparison is refused if the losses differ."""

@@ -23,7 +23,7 @@ def repeats(text):
 
 def parser(name, description, rounds=None):
     """Returns a parser with the common options of benchmarks. `rounds` is the default number of rounds."""
-    made = argparse.ArgumentParser(prog=f"tests/benchmarks/run {name}", description=description,
+    made = argparse.ArgumentParser(prog=f"benchmarks/run {name}", description=description,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--out", default=f"benchmark-{name}", help=f"folder for the report. Default benchmark-{name}")
     if rounds:

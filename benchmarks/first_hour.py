@@ -1,6 +1,6 @@
 """Measures the first hour of a new user: README's two commands on a fresh clone, without compiler cache.
 
-  tests/benchmarks/run first-hour [--out DIR] [--tests] [--document README.md]
+  benchmarks/run first-hour [--out DIR] [--tests] [--document README.md]
 
 Clones the committed tree, and runs deploy/setup.sh and deploy/demo.sh as README describes, and with --tests also deploy/setup.sh --test
 and deploy/test.sh. Packages that are installed already are not removed. The time of downloads depends on the network, so it is reported

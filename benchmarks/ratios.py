@@ -10,7 +10,7 @@ import pathlib
 import subprocess
 import sys
 
-SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
 FILE = SOURCE / "docs" / "benchmarks" / "ratios.csv"
 COLUMNS = ["begin", "commit", "processor", "benchmark", "name", "ratio", "median", "low", "high", "count"]
 # Columns of a row that are ratios between two sides.

@@ -1,8 +1,8 @@
 """Runs the scenarios of the founding documents: the world model on deterministic synthetic trajectories, in FP32 and in reduced precision.
 Times are those of training, from the first step to the last.
 
-  tests/benchmarks/run basic [--out DIR] [--rounds N]
-  tests/benchmarks/run comprehensive [--out DIR] [--rounds N] [--scenario NAME]...
+  benchmarks/run basic [--out DIR] [--rounds N]
+  benchmarks/run comprehensive [--out DIR] [--rounds N] [--scenario NAME]...
 
 basic compares FP32 with MIXED_BF16. comprehensive compares all modes, and shows the choice of AUTO. In a round all modes run one after the
 other, in an order that rotates. The first of several rounds is dropped."""

@@ -12,7 +12,7 @@ import time
 import spread
 
 # The path is set before the other modules of this folder import processor.
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "interop"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "interop"))
 import processor  # noqa: E402
 
 PROBE_BYTES = bytes(4 << 20)

@@ -1,6 +1,6 @@
 """Tests modules of transformers, torchvision and timm: export, training, resuming, and loading of the weights in Python.
 
-  tests/benchmarks/run conformance [--out DIR] [--only TEXT ...] [--device cuda] [--jobs N] [--document docs/exported_modules.md]
+  benchmarks/run conformance [--out DIR] [--only TEXT ...] [--device cuda] [--jobs N] [--document docs/exported_modules.md]
 
 Each module is exported, and trained for 50 steps in FP32 and in MIXED_BF16 by genesis-worker and by a loop in Python, on the same batches
 and with LibTorch's kernels. Its row has the largest relative difference of a loss. The second half of the steps is trained again from a

@@ -1,7 +1,7 @@
 """Measures how cost grows with the size of the model, with the batch size, and with the number of waiting jobs, of watchers of a job, and
 of finished jobs.
 
-  tests/benchmarks/run scale [--out DIR] [--rounds N] [--kind NAME]...
+  benchmarks/run scale [--out DIR] [--rounds N] [--kind NAME]...
 
 Each size is measured in turn, in an order that rotates with each round. For the last three kinds, a worker without LibTorch holds the
 jobs, so that only the daemon is measured."""

@@ -1,6 +1,6 @@
 """Measures a daemon with ten thousand finished jobs: memory per job, and the times of a page of ListJobs, of a start and of a backup.
 
-  tests/benchmarks/run store [--out DIR] [--jobs N]
+  benchmarks/run store [--out DIR] [--jobs N]
 
 All jobs are created through the API: Train, then CancelJob while the job is queued. Meanwhile a worker without LibTorch holds the only
 slot.

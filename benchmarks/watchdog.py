@@ -1,7 +1,7 @@
 """Measures how often the watchdog of reduced precision is wrong, with real runs of genesis-worker, healthy ones and ones with an injected
 fault, which are judged by their logs.
 
-  tests/benchmarks/run watchdog [--out DIR] [--runs N] [--quick] [--parallel N] [--document FILE] [--read FILE]
+  benchmarks/run watchdog [--out DIR] [--runs N] [--quick] [--parallel N] [--document FILE] [--read FILE]
 
 In healthy runs the watchdog enforces, as it does by default, and every rollback is a false alarm. In runs with a fault it only advises, so
 that they continue, and their own losses show from which step on the loss exceeded that of the same run without the fault, and by how

@@ -126,7 +126,7 @@ class CommandLine(unittest.TestCase):
             with self.subTest(name):
                 done = self.run_it(name, "--help")
                 self.assertEqual(done.returncode, 0, done.stderr)
-                self.assertIn(f"usage: tests/benchmarks/run {name}", done.stdout)
+                self.assertIn(f"usage: benchmarks/run {name}", done.stdout)
                 self.assertIn("--out", done.stdout)
 
     def test_what_is_no_benchmark_or_too_seldom_is_refused(self):

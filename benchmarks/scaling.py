@@ -1,7 +1,7 @@
 """Measures one job whose ranks run on separate hosts, connected by a switch with links of given speeds, and fits a model with two
 parameters that predicts more ranks than a machine has.
 
-  tests/benchmarks/run scaling [--out DIR] [--ranks N]... [--mbit N]... [--steps N] [--page FILE]
+  benchmarks/run scaling [--out DIR] [--ranks N]... [--mbit N]... [--steps N] [--page FILE]
 
 Hosts are network namespaces on one bridge. Each link is shaped in both directions (tc-tbf(8)), which requires root. A step of one rank is
 short compared with the exchange, so it hardly matters that all hosts share this machine's processors.
@@ -72,7 +72,7 @@ class Hosts:
 
 def job(steps, ranks):
     return {"model": {"world_model": {"hidden_size": 1024, "latent_size": 64}},
-            "dataset": {"trajectories": {"path": str(sides.HERE.parents[1] / "examples" / "trajectories" / "pendulum.npz")}},
+            "dataset": {"trajectories": {"path": str(sides.HERE.parent / "examples" / "trajectories" / "pendulum.npz")}},
             "training": {"max_steps": steps, "batch_size": 8, "use_ddp": ranks > 1},
             "precision": {"mode": "FP32"}}
 

@@ -1,7 +1,7 @@
 """Compares exported modules in genesis-worker, as graphs and with compiled steps, with the same modules in Python: torch eager with
 torch.amp, and torch.compile.
 
-  tests/benchmarks/run exported-step [--out DIR] [--blocks N] [--seconds S] [--only TEXT]... [--mode MODE]...
+  benchmarks/run exported-step [--out DIR] [--blocks N] [--seconds S] [--only TEXT]... [--mode MODE]...
                                      [--earlier REPORT.json] [--document docs/exported_modules.md]
 
 The modules come from torchvision, timm and transformers. All sides train one after the other on one core with one thread, from the same

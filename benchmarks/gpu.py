@@ -1,7 +1,7 @@
 """Compares genesis-worker with Python on a GPU in FP32, TF32, MIXED_FP16 and MIXED_BF16: eager and as one CUDA graph, with torch eager
 (autocast, GradScaler, fused AdamW) and torch.compile.
 
-  tests/benchmarks/run gpu [--out DIR] [--limit SECONDS] [--workload NAME]... [--mode MODE]... [--device cpu]
+  benchmarks/run gpu [--out DIR] [--limit SECONDS] [--workload NAME]... [--mode MODE]... [--device cpu]
 
 The most important comparisons run first. Comparisons that do not fit into the time limit are listed as not run. --device cpu tests the
 program with tiny models, and does not measure speed. Requires a Python with torch 2.11 and numpy: GENESIS_BENCH_PYTHON, otherwise the
@@ -93,7 +93,7 @@ class Benchmark:
         try:
             facts = gpu_comparison.asked(self.processes["machine"], do="facts")
         except (sides.Refused, RuntimeError) as error:
-            sys.exit(f"tests/benchmarks/run gpu: {error}")
+            sys.exit(f"benchmarks/run gpu: {error}")
         self.device_facts = {"device": processor.name(), **facts}
         self.missing = {}
         for side in PEERS:

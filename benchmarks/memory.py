@@ -1,6 +1,6 @@
 """Compares the peak memory of a job in FP32 and in MIXED_BF16, in turn.
 
-  tests/benchmarks/run memory [--out DIR] [--rounds N]
+  benchmarks/run memory [--out DIR] [--rounds N]
 
 It is the maximum resident memory of genesis-worker --spec. `gpu` measures GPU memory."""
 

@@ -1,7 +1,7 @@
 """Compares genesis-worker, eager and with a compiled step, with Python: torch eager with torch.amp, torch.compile, Lightning Fabric and
 Hugging Face Accelerate.
 
-  tests/benchmarks/run peers [--out DIR] [--blocks N] [--seconds S] [--workload NAME]... [--mode MODE]...
+  benchmarks/run peers [--out DIR] [--blocks N] [--seconds S] [--workload NAME]... [--mode MODE]...
 
 All sides train one after the other with the same models, weights, batches, optimizer, threads and cores. A block trains each side once
 from the same weights, in an order that rotates with each block. The first steps of a block and the whole first block are dropped. A side

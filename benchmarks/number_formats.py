@@ -9,7 +9,7 @@ import sys
 import numpy
 import torch
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 STEPS = 1000
 FORMATS = {"FP16": torch.float16, "BF16": torch.bfloat16}
 

@@ -1,6 +1,6 @@
 """Measures the processor time of a build of the programs: a full one, and again after edits that affect many files.
 
-  tests/benchmarks/run build-time [--out DIR] [--against REVISION] [--document docs/contributing.md]
+  benchmarks/run build-time [--out DIR] [--against REVISION] [--document docs/contributing.md]
 
 Builds the committed tree, with each file compiled separately and with GENESIS_UNITY, and the tree of REVISION, without compiler cache and
 tests. The processor time of all compilers and linkers is measured, because wall time depends on the number of processors and on other
