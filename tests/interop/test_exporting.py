@@ -19,7 +19,7 @@ from exported_jobs import (Bags, Branching, Changed, Counting, ExportedJobs, Kep
 from torch import nn
 
 import genesis
-from genesis import tracing
+from genesis.exporting import tracing
 
 GENERATOR = torch.Generator()
 

@@ -11,7 +11,7 @@ from exported_jobs import BATCH, EXAMPLES, FORMATS, GATE, STEPS, Changed, Export
 from torch import nn
 
 import genesis
-from genesis import for_nativert, runtime
+from genesis.exporting import for_nativert, runtime
 
 LAST, LAST_3D = torch.channels_last, torch.channels_last_3d
 

@@ -220,7 +220,7 @@ class Client:
         if not dynamic_batch:
             raise InvalidArgumentError(f"dynamic_batch is False and module is {str(module)!r}, which has been exported; give dynamic_batch to "
                                        "genesis.export")
-        from genesis.exported_file import batch_size_of
+        from genesis.exported_manifest import batch_size_of
 
         return batch_size_of(pathlib.Path(module))
 

@@ -390,7 +390,7 @@ class Reader {
     return absl::InvalidArgumentError(
         absl::StrCat("model.exported.path is ", QuoteValue(file_.path), ", whose graph ", graph,
                      " has the operator ", QuoteValue(refused),
-                     "; accepted: those of python/src/genesis/exported_operators.txt. Write the "
+                     "; accepted: those of python/src/genesis/exporting/exported_operators.txt. Write the "
                      "module without it"));
   }
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 
-from genesis import faults, outside_state, pure_formats
 from genesis.errors import ExportError
-from genesis.outside_state import same
+from genesis.exporting import faults, outside_state, pure_formats
+from genesis.exporting.outside_state import same
+from genesis.exporting.runtime import Graph
+from genesis.exporting.step import TRIED_EXAMPLES, Step
 
-if TYPE_CHECKING:
-    from genesis.exporting import Step
-    from genesis.runtime import Graph
-
-    Tensors = Dict[str, torch.Tensor]
+Tensors = Dict[str, torch.Tensor]
 
 # Maximum relative difference in FP32 due to another order of summation.
 TOLERANCE = 1e-4
@@ -30,8 +28,6 @@ UNORDERED = 1e-6
 REDUCED = 0.05
 # Additional tolerance of a loss in BF16, in multiples of the difference between BF16 and FP32 in Python.
 ROUNDINGS = 4
-# Number of examples with which a worker tries each graph before a job.
-TRIED_EXAMPLES = 2
 # Number of other batches that run between two steps on the same batch, which must give the same result.
 OTHER_BATCHES = 3
 
@@ -40,8 +36,8 @@ class _Result(NamedTuple):
     """Results of an eager step, with the buffers and frozen parameters after it."""
     loss: torch.Tensor
     losses: torch.Tensor
-    gradients: "Dict[str, Optional[torch.Tensor]]"
-    state: "Tensors"
+    gradients: Dict[str, Optional[torch.Tensor]]
+    state: Tensors
 
 
 # Possible causes of a difference, for messages.
@@ -63,7 +59,7 @@ class Comparison:
     ExportError with possible causes.
     """
 
-    def __init__(self, step: "Step") -> None:
+    def __init__(self, step: Step) -> None:
         self._step = step
 
     def require_no_memory(self) -> None:
@@ -108,7 +104,7 @@ class Comparison:
         return ExportError(f"forward of {type(self._step.module).__name__} changes {what} in each step, which a graph would keep as it was: make it a "
                            "buffer (register_buffer), change it in place, and choose with torch.where")
 
-    def require_training(self, graph: "Graph") -> None:
+    def require_training(self, graph: Graph) -> None:
         """Compares losses, gradients and state of the graph ``FP32``."""
         step = self._step
         self._compare(graph, step.batch, BY_VALUES)
@@ -119,7 +115,7 @@ class Comparison:
         for condition, size in step.conditions.get("FP32", []):
             self._compare(graph, self._of_size(size), self._by_size(condition), may_fail=True)
 
-    def require_evaluation(self, graph: "Graph") -> None:
+    def require_evaluation(self, graph: Graph) -> None:
         """Compares the loss of the graph ``evaluation``."""
         step = self._step
         nested = any(isinstance(part, torch.nn.TransformerEncoder) and part.enable_nested_tensor for part in step.module.modules())
@@ -133,7 +129,7 @@ class Comparison:
             count = _examples(step.batch)
             any(self._warns_of_means(graph, batch, count // 3) for batch in (step.batch, self._with_masks(count // 3)))
 
-    def _warns_of_means(self, graph: "Graph", batch: "Tensors", first: int) -> bool:
+    def _warns_of_means(self, graph: Graph, batch: Tensors, first: int) -> bool:
         """Warns if the held-out loss of the batch differs from that of its first examples and its others combined, because a job combines
         batches. Returns whether it has warned."""
         step, count = self._step, _examples(batch)
@@ -155,7 +151,7 @@ class Comparison:
             stacklevel=2)
         return True
 
-    def _with_masks(self, first: int) -> "Tensors":
+    def _with_masks(self, first: int) -> Tensors:
         """Returns the batch with other values in the fields that contain only zeros and ones: many ones in the first examples, and few in the
         others. A mask of the sample batch often has the same number of ones in all examples, and a mean of batches is then right by chance."""
         def other(tensor: torch.Tensor) -> torch.Tensor:
@@ -166,13 +162,13 @@ class Comparison:
             return ones.to(tensor.dtype)
         return {name: other(tensor) if ((tensor == 0) | (tensor == 1)).all() else tensor for name, tensor in self._step.batch.items()}
 
-    def _evaluated(self, graph: "Graph", batch: "Tensors", trained: "Tensors") -> "List[torch.Tensor]":
+    def _evaluated(self, graph: Graph, batch: Tensors, trained: Tensors) -> List[torch.Tensor]:
         step = self._step
         with torch.random.fork_rng(devices=()), torch.no_grad():
             torch.manual_seed(SEED)
             return graph(*step.arguments(batch)[:step.fields.stop], *_copies(trained), *_copies(step.state), *step.constants["evaluation"])
 
-    def require_reduced(self, precision: str, graph: "Graph") -> None:
+    def require_reduced(self, precision: str, graph: Graph) -> None:
         """Requires that a graph of reduced precision runs, and that its loss in BF16 agrees with Python.
 
         A trace computes no values, so it misses errors such as a product of tensors of two types. FP16 is not compared, because it is slow
@@ -197,26 +193,26 @@ class Comparison:
                 raise self._difference(f"the loss in {precision}", f"with {_examples(batch)} examples", f"{_first(got[0])} instead of {_first(wanted)}",
                                        f"leave {precision} out of precisions")
 
-    def _one_more(self) -> "List[Tensors]":
+    def _one_more(self) -> List[Tensors]:
         """Returns a batch of one more example if the graphs support any size; otherwise nothing."""
         return [self._of_size(_examples(self._step.batch) + 1)] if self._step.dynamic else []
 
-    def _of_another_size(self, batch: "Tensors") -> str:
+    def _of_another_size(self, batch: Tensors) -> str:
         return "" if _examples(batch) == _examples(self._step.batch) else f"; {faults.ONE_SIZE}"
 
     @staticmethod
     def _by_size(condition: str) -> str:
         return f"forward decides by the size of the batch, and a graph goes one way: where {condition}; {faults.ONE_SIZE}"
 
-    def _of_size(self, size: int) -> "Tensors":
+    def _of_size(self, size: int) -> Tensors:
         return {name: torch.cat([tensor] * -(-size // len(tensor)))[:size] for name, tensor in self._step.batch.items()}
 
-    def _rolled(self, turn: int) -> "Tensors":
+    def _rolled(self, turn: int) -> Tensors:
         """Returns the batch with its rows rotated, and with floating-point fields scaled."""
         return {name: torch.roll(tensor, turn, 0) * (1 + 0.1 * turn) if tensor.is_floating_point() else torch.roll(tensor, turn, 0)
                 for name, tensor in self._step.batch.items()}
 
-    def _moved(self) -> "Tensors":
+    def _moved(self) -> Tensors:
         """Returns weights like those after some steps: perturbed, with the same signs."""
         generator = torch.Generator().manual_seed(1)
 
@@ -225,7 +221,7 @@ class Comparison:
         return {name: torch.where(tensor == 0, 0.01 * noise(tensor).abs(), tensor * (1 + 0.05 * noise(tensor)))
                 for name, tensor in self._step.trained.items()}
 
-    def _compare(self, graph: "Graph", batch: "Tensors", cause: str, trained: "Optional[Tensors]" = None, steps: int = 1,
+    def _compare(self, graph: Graph, batch: Tensors, cause: str, trained: Optional[Tensors] = None, steps: int = 1,
                  may_fail: bool = False) -> None:
         """Compares some steps of the graph with the module. With ``may_fail``, ignores batches that the module does not support."""
         step, trained = self._step, trained or self._step.trained
@@ -247,7 +243,7 @@ class Comparison:
                 raise ExportError(f"the graph of {type(step.module).__name__} does not run: {faults.first_line(error)}") from error
         self._require_same(got, wanted, f"with {_examples(batch)} examples", cause)
 
-    def _compare_losses(self, graph: "Graph", batch: "Tensors", trained: "Tensors", cause: str, may_fail: bool = False) -> None:
+    def _compare_losses(self, graph: Graph, batch: Tensors, trained: Tensors, cause: str, may_fail: bool = False) -> None:
         step, where = self._step, f"in eval mode, with {_examples(batch)} examples"
         with step.kept(training=False):
             torch.manual_seed(SEED)
@@ -266,11 +262,11 @@ class Comparison:
         if torch.isfinite(wanted) and not _agree(got, wanted, 0.0):
             raise self._difference("the held-out loss", where, f"{_first(got)} instead of {_first(wanted)}", cause)
 
-    def _by_graph(self, graph: "Graph", batch: "Tensors", trained: "Tensors", steps: int, precision: str = "FP32") -> "List[torch.Tensor]":
+    def _by_graph(self, graph: Graph, batch: Tensors, trained: Tensors, steps: int, precision: str = "FP32") -> List[torch.Tensor]:
         step, trained = self._step, self._step.in_format(precision, dict(zip(trained, _copies(trained))))
         state = dict(zip(self._step.state, _copies(self._step.state)))
         given = step.arguments(batch)[:step.fields.stop]
-        got: "List[torch.Tensor]" = []
+        got: List[torch.Tensor] = []
         with torch.no_grad():
             for _ in range(steps):
                 got = graph(*given, *trained.values(), *state.values(), *step.constants[precision])
@@ -283,13 +279,13 @@ class Comparison:
             return same(self._loss_in_python(self._step.batch), loss)
         return False
 
-    def _loss_in_python(self, batch: "Tensors", precision: str = "FP32") -> torch.Tensor:
+    def _loss_in_python(self, batch: Tensors, precision: str = "FP32") -> torch.Tensor:
         torch.manual_seed(SEED)
         if precision in pure_formats.FORMATS:
             return self._step.step_in_python(precision, batch)
         return self._in_python(batch, self._step.trained, 1, precision).loss
 
-    def _in_python(self, batch: "Tensors", trained: "Tensors", steps: int, precision: str = "FP32") -> _Result:
+    def _in_python(self, batch: Tensors, trained: Tensors, steps: int, precision: str = "FP32") -> _Result:
         """Returns the result of the last of some steps, between which the weights are not updated."""
         step = self._step
         with self._weights(trained) as own:
@@ -300,11 +296,11 @@ class Comparison:
             now = self._own()
             return _Result(*result, {name: now[name].detach().clone() for name in step.state})
 
-    def _own(self) -> "Tensors":
+    def _own(self) -> Tensors:
         return {**dict(self._step.module.named_parameters()), **dict(self._step.module.named_buffers())}
 
     @contextlib.contextmanager
-    def _weights(self, trained: "Tensors") -> "Iterator[Tensors]":
+    def _weights(self, trained: Tensors) -> Iterator[Tensors]:
         """Sets trained tensors of the module to these values and yields all its tensors by name. Restores them afterwards."""
         own = self._own()
         values = {name: tensor.detach().clone() for name, tensor in own.items()}
@@ -324,9 +320,9 @@ class Comparison:
                     if not same(tensor, values[name]):
                         tensor.copy_(values[name])
 
-    def _require_same(self, got: "List[torch.Tensor]", wanted: _Result, where: str, cause: str) -> None:
+    def _require_same(self, got: List[torch.Tensor], wanted: _Result, where: str, cause: str) -> None:
         step = self._step
-        expected: "Dict[str, Optional[torch.Tensor]]" = {"loss": wanted.loss}
+        expected: Dict[str, Optional[torch.Tensor]] = {"loss": wanted.loss}
         if step.by_example:
             expected["the losses of the examples"] = wanted.losses
         # A gradient that would be zero in exact arithmetic, such as that of a bias before a norm layer, has the rounding error of its
@@ -346,7 +342,7 @@ class Comparison:
         return ExportError(f"the graph and the module {type(self._step.module).__name__} differ in {name}, {where}: {what}; {cause}")
 
 
-def _together(means: "List[Tuple[List[torch.Tensor], float]]") -> torch.Tensor:
+def _together(means: List[Tuple[List[torch.Tensor], float]]) -> torch.Tensor:
     """Combines the held-out losses of batches as a worker does.
 
     Args:
@@ -362,11 +358,11 @@ def _together(means: "List[Tuple[List[torch.Tensor], float]]") -> torch.Tensor:
     return total
 
 
-def _examples(batch: "Tensors") -> int:
+def _examples(batch: Tensors) -> int:
     return len(next(iter(batch.values())))
 
 
-def _copies(tensors: "Tensors") -> "List[torch.Tensor]":
+def _copies(tensors: Tensors) -> List[torch.Tensor]:
     """Returns copies, because a graph may change its inputs."""
     return [tensor.clone() for tensor in tensors.values()]
 

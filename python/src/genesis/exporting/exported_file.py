@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import io
 import json
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Optional
+from typing import Any, Dict
 
 import torch
 
 from genesis import __version__
-
-if TYPE_CHECKING:
-    from genesis.exporting import Step
+from genesis.exported_manifest import MANIFEST, ROOT
+from genesis.exporting.programs import Programs
+from genesis.exporting.step import TYPES
 
 # Workers reject format 1, because its exporters wrote graphs with wrong products (see tracing.numbers_become_tensors).
 FORMAT = 2
-ROOT = "module"
-MANIFEST = f"{ROOT}/extra/genesis.json"
-# Element types of dataset fields, then those of weights and constants.
-FIELD_TYPES = {getattr(torch, name): name for name in
-               ("float32", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")}
-TYPES = {**FIELD_TYPES, torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
 def _bytes_of(tensor: torch.Tensor) -> Any:
@@ -43,20 +36,11 @@ def _versions(module: torch.nn.Module) -> Dict[str, int]:
     return {name: version for name, version in found.items() if isinstance(version, int) and version >= 0}
 
 
-def batch_size_of(path: Path) -> Optional[int]:
-    """Returns the fixed batch size of an exported file.
-
-    Returns None if the file supports any batch size. Also returns None if it is not such a file, because the worker reports that."""
-    with contextlib.suppress(OSError, KeyError, ValueError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
-        return json.loads(archive.read(MANIFEST)).get("batch_size")
-    return None
-
-
-def write(path: Path, step: "Step", programs) -> None:
+def write(path: Path, programs: Programs) -> None:
     from torch.export.pt2_archive._package import package_pt2
 
-    packed = io.BytesIO()
-    package_pt2(packed, exported_programs=programs)
+    packed, step = io.BytesIO(), programs.step
+    package_pt2(packed, exported_programs=programs.graphs)
     tensors = {**step.trained, **step.state}
     roles = {name: "trained" if name in step.trained else "passing" if name in step.passing else "kept"
              for name in tensors}
@@ -70,7 +54,7 @@ def write(path: Path, step: "Step", programs) -> None:
         "producer": f"genesis-trainer {__version__}",
         "torch": torch.__version__.split("+")[0],
         "module": type(step.module).__name__,
-        "precisions": [name for name in programs if name != "evaluation"],
+        "precisions": [name for name in programs.graphs if name != "evaluation"],
         "fields": [{"name": name, "type": TYPES[tensor.dtype], "shape": list(tensor.shape[1:])}
                    for name, tensor in step.batch.items()],
         "tensors": [{"name": name, "type": TYPES[tensor.dtype], "shape": list(tensor.shape),
@@ -81,7 +65,7 @@ def write(path: Path, step: "Step", programs) -> None:
         # Fixed batch size of the graphs; absent if they support any size.
         **({} if step.dynamic else {"batch_size": len(next(iter(step.batch.values())))}),
         # Reasons why the file lacks precisions; absent if it lacks none.
-        **({"without": step.without} if step.without else {}),
+        **({"without": programs.without} if programs.without else {}),
         "losses": "EXAMPLES" if step.by_example else "MEAN",
         "constants": constants,
         "gradients": step.gradients,

@@ -10,7 +10,7 @@ import torch
 import torch._decomp.decompositions as decompositions
 import torch._meta_registrations as meta_registrations
 
-from genesis import recomputation
+from genesis.exporting import recomputation
 
 
 @contextlib.contextmanager
